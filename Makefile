@@ -1,0 +1,71 @@
+# make demo    the shortest way to see it work        make test     every test
+# make check   what CI runs                           make help     all targets
+# All of it happens in .venv; Python 3.11 or newer (with its headers), make and a C++20 compiler are enough.
+
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+
+# The first Python that is new enough, and has what builds an extension and a virtual environment.
+SUITABLE := import os, sys, sysconfig, venv, ensurepip; \
+  sys.exit(sys.version_info < (3, 11) or not os.path.exists(sysconfig.get_path("include") + "/Python.h"))
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+  $$p -c '$(SUITABLE)' 2>/dev/null && { echo $$p; break; }; done)
+
+CXX_FILES = $(shell git ls-files '*.cpp' '*.hpp')
+BUILD_INPUTS := pyproject.toml CMakeLists.txt $(shell find transforms/core -name '*.cpp' -o -name '*.hpp' -o -name CMakeLists.txt)
+TORCH := torch==2.13.0
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test check lint format clean
+
+help:
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "error: expected Python 3.11 or newer with its headers, got none; set PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# What is installed is stamped, so that the next call starts at once. An editable install: edits of Python count
+# at once, edits of C++ after the next make. Each set of packages holds the ones before it.
+$(VENV)/installed: $(BIN)/python $(BUILD_INPUTS)
+	$(PIP) install -e .
+	@touch $@
+
+$(VENV)/installed-test: $(BIN)/python $(BUILD_INPUTS)
+	$(PIP) install -e '.[test,models]' $(TORCH)
+	@touch $(VENV)/installed $@
+
+$(VENV)/installed-dev: $(BIN)/python $(BUILD_INPUTS)
+	$(PIP) install -e '.[test,models,dev]' $(TORCH)
+	@touch $(VENV)/installed $(VENV)/installed-test $@
+
+DEMO := out/rmsnorm_linear
+demo: $(VENV)/installed ## optimize examples/rmsnorm_linear.mlir and say where the results are
+	@mkdir -p out
+	$(BIN)/superopt-opt examples/rmsnorm_linear.mlir --superoptimize="target=sm_90 budget=60" --emit=bundle --report=$(DEMO).json -o $(DEMO)
+	$(BIN)/superopt-verify --replay $(DEMO)/certificate.json
+	@echo; echo "The results are in $(DEMO):"; ls -1 $(DEMO) | sed 's/^/  /'; echo "and the report of the search in $(DEMO).json"
+
+test: $(VENV)/installed-test ## run pytest and lit; the last line is 'N passed, N failed'
+	@$(BIN)/python test/run.py
+
+check: export CXXFLAGS := $(CXXFLAGS) -Werror
+check: lint test ## what CI runs: lint, a build without warnings, every test
+
+lint: $(VENV)/installed-dev ## ruff, pyright, clang-format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+
+format: $(VENV)/installed-dev ## format Python and C++ in place
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/clang-format -i $(CXX_FILES)
+
+clean: ## remove everything that make makes
+	rm -rf $(VENV) build out test/Output .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

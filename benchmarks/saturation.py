@@ -1,0 +1,180 @@
+"""Trinity's programs through equality saturation: what the e-graphs hold, how long it takes, what comes out.
+
+    python -m benchmarks.saturation                    the table, kept in benchmarks/results/saturation.json
+    python -m benchmarks.saturation --samples 10000    also executes so many sampled programs of each
+    python -m benchmarks.saturation --programs vanilla,pre_norm --write-mlir
+
+Times are wall times on this machine, `cpu_seconds` what the process itself took (others may share the machine);
+predicted times are those of the cost model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from benchmarks.trinity.programs import CONFIGS, PROGRAMS, Config, decoder_layer
+
+from superopt.cost import cost, target
+from superopt.program import KernelGraph
+from superopt.transforms.tile_saturation.loops import execute
+from superopt.transforms.tile_saturation.search import Saturation, SearchOptions, propose, saturate
+
+RESULTS = Path(__file__).parent / "results" / "saturation.json"
+SMALL = Config(hidden=128, heads=2, ffn=256, groups=1, tokens=16, prefix=112)
+SMALL_GROUPED = Config(hidden=256, heads=4, ffn=256, groups=2, tokens=16, prefix=112)
+# Saturation and extraction in the paper (Trinity, Table 2), seconds.
+PAPER = {"vanilla": 61, "qk_norm": 177, "swiglu_ffn": 40, "pre_norm": 936, "roco": 652, "keyformer": 1354}
+
+
+def names() -> list[str]:
+    """Every program and variant."""
+    variants = [p + v for p in PROGRAMS for v in ("", "+safe", "+gqa") if p != "swiglu_ffn" or not v]
+    return [*variants, "layer"]
+
+
+def build(name: str, config: Config) -> KernelGraph:
+    """A program by name, with its variants after plus signs."""
+    base, *variants = name.split("+")
+    label = name.replace("+", "_")
+    if base == "layer":
+        return decoder_layer(config, label)
+    if base == "swiglu_ffn":
+        return PROGRAMS[base](config, label)
+    return PROGRAMS[base](config, label, safe="safe" in variants, grouped="gqa" in variants)
+
+
+def _graph_row(found: Saturation) -> dict[str, Any]:
+    g = found.encoder.graph
+    return {
+        "programs": float(f"{g.count(found.encoder.root):.3g}"),
+        "classes": g.classes,
+        "nodes": g.nodes,
+        "iterations": g.iterations,
+        "stopped": g.stopped,
+        "seconds": round(g.seconds, 3),
+        "graph_mb": round(g.memory_bytes / 2**20, 1),
+    }
+
+
+def measure(name: str, config: str, gpu: str, budget: float, nodes: int) -> dict[str, Any]:
+    """One row of the table."""
+    graph = build(name, CONFIGS[config])
+    hardware = target(gpu)
+    start, cpu = time.perf_counter(), time.process_time()
+    found = propose(graph, hardware, budget=budget, options=SearchOptions(nodes=nodes))
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    one = found.by_kernels.get(1)
+    return {
+        "operators": len(graph.nodes),
+        "graphs": {s.inline: _graph_row(s) for s in found.saturations},
+        "saturate_seconds": round(found.seconds["saturation"], 3),
+        "extract_seconds": round(found.seconds.get("extraction", 0.0), 3),
+        "total_seconds": round(seconds, 3),
+        "cpu_seconds": round(cpu, 3),
+        "paper_seconds": PAPER.get(name),
+        "input_predicted_us": round(cost(graph, hardware).seconds * 1e6, 2),
+        "best_predicted_us": round(found.predicted[0] * 1e6, 2) if found.predicted else None,
+        "best_kernels": len(found.candidates[0].nodes) if found.candidates else None,
+        "one_kernel_predicted_us": round(one * 1e6, 2) if one else None,
+        "remark": found.remark,
+    }
+
+
+def executed(name: str, samples: int) -> dict[str, Any]:
+    """Sampled programs of both e-graphs at a small size, executed against the naive loops."""
+    config = SMALL_GROUPED if "gqa" in name else SMALL
+    wrong = done = distinct = 0
+    for inline in ("all", "single"):
+        found = saturate(build(name, config), inline, SearchOptions(), 60.0)
+        encoder, program = found.encoder, found.program
+        rng = np.random.default_rng(0)
+        terms: dict[Any, None] = {}
+        for i in range(samples // 2):
+            body = encoder.decode(encoder.graph.sample(encoder.root, i))
+            terms[body] = None
+            steps = {
+                v: int(rng.choice([w for w in (32, 64, 128) if v.end % w == 0]))
+                for v in program.vars
+                if not v.step
+            }
+            memory = {t: 0.005 * rng.uniform(0.5, 1.5, t.shape) for t in program.tensors if not t.lanes}
+            other = {t: x.copy() for t, x in memory.items()}
+            execute(program.body, memory, steps)
+            execute(body, other, steps)
+            done += 1
+            wrong += not all(np.allclose(memory[t], other[t], rtol=1e-6, atol=1e-9) for t in program.outputs)
+        distinct += len(terms)
+    return {"samples": done, "distinct": distinct, "wrong": wrong}
+
+
+def main() -> None:
+    """Measure, print, store."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--programs", default=",".join(names()), help="comma-separated; default: all")
+    parser.add_argument("--configs", default=",".join(CONFIGS))
+    parser.add_argument("--target", default="sm_90")
+    parser.add_argument("--budget", type=float, default=120.0, help="seconds for each program")
+    parser.add_argument("--nodes", type=int, default=20_000, help="nodes in one e-graph at most")
+    parser.add_argument("--samples", type=int, default=0, help="sampled programs to execute, of each program")
+    parser.add_argument("--write-mlir", action="store_true", help="write the programs beside this file")
+    arguments = parser.parse_args()
+    rows: dict[str, Any] = json.loads(RESULTS.read_text())["programs"] if RESULTS.exists() else {}
+    for name in arguments.programs.split(","):
+        for config in arguments.configs.split(","):
+            if arguments.write_mlir:
+                write_mlir(name, config)
+                continue
+            row = measure(name, config, arguments.target, arguments.budget, arguments.nodes)
+            key = f"{name} {config}"
+            if arguments.samples:
+                row["executed"] = executed(name, arguments.samples)
+            elif "executed" in rows.get(key, {}):
+                row["executed"] = rows[key]["executed"]
+            rows[key] = row
+            keep(rows, arguments.target)
+            cpu = row["cpu_seconds"]
+            largest = max(row["graphs"].values(), key=lambda g: g["nodes"], default={})
+            print(
+                f"{key:32} {largest.get('programs', 0):8.1e} programs {largest.get('nodes', 0):6} nodes "
+                f"{row['saturate_seconds']:6.2f} + {row['extract_seconds']:5.2f} s (cpu {cpu:.2f})  "
+                f"{row['input_predicted_us']} -> {row['best_predicted_us']} us in {row['best_kernels']}, "
+                f"in one {row['one_kernel_predicted_us']}",
+                flush=True,
+            )
+
+
+def keep(rows: dict[str, Any], gpu: str) -> None:
+    """Write the table; after each row, so that nothing measured is lost."""
+    data = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": {
+            "cores": os.cpu_count(),
+            "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        },
+        "target": gpu,
+        "load_average": round(os.getloadavg()[0], 1),
+        "peak_process_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "programs": rows,
+    }
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(data, indent=1) + "\n")
+
+
+def write_mlir(name: str, config: str) -> None:
+    """The program in the kernel dialect, as benchmarks/trinity/<name>_<config>.mlir."""
+    from superopt.dialects.writer import to_text
+
+    path = Path(__file__).parent / "trinity" / f"{name.replace('+', '_')}_{config}.mlir"
+    path.write_text(to_text(build(name, CONFIGS[config])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+func.func @layer(%x: tensor<16x4544xf16>, %wq: tensor<4544x4544xf16>, %wk: tensor<4544x4544xf16>, %wv: tensor<4544x4544xf16>, %k_cache: tensor<71x1008x64xf16>, %v_cache: tensor<71x1008x64xf16>, %wo: tensor<4544x4544xf16>, %w_gate: tensor<4544x18176xf16>, %w_up: tensor<4544x18176xf16>, %w_down: tensor<18176x4544xf16>) -> (tensor<16x4544xf16>, tensor<71x1024x64xf16>, tensor<71x1024x64xf16>) {
+  %v = "kernel.square"(%x) : (tensor<16x4544xf16>) -> tensor<16x4544xf16>
+  %xn_mean = "kernel.reduce_mean"(%v) {dims = array<i64: 1>, keepdims = true} : (tensor<16x4544xf16>) -> tensor<16x1xf16>
+  %v_1 = "kernel.constant"() {value = 1.0e-05 : f64} : () -> tensor<f16>
+  %v_2 = "kernel.add"(%xn_mean, %v_1) : (tensor<16x1xf16>, tensor<f16>) -> tensor<16x1xf16>
+  %v_3 = "kernel.rsqrt"(%v_2) : (tensor<16x1xf16>) -> tensor<16x1xf16>
+  %xn = "kernel.mul"(%x, %v_3) : (tensor<16x4544xf16>, tensor<16x1xf16>) -> tensor<16x4544xf16>
+  %q1 = "kernel.matmul"(%xn, %wq) : (tensor<16x4544xf16>, tensor<4544x4544xf16>) -> tensor<16x4544xf16>
+  %k1 = "kernel.matmul"(%xn, %wk) : (tensor<16x4544xf16>, tensor<4544x4544xf16>) -> tensor<16x4544xf16>
+  %v1 = "kernel.matmul"(%xn, %wv) : (tensor<16x4544xf16>, tensor<4544x4544xf16>) -> tensor<16x4544xf16>
+  %v_4 = "kernel.reshape"(%q1) : (tensor<16x4544xf16>) -> tensor<16x71x64xf16>
+  %q = "kernel.transpose"(%v_4) {perm = array<i64: 1, 0, 2>} : (tensor<16x71x64xf16>) -> tensor<71x16x64xf16>
+  %v_5 = "kernel.reshape"(%k1) : (tensor<16x4544xf16>) -> tensor<16x71x64xf16>
+  %k = "kernel.transpose"(%v_5) {perm = array<i64: 1, 0, 2>} : (tensor<16x71x64xf16>) -> tensor<71x16x64xf16>
+  %v_6 = "kernel.reshape"(%v1) : (tensor<16x4544xf16>) -> tensor<16x71x64xf16>
+  %v_7 = "kernel.transpose"(%v_6) {perm = array<i64: 1, 0, 2>} : (tensor<16x71x64xf16>) -> tensor<71x16x64xf16>
+  %keys = "superopt.concat"(%k_cache, %k) {dim = 1 : i64} : (tensor<71x1008x64xf16>, tensor<71x16x64xf16>) -> tensor<71x1024x64xf16>
+  %values = "superopt.concat"(%v_cache, %v_7) {dim = 1 : i64} : (tensor<71x1008x64xf16>, tensor<71x16x64xf16>) -> tensor<71x1024x64xf16>
+  %c = "kernel.matmul"(%q, %keys) {transpose_b = true} : (tensor<71x16x64xf16>, tensor<71x1024x64xf16>) -> tensor<71x16x1024xf16>
+  %c_max = "kernel.reduce_max"(%c) {dims = array<i64: 2>, keepdims = true} : (tensor<71x16x1024xf16>) -> tensor<71x16x1xf16>
+  %v_8 = "kernel.sub"(%c, %c_max) : (tensor<71x16x1024xf16>, tensor<71x16x1xf16>) -> tensor<71x16x1024xf16>
+  %c_exp = "kernel.exp"(%v_8) : (tensor<71x16x1024xf16>) -> tensor<71x16x1024xf16>
+  %c_sum = "kernel.reduce_sum"(%c_exp) {dims = array<i64: 2>, keepdims = true} : (tensor<71x16x1024xf16>) -> tensor<71x16x1xf16>
+  %c_p = "kernel.div"(%c_exp, %c_sum) : (tensor<71x16x1024xf16>, tensor<71x16x1xf16>) -> tensor<71x16x1024xf16>
+  %o = "kernel.matmul"(%c_p, %values) : (tensor<71x16x1024xf16>, tensor<71x1024x64xf16>) -> tensor<71x16x64xf16>
+  %v_9 = "kernel.transpose"(%o) {perm = array<i64: 1, 0, 2>} : (tensor<71x16x64xf16>) -> tensor<16x71x64xf16>
+  %o2 = "kernel.reshape"(%v_9) : (tensor<16x71x64xf16>) -> tensor<16x4544xf16>
+  %proj = "kernel.matmul"(%o2, %wo) : (tensor<16x4544xf16>, tensor<4544x4544xf16>) -> tensor<16x4544xf16>
+  %mid = "kernel.add"(%proj, %x) : (tensor<16x4544xf16>, tensor<16x4544xf16>) -> tensor<16x4544xf16>
+  %v_10 = "kernel.square"(%mid) : (tensor<16x4544xf16>) -> tensor<16x4544xf16>
+  %ffn_in_mean = "kernel.reduce_mean"(%v_10) {dims = array<i64: 1>, keepdims = true} : (tensor<16x4544xf16>) -> tensor<16x1xf16>
+  %v_11 = "kernel.constant"() {value = 1.0e-05 : f64} : () -> tensor<f16>
+  %v_12 = "kernel.add"(%ffn_in_mean, %v_11) : (tensor<16x1xf16>, tensor<f16>) -> tensor<16x1xf16>
+  %v_13 = "kernel.rsqrt"(%v_12) : (tensor<16x1xf16>) -> tensor<16x1xf16>
+  %ffn_in = "kernel.mul"(%mid, %v_13) : (tensor<16x4544xf16>, tensor<16x1xf16>) -> tensor<16x4544xf16>
+  %gate = "kernel.matmul"(%ffn_in, %w_gate) : (tensor<16x4544xf16>, tensor<4544x18176xf16>) -> tensor<16x18176xf16>
+  %up = "kernel.matmul"(%ffn_in, %w_up) : (tensor<16x4544xf16>, tensor<4544x18176xf16>) -> tensor<16x18176xf16>
+  %v_14 = "kernel.silu"(%gate) : (tensor<16x18176xf16>) -> tensor<16x18176xf16>
+  %h = "kernel.mul"(%v_14, %up) : (tensor<16x18176xf16>, tensor<16x18176xf16>) -> tensor<16x18176xf16>
+  %down = "kernel.matmul"(%h, %w_down) : (tensor<16x18176xf16>, tensor<18176x4544xf16>) -> tensor<16x4544xf16>
+  %y = "kernel.add"(%down, %mid) : (tensor<16x4544xf16>, tensor<16x4544xf16>) -> tensor<16x4544xf16>
+  return %y, %keys, %values : tensor<16x4544xf16>, tensor<71x1024x64xf16>, tensor<71x1024x64xf16>
+}

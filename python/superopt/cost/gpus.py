@@ -1,0 +1,60 @@
+"""Targets: GPUs as data files, `targets/<name>.json`; rates are sustained ones, not those of the brochure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from superopt.errors import BadOption
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the cost model, the search and the emitter know of a GPU.
+
+    Units: seconds, bytes, bytes per second, floating-point operations per second. `capability` is the compute
+    capability times ten; the `shared_*` limits are of one block (opt-in maximum) and of one multiprocessor.
+    """
+
+    name: str
+    gpu: str
+    capability: int
+    launch_seconds: float
+    iteration_seconds: float
+    dram_bytes_per_second: float
+    l2_bytes_per_second: float
+    l2_capacity: float
+    tensor_flops: float
+    vector_flops: float
+    multiprocessors: int
+    shared_per_block: int
+    shared_per_multiprocessor: int
+    blocks_per_multiprocessor: int
+
+    def numbers(self) -> Any:
+        """This target as the native cost formula takes it."""
+        from superopt.transforms.core import _search
+
+        numbers = _search.TargetNumbers()
+        for field in fields(self):
+            if field.name not in ("name", "gpu", "capability"):
+                setattr(numbers, field.name, getattr(self, field.name))
+        return numbers
+
+
+def target_names() -> list[str]:
+    """The known targets, sorted."""
+    found = (f.name for f in files(__package__ or "superopt.cost").joinpath("targets").iterdir())
+    return sorted((n.removesuffix(".json") for n in found if n.endswith(".json")), key=lambda n: int(n[3:]))
+
+
+@cache
+def target(name: str) -> Target:
+    """The target called `name`; raises BadOption for one that is not known."""
+    if name not in target_names():
+        raise BadOption(f"expected a target of {', '.join(target_names())}, got '{name}'")
+    text = files(__package__ or "superopt.cost").joinpath("targets", f"{name}.json").read_text()
+    return Target(**json.loads(text))

@@ -1,0 +1,51 @@
+"""Located messages that do not stop a run: remarks, warnings and notes.
+
+The MLIR bindings can only emit errors, so passes say the rest here; tools print what was collected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from superopt.errors import UNKNOWN, Location
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One message; `str` gives `file:line:col: severity: message`."""
+
+    severity: Literal["remark", "warning", "note", "error"]
+    message: str
+    location: Location = UNKNOWN
+
+    def __str__(self) -> str:
+        where = f"{self.location}: " if self.location != UNKNOWN else ""
+        return f"{where}{self.severity}: {self.message}"
+
+
+def _silent(stage: str, fraction: float | None) -> None:
+    """Show no progress."""
+
+
+@dataclass
+class Diagnostics:
+    """What the passes of one run had to say, in order, and what they hand over besides the program.
+
+    `artifacts` carries what is no IR from a pass to the tool that runs it: "report",
+    "certificate" and "schedule" are JSON text. `progress(stage, fraction)` is called by long passes; a tool on a
+    terminal replaces it by a progress bar (fraction in [0, 1], None where unknown).
+    """
+
+    messages: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    artifacts: dict[str, Any] = field(default_factory=dict[str, Any])
+    progress: Callable[[str, float | None], None] = _silent
+
+    def remark(self, message: str, location: Location = UNKNOWN) -> None:
+        """Record something worth knowing, such as an operation kept opaque."""
+        self.messages.append(Diagnostic("remark", message, location))
+
+    def warning(self, message: str, location: Location = UNKNOWN) -> None:
+        """Record something that may surprise the user."""
+        self.messages.append(Diagnostic("warning", message, location))

@@ -1,0 +1,337 @@
+"""The command line of `superopt-opt`: MLIR's flags, one flag for each pass, and superopt's own.
+
+Flags of passes are taken out first, because their order is the pipeline's; argparse does the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import MISSING, dataclass
+from typing import Any, Literal, NoReturn, get_args
+
+from superopt.errors import BadOption
+from superopt.transforms import registry
+from superopt.transforms.passes import Option, Pass, did_you_mean, spell_value
+
+EmitKind = Literal["mlir", "text", "triton", "ttir", "ttgir", "llir", "ptx", "cubin", "bundle"]
+TARGETS = ("sm_80", "sm_90", "sm_100")
+
+_DESCRIPTION = """\
+Optimizes, checks and lowers tensor programs. Reads MLIR, runs passes in the order of their flags (or a
+--pass-pipeline), writes the result.
+"""
+_EPILOG = """\
+examples:
+  superopt-opt model.mlir --ingest-linalg --emit=text
+  superopt-opt model.mlir --superoptimize="target=sm_90 budget=60" --emit=bundle -o out/model
+  superopt-opt model.mlir --pass-pipeline='builtin.module(func.func(canonicalize),ingest-linalg,cse)'
+"""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a command line asks for; the fields are named after the flags."""
+
+    input: str = "-"
+    output: str = "-"
+    passes: tuple[tuple[str, str], ...] = ()
+    pass_pipeline: str | None = None
+    emit: EmitKind = "mlir"
+    target: str | None = None
+    report: str | None = None
+    split_input_file: bool = False
+    verify_diagnostics: bool = False
+    verify_each: bool = True
+    verify_each_equivalence: bool = False
+    allow_unregistered_dialect: bool = False
+    no_implicit_module: bool = False
+    run_reproducer: bool = False
+    emit_bytecode: bool = False
+    dump_pass_pipeline: bool = False
+    list_passes: bool = False
+    show_dialects: bool = False
+    print_ir_before: tuple[str, ...] = ()
+    print_ir_after: tuple[str, ...] = ()
+    print_ir_before_all: bool = False
+    print_ir_after_all: bool = False
+    print_ir_after_change: bool = False
+    print_ir_after_failure: bool = False
+    print_debuginfo: bool = False
+    print_op_generic: bool = False
+    elide_elementsattrs_if_larger: int | None = None
+    timing: bool = False
+    pass_statistics: bool = False
+    crash_reproducer: str | None = None
+    quiet: bool = False
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise BadOption(f"{message}; {self.prog} --help lists what there is")
+
+
+class _Once(argparse.Action):
+    """An option that may be given once, as MLIR has it."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        if getattr(namespace, f"_seen_{self.dest}", False):
+            raise BadOption(f"option '{option_string}' is given twice")
+        setattr(namespace, f"_seen_{self.dest}", True)
+        setattr(namespace, self.dest, values)
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        from importlib.metadata import version
+
+        versions = ", ".join(f"{name} {version(name)}" for name in ("torch-mlir", "triton"))
+        sys.stdout.write(f"superopt {version('superopt')} ({versions})\n")
+        raise SystemExit(0)
+
+
+class _Help(argparse.Action):
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        sys.stdout.write(parser.format_help() + "\n" + pass_help() + "\n" + _EPILOG)
+        raise SystemExit(0)
+
+
+def parse(arguments: Sequence[str]) -> Settings:
+    """The settings of a command line; raises `BadOption`, or `SystemExit` after `--help` and `--version`."""
+    parser = _parser()
+    arguments = [_two_dashes(a, parser) for a in arguments]
+    arguments = ["--verify-each=true" if a == "--verify-each" else a for a in arguments]
+    passes, rest = _take_passes(arguments)
+    space, unknown = parser.parse_known_args(rest)
+    for argument in unknown:
+        if argument.startswith("--"):
+            passes.append(_native_or_unknown(argument, parser))
+        else:
+            raise BadOption(f"unexpected argument '{argument}': one input file is read")
+    if unknown:  # passes that only MLIR knows: put all of them back in the order they were given
+        order = [a.split("=")[0].removeprefix("--") for a in arguments]
+        passes.sort(key=lambda p: order.index(p[0]) if p[0] in order else len(order))
+    if (schedule := vars(space).pop("schedule")) is not None:
+        passes.append(("replay-schedule", f"file={spell_value(schedule)}"))
+    values = {k: v for k, v in vars(space).items() if not k.startswith("_")}
+    return _consistent(Settings(passes=tuple(passes), **values))
+
+
+def _consistent(settings: Settings) -> Settings:
+    """`settings`, unless it asks for things that exclude each other."""
+    if settings.passes and settings.pass_pipeline is not None:
+        raise BadOption("--pass-pipeline excludes the flags of single passes")
+    if settings.emit_bytecode and settings.emit != "mlir":
+        raise BadOption(f"--emit-bytecode excludes --emit={settings.emit}")
+    if settings.split_input_file and (settings.emit_bytecode or settings.emit not in ("mlir", "text")):
+        raise BadOption("--split-input-file gives text: --emit=mlir or --emit=text")
+    if settings.emit == "bundle" and settings.output == "-" and not settings.verify_diagnostics:
+        raise BadOption("--emit=bundle writes a folder: say where with -o FOLDER")
+    return settings
+
+
+def _flags(parser: argparse.ArgumentParser) -> list[str]:
+    """Every flag with two dashes that argparse knows."""
+    groups = parser._action_groups  # pyright: ignore[reportPrivateUsage]
+    actions = [a for g in groups for a in g._group_actions]  # pyright: ignore[reportPrivateUsage]
+    return [o for a in actions for o in a.option_strings if o.startswith("--")]
+
+
+def _two_dashes(argument: str, parser: argparse.ArgumentParser) -> str:
+    """`-cse` as `--cse`: MLIR's tools take one dash or two."""
+    if not argument.startswith("-") or argument.startswith("--") or len(argument) < 3:
+        return argument
+    name = argument[1:].split("=")[0]
+    is_pass = name in registry.flags() or name in registry.NATIVE_PASSES
+    return f"-{argument}" if is_pass or f"--{name}" in _flags(parser) else argument
+
+
+def _take_passes(arguments: Iterable[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    """The flags of known passes with their options, in order, and the other arguments."""
+    passes: list[tuple[str, str]] = []
+    rest: list[str] = []
+    for argument in arguments:
+        name, _, options = argument.removeprefix("--").partition("=")
+        if argument.startswith("--") and (name in registry.flags() or name in registry.NATIVE_PASSES):
+            passes.append((name, options))
+        else:
+            rest.append(argument)
+    return passes, rest
+
+
+def _native_or_unknown(argument: str, parser: argparse.ArgumentParser) -> tuple[str, str]:
+    """A pass that only MLIR knows, as in `--test-foo=bar`; raises `BadOption` for what it does not know."""
+    name, _, options = argument.removeprefix("--").partition("=")
+    from superopt.dialects.mlir import ir, passmanager
+    from superopt.driver.runner import captured_stderr
+
+    with captured_stderr():
+        try:
+            passmanager.PassManager.parse(f"any({name})", ir.Context())
+        except ValueError:
+            known = [*registry.flags(), *registry.NATIVE_PASSES, *(f[2:] for f in _flags(parser))]
+            hint = did_you_mean(name, known)
+            raise BadOption(f"unknown pass or option '--{name}'{hint}; --help lists what there is") from None
+    return name, options
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="superopt-opt",
+        usage='superopt-opt [options] [--PASS[="name=value ..."] ...] [FILE]',
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        add_help=False,
+    )
+    _add_general(parser.add_argument_group("general"))
+    _add_passes(parser.add_argument_group("passes and checks"))
+    _add_output(parser.add_argument_group("output"))
+    _add_watching(parser.add_argument_group("watching passes (to standard error)"))
+    return parser
+
+
+def _switch(group: Any, flag: str, help_: str, dest: str | None = None) -> None:
+    group.add_argument(flag, help=help_, action="store_true", **({"dest": dest} if dest else {}))
+
+
+def _value(group: Any, flag: str, metavar: str, help_: str, **more: Any) -> None:
+    group.add_argument(flag, metavar=metavar, help=help_, action=_Once, **more)
+
+
+def _add_general(group: Any) -> None:
+    group.add_argument("input", nargs="?", default="-", metavar="FILE", help="MLIR; - is standard input")
+    _value(group, "-o", "FILE", "where to write; - is standard output", dest="output", default="-")
+    group.add_argument("-h", "--help", action=_Help, nargs=0, dest="_help", help="print this")
+    group.add_argument("--version", action=_Version, nargs=0, dest="_version", help="print versions")
+    _switch(group, "--list-passes", "print every pass and its options")
+    _switch(group, "--show-dialects", "print the dialects")
+    _switch(group, "--quiet", "no progress and no remarks")
+
+
+def _add_passes(group: Any) -> None:
+    _value(group, "--pass-pipeline", "TEXT", "the passes to run: builtin.module(a,func.func(b{x=1}))")
+    _value(group, "--schedule", "FILE", "the same as --replay-schedule=file=FILE, after the other passes")
+    _switch(group, "--dump-pass-pipeline", "print the pipeline to standard error")
+    _value(
+        group, "--verify-each", "BOOL", "verify after each pass (default: true)", type=_truth, default=True
+    )
+    _switch(
+        group,
+        "--verify-each-equivalence",
+        "prove after each Python pass that the program still means the same",
+    )
+    _switch(
+        group,
+        "--verify-diagnostics",
+        "check messages against expected-error (-warning, -remark, -note) comments",
+    )
+    _switch(group, "--split-input-file", "treat chunks between lines '// -----' as inputs of their own")
+    _switch(group, "--allow-unregistered-dialect", "accept operations of dialects that nobody knows")
+    _switch(group, "--no-implicit-module", "do not wrap the input in a module")
+    _value(
+        group,
+        "--mlir-pass-pipeline-crash-reproducer",
+        "FILE",
+        "should a pass fail or crash, leave here what --run-reproducer replays",
+        dest="crash_reproducer",
+    )
+    _switch(group, "--run-reproducer", "run the pipeline that the input file carries")
+
+
+def _add_output(group: Any) -> None:
+    kinds = get_args(EmitKind)
+    _value(group, "--emit", "KIND", f"what to write: {'|'.join(kinds)}", choices=kinds, default="mlir")
+    target = f"target of --emit: {'|'.join(TARGETS)} (default: that of --superoptimize, else sm_90)"
+    _value(group, "--target", "SM", target, choices=TARGETS)
+    _value(group, "--report", "FILE", "write what the passes report, as JSON")
+    _switch(group, "--emit-bytecode", "write MLIR bytecode")
+    _switch(group, "--mlir-print-debuginfo", "print locations", "print_debuginfo")
+    _switch(group, "--mlir-print-op-generic", "print the generic form", "print_op_generic")
+    _value(
+        group,
+        "--mlir-elide-elementsattrs-if-larger",
+        "N",
+        "leave out constants of more than N elements",
+        dest="elide_elementsattrs_if_larger",
+        type=_natural,
+    )
+
+
+def _add_watching(group: Any) -> None:
+    for when in ("before", "after"):
+        flag, dest = f"--mlir-print-ir-{when}", f"print_ir_{when}"
+        _value(
+            group,
+            flag,
+            "PASSES",
+            f"print IR {when} these, comma-separated",
+            dest=dest,
+            type=_names,
+            default=(),
+        )
+        _switch(group, f"{flag}-all", f"print IR {when} each pass", f"{dest}_all")
+    _switch(group, "--mlir-print-ir-after-change", "print IR only where it changed", "print_ir_after_change")
+    _switch(
+        group, "--mlir-print-ir-after-failure", "print IR after a pass that failed", "print_ir_after_failure"
+    )
+    _switch(group, "--mlir-timing", "print how long each pass took", "timing")
+    _switch(group, "--mlir-pass-statistics", "print what each pass made and removed", "pass_statistics")
+
+
+def _truth(text: str) -> bool:
+    values = {"true": True, "1": True, "false": False, "0": False}
+    if text.lower() not in values:
+        raise argparse.ArgumentTypeError(f"expected true or false, got '{text}'")
+    return values[text.lower()]
+
+
+def _natural(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a number of elements, got '{text}'")
+    return int(text)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+# --- the list of passes -----------------------------------------------------------------------------------
+
+
+def loaded_passes() -> list[tuple[str, type[Pass] | None, str]]:
+    """Every Python pass: flag, class, and why the class is None where it cannot be imported."""
+    found: list[tuple[str, type[Pass] | None, str]] = []
+    for flag in registry.flags():
+        try:
+            found.append((flag, registry.load(flag), ""))
+        except ImportError as error:
+            found.append((flag, None, str(error)))
+    return found
+
+
+def default_text(option: Option) -> str:
+    """The default of an option in words."""
+    return "required" if option.default is MISSING else f"default: {spell_value(option.default)}"
+
+
+def pass_help() -> str:
+    """The section of `--help` on passes; what `--list-passes` prints."""
+    lines = ['passes, in the order given; options as --flag="name=value name=value":']
+    for flag, loaded, reason in loaded_passes():
+        lines += _entry(f"  --{flag}", loaded.summary() if loaded else f"not available: {reason}")
+        for option in loaded.options() if loaded else ():
+            note = f"{option.help} ({option.type_name}; {default_text(option)})".strip()
+            lines += _entry(f"      {option.name}", note)
+    lines.append("passes of MLIR (any other that MLIR knows can be named as well):")
+    for flag, summary in registry.NATIVE_PASSES.items():
+        lines += _entry(f"  --{flag}", summary)
+    return "\n".join(lines) + "\n"
+
+
+def _entry(name: str, text: str, width: int = 32) -> list[str]:
+    wrapped = textwrap.wrap(text, 100 - width) or [""]
+    first = f"{name:<{width - 1}} {wrapped[0]}" if len(name) < width else f"{name}  {wrapped[0]}"
+    return [first, *(" " * width + line for line in wrapped[1:])]

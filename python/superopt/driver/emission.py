@@ -1,0 +1,81 @@
+"""`--emit` for what lies below MLIR: kernels as Triton, its IRs, PTX, cubins, bundles."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from superopt.driver import output
+from superopt.driver.command_line import Settings
+
+if TYPE_CHECKING:
+    from superopt.diagnostics import Diagnostics
+    from superopt.pipeline import Outcome
+    from superopt.program import KernelGraph
+
+DEFAULT_TARGET = "sm_90"
+
+
+def emit(settings: Settings, module: Any, diagnostics: Diagnostics, name: str) -> None:
+    """Write `module` as `settings.emit` says; `--superoptimize` has left its outcome in the artifacts.
+
+    Raises `SuperoptError` where the program cannot be compiled.
+    """
+    outcome: Outcome | None = diagnostics.artifacts.get("outcome")
+    if outcome is not None and settings.target not in (None, outcome.schedule.target):
+        outcome = None  # kernels for another GPU are wanted than the one it was chosen for
+    if settings.emit == "bundle":
+        _save(settings, outcome or _as_it_is(settings, _graph(module, name)))
+        return
+    from superopt.transforms.emit import CompiledProgram, emit_text
+
+    if outcome is not None:
+        content = CompiledProgram(outcome.emitted, outcome.compiled).artifact(settings.emit)
+    else:
+        content = emit_text(_graph(module, name), settings.emit, settings.target or DEFAULT_TARGET)
+    output.write(settings.output, content)
+
+
+def _graph(module: Any, name: str) -> KernelGraph:
+    from superopt.dialects import reader
+
+    return reader.read(module, name)
+
+
+def _as_it_is(settings: Settings, graph: KernelGraph) -> Outcome:
+    """The program with no search, proved and compiled like any other."""
+    from superopt import __version__
+    from superopt.diagnostics import Diagnostics
+    from superopt.dialects.writer import to_text
+    from superopt.pipeline import replay
+    from superopt.report import Schedule
+    from superopt.verify import program_hash
+
+    schedule = Schedule(
+        superopt=__version__,
+        target=settings.target or DEFAULT_TARGET,
+        seed=0,
+        program_sha256=program_hash(graph),
+        optimized=to_text(graph),
+    )
+    return replay(graph, schedule, Diagnostics())
+
+
+def _save(settings: Settings, outcome: Outcome) -> None:
+    from superopt.transforms.emit import save_bundle
+
+    save_bundle(Path(settings.output), outcome)
+    if not settings.quiet:
+        sys.stderr.write(f"{settings.output}: {_summary(outcome)}\n")
+
+
+def _summary(outcome: Outcome) -> str:
+    """What was found, in one line."""
+    report = outcome.report
+    kernels = f"{len(report.kernels)} kernel{'s' if len(report.kernels) != 1 else ''}"
+    times = (
+        f"{report.predicted_seconds * 1e6:.1f} us predicted on {report.target}, "
+        f"{report.input_predicted_seconds * 1e6:.1f} us for the input program"
+    )
+    return f"{kernels}; {times}; {report.guarantee}, delta {report.delta:.1e}"

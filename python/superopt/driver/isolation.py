@@ -1,0 +1,90 @@
+"""A crash of LLVM as an error message.
+
+MLIR answers some inputs with `abort()` or a stack overflow, which no Python code can catch. The work is done
+in a forked child, before anything large is imported; the parent waits and says what the child was at when it
+died.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+
+_PHASE_BYTES = 4096
+_phase_memory: mmap.mmap | None = None
+
+
+def phase(what: str) -> None:
+    """Say what is being done, for the message should it crash; does nothing outside `isolated`."""
+    if _phase_memory is not None:
+        text = what.encode()[: _PHASE_BYTES - 1]
+        _phase_memory[: len(text) + 1] = text + b"\0"
+
+
+def isolated(work: Callable[[], int], tool: str) -> int:
+    """`work()` in a child process: its exit code, or 1 and a message where it died of a signal."""
+    if not hasattr(os, "fork"):
+        return work()
+    global _phase_memory
+    _phase_memory = mmap.mmap(-1, _PHASE_BYTES)
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _die_with(parent)
+        code = 1
+        try:
+            code = work()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except BrokenPipeError:
+            code = 128 + signal.SIGPIPE
+        except BaseException:
+            traceback.print_exc()  # a fault of ours: what users can cause was answered inside `work`
+            sys.stderr.flush()
+        finally:
+            os._exit(code)  # the parent's buffers and exit handlers are not ours to run
+
+    # A terminal sends Ctrl-C to both; the child decides what it means. What is sent to us alone is passed on.
+    def leave(received: int, frame: object) -> None:
+        pass
+
+    def pass_on(received: int, frame: object) -> None:
+        os.kill(child, received)
+
+    signal.signal(signal.SIGINT, leave)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, pass_on)
+    while True:
+        try:
+            _, status = os.waitpid(child, 0)
+            break
+        except InterruptedError:
+            continue
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return code
+    if -code in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
+        return 128 - code
+    doing = _phase_memory[:].split(b"\0", 1)[0].decode(errors="replace")
+    name = signal.Signals(-code).name
+    print(
+        f"{tool}: error: MLIR crashed ({name}) while {doing or 'starting'}; nothing was written",
+        file=sys.stderr,
+    )
+    return 1
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel end this process when its parent is gone, so that no search outlives a killed tool."""
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes
+
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)

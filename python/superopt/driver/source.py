@@ -1,0 +1,203 @@
+"""Reading MLIR that nobody has vetted: files, standard input, text, bytecode.
+
+MLIR's parser recurses on nesting and on its way down a stack overflow kills the process, so text is measured
+before it is parsed. All errors are `BadInput`, located.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from superopt.errors import BadInput, Location, SuperoptError
+
+MAX_BYTES = 1 << 30
+MAX_NESTING = 256  # MLIR's parser needs about 4 KB of stack a level; 8 MB end at some 2000
+BYTECODE_MAGIC = b"ML\xefR"
+_SPLIT = re.compile(r"^// -----[^\n]*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One module to be: its text (or bytecode) and the file that errors name.
+
+    Chunks of a split file are padded with newlines, so that line numbers are those of the whole file.
+    """
+
+    name: str
+    text: str
+    bytecode: bytes = b""
+
+    def line(self, number: int) -> str:
+        """Line `number` (from 1) of the text, empty where there is none."""
+        lines = self.text.split("\n", number) if 0 < number <= self.text.count("\n") + 1 else []
+        return lines[number - 1] if lines else ""
+
+
+def read(path: str) -> Source:
+    """The file at `path`, or standard input for `-`; raises `BadInput`."""
+    name = "<stdin>" if path == "-" else path
+    return from_bytes(_stdin() if path == "-" else _file(path), name)
+
+
+def from_bytes(data: bytes, name: str) -> Source:
+    """Text or bytecode as it came; raises `BadInput` for what can be neither."""
+    if data.startswith(BYTECODE_MAGIC):
+        return Source(name, "", data)
+    if b"\0" in data:
+        line, column = _place(data, data.index(b"\0"))
+        raise BadInput(
+            "expected MLIR text or bytecode, got binary data (a zero byte)", Location(name, line, column)
+        )
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line, column = _place(data, error.start)
+        byte = data[error.start]
+        raise BadInput(
+            f"expected UTF-8 text, got the byte 0x{byte:02x}", Location(name, line, column)
+        ) from None
+    return Source(name, text.replace("\r\n", "\n"))
+
+
+def split(source: Source) -> list[Source]:
+    """The chunks between lines `// -----`, each padded to its own line numbers."""
+    if source.bytecode:
+        return [source]
+    chunks: list[Source] = []
+    start = 0
+    for end in [*(m.span() for m in _SPLIT.finditer(source.text)), (len(source.text), len(source.text))]:
+        padding = "\n" * source.text.count("\n", 0, start)
+        chunks.append(Source(source.name, padding + source.text[start : end[0]]))
+        start = end[1]
+    return chunks
+
+
+def parse(source: Source, context: Any, *, implicit_module: bool = True) -> Any:
+    """The operation of `source` in `context`: a module, or whatever stands alone without `implicit_module`.
+
+    Raises `SourceError`, which carries every message of MLIR.
+    """
+    from superopt.dialects.mlir import ir
+
+    if not source.bytecode:
+        if not source.text.strip():
+            raise BadInput("expected an MLIR module, got empty input", Location(source.name, 1, 1))
+        check_nesting(source)
+    content: str | bytes = source.bytecode or source.text
+    try:
+        if implicit_module:
+            return ir.Module.parse(content, context).operation
+        return ir.Operation.parse(content, source_name=source.name, context=context).operation
+    except ir.MLIRError as error:
+        raise SourceError(error, source.name) from None
+    except ValueError as error:
+        raise BadInput(str(error), Location(source.name)) from None
+
+
+@dataclass(frozen=True)
+class Message:
+    """One diagnostic of MLIR with its notes."""
+
+    severity: str
+    text: str
+    location: Location
+    notes: tuple[Message, ...] = ()
+
+    def named(self, file: str) -> Message:
+        """The message with `file` for the place `-`, which is what MLIR calls text that it parsed from memory."""
+        location = replace(self.location, file=file) if self.location.file == "-" else self.location
+        return replace(self, location=location, notes=tuple(n.named(file) for n in self.notes))
+
+
+class SourceError(SuperoptError):
+    """MLIR's messages on a program that it could not parse, verify or transform."""
+
+    def __init__(self, error: Any, file: str) -> None:
+        self.messages = messages(error, file)
+        first = self.messages[0] if self.messages else Message("error", str(error.message), Location(file))
+        self.messages = self.messages or (first,)
+        super().__init__(first.text, first.location)
+
+
+def messages(error: Any, file: str) -> tuple[Message, ...]:
+    """The diagnostics of an `MLIRError`, with `file` for locations that MLIR writes as `-`."""
+    return tuple(_message(d, file) for d in error.error_diagnostics)
+
+
+def _message(diagnostic: Any, file: str) -> Message:
+    from superopt.dialects.base import to_location
+
+    # Operands are printed whole in this note; on a large program it buries the error.
+    notes = [n for n in diagnostic.notes if not n.message.startswith("see current operation")]
+    return Message(
+        str(diagnostic.severity).rsplit(".", 1)[-1].lower(),
+        diagnostic.message.strip(),
+        to_location(diagnostic.location, file),
+        tuple(_message(n, file) for n in notes),
+    )
+
+
+def check_nesting(source: Source) -> None:
+    """Raise `BadInput` where brackets nest deeper than MLIR's parser can stand."""
+    data = np.frombuffer(source.text.encode(), dtype=np.uint8)
+    step = np.zeros(256, dtype=np.int32)
+    for opening, closing in ("()", "[]", "{}"):
+        step[ord(opening)], step[ord(closing)] = 1, -1
+    steps = step[data]
+    angle = (data == ord("<")).astype(np.int32)
+    # A `>` closes only where it ends no arrow or comparison.
+    closes = data == ord(">")
+    closes[1:] &= data[:-1] != ord("-")
+    closes[:-1] &= data[1:] != ord("=")
+    for depth in (np.cumsum(steps), np.cumsum(angle - closes)):
+        deep = np.flatnonzero(depth > MAX_NESTING)
+        if deep.size:
+            line, column = _place(data.tobytes(), int(deep[0]))
+            raise BadInput(
+                f"expected at most {MAX_NESTING} nested brackets, got more",
+                Location(source.name, line, column),
+            )
+
+
+def _place(data: bytes, offset: int) -> tuple[int, int]:
+    before = data[:offset]
+    return before.count(b"\n") + 1, offset - before.rfind(b"\n")
+
+
+def _file(path: str) -> bytes:
+    target = Path(path)
+    try:
+        status = target.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise BadInput("expected a file, got a directory", Location(path))
+        if status.st_size > MAX_BYTES:
+            raise BadInput(f"expected at most {MAX_BYTES} bytes, got {status.st_size}", Location(path))
+        return target.read_bytes()
+    except FileNotFoundError:
+        raise BadInput("no such file", Location(path)) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise BadInput(f"cannot read: {reason}", Location(path)) from None
+
+
+def _stdin() -> bytes:
+    stream = sys.stdin
+    binary = getattr(stream, "buffer", None)
+    data: bytes = binary.read() if binary is not None else stream.read().encode()
+    return data
+
+
+_REPRODUCER = re.compile(r'mlir_reproducer\s*:\s*\{.*?pipeline\s*:\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
+
+
+def reproducer_pipeline(source: Source) -> str | None:
+    """The pipeline that a crash reproducer carries, None where `source` is none."""
+    found = _REPRODUCER.search(source.text)
+    return re.sub(r"\\(.)", r"\1", found[1]) if found else None

@@ -1,0 +1,67 @@
+"""Errors a user can cause, and where they happened.
+
+Every error that is the user's to mend derives from `SuperoptError`; it names what was expected, what was
+got, and (where there is a source) file, line and column. Tools print `str(error)` and exit non-zero; a
+traceback is only ever a fault of ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Location:
+    """A place in a source file; line and column count from 1, 0 where unknown."""
+
+    file: str = ""
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.file or '<unknown>'}:{self.line}:{self.column}" if self.line else self.file or "<unknown>"
+        )
+
+
+UNKNOWN = Location()
+
+
+class SuperoptError(Exception):
+    """Base of every error that a user can cause.
+
+    `location` says where; `str(error)` reads `file:line:col: error: message`, or `error: message`.
+    """
+
+    def __init__(self, message: str, location: Location = UNKNOWN) -> None:
+        super().__init__(message)
+        self.message = message
+        self.location = location
+
+    def __str__(self) -> str:
+        where = f"{self.location}: " if self.location != UNKNOWN else ""
+        return f"{where}error: {self.message}"
+
+
+class IllegalProgram(SuperoptError):
+    """IR that breaks a rule of its level: shapes, dtypes, maps, extents, memory."""
+
+
+class UnsupportedProgram(SuperoptError):
+    """A well-formed program that superopt cannot take: dynamic shapes, an unknown dtype."""
+
+
+class BadInput(SuperoptError):
+    """A file or stream that cannot be read, parsed or written."""
+
+
+class BadOption(SuperoptError):
+    """An unknown pass, option, target or value."""
+
+
+class NotEquivalent(SuperoptError):
+    """Two programs that had to be equivalent and are not."""
+
+
+class NumericsError(SuperoptError):
+    """A program whose floating-point results leave the tolerance."""

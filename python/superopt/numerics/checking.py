@@ -1,0 +1,159 @@
+"""Inputs that programs are tried on, and the error they may have. Needs numpy alone: bundles carry this file.
+
+A candidate, computed as it will run, and the reference program, at the same precision, are both compared with
+the reference in fp64. The candidate may be off by `FACTOR` times what the reference program is off by (the
+largest error of the output's row, the last dimension, or an eighth of the largest of all), and by as many
+roundings of the row's largest number. Where the reference program itself is not finite, nothing is asked of
+the candidate.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+FACTOR = 4.0
+EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23}
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input: `scale` keeps products of ordinary size, 1 / sqrt(contracted extent) for weights."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    scale: float = 1.0
+
+
+def _ordinary(x: Array, spec: Input) -> Array:
+    return x * np.float32(spec.scale)
+
+
+def _large(x: Array, spec: Input) -> Array:
+    """Logits in the hundreds: an exponential without its maximum subtracted overflows."""
+    return x * np.float32(spec.scale * 16)
+
+
+def _tiny(x: Array, spec: Input) -> Array:
+    """Sums of squares near zero."""
+    return x * np.float32(spec.scale * (1e-3 if spec.scale == 1 else 1))
+
+
+def _offset(x: Array, spec: Input) -> Array:
+    """A large mean and a tiny variance: differences of large numbers lose everything."""
+    return 8 + x * np.float32(0.01) if spec.scale == 1 else x * np.float32(spec.scale)
+
+
+def _cancelling(x: Array, spec: Input) -> Array:
+    """Neighbours nearly cancel: of opposite sign in what is multiplied, alike in the weights."""
+    x = x * np.float32(spec.scale)
+    dim = len(spec.shape) - (1 if spec.scale == 1 else 2)
+    if dim < 0 or spec.shape[dim] < 2:
+        return x
+    even = np.moveaxis(x, dim, 0)[0 : spec.shape[dim] // 2 * 2 : 2]
+    odd = np.moveaxis(x, dim, 0)[1::2]
+    odd[: len(even)] = even * np.float32(-1.001 if spec.scale == 1 else 1)
+    return x
+
+
+def _outliers(x: Array, spec: Input) -> Array:
+    """One number in a hundred is fifty times as large."""
+    x = x * np.float32(spec.scale)
+    flat = x.reshape(-1)
+    flat[::101] *= 50
+    return x
+
+
+DISTRIBUTIONS: dict[str, Callable[[Array, Input], Array]] = {
+    "ordinary": _ordinary,
+    "large": _large,
+    "tiny": _tiny,
+    "offset": _offset,
+    "cancelling": _cancelling,
+    "outliers": _outliers,
+}
+
+
+def make_inputs(specs: Sequence[Input], distribution: str, seed: int = 0) -> list[Array]:
+    """One float32 array an input, the same for the same seed; not yet rounded to the inputs' dtypes."""
+    out: list[Array] = []
+    for i, spec in enumerate(specs):
+        key = zlib.crc32(f"{distribution} {i}".encode())
+        rng = np.random.Generator(np.random.SFC64([seed, key]))
+        # Large inputs repeat a block of a prime length: drawing them would take longer than checking.
+        count = math.prod(spec.shape)
+        block = rng.standard_normal(min(count, 1_000_003), np.float32)
+        numbers = np.resize(block, count).reshape(spec.shape)
+        out.append(DISTRIBUTIONS[distribution](numbers, spec))
+    return out
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One output under one distribution.
+
+    `error` is the largest deviation from fp64, `tolerance` what is allowed there (both absolute, at the element
+    where their ratio is largest), `ratio` that ratio, at most 1 where the output passes. `exempt` counts
+    elements where the reference program is not finite.
+    """
+
+    distribution: str
+    output: str
+    error: float
+    tolerance: float
+    ratio: float
+    exempt: int
+
+    @property
+    def passed(self) -> bool:
+        """Whether every element is within its tolerance."""
+        return self.ratio <= 1
+
+
+def compare(
+    distribution: str, output: str, dtype: str, candidate: Array, reference: Array, same_precision: Array
+) -> Comparison:
+    """Judge a candidate's output by the fp64 reference and the reference program at the same precision."""
+    candidate, same = (np.asarray(x, np.float64) for x in (candidate, same_precision))
+    with np.errstate(all="ignore"):
+        asked = np.isfinite(same) & np.isfinite(reference)
+        off = np.where(asked, np.abs(same - reference), 0.0)
+        size = np.where(asked, np.abs(reference), 0.0)
+        if off.ndim:
+            row_off, row_size = off.max(axis=-1, keepdims=True), size.max(axis=-1, keepdims=True)
+        else:
+            row_off, row_size = off, size
+        allowed = np.maximum(row_off, off.max(initial=0.0) / 8) + EPSILON[dtype] * row_size
+        allowed = np.broadcast_to(FACTOR * allowed + np.finfo(np.float32).tiny, reference.shape)
+        error = np.abs(candidate - reference)
+        ratio = np.where(asked, np.where(np.isfinite(error), error / allowed, np.inf), 0.0)
+    if not ratio.size:
+        return Comparison(distribution, output, 0.0, 0.0, 0.0, 0)
+    worst = np.unravel_index(int(ratio.argmax()), ratio.shape)
+    exempt = int(ratio.size - asked.sum())
+    return Comparison(
+        distribution, output, float(error[worst]), float(allowed[worst]), float(ratio[worst]), exempt
+    )
+
+
+def table(rows: Sequence[Comparison]) -> str:
+    """The comparisons as aligned text, one a line."""
+    lines = [("output", "distribution", "error", "tolerance", "of it", "")]
+    for row in rows:
+        share = f"{row.ratio:.2f}" if math.isfinite(row.ratio) else "not finite"
+        note = "" if row.passed else "FAILED"
+        if row.exempt:
+            note = f"{note} ({row.exempt} elements overflow in the reference)".strip()
+        lines.append((row.output, row.distribution, f"{row.error:.3e}", f"{row.tolerance:.3e}", share, note))
+    widths = [max(len(line[i]) for line in lines) for i in range(6)]
+    return "\n".join(
+        "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines
+    )

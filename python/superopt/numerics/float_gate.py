@@ -1,0 +1,139 @@
+"""The numeric check before anything is compiled: a lowered program in fp32 and its own dtypes, against fp64.
+
+Nothing runs on a GPU and nothing needs torch: the evaluator of `superopt.verify` runs the tile programs block
+by block and trip by trip, in the order of their loops, with fp32 arithmetic and a rounding wherever they
+store to device memory or feed a matrix product. What it cannot see is the order of the sums inside one tile,
+and the approximations of a GPU's exp and sqrt; a bundle's `run.py` checks the kernels themselves.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from superopt.errors import UnsupportedProgram
+from superopt.numerics.checking import DISTRIBUTIONS, Comparison, Input, compare, make_inputs, table
+from superopt.operators import OPERATORS, normalize_attrs
+from superopt.program import BlockGraph, KernelGraph, Node, ThreadGraph, Value
+from superopt.verify.domains import Array, FloatDomain, round_to
+from superopt.verify.evaluate import evaluate
+from superopt.verify.reduce import fewer_blocks
+
+
+@dataclass(frozen=True)
+class NumericsReport:
+    """What the gate found: one comparison an output and distribution.
+
+    `blocks` says how many blocks of each kernel were computed: full extents of all that is summed, always.
+    `skipped` is the reason where nothing could be tried (an opaque operation), which counts as passed: such a
+    program's kernels are still checked by `superopt-run`.
+    """
+
+    rows: tuple[Comparison, ...]
+    skipped: str = ""
+    blocks: str = ""
+    seconds: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        """Whether no output leaves its tolerance."""
+        return all(row.passed for row in self.rows)
+
+    @property
+    def summary(self) -> str:
+        """One line: the worst comparison."""
+        if self.skipped:
+            return f"not checked: {self.skipped}"
+        if not self.rows:
+            return "no outputs"
+        worst = max(self.rows, key=lambda r: r.ratio)
+        verdict = "within tolerance" if self.passed else "out of tolerance"
+        share = f"{worst.ratio:.2f} of it" if math.isfinite(worst.ratio) else "not finite"
+        names = ", ".join(dict.fromkeys(r.distribution for r in self.rows))
+        return (
+            f"{verdict}: error {worst.error:.2e} ({share}) at worst, on '{worst.distribution}' inputs, "
+            f"of {names}; {self.blocks}"
+        )
+
+    def __str__(self) -> str:
+        return table(self.rows) if self.rows else self.summary
+
+
+def gate(
+    original: KernelGraph,
+    lowered: KernelGraph,
+    *,
+    seed: int = 0,
+    distributions: Sequence[str] = tuple(DISTRIBUTIONS),
+) -> NumericsReport:
+    """Compare `lowered`, computed as its kernels will, with `original` in fp64.
+
+    The tolerance is that of `superopt.numerics.checking`: a multiple of the error that `original` has when
+    each of its operators rounds its result to its dtype. Grids are cut down to two blocks along each
+    dimension where both programs allow it; nothing that a block does is.
+    """
+    start = time.perf_counter()
+    specs = input_specs(original)
+    blocks = "all blocks"
+    if (fewer := fewer_blocks(original, lowered)) is not None:
+        # Blocks do the same on other data; sums, loops and tiles are as long as ever.
+        original, lowered = fewer
+        specs = [replace(s, shape=v.shape) for s, v in zip(specs, original.inputs, strict=True)]
+        blocks = "two blocks along each dimension of the grids"
+    outputs = [v.name or f"out{i}" for i, v in enumerate(original.outputs)]
+    rows: list[Comparison] = []
+    exact, faithful = FloatDomain(), FloatDomain(faithful=True)
+
+    def run(graph: KernelGraph, inputs: Sequence[Array], domain: FloatDomain) -> list[Array]:
+        return [t.planes[0] for t in evaluate(graph, [domain.tensor(x) for x in inputs], domain)]
+
+    try:
+        for name in distributions:
+            inputs = [
+                round_to(x, s.dtype) for x, s in zip(make_inputs(specs, name, seed), specs, strict=True)
+            ]
+            found = (
+                run(lowered, inputs, faithful),
+                run(original, inputs, exact),
+                run(original, inputs, faithful),
+            )
+            for output, value, got, reference, same in zip(outputs, original.outputs, *found, strict=True):
+                rows.append(compare(name, output, value.dtype, got, reference, same))
+    except UnsupportedProgram as error:
+        return NumericsReport((), error.message, seconds=time.perf_counter() - start)
+    return NumericsReport(tuple(rows), blocks=blocks, seconds=time.perf_counter() - start)
+
+
+def input_specs(graph: KernelGraph) -> list[Input]:
+    """How to draw the inputs: right operands of products are weights, scaled by their contracted extent."""
+    depths: dict[Value, int] = {}
+    uses: Counter[Value] = Counter()
+    for node in graph.nodes:
+        _weights(node, dict(zip(node.operands, node.operands, strict=True)), depths)
+        uses.update(node.operands)
+    names = [v.name or f"arg{i}" for i, v in enumerate(graph.inputs)]
+    return [
+        Input(n, v.shape, v.dtype, 1.0 if v not in depths else depths[v] ** -0.5)
+        for n, v in zip(names, graph.inputs, strict=True)
+    ]
+
+
+def _weights(node: Node, outer: dict[Value, Value], depths: dict[Value, int]) -> None:
+    """Note the contracted extent of every value that `node`, or a node in its region, multiplies from the
+    right."""
+    if isinstance(node.body, BlockGraph | ThreadGraph):
+        inner = dict(zip(node.body.inputs, (outer.get(v, v) for v in node.operands), strict=True))
+        for below in node.body.nodes:
+            if below.op == "iterator":
+                inner[below.result] = inner[below.operands[0]]
+            _weights(below, inner, depths)
+    elif node.op == "matmul":
+        entry = OPERATORS[node.op]
+        assert entry.nest is not None
+        right = outer.get(node.operands[1], node.operands[1])
+        transposed = normalize_attrs(entry, node.attrs)["transpose_b"]
+        shape = right.shape
+        depths[right] = max(depths.get(right, 1), shape[-1] if transposed else shape[-2])

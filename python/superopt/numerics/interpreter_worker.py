@@ -1,0 +1,55 @@
+"""The child of `superopt.numerics.interpreter`; a plain script that needs torch, triton and numpy."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def main() -> None:
+    """Answer requests until standard input ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        try:
+            _run(json.loads(line))
+            answer = {}
+        except ModuleNotFoundError as error:
+            answer = {"missing": str(error.name)}
+        except Exception:  # whatever a kernel does is reported, and costs only its request
+            answer = {"error": traceback.format_exc()}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def _run(request: dict[str, Any]) -> None:
+    torch: Any = importlib.import_module("torch")
+    interpreter: Any = importlib.import_module("triton.runtime.interpreter")
+    sys.path.insert(0, str(Path(__file__).parent))
+    importlib.import_module("runner").widen_products(interpreter)
+    del sys.path[0]
+    torch.set_num_threads(1)
+    folder = Path(request["folder"])
+    sys.path.insert(0, str(folder))
+    try:
+        for name in ("kernels", "launch"):
+            sys.modules.pop(name, None)
+        launch: Any = importlib.import_module("launch")
+    finally:
+        del sys.path[0]
+    dtypes = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
+    with np.load(folder / "inputs.npz", allow_pickle=False) as arrays:
+        inputs = [torch.from_numpy(arrays[f"arr_{i}"]).to(dtypes[d]) for i, d in enumerate(request["dtypes"])]
+    outputs = launch.run(*inputs)
+    np.savez(folder / "outputs.npz", *[o.float().numpy() for o in outputs])
+
+
+if __name__ == "__main__":
+    main()

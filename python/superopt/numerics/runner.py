@@ -1,0 +1,298 @@
+#!/usr/bin/env python3
+"""Checks and times a superopt bundle: its real kernels against PyTorch in float64. Needs torch and triton only.
+
+    python run.py                        on the GPU if there is one, else in Triton's interpreter (slow, on
+    the CPU) python run.py --device=interpreter   never on the GPU
+
+Exit code 0: every output within its tolerance; 1: some output is not; 2: it could not be tried.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import importlib
+import json
+import os
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FORMAT = 1
+# Blocks of a kernel that the interpreter computes for all but the first distribution; it takes seconds a block.
+SAMPLE = 8
+
+
+class CannotRun(Exception):
+    """Why nothing could be tried; its text is shown to the user."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="run.py", description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--bundle", default=str(Path(__file__).resolve().parent), help="the bundle's folder")
+    parser.add_argument("--device", choices=["cuda", "interpreter"], help="default: cuda where there is one")
+    parser.add_argument("--check", action="store_true", help="check only; do not time")
+    parser.add_argument("--time", action="store_true", help="time only (cuda); do not check")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the inputs (default 0)")
+    parser.add_argument("--distributions", help="comma-separated; default: all of them")
+    parser.add_argument(
+        "--all-blocks",
+        action="store_true",
+        help=f"interpreter: not only {SAMPLE} blocks of a kernel for most inputs",
+    )
+    parser.add_argument("--json", help="also write the result to this file")
+    args = parser.parse_args(argv)
+    try:
+        return run(args)
+    except CannotRun as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check and time as the arguments say; raises CannotRun."""
+    folder = Path(args.bundle)
+    described = read_description(folder)
+    device = args.device or ("cuda" if has_cuda() else "interpreter")
+    if device == "cuda" and not has_cuda():
+        raise CannotRun("expected a CUDA device, got none; try --device=interpreter")
+    if device == "interpreter":
+        if args.time:
+            raise CannotRun("expected --device=cuda with --time, got the interpreter")
+        os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
+    for name in ("torch", "triton"):
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError:
+            raise CannotRun(f"expected '{name}' to be installed, got none: pip install {name}") from None
+    if device == "interpreter":
+        widen_products(importlib.import_module("triton.runtime.interpreter"))
+    # The folder's own files, before anything of the same name elsewhere.
+    sys.path.insert(0, str(folder.resolve()))
+    program = Program(folder, described, "cuda" if device == "cuda" else "cpu")
+    result: dict[str, Any] = {"program": described["name"], "device": device, "rows": [], "microseconds": {}}
+    passed = True
+    if not args.time:
+        sampled = device == "interpreter" and not args.all_blocks and len(described["grids"]) == 1
+        rows = program.check(args.seed, args.distributions, sampled=sampled)
+        passed = all(row.passed for row in rows)
+        result["rows"] = [vars(row) for row in rows]
+        verdict = "within tolerance" if passed else "OUT OF TOLERANCE"
+        print(f"{described['name']} on {device}: {verdict}")
+        print(program.checking.table(rows))
+        if sampled and len(rows) > len(described["outputs"]):
+            print(
+                f"'{rows[0].distribution}': all blocks; the others: {SAMPLE} blocks (--all-blocks takes all)"
+            )
+    if device == "cuda" and not args.check:
+        result["microseconds"] = program.time(args.seed)
+        for name, value in result["microseconds"].items():
+            print(f"{name:>10}: {value:10.2f} us")
+    if args.json:
+        Path(args.json).write_text(json.dumps(result, indent=2) + "\n")
+    return 0 if passed else 1
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """`bundle.json` of a folder, every file it lists being there, whole; raises CannotRun."""
+    if not folder.exists():
+        raise CannotRun(f"expected a bundle, got no such folder: {folder}")
+    if not folder.is_dir():
+        raise CannotRun(f"expected a bundle (a folder), got a file: {folder}")
+    path = folder / "bundle.json"
+    if not path.is_file():
+        raise CannotRun(f"expected a bundle, got a folder without bundle.json: {folder}")
+    try:
+        described = json.loads(path.read_text())
+        files, version = dict(described["files"]), described["format"]
+    except (ValueError, KeyError, TypeError, UnicodeDecodeError, RecursionError):
+        raise CannotRun(f"expected the description of a bundle in {path}, got something else") from None
+    if version != FORMAT:
+        raise CannotRun(f"expected a bundle of format {FORMAT}, got {version}")
+    for name, digest in files.items():
+        path = folder / str(name)
+        # A name may not lead out of the folder, by no link either, nor to what is no file (a device never ends).
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise CannotRun(f"expected names of files in the bundle, got '{name}': {folder}")
+        if path.is_symlink() or not path.is_file():
+            raise CannotRun(f"expected the file '{name}' in the bundle, got none: {folder}")
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != digest:
+            raise CannotRun(f"expected the file '{name}' as it was written, got another: {folder}")
+    return described
+
+
+def has_cuda() -> bool:
+    """Whether torch sees a GPU."""
+    try:
+        return bool(importlib.import_module("torch").cuda.is_available())
+    except ModuleNotFoundError:
+        return False
+
+
+def widen_products(interpreter: Any) -> None:
+    """Let the interpreter multiply bf16 tiles: it keeps them as 16-bit patterns, which it multiplies as
+    integers."""
+    original = interpreter.InterpreterBuilder.create_dot
+    if getattr(original, "widened", False):
+        return
+
+    def create_dot(self: Any, a: Any, b: Any, d: Any, *rest: Any) -> Any:
+        def wide(x: Any) -> Any:
+            if str(x.dtype.scalar) != "bf16":
+                return x
+            bits = x.data.astype(np.uint32) << 16
+            return interpreter.TensorHandle(bits.view(np.float32), interpreter.tl.float32)
+
+        return original(self, wide(a), wide(b), d, *rest)
+
+    setattr(create_dot, "widened", True)  # noqa: B010 - a function has no such attribute by type
+    interpreter.InterpreterBuilder.create_dot = create_dot
+
+
+@contextlib.contextmanager
+def sampled_blocks(interpreter: Any, count: int) -> Generator[None]:
+    """Let the interpreter compute `count` blocks of each grid, evenly spread, first and last among them."""
+    builder, original = interpreter.interpreter_builder, interpreter.GridExecutor.__call__
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> None:
+        x, y, z = full = tuple(self.grid)
+        blocks = [(i, j, k) for i in range(x) for j in range(y) for k in range(z)]
+        last = len(blocks) - 1
+        chosen = sorted({round(i * last / (count - 1)) for i in range(count)}) if last else [0]
+        set_dim, set_idx = builder.set_grid_dim, builder.set_grid_idx
+        self.grid = (len(chosen), 1, 1)
+
+        def dim(*_: int) -> None:
+            set_dim(*full)
+
+        def idx(i: int, *_: int) -> None:
+            set_idx(*blocks[chosen[i]])
+
+        builder.set_grid_dim, builder.set_grid_idx = dim, idx
+        try:
+            original(self, *args, **kwargs)
+        finally:
+            builder.set_grid_dim, builder.set_grid_idx, self.grid = set_dim, set_idx, full
+
+    interpreter.GridExecutor.__call__ = call
+    try:
+        yield
+    finally:
+        interpreter.GridExecutor.__call__ = original
+
+
+def _exact(x: Any, dtype: Any) -> Any:
+    return x
+
+
+def _through(x: Any, dtype: Any) -> Any:
+    return x.to(dtype).to(x.dtype)
+
+
+def _at_precision(x: Any, dtype: Any) -> Any:
+    return x.to(dtype)
+
+
+def _filled(empty: Any, number: float) -> Any:
+    def filled(*shape: Any, **options: Any) -> Any:
+        return empty(*shape, **options).fill_(number)
+
+    return filled
+
+
+class Program:
+    """The modules of a bundle: `launch`, `reference` and `checking`."""
+
+    def __init__(self, folder: Path, described: dict[str, Any], device: str) -> None:
+        torch: Any = importlib.import_module("torch")
+        self.torch, self.described, self.device = torch, described, device
+        self.launch: Any
+        self.reference: Any
+        self.checking: Any
+        self.launch, self.reference, self.checking = (
+            importlib.import_module(name) for name in ("launch", "reference", "checking")
+        )
+        self.dtypes = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
+        self.specs = [
+            self.checking.Input(i["name"], tuple(i["shape"]), i["dtype"], i["scale"])
+            for i in described["inputs"]
+        ]
+        arrays: Any = {}
+        if (folder / "constants.npz").exists():
+            arrays = np.load(folder / "constants.npz", allow_pickle=False)
+        self.constants = {name: torch.from_numpy(arrays[name]).to(device) for name in arrays}
+
+    def inputs(self, distribution: str, seed: int) -> list[Any]:
+        """Tensors of the inputs' dtypes."""
+        made = self.checking.make_inputs(self.specs, distribution, seed)
+        tensors = [self.torch.from_numpy(x).to(self.device) for x in made]
+        return [t.to(self.dtypes[s.dtype]) for t, s in zip(tensors, self.specs, strict=True)]
+
+    def expected(self, inputs: list[Any], dtype: Any, rounded: Any) -> list[Any]:
+        """The reference program on `inputs`, computed in `dtype`."""
+        inputs = [t.to(dtype) if t.is_floating_point() else t for t in inputs]
+        with self.torch.no_grad():
+            return self.reference.run(*inputs, rounded=rounded, constants=self.constants, externs={})
+
+    def check(self, seed: int, only: str | None, *, sampled: bool) -> list[Any]:
+        """One comparison an output and distribution; `sampled`: of some blocks for all but the first."""
+        torch = self.torch
+        rows: list[Any] = []
+        for number, name in enumerate(only.split(",") if only else self.checking.DISTRIBUTIONS):
+            if name not in self.checking.DISTRIBUTIONS:
+                known = ", ".join(self.checking.DISTRIBUTIONS)
+                raise CannotRun(f"expected distributions of {known}, got '{name}'")
+            inputs = self.inputs(name, seed)
+            exact = self.expected(inputs, torch.float64, _exact)
+            same = self.expected(inputs, torch.float32, _through)
+            got = self.sample(inputs) if sampled and number else [(t, None) for t in self.launch.run(*inputs)]
+            for spec, (candidate, written), reference, eager in zip(
+                self.described["outputs"], got, exact, same, strict=True
+            ):
+                arrays = [t.double().cpu().numpy() for t in (candidate, reference, eager)]
+                if written is not None:
+                    arrays[0] = np.where(written, arrays[0], arrays[1])
+                rows.append(self.checking.compare(name, spec["name"], spec["dtype"], *arrays))
+        return rows
+
+    def sample(self, inputs: list[Any]) -> list[Any]:
+        """Outputs of some blocks, and which elements these blocks wrote: the same over two kinds of memory."""
+        interpreter: Any = importlib.import_module("triton.runtime.interpreter")
+        empty = self.torch.empty
+        runs: list[Any] = []
+        for number in (0.0, 1.0):
+            self.torch.empty = _filled(empty, number)
+            try:
+                with sampled_blocks(interpreter, SAMPLE):
+                    runs.append(self.launch.run(*inputs))
+            finally:
+                self.torch.empty = empty
+        written = [((a == b) | (a.isnan() & b.isnan())).numpy() for a, b in zip(*runs, strict=True)]
+        if not all(w.any() for w in written):
+            raise CannotRun("expected the kernels to write their outputs, got untouched memory")
+        return list(zip(runs[0], written, strict=True))
+
+    def time(self, seed: int) -> dict[str, float]:
+        """Median microseconds of the kernels and of PyTorch at the same precision, with a cold L2 cache."""
+        testing: Any = importlib.import_module("triton.testing")
+        inputs = self.inputs("ordinary", seed)
+
+        def eager() -> None:
+            with self.torch.no_grad():
+                self.reference.run(*inputs, rounded=_at_precision, constants=self.constants, externs={})
+
+        def bench(function: Any) -> float:
+            return 1e3 * testing.do_bench(function, warmup=100, rep=500, return_mode="median")
+
+        return {"kernels": bench(lambda: self.launch.run(*inputs)), "eager": bench(eager)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

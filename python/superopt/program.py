@@ -1,0 +1,254 @@
+"""The in-memory form of a program at every level: what searches, the verifier and lowering work on.
+
+MLIR is what goes in and what comes out (`superopt.dialects.reader`, `superopt.dialects.writer`); in between a
+program is these plain objects. `Value`s are compared by identity; a graph's nodes stand in topological order.
+
+    KernelGraph   library operators, `custom` nodes (body: BlockGraph), `tiled` nodes (body: TileProgram),
+                  `extern` nodes
+    BlockGraph    grid, loops, `iterator` / `accumulate` / `running_max` / `save` nodes and table operators;
+                  `fused` nodes have a ThreadGraph as body
+    ThreadGraph   a chain of elementwise table operators, kept in registers
+    TileProgram   loops, loads, stores and table operators on tiles; buffers in device memory or on chip
+
+The rules of each level are in `superopt.spec`; what an operator means is in `superopt.operators`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from superopt.errors import UNKNOWN, Location
+
+COMPUTE_DTYPES = frozenset({"f16", "bf16", "f32"})
+
+# Those besides `COMPUTE_DTYPES` may only be inputs, outputs, and operands and results of `extern` nodes.
+DTYPE_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "i1": 1}
+
+Attr: TypeAlias = "bool | int | float | str | tuple[int, ...] | np.ndarray[Any, Any]"
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Shape (static extents, in elements) and dtype (a key of `DTYPE_BYTES`)."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Size in bytes."""
+        return self.elements * DTYPE_BYTES[self.dtype]
+
+    def __str__(self) -> str:
+        return f"tensor<{'x'.join([*map(str, self.shape), self.dtype])}>"
+
+
+@dataclass(eq=False)
+class Value:
+    """One SSA value; compared by identity."""
+
+    type: TensorType
+    name: str = ""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the tensor."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> str:
+        """Element type of the tensor."""
+        return self.type.dtype
+
+
+@dataclass(eq=False)
+class Node:
+    """One operation of a kernel, block or thread graph.
+
+    `op` is a name of the operator table or one of the level's own (see the module's docstring).
+    Attributes of the level's own operations:
+      iterator    imap: per grid dimension the data dimension it partitions, or -1; fmap: the same per loop
+      accumulate  kind: "sum" | "max" | "concat" | "rescaled"; loop: index of the loop it ends; dim: for
+                  concat. A rescaled sum has a second operand, the `running_max` it is rescaled by.
+      running_max loop: index of the loop; its value in an iteration is the maximum so far, that one included
+      save        omap: per grid dimension the data dimension it partitions
+      extern      target, reason: strings; what it computes and why it is opaque
+    """
+
+    op: str
+    operands: tuple[Value, ...]
+    results: tuple[Value, ...]
+    attrs: dict[str, Attr] = field(default_factory=dict[str, Attr])
+    location: Location = UNKNOWN
+    body: BlockGraph | ThreadGraph | TileProgram | None = None
+
+    @property
+    def result(self) -> Value:
+        """The only result."""
+        (value,) = self.results
+        return value
+
+
+@dataclass(eq=False)
+class KernelGraph:
+    """A function: its inputs, nodes in topological order, outputs."""
+
+    name: str
+    inputs: list[Value]
+    nodes: list[Node]
+    outputs: list[Value]
+    location: Location = UNKNOWN
+
+
+@dataclass(eq=False)
+class BlockGraph:
+    """What one thread block does; the region of a `custom` node.
+
+    `grid` has up to three extents (x, y, z); `loops` are the trip counts of the nested for-loops, outermost
+    first. `inputs` are whole tensors of the kernel level, one for each operand of the node; the savers, in
+    order, give the node's results.
+    """
+
+    grid: tuple[int, ...]
+    loops: tuple[int, ...]
+    inputs: list[Value]
+    nodes: list[Node]
+
+    @property
+    def savers(self) -> list[Node]:
+        """The `save` nodes, in the order of the kernel's results."""
+        return [n for n in self.nodes if n.op == "save"]
+
+
+@dataclass(eq=False)
+class ThreadGraph:
+    """Elementwise operators fused in registers; the region of a `fused` node."""
+
+    inputs: list[Value]
+    nodes: list[Node]
+    outputs: list[Value]
+
+
+# --- tile level -------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Memory a tile program reads and writes: a parameter, or local with an open or decided placement.
+
+    A local belongs to one block (one point of the parallel loops): on "chip" it is a tile in registers or
+    shared memory and is always read and written whole; in "device" memory it is scratch that windows cut.
+    """
+
+    type: TensorType
+    name: str
+    placement: str = "device"  # "device" | "chip" | "open"
+
+
+@dataclass(eq=False)
+class LoopVar:
+    """The variable of a tile loop; takes the values start, start + step, ... below stop."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Window:
+    """`size` elements of one buffer dimension, `stride` apart, from `base + sum of scale * var` on.
+
+    `terms` are the (var, scale) pairs: a dimension may be cut by a grid dimension and by a loop at once. A
+    window starts inside its buffer and may reach past its end: what lies outside is not written, and is read
+    as any number (the emitter reads 0, an evaluator may repeat the last element), so that no result inside
+    may depend on it; reductions therefore never run over such elements.
+    """
+
+    size: int
+    base: int = 0
+    terms: tuple[tuple[LoopVar, int], ...] = ()
+    stride: int = 1
+
+
+@dataclass(eq=False)
+class Loop:
+    """`for var in range(start, stop, step)`; a parallel loop is a grid dimension (outermost only).
+
+    Sequential loops run in order; parallel ones in any order, and no block sees what another stores.
+    """
+
+    var: LoopVar
+    start: int
+    stop: int
+    step: int
+    parallel: bool
+    body: list[Statement]
+
+
+@dataclass(eq=False)
+class Load:
+    """`result = buffer[windows]`; the result has the windows' sizes as its shape."""
+
+    result: Value
+    buffer: Buffer
+    windows: tuple[Window, ...]
+
+
+@dataclass(eq=False)
+class Store:
+    """`buffer[windows] = value`; `value` has the windows' sizes as its shape."""
+
+    buffer: Buffer
+    windows: tuple[Window, ...]
+    value: Value
+
+
+@dataclass(eq=False)
+class Compute:
+    """`result = op(operands)`, `op` of the operator table, on tiles.
+
+    Arithmetic is in f32 whatever the dtype of the values, and a tile on chip keeps its f32 bits: numbers are
+    rounded to their dtype where they are stored to device memory, and as operands of `matmul` (whose products
+    are summed in f32). A constant of minus infinity is the identity of `max`, and its exponential is 0.
+    """
+
+    op: str
+    operands: tuple[Value, ...]
+    result: Value
+    attrs: dict[str, Attr] = field(default_factory=dict[str, Attr])
+
+
+Statement: TypeAlias = "Loop | Load | Store | Compute"
+
+
+@dataclass(eq=False)
+class TileProgram:
+    """One kernel as tile loops. `params`: inputs, then outputs, in the order of the `tiled` node."""
+
+    name: str
+    params: list[Buffer]
+    n_inputs: int
+    locals: list[Buffer]
+    body: list[Statement]
+    num_warps: int = 4
+    num_stages: int = 2
+
+    def statements(self) -> Iterator[Statement]:
+        """Every statement, outer before inner, in program order."""
+        stack = list(reversed(self.body))
+        while stack:
+            statement = stack.pop()
+            yield statement
+            if isinstance(statement, Loop):
+                stack.extend(reversed(statement.body))
+
+
+Program: TypeAlias = KernelGraph

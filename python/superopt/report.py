@@ -1,0 +1,114 @@
+"""What a run says of itself: the report (funnel, candidates, costs, times) and the schedule that replays it.
+
+Both are versioned JSON. The report is for reading; the schedule, with the program that it names by hash, is
+enough to get the same kernels again without a search.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+VERSION = 1
+
+
+class Funnel(BaseModel):
+    """How many candidates there were at each stage, and why the others fell out."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    enumerated: int = 0
+    pruned: dict[str, int] = Field(default_factory=dict[str, int])
+    search: dict[str, int] = Field(default_factory=dict[str, int])
+    proposed: int = 0
+    verified: int = 0
+    compiled: int = 0
+    ranked: int = 0
+    rejected: dict[str, int] = Field(default_factory=dict[str, int])
+
+    def reject(self, reason: str) -> None:
+        """Count one rejected candidate."""
+        self.rejected = dict(Counter(self.rejected) + Counter({reason: 1}))
+
+    def add(self, counts: dict[str, int]) -> None:
+        """Add what a search counted.
+
+        Names read `<stage>.pruned.<reason>` or `<stage>.rejected.<reason>` for what fell out there; all others
+        are kept as they are, as `search`. Enumerated is what was attempted: values and kernel states.
+        """
+        fallen = {n: c for n, c in counts.items() if ".pruned." in n or ".rejected." in n}
+        self.pruned = dict(Counter(self.pruned) + Counter(fallen))
+        self.search = dict(
+            Counter(self.search) + Counter({n: c for n, c in counts.items() if n not in fallen})
+        )
+        attempted = ("values.attempted", "kernels.states", "tiles.nodes")
+        self.enumerated += sum(counts.get(name, 0) for name in attempted)
+
+
+class KernelReport(BaseModel):
+    """One kernel of the result: what the cost model counted, and what the compiler says."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    predicted_seconds: float
+    dram_bytes: float
+    l2_bytes: float
+    tensor_flops: float
+    vector_flops: float
+    blocks: int
+    shared_bytes: int | None = None
+    registers: int | None = None
+    spilled_bytes: int | None = None
+
+
+class CandidateReport(BaseModel):
+    """One ranked candidate: its predicted time and how far it came."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    segment: int
+    optimizer: str
+    rank: int
+    kernels: int
+    predicted_seconds: float
+    outcome: str
+
+
+class Report(BaseModel):
+    """One run of the optimizer on one program."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: Literal[1] = VERSION
+    superopt: str
+    program: str
+    target: str
+    settings: dict[str, str | int | float | bool | tuple[str, ...]]
+    segments: int = 0
+    funnel: Funnel = Field(default_factory=Funnel)
+    candidates: list[CandidateReport] = Field(default_factory=list[CandidateReport])
+    input_predicted_seconds: float = 0.0
+    predicted_seconds: float = 0.0
+    improved: bool = False
+    kernels: list[KernelReport] = Field(default_factory=list[KernelReport])
+    guarantee: str = ""
+    delta: float | None = None
+    numerics: str = ""
+    seconds: dict[str, float] = Field(default_factory=dict[str, float])
+    remarks: list[str] = Field(default_factory=list[str])
+
+
+class Schedule(BaseModel):
+    """A frozen result: `superopt-opt INPUT --schedule=FILE` turns INPUT into it again, and proves it again."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: Literal[1] = VERSION
+    superopt: str
+    target: str
+    seed: int
+    program_sha256: str
+    optimized: str

@@ -1,0 +1,77 @@
+"""Axes of programs as products of factors, unified and split until every program that uses them agrees.
+
+A dimension is a list of factors, outermost first. Where a grid, a loop, a reshape or a concatenation cuts a
+dimension, its list says so: `[grid, loop, tile]`. Equal dimensions have equal lists.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+
+class Irreducible(Exception):
+    """Two cuts of one dimension that have no common refinement."""
+
+
+@dataclass(eq=False)
+class Factor:
+    """An extent; `fixed` where something depends on its size. Once split, `parts` stands for it."""
+
+    size: int
+    fixed: bool = False
+    parts: list[Factor] = field(default_factory=list["Factor"])
+
+    @property
+    def reduced(self) -> int:
+        """The extent to test at: two, so that every boundary is crossed once."""
+        return self.size if self.fixed else min(self.size, 2)
+
+
+Dim: TypeAlias = list[Factor]
+
+
+def dim(size: int) -> Dim:
+    """A new dimension of one factor, or of none where the extent is 1."""
+    return [] if size == 1 else [Factor(size)]
+
+
+def leaves(factors: Sequence[Factor]) -> Dim:
+    """The factors that a list consists of by now."""
+    return [leaf for f in factors for leaf in (leaves(f.parts) if f.parts else [f])]
+
+
+def fix(factors: Sequence[Factor]) -> None:
+    """Keep these extents as they are."""
+    for leaf in leaves(factors):
+        leaf.fixed = True
+
+
+def reduced(factors: Sequence[Factor]) -> int:
+    """The extent of a dimension to test at."""
+    return math.prod(leaf.reduced for leaf in leaves(factors))
+
+
+def unify(a: Sequence[Factor], b: Sequence[Factor]) -> None:
+    """Make two lists of one total extent the same, splitting factors as needed; raises Irreducible."""
+    xs, ys = leaves(a), leaves(b)
+    while xs and ys:
+        x, y = xs.pop(), ys.pop()
+        if x is y:
+            continue
+        if x.size < y.size:
+            x, y, xs, ys = y, x, ys, xs
+        if x.size % y.size:
+            raise Irreducible(f"{x.size} and {y.size}")
+        y.fixed |= x.fixed
+        x.parts = [y]
+        if x.size != y.size:
+            outer = Factor(x.size // y.size, x.fixed)
+            x.parts = [outer, y]
+            xs.append(outer)
+        # A leaf split here may wait further out in a list too.
+        xs, ys = leaves(xs), leaves(ys)
+    if math.prod(f.size for f in (*xs, *ys)) != 1:
+        raise Irreducible("extents differ")

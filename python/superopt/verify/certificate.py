@@ -1,0 +1,102 @@
+"""The record of a proof: what was compared, how, with which seeds, and how far it can be trusted."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Record(BaseModel):
+    """Base of the parts: immutable, no unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ProgramRecord(Record):
+    """A program: its canonical text (`superopt.verify.hashing`) and the text's sha256."""
+
+    sha256: str
+    text: str
+
+
+class TestRecord(Record):
+    """One random test that both programs passed.
+
+    kind          "formal": exponentials kept as formal terms; "image": mapped to powers of a random root
+    seed          of the inputs, with the number of the test and of the attempt
+    extents       "full", or "reduced": every grid, loop and tile boundary with two iterations
+    inputs        shapes of the inputs in this test
+    terms         k of the bound; degree_p, degree_q: degrees of coefficients and exponents
+    applications  of uninterpreted operators that one output element may depend on
+    argument      degree of what those were applied to
+    delta         bound on the probability that different programs pass; null where the argument has gaps
+    """
+
+    kind: Literal["formal", "image"]
+    seed: tuple[int, int, int]
+    extents: Literal["full", "reduced"]
+    inputs: list[tuple[int, ...]]
+    terms: int
+    degree_p: int
+    degree_q: int
+    applications: int
+    argument: int
+    delta: float | None
+
+
+class Certificate(Record):
+    """That two programs compute the same function over the reals, and the evidence.
+
+    guarantee  "bound": only sums, products, quotients and one exp on a path occur, and different programs pass
+               with probability at most `delta`. "congruence": the operators in `uninterpreted` were also met;
+               of them only that equal arguments give equal results is used (of max and min also that they are
+               associative, commutative and idempotent), so acceptance is as sound, but more programs that are
+               equal may be refused.
+    delta      the bound over all tests at `delta_extents`, null where none holds (see `notes`); 0 where both
+               programs are one. At reduced extents it speaks of the programs with those extents.
+
+    Programs are compared as functions over a field: casts between dtypes are the identity, rounding is the
+    business of the numeric check.
+    """
+
+    version: Literal[1] = 1
+    first: ProgramRecord
+    second: ProgramRecord
+    p: int
+    q: int
+    seed: int
+    requested_delta: float
+    delta: float | None
+    delta_extents: Literal["full", "reduced"]
+    guarantee: Literal["bound", "congruence"]
+    uninterpreted: list[str]
+    tests: list[TestRecord]
+    notes: list[str]
+
+    @property
+    def summary(self) -> str:
+        """One line for people."""
+        bound = (
+            "no bound" if self.delta is None else f"delta {self.delta:.1e} at {self.delta_extents} extents"
+        )
+        assumed = f" of {', '.join(self.uninterpreted)}" if self.uninterpreted else ""
+        tests = ", ".join(f"{t.kind} at {t.extents} extents" for t in self.tests) or "the same program"
+        return f"{self.guarantee}{assumed}, {bound} ({tests})"
+
+
+class Counterexample(Record):
+    """Where two programs differ: the seed of the inputs, output number, element, extents of the test."""
+
+    reason: str
+    seed: tuple[int, int, int] | None = None
+    output: int | None = None
+    position: tuple[int, ...] | None = None
+    extents: Literal["full", "reduced"] = "full"
+    inputs: list[tuple[int, ...]] | None = None
+
+    def __str__(self) -> str:
+        if self.output is None:
+            return self.reason
+        place = f"output {self.output} at {list(self.position or ())}"
+        return f"{self.reason}: {place}, seed {'/'.join(map(str, self.seed or ()))}, {self.extents} extents"

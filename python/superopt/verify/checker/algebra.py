@@ -1,0 +1,214 @@
+"""Quotients of formal sums of exponentials, in plain integers; the module above says what they are for."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+Q = 2305843009213688669
+P = 2 * Q + 1
+Sum: TypeAlias = "dict[int, int]"  # exponent -> coefficient, no zero coefficients
+_ONE: Sum = {0: 1}
+
+
+def _one() -> Sum:
+    return _ONE
+
+
+class TooMuchWork(Exception):
+    """An element that takes more scalar operations than was allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """A quotient of formal sums, and its second component in Z_q while no `exp` was applied.
+
+    `infinite` is -1 or 1 for what is only ever neutral in a maximum or minimum.
+    """
+
+    num: Sum
+    den: Sum = field(default_factory=_one)
+    second: int | None = None
+    infinite: int = 0
+
+
+def _plus(a: Sum, b: Sum, sign: int = 1) -> Sum:
+    if len(a) == 1 and len(b) == 1 and 0 in a and 0 in b:
+        total = (a[0] + sign * b[0]) % P
+        return {0: total} if total else {}
+    out = dict(a)
+    for h, f in b.items():
+        total = (out.get(h, 0) + sign * f) % P
+        if total:
+            out[h] = total
+        else:
+            out.pop(h, None)
+    return out
+
+
+def _times(a: Sum, b: Sum) -> Sum:
+    if len(b) == 1 and 0 in b:
+        a, b = b, a
+    if len(a) == 1 and 0 in a:
+        f = a[0]
+        return dict(b) if f == 1 else {h: f * g % P for h, g in b.items()}
+    out: Sum = {}
+    for (h, f), (k, g) in itertools.product(a.items(), b.items()):
+        e = (h + k) % Q
+        out[e] = (out.get(e, 0) + f * g) % P
+    return {h: f for h, f in out.items() if f}
+
+
+class Algebra:
+    """The primitives of the operator table on elements; everything random is a function of `seed`."""
+
+    def __init__(self, seed: object, budget: int = 20_000_000) -> None:
+        self.seed, self.left, self.budget = repr(seed), budget, budget
+        self.widest = 1
+        self.assumed: set[str] = set()
+        self.root = pow(self.draw(P - 2, "root") + 2, (P - 1) // Q, P)
+        self.leaves: dict[tuple[str, int], frozenset[int]] = {}
+        self.kept: dict[tuple[str, int], Element] = {}
+
+    def draw(self, modulus: int, *name: object) -> int:
+        """A number below `modulus`, uniform up to 2^-64, a function of the seed and `name`."""
+        digest = hashlib.blake2b(repr((self.seed, *name)).encode(), digest_size=16).digest()
+        return int.from_bytes(digest, "little") % modulus
+
+    def spend(self, operations: int) -> None:
+        """Count work; raises TooMuchWork."""
+        self.left -= operations
+        if self.left < 0:
+            raise TooMuchWork(f"more than {self.budget} scalar operations")
+
+    def variable(self, *name: object) -> Element:
+        """An independent random number."""
+        f = self.draw(P, *name, "p")
+        return Element({0: f} if f else {}, _ONE, self.draw(Q, *name, "q"))
+
+    def constant(self, value: float) -> Element:
+        """The rational number that the float is."""
+        if math.isinf(value):
+            return Element({}, _ONE, 0, 1 if value > 0 else -1)
+        n, d = float(value).as_integer_ratio()
+        f = n * pow(d, -1, P) % P
+        return Element({0: f} if f else {}, _ONE, n * pow(d, -1, Q) % Q)
+
+    def add(self, a: Element, b: Element, sign: int = 1) -> Element:
+        """a + b, or a - b."""
+        self.spend(len(a.num) + len(b.num))
+        second = None if a.second is None or b.second is None else (a.second + sign * b.second) % Q
+        if a.den is b.den or a.den == b.den:
+            return self.made(_plus(a.num, b.num, sign), a.den, second, a.infinite or sign * b.infinite)
+        self.spend(len(a.num) * len(b.den) + len(b.num) * len(a.den) + len(a.den) * len(b.den))
+        num = _plus(_times(a.num, b.den), _times(b.num, a.den), sign)
+        return self.made(num, _times(a.den, b.den), second, a.infinite or sign * b.infinite)
+
+    def mul(self, a: Element, b: Element) -> Element:
+        """a * b."""
+        self.spend(len(a.num) * len(b.num) + len(a.den) * len(b.den))
+        second = None if a.second is None or b.second is None else a.second * b.second % Q
+        return self.made(_times(a.num, b.num), _times(a.den, b.den), second, a.infinite or b.infinite)
+
+    def div(self, a: Element, b: Element) -> Element:
+        """a / b; raises ZeroDivisionError."""
+        if not b.num:
+            raise ZeroDivisionError("a denominator vanishes")
+        second = None if a.second is None or not b.second else a.second * pow(b.second, -1, Q) % Q
+        if len(b.num) == 1 and len(b.den) == 1 and 0 in b.den:  # a single term is a unit
+            ((h, f),) = b.num.items()
+            inverse = Element({-h % Q: b.den[0] * pow(f, -1, P) % P}, _ONE)
+            product = self.mul(a, inverse)
+            return Element(product.num, product.den, second, a.infinite)
+        self.spend(len(a.num) * len(b.den) + len(a.den) * len(b.num))
+        return self.made(_times(a.num, b.den), _times(a.den, b.num), second, a.infinite)
+
+    def made(self, num: Sum, den: Sum, second: int | None, infinite: int) -> Element:
+        """An element; counts its terms."""
+        self.widest = max(self.widest, len(num), len(den))
+        return Element(num, den, second, infinite)
+
+    def exp(self, x: Element) -> Element:
+        """[x], or a random function of x where an exponential was applied already."""
+        if x.infinite:
+            return Element({}) if x.infinite < 0 else self.opaque("exp", x)
+        return self.opaque("exp", x) if x.second is None else Element({x.second: 1})
+
+    def opaque(self, name: str, *xs: Element) -> Element:
+        """A random function of the arguments' values."""
+        self.assumed.add(name)
+        values = [self.value(x) for x in xs]
+        seconds = [x.second for x in xs]
+        f = self.draw(P, name, values, "p")
+        second = None if None in seconds else self.draw(Q, name, seconds, "q")
+        return Element({0: f} if f else {}, _ONE, second)
+
+    def value(self, x: Element) -> int:
+        """One number for a quotient, whatever its form: its image with [h] = w^h."""
+        self.spend(len(x.num) + len(x.den))
+        num, den = (sum(f * pow(self.root, h, P) for h, f in s.items()) % P for s in (x.num, x.den))
+        return (num * pow(den, -1, P) + x.infinite) % P
+
+    def join(self, kind: str, xs: Iterable[Element]) -> Element:
+        """max or min: a new unknown for each set of things joined; associative, commutative, idempotent."""
+        neutral = -1 if kind == "max" else 1
+        members: frozenset[int] = frozenset()
+        items = [x for x in xs if x.infinite != neutral]
+        for x in items:
+            value = self.value(x)
+            self.kept.setdefault((kind, value), x)
+            members |= self.leaves.get((kind, value), frozenset([value]))
+        if not items:
+            return Element({}, _ONE, 0, neutral)
+        if len(members) == 1:
+            return self.kept[kind, next(iter(members))]
+        self.assumed.add(kind)
+        name = sorted(members)
+        seconds = [x.second for x in items]
+        second = None if None in seconds else self.draw(Q, kind, name, "q")
+        made = Element({0: self.draw(P - 1, kind, name, "p") + 1}, _ONE, second)
+        self.leaves[kind, made.num[0]] = members
+        self.kept.setdefault((kind, made.num[0]), made)
+        return made
+
+    def dot(self, pairs: Iterable[tuple[Element, Element]]) -> Element:
+        """A sum of products."""
+        total: Element | None = None
+        plain, second, some, both = 0, 0, False, True
+        for a, b in pairs:
+            simple = a.den is _ONE and b.den is _ONE and a.num.keys() <= {0} and b.num.keys() <= {0}
+            if simple and not (a.infinite or b.infinite):
+                self.spend(2)
+                some = True
+                plain += a.num.get(0, 0) * b.num.get(0, 0)
+                if a.second is None or b.second is None:
+                    both = False
+                else:
+                    second += a.second * b.second
+            else:
+                product = self.mul(a, b)
+                total = product if total is None else self.add(total, product)
+        if some or total is None:
+            f = plain % P
+            rest = Element({0: f} if f else {}, _ONE, second % Q if both else None)
+            total = rest if total is None else self.add(total, rest)
+        return total
+
+    def apply(self, primitive: str, *xs: Element) -> Element:
+        """A primitive by name."""
+        if primitive in ("add", "sub"):
+            return self.add(xs[0], xs[1], 1 if primitive == "add" else -1)
+        if primitive == "neg":
+            return self.add(self.constant(0.0), xs[0], -1)
+        if primitive in ("max", "min"):
+            return self.join(primitive, xs)
+        named = {"mul": self.mul, "div": self.div, "exp": self.exp}
+        return named[primitive](*xs) if primitive in named else self.opaque(primitive, *xs)
+
+    def equal(self, a: Element, b: Element) -> bool:
+        """By cross multiplication."""
+        return a.infinite == b.infinite and _times(a.num, b.den) == _times(b.num, a.den)

@@ -1,0 +1,189 @@
+"""Comparing two canonical texts at sampled elements, and checking certificates."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import random
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from superopt.errors import BadInput
+from superopt.verify.checker.algebra import Algebra, TooMuchWork
+from superopt.verify.checker.elements import Evaluator, Index, unflatten
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What comparing sampled elements found. `different`: (output, index) of the first that differs."""
+
+    elements: int
+    terms: int
+    different: tuple[int, Index] | None
+    skipped: int
+    assumed: frozenset[str]
+
+
+def compare(
+    first: str, second: str, *, seed: int = 0, elements: int = 4, budget: int = 20_000_000
+) -> Comparison:
+    """Compare `elements` of each output of two canonical texts: its corners, then random ones, at one random
+    point.
+
+    An element that takes more than `budget` scalar operations is skipped, and counted as such.
+    """
+    outcome: list[Comparison | BaseException] = []
+
+    def work() -> None:
+        try:
+            outcome.append(_compare(first, second, seed, elements, budget))
+        except BaseException as error:
+            outcome.append(error)
+
+    # Elements are computed by recursion, as deep as loops have trips.
+    before, limit = threading.stack_size(512 << 20), sys.getrecursionlimit()
+    sys.setrecursionlimit(200_000)
+    try:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    finally:
+        threading.stack_size(before)
+        sys.setrecursionlimit(limit)
+    (result,) = outcome
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+def _compare(first: str, second: str, seed: int, elements: int, budget: int) -> Comparison:
+    shapes = _interface(first)
+    if shapes != _interface(second):
+        return Comparison(0, 0, (0, ()), 0, frozenset())
+    drawn = random.Random(seed)
+    compared = skipped = terms = 0
+    assumed: set[str] = set()
+    for n, shape in enumerate(shapes[1]):
+        size = math.prod(shape)
+        places = {0, size - 1, *(drawn.randrange(size) for _ in range(max(0, elements - 2)))}
+        for place in sorted(places)[:elements]:
+            index = unflatten(place, shape)
+            for attempt in range(4):
+                try:
+                    algebra = Algebra((seed, n, place, attempt), budget)
+                    evaluator = Evaluator(algebra)
+                    pair = [evaluator.program(text)[n].get(index) for text in (first, second)]
+                except ZeroDivisionError:
+                    continue
+                except TooMuchWork:
+                    skipped += 1
+                    break
+                compared, terms = compared + 1, max(terms, algebra.widest)
+                assumed |= algebra.assumed
+                if not algebra.equal(*pair):
+                    return Comparison(compared, terms, (n, index), skipped, frozenset(assumed))
+                break
+    return Comparison(compared, terms, None, skipped, frozenset(assumed))
+
+
+def _interface(text: str) -> tuple[list[Any], list[Index]]:
+    data = json.loads(text)
+    types = [t[1:] for t in data["inputs"]]
+    for node in data["nodes"]:
+        types += [t[1:] for t in node[2]]
+    return data["inputs"], [tuple(types[i]) for i in data["outputs"]]
+
+
+def is_prime(n: int) -> bool:
+    """Miller and Rabin's test with the bases that decide every n below 2^64."""
+    if n < 2 or any(n % b == 0 and n != b for b in (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)):
+        return False
+    d, s = n - 1, 0
+    while d % 2 == 0:
+        d, s = d // 2, s + 1
+    for b in (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37):
+        x = pow(b, d, n)
+        if n == b or x in (1, n - 1):
+            continue
+        for _ in range(s - 1):
+            x = x * x % n
+            if x == n - 1:
+                break
+        else:
+            return False
+    return True
+
+
+@dataclass(frozen=True)
+class Check:
+    """What the checker says of a certificate: `faults` is empty where it holds.
+
+    `paper_tests` is how many tests Theorem 4 of Mirage asks for at this delta and number of terms, for
+    comparison.
+    """
+
+    faults: list[str]
+    comparison: Comparison | None
+    delta: float | None
+    paper_tests: int | None
+
+
+def check_certificate(
+    text: str | bytes, *, seed: int = 1, elements: int = 4, budget: int = 20_000_000
+) -> Check:
+    """Check a certificate: hashes, primes, the arithmetic of its bound, and the programs at sampled elements.
+
+    Raises BadInput for a text that is no certificate.
+    """
+    try:
+        data = json.loads(text)
+        first, second, tests = data["first"], data["second"], data["tests"]
+        p, q = int(data["p"]), int(data["q"])
+        claimed: float | None = data["delta"]
+        faults = [
+            f"the {name} program is not the one of its hash"
+            for name, record in (("first", first), ("second", second))
+            if hashlib.sha256(record["text"].encode()).hexdigest() != record["sha256"]
+        ]
+        if p >> 60 == 0 or q >> 60 == 0 or p % q != 1 or not is_prime(p) or not is_prime(q):
+            faults.append("p and q are not primes of 61 bits with q dividing p - 1")
+        delta = _bound(tests, str(data["delta_extents"]), q, faults)
+        if not tests:
+            delta = 0.0 if first["text"] == second["text"] else None
+        if claimed is not None and (delta is None or claimed < delta * (1 - 1e-9)):
+            faults.append(f"delta is claimed as {claimed}, its parts give {delta}")
+        comparison = None
+        if not faults:
+            comparison = compare(first["text"], second["text"], seed=seed, elements=elements, budget=budget)
+            if comparison.different is not None:
+                output, index = comparison.different
+                faults.append(f"the programs differ: output {output} at {list(index)}")
+        terms = max([1, *(int(t["terms"]) for t in tests)])
+        paper = math.ceil(terms * math.log(1 / claimed)) if claimed else None
+        return Check(faults, comparison, delta, paper)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise BadInput(
+            f"expected a certificate, got something else ({type(error).__name__}: {error})"
+        ) from None
+
+
+def _bound(tests: Sequence[Any], extents: str, q: int, faults: list[str]) -> float | None:
+    """The product of the tests' bounds at `extents`; notes a test whose own bound its figures do not give."""
+    product: float | None = None
+    for test in tests:
+        k = int(test["terms"])
+        figures = [int(test[name]) for name in ("degree_p", "degree_q", "applications", "argument")]
+        if k < 1 or min(figures) < 0:
+            faults.append("a test has negative figures")
+        bound = (k * figures[0] + k * k * figures[1] + figures[2] ** 2 * (figures[3] + 1)) / q
+        if test["delta"] is None:
+            continue
+        if float(test["delta"]) < bound * (1 - 1e-9) or bound >= 1:
+            faults.append(f"a test claims delta {test['delta']}, its figures give {bound}")
+        if test["extents"] == extents:
+            product = (1.0 if product is None else product) * bound
+    return product

@@ -1,0 +1,445 @@
+"""Single elements of a program's outputs, on demand, from the program's canonical text."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+
+from superopt.errors import BadInput
+from superopt.operators import OPERATORS, Scalar, arg
+from superopt.verify.checker.algebra import Algebra, Element
+
+Index: TypeAlias = tuple[int, ...]
+Get: TypeAlias = Callable[[Index], Element]
+_PRODUCT = arg(0) * arg(1)
+
+
+@dataclass(frozen=True)
+class _Lazy:
+    """A tensor whose elements are computed when asked for, once."""
+
+    shape: Index
+    get: Get
+
+
+def _memo(shape: Sequence[int], compute: Get) -> _Lazy:
+    done: dict[Index, Element] = {}
+
+    def get(index: Index) -> Element:
+        if index not in done:
+            done[index] = compute(index)
+        return done[index]
+
+    return _Lazy(tuple(shape), get)
+
+
+def _attr(data: Any) -> Any:
+    if isinstance(data, list):
+        return tuple(int(v) for v in cast("list[Any]", data))
+    if isinstance(data, dict):
+        if "float" in data:
+            return float.fromhex(str(data["float"]))  # type: ignore[reportUnknownArgumentType]
+        parts = cast("dict[str, Any]", data)
+        return np.frombuffer(base64.b64decode(parts["data"]), np.dtype(parts["dtype"])).reshape(
+            parts["shape"]
+        )
+    return data
+
+
+class Evaluator:
+    """Elements of a program's outputs, on demand."""
+
+    def __init__(self, algebra: Algebra) -> None:
+        self.algebra = algebra
+
+    def program(self, text: str) -> list[_Lazy]:
+        """The outputs of a canonical text, for the algebra's random inputs."""
+        data = json.loads(text)
+        inputs = [
+            _memo(t[1:], lambda index, i=i: self.algebra.variable("input", i, index))
+            for i, t in enumerate(data["inputs"])
+        ]
+        values = self.nodes(data["nodes"], inputs)
+        return [values[i] for i in data["outputs"]]
+
+    def nodes(self, nodes: Sequence[Any], inputs: Sequence[_Lazy]) -> list[_Lazy]:
+        """Every value of a kernel or thread graph."""
+        values: list[_Lazy] = list(inputs)
+        xs: list[_Lazy]
+        for op, operands, types, attrs, body in nodes:
+            xs = [values[i] for i in operands]
+            if body is not None and "block" in body:
+                values += _Block(self, body, xs).results()
+            elif body is not None and "thread" in body:
+                inner = self.nodes(body["thread"]["nodes"], xs)
+                values += [inner[i] for i in body["thread"]["outputs"]]
+            elif body is not None:
+                values += _Tile(self, body["tile"], xs).results()
+            elif op == "extern":
+                values += self.extern(attrs, xs, types)
+            else:
+                values.append(self.operator(op, attrs, xs))
+        return values
+
+    def extern(self, attrs: Any, xs: Sequence[_Lazy], types: Sequence[Any]) -> list[_Lazy]:
+        """An opaque operation: a random function of all of its operands."""
+        name = json.dumps(attrs, sort_keys=True)
+        key: list[tuple[int | None, ...]] = []
+
+        def element(n: int, index: Index) -> Element:
+            if not key:
+                for x in xs:
+                    for i in itertools.product(*map(range, x.shape)):
+                        e = x.get(i)
+                        key.append((self.algebra.value(e), e.second))
+            self.algebra.assumed.add("extern")
+            return self.algebra.variable(name, n, index, key)
+
+        return [_memo(t[1:], lambda index, n=n: element(n, index)) for n, t in enumerate(types)]
+
+    def operator(self, op: str, attributes: Mapping[str, Any], xs: Sequence[_Lazy]) -> _Lazy:
+        """A table operator: its nest and its scalar body, an element at a time."""
+        entry, algebra = OPERATORS[op], self.algebra
+        attrs: dict[str, Any] = {s.name: s.default for s in entry.attrs}
+        attrs |= {k: _attr(v) for k, v in attributes.items()}
+        if op == "constant":
+            value, shape = attrs["value"], attrs["shape"]
+            return _memo(
+                shape,
+                lambda index: algebra.constant(
+                    float(value[index] if isinstance(value, np.ndarray) else value)
+                ),
+            )
+        if entry.arrange is not None:
+            starts = list(itertools.accumulate((math.prod(x.shape) for x in xs), initial=0))
+            numbers = [
+                np.arange(s, s + math.prod(x.shape)).reshape(x.shape)
+                for s, x in zip(starts, xs, strict=False)
+            ]
+            places = entry.arrange(numbers, attrs)
+
+            def moved(index: Index) -> Element:
+                flat = int(places[index])
+                n = next(i for i in range(len(xs)) if flat < starts[i + 1])
+                return xs[n].get(unflatten(flat - starts[n], xs[n].shape))
+
+            return _memo(places.shape, moved)
+        assert entry.nest is not None
+        assert entry.body is not None
+        nest, body = entry.nest([x.shape for x in xs], attrs), entry.body(attrs)
+        finish = entry.finish(nest.reduced) if entry.finish is not None and nest.reductions else None
+
+        def at(point: Sequence[int]) -> list[Element]:
+            return [
+                x.get(tuple(i.offset + (0 if i.dim is None else i.stride * point[i.dim]) for i in maps))
+                for x, maps in zip(xs, nest.operands, strict=True)
+            ]
+
+        def compute(index: Index) -> Element:
+            point = [0] * len(nest.extents)
+            for d, i in zip(nest.result, index, strict=True):
+                if d is not None:
+                    point[d] = i
+            if not nest.reductions:
+                return self.scalar(body, at(point))
+            visited: list[list[Element]] = []
+            for inner in itertools.product(*(range(nest.extents[d]) for d in nest.reductions)):
+                for d, i in zip(nest.reductions, inner, strict=True):
+                    point[d] = i
+                visited.append(at(point))
+            if entry.combiner == "add" and body == _PRODUCT:
+                result = algebra.dot((a, b) for a, b in visited)
+            elif entry.combiner == "add":
+                one = algebra.constant(1.0)
+                result = algebra.dot((self.scalar(body, v), one) for v in visited)
+            else:
+                result = algebra.join(str(entry.combiner), [self.scalar(body, v) for v in visited])
+            return result if finish is None else self.scalar(finish, [result])
+
+        return _memo(nest.result_shape, compute)
+
+    def scalar(self, body: Scalar, xs: Sequence[Element]) -> Element:
+        """A scalar expression."""
+        if body.head == "arg":
+            return xs[int(body.payload)]
+        if body.head == "const":
+            return self.algebra.constant(float(body.payload))
+        return self.algebra.apply(body.head, *(self.scalar(a, xs) for a in body.args))
+
+
+def unflatten(flat: int, shape: Sequence[int]) -> Index:
+    """The indices of element number `flat` of a tensor."""
+    index: list[int] = []
+    for extent in reversed(shape):
+        flat, i = divmod(flat, extent)
+        index.append(i)
+    return tuple(reversed(index))
+
+
+class _Block:
+    """A block graph: an element belongs to one block of the grid, and to a trip of each loop it varies over."""
+
+    def __init__(self, evaluator: Evaluator, data: Any, operands: Sequence[_Lazy]) -> None:
+        self.evaluator, self.algebra = evaluator, evaluator.algebra
+        self.grid, self.loops = data["grid"], data["loops"]
+        self.graph, self.operands = data["block"], operands
+        self.made: dict[tuple[int, Index, Index], _Lazy] = {}
+        self.producer: dict[int, Any] = {}
+        number = len(self.graph["inputs"])
+        for node in self.graph["nodes"]:
+            for position in range(len(node[2])):
+                self.producer[number] = (node, position)
+                number += 1
+
+    def results(self) -> list[_Lazy]:
+        """What the savers write."""
+        return [self.saved(node) for node in self.graph["nodes"] if node[0] == "save"]
+
+    def saved(self, node: Any) -> _Lazy:
+        omap, source = node[3]["omap"], node[1][0]
+        tile = self.producer[source][0][2][self.producer[source][1]][1:]
+        shape = [
+            e * math.prod(g for g, d in zip(self.grid, omap, strict=True) if d == i)
+            for i, e in enumerate(tile)
+        ]
+
+        def compute(index: Index) -> Element:
+            rest = list(index)
+            block: list[int] = []
+            for d in map(int, omap):
+                block.append(0 if d < 0 else index[d] // int(tile[d]))
+                if d >= 0:
+                    rest[d] = index[d] % tile[d]
+            return self.value(source, tuple(block), (-1,) * len(self.loops)).get(tuple(rest))
+
+        return _memo(shape, compute)
+
+    def value(self, number: int, block: Index, trips: Index) -> _Lazy:
+        """A tile of one block, in one trip of each loop (-1: outside of it)."""
+        key = (number, block, trips)
+        if key not in self.made:
+            node, position = self.producer[number]
+            self.made[key] = self.compute(node, position, block, trips)
+        return self.made[key]
+
+    def compute(self, node: Any, position: int, block: Index, trips: Index) -> _Lazy:
+        op, operands, types, attrs, body = cast("tuple[str, list[int], list[Any], dict[str, Any], Any]", node)
+        shape: list[int] = types[position][1:]
+        if op == "iterator":
+            return self.tile(attrs, operands[0], shape, block, trips)
+        if op == "running_max":
+            loop = int(attrs["loop"])
+            past = [self.value(operands[0], block, _with(trips, loop, t)) for t in range(trips[loop] + 1)]
+            return _memo(shape, lambda index: self.algebra.join("max", [x.get(index) for x in past]))
+        if op == "accumulate":
+            return self.accumulated(attrs, operands, shape, block, trips)
+        xs = [self.value(i, block, trips) for i in operands]
+        if body is not None:
+            inner = self.evaluator.nodes(body["thread"]["nodes"], xs)
+            return inner[int(body["thread"]["outputs"][position])]
+        return self.evaluator.operator(op, attrs, xs)
+
+    def tile(self, attrs: Any, source: int, shape: Sequence[int], block: Index, trips: Index) -> _Lazy:
+        whole = self.operands[source]
+
+        def compute(index: Index) -> Element:
+            at = list(index)
+            for d, extent in enumerate(shape):
+                for n, mapped in enumerate(attrs["fmap"]):
+                    if mapped == d:
+                        at[d] += extent * trips[n]
+                        extent *= self.loops[n]
+                for n, mapped in enumerate(attrs["imap"]):
+                    if mapped == d:
+                        at[d] += extent * block[n]
+            return whole.get(tuple(at))
+
+        return _memo(shape, compute)
+
+    def accumulated(
+        self, attrs: Any, operands: Sequence[int], shape: Sequence[int], block: Index, trips: Index
+    ) -> _Lazy:
+        kind, loop, algebra = str(attrs["kind"]), int(attrs["loop"]), self.algebra
+        count = self.loops[loop]
+
+        def trip(operand: int, t: int) -> _Lazy:
+            return self.value(operands[operand], block, _with(trips, loop, t))
+
+        def compute(index: Index) -> Element:
+            if kind == "concat":
+                dim = int(attrs["dim"])
+                t, i = divmod(index[dim], shape[dim] // count)
+                return trip(0, t).get((*index[:dim], i, *index[dim + 1 :]))
+            items = [trip(0, t).get(index) for t in range(count)]
+            if kind == "max":
+                return algebra.join("max", items)
+            if kind == "sum":
+                one = algebra.constant(1.0)
+                return algebra.dot((x, one) for x in items)
+            total, old = items[0], self.scale(trip(1, 0), index)
+            for t in range(1, count):
+                new = self.scale(trip(1, t), index)
+                total = algebra.add(algebra.mul(total, algebra.exp(algebra.add(old, new, -1))), items[t])
+                old = new
+            return total
+
+        return _memo(shape, compute)
+
+    def scale(self, x: _Lazy, index: Index) -> Element:
+        return x.get(tuple(0 if e == 1 else i for i, e in zip(index, x.shape, strict=True)))
+
+
+def _with(trips: Index, loop: int, trip: int) -> Index:
+    return (*trips[:loop], trip, *trips[loop + 1 :])
+
+
+# A store into a buffer, and what stood there before: (windows, tile, before). Windows are (first, stride,
+# size).
+@dataclass(frozen=True)
+class _Store:
+    """A store into a buffer, and what stood there before. Windows are (first, stride, size)."""
+
+    windows: list[tuple[int, int, int]]
+    tile: _Lazy
+    before: _Store | None
+
+
+_Stored: TypeAlias = _Store | None
+
+
+class _Tile:
+    """A tile program: the block that writes an element is run, its tiles being computed on demand."""
+
+    def __init__(self, evaluator: Evaluator, data: Any, operands: Sequence[_Lazy]) -> None:
+        self.evaluator, self.data, self.operands = evaluator, data, operands
+        self.runs: dict[Index, dict[int, _Stored]] = {}
+
+    def results(self) -> list[_Lazy]:
+        """The output buffers."""
+        buffers = self.data["buffers"][: self.data["params"]]
+        return [
+            _memo(b[1:-1], lambda index, n=n: self.element(n, index))
+            for n, b in enumerate(buffers)
+            if n >= self.data["inputs"]
+        ]
+
+    def element(self, buffer: int, index: Index) -> Element:
+        body, ranges = self.data["body"], list[range]()
+        while len(body) == 1 and body[0][0] == "loop" and body[0][4]:
+            ranges.append(range(*body[0][1:4]))
+            body = body[0][5]
+        found: Element | None = None
+        for block in itertools.product(*ranges):
+            self.evaluator.algebra.spend(1)
+            if not self.may_store(body, dict(enumerate(block)), buffer, index):
+                continue
+            if block not in self.runs:
+                held: dict[int, _Stored] = {}
+                self.run(body, dict(enumerate(block)), [], held, [len(block)])
+                self.runs[block] = held
+            stored = _lookup(self.runs[block].get(buffer), index)
+            if stored is not None:
+                if found is not None:
+                    raise BadInput(f"expected one block to store element {index}, got two")
+                found = stored
+        if found is None:
+            raise BadInput(f"expected element {index} to be stored, got none")
+        return found
+
+    def may_store(self, body: Sequence[Any], variables: dict[int, int], buffer: int, index: Index) -> bool:
+        """Whether some store of this block could reach the element: loops inside widen its windows."""
+
+        def search(statements: Sequence[Any], ranges: dict[int, tuple[int, int]], count: list[int]) -> bool:
+            hit = False
+            for s in statements:
+                if s[0] == "loop":
+                    number = count[0]
+                    count[0] += 1
+                    trips = range(*s[1:4])
+                    inner = {**ranges, number: (trips[0], trips[-1])}
+                    hit |= search(s[5], inner, count)
+                elif s[0] == "store" and s[1] == buffer:
+                    hit |= all(_reaches(w, ranges, i) for w, i in zip(s[2], index, strict=True))
+            return hit
+
+        return search(body, {k: (v, v) for k, v in variables.items()}, [len(variables)])
+
+    def run(
+        self,
+        body: Sequence[Any],
+        variables: dict[int, int],
+        values: list[_Lazy],
+        held: dict[int, _Stored],
+        count: list[int],
+    ) -> None:
+        """Run statements; loop variables and values are numbered in the order of the text."""
+        for s in body:
+            if s[0] == "loop":
+                number, first = count[0], len(values)
+                count[0] += 1
+                inner = count[0]
+                for trip in range(*s[1:4]):
+                    count[0] = inner
+                    del values[first:]
+                    self.run(s[5], {**variables, number: trip}, values, held, count)
+            elif s[0] == "load":
+                values.append(self.load(s, variables, held))
+            elif s[0] == "store":
+                windows = [_window(w, variables) for w in s[2]]
+                held[s[1]] = _Store(windows, values[int(s[3])], held.get(s[1]))
+            else:
+                operands = [values[int(i)] for i in s[2]]
+                values.append(self.evaluator.operator(s[1], s[4], operands))
+
+    def load(self, statement: Any, variables: dict[int, int], held: dict[int, _Stored]) -> _Lazy:
+        _, buffer, windows, kind = statement
+        shape = self.data["buffers"][buffer][1:-1]
+        cut = [_window(w, variables) for w in windows]
+        before = held.get(buffer)
+
+        def compute(index: Index) -> Element:
+            at = tuple(first + stride * i for (first, stride, _), i in zip(cut, index, strict=True))
+            if any(not 0 <= i < e for i, e in zip(at, shape, strict=True)):
+                return self.evaluator.algebra.variable("outside", buffer, at, cut)
+            if buffer < self.data["inputs"]:
+                return self.operands[int(buffer)].get(at)
+            stored = _lookup(before, at)
+            if stored is None:
+                raise BadInput(f"expected element {at} of buffer {buffer} to be stored before it is loaded")
+            return stored
+
+        return _memo(kind[1:], compute)
+
+
+def _window(w: Any, variables: Mapping[int, int]) -> tuple[int, int, int]:
+    size, base, terms, stride = w
+    return base + sum(scale * variables[v] for v, scale in terms), stride, size
+
+
+def _reaches(w: Any, ranges: Mapping[int, tuple[int, int]], index: int) -> bool:
+    size, base, terms, stride = w
+    low = base + sum(min(scale * v for v in ranges[var]) for var, scale in terms)
+    high = base + sum(max(scale * v for v in ranges[var]) for var, scale in terms) + stride * (size - 1)
+    return low <= index <= high
+
+
+def _lookup(stored: _Stored, index: Index) -> Element | None:
+    """The newest store that covers the element."""
+    while stored is not None:
+        inside: list[int] = []
+        for (first, stride, size), i in zip(stored.windows, index, strict=True):
+            step, rest = divmod(i - first, stride)
+            if rest or not 0 <= step < size:
+                break
+            inside.append(step)
+        else:
+            return stored.tile.get(tuple(inside))
+        stored = stored.before
+    return None

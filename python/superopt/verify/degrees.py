@@ -1,0 +1,99 @@
+"""Bounds on what an element is as a rational function of the inputs: what Schwartz-Zippel needs.
+
+A field value carries a `Degree`, worked out beside it by the same primitives, so that it is right for any
+program at any level. All figures are upper bounds and hold for every element of the tensor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Ratio(NamedTuple):
+    """Degrees of the numerator and the denominator of a rational function."""
+
+    num: int = 0
+    den: int = 0
+
+    def plus(self, other: Ratio) -> Ratio:
+        """Of a sum or difference, over the product of the denominators."""
+        return Ratio(max(self.num + other.den, other.num + self.den), self.den + other.den)
+
+    def times(self, other: Ratio) -> Ratio:
+        """Of a product."""
+        return Ratio(self.num + other.num, self.den + other.den)
+
+    def over(self, other: Ratio) -> Ratio:
+        """Of a quotient."""
+        return Ratio(self.num + other.den, self.den + other.num)
+
+    def repeated(self, count: int) -> Ratio:
+        """Of a sum of `count` such functions."""
+        return Ratio(self.num + (count - 1) * self.den, count * self.den)
+
+    def either(self, other: Ratio) -> Ratio:
+        """Of one of the two."""
+        return Ratio(max(self.num, other.num), max(self.den, other.den))
+
+    @property
+    def difference(self) -> int:
+        """Of the numerator of the difference of two such functions."""
+        return self.num + self.den
+
+
+_NUMBER = Ratio()
+
+
+@dataclass(frozen=True)
+class Degree:
+    """`p`: of the coefficients; `q`: of the second component; `h`: of the exponents; `opaque`: how many
+    applications of uninterpreted operators an element depends on."""
+
+    p: Ratio = _NUMBER
+    q: Ratio = _NUMBER
+    h: Ratio = _NUMBER
+    opaque: int = 0
+
+    def plus(self, other: Degree) -> Degree:
+        """Of a sum or difference."""
+        return Degree(
+            self.p.plus(other.p), self.q.plus(other.q), self.h.plus(other.h), self.opaque + other.opaque
+        )
+
+    def times(self, other: Degree) -> Degree:
+        """Of a product; exponents add."""
+        return Degree(
+            self.p.times(other.p), self.q.times(other.q), self.h.plus(other.h), self.opaque + other.opaque
+        )
+
+    def over(self, other: Degree) -> Degree:
+        """Of a quotient."""
+        return Degree(
+            self.p.over(other.p), self.q.over(other.q), self.h.plus(other.h), self.opaque + other.opaque
+        )
+
+    def repeated(self, count: int) -> Degree:
+        """Of a sum of `count` elements."""
+        return Degree(
+            self.p.repeated(count), self.q.repeated(count), self.h.repeated(count), self.opaque * count
+        )
+
+    def exponential(self) -> Degree:
+        """Of `exp`: what was in the second component is now an exponent."""
+        return Degree(h=self.q, opaque=self.opaque)
+
+    def either(self, other: Degree) -> Degree:
+        """Of one of the two, as after moving data."""
+        if self == other:
+            return self
+        return Degree(
+            self.p.either(other.p),
+            self.q.either(other.q),
+            self.h.either(other.h),
+            max(self.opaque, other.opaque),
+        )
+
+
+CONSTANT = Degree()
+VARIABLE = Degree(Ratio(1), Ratio(1))

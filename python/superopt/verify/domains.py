@@ -1,0 +1,174 @@
+"""What a program can be evaluated over: floats here, finite fields in `superopt.verify.fields`.
+
+A domain gives the primitives of the operator table on tensors; the evaluator derives everything else. A tensor
+has one or more planes, numpy arrays of one shape (floats have one; a field value has its two components), and
+moving data is moving the elements of every plane alike.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, overload
+
+import numpy as np
+from typing_extensions import override
+
+from superopt.errors import UnsupportedProgram
+from superopt.verify.degrees import CONSTANT, Degree
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+Shape: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Values of one domain: planes of one shape, and (in a field) a bound on every element's degree."""
+
+    planes: tuple[Array, ...]
+    degree: Degree = CONSTANT
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of every plane."""
+        return self.planes[0].shape
+
+
+class Domain(ABC):
+    """The primitives of `operators.PRIMITIVES`, sums of products, reductions and opaque functions."""
+
+    @abstractmethod
+    def constant(self, value: float | Array) -> Tensor:
+        """The number (rank 0) or numbers `value`, exactly."""
+
+    @abstractmethod
+    def apply(self, primitive: str, *operands: Tensor) -> Tensor:
+        """A primitive, element by element; operands broadcast as in numpy."""
+
+    @abstractmethod
+    def contract(self, a: Tensor, b: Tensor) -> Tensor:
+        """The batched matrix product of shapes (b, m, k) and (b, k, n)."""
+
+    @abstractmethod
+    def reduce(self, combiner: str, a: Tensor) -> Tensor:
+        """ "add", "max" or "min" over the last dimension."""
+
+    @abstractmethod
+    def opaque(self, key: str, operands: Sequence[Tensor], shapes: Sequence[Shape]) -> list[Tensor]:
+        """What an opaque operation named `key` computes: results of the given shapes."""
+
+    @abstractmethod
+    def unknown(self, name: object, shape: Shape) -> Tensor:
+        """Numbers that no result may depend on."""
+
+    def stored(self, a: Tensor, dtype: str) -> Tensor:
+        """`a` after a trip through memory as `dtype`; unchanged in every exact domain."""
+        return a
+
+    @overload
+    def move(self, arrange: Callable[[Array], Array], a: Tensor, /) -> Tensor: ...
+    @overload
+    def move(self, arrange: Callable[[Array, Array], Array], a: Tensor, b: Tensor, /) -> Tensor: ...
+    @overload
+    def move(self, arrange: Callable[..., Array], /, *tensors: Tensor) -> Tensor: ...
+    def move(self, arrange: Callable[..., Array], /, *tensors: Tensor) -> Tensor:
+        """`arrange` applied to each plane: it may place and copy elements, and nothing else."""
+        planes = zip(*(t.planes for t in tensors), strict=False)
+        degree = tensors[0].degree
+        for t in tensors[1:]:
+            degree = degree.either(t.degree)
+        return Tensor(tuple(arrange(*plane) for plane in planes), degree)
+
+
+def _erf(x: Array) -> Array:
+    ufunc: Any = np.frompyfunc(math.erf, 1, 1)
+    return np.asarray(ufunc(x), x.dtype)
+
+
+_FLOAT_PRIMITIVES: Mapping[str, Callable[..., Array]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "neg": np.negative,
+    "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "erf": _erf, "sin": np.sin, "cos": np.cos,
+    "max": np.maximum, "min": np.minimum, "pow": np.power,
+}  # fmt: skip
+_FLOAT_REDUCTIONS: Mapping[str, Callable[..., Array]] = {"add": np.sum, "max": np.max, "min": np.min}
+
+Extern: TypeAlias = Callable[[str, Sequence[Array], Sequence[Shape]], Sequence[Array]]
+
+
+class FloatDomain(Domain):
+    """IEEE floats: fp64 as the reference, or (`faithful`) what a GPU kernel computes.
+
+    Faithful means: fp32 arithmetic, and rounding to the value's own dtype wherever a lowered program stores it
+    to device memory, casts it, or feeds it to a matrix product. `extern` computes opaque operations; without
+    it they raise UnsupportedProgram.
+    """
+
+    def __init__(self, *, faithful: bool = False, extern: Extern | None = None) -> None:
+        self.faithful = faithful
+        self.extern = extern
+        self.dtype: Any = np.float32 if faithful else np.float64
+
+    def tensor(self, value: Array) -> Tensor:
+        """An input: `value` in the precision of this domain."""
+        return Tensor((np.asarray(value, self.dtype),))
+
+    @override
+    def constant(self, value: float | Array) -> Tensor:
+        return self.tensor(np.asarray(value))
+
+    @override
+    def apply(self, primitive: str, *operands: Tensor) -> Tensor:
+        with np.errstate(all="ignore"):
+            return Tensor((_FLOAT_PRIMITIVES[primitive](*(t.planes[0] for t in operands)),))
+
+    @override
+    def contract(self, a: Tensor, b: Tensor) -> Tensor:
+        with np.errstate(all="ignore"):
+            return Tensor((np.matmul(a.planes[0], b.planes[0]),))
+
+    @override
+    def reduce(self, combiner: str, a: Tensor) -> Tensor:
+        with np.errstate(all="ignore"):
+            return Tensor((_FLOAT_REDUCTIONS[combiner](a.planes[0], axis=-1),))
+
+    @override
+    def opaque(self, key: str, operands: Sequence[Tensor], shapes: Sequence[Shape]) -> list[Tensor]:
+        if self.extern is None:
+            raise UnsupportedProgram(f"expected operators of the table, got the opaque '{key}'")
+        return [self.tensor(x) for x in self.extern(key, [t.planes[0] for t in operands], shapes)]
+
+    @override
+    def unknown(self, name: object, shape: Shape) -> Tensor:
+        return self.tensor(np.full(shape, np.nan))
+
+    @override
+    def stored(self, a: Tensor, dtype: str) -> Tensor:
+        return Tensor((round_to(a.planes[0], dtype),)) if self.faithful else a
+
+
+def round_to(x: Array, dtype: str) -> Array:
+    """fp32 numbers rounded to the nearest of `dtype` (ties to even), still as fp32."""
+    if dtype == "f16":
+        with np.errstate(over="ignore"):
+            return x.astype(np.float16).astype(np.float32)
+    if dtype == "bf16":
+        bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+        return np.where(np.isnan(x), x, rounded.view(np.float32))
+    return x
+
+
+def exact_residues(values: Array, modulus: int, pair: Callable[[int, int], int]) -> Array:
+    """Each finite float as the residue of the rational number it is; `pair(m, e)` gives m * 2^e."""
+    mantissa, exponent = np.frexp(np.asarray(values, np.float64))
+    scaled = (mantissa * 2.0**53).astype(np.int64)
+    table: dict[tuple[int, int], int] = {}
+    out = np.empty(scaled.shape, np.uint64)
+    flat = out.reshape(-1)
+    for i, key in enumerate(zip(scaled.reshape(-1).tolist(), exponent.reshape(-1).tolist(), strict=True)):
+        if key not in table:
+            table[key] = pair(key[0], key[1] - 53) % modulus
+        flat[i] = table[key]
+    return out

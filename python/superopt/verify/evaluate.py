@@ -1,0 +1,431 @@
+"""Evaluates kernel, block and thread graphs over any domain; tile programs are in `evaluate_tile`.
+
+Nothing here knows an operator by name: a table operator is its nest and its scalar body. A block graph is run
+as it says: every trip of every loop one after the other, all blocks of the grid side by side as leading
+dimensions of the arrays (extent 1 where a value is the same in every block).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import ChainMap
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from superopt import spec
+from superopt.errors import IllegalProgram
+from superopt.operators import OPERATORS, Index, Nest, Operator, Scalar, arg, normalize_attrs
+from superopt.program import Attr, BlockGraph, KernelGraph, Node, ThreadGraph, TileProgram, Value
+from superopt.verify.domains import Array, Domain, Shape, Tensor
+
+_PRODUCT = arg(0) * arg(1)
+
+Env = MutableMapping[Value, Tensor]
+
+
+def evaluate(graph: KernelGraph, inputs: Sequence[Tensor], domain: Domain) -> list[Tensor]:
+    """The outputs of `graph` for `inputs`, one tensor of the domain for each input.
+
+    Raises IllegalProgram where a program reads what it never wrote or writes an element twice, and
+    ZeroDivisionError where a finite field meets a zero denominator.
+    """
+    env: dict[Value, Tensor] = dict(zip(graph.inputs, inputs, strict=True))
+    last = {v: i for i, n in enumerate(graph.nodes) for v in n.operands}
+    kept = {*graph.outputs}
+    for i, node in enumerate(graph.nodes):
+        operands = [env[v] for v in node.operands]
+        for value, result in zip(node.results, _kernel_node(node, operands, domain), strict=True):
+            env[value] = domain.stored(result, value.dtype)
+        for v in node.operands:
+            if last[v] == i and v not in kept:
+                env.pop(v, None)
+    return [env[v] for v in graph.outputs]
+
+
+def _kernel_node(node: Node, operands: list[Tensor], domain: Domain) -> list[Tensor]:
+    if isinstance(node.body, BlockGraph):
+        return evaluate_block(node.body, operands, domain)
+    if isinstance(node.body, TileProgram):
+        from superopt.verify.evaluate_tile import evaluate_tile
+
+        return evaluate_tile(node.body, operands, domain)
+    if node.op == "extern":
+        named = {k: v for k, v in node.attrs.items() if k != "reason"}
+        key = f"{node.attrs.get('target')} {sorted(named.items(), key=lambda kv: kv[0])!r}"
+        return domain.opaque(key, operands, [v.shape for v in node.results])
+    return [evaluate_operator(node.op, node.attrs, operands, [v.dtype for v in node.operands], domain, 0)]
+
+
+# --- table operators --------------------------------------------------------------------------------------
+
+
+def evaluate_operator(
+    name: str,
+    attrs: Mapping[str, Attr],
+    operands: Sequence[Tensor],
+    dtypes: Sequence[str],
+    domain: Domain,
+    lead: int,
+) -> Tensor:
+    """A table operator on tensors with `lead` leading dimensions that it is repeated over."""
+    entry = OPERATORS[name]
+    values = normalize_attrs(entry, attrs)
+    if entry.arrange is not None:
+        result = _arrange(entry, values, operands, domain, lead)
+    elif entry.nest is None:
+        result = _splat(values, domain, lead)
+    else:
+        nest = entry.nest([t.shape[lead:] for t in operands], values)
+        body = entry.body(values) if entry.body else arg(0)
+        if entry.is_contraction(values) and body == _PRODUCT and _plain(nest):
+            rounded = [domain.stored(t, d) for t, d in zip(operands, dtypes, strict=True)]
+            result = _contract(nest, rounded[0], rounded[1], domain, lead)
+        else:
+            result = _run_nest(entry, nest, body, operands, domain, lead)
+    dtype = values.get("dtype")
+    return domain.stored(result, dtype) if isinstance(dtype, str) else result
+
+
+def _splat(attrs: Mapping[str, Attr], domain: Domain, lead: int) -> Tensor:
+    value, shape = attrs["value"], attrs["shape"]
+    assert isinstance(shape, tuple)
+    number: Any = value
+    return domain.move(
+        lambda x: np.broadcast_to(x, (*(1,) * lead, *shape)), domain.constant(np.asarray(number))
+    )
+
+
+def _arrange(
+    entry: Operator, attrs: Mapping[str, Attr], operands: Sequence[Tensor], domain: Domain, lead: int
+) -> Tensor:
+    """An operator that moves data by hand: learn where elements go from their numbers, then move them."""
+    assert entry.arrange is not None
+    sizes = [math.prod(t.shape[lead:]) for t in operands]
+    starts = np.cumsum([0, *sizes])
+    numbers: list[Array] = [
+        start + np.arange(size).reshape(t.shape[lead:])
+        for start, size, t in zip(starts.tolist(), sizes, operands, strict=False)
+    ]
+    places = entry.arrange(numbers, attrs)
+    if len(operands) == 1 and np.array_equal(places.reshape(-1), numbers[0].reshape(-1)):
+        return domain.move(lambda x: x.reshape((*x.shape[:lead], *places.shape)), operands[0])
+
+    def gather(*planes: Array) -> Array:
+        common = np.broadcast_shapes(*(x.shape[:lead] for x in planes))
+        flat = [
+            np.broadcast_to(x, (*common, *x.shape[lead:])).reshape(*common, size)
+            for x, size in zip(planes, sizes, strict=True)
+        ]
+        return np.concatenate(flat, axis=-1)[..., places]
+
+    return domain.move(gather, *operands)
+
+
+def _plain(nest: Nest) -> bool:
+    """Whether both operands are indexed by distinct whole dimensions, and every reduced one is in both."""
+    used: list[set[int]] = []
+    for maps in nest.operands:
+        if any(i.dim is not None and (i.stride, i.offset) != (1, 0) for i in maps):
+            return False
+        dims = [i.dim for i in maps if i.dim is not None]
+        if len(set(dims)) != len(dims):
+            return False
+        used.append(set(dims))
+    return all(d in dims for d in nest.reductions for dims in used)
+
+
+def _contract(nest: Nest, a: Tensor, b: Tensor, domain: Domain, lead: int) -> Tensor:
+    """A sum of products as one batched matrix product; dimensions of both operands are its batch."""
+    # Dimensions are numbered: leading ones first, then the nest's.
+    used: list[dict[int, int]] = []  # dimension -> axis of the operand
+    for t, maps in ((a, nest.operands[0]), (b, nest.operands[1])):
+        axes = {d: d for d in range(lead) if t.shape[d] != 1}
+        axes |= {lead + i.dim: lead + axis for axis, i in enumerate(maps) if i.dim is not None}
+        used.append(axes)
+    reduced = [lead + d for d in nest.reductions]
+    everything = [*range(lead), *(lead + d for d in range(len(nest.extents)))]
+    batch = [d for d in everything if d in used[0] and d in used[1] and d not in reduced]
+    rows = [d for d in everything if d in used[0] and d not in used[1]]
+    columns = [d for d in everything if d in used[1] and d not in used[0]]
+
+    def matrix(t: Tensor, axes: dict[int, int], groups: Sequence[Sequence[int]]) -> Tensor:
+        order = [axes[d] for group in groups for d in group]
+        rest = [axis for axis in range(len(t.shape)) if axis not in order]
+        shape = tuple(math.prod(t.shape[axes[d]] for d in group) for group in groups)
+        return domain.move(lambda x: x.transpose(*rest, *order)[(0,) * len(rest)].reshape(shape), t)
+
+    product = domain.contract(
+        matrix(a, used[0], (batch, rows, reduced)), matrix(b, used[1], (batch, reduced, columns))
+    )
+    extent = {d: t.shape[axis] for t, axes in ((a, used[0]), (b, used[1])) for d, axis in axes.items()}
+    order = [*batch, *rows, *columns]
+    kept = [*range(lead), *(lead + d for d in nest.result if d is not None)]
+
+    def restore(x: Array) -> Array:
+        x = x.reshape([extent[d] for d in order])
+        present = [d for d in kept if d in extent]
+        x = x.transpose([order.index(d) for d in present])
+        return x.reshape([extent.get(d, 1) for d in kept])
+
+    result = domain.move(restore, product)
+    return _finish_shape(result, nest, domain, lead)
+
+
+def _run_nest(
+    entry: Operator, nest: Nest, body: Scalar, operands: Sequence[Tensor], domain: Domain, lead: int
+) -> Tensor:
+    views = [
+        domain.move(lambda x, m=maps: _view(x, m, len(nest.extents), nest.extents, lead), t)
+        for t, maps in zip(operands, nest.operands, strict=True)
+    ]
+    value = _body(body, views, domain, {})
+    if not value.shape:  # a body that is a number
+        value = domain.move(lambda x: x.reshape((1,) * (lead + len(nest.extents))), value)
+    if nest.reductions:
+        value = _reduce(entry.combiner or "add", nest, value, domain, lead)
+        if entry.finish is not None:
+            value = _body(entry.finish(nest.reduced), [value], domain, {})
+    elif tuple(nest.result) != tuple(range(len(nest.extents))):
+        kept = [lead + d for d in nest.result if d is not None]
+        value = domain.move(lambda x: x.transpose(*range(lead), *kept), value)
+    return _finish_shape(value, nest, domain, lead, squeezed=bool(nest.reductions))
+
+
+def _view(x: Array, maps: Sequence[Index], rank: int, extents: Shape, lead: int) -> Array:
+    """`x` indexed by the iteration space: one axis for each of its dimensions, 1 where it does not vary."""
+    picks: list[Any] = [slice(None)] * lead
+    axes: list[int] = []
+    for index in maps:
+        if index.dim is None:
+            picks.append(index.offset)
+            continue
+        stop = index.offset + index.stride * (extents[index.dim] - 1) + 1
+        picks.append(slice(index.offset, stop, index.stride))
+        axes.append(index.dim)
+    x = x[tuple(picks)]
+    order = sorted(range(len(axes)), key=axes.__getitem__)
+    x = x.transpose(*range(lead), *(lead + i for i in order))
+    shape = [1] * rank
+    for position, i in enumerate(order):
+        shape[axes[i]] = x.shape[lead + position]
+    return x.reshape((*x.shape[:lead], *shape))
+
+
+def _body(body: Scalar, operands: Sequence[Tensor], domain: Domain, done: dict[Scalar, Tensor]) -> Tensor:
+    if body.head == "arg":
+        return operands[int(body.payload)]
+    if body not in done:
+        done[body] = (
+            domain.constant(body.payload)
+            if body.head == "const"
+            else domain.apply(body.head, *(_body(a, operands, domain, done) for a in body.args))
+        )
+    return done[body]
+
+
+def _reduce(combiner: str, nest: Nest, value: Tensor, domain: Domain, lead: int) -> Tensor:
+    reduced = [lead + d for d in nest.reductions]
+    kept = [lead + d for d in nest.result if d is not None]
+
+    def rows(x: Array) -> Array:
+        shape = list(x.shape)
+        for d, axis in zip(nest.reductions, reduced, strict=True):
+            shape[axis] = nest.extents[d]  # summing what does not vary is summing it as often
+        x = np.broadcast_to(x, shape).transpose(*range(lead), *kept, *reduced)
+        return x.reshape(*x.shape[: lead + len(kept)], nest.reduced)
+
+    return domain.reduce(combiner, domain.move(rows, value))
+
+
+def _finish_shape(value: Tensor, nest: Nest, domain: Domain, lead: int, *, squeezed: bool = True) -> Tensor:
+    """Put back dimensions of extent 1, and repeat along those that no operand had."""
+    shape = (*value.shape[:lead], *nest.result_shape)
+    if value.shape == shape:
+        return value
+    kept = iter(value.shape[lead:])
+    own = tuple(1 if d is None else next(kept) for d in nest.result) if squeezed else value.shape[lead:]
+    return domain.move(lambda x: np.broadcast_to(x.reshape((*x.shape[:lead], *own)), shape), value)
+
+
+# --- block and thread graphs ------------------------------------------------------------------------------
+
+
+def evaluate_thread(
+    graph: ThreadGraph, operands: Sequence[Tensor], domain: Domain, lead: int = 0
+) -> list[Tensor]:
+    """A fused chain on tiles with `lead` leading dimensions."""
+    env: Env = dict(zip(graph.inputs, operands, strict=True))
+    for node in graph.nodes:
+        env[node.result] = _table_node(node, env, domain, lead)
+    return [env[v] for v in graph.outputs]
+
+
+def _table_node(node: Node, env: Mapping[Value, Tensor], domain: Domain, lead: int) -> Tensor:
+    operands = [env[v] for v in node.operands]
+    return evaluate_operator(node.op, node.attrs, operands, [v.dtype for v in node.operands], domain, lead)
+
+
+def evaluate_block(graph: BlockGraph, operands: Sequence[Tensor], domain: Domain) -> list[Tensor]:
+    """The kernel results of a block graph: what its savers leave in device memory."""
+    run = _BlockRun(graph, operands, domain)
+    env: Env = {}
+    run.run(env, {})
+    return [run.saved(node, env[node.operands[0]]) for node in graph.savers]
+
+
+class _BlockRun:
+    """One execution. `ctx` gives the trip of each loop around the values being computed."""
+
+    def __init__(self, graph: BlockGraph, operands: Sequence[Tensor], domain: Domain) -> None:
+        self.graph, self.domain, self.lead = graph, domain, len(graph.grid)
+        self.stages = spec.stages(graph)
+        arguments = dict(zip(graph.inputs, operands, strict=True))
+        self.tiles = {
+            n.result: domain.move(self._tiling(n), arguments[n.operands[0]])
+            for n in graph.nodes
+            if n.op == "iterator"
+        }
+        self.nodes = [n for n in graph.nodes if n.op != "save"]
+
+    def run(self, env: Env, ctx: dict[int, int], state: dict[Node, Tensor] | None = None) -> None:
+        """Compute every value of this context: not varying over other loops, not after one around."""
+        here = [n for n in self.nodes if n.results[0] not in env and self._belongs(n, ctx)]
+        while here:
+            waiting = [n for n in here if not self._step(n, env, ctx, state)]
+            ended = next((n for n in waiting if n.op == "accumulate"), None)
+            if ended is None:
+                return
+            self._sweep(int_attr(ended, "loop"), waiting, env, ctx)
+            if ended.result not in env:
+                raise IllegalProgram("'accumulate' expected operands computed in its loop", ended.location)
+            here = [n for n in waiting if n.results[0] not in env]
+
+    def _belongs(self, node: Node, ctx: dict[int, int]) -> bool:
+        stage = self.stages[node.results[0]]
+        return stage.varies <= ctx.keys() and not stage.after & ctx.keys()
+
+    def _step(self, node: Node, env: Env, ctx: dict[int, int], state: dict[Node, Tensor] | None) -> bool:
+        """Compute a node if its operands are there; accumulators wait for their loop."""
+        if node.op == "accumulate" or (node.op != "iterator" and any(v not in env for v in node.operands)):
+            return False
+        if node.op == "iterator":
+            fmap = node.attrs["fmap"]
+            assert isinstance(fmap, tuple)
+            trip = tuple(ctx[loop] for loop, dim in enumerate(fmap) if dim >= 0)
+            env[node.result] = self.domain.move(lambda x: x[trip], self.tiles[node.result])
+        elif node.op == "running_max":
+            assert state is not None
+            value = env[node.operands[0]]
+            if node in state:
+                value = self.domain.apply("max", state[node], value)
+            state[node] = env[node.result] = value
+        elif isinstance(node.body, ThreadGraph):
+            operands = [env[v] for v in node.operands]
+            results = evaluate_thread(node.body, operands, self.domain, self.lead)
+            env.update(zip(node.results, results, strict=True))
+        else:
+            env[node.result] = _table_node(node, env, self.domain, self.lead)
+        return True
+
+    def _sweep(self, loop: int, waiting: Sequence[Node], env: Env, ctx: dict[int, int]) -> None:
+        """Run all trips of `loop`, and with them every accumulator that ends it here."""
+        ending = [n for n in waiting if n.op == "accumulate" and int_attr(n, "loop") == loop]
+        totals: dict[Node, Any] = {}
+        state: dict[Node, Tensor] = {}
+        for trip in range(self.graph.loops[loop]):
+            inner: Env = ChainMap({}, env)  # type: ignore[arg-type]
+            self.run(inner, {**ctx, loop: trip}, state)
+            for node in ending:
+                if all(v in inner for v in node.operands):
+                    self._accumulate(node, [inner[v] for v in node.operands], totals)
+        for node, total in totals.items():
+            if node.attrs["kind"] == "concat":
+                axis = self.lead + int_attr(node, "dim")
+                total = self.domain.move(partial(_concatenate, axis), *total)
+            elif node.attrs["kind"] == "rescaled":
+                total = total[0]
+            env[node.result] = total
+
+    def _accumulate(self, node: Node, operands: list[Tensor], totals: dict[Node, Any]) -> None:
+        kind, domain = node.attrs["kind"], self.domain
+        if kind == "concat":
+            totals.setdefault(node, []).append(operands[0])
+        elif node not in totals:
+            totals[node] = tuple(operands) if kind == "rescaled" else operands[0]
+        elif kind == "rescaled":
+            total, old = totals[node]
+            scale = domain.apply("exp", domain.apply("sub", old, operands[1]))
+            totals[node] = domain.apply("add", domain.apply("mul", total, scale), operands[0]), operands[1]
+        else:
+            primitive = {"sum": "add", "max": "max"}[str(kind)]
+            totals[node] = domain.apply(primitive, totals[node], operands[0])
+
+    def _tiling(self, node: Node) -> Callable[[Array], Array]:
+        """Reorder a whole tensor to (loop trips..., grid..., tile...), the grid extent 1 where not mapped."""
+        imap, fmap = node.attrs["imap"], node.attrs["fmap"]
+        assert isinstance(imap, tuple)
+        assert isinstance(fmap, tuple)
+        tile = node.result.shape
+
+        def arrange(x: Array) -> Array:
+            shape: list[int] = []
+            grid_axis: dict[int, int] = {}
+            loop_axis: dict[int, int] = {}
+            tile_axes: list[int] = []
+            for d, extent in enumerate(tile):
+                for g, dim in enumerate(imap):
+                    if dim == d:
+                        grid_axis[g] = len(shape)
+                        shape.append(self.graph.grid[g])
+                for loop, dim in enumerate(fmap):
+                    if dim == d:
+                        loop_axis[loop] = len(shape)
+                        shape.append(self.graph.loops[loop])
+                tile_axes.append(len(shape))
+                shape.append(extent)
+            loops = [loop_axis[loop] for loop in sorted(loop_axis)]
+            grids = [grid_axis[g] for g in sorted(grid_axis)]
+            x = x.reshape(shape).transpose(*loops, *grids, *tile_axes)
+            at = len(loops)
+            for g in range(len(imap)):
+                if g not in grid_axis:
+                    x = np.expand_dims(x, at + g)
+            return x
+
+        return arrange
+
+    def saved(self, node: Node, value: Tensor) -> Tensor:
+        """The device tensor that a saver writes: each block's tile at its place."""
+        omap, lead = node.attrs["omap"], self.lead
+        assert isinstance(omap, tuple)
+
+        def arrange(x: Array) -> Array:
+            x = np.broadcast_to(x, (*self.graph.grid, *x.shape[lead:]))
+            order: list[int] = [g for g, dim in enumerate(omap) if dim < 0]
+            shape: list[int] = []
+            for d in range(x.ndim - lead):
+                axes = [g for g, dim in enumerate(omap) if dim == d]
+                order += [*axes, lead + d]
+                shape.append(math.prod(x.shape[a] for a in [*axes, lead + d]))
+            replicated = sum(dim < 0 for dim in omap)
+            return np.asarray(x.transpose(order)[(0,) * replicated].reshape(shape), order="C")
+
+        return self.domain.move(arrange, value)
+
+
+def _concatenate(axis: int, *parts: Array) -> Array:
+    common = np.broadcast_shapes(*(x.shape[:axis] for x in parts))
+    return np.concatenate([np.broadcast_to(x, (*common, *x.shape[axis:])) for x in parts], axis=axis)
+
+
+def int_attr(node: Node, key: str) -> int:
+    """Attribute `key` of a node, an integer."""
+    value = node.attrs.get(key)
+    if not isinstance(value, int):
+        raise IllegalProgram(
+            f"'{node.op}' expected attribute '{key}' (an integer), got {value}", node.location
+        )
+    return value

@@ -1,0 +1,453 @@
+"""Finite fields to evaluate programs over (Mirage, section 5), at two sizes, with exponentials mapped or formal.
+
+A value is a pair: a component in Z_p, and one in Z_q as long as no `exp` was applied, q dividing p - 1. `exp`
+takes the second component to the first: to w^x under a random q-th root of unity w (`ImageField`), or to the
+formal term [x] (`FormalField`).
+
+Outside the fragment of sums, products, quotients and one `exp` on a path, nothing is assumed of an operator
+but that equal arguments give equal results (a keyed random function of the value); of `max` and `min` also that
+they are associative, commutative and idempotent. What was assumed is recorded in `assumed`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from typing_extensions import override
+
+from superopt.errors import UnsupportedProgram
+from superopt.verify.degrees import VARIABLE, Degree, Ratio
+from superopt.verify.domains import Array, Domain, Shape, Tensor, exact_residues
+
+# q is the largest prime below 2^61 for which p = 2 q + 1 is prime too.
+Q = 2305843009213688669
+P = 2 * Q + 1
+# The same below 2^20: products of residues are exact in float64, sums of them up to depth 8192.
+SCREEN_Q = 524171
+SCREEN_P = 2 * SCREEN_Q + 1
+
+MOST_LEAVES = 1 << 22  # remembered under max and min, 8 bytes each
+
+
+class _Arithmetic(Protocol):
+    """A prime field's operations on arrays of residues (`_field.Field` is one)."""
+
+    @property
+    def modulus(self) -> int: ...
+    def add(self, a: Array, b: Array, /) -> Array: ...
+    def sub(self, a: Array, b: Array, /) -> Array: ...
+    def mul(self, a: Array, b: Array, /) -> Array: ...
+    def neg(self, a: Array, /) -> Array: ...
+    def inverse(self, a: Array, /) -> Array: ...
+    def power(self, base: int, exponents: Array, /) -> Array: ...
+    def sum(self, a: Array, /) -> Array: ...
+    def matmul(self, a: Array, b: Array, threads: int = 1) -> Array: ...
+    def uniform(self, key: int, count: int) -> Array: ...
+    def keyed(self, key: int, a: Array) -> Array: ...
+
+
+def key_of(*parts: object) -> int:
+    """A 64-bit key that depends on every part."""
+    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+class ImageField(Domain):
+    """Z_p x Z_q at 61 bits, with exp(x) = w^x for one random w: a test of the program at any extents.
+
+    `lattice` says how `max` and `min` are interpreted: "free" joins sets of leaves (see field/lattice.hpp),
+    "order" picks by one random total order of the residues, which needs no memory. `assumed` names the
+    operators that were uninterpreted, `exponentials` whether an `exp` was mapped to w^x, `argument` bounds the
+    degree of what uninterpreted operators were applied to, `applications` counts them.
+    """
+
+    def __init__(self, seed: object, *, lattice: Literal["free", "order"] = "free", threads: int = 1) -> None:
+        from superopt.transforms.core import _field
+
+        self._core: Any = _field
+        self._start(seed, _field.Field(P), _field.Field(Q), lattice, threads)
+
+    def _start(self, seed: object, p: Any, q: Any, lattice: str, threads: int) -> None:
+        self.seed, self.lattice, self.threads = seed, lattice, threads
+        self.fields: tuple[_Arithmetic, _Arithmetic] = (p, q)
+        self.assumed: set[str] = set()
+        self.exponentials = False
+        self.argument = 0
+        self.applications = 0
+        draw = int(p.uniform(key_of(seed, "root"), 1)[0])
+        self.root: int = pow(draw, (p.modulus - 1) // q.modulus, p.modulus)
+        self._lattices: dict[tuple[str, int], Any] = {}
+
+    @property
+    def terms(self) -> int:
+        """The most terms of any sum of exponentials."""
+        return 1
+
+    @property
+    def imaged(self) -> bool:
+        """Whether one test leaves gaps: exponentials mapped to powers of w, or picks by a random order."""
+        return self.exponentials or (self.lattice == "order" and bool(self.assumed & {"max", "min"}))
+
+    # --- leaves
+
+    def random(self, name: object, shape: Shape, *, exponent: bool = True) -> Tensor:
+        """An independent uniform tensor, a function of the seed, `name` and the shape.
+
+        `exponent` asks for the second component too; only what flows into an `exp` needs it.
+        """
+        count = math.prod(shape)
+        planes = tuple(
+            f.uniform(key_of(self.seed, "input", name, i), count).reshape(shape)
+            for i, f in enumerate(self.fields[: 2 if exponent else 1])
+        )
+        return Tensor((self._lift(planes[0]), *planes[1:]), VARIABLE)
+
+    @override
+    def unknown(self, name: object, shape: Shape) -> Tensor:
+        # As an input would be: a program whose result depends on it differs from one that has no such input.
+        return self.random(("unknown", name), shape)
+
+    @override
+    def constant(self, value: float | Array) -> Tensor:
+        array = np.asarray(value, np.float64)
+        if np.isnan(array).any():
+            raise UnsupportedProgram("expected a number, got a constant that is not one")
+        finite = np.where(np.isfinite(array), array, 0.0)
+        planes: list[Array] = []
+        for i, f in enumerate(self.fields):
+            m = f.modulus
+            plane = exact_residues(finite, m, lambda n, e, m=m: n * pow(2, e, m))
+            for sign in (1, -1):
+                plane = np.where(array == sign * np.inf, np.uint64(self._infinity(i, sign)), plane)
+            planes.append(plane)
+        return Tensor((self._lift(planes[0]), planes[1]))
+
+    def _infinity(self, plane: int, sign: int) -> int:
+        # An unknown of which only this is used: it is neutral for min, its opposite for max.
+        m = self.fields[plane].modulus
+        return sign * int(self.fields[plane].uniform(key_of(self.seed, "infinity"), 1)[0]) % m
+
+    # --- the first component: plain residues here, formal elements in FormalField
+
+    def _lift(self, residues: Array) -> Array:
+        return residues
+
+    def _residues(self, plane: Array) -> Array:
+        return plane
+
+    def _binary(self, primitive: str, a: Array, b: Array) -> Array:
+        return _field_binary(self.fields[0], primitive, a, b)
+
+    def _sum(self, a: Array) -> Array:
+        return self.fields[0].sum(np.asarray(a, order="C"))
+
+    def _product(self, a: Array, b: Array) -> Array:
+        return self.fields[0].matmul(a, b, self.threads)
+
+    def _exponential(self, exponents: Array) -> Array:
+        return self.fields[0].power(self.root, np.asarray(exponents, order="C"))
+
+    # --- primitives
+
+    @override
+    def apply(self, primitive: str, *operands: Tensor) -> Tensor:
+        if primitive in ("add", "sub", "mul", "div"):
+            return self._arithmetic(primitive, *operands)
+        if primitive == "neg":
+            return self._arithmetic("sub", self.constant(0.0), operands[0])
+        if primitive == "exp" and len(operands[0].planes) == 2:
+            self.exponentials = True
+            x = operands[0]
+            return Tensor((self._exponential(x.planes[1]),), x.degree.exponential())
+        if primitive in ("max", "min"):
+            return self._join(primitive, *operands)
+        return self._uninterpreted(primitive, *operands)
+
+    def _arithmetic(self, primitive: str, a: Tensor, b: Tensor) -> Tensor:
+        planes = [self._binary(primitive, *_aligned(a.planes[0], b.planes[0]))]
+        if len(a.planes) == len(b.planes) == 2:
+            planes.append(_field_binary(self.fields[1], primitive, *_aligned(a.planes[1], b.planes[1])))
+        combine = {"mul": Degree.times, "div": Degree.over}.get(primitive, Degree.plus)
+        return Tensor(tuple(planes), combine(a.degree, b.degree))
+
+    @override
+    def contract(self, a: Tensor, b: Tensor) -> Tensor:
+        planes = [self._product(a.planes[0], b.planes[0])]
+        if len(a.planes) == len(b.planes) == 2:
+            planes.append(self.fields[1].matmul(a.planes[1], b.planes[1], self.threads))
+        return Tensor(tuple(planes), a.degree.times(b.degree).repeated(a.shape[2]))
+
+    @override
+    def reduce(self, combiner: str, a: Tensor) -> Tensor:
+        count = a.shape[-1]
+        if combiner != "add":
+            return self._join_rows(combiner, a)
+        planes = [self._sum(a.planes[0])]
+        planes += [self.fields[1].sum(np.asarray(x, order="C")) for x in a.planes[1:]]
+        return Tensor(tuple(planes), a.degree.repeated(count))
+
+    # --- uninterpreted operators
+
+    def _record(self, name: str, operands: Sequence[Tensor], count: int) -> None:
+        self.assumed.add(name)
+        self.applications += count
+        for t in operands:
+            self.argument = max(self.argument, t.degree.p.difference, t.degree.q.difference)
+
+    def _opaque_degree(self, operands: Sequence[Tensor], count: int = 1) -> Degree:
+        return Degree(Ratio(1), Ratio(1), opaque=count + count * sum(t.degree.opaque for t in operands))
+
+    def _uninterpreted(self, primitive: str, *operands: Tensor) -> Tensor:
+        shape = np.broadcast_shapes(*(t.shape for t in operands))
+        self._record("second exp on a path" if primitive == "exp" else primitive, operands, math.prod(shape))
+        planes: list[Array] = []
+        for i in range(min(len(t.planes) for t in operands)):
+            field, key = self.fields[i], key_of(self.seed, "function", primitive, i)
+            mixed = np.zeros(shape, np.uint64)
+            for j, t in enumerate(operands):
+                x = self._residues(t.planes[0]) if i == 0 else t.planes[1]
+                x = field.keyed(key + j & (1 << 64) - 1, np.asarray(x, order="C"))
+                mixed = field.add(*_aligned(mixed, x))
+            planes.append(field.keyed(key_of(key, "result"), mixed))
+        return Tensor((self._lift(planes[0]), *planes[1:]), self._opaque_degree(operands))
+
+    @override
+    def opaque(self, key: str, operands: Sequence[Tensor], shapes: Sequence[Shape]) -> list[Tensor]:
+        self._record(key, operands, sum(map(math.prod, shapes)))
+        digests: list[bytes] = []
+        for i in range(min((len(t.planes) for t in operands), default=2)):
+            digest = hashlib.blake2b(key.encode())
+            for t in operands:
+                plane = self._residues(t.planes[0]) if i == 0 else t.planes[1]
+                digest.update(repr(t.shape).encode())
+                digest.update(np.asarray(plane, order="C").tobytes())
+            digests.append(digest.digest())
+        results: list[Tensor] = []
+        count = sum(math.prod(t.shape) for t in operands)
+        for n, shape in enumerate(shapes):
+            planes = [
+                self.fields[i].uniform(key_of(self.seed, d, n, i), math.prod(shape)).reshape(shape)
+                for i, d in enumerate(digests)
+            ]
+            degree = self._opaque_degree(operands, max(count, 1))
+            results.append(Tensor((self._lift(planes[0]), *planes[1:]), degree))
+        return results
+
+    # --- max and min
+
+    def _lattice(self, kind: str, plane: int) -> Any:
+        if (kind, plane) not in self._lattices:
+            bottom = self._infinity(plane, -1 if kind == "max" else 1)
+            key = key_of(self.seed, "lattice", kind, plane)
+            self._lattices[kind, plane] = self._core.Semilattice(
+                self.fields[plane].modulus, key, bottom, MOST_LEAVES
+            )
+        return self._lattices[kind, plane]
+
+    def _join(self, kind: str, a: Tensor, b: Tensor) -> Tensor:
+        shape = np.broadcast_shapes(a.shape, b.shape)
+        self._record(kind, (a, b), math.prod(shape))
+        degree = a.degree.either(b.degree).plus(self._opaque_degree((a, b)))
+        pairs = [_aligned(x, y) for x, y in zip(a.planes, b.planes, strict=False)]
+        xs, ys = [x for x, _ in pairs], [y for _, y in pairs]
+        first = (self._residues(xs[0]), self._residues(ys[0]))
+        if self.lattice == "order":
+            left = self._takes_left(kind, *first)
+            return Tensor(tuple(np.where(left, x, y) for x, y in zip(xs, ys, strict=True)), degree)
+        planes = [self._settle(self._lattice(kind, 0).join(*first), xs[0], ys[0])]
+        if len(xs) == 2:
+            planes.append(self._lattice(kind, 1).join(xs[1], ys[1]))
+        return Tensor(tuple(planes), degree)
+
+    def _settle(self, joined: Array, *candidates: Array) -> Array:
+        """`joined` residues as elements: one of the candidates where it is that, else a new unknown."""
+        out = self._lift(joined)
+        for x in candidates:
+            out = np.where(self._residues(x) == joined, x, out)
+        return out
+
+    def _takes_left(self, kind: str, a: Array, b: Array) -> Array:
+        key, bottom = key_of(self.seed, "order"), self._infinity(0, -1 if kind == "max" else 1)
+        ranks = [self.fields[0].keyed(key, x) for x in (a, b)]
+        left = ranks[0] >= ranks[1] if kind == "max" else ranks[0] <= ranks[1]
+        return ((left & (a != bottom)) | (b == bottom)).astype(bool)
+
+    def _join_rows(self, kind: str, a: Tensor) -> Tensor:
+        if self.lattice == "order":
+            # Pairwise: the pick is associative, so any order of joining will do.
+            while a.shape[-1] > 1:
+                half = a.shape[-1] // 2
+                joined = self._join(
+                    kind,
+                    self.move(lambda x, h=half: x[..., :h], a),
+                    self.move(lambda x, h=half: x[..., h : 2 * h], a),
+                )
+                rest = self.move(lambda x, h=half: x[..., 2 * h :], a)
+                a = self.move(lambda x, y: np.concatenate([x, y], axis=-1), joined, rest)
+            return self.move(lambda x: x[..., 0], a)
+        self._record(kind, (a,), math.prod(a.shape))
+        residues = np.asarray(self._residues(a.planes[0]), order="C")
+        planes = [self._settle(self._lattice(kind, 0).reduce(residues), a.planes[0][..., 0])]
+        planes += [self._lattice(kind, 1).reduce(np.asarray(x, order="C")) for x in a.planes[1:]]
+        degree = a.degree.plus(self._opaque_degree((a,), a.shape[-1]))
+        return Tensor(tuple(planes), degree)
+
+    # --- results
+
+    def differs(self, a: Tensor, b: Tensor) -> Array:
+        """Where two tensors of one shape have different values (their first components)."""
+        return a.planes[0] != b.planes[0]
+
+
+class FormalField(ImageField):
+    """Z_p x Z_q at 61 bits with exponentials kept formal, up to `cap` terms in a sum.
+
+    One test is conclusive, with the bound that `superopt.verify.certify` states, unless `imaged` is set: an
+    element outgrew the cap, or one with exponentials entered an uninterpreted operator, and became its image
+    under w.
+    """
+
+    def __init__(self, seed: object, *, cap: int = 1024, lattice: Literal["free", "order"] = "free") -> None:
+        super().__init__(seed, lattice=lattice)
+        self.pool: Any = self._core.FormalPool(P, Q, self.root, cap)
+        self._keyed_by_image = False
+
+    @property
+    @override
+    def imaged(self) -> bool:
+        """Whether the formal argument was given up somewhere."""
+        ordered = self.lattice == "order" and bool(self.assumed & {"max", "min"})
+        return ordered or self._keyed_by_image or self.pool.fallbacks > 0
+
+    @property
+    @override
+    def terms(self) -> int:
+        """Of numerators, denominators and what they were multiplied to."""
+        return self.pool.widest
+
+    @override
+    def _lift(self, residues: Array) -> Array:
+        return self.pool.constants(np.asarray(residues, order="C"))
+
+    @override
+    def _residues(self, plane: Array) -> Array:
+        residues = self.pool.images(np.asarray(plane, order="C"))
+        if not self._keyed_by_image and not np.array_equal(self.pool.constants(residues), plane):
+            self._keyed_by_image = True
+        return residues
+
+    @override
+    def _binary(self, primitive: str, a: Array, b: Array) -> Array:
+        return getattr(self.pool, primitive)(a, b)
+
+    @override
+    def _sum(self, a: Array) -> Array:
+        return self.pool.sum(np.asarray(a, order="C"))
+
+    @override
+    def _product(self, a: Array, b: Array) -> Array:
+        return self.pool.matmul(a, b)
+
+    @override
+    def _exponential(self, exponents: Array) -> Array:
+        return self.pool.exponentials(np.asarray(exponents, order="C"))
+
+    @override
+    def differs(self, a: Tensor, b: Tensor) -> Array:
+        x, y = (np.asarray(t.planes[0], order="C") for t in (a, b))
+        if self.pool.fallbacks:  # one program may have outgrown the cap where the other did not
+            return self.pool.images(x) != self.pool.images(y)
+        return ~self.pool.equal(x, y)
+
+
+class ScreenField(ImageField):
+    """Z_p x Z_q with p below 2^20: float64 matrix products, no certainty, but quick to tell programs apart."""
+
+    def __init__(self, seed: object) -> None:
+        self._start(seed, SmallField(SCREEN_P), SmallField(SCREEN_Q), "order", 1)
+
+
+class SmallField:
+    """_Arithmetic modulo a prime below 2^20, in numpy; the interface of `_field.Field`."""
+
+    DEPTH = 8192  # products below 2^40, so that many sum exactly in float64
+
+    def __init__(self, modulus: int) -> None:
+        self.modulus = modulus
+
+    @cached_property
+    def _large(self) -> Any:
+        from superopt.transforms.core import _field
+
+        return _field.Field(P)
+
+    def add(self, a: Array, b: Array) -> Array:
+        """(a + b) mod p; likewise below."""
+        return (a + b) % np.uint64(self.modulus)
+
+    def sub(self, a: Array, b: Array) -> Array:
+        """See `add`."""
+        return (a + (np.uint64(self.modulus) - b)) % np.uint64(self.modulus)
+
+    def mul(self, a: Array, b: Array) -> Array:
+        """See `add`."""
+        return (a * b) % np.uint64(self.modulus)
+
+    def neg(self, a: Array) -> Array:
+        """See `add`."""
+        return (np.uint64(self.modulus) - a) % np.uint64(self.modulus)
+
+    def inverse(self, a: Array) -> Array:
+        """By Fermat; raises ZeroDivisionError where an element is zero."""
+        if not a.all():
+            raise ZeroDivisionError("division by zero in the field")
+        return self._power(a, np.full(a.shape, self.modulus - 2, np.uint64))
+
+    def power(self, base: int, exponents: Array) -> Array:
+        """`base` to the exponents."""
+        return self._power(np.full(exponents.shape, base, np.uint64), exponents)
+
+    def _power(self, base: Array, exponents: Array) -> Array:
+        result, rest = np.ones_like(base), exponents.copy()
+        while rest.any():
+            result = np.where(rest & np.uint64(1), self.mul(result, base), result)
+            base, rest = self.mul(base, base), rest >> np.uint64(1)
+        return result
+
+    def sum(self, a: Array) -> Array:
+        """Over the last dimension."""
+        return a.sum(axis=-1, dtype=np.uint64) % np.uint64(self.modulus)
+
+    def matmul(self, a: Array, b: Array, threads: int = 1) -> Array:
+        """(b, m, k) x (b, k, n), by float64 products of bounded depth."""
+        total = np.zeros((a.shape[0], a.shape[1], b.shape[2]), np.float64)
+        for k in range(0, a.shape[2], self.DEPTH):
+            part = slice(k, k + self.DEPTH)
+            product = np.matmul(a[:, :, part].astype(np.float64), b[:, part].astype(np.float64))
+            total = (total + product % self.modulus) % self.modulus
+        return total.astype(np.uint64)
+
+    def uniform(self, key: int, count: int) -> Array:
+        """Independent residues, uniform up to 2^-40."""
+        return self._large.uniform(key, count) % np.uint64(self.modulus)
+
+    def keyed(self, key: int, a: Array) -> Array:
+        """A random function of the residues."""
+        return self._large.keyed(key, np.asarray(a, order="C")) % np.uint64(self.modulus)
+
+
+def _aligned(a: Array, b: Array) -> tuple[Array, Array]:
+    """Both broadcast to one shape, in row-major order."""
+    x, y = np.broadcast_arrays(a, b)
+    return np.asarray(x, order="C"), np.asarray(y, order="C")
+
+
+def _field_binary(field: _Arithmetic, primitive: str, a: Array, b: Array) -> Array:
+    if primitive == "div":
+        return field.mul(a, field.inverse(b))
+    return getattr(field, primitive)(a, b)

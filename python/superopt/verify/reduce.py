@@ -1,0 +1,446 @@
+"""The same two programs at smaller extents, where the formal test is cheap.
+
+Every factor of every axis (see `superopt.verify.axes`) shrinks to two, in both programs alike, so that each grid,
+loop and tile boundary is still crossed. What depends on sizes keeps them: elements of dense constants, slices
+that do not fall on block boundaries, opaque operations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from superopt.errors import SuperoptError
+from superopt.operators import OPERATORS, normalize_attrs
+from superopt.program import (
+    Attr,
+    BlockGraph,
+    Buffer,
+    Compute,
+    KernelGraph,
+    Load,
+    Loop,
+    LoopVar,
+    Node,
+    Statement,
+    Store,
+    TensorType,
+    ThreadGraph,
+    TileProgram,
+    Value,
+    Window,
+)
+from superopt.verify.axes import Dim, Factor, Irreducible, dim, fix, leaves, reduced, unify
+
+# Reduced programs that are still larger than this (scalar operations) are not worth a formal test.
+MOST_WORK = 2_000_000
+
+
+def reduce_extents(a: KernelGraph, b: KernelGraph) -> tuple[KernelGraph, KernelGraph] | None:
+    """Both programs with shrunk extents, or None where they cannot be shrunk consistently or enough."""
+    try:
+        axes = _Axes()
+        for graph in (a, b):
+            axes.graph(graph)
+        for x, y in zip([*a.inputs, *a.outputs], [*b.inputs, *b.outputs], strict=True):
+            axes.same(axes.of(x), axes.of(y))
+        pair = (_Rebuild(axes).graph(a), _Rebuild(axes).graph(b))
+        return None if max(map(work, pair)) > MOST_WORK else pair
+    except (Irreducible, SuperoptError):
+        return None
+
+
+# --- how much work a program is ---------------------------------------------------------------------------
+
+
+def work(graph: KernelGraph) -> int:
+    """Scalar operations of one evaluation, elements moved included."""
+    return sum(_node_work(n) for n in graph.nodes)
+
+
+def _node_work(node: Node) -> int:
+    body = node.body
+    if isinstance(body, BlockGraph):
+        trips = math.prod(body.grid) * math.prod(body.loops)
+        return trips * sum(_node_work(n) for n in body.nodes)
+    if isinstance(body, ThreadGraph):
+        return sum(_node_work(n) for n in body.nodes)
+    if isinstance(body, TileProgram):
+        return _tile_work(body.body)
+    return _operator_work(node.op, node.operands, node.results, node.attrs)
+
+
+def _operator_work(
+    op: str, operands: Sequence[Value], results: Sequence[Value], attrs: Mapping[str, Attr]
+) -> int:
+    moved = sum(v.type.elements for v in results)
+    if op not in OPERATORS:
+        return moved
+    return moved + OPERATORS[op].flops([v.shape for v in operands], normalize_attrs(OPERATORS[op], attrs))
+
+
+def _tile_work(body: Sequence[Statement]) -> int:
+    total = 0
+    for s in body:
+        if isinstance(s, Loop):
+            total += _trips(s) * _tile_work(s.body)
+        elif isinstance(s, Compute):
+            total += _operator_work(s.op, s.operands, (s.result,), s.attrs)
+        else:
+            total += math.prod(w.size for w in s.windows)
+    return total
+
+
+def _trips(loop: Loop) -> int:
+    return max(0, math.ceil((loop.stop - loop.start) / loop.step))
+
+
+# --- which extents depend on which ------------------------------------------------------------------------
+
+
+class _Axes:
+    """Dimensions of every value and buffer, and the factors of every grid and loop."""
+
+    def __init__(self) -> None:
+        self.dims: dict[Value | Buffer, list[Dim]] = {}
+        self.extents: dict[BlockGraph, tuple[list[Dim], list[Dim]]] = {}
+        self.trips: dict[LoopVar, Dim] = {}
+        self.loops: dict[LoopVar, Loop] = {}
+
+    def of(self, value: Value | Buffer) -> list[Dim]:
+        if value not in self.dims:
+            self.dims[value] = [dim(e) for e in value.type.shape]
+        return self.dims[value]
+
+    def same(self, a: Sequence[Dim], b: Sequence[Dim]) -> None:
+        for x, y in zip(a, b, strict=True):
+            unify(x, y)
+
+    def graph(self, graph: KernelGraph | ThreadGraph) -> None:
+        for node in graph.nodes:
+            self.node(node)
+
+    def node(self, node: Node) -> None:
+        body = node.body
+        if isinstance(body, BlockGraph):
+            self.block(node, body)
+        elif isinstance(body, ThreadGraph):
+            self.graph(body)
+            inner, outer = [*body.inputs, *body.outputs], [*node.operands, *node.results]
+            for x, y in zip(inner, outer, strict=True):
+                self.same(self.of(x), self.of(y))
+        elif isinstance(body, TileProgram):
+            for x, y in zip(body.params, [*node.operands, *node.results], strict=True):
+                self.same(self.of(x), self.of(y))
+            self.statements(body.body)
+        elif node.op in OPERATORS:
+            self.operator(node.op, node.operands, node.result, node.attrs)
+        else:
+            for v in (*node.operands, *node.results):
+                fix([f for d in self.of(v) for f in d])
+
+    def operator(self, op: str, operands: Sequence[Value], result: Value, attrs: Mapping[str, Attr]) -> None:
+        entry = OPERATORS[op]
+        values = normalize_attrs(entry, attrs)
+        target = self.of(result)
+        if entry.nest is None:
+            self.arranged(op, [self.of(v) for v in operands], target, values)
+            return
+        nest = entry.nest([v.shape for v in operands], values)
+        space = [dim(e) for e in nest.extents]
+        for value, maps in zip(operands, nest.operands, strict=True):
+            for d, extent, index in zip(self.of(value), value.shape, maps, strict=True):
+                if index.dim is None:
+                    fix(d)
+                else:
+                    cut = _Cut(extent, nest.extents[index.dim], index.stride, index.offset)
+                    cut.relate(d, space[index.dim])
+        for d, source in zip(target, nest.result, strict=True):
+            if source is not None:
+                unify(d, space[source])
+
+    def arranged(
+        self, op: str, operands: list[list[Dim]], target: list[Dim], attrs: Mapping[str, Attr]
+    ) -> None:
+        along = attrs.get("dim")
+        if op == "reshape":
+            unify([f for d in operands[0] for f in d], [f for d in target for f in d])
+        elif op in ("repeat", "concat") and isinstance(along, int):
+            for source in operands:
+                for i, (x, y) in enumerate(zip(source, target, strict=True)):
+                    if i != along:
+                        unify(x, y)
+            pieces = [s[along] for s in operands]
+            sizes = {math.prod(f.size for f in p) for p in pieces}
+            times = attrs.get("times")
+            if isinstance(times, int):
+                unify(target[along], [*dim(times), *pieces[0]])
+            elif len(sizes) == 1:
+                for piece in pieces[1:]:
+                    unify(piece, pieces[0])
+                unify(target[along], [Factor(len(pieces), fixed=True), *pieces[0]])
+            else:
+                fix([f for p in (*pieces, target[along]) for f in p])
+        elif not (op == "constant" and not isinstance(attrs.get("value"), np.ndarray)):
+            fix([f for dims in (*operands, target) for d in dims for f in d])
+
+    # --- block level
+
+    def block(self, node: Node, graph: BlockGraph) -> None:
+        grid, loops = [dim(e) for e in graph.grid], [dim(e) for e in graph.loops]
+        self.extents[graph] = grid, loops
+        for x, y in zip(graph.inputs, node.operands, strict=True):
+            self.same(self.of(x), self.of(y))
+        results = iter(node.results)
+        for inner in graph.nodes:
+            if inner.op == "save":
+                tile = self.of(inner.operands[0])
+                self.cut(self.of(next(results)), tile, [(inner.attrs["omap"], grid)])
+            elif inner.op == "iterator":
+                maps = [(inner.attrs["imap"], grid), (inner.attrs["fmap"], loops)]
+                self.cut(self.of(inner.operands[0]), self.of(inner.result), maps)
+            elif inner.op in ("accumulate", "running_max"):
+                target = list(self.of(inner.result))
+                along, loop = inner.attrs.get("dim"), inner.attrs["loop"]
+                for i, (x, y) in enumerate(zip(self.of(inner.operands[0]), target, strict=True)):
+                    outer = (
+                        loops[int(str(loop))] if inner.attrs.get("kind") == "concat" and i == along else []
+                    )
+                    unify([*outer, *x], y)
+                for scale in inner.operands[1:]:
+                    for x, y, extent in zip(self.of(scale), target, scale.shape, strict=True):
+                        if extent != 1:
+                            unify(x, y)
+            else:
+                self.node(inner)
+
+    def cut(self, whole: list[Dim], tile: list[Dim], maps: Sequence[tuple[Attr, list[Dim]]]) -> None:
+        for i, (x, y) in enumerate(zip(whole, tile, strict=True)):
+            outer = [
+                f
+                for entries, extents in maps
+                if isinstance(entries, tuple)
+                for d, extent in zip(entries, extents, strict=True)
+                if d == i
+                for f in extent
+            ]
+            unify(x, [*outer, *y])
+
+    # --- tile level
+
+    def statements(self, body: Sequence[Statement]) -> None:
+        for s in body:
+            if isinstance(s, Loop):
+                self.loops[s.var] = s
+                self.trips[s.var] = dim(_trips(s))
+                self.statements(s.body)
+            elif isinstance(s, Compute):
+                self.operator(s.op, s.operands, s.result, s.attrs)
+            else:
+                tile = self.of(s.result if isinstance(s, Load) else s.value)
+                for i, w in enumerate(s.windows):
+                    self.window(w, self.of(s.buffer)[i], s.buffer.type.shape[i], tile[i])
+
+    def window(self, w: Window, whole: Dim, extent: int, tile: Dim) -> None:
+        first, moves = self.travel(w)
+        inner = w.size
+        factors: Dim = []
+        for var, stride in moves:
+            # Tiles side by side, the loops that move them nested: stride after stride the extent below.
+            if stride != inner:
+                break
+            inner, factors = inner * _trips(self.loops[var]), [*self.trips[var], *factors]
+        if first == 0 and inner == extent and w.stride == 1 and len(factors) == self.factors(moves):
+            unify(whole, [*factors, *tile])
+            return
+        for var, _ in moves:
+            fix(self.trips[var])
+        if w.stride == 1 and all(n % w.size == 0 for n in (first, extent, *(s for _, s in moves))):
+            unify(whole, [*_fixed(extent // w.size), *tile])
+        else:
+            fix([*whole, *tile])
+
+    def factors(self, moves: Sequence[tuple[LoopVar, int]]) -> int:
+        return sum(len(self.trips[var]) for var, _ in moves)
+
+    def travel(self, w: Window) -> tuple[int, list[tuple[LoopVar, int]]]:
+        """Offset of a window in the first trips, and how far each loop of several trips moves it, least first."""
+        first = w.base + sum(scale * self.loops[var].start for var, scale in w.terms)
+        moves = [(var, scale * self.loops[var].step) for var, scale in w.terms if _trips(self.loops[var]) > 1]
+        return first, sorted(moves, key=lambda m: m[1])
+
+
+class _Cut:
+    """A strided window of a dimension: `size` of `extent` elements from `offset` on."""
+
+    def __init__(self, extent: int, size: int, stride: int, offset: int) -> None:
+        self.extent, self.size, self.stride, self.offset = extent, size, stride, offset
+
+    def relate(self, whole: Dim, part: Dim) -> None:
+        if self.on_blocks:
+            unify(whole, [*_fixed(self.extent // self.size), *part])
+        else:
+            fix([*whole, *part])
+
+    @property
+    def on_blocks(self) -> bool:
+        return self.stride == 1 and self.extent % self.size == 0 and self.offset % self.size == 0
+
+
+def _fixed(size: int) -> Dim:
+    return [] if size == 1 else [Factor(size, fixed=True)]
+
+
+# --- the smaller programs ---------------------------------------------------------------------------------
+
+
+class _Rebuild:
+    """Copies a program with every extent replaced by its reduced one."""
+
+    def __init__(self, axes: _Axes) -> None:
+        self.axes = axes
+        self.values: dict[Value, Value] = {}
+        self.buffers: dict[Buffer, Buffer] = {}
+
+    def shape(self, value: Value | Buffer) -> tuple[int, ...]:
+        return tuple(reduced(d) for d in self.axes.of(value))
+
+    def value(self, v: Value) -> Value:
+        if v not in self.values:
+            self.values[v] = Value(TensorType(self.shape(v), v.dtype), v.name)
+        return self.values[v]
+
+    def graph(self, graph: KernelGraph) -> KernelGraph:
+        return KernelGraph(
+            graph.name, list(map(self.value, graph.inputs)), list(map(self.node, graph.nodes)),
+            list(map(self.value, graph.outputs)), graph.location,
+        )  # fmt: skip
+
+    def node(self, node: Node) -> Node:
+        attrs = node.attrs
+        if node.op in OPERATORS:
+            attrs = self.attrs(node.attrs, node.operands, node.result)
+        body = node.body
+        if isinstance(body, BlockGraph):
+            grid, loops = (tuple(map(reduced, dims)) for dims in self.axes.extents[body])
+            inner = list(map(self.node, body.nodes))
+            body = BlockGraph(grid, loops, list(map(self.value, body.inputs)), inner)
+        elif isinstance(body, ThreadGraph):
+            body = ThreadGraph(
+                list(map(self.value, body.inputs)), list(map(self.node, body.nodes)),
+                list(map(self.value, body.outputs)),
+            )  # fmt: skip
+        elif isinstance(body, TileProgram):
+            body = self.tile(body)
+        operands, results = tuple(map(self.value, node.operands)), tuple(map(self.value, node.results))
+        return Node(node.op, operands, results, dict(attrs), node.location, body)
+
+    def attrs(self, attrs: Mapping[str, Attr], operands: Sequence[Value], result: Value) -> dict[str, Attr]:
+        """Attributes that are extents, by the names that the operator table gives them."""
+        out, shape = dict(attrs), self.shape(result)
+        if "shape" in out:
+            out["shape"] = shape
+        if isinstance(offsets := out.get("offsets"), tuple) and "sizes" in out:
+            out["sizes"] = shape
+            full = result.shape
+            out["offsets"] = tuple(
+                o if new == old else o // old * new for o, old, new in zip(offsets, full, shape, strict=True)
+            )
+        if isinstance(along := out.get("dim"), int) and "times" in out:
+            out["times"] = shape[along] // self.shape(operands[0])[along]
+        return out
+
+    def buffer(self, b: Buffer) -> Buffer:
+        if b not in self.buffers:
+            self.buffers[b] = Buffer(TensorType(self.shape(b), b.type.dtype), b.name, b.placement)
+        return self.buffers[b]
+
+    def tile(self, program: TileProgram) -> TileProgram:
+        params, local = list(map(self.buffer, program.params)), list(map(self.buffer, program.locals))
+        body = list(map(self.statement, program.body))
+        return replace(program, params=params, locals=local, body=body)
+
+    def statement(self, s: Statement) -> Statement:
+        """Loops count trips from zero; windows scale them."""
+        if isinstance(s, Loop):
+            return Loop(
+                s.var, 0, reduced(self.axes.trips[s.var]), 1, s.parallel, list(map(self.statement, s.body))
+            )
+        if isinstance(s, Compute):
+            attrs = self.attrs(s.attrs, s.operands, s.result)
+            return Compute(s.op, tuple(map(self.value, s.operands)), self.value(s.result), attrs)
+        value = self.value(s.result if isinstance(s, Load) else s.value)
+        windows = tuple(self.window(w, size) for w, size in zip(s.windows, value.shape, strict=True))
+        if isinstance(s, Load):
+            return Load(value, self.buffer(s.buffer), windows)
+        return Store(self.buffer(s.buffer), windows, value)
+
+    def window(self, w: Window, size: int) -> Window:
+        first, moves = self.axes.travel(w)
+        if size == w.size and all(
+            reduced(self.axes.trips[v]) == _trips(self.axes.loops[v]) for v, _ in moves
+        ):
+            return Window(size, first, tuple(moves), w.stride)
+        # Offsets are whole tiles, and a loop's stride is what lies within one of its trips.
+        terms: list[tuple[LoopVar, int]] = []
+        old, new = w.size, size
+        for var, stride in moves:
+            if stride == old:
+                terms.append((var, new))
+                old, new = old * _trips(self.axes.loops[var]), new * reduced(self.axes.trips[var])
+            else:
+                terms.append((var, stride // w.size * size))
+        return Window(size, first // w.size * size, tuple(terms), w.stride)
+
+
+# --- fewer blocks of the same kind ------------------------------------------------------------------------
+
+
+def fewer_blocks(a: KernelGraph, b: KernelGraph) -> tuple[KernelGraph, KernelGraph] | None:
+    """Both programs with at most two blocks along each dimension of a grid; what a block does stays as it is.
+
+    Loops, tiles and all that is summed keep their extents, so that rounding errors are those of the whole
+    program. None where the two programs do not agree on what may shrink.
+    """
+    try:
+        axes = _Axes()
+        for graph in (a, b):
+            axes.graph(graph)
+        for x, y in zip([*a.inputs, *a.outputs], [*b.inputs, *b.outputs], strict=True):
+            axes.same(axes.of(x), axes.of(y))
+        grids = [axes.trips[var] for var, loop in axes.loops.items() if loop.parallel]
+        grids += [extent for grid, _ in axes.extents.values() for extent in grid]
+        blocks = {leaf for extent in grids for leaf in leaves(extent)}
+        inside = [d for dims in axes.dims.values() for d in dims]
+        inside += [axes.trips[var] for var, loop in axes.loops.items() if not loop.parallel]
+        inside += [extent for _, loops in axes.extents.values() for extent in loops]
+        for extent in inside:
+            fix([leaf for leaf in leaves(extent) if leaf not in blocks])
+        for graph in (a, b):
+            _fix_reduced(axes, graph.nodes)
+        for var, loop in axes.loops.items():
+            if not loop.parallel:
+                fix(axes.trips[var])
+        return (_Rebuild(axes).graph(a), _Rebuild(axes).graph(b))
+    except (Irreducible, SuperoptError):
+        return None
+
+
+def _fix_reduced(axes: _Axes, nodes: Sequence[Node | Statement]) -> None:
+    """Keep the extents that an operator reduces."""
+    for node in nodes:
+        if isinstance(node, Loop):
+            _fix_reduced(axes, node.body)
+        elif isinstance(node, Node) and isinstance(node.body, BlockGraph | ThreadGraph):
+            _fix_reduced(axes, node.body.nodes)
+        elif isinstance(node, Node) and isinstance(node.body, TileProgram):
+            _fix_reduced(axes, node.body.body)
+        elif isinstance(node, Node | Compute) and (entry := OPERATORS.get(node.op)) and entry.nest:
+            nest = entry.nest([v.shape for v in node.operands], normalize_attrs(entry, node.attrs))
+            for value, maps in zip(node.operands, nest.operands, strict=True):
+                for d, index in zip(axes.of(value), maps, strict=True):
+                    if index.dim in nest.reductions:
+                        fix(d)

@@ -1,0 +1,28 @@
+"""Triton IR as text: a reader, an evaluator over any domain, and the check of what `ptxas` gets.
+
+parser    text -> functions, operations, regions
+values    integers and pointers, which are concrete, and numbers of a domain
+memory    device memory: bounds, races, barriers, initialisation
+evaluate  one launch, all program instances side by side
+check     a program against the TTIR of its kernels
+artifact  the same for what goes into a bundle, and for a bundle
+"""
+
+from __future__ import annotations
+
+from superopt.verify.ttir.artifact import verify_bundle, verify_compiled
+from superopt.verify.ttir.check import ArtifactRecord, KernelText, verify_ttir
+from superopt.verify.ttir.evaluate import launch
+from superopt.verify.ttir.memory import Buffer
+from superopt.verify.ttir.parser import parse
+
+__all__ = [
+    "ArtifactRecord",
+    "Buffer",
+    "KernelText",
+    "launch",
+    "parse",
+    "verify_bundle",
+    "verify_compiled",
+    "verify_ttir",
+]

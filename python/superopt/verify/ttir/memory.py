@@ -1,0 +1,145 @@
+"""Device memory as a launch of Triton programs sees it: bounds, initialisation, races and barriers are
+checked.
+
+A buffer is flat; a tensor of the domain holds its elements. Program instances of one launch run in any order
+and share no clock, so within a launch an element may be written by one instance only, and what one instance
+writes no other may touch. Threads of one instance only see each other's stores after a barrier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from superopt.errors import IllegalProgram
+from superopt.verify.domains import Array, Domain, Tensor
+
+_NOBODY, _SEVERAL = -1, -2
+
+
+@dataclass(eq=False)
+class Buffer:
+    """`size` elements of `dtype`; `writable` is false for the inputs of a program."""
+
+    name: str
+    size: int
+    dtype: str
+    writable: bool
+    contents: Tensor | None = None
+    initialised: Array = field(default_factory=lambda: np.zeros(0, np.bool_))
+    _writer: Array = field(default_factory=lambda: np.zeros(0, np.int32))
+    _written: Array = field(default_factory=lambda: np.zeros(0, np.int32))
+    _reader: Array = field(default_factory=lambda: np.zeros(0, np.int32))
+    _read: Array = field(default_factory=lambda: np.zeros(0, np.int32))
+    _scratch: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def fill(self, tensor: Tensor) -> None:
+        """Give the whole buffer its contents, from outside any launch."""
+        if tensor.shape != (self.size,):
+            raise IllegalProgram(f"expected {self.size} elements for '{self.name}', got shape {tensor.shape}")
+        self.contents = tensor
+        self.initialised = np.ones(self.size, np.bool_)
+
+    def begin_launch(self) -> None:
+        """Forget who touched what: launches run one after the other."""
+        if not self.writable:
+            return
+        if not self.initialised.size:
+            self.initialised = np.zeros(self.size, np.bool_)
+        self._writer = np.full(self.size, _NOBODY, np.int32)
+        self._reader = np.full(self.size, _NOBODY, np.int32)
+        self._written = np.zeros(self.size, np.int32)
+        self._read = np.zeros(self.size, np.int32)
+        if self._scratch.size != self.size:
+            self._scratch = np.zeros(self.size, np.int64)
+
+    def load(self, offsets: Array, programs: Array, epoch: int, where: str) -> None:
+        """Check a load of the flat `offsets` by the program instances `programs` (one for each)."""
+        self._bounds("load", offsets, programs, where)
+        if not self.writable:
+            return
+        if not self.initialised[offsets].all():
+            at = int(offsets[np.argmin(self.initialised[offsets])])
+            raise IllegalProgram(
+                f"{where}: expected a load of what was stored, got element {at} of '{self.name}'"
+            )
+        writer = self._writer[offsets]
+        foreign = (writer != _NOBODY) & (writer != programs)
+        if foreign.any():
+            at = int(np.argmax(foreign))
+            raise IllegalProgram(
+                f"{where}: race: instance {programs[at]} loads element {offsets[at]} of '{self.name}', which "
+                f"instance {writer[at]} stores in the same launch"
+            )
+        own = (writer == programs) & (self._written[offsets] == epoch)
+        if own.any():
+            at = int(offsets[np.argmax(own)])
+            raise IllegalProgram(
+                f"{where}: expected a barrier between the store and the load of element {at} of '{self.name}'"
+            )
+        reader = self._reader[offsets]
+        self._reader[offsets] = np.where((reader == _NOBODY) | (reader == programs), programs, _SEVERAL)
+        # Two instances in one batch reading one element: the assignment above kept only the last.
+        clash = self._reader[offsets] != programs
+        self._reader[offsets[clash]] = _SEVERAL
+        self._read[offsets] = epoch
+
+    def store(
+        self, offsets: Array, values: Tensor, programs: Array, epoch: int, where: str, domain: Domain
+    ) -> None:
+        """Check and do a store of `values` (one for each offset)."""
+        self._bounds("store", offsets, programs, where)
+        if not self.writable:
+            raise IllegalProgram(
+                f"{where}: expected stores to outputs or scratch, got one to input '{self.name}'"
+            )
+        order = np.arange(offsets.size)
+        self._scratch[offsets] = order
+        twice = self._scratch[offsets] != order
+        writer = self._writer[offsets]
+        foreign = (writer != _NOBODY) & (writer != programs)
+        if twice.any() or foreign.any():
+            at = int(np.argmax(twice | foreign))
+            raise IllegalProgram(
+                f"{where}: expected one store of element {offsets[at]} of '{self.name}', got several"
+            )
+        again = (writer == programs) & (self._written[offsets] == epoch)
+        reader = self._reader[offsets]
+        read = (reader == programs) & (self._read[offsets] == epoch)
+        others = (reader != _NOBODY) & (reader != programs)
+        if others.any():
+            at = int(np.argmax(others))
+            raise IllegalProgram(
+                f"{where}: race: instance {programs[at]} stores element {offsets[at]} of '{self.name}', which "
+                "another instance loads in the same launch"
+            )
+        if again.any() or read.any():
+            at = int(offsets[np.argmax(again | read)])
+            raise IllegalProgram(
+                f"{where}: expected a barrier before element {at} of '{self.name}' is stored again"
+            )
+        self._writer[offsets] = programs
+        self._written[offsets] = epoch
+        self.initialised[offsets] = True
+        self._assign(offsets, domain.stored(values, self.dtype))
+
+    def _assign(self, offsets: Array, values: Tensor) -> None:
+        if self.contents is None:
+            planes = tuple(np.zeros(self.size, x.dtype) for x in values.planes)
+            self.contents = Tensor(planes, values.degree)
+        # What was stored without its second component has none from then on.
+        kept = min(len(self.contents.planes), len(values.planes))
+        for held, new in zip(self.contents.planes, values.planes, strict=False):
+            held[offsets] = new
+        degree = self.contents.degree.either(values.degree)
+        self.contents = Tensor(self.contents.planes[:kept], degree)
+
+    def _bounds(self, what: str, offsets: Array, programs: Array, where: str) -> None:
+        if offsets.size and (offsets.min() < 0 or offsets.max() >= self.size):
+            outside = (offsets < 0) | (offsets >= self.size)
+            at = int(np.argmax(outside))
+            raise IllegalProgram(
+                f"{where}: out of bounds: instance {programs[at]} does a {what} of element {offsets[at]} of "
+                f"'{self.name}', which has {self.size}"
+            )

@@ -1,0 +1,59 @@
+// What the operator table cannot say is kept, with a remark that says where and why; its neighbours come through.
+// RUN: superopt-opt %s --ingest-linalg --split-input-file > %t.out 2> %t.err
+// RUN: filecheck %s < %t.out
+// RUN: filecheck %s --check-prefix=REMARK < %t.err
+
+// REMARK: ingest-linalg-extern.mlir:19:{{[0-9]+}}: remark: 'linalg.conv_2d_nchw_fchw' is kept as superopt.extern: an operand is read at
+// REMARK: ingest-linalg-extern.mlir:36:{{[0-9]+}}: remark: 'linalg.generic' is kept as superopt.extern: tensors of element type f64
+// REMARK: ingest-linalg-extern.mlir:52:{{[0-9]+}}: remark: 'linalg.generic' is kept as superopt.extern: a reduction that is no sum, maximum or minimum
+
+// CHECK-LABEL: func.func @convolution
+// CHECK: "superopt.extern"(%arg0, %arg1, {{.*}}target = "linalg.conv_2d_nchw_fchw"
+// CHECK: "kernel.relu"
+func.func @convolution(%x: tensor<1x3x6x6xf32>, %w: tensor<4x3x3x3xf32>) -> tensor<1x4x4x4xf32> {
+  %zero = arith.constant 0.0 : f32
+  %zeros = arith.constant dense<0.0> : tensor<1x4x4x4xf32>
+  %e = tensor.empty() : tensor<1x4x4x4xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<1x4x4x4xf32>) -> tensor<1x4x4x4xf32>
+
+  %c = linalg.conv_2d_nchw_fchw ins(%x, %w : tensor<1x3x6x6xf32>, tensor<4x3x3x3xf32>) outs(%f : tensor<1x4x4x4xf32>) -> tensor<1x4x4x4xf32>
+  %r = arith.maximumf %c, %zeros : tensor<1x4x4x4xf32>
+  return %r : tensor<1x4x4x4xf32>
+}
+
+// -----
+
+// CHECK-LABEL: func.func @wide
+// CHECK: "kernel.exp"
+// CHECK: "superopt.extern"
+// CHECK-SAME: -> tensor<4xf64>
+func.func @wide(%x: tensor<4xf32>) -> tensor<4xf64> {
+  %e = tensor.empty() : tensor<4xf32>
+  %e64 = tensor.empty() : tensor<4xf64>
+  %p = linalg.exp ins(%x : tensor<4xf32>) outs(%e : tensor<4xf32>) -> tensor<4xf32>
+
+
+  %w = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]}
+      ins(%p : tensor<4xf32>) outs(%e64 : tensor<4xf64>) {
+  ^bb0(%in: f32, %out: f64):
+    %0 = arith.extf %in : f32 to f64
+    linalg.yield %0 : f64
+  } -> tensor<4xf64>
+  return %w : tensor<4xf64>
+}
+
+// -----
+
+// CHECK-LABEL: func.func @product
+// CHECK: "superopt.extern"(%arg0, %arg1)
+func.func @product(%x: tensor<4x8xf32>, %init: tensor<4xf32>) -> tensor<4xf32> {
+
+
+  %r = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0)>], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<4x8xf32>) outs(%init : tensor<4xf32>) {
+  ^bb0(%in: f32, %acc: f32):
+    %0 = arith.mulf %in, %acc : f32
+    linalg.yield %0 : f32
+  } -> tensor<4xf32>
+  return %r : tensor<4xf32>
+}

@@ -1,0 +1,179 @@
+"""The driver below its command line: pipelines, expected diagnostics, sources, outputs; and what import costs."""
+
+from __future__ import annotations
+
+import os
+import resource
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from superopt.driver import command_line, expected, output, pipeline, source
+from superopt.driver.main import run
+from superopt.driver.pipeline import Step
+from superopt.driver.source import Message, Source
+from superopt.errors import BadInput, BadOption, Location
+
+ROOT = Path(__file__).parents[2]
+
+names = st.sampled_from(["canonicalize", "cse", "inline", "a-b", "x.y"])
+anchors = st.lists(st.sampled_from(["func.func", "gpu.module", "any"]), max_size=3).map(
+    lambda inner: ("builtin.module", *inner)
+)
+options = st.sampled_from(["", "a=1", "a=1 b={c d}", "list=1,2"])
+
+
+@given(st.lists(st.builds(Step, names, options, anchors), max_size=6))
+def test_pipeline_is_read_back(steps: list[Step]) -> None:
+    assert pipeline.parse(pipeline.spell(steps)) == steps
+
+
+def test_pipeline_locates_passes() -> None:
+    steps = pipeline.parse("builtin.module( cse,\tfunc.func(inline) )")
+    assert [(s.name, s.anchors, s.location.column) for s in steps] == [
+        ("cse", ("builtin.module",), 17),
+        ("inline", ("builtin.module", "func.func"), 32),
+    ]
+
+
+def test_order_of_flags_is_the_pipeline() -> None:
+    settings = command_line.parse(["--inline", "x.mlir", "-cse=a=1", "--ingest-linalg", "--inline"])
+    assert settings.passes == (("inline", ""), ("cse", "a=1"), ("ingest-linalg", ""), ("inline", ""))
+    assert settings.input == "x.mlir"
+
+
+def test_flags_of_passes_that_only_mlir_knows_keep_their_place() -> None:
+    settings = command_line.parse(["--cse", "--linalg-specialize-generic-ops", "--inline"])
+    assert [name for name, _ in settings.passes] == ["cse", "linalg-specialize-generic-ops", "inline"]
+
+
+def error(text: str, line: int, severity: str = "error") -> Message:
+    return Message(severity, text, Location("x", line, 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "messages", "wrong"),
+    [
+        ("// expected-error {{bad}}", [error("a bad thing", 1)], []),
+        ("// expected-error {{bad}}", [error("a bad thing", 2)], ["unexpected error", "was not produced"]),
+        ("// expected-error {{bad}}", [error("a bad thing", 1, "remark")], ["unexpected remark", "was not"]),
+        ("// expected-error @+2 {{bad}}", [error("bad", 3)], []),
+        ("\n\n// expected-warning @-2 {{bad}}", [error("bad", 1, "warning")], []),
+        ("// expected-error @below {{bad}}\n// expected-error @below {{bad}}\nx", [error("bad", 3)] * 2, []),
+        ("x\n// expected-error @above {{bad}}", [error("bad", 1)], []),
+        ("// expected-error @unknown {{bad}}", [error("bad", 99)], []),
+        ("// expected-error 2 {{bad}}", [error("bad", 1)], ["was not produced"]),
+        ("// expected-error-re {{b{{a+}}d.}}", [error("baaad.", 1)], []),
+        ("// expected-error-re {{b{{a+}}d.}}", [error("baaadx", 1)], ["unexpected", "was not"]),
+        ("// expected-error {{b.d}}", [error("bad", 1)], ["unexpected", "was not"]),
+        ("", [error("bad", 1)], ["unexpected error: bad"]),
+    ],
+)
+def test_expected_diagnostics(text: str, messages: list[Message], wrong: list[str]) -> None:
+    found = expected.failures(Source("x", text), messages)
+    assert len(found) == len(wrong)
+    for line, part in zip(found, wrong, strict=True):
+        assert part in line
+
+
+def test_chunks_keep_line_numbers() -> None:
+    chunks = source.split(Source("x", "a\n// -----\nb\n// ----- more\nc"))
+    assert [c.text for c in chunks] == ["a\n", "\n\nb\n", "\n\n\n\nc"]
+    assert chunks[2].line(5) == "c"
+
+
+@pytest.mark.parametrize("brackets", ["()", "[]", "{}", "<>"])
+def test_nesting(brackets: str) -> None:
+    opening, closing = brackets
+    deepest = source.MAX_NESTING
+    source.check_nesting(Source("x", opening * deepest + closing * deepest))
+    flat = f"{opening}{closing} -> d0 >= 1\n" * 2000
+    source.check_nesting(Source("x", flat))
+    with pytest.raises(BadInput, match="nested brackets") as caught:
+        source.check_nesting(Source("x", flat + opening * (deepest + 1)))
+    assert caught.value.location == Location("x", 2001, deepest + 1)
+
+
+def test_write_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "out"
+    target.write_text("old")
+    target.chmod(0o640)
+    output.write(str(target), "new")
+    assert target.read_text() == "new"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(BadInput, match="cannot write: No space left on device"):
+        output.write(str(target), "newer")
+    assert target.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [target], "no temporary file stays"
+
+
+def test_write_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    output.write(str(tmp_path / "link"), "new")
+    assert (tmp_path / "real").read_text() == "new"
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_write_to_a_device() -> None:
+    output.check_writable("/dev/null")
+    output.write("/dev/null", "gone")
+
+
+def test_a_bundle_may_make_folders(tmp_path: Path) -> None:
+    output.check_writable(str(tmp_path / "a" / "b"), folder=True)
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match="is no folder"):
+        output.check_writable(str(tmp_path / "file" / "b"), folder=True)
+
+
+def test_an_unwritable_output_is_found_before_the_input_is_read(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["missing.mlir", "-o", str(tmp_path / "no" / "x")]) == 1
+    assert "cannot write" in capfd.readouterr().err
+
+
+def test_wrong_native_option_is_found_before_the_work(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(BadOption):
+        command_line.parse(["--no-such-pass"])
+    assert capfd.readouterr().err == "", "what MLIR says of it is not shown twice"
+
+
+def test_help_is_quick_and_imports_nothing_large() -> None:
+    program = (
+        "import sys\n"
+        "from superopt.driver.main import run\n"
+        "assert run(['--help']) == 0\n"
+        "large = {'torch', 'torch_mlir', 'triton', 'z3', 'rich'} & set(sys.modules)\n"
+        "assert not large, large\n"
+    )
+    assert min(cpu_seconds([sys.executable, "-c", program]) for _ in range(3)) < 0.5
+
+
+def cpu_seconds(command: list[str]) -> float:
+    """Processor time of a command: what it takes on an idle machine, however busy this one is."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_import_is_quick() -> None:
+    program = "import time; t = time.process_time(); import superopt; print(time.process_time() - t)"
+    seconds = [
+        float(subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout)
+        for _ in range(3)
+    ]
+    assert min(seconds) < 0.1

@@ -1,0 +1,261 @@
+"""Lowering and emission without running anything: text, compilation, PTX, passes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from programs import ALL_TEXTS, ATTENTION_ONLINE, RMSNORM_LINEAR_CUSTOM
+from test_interpreter import Build, attention, single, tensor
+
+from superopt.diagnostics import Diagnostics
+from superopt.dialects.reader import read
+from superopt.dialects.writer import to_text
+from superopt.errors import BadOption, UnsupportedProgram
+from superopt.program import BlockGraph, KernelGraph, Node, TensorType, TileProgram, Value
+from superopt.spec import check_kernel
+from superopt.transforms.emit import compile_graph, emit_text
+from superopt.transforms.emit.compile import CompilationFailed, Compiled, compile_all, compile_kernel
+from superopt.transforms.emit.program_source import emit_program
+from superopt.transforms.emit.spelling import spell
+from superopt.transforms.emit.triton_source import TritonKernel, emit_kernel
+from superopt.transforms.lower import lower
+from superopt.transforms.lower.fuse_thread_graphs import FuseThreadGraphs
+
+
+def triton(graph: KernelGraph) -> str:
+    text = emit_text(graph, "triton")
+    assert isinstance(text, str)
+    return text
+
+
+TARGETS = ["sm_80", "sm_90", "sm_100"]
+
+
+def matmul_program(m: int, n: int, k: int, grid: int, loop: int, kind: str) -> KernelGraph:
+    """One fused kernel: an accumulated product with what `kind` adds."""
+    x, w = tensor((m, k), name="x"), tensor((k, n), name="w")
+    inputs = [x, w]
+    build = Build()
+    xt = build.tile(x, (m, k // loop), (-1,), (1,))
+    acc = build.accumulate(build("matmul", xt, build.tile(w, (k // loop, n // grid), (1,), (0,))))
+    if kind == "rmsnorm":
+        squares = build.accumulate(build("reduce_sum", build("square", xt), dims=(1,), keepdims=True))
+        extent = build("constant", value=float(k), shape=(), dtype="f16")
+        out = build("mul", acc, build("rsqrt", build("div", squares, extent)))
+    elif kind == "gelu":
+        bias = tensor((n,), name="bias")
+        inputs.append(bias)
+        out = build("gelu", build("add", acc, build.tile(bias, (n // grid,), (0,), (-1,))))
+    elif kind == "lora":
+        a, b = tensor((k, 16), name="a"), tensor((16, n), name="b")
+        inputs += [a, b]
+        low = build.accumulate(build("matmul", xt, build.tile(a, (k // loop, 16), (-1,), (0,))))
+        out = build("add", acc, build("matmul", low, build.tile(b, (16, n // grid), (1,), (-1,))))
+    else:
+        v = tensor((k, n), name="v")
+        inputs.append(v)
+        up = build.accumulate(build("matmul", xt, build.tile(v, (k // loop, n // grid), (1,), (0,))))
+        out = build("mul", build("silu", acc), up)
+    build.save(out, 1)
+    return build.custom(inputs, (grid,), (loop,), (m, n))
+
+
+FULL_SIZE = {
+    "rmsnorm": (16, 6144, 4096, 96, 64),
+    "gelu": (16, 4096, 4096, 64, 64),
+    "lora": (16, 4096, 256, 64, 4),
+    "gated_mlp": (8, 4096, 4096, 64, 64),
+}
+
+
+@pytest.mark.parametrize("kind", FULL_SIZE)
+def test_full_size_programs_on_every_target(kind: str) -> None:
+    """Matrix units, asynchronous copies of 128 bits, no spills."""
+    kernels = emit_program(lower(matmul_program(*FULL_SIZE[kind], kind))).kernels
+    for compiled in compile_all(kernels, TARGETS):
+        assert compiled.spill_bytes == 0
+        assert compiled.cubin[:4] == b"\x7fELF"
+        assert f".target {compiled.target}" in compiled.ptx
+        assert any(unit in compiled.ptx for unit in ("mma.sync", "wgmma", "tcgen05"))
+        assert "cp.async.cg.shared.global" in compiled.ptx
+        assert ", 0x10, 0x10" in compiled.ptx or ", 16, 16" in compiled.ptx or " 0x10" in compiled.ptx
+
+
+def test_masks_only_where_extents_need_them() -> None:
+    assert "mask" not in triton(matmul_program(16, 128, 64, 2, 4, "rmsnorm"))
+    assert "mask" in triton(matmul_program(16, 120, 64, 2, 4, "rmsnorm"))
+    assert "mask" in triton(matmul_program(8, 128, 64, 2, 4, "rmsnorm"))  # rows of tl.dot
+
+
+def test_source_of_rmsnorm_linear() -> None:
+    """What a person would write; a change of it should be a decision."""
+    graph = read(RMSNORM_LINEAR_CUSTOM)
+    assert triton(graph) == (
+        "import triton\nimport triton.language as tl\n\n\n"
+        "@triton.jit\n"
+        "def f_0(arg0_ptr, arg1_ptr, out0_ptr):\n"
+        "    # 96 blocks, each computes its tile of out0.\n"
+        "    x = tl.program_id(0)\n"
+        "    span_16 = tl.arange(0, 16)\n"
+        "    x_span = x * 64 + tl.arange(0, 64)\n"
+        "    acc = tl.zeros([16, 64], tl.float32)\n"
+        "    acc_1 = tl.zeros([16], tl.float32)\n"
+        "    # 64 trips, each reads 16x64 of arg0 and 64x64 of arg1.\n"
+        "    for k in range(0, 64):\n"
+        "        k_span = k * 64 + tl.arange(0, 64)\n"
+        "        arg0 = tl.load(arg0_ptr + span_16[:, None] * 4096 + k_span[None, :])\n"
+        "        arg1 = tl.load(arg1_ptr + k_span[:, None] * 6144 + x_span[None, :])\n"
+        "        acc = tl.dot(arg0, arg1, acc)\n"
+        "        square = arg0.to(tl.float32) * arg0.to(tl.float32)\n"
+        "        reduce_sum = tl.sum(square, axis=1)\n"
+        "        acc_1 = acc_1 + reduce_sum\n"
+        "    div = acc_1 / 4096.0\n"
+        "    rsqrt = tl.rsqrt(div)\n"
+        "    mul = acc * rsqrt[:, None]\n"
+        "    tl.store(out0_ptr + span_16[:, None] * 6144 + x_span[None, :], mul.to(tl.float16))\n"
+    )
+
+
+@pytest.mark.parametrize("name", list(ALL_TEXTS))
+def test_emission_is_deterministic_and_survives_printing(name: str) -> None:
+    graph = lower(read(ALL_TEXTS[name]))
+    check_kernel(graph)
+    first = [emit_program(lower(read(ALL_TEXTS[name]))) for _ in range(2)]
+    assert first[0].kernels_source == first[1].kernels_source
+    assert first[0].launcher_source == first[1].launcher_source
+    again = read(to_text(graph))
+    check_kernel(again)
+    assert len(emit_program(again).kernels) == len(emit_program(graph).kernels)
+
+
+def test_large_tensors_take_64_bit_offsets() -> None:
+    big = single("neg", [TensorType((70000, 32768), "f16")], {})
+    small = single("neg", [TensorType((60000, 32768), "f16")], {})
+    assert "tl.int64" in triton(big)
+    assert "tl.int64" not in triton(small)
+
+
+def test_f32_products_say_their_precision() -> None:
+    types = [TensorType((32, 64), "f32"), TensorType((64, 32), "f32")]
+    assert 'input_precision="ieee"' in triton(single("matmul", types, {}))
+    assert "input_precision" not in triton(
+        single("matmul", [TensorType((32, 64), "f16"), TensorType((64, 32), "f16")], {})
+    )
+
+
+def test_barriers_where_a_kernel_reads_what_it_stored() -> None:
+    x = tensor((6, 24), "f32")
+    build = Build()
+    parts = build.accumulate(build.tile(x, (3, 6), (0,), (1,)), kind="concat", dim=1, shape=(3, 24))
+    build.save(build("neg", parts), 0)
+    text = emit_text(build.custom([x], (2,), (4,), (6, 24)), "triton")
+    assert isinstance(text, str)
+    store, barrier, load = (text.index(t) for t in ("tl.store(parts", "tl.debug_barrier()", "tl.load(parts"))
+    assert store < barrier < load
+
+
+def test_four_dimensional_grids_are_flat() -> None:
+    graph = single("square", [TensorType((3, 4, 5, 6, 2000), "f16")], {})
+    kernel = emit_program(lower(graph)).kernels[0]
+    assert kernel.grid[1:] == (1, 1)
+    assert "// 2 % " in kernel.source or "// " in kernel.source
+
+
+def test_spelling_keeps_precedence() -> None:
+    from superopt.operators import arg, exp, sqrt
+
+    a, b, c = arg(0), arg(1), arg(2)
+    names = ["a", "b", "c"]
+    assert spell(a - (b - c), names) == "a - (b - c)"
+    assert spell(a / (b * c), names) == "a / (b * c)"
+    assert spell((a + b) * -c, names) == "(a + b) * -c"
+    assert spell(-(a + b), names) == "-(a + b)"
+    assert spell(1 / sqrt(a), names) == "tl.rsqrt(a)"
+    assert spell(1 / (1 + exp(-a)), names) == "1.0 / (1.0 + tl.exp(-a))"
+
+
+def test_fuse_thread_graphs_keeps_stages_apart() -> None:
+    graph = matmul_program(8, 128, 64, 2, 4, "gated_mlp")
+    fused = FuseThreadGraphs().apply(graph, Diagnostics())
+    check_kernel(fused)
+    block = fused.nodes[0].body
+    assert isinstance(block, BlockGraph)
+    ops = [n.op for n in block.nodes]
+    assert ops.count("fused") == 1
+    assert "silu" not in ops
+    assert triton(fused) == triton(graph)
+
+
+def test_compile_errors_are_reported_and_cost_one_kernel() -> None:
+    good = emit_program(lower(read(ATTENTION_ONLINE))).kernels[0]
+    bad = dataclasses.replace(good, source=good.source.replace("tl.program_id(0)", "tl.no_such_thing(0)"))
+    with pytest.raises(CompilationFailed, match=r"(?s)attention_0.*no_such_thing"):
+        compile_kernel(bad)
+    hangs = TritonKernel(
+        "hangs", "import time\ntime.sleep(60)\n" + good.source.replace("attention_0", "hangs"),
+        good.parameters, good.grid, 4, 1,
+    )  # fmt: skip
+    with pytest.raises(CompilationFailed, match="took more than 1 s"):
+        compile_kernel(hangs, timeout=1)
+    dies = dataclasses.replace(hangs, source="import os\nos.abort()\n" + good.source)
+    with pytest.raises(CompilationFailed, match="SIGABRT"):
+        compile_kernel(dies)
+    assert isinstance(compile_kernel(good), Compiled)
+
+
+def test_text_of_every_kind() -> None:
+    compiled = compile_graph(lower(read(ATTENTION_ONLINE)), "sm_90")
+    for kind, mark in (
+        ("ttir", "tt.func"),
+        ("ttgir", "ttg."),
+        ("llir", "define"),
+        ("ptx", ".visible .entry"),
+    ):
+        assert mark in str(compiled.artifact(kind))
+    assert isinstance(compiled.artifact("cubin"), bytes)
+    with pytest.raises(BadOption, match="expected one of triton, ttir"):
+        compiled.artifact("sass")
+    two = compile_graph(lower(read(ALL_TEXTS["fused_and_concat"])), "sm_80")
+    with pytest.raises(BadOption, match="one kernel for a cubin, got 2"):
+        two.artifact("cubin")
+    assert str(two.artifact("ptx")).count(".visible .entry") == 2
+
+
+def test_unlowered_and_inexpressible_programs_are_refused() -> None:
+    with pytest.raises(UnsupportedProgram, match="expected a lowered program, got 'custom'"):
+        emit_program(read(ATTENTION_ONLINE))
+    with pytest.raises(BadOption, match="expected a target of"):
+        lower(read(ATTENTION_ONLINE), "sm_12")
+
+
+def test_pipeline_stages_fit_shared_memory() -> None:
+    for name in TARGETS:
+        for compiled in compile_all(
+            emit_program(lower(attention(2, 128, 2048, 128, 2, 16), name)).kernels, [name]
+        ):
+            from superopt.cost import target
+
+            assert compiled.shared_bytes <= target(name).shared_per_block
+
+
+def test_values_stored_twice_in_a_loop_are_kept() -> None:
+    """A tile program whose variable is read before and used after its next assignment."""
+    program = lower(attention(1, 16, 64, 16, 1, 4)).nodes[0].body
+    assert isinstance(program, TileProgram)
+    source = emit_kernel(program).source
+    assert source.index("old_running_max = running_max") < source.index("running_max = new_running_max")
+
+
+def test_constants_reach_kernels_as_literals() -> None:
+    build = Build()
+    x = tensor((4, 4), "f32", "x")
+    half = build("constant", value=0.5, shape=(), dtype="f32")
+    out = build("mul", x, half)
+    graph = KernelGraph("scaled", [x], build.nodes, [out])
+    assert "x * 0.5" in triton(graph)
+    only = Value(TensorType((3,), "f32"))
+    alone = KernelGraph(
+        "c", [], [Node("constant", (), (only,), {"value": 2.0, "shape": (3,), "dtype": "f32"})], [only]
+    )
+    assert "2.0" in triton(alone)

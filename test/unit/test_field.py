@@ -1,0 +1,218 @@
+"""The native field arithmetic against Python's integers."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from superopt.transforms.core import _field
+from superopt.verify.fields import SCREEN_P, SCREEN_Q, P, Q, SmallField
+
+CORE = Path(_field.__file__ or "").parent
+MODULI = (P, Q)
+FIELDS: list[Any] = [_field.Field(P), _field.Field(Q), SmallField(SCREEN_P), SmallField(SCREEN_Q)]
+
+
+def _is_prime(n: int) -> bool:
+    """Miller and Rabin; with these bases right for every n below 3.3e24."""
+    odd, twos = n - 1, 0
+    while odd % 2 == 0:
+        odd, twos = odd // 2, twos + 1
+    for base in (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37):
+        x = pow(base, odd, n)
+        if x not in (1, n - 1) and all(pow(x, 2**i, n) != n - 1 for i in range(1, twos)):
+            return False
+    return True
+
+
+@pytest.mark.parametrize(("p", "q"), [(P, Q), (SCREEN_P, SCREEN_Q)])
+def test_primes(p: int, q: int) -> None:
+    assert _is_prime(p)
+    assert _is_prime(q)
+    assert (p - 1) % q == 0
+    assert not _is_prime(p - 2)  # the test can fail
+
+
+def test_sizes() -> None:
+    assert 2**60 < Q < 2**61 < P < 2**62
+    assert SCREEN_P < 2**20
+
+
+def _array(numbers: list[int]) -> np.ndarray[Any, Any]:
+    return np.array(numbers, np.uint64)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(FIELDS), st.lists(st.tuples(st.integers(0), st.integers(0)), min_size=1, max_size=20))
+def test_arithmetic(field: Any, pairs: list[tuple[int, int]]) -> None:
+    m = int(field.modulus)
+    edges = [(m - 1, m - 1), (0, m - 1), (m - 1, 1), (0, 0)]
+    xs, ys = zip(*((x % m, y % m) for x, y in (*pairs, *edges)), strict=True)
+    a, b = _array(list(xs)), _array(list(ys))
+    assert field.add(a, b).tolist() == [(x + y) % m for x, y in zip(xs, ys, strict=True)]
+    assert field.sub(a, b).tolist() == [(x - y) % m for x, y in zip(xs, ys, strict=True)]
+    assert field.mul(a, b).tolist() == [x * y % m for x, y in zip(xs, ys, strict=True)]
+    assert field.neg(a).tolist() == [-x % m for x in xs]
+    assert field.power(3, a).tolist() == [pow(3, x, m) for x in xs]
+    assert int(field.sum(a)) == sum(xs) % m
+    units = _array([x or 1 for x in xs])
+    assert field.inverse(units).tolist() == [pow(x or 1, -1, m) for x in xs]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_no_inverse_of_zero(field: Any) -> None:
+    with pytest.raises(ZeroDivisionError):
+        field.inverse(_array([1, 0, 2]))
+
+
+@pytest.mark.parametrize("k", [1, 2, 11, 12, 13, 25, 64, 9000])
+@pytest.mark.parametrize("field", FIELDS)
+def test_matmul(field: Any, k: int) -> None:
+    """With residues of the largest size, in every length of the lazily reduced sums, strided and shared."""
+    m = int(field.modulus)
+    a = field.uniform(1, 2 * 3 * k).reshape(2, 3, k)
+    a[0, 0] = m - 1
+    b = np.broadcast_to(field.uniform(2, 5 * k).reshape(5, k).T, (2, k, 5)).copy()
+    b[:, :, 0] = m - 1
+    for right in (b, np.broadcast_to(b[:1], (2, k, 5)), b.transpose(0, 2, 1).copy().transpose(0, 2, 1)):
+        product = field.matmul(a, right)
+        for s, i, j in ((0, 0, 0), (1, 2, 4), (0, 1, 3)):
+            exact = sum(int(x) * int(y) for x, y in zip(a[s, i], right[s, :, j], strict=True)) % m
+            assert int(product[s, i, j]) == exact
+
+
+def test_threads_agree() -> None:
+    field: Any = FIELDS[0]
+    a, b = field.uniform(1, 64 * 70).reshape(1, 64, 70), field.uniform(2, 70 * 90).reshape(1, 70, 90)
+    assert np.array_equal(field.matmul(a, b, threads=3), field.matmul(a, b))
+
+
+def test_randomness_is_a_function_of_the_key() -> None:
+    field: Any = FIELDS[0]
+    x = field.uniform(7, 1000)
+    assert np.array_equal(x, field.uniform(7, 1000))
+    assert not np.intersect1d(x, field.uniform(8, 1000)).size
+    assert abs(sum(x.tolist()) / (1000 * P) - 0.5) < 0.03
+    keyed = field.keyed(1, _array([5, 6, 5]))
+    assert keyed[0] == keyed[2] != keyed[1]
+    assert field.keyed(2, _array([5]))[0] != keyed[0]
+
+
+def test_wrong_moduli_are_refused() -> None:
+    for modulus in (0, 17, 2**61, 2**63 + 1):
+        with pytest.raises(ValueError, match="modulus"):
+            _field.Field(modulus)
+
+
+# --- max and min ------------------------------------------------------------------------------------------
+
+
+def test_semilattice() -> None:
+    lattice = _field.Semilattice(P, 1, 99, 1000)
+    a, b, c = (_array([n]) for n in (10, 11, 12))
+    join = lattice.join
+    assert join(a, b) == join(b, a)
+    assert join(join(a, b), c) == join(a, join(c, b)) == lattice.reduce(_array([12, 11, 10]))
+    assert join(a, a) == a
+    assert join(join(a, b), a) == join(a, b)
+    assert join(a, _array([99])) == a
+    assert len({int(x[0]) for x in (join(a, b), join(a, c), join(b, c), a, b, c)}) == 6
+
+
+def test_semilattice_is_bounded() -> None:
+    lattice = _field.Semilattice(P, 1, 0, 10)
+    with pytest.raises(MemoryError):
+        lattice.reduce(np.arange(1, 100, dtype=np.uint64))
+
+
+# --- formal exponentials ----------------------------------------------------------------------------------
+
+
+class _Formal:
+    """A pool with operators; numbers are constants, E(h) is [h]."""
+
+    def __init__(self, cap: int = 1024) -> None:
+        self.pool = _field.FormalPool(P, Q, pow(5, (P - 1) // Q, P), cap)
+
+    def c(self, *f: int) -> np.ndarray[Any, Any]:
+        return self.pool.constants(_array([x % P for x in f]))
+
+    def e(self, *h: int) -> np.ndarray[Any, Any]:
+        return self.pool.exponentials(_array([x % Q for x in h]))
+
+    def same(self, a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+        return bool(self.pool.equal(a, b).all())
+
+
+def test_exponentials_are_independent_and_multiply() -> None:
+    f = _Formal()
+    add, mul, div = f.pool.add, f.pool.mul, f.pool.div
+    a, b = f.e(3), f.e(Q - 1)
+    assert f.same(mul(a, b), f.e(2))
+    assert f.same(div(f.c(1), a), f.e(-3))
+    assert not f.same(add(a, b), add(a, a))
+    assert f.same(mul(add(a, b), add(a, b)), add(add(f.e(6), f.e(-2)), mul(f.c(2), f.e(2))))
+
+
+def test_quotients_by_cross_multiplication() -> None:
+    f = _Formal()
+    add, sub, mul, div = f.pool.add, f.pool.sub, f.pool.mul, f.pool.div
+    total = f.pool.sum(np.stack([f.e(i)[0] for i in range(5)]))
+    total = np.asarray(total).reshape(1)
+    shares = [div(f.e(i), total) for i in range(5)]
+    assert f.same(np.asarray(f.pool.sum(np.concatenate(shares))).reshape(1), f.c(1))
+    assert f.same(mul(shares[0], total), f.e(0))
+    shifted = div(f.e(8), mul(total, f.e(7)))  # the same softmax with 7 added to every logit
+    assert f.same(shifted, shares[1])
+    assert not f.same(shares[0], shares[1])
+    assert f.same(sub(add(shares[0], shares[1]), shares[1]), shares[0])
+    with pytest.raises(ZeroDivisionError):
+        div(f.c(1), sub(total, total))
+
+
+def test_image_is_a_homomorphism() -> None:
+    f, rng = _Formal(), random.Random(1)
+    field: Any = FIELDS[0]
+    values = [f.pool.add(f.c(rng.randrange(P)), f.e(rng.randrange(Q))) for _ in range(8)]
+    for a, b in pairwise(values):
+        for op in ("add", "sub", "mul"):
+            image = f.pool.images(getattr(f.pool, op)(a, b))
+            assert image == getattr(field, op)(f.pool.images(a), f.pool.images(b))
+        assert field.mul(f.pool.images(f.pool.div(a, b)), f.pool.images(b)) == f.pool.images(a)
+
+
+def test_matmul_of_formal_elements() -> None:
+    f = _Formal()
+    a = f.e(*range(6)).reshape(1, 2, 3)
+    b = f.c(*range(1, 7)).reshape(1, 3, 2)
+    product = f.pool.matmul(a, b.transpose(0, 1, 2))
+    by_hand = f.pool.sum(np.stack([f.pool.mul(a[0, 1, k : k + 1], b[0, k : k + 1, 1])[0] for k in range(3)]))
+    assert f.pool.equal(np.asarray(product[0, 1, 1:]), np.asarray(by_hand).reshape(1)).all()
+
+
+def test_what_outgrows_the_cap_becomes_its_image() -> None:
+    f = _Formal(cap=4)
+    ids = np.stack([f.e(i)[0] for i in range(5)])
+    total = np.asarray(f.pool.sum(ids)).reshape(1)
+    assert f.pool.fallbacks == 1
+    assert int(f.pool.images(total)[0]) == int(FIELDS[0].sum(f.pool.images(ids)))
+
+
+# --- the stub ---------------------------------------------------------------------------------------------
+
+
+def test_the_stub_is_current(tmp_path: Path) -> None:
+    out = tmp_path / "_field.pyi"
+    command = [sys.executable, "-m", "nanobind.stubgen", "-q", "-m", _field.__name__, "-o", str(out)]
+    subprocess.run(command, check=True)
+    committed = Path(__file__).parents[2] / "transforms/core/_field.pyi"
+    assert out.read_text() == committed.read_text(), "run: " + " ".join(command[:-1]) + f" {committed}"

@@ -1,0 +1,274 @@
+"""Linalg text to kernel graphs, checked against numpy: maps, initial values, folding, what must not be folded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from ingest_support import ops, read_text
+
+from superopt.errors import UnsupportedProgram
+from superopt.program import KernelGraph
+from superopt.verify.domains import FloatDomain
+from superopt.verify.evaluate import evaluate
+
+
+def run(graph: KernelGraph, *inputs: Any) -> list[Any]:
+    domain = FloatDomain()
+    return [t.planes[0] for t in evaluate(graph, [domain.tensor(x) for x in inputs], domain)]
+
+
+def data(*shape: int) -> Any:
+    return np.random.default_rng(sum(shape)).uniform(-2, 2, shape)
+
+
+def generic(
+    maps: list[str],
+    kinds: str,
+    ins: list[tuple[str, str]],
+    out: str,
+    init: str,
+    body: str,
+    scalars: str = "f32",
+) -> str:
+    """A function with one generic; `kinds` spells the iterators as p and r."""
+    spelled = ", ".join(f"affine_map<{m}>" for m in maps)
+    iterators = ", ".join('"parallel"' if k == "p" else '"reduction"' for k in kinds)
+    names = ", ".join(n for n, _ in ins)
+    types = ", ".join(t for _, t in ins)
+    arguments = ", ".join(f"{n}: {t}" for n, t in ins)
+    block = ", ".join(f"%b{i}: f32" for i in range(len(ins)))
+    return f"""
+func.func @f({arguments}, %init: {out}) -> {out} {{
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : {out}
+  %zeros = linalg.fill ins(%zero : f32) outs(%e : {out}) -> {out}
+  %r = linalg.generic {{indexing_maps = [{spelled}], iterator_types = [{iterators}]}}
+      ins({names} : {types}) outs({init} : {out}) {{
+  ^bb0({block}, %acc: f32):
+    {body}
+  }} -> {out}
+  return %r : {out}
+}}"""
+
+
+A, B = data(3, 4, 5), data(3, 4, 6)
+SUM_OF_PRODUCTS = "%m = arith.mulf %b0, %b1 : f32\n %s = arith.addf %acc, %m : f32\n linalg.yield %s : f32"
+
+CONTRACTIONS = {
+    # name: maps of a, b and the result, iterators, shapes, einsum
+    "matmul": (["(m, n, k) -> (m, k)", "(m, n, k) -> (k, n)", "(m, n, k) -> (m, n)"], "ppr", (4, 5), (5, 6), "mk,kn->mn"),
+    "transposed_result": (["(m, n, k) -> (m, k)", "(m, n, k) -> (k, n)", "(m, n, k) -> (n, m)"], "ppr", (4, 5), (5, 6), "mk,kn->nm"),
+    "both_transposed": (["(m, n, k) -> (k, m)", "(m, n, k) -> (n, k)", "(m, n, k) -> (m, n)"], "ppr", (5, 4), (6, 5), "km,nk->mn"),
+    "batch_in_the_middle": (["(m, b, n, k) -> (m, b, k)", "(m, b, n, k) -> (k, b, n)", "(m, b, n, k) -> (b, n, m)"], "pppr", (4, 3, 5), (5, 3, 6), "mbk,kbn->bnm"),
+    "two_reductions": (["(m, n, k, l) -> (k, m, l)", "(m, n, k, l) -> (l, n, k)", "(m, n, k, l) -> (m, n)"], "pprr", (5, 4, 3), (3, 6, 5), "kml,lnk->mn"),
+    "several_rows_and_columns": (["(a, m, n, o, k) -> (a, m, k)", "(a, m, n, o, k) -> (n, k, o)", "(a, m, n, o, k) -> (n, a, o, m)"], "ppppr", (2, 4, 5), (3, 5, 6), "amk,nko->naom"),
+    "reduction_in_one_operand": (["(m, n, k, l) -> (m, k, l)", "(m, n, k, l) -> (k, n)", "(m, n, k, l) -> (m, n)"], "pprr", (4, 5, 3), (5, 6), "mkl,kn->mn"),
+    "vector": (["(m, k) -> (m, k)", "(m, k) -> (k)", "(m, k) -> (m)"], "pr", (4, 5), (5,), "mk,k->m"),
+    "dot": (["(k) -> (k)", "(k) -> (k)", "(k) -> ()"], "r", (5,), (5,), "k,k->"),
+    "outer_sum": (["(m, n, k) -> (m)", "(m, n, k) -> (k, n)", "(m, n, k) -> (m, n)"], "ppr", (4,), (5, 6), "m,kn->mn"),
+}  # fmt: skip
+
+
+def type_of(shape: tuple[int, ...]) -> str:
+    return f"tensor<{'x'.join([*map(str, shape), 'f32'])}>"
+
+
+@pytest.mark.parametrize("name", CONTRACTIONS)
+@pytest.mark.parametrize("init", ["%zeros", "%init"])
+def test_contractions(name: str, init: str) -> None:
+    maps, kinds, left, right, equation = CONTRACTIONS[name]
+    a, b = data(*left), data(*right) + 0.25
+    product = np.einsum(equation, a, b)
+    start = data(*product.shape)
+    text = generic(
+        maps,
+        kinds,
+        [("%a", type_of(left)), ("%b", type_of(right))],
+        type_of(product.shape),
+        init,
+        SUM_OF_PRODUCTS,
+    )
+    graph, diagnostics = read_text(text)
+    assert diagnostics.messages == []
+    (result,) = run(graph, a, b, start)
+    expected = product + start if init == "%init" else product
+    assert result.shape == product.shape
+    assert np.allclose(result, expected, rtol=1e-12)
+    # Without rows or columns of its own, an operand is summed, not multiplied.
+    assert ops(graph).count("matmul") == (name not in ("outer_sum", "dot"))
+
+
+REDUCTIONS = {
+    "sum": ("arith.addf", np.sum, np.add), "max": ("arith.maximumf", np.max, np.maximum),
+    "min": ("arith.minnumf", np.min, np.minimum),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+@pytest.mark.parametrize("init", ["%zeros", "%init"])
+def test_a_reduction_starts_from_its_initial_value(name: str, init: str) -> None:
+    operation, reduce, join = REDUCTIONS[name]
+    body = f"%s = {operation} %b0, %acc : f32\n linalg.yield %s : f32"
+    maps = ["(d0, d1) -> (d0, d1)", "(d0, d1) -> (d1)"]
+    graph, _ = read_text(generic(maps, "rp", [("%x", "tensor<4x5xf32>")], "tensor<5xf32>", init, body))
+    x, start = data(4, 5) - 3, data(5)
+    expected = join(reduce(x, axis=0), start if init == "%init" else 0)
+    assert np.allclose(run(graph, x, start)[0], expected)
+
+
+def test_a_maximum_by_comparison_and_selection_either_way_round() -> None:
+    for kind, takes, larger in (
+        ("ogt", "%b0, %acc", True),
+        ("olt", "%b0, %acc", False),
+        ("ole", "%acc, %b0", True),
+    ):
+        body = f"%c = arith.cmpf {kind}, %b0, %acc : f32\n %s = arith.select %c, {takes} : f32\n linalg.yield %s : f32"
+        maps = ["(d0, d1) -> (d0, d1)", "(d0, d1) -> (d0)"]
+        graph, _ = read_text(generic(maps, "pr", [("%x", "tensor<4x5xf32>")], "tensor<4xf32>", "%init", body))
+        x, start = data(4, 5), data(4)
+        expected = np.maximum(x.max(1), start) if larger else np.minimum(x.min(1), start)
+        assert np.allclose(run(graph, x, start)[0], expected), kind
+
+
+def test_elementwise_operands_are_permuted_held_and_spread() -> None:
+    maps = ["(i, j, k) -> (k, i)", "(i, j, k) -> (0, j)", "(i, j, k) -> (j, i, k)"]
+    body = "%s = arith.subf %b0, %b1 : f32\n linalg.yield %s : f32"
+    ins = [("%x", "tensor<5x3xf32>"), ("%y", "tensor<1x4xf32>")]
+    graph, _ = read_text(generic(maps, "ppp", ins, "tensor<4x3x5xf32>", "%e", body))
+    x, y = data(5, 3), data(1, 4)
+    expected = x.T[None, :, :] - y[0][:, None, None]
+    assert np.allclose(run(graph, x, y, data(4, 3, 5))[0], expected)
+
+
+def test_an_output_that_the_body_reads_is_an_operand() -> None:
+    body = "%s = arith.divf %b0, %acc : f32\n linalg.yield %s : f32"
+    maps = ["(d0) -> (d0)", "(d0) -> (d0)"]
+    graph, _ = read_text(generic(maps, "p", [("%x", "tensor<4xf32>")], "tensor<4xf32>", "%init", body))
+    x, y = data(4), data(4) + 5
+    assert ops(graph) == ["div"]
+    assert np.allclose(run(graph, x, y)[0], x / y)
+
+
+def test_an_output_that_the_body_reads_must_have_been_written() -> None:
+    body = "%s = arith.divf %b0, %acc : f32\n linalg.yield %s : f32"
+    maps = ["(d0) -> (d0)", "(d0) -> (d0)"]
+    with pytest.raises(UnsupportedProgram, match=r"input.mlir:6:\d+.*nothing has written"):
+        read_text(generic(maps, "p", [("%x", "tensor<4xf32>")], "tensor<4xf32>", "%e", body))
+
+
+def test_a_slice_is_written_into_a_tensor() -> None:
+    graph, _ = read_text("""
+func.func @f(%x: tensor<2x3xf32>, %y: tensor<4x6xf32>) -> tensor<4x6xf32> {
+  %r = tensor.insert_slice %x into %y[1, 2] [2, 3] [1, 1] : tensor<2x3xf32> into tensor<4x6xf32>
+  return %r : tensor<4x6xf32>
+}""")
+    x, y = data(2, 3), data(4, 6)
+    expected = y.copy()
+    expected[1:3, 2:5] = x
+    assert np.array_equal(run(graph, x, y)[0], expected)
+
+
+def test_a_strided_slice_that_drops_a_dimension() -> None:
+    graph, _ = read_text("""
+func.func @f(%x: tensor<4x7xf32>) -> tensor<3xf32> {
+  %r = tensor.extract_slice %x[2, 1] [1, 3] [1, 2] : tensor<4x7xf32> to tensor<3xf32>
+  return %r : tensor<3xf32>
+}""")
+    x = data(4, 7)
+    assert np.array_equal(run(graph, x)[0], x[2, 1:7:2])
+
+
+def test_softmax() -> None:
+    graph, _ = read_text("""
+func.func @f(%x: tensor<4x7xf32>) -> tensor<4x7xf32> {
+  %e = tensor.empty() : tensor<4x7xf32>
+  %r = linalg.softmax dimension(1) ins(%x : tensor<4x7xf32>) outs(%e : tensor<4x7xf32>) -> tensor<4x7xf32>
+  return %r : tensor<4x7xf32>
+}""")
+    x = data(4, 7)
+    assert np.allclose(run(graph, x)[0], np.exp(x) / np.exp(x).sum(1, keepdims=True))
+
+
+def test_f64_in_between_is_narrowed_only_where_asked() -> None:
+    text = """
+func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = arith.extf %x : tensor<4xf32> to tensor<4xf64>
+  %1 = math.exp %0 : tensor<4xf64>
+  %2 = arith.truncf %1 : tensor<4xf64> to tensor<4xf32>
+  return %2 : tensor<4xf32>
+}"""
+    graph, diagnostics = read_text(text)
+    assert ops(graph) == ["extern"] * 3
+    assert "narrow-f64" in diagnostics.messages[0].message
+    assert ops(read_text(text, narrow_f64=True)[0]) == ["exp"]
+
+
+def test_constants_are_rounded_to_their_dtype() -> None:
+    graph, _ = read_text("""
+func.func @f(%x: tensor<4xf16>) -> tensor<4xf16> {
+  %c = arith.constant dense<1.0e-1> : tensor<4xf16>
+  %0 = arith.addf %x, %c : tensor<4xf16>
+  return %0 : tensor<4xf16>
+}""")
+    (constant,) = [n for n in graph.nodes if n.op == "constant"]
+    assert constant.attrs["value"] == float(np.float16(0.1))
+    assert constant.result.shape == ()
+
+
+def test_a_scaling_that_is_not_a_mean_stays() -> None:
+    for number, expected in (("5.0", "reduce_mean"), ("5.01", "div")):
+        graph, _ = read_text(f"""
+func.func @f(%x: tensor<4x5xf32>) -> tensor<4xf32> {{
+  %zero = arith.constant 0.0 : f32
+  %n = arith.constant dense<{number}> : tensor<4xf32>
+  %e = tensor.empty() : tensor<4xf32>
+  %z = linalg.fill ins(%zero : f32) outs(%e : tensor<4xf32>) -> tensor<4xf32>
+  %s = linalg.reduce {{ arith.addf }} ins(%x : tensor<4x5xf32>) outs(%z : tensor<4xf32>) dimensions = [1]
+  %r = arith.divf %s, %n : tensor<4xf32>
+  return %r : tensor<4xf32>
+}}""")
+        assert ops(graph)[-1] == expected
+
+
+def test_gelu_is_recognized_by_its_constants_only() -> None:
+    for root, expected in (("1.41421354", ["gelu"]), ("1.4142", ["div", "erf", "add", "mul", "mul"])):
+        body = f"""%root = arith.constant {root} : f32
+    %one = arith.constant 1.0 : f32
+    %half = arith.constant 0.5 : f32
+    %0 = arith.divf %b0, %root : f32
+    %1 = math.erf %0 : f32
+    %2 = arith.addf %1, %one : f32
+    %3 = arith.mulf %2, %half : f32
+    %4 = arith.mulf %b0, %3 : f32
+    linalg.yield %4 : f32"""
+        maps = ["(d0) -> (d0)", "(d0) -> (d0)"]
+        graph, _ = read_text(generic(maps, "p", [("%x", "tensor<4xf32>")], "tensor<4xf32>", "%e", body))
+        assert ops(graph) == expected
+
+
+def test_selection_between_tensors_by_index_is_a_concatenation() -> None:
+    body = """%two = arith.constant 2 : index
+    %i = linalg.index 1 : index
+    %c = arith.cmpi ult, %i, %two : index
+    %s = arith.select %c, %b0, %b1 : f32
+    linalg.yield %s : f32"""
+    maps = ["(d0, d1) -> (d0, d1)"] * 3
+    ins = [("%x", "tensor<3x5xf32>"), ("%y", "tensor<3x5xf32>")]
+    graph, _ = read_text(generic(maps, "pp", ins, "tensor<3x5xf32>", "%e", body))
+    x, y = data(3, 5), data(3, 5) + 9
+    assert np.array_equal(run(graph, x, y, x)[0], np.concatenate([x[:, :2], y[:, 2:]], 1))
+    assert "concat" in ops(graph)
+
+
+def test_nothing_is_imported_of_torch() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; sys.path.insert(0, 'test/unit'); from ingest_support import read_text;"
+        "read_text('func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> }');"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,293 @@
+"""PyTorch operators, one small module each: both entrances against eager, and against each other."""
+
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# A table of lambdas on tensors.
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+F: Any = torch.nn.functional
+from ingest_support import ops, run_imported  # noqa: E402
+
+from superopt.errors import UnsupportedProgram  # noqa: E402
+from superopt.transforms.ingest import from_torch, run_extern  # noqa: E402
+from superopt.verify import certify  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+class Fn(torch.nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(*args)
+
+
+def rand(*shape: int) -> Any:
+    generator = torch.Generator().manual_seed(sum(shape) + len(shape))
+    return torch.rand(*shape, generator=generator) * 4 - 2
+
+
+X = rand(3, 8)
+P = rand(3, 8).abs() + 0.5
+Y = rand(3, 8) * 0.5
+B = rand(2, 3, 8)
+IMAGE = rand(2, 4, 3, 3)
+Q = rand(2, 4, 6, 8)
+KEYS = rand(2, 2, 6, 8)
+ROWS = torch.tensor([0, 2, 1])
+MASK = torch.tensor([[True, False, True, True, False, True, False, True]])
+
+# name: (function, inputs, operators that must come out of the torch entrance, or None)
+CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], list[str] | None]] = {
+    "add_alpha": (lambda x, y: torch.add(x, y, alpha=2), (X, Y), ["mul", "add"]),
+    "sub": (lambda x, y: 3 - x * y, (X, Y), ["mul", "sub"]),
+    "div": (lambda x, y: x / y + 1 / y, (X, P), ["div", "reciprocal", "add"]),
+    "neg_abs": (lambda x: -x.abs(), (X,), ["neg", "max", "neg"]),
+    "exp_log": (lambda x: x.log().exp() + x.log1p() + x.expm1(), (P,), None),
+    "exp2_log2": (lambda x: torch.exp2(x) + torch.log2(x), (P,), None),
+    "sqrt": (lambda x: x.sqrt(), (P,), ["sqrt"]),
+    "rsqrt": (lambda x: x.rsqrt() + 1 / x.sqrt(), (P,), ["rsqrt", "add"]),
+    "reciprocal": (lambda x: x.reciprocal(), (P,), ["reciprocal"]),
+    "sigmoid": (torch.sigmoid, (X,), ["sigmoid"]),
+    "silu": (F.silu, (X,), ["silu"]),
+    "silu_written_out": (lambda x: x * torch.sigmoid(x), (X,), ["silu"]),
+    "gelu": (F.gelu, (X,), ["gelu"]),
+    "gelu_written_out": (lambda x: x * 0.5 * (1 + torch.erf(x / 2**0.5)), (X,), ["gelu"]),
+    "gelu_tanh": (lambda x: F.gelu(x, approximate="tanh"), (X,), None),
+    "relu": (F.relu, (X,), ["relu"]),
+    "tanh_erf": (lambda x: torch.tanh(x) + torch.erf(x), (X,), ["tanh", "erf", "add"]),
+    "sin_cos": (lambda x: torch.sin(x) * torch.cos(x), (X,), ["sin", "cos", "mul"]),
+    "max_min": (lambda x, y: torch.maximum(x, y) * torch.minimum(x, y), (X, Y), ["max", "min", "mul"]),
+    "clamp": (lambda x: x.clamp(-1, 1), (X,), ["clamp"]),
+    "clamp_min": (lambda x: x.clamp(min=0.5), (X,), ["max"]),
+    "hardtanh": (lambda x: F.relu6(x) + F.hardtanh(x), (X,), ["clamp", "clamp", "add"]),
+    "leaky_relu": (lambda x: F.leaky_relu(x, 0.1), (X,), None),
+    "elu": (F.elu, (X,), None),
+    "hardswish": (F.hardswish, (X,), None),
+    "softplus": (F.softplus, (X,), None),
+    "mish": (F.mish, (X,), None),
+    "pow2": (lambda x: x**2, (X,), ["square"]),
+    "pow3": (lambda x: x**3, (X,), ["pow"]),
+    "pow_half": (lambda x: x**0.5 + x**-0.5, (P,), ["sqrt", "rsqrt", "add"]),
+    "where_max": (lambda x, y: torch.where(x > y, x, y), (X, Y), ["max"]),
+    "where_mask": (lambda x: torch.where(MASK, x, 0.5), (X,), ["min", "max"]),
+    "masked_fill": (lambda x: x.masked_fill(MASK, -1e4).exp(), (X,), None),
+    "triu": (lambda x: torch.triu(x) + torch.tril(x), (X,), None),
+    "matmul": (lambda x, y: x @ y.t(), (X, Y), ["matmul"]),
+    "matmul_broadcast": (lambda x, w: x @ w, (B, rand(8, 5)), ["matmul"]),
+    "matmul_vector": (lambda x, v: x @ v, (X, rand(8)), None),
+    "bmm_addmm": (lambda a, c, d: torch.addmm(c, a[0], d, beta=2, alpha=3), (B, rand(3, 5), rand(8, 5)), None),
+    "linear": (F.linear, (B, rand(5, 8), rand(5)), ["matmul", "add"]),
+    "einsum": (lambda q, k: torch.einsum("bhqd,bhkd->bhqk", q, k), (Q, Q), ["matmul"]),
+    "einsum_permuted": (lambda q, w: torch.einsum("bhqd,hed->bqe", q, w), (Q, rand(4, 5, 8)), None),
+    "einsum_three": (lambda a, b, c: torch.einsum("ij,jk,kl->il", a, b, c), (X, rand(8, 4), rand(4, 2)), None),
+    "sum": (lambda x: x.sum(-1) + x.sum(1), (X,), ["reduce_sum", "add"]),
+    "sum_all": (lambda x: x.sum(), (X,), ["reduce_sum"]),
+    "mean": (lambda x: x.mean((0, 2), keepdim=True), (B,), ["reduce_mean"]),
+    "amax_amin": (lambda x: x.amax(0) - x.amin(0), (X,), ["reduce_max", "reduce_min", "sub"]),
+    "max_dim": (lambda x: x.max(-1)[0], (X,), ["reduce_max"]),
+    "var_std": (lambda x: x.var(-1) + x.std(0, unbiased=False).sum(), (X,), None),
+    "norm": (lambda x: torch.linalg.vector_norm(x, dim=-1), (X,), ["square", "reduce_sum", "sqrt"]),
+    "logsumexp": (lambda x: torch.logsumexp(x, -1), (X,), None),
+    "softmax": (lambda x: x.softmax(-1), (X,), ["reduce_max", "sub", "exp", "reduce_sum", "div"]),
+    "log_softmax": (lambda x: x.log_softmax(0), (X,), None),
+    "layer_norm": (lambda x, w, b: F.layer_norm(x, (8,), w, b), (X, rand(8), rand(8)), None),
+    "rms_norm": (lambda x, w: F.rms_norm(x, (8,), w), (X, rand(8)), None),
+    "group_norm": (lambda x, w: F.group_norm(x, 2, w), (IMAGE, rand(4)), None),
+    "group_norm_2d": (lambda x: F.group_norm(x, 4), (X,), None),
+    "instance_norm": (lambda x: F.instance_norm(x), (IMAGE,), None),
+    "batch_norm": (
+        lambda x, m, v: F.batch_norm(x, m, v, training=False), (IMAGE, rand(4), rand(4).abs() + 0.1), None,
+    ),
+    "sdpa": (lambda q, k: F.scaled_dot_product_attention(q, k, k), (Q, Q), None),
+    "sdpa_causal_gqa": (
+        lambda q, k: F.scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True), (Q, KEYS), None,
+    ),
+    "cat": (lambda x, y: torch.cat([x, y], -1), (X, Y), ["concat"]),
+    "stack": (lambda x, y: torch.stack([x, y], 1), (X, Y), None),
+    "slice": (lambda x: x[:, 1:7:2], (X,), ["slice"]),
+    "select": (lambda x: x[:, -2], (B,), ["slice", "reshape"]),
+    "chunk": (lambda x: x.chunk(2, -1)[1] * x.split(3, -1)[2].sum(), (X,), None),
+    "unbind": (lambda x: x.unbind(0)[1], (B,), ["slice", "reshape"]),
+    "expand": (lambda x, y: x[None].expand(2, 3, 8) + y, (X, B), ["add"]),
+    "expand_alone": (lambda x: x[:, None].expand(-1, 2, -1), (X,), ["reshape", "broadcast"]),
+    "repeat": (lambda x: x.repeat(2, 1), (X,), ["repeat"]),
+    "repeat_interleave": (lambda x: x.repeat_interleave(2, 0), (X,), ["reshape", "broadcast", "reshape"]),
+    "permute": (lambda x: x.permute(2, 0, 1), (B,), ["transpose"]),
+    "transpose_twice": (lambda x: x.transpose(0, 1).transpose(0, 1) + 1, (B,), ["add"]),
+    "view": (lambda x: x.view(2, 24).view(-1, 4), (B,), ["reshape"]),
+    "flatten": (lambda x: x.flatten(1).unflatten(1, (8, -1)).squeeze(), (B,), ["reshape"]),
+    "pad": (lambda x: F.pad(x, (1, 2)), (X,), ["concat"]),
+    "roll": (lambda x: x.roll(1, 0), (X,), ["slice", "slice", "concat"]),
+    "flip": (lambda x: x.flip(0) * 1, (X,), None),
+    "index_rows": (lambda x: x[ROWS], (X,), None),
+    "glu": (F.glu, (X,), None),
+    "arange_mask": (lambda x: x + torch.arange(8).to(x.dtype), (X,), ["add"]),
+}  # fmt: skip
+
+
+def close(ours: list[Any], eager: Any) -> float:
+    expected = [eager] if isinstance(eager, torch.Tensor) else list(eager)
+    assert [tuple(o.shape) for o in ours] == [tuple(e.shape) for e in expected]
+    return max(float((o - e.double()).abs().max()) for o, e in zip(ours, expected, strict=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_against_eager_and_each_other(name: str) -> None:
+    function, inputs, expected = CASES[name]
+    module = Fn(function).eval()
+    eager = module(*inputs)
+    by_torch = from_torch(module, inputs)
+    assert by_torch.externs == 0, by_torch.diagnostics.messages
+    assert close(run_imported(by_torch, inputs), eager) < 2e-5
+    if expected is not None:
+        assert ops(by_torch.graph) == expected
+    if name == "roll":  # torch-mlir lowers it to tensors of dynamic shape
+        return
+    by_linalg = from_torch(module, inputs, via="linalg")
+    assert by_linalg.externs == 0, by_linalg.diagnostics.messages
+    assert close(run_imported(by_linalg, inputs), eager) < 2e-5
+    verdict = certify(by_torch.graph, by_linalg.graph)
+    assert verdict.equivalent, verdict.counterexample
+
+
+# --- what is opaque, and what is refused ------------------------------------------------------------------
+
+OPAQUE: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
+    "conv": (lambda x, w: F.conv2d(x, w).relu(), (IMAGE, rand(2, 4, 2, 2)), "aten.conv2d.default"),
+    "conv_padded": (lambda x, w: F.conv2d(x, w, stride=2, padding=1), (IMAGE, rand(2, 4, 2, 2)), "aten.conv2d.padding"),
+    "embedding": (lambda i, w: F.embedding(i, w) * 2, (ROWS, rand(5, 4)), "aten.embedding.default"),
+    "cumsum": (lambda x: torch.cumsum(x, 0) + 1, (X,), "aten.cumsum.default"),
+    "argmax": (lambda x: x.argmax(0).to(x.dtype), (X,), "aten.argmax.default"),
+    "f64": (lambda x: x.double().exp().float(), (X,), "aten.exp.default"),
+    "prod": (lambda x: torch.prod(x, 1), (X,), "aten.prod.dim_int"),
+    "floor": (torch.floor, (X,), "aten.floor.default"),
+    "greater": (lambda x, y: (x > y).float() * x, (X, Y), "aten.gt.Tensor"),
+    "where_dynamic": (lambda x, y: torch.where(x > 0.5, x, y), (X, Y), "aten.where.self"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPAQUE)
+@pytest.mark.parametrize("via", ["torch", "linalg"])
+def test_opaque_operations_run(name: str, via: Any) -> None:
+    function, inputs, target = OPAQUE[name]
+    module = Fn(function).eval()
+    imported = from_torch(module, inputs, via=via)
+    if name == "cumsum" and via == "linalg":
+        (scan,) = [n for n in imported.graph.nodes if n.op == "extern"]
+        assert scan.attrs["target"] == "tm_tensor.scan"
+        with pytest.raises(UnsupportedProgram, match=r"'tm_tensor.scan' cannot be executed"):
+            run_imported(imported, inputs)
+        return
+    assert imported.externs >= 1
+    if via == "torch":
+        targets = [str(n.attrs["target"]) for n in imported.graph.nodes if n.op == "extern"]
+        assert target.split(".")[1] in {t.split(".")[1] for t in targets}
+    said = [m for m in imported.diagnostics.messages if "kept as superopt.extern" in m.message]
+    assert len(said) == imported.externs
+    assert all(m.location.file == __file__ and m.location.line > 0 for m in said)
+    assert close(run_imported(imported, inputs), module(*inputs)) < 2e-5
+
+
+def test_extern_carries_its_arguments() -> None:
+    imported = from_torch(Fn(lambda x: torch.cumsum(x, 1)), (X,))
+    (node,) = imported.graph.nodes
+    assert (node.op, node.attrs["target"]) == ("extern", "aten.cumsum.default")
+    assert json.loads(str(node.attrs["args"])) == [{"tensor": 0}, 1, None]
+    assert torch.equal(run_extern(node, [X])[0], torch.cumsum(X, 1))
+
+
+def test_training_mode_is_remarked_on_where_it_matters() -> None:
+    module = torch.nn.Sequential(torch.nn.Dropout(0.5))
+    imported = from_torch(module, (X,))
+    assert "evaluation mode" in imported.diagnostics.messages[0].message
+    assert torch.equal(run_imported(imported, (X,))[0], X)
+
+
+def test_an_extern_nobody_reads_is_dropped_and_not_remarked_on() -> None:
+    imported = from_torch(Fn(lambda x: (torch.cumsum(x, 1), x.exp())[1]), (X,))
+    assert ops(imported.graph) == ["exp"]
+    assert imported.diagnostics.messages == []
+
+
+def test_narrow_dtypes_keep_their_type_and_norms_are_computed_in_f32() -> None:
+    x, w = X.half(), rand(8).half()
+    imported = from_torch(Fn(lambda x, w: F.layer_norm(x, (8,), w) @ x.t()), (x, w))
+    assert [v.dtype for v in imported.graph.outputs] == ["f16"]
+    squares = next(n for n in imported.graph.nodes if n.op == "square")
+    assert squares.result.dtype == "f32"
+    product = next(n for n in imported.graph.nodes if n.op == "matmul")
+    assert product.result.dtype == "f16"
+
+
+def test_numbers_are_rounded_to_the_dtype_they_meet() -> None:
+    for x, expected in ((X, torch.tensor(0.1).item()), (X.half(), torch.tensor(0.1).half().item())):
+        graph = from_torch(Fn(lambda x: x + 0.1), (x,)).graph
+        assert [n.attrs["value"] for n in graph.nodes if n.op == "constant"] == [expected]
+
+
+class Weighted(torch.nn.Module):
+    """Two uses of one weight, a float buffer, an integer buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(8, 8, bias=False)
+        self.second = torch.nn.Linear(8, 8, bias=False)
+        self.second.weight = self.first.weight
+        self.register_buffer("scale", torch.tensor(2.0))
+        self.register_buffer("steps", torch.arange(8), persistent=False)
+
+    def forward(self, x: Any, flag: bool, nothing: None) -> Any:
+        assert flag
+        assert nothing is None
+        return self.second(self.first(x)) * self.scale + self.steps
+
+
+def test_weights_and_buffers_become_inputs_behind_the_inputs() -> None:
+    module = Weighted()
+    imported = from_torch(module, (X, True, None))
+    assert [v.name for v in imported.graph.inputs] == ["x", "first.weight", "scale"]
+    assert imported.weight_names == ["first.weight", "scale"]
+    assert [tuple(w.shape) for w in imported.weights] == [(8, 8), ()]
+    assert module.training
+    assert close(run_imported(imported, (X,)), module(X, True, None)) < 1e-5
+
+
+class Masked(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x[x > 0] * 2
+
+
+@pytest.mark.parametrize("via", ["torch", "linalg"])
+def test_dynamic_shapes_are_refused_where_they_arise(via: Any) -> None:
+    with pytest.raises(UnsupportedProgram, match=r"static extents.*\?xf32") as raised:
+        from_torch(Masked(), (X,), via=via)
+    line = Masked.forward.__code__.co_firstlineno + 1
+    assert (raised.value.location.file, raised.value.location.line) == (__file__, line)
+
+
+def test_a_branch_on_data_is_refused_at_its_line() -> None:
+    def branch(x: Any) -> Any:
+        return x * 2 if x.sum() > 0 else x
+
+    with pytest.raises(UnsupportedProgram, match=r"torch.export refuses the module") as raised:
+        from_torch(Fn(branch), (X,))
+    assert raised.value.location.line == branch.__code__.co_firstlineno + 1
+
+
+def test_what_is_no_module_is_refused() -> None:
+    with pytest.raises(UnsupportedProgram, match=r"expected a torch.nn.Module, got int"):
+        from_torch(3, (X,))
+    with pytest.raises(UnsupportedProgram, match=r"expected a tuple of example inputs, got Tensor"):
+        from_torch(Fn(torch.exp), X)

@@ -1,0 +1,66 @@
+"""Ctrl-C during a search keeps the best found; a second one ends the run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from superopt import pipeline
+from superopt.api import optimize
+from superopt.dialects.reader import read
+from superopt.transforms import mugraph_search
+
+PROGRAM = """
+func.func @f(%x: tensor<16x64xf16>, %w: tensor<64x64xf16>) -> tensor<16x64xf16> {
+  %0 = "kernel.matmul"(%x, %w) : (tensor<16x64xf16>, tensor<64x64xf16>) -> tensor<16x64xf16>
+  %1 = "kernel.relu"(%0) : (tensor<16x64xf16>) -> tensor<16x64xf16>
+  return %1 : tensor<16x64xf16>
+}
+"""
+
+
+def test_the_first_interrupt_only_says_so_and_the_second_is_the_usual_error() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with pipeline.first_interrupt_stops() as stopped:
+        assert not stopped()
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stopped()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_other_threads_cannot_catch_signals() -> None:
+    answers: list[bool] = []
+
+    def run() -> None:
+        with pipeline.first_interrupt_stops() as stopped:
+            answers.append(stopped())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert answers == [False]
+
+
+def test_what_was_found_by_then_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = mugraph_search.propose
+    asked: list[bool] = []
+
+    def interrupted(*arguments: Any, stop: Callable[[], bool], **options: Any) -> Any:
+        found = search(*arguments, stop=stop, **options)
+        os.kill(os.getpid(), signal.SIGINT)
+        asked.append(stop())
+        return found
+
+    monkeypatch.setattr(mugraph_search, "propose", interrupted)
+    result = optimize(read(PROGRAM), numerics=False)
+    assert asked == [True]
+    assert "interrupted: this is the best that was found by then" in result.report.remarks
+    assert result.report.improved
+    assert len(result.report.kernels) == 1

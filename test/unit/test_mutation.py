@@ -1,0 +1,43 @@
+"""Mutation testing of the compiler, scaled down: `test/mutation/harness.py --count=3000` is the whole run."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COUNT = int(os.environ.get("SUPEROPT_TEST_MUTANTS", "200"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "mutation"))
+
+
+def test_no_fault_of_any_level_is_wrong_and_accepted():
+    for module in ("torch_mlir", "triton"):
+        pytest.importorskip(module)
+    harness: Any = importlib.import_module("harness")
+    subjects: Any = importlib.import_module("subjects")
+    chosen = subjects.subjects(search_seconds=1.0)
+    assert {s.level for s in chosen} == {"kernel", "block", "tile", "ttir"}
+    tally = harness.run(COUNT, 0, chosen)
+    assert tally.total == COUNT
+    assert tally.wrong == []
+    assert tally.crashes == []
+    killed = sum(n for (_, fate), n in tally.fates.items() if fate.startswith("killed"))
+    assert killed > 0.9 * COUNT, "most faults change what is computed"
+
+
+def test_a_verifier_that_accepts_everything_is_found_out(monkeypatch: pytest.MonkeyPatch):
+    """The harness itself can fail."""
+    harness: Any = importlib.import_module("harness")
+    subjects: Any = importlib.import_module("subjects")
+    graph = subjects.gated_mlp()
+
+    def accept(*_: object) -> Any:
+        return type("Verdict", (), {"equivalent": True})
+
+    monkeypatch.setattr(harness, "certify", accept)
+    tally = harness.run(20, 0, [subjects.Subject("mlp", "kernel", graph, graph)])
+    assert len(tally.wrong) > 5

@@ -1,0 +1,166 @@
+"""Segments: whole where possible, convex and connected otherwise, and put back without changing anything."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import numpy as np
+import pytest
+from search_programs import Program, rmsnorm_linear, run, same
+
+from superopt.cost import target
+from superopt.diagnostics import Diagnostics
+from superopt.errors import BadOption
+from superopt.program import KernelGraph, Node, Value
+from superopt.spec import check_kernel
+from superopt.transforms.mugraph_search import propose
+from superopt.transforms.mugraph_search.mugraph_search import MugraphSearch
+from superopt.transforms.partition import Segment, partition, stitch
+from superopt.transforms.partition.partition import Partition
+
+
+def operators(segment: Segment) -> list[str]:
+    return [n.op for n in segment.graph.nodes if n.op != "constant"]
+
+
+def test_a_program_that_fits_is_one_segment():
+    graph = rmsnorm_linear(16, 256, 64)
+    (segment,) = partition(graph)
+    assert segment.whole
+    assert segment.graph is graph
+
+
+def two_halves() -> KernelGraph:
+    p = Program("two_halves")
+    x, w = p.input(16, 256, name="x"), p.input(256, 64, name="w")
+    y = p("relu", p("matmul", x, w))
+    left = p("slice", y, offsets=(0, 0), sizes=(16, 32), strides=(1, 1))
+    right = p("slice", y, offsets=(0, 32), sizes=(16, 32), strides=(1, 1))
+    return p.graph(p("mul", p("silu", left), right))
+
+
+def test_slices_are_boundaries():
+    first, second = partition(two_halves())
+    assert operators(first) == ["matmul", "relu"]
+    assert operators(second) == ["silu", "mul"]
+    assert not first.whole
+
+
+def returning_path() -> KernelGraph:
+    """From relu over a slice to the sum, and directly: both ends in one segment would not be convex."""
+    p = Program("returning_path")
+    y = p("relu", p.input(16, 64, name="x"))
+    cut = p("slice", y, offsets=(0, 0), sizes=(16, 1), strides=(1, 1))
+    return p.graph(p("mul", p("exp", y), cut))
+
+
+def reaches(graph: KernelGraph, start: set[Node], goal: set[Node]) -> bool:
+    """Whether a path leads from `start` through nodes outside of `goal` back into `goal`."""
+    tainted: set[Value] = {v for n in start for v in n.results}
+    outside: set[Value] = set()
+    for node in graph.nodes:
+        if node in goal:
+            if any(v in outside for v in node.operands):
+                return True
+        elif any(v in tainted or v in outside for v in node.operands):
+            outside.update(node.results)
+    return False
+
+
+def random_graph(seed: int, nodes: int = 60) -> KernelGraph:
+    rng = random.Random(seed)
+    p = Program("random")
+    values = [p.input(8, 8) for _ in range(3)]
+    for _ in range(nodes):
+        a, b = rng.choices(values[-8:], k=2)
+        kind = rng.randrange(6)
+        if kind == 0:
+            values.append(p("slice", a, offsets=(0, 0), sizes=(8, 8), strides=(1, 1)))
+        elif kind == 1:
+            values.append(p("tanh", p("matmul", a, b)))
+        elif kind == 2:
+            values.append(p("mul", a, p.constant(0.5)))
+        else:
+            values.append(p(["add", "mul", "sub"][kind - 3], a, b))
+    return p.graph(*values[-3:])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_segments_are_convex_disjoint_and_bounded(seed: int):
+    graph = returning_path() if seed == 0 else random_graph(seed)
+    segments = partition(graph, max_values=12)
+    assert len(segments) > 1
+    seen: set[Node] = set()
+    for segment in segments:
+        members = {n for n in segment.graph.nodes if n.op != "constant"}
+        assert not members & seen
+        seen |= members
+        assert len(members) <= 12
+        assert not reaches(graph, members, members)
+        check_kernel(segment.graph)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_stitching_what_was_found_changes_nothing(seed: int):
+    graph = two_halves() if seed == 0 else random_graph(seed, 30)
+    stitched = graph
+    replaced = 0
+    for segment in partition(graph, max_values=10):
+        candidates = propose(segment.graph, target("sm_90"), budget=5).candidates
+        if candidates:
+            stitched = stitch(stitched, segment, candidates[0])
+            replaced += 1
+    assert replaced
+    assert any(n.op == "custom" for n in stitched.nodes)
+    check_kernel(stitched)
+    assert same(graph, stitched)
+
+
+def test_a_candidate_may_hand_back_an_input():
+    p = Program("identity")
+    x = p.input(4, 4, name="x")
+    graph = p.graph(p("exp", p("neg", p("neg", x))))
+    (segment,) = partition(graph)
+    inner = Program("same")
+    y = inner.input(4, 4, name="x")
+    replaced = stitch(graph, segment, inner.graph(y))
+    (out,) = run(replaced, [np.ones((4, 4))])
+    assert (out == 1).all()
+
+
+def test_a_long_program_is_cut_in_time():
+    p = Program("long")
+    x = p.input(16, 16, name="x")
+    for i in range(5000):
+        x = p("add", x, x) if i % 7 == 0 else p("exp", x)
+    start = time.perf_counter()
+    segments = partition(p.graph(x))
+    assert time.perf_counter() - start < 10
+    assert sum(len(s.graph.nodes) for s in segments) == 5000
+
+
+def test_the_passes_remark_on_what_they_did():
+    diagnostics = Diagnostics()
+    graph = two_halves()
+    assert Partition().apply(graph, diagnostics) is graph
+    text = "\n".join(map(str, diagnostics.messages))
+    assert "segment 0: 1 matmul, 1 relu; 2 inputs, 1 outputs" in text
+    assert "'slice' is in no segment" in text
+
+    diagnostics = Diagnostics()
+    found = MugraphSearch(target="sm_80", budget=10).apply(graph, diagnostics)
+    assert same(graph, found)
+    assert sum(n.op == "custom" for n in found.nodes) == 2
+    assert "instead of" in str(diagnostics.messages[0])
+
+
+def test_bad_options_of_the_passes_are_told():
+    with pytest.raises(BadOption, match="max-values"):
+        Partition(max_values=0)
+    with pytest.raises(BadOption, match="sm_80"):
+        MugraphSearch(target="sm_12")
+    with pytest.raises(BadOption, match="budget"):
+        MugraphSearch(budget=0)
+    with pytest.raises(BadOption, match="max-block-operators"):
+        MugraphSearch(max_block_operators=0)

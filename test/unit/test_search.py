@@ -1,0 +1,523 @@
+"""What the search finds, from plain programs only, and that all of it computes the same."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from search_programs import (
+    Program,
+    adapter_mlp,
+    attention,
+    gated_mlp,
+    grouped_attention,
+    lora,
+    matmul_bias_gelu,
+    rmsnorm_linear,
+    same,
+)
+
+from superopt.cost import cost, target
+from superopt.errors import BadOption
+from superopt.program import BlockGraph, KernelGraph, Node, Value
+from superopt.spec import check_kernel
+from superopt.transforms.core._search import Algebra
+from superopt.transforms.mugraph_search import SearchOptions, propose
+from superopt.transforms.mugraph_search.axes import AxisProgram, name_axes
+from superopt.transforms.mugraph_search.search import PRUNE, native_options, native_problem
+
+TARGET = target("sm_90")
+
+
+def search(graph: KernelGraph, budget: float = 20.0, seed: int = 0, **options: object):
+    return propose(graph, TARGET, budget=budget, seed=seed, options=SearchOptions(**options))  # type: ignore[arg-type]
+
+
+def customs(graph: KernelGraph) -> list[BlockGraph]:
+    return [n.body for n in graph.nodes if isinstance(n.body, BlockGraph)]
+
+
+def only_kernel(graph: KernelGraph) -> BlockGraph:
+    """The block graph of a program that is one kernel, but for views."""
+    assert [n.op for n in graph.nodes if n.op != "reshape"] == ["custom"]
+    return customs(graph)[0]
+
+
+def loads(body: BlockGraph) -> dict[str, int]:
+    """How often each input of a kernel is loaded."""
+    counts = {v.name: 0 for v in body.inputs}
+    for node in body.nodes:
+        if node.op == "iterator":
+            counts[node.operands[0].name] += 1
+    return counts
+
+
+# --- the four programs at full size -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weight", [False, True])
+@pytest.mark.parametrize("name", ["sm_80", "sm_90", "sm_100"])
+def test_rmsnorm_and_linear_become_one_kernel_that_reads_x_once(weight: bool, name: str):
+    graph = rmsnorm_linear(weight=weight)
+    best = propose(graph, target(name), budget=20).candidates[0]
+    body = only_kernel(best)
+    assert loads(body) == dict.fromkeys(["x", "w", "g"] if weight else ["x", "w"], 1)
+    assert len(body.loops) == 1
+    assert body.loops[0] >= 2
+    # X streams through the loop, so the norm is known only after it: the division comes after the product.
+    x = next(n for n in body.nodes if n.op == "iterator" and n.operands[0].name == "x")
+    assert x.attrs["fmap"] == (1,)
+    assert sum(n.op == "accumulate" for n in body.nodes) == 2
+    assert cost(best, target(name)).seconds < 0.7 * cost(graph, target(name)).seconds
+
+
+@pytest.mark.parametrize(
+    ("graph", "inputs"),
+    [
+        (matmul_bias_gelu(), ["x", "w", "bias"]),
+        (lora(), ["x", "w", "a", "b"]),
+        (gated_mlp(8), ["x", "w1", "w2"]),
+        (gated_mlp(16), ["x", "w1", "w2"]),
+        (adapter_mlp(), ["x", "a", "b"]),
+        (attention(32, 128, 1024, 64), ["q", "k", "v"]),
+    ],
+    ids=["bias-gelu", "lora", "gated-8", "gated-16", "adapter", "attention"],
+)
+def test_one_kernel_that_loads_every_input_once(graph: KernelGraph, inputs: list[str]):
+    found = search(graph)
+    body = only_kernel(found.candidates[0])
+    assert loads(body) == dict.fromkeys(inputs, 1)
+    assert found.predicted == sorted(found.predicted)
+    assert cost(found.candidates[0], TARGET).seconds < cost(graph, TARGET).seconds
+
+
+def test_heads_of_a_group_share_keys_and_values():
+    graph = grouped_attention(64, 4, 1024, 64)
+    body = only_kernel(search(graph).candidates[0])
+    keys = next(v for v in body.inputs if v.name == "k")
+    assert keys.shape == (64, 1024, 64)  # as it came, not repeated
+    products = [n for n in body.nodes if n.op == "matmul"]
+    # The heads of a group are the rows of a matrix product.
+    assert all(p.result.shape[-2] == 4 for p in products)
+
+
+def test_predictions_are_those_of_the_cost_model():
+    for graph in (rmsnorm_linear(), gated_mlp(), matmul_bias_gelu()):
+        found = search(graph)
+        for candidate, predicted in list(zip(found.candidates, found.predicted, strict=True))[:1]:
+            assert cost(candidate, TARGET).seconds == pytest.approx(predicted, rel=0.1)
+
+
+def test_searches_take_less_than_two_seconds():
+    start = time.perf_counter()
+    for graph in (rmsnorm_linear(), rmsnorm_linear(weight=True), matmul_bias_gelu(), lora(), gated_mlp()):
+        assert search(graph).complete
+    assert time.perf_counter() - start < 5
+
+
+# --- everything it returns computes the same --------------------------------------------------------------
+
+
+def bilinear() -> KernelGraph:
+    p = Program("bilinear")
+    x, a, y = p.input(16, 128, name="x"), p.input(128, 32, name="a"), p.input(16, 32, name="y")
+    left = p("matmul", x, a)
+    return p.graph(
+        p("div", p("reduce_sum", p("mul", left, y), dims=(1,)), p("reduce_sum", p("square", y), dims=(1,)))
+    )
+
+
+def softmax() -> KernelGraph:
+    p = Program("softmax")
+    e = p("exp", p.input(16, 256, name="x"))
+    return p.graph(p("div", e, p("reduce_sum", e, dims=(1,), keepdims=True)))
+
+
+def two_outputs() -> KernelGraph:
+    p = Program("two_outputs")
+    x, w = p.input(16, 256, name="x"), p.input(256, 64, name="w")
+    y = p("matmul", x, w)
+    return p.graph(p("relu", y), p("mul", y, p("sigmoid", y)))
+
+
+def transposed_views() -> KernelGraph:
+    p = Program("transposed_views")
+    x, w = p.input(2, 16, 128, name="x"), p.input(64, 256, name="w")
+    heads = p("reshape", p("transpose", x, perm=(1, 0, 2)), shape=(16, 256))
+    return p.graph(p("tanh", p("matmul", heads, w, transpose_b=True)))
+
+
+def gram() -> KernelGraph:
+    """One input in two roles that cannot merge."""
+    p = Program("gram")
+    x = p.input(32, 256, name="x")
+    return p.graph(p("exp", p("matmul", x, x, transpose_b=True)))
+
+
+def maximum() -> KernelGraph:
+    p = Program("maximum")
+    x, w = p.input(16, 256, name="x"), p.input(256, 64, name="w")
+    return p.graph(p("reduce_max", p("neg", p("matmul", x, w)), dims=(1,)))
+
+
+def largest_of_long_rows() -> KernelGraph:
+    p = Program("largest")
+    x, y = p.input(32, 512, name="x"), p.input(32, 512, name="y")
+    return p.graph(p("exp", p("reduce_max", p("sub", x, y), dims=(1,), keepdims=True)))
+
+
+def repeated_output() -> KernelGraph:
+    p = Program("repeated_output")
+    x = p.input(16, 256, name="x")
+    return p.graph(p("broadcast", p("exp", p("reduce_sum", x, dims=(1,), keepdims=True)), shape=(16, 8)))
+
+
+def mixed_precision() -> KernelGraph:
+    p = Program("mixed")
+    x, w = p.input(16, 256, name="x"), p.input(256, 64, name="w")
+    wide = p("cast", x, dtype="f32")
+    p.dtype = "f32"
+    norm = p(
+        "rsqrt", p("add", p("reduce_mean", p("square", wide), dims=(1,), keepdims=True), p.constant(1e-6))
+    )
+    narrow = p("cast", p("mul", wide, norm), dtype="f16")
+    return p.graph(p("matmul", narrow, w))
+
+
+def norm_mlp_residual() -> KernelGraph:
+    """The input is reduced for the norm and added whole at the end: its features both split and kept."""
+    p = Program("norm_mlp_residual")
+    x, w = p.input(16, 256, name="x"), p.input(256, 64, name="w")
+    norm = p("rsqrt", p("add", p("reduce_mean", p("square", x), dims=(1,), keepdims=True), p.constant(1e-5)))
+    hidden = p("relu", p("matmul", p("mul", x, norm), w))
+    return p.graph(p("add", x, p("matmul", hidden, p.input(64, 256, name="v"))))
+
+
+SMALL: dict[str, Callable[[], KernelGraph]] = {
+    "rmsnorm": lambda: rmsnorm_linear(4, 256, 64),
+    "rmsnorm-weight": lambda: rmsnorm_linear(16, 256, 64, weight=True),
+    "bias-gelu": lambda: matmul_bias_gelu(16, 256, 64),
+    "lora": lambda: lora(16, 256, 64),
+    "gated": lambda: gated_mlp(8, 256, 64),
+    "adapter": lambda: adapter_mlp(16, 256),
+    "attention": lambda: attention(2, 16, 256, 32),
+    "grouped": lambda: grouped_attention(2, 4, 256, 32),
+    "bilinear": bilinear,
+    "softmax": softmax,
+    "two-outputs": two_outputs,
+    "views": transposed_views,
+    "gram": gram,
+    "maximum": maximum,
+    "largest": largest_of_long_rows,
+    "repeated-output": repeated_output,
+    "mixed": mixed_precision,
+    "norm-mlp": norm_mlp_residual,
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_candidate_is_legal_and_computes_the_same(name: str):
+    graph = SMALL[name]()
+    found = search(graph, candidates=40)
+    assert found.candidates
+    assert found.funnel["plans.rejected.illegal"] == 0
+    assert found.funnel["plans.rejected.not_buildable"] == 0
+    for candidate in found.candidates:
+        check_kernel(candidate, TARGET.shared_per_block)
+        assert [v.type for v in candidate.outputs] == [v.type for v in graph.outputs]
+        assert same(graph, candidate)
+
+
+@pytest.mark.parametrize(
+    "name", ["attention", "grouped", "rmsnorm", "gated", "two-outputs", "bilinear", "norm-mlp"]
+)
+def test_candidates_with_two_custom_kernels_compute_the_same(name: str):
+    graph = SMALL[name]()
+    found = search(graph, candidates=12, max_custom=2, budget=4)
+    assert any(len(customs(c)) == 2 for c in found.candidates)
+    assert found.funnel["plans.rejected.illegal"] == 0
+    assert found.funnel["plans.rejected.not_buildable"] == 0
+    assert all(same(graph, c) for c in found.candidates)
+
+
+def test_keys_are_split_over_blocks_where_one_kernel_leaves_the_gpu_idle():
+    graph = grouped_attention(4, 8, 4096, 64)
+    one, two = search(graph).candidates[0], search(graph, max_custom=2).candidates[0]
+    assert cost(two, TARGET).seconds < 0.8 * cost(one, TARGET).seconds
+    partial, final = customs(two)
+    assert len(partial.savers) == 2  # the sum of exponentials, and the unnormalised output
+    assert any(n.op == "div" for n in final.nodes)
+    keys = next(v for v in partial.inputs if v.name == "k")
+    assert keys.shape[0] == 4  # not repeated
+    assert keys.shape[1] * keys.shape[2] == 4096  # split
+
+
+def test_candidates_differ_in_structure():
+    def structure(graph: KernelGraph) -> str:
+        numbers: dict[Value, int] = {}
+
+        def number(v: Value) -> int:
+            return numbers.setdefault(v, len(numbers))
+
+        def text(node: Node) -> str:
+            body = node.body.nodes if isinstance(node.body, BlockGraph) else []
+            value = node.attrs.get("value", "")
+            return f"{node.op}{value}{[number(v) for v in (*node.operands, *node.results)]}({[text(n) for n in body]})"
+
+        return ";".join(map(text, graph.nodes))
+
+    found = search(rmsnorm_linear(16, 256, 64), candidates=40)
+    assert len({structure(c) for c in found.candidates}) == len(found.candidates) > 20
+
+
+# --- pruning loses nothing (Mirage, Theorem 1) ------------------------------------------------------------
+
+
+def scaled_product() -> KernelGraph:
+    p = Program("scaled_product")
+    x, y, z = p.input(4, 8, name="x"), p.input(8, 4, name="y"), p.input(4, 1, name="z")
+    return p.graph(p("matmul", p("mul", x, z), y))
+
+
+def distributed() -> KernelGraph:
+    p = Program("distributed")
+    x, y, z = p.input(4, 8, name="x"), p.input(4, 8, name="y"), p.input(8, 4, name="z")
+    return p.graph(p("add", p("matmul", x, z), p("matmul", y, z)))
+
+
+def normalised() -> KernelGraph:
+    p = Program("normalised")
+    e, v = p.input(4, 8, name="e"), p.input(8, 4, name="v")
+    return p.graph(p("matmul", p("div", e, p("reduce_sum", e, dims=(1,), keepdims=True)), v))
+
+
+def exponential() -> KernelGraph:
+    p = Program("exponential")
+    x, y, z = p.input(4, 8, name="x"), p.input(4, 8, name="y"), p.input(4, 1, name="z")
+    return p.graph(p("reduce_sum", p("mul", p("mul", p("exp", x), y), z), dims=(1,)))
+
+
+def looped() -> KernelGraph:
+    p = Program("looped")
+    x, y, s = p.input(4, 128, name="x"), p.input(128, 4, name="y"), p.input(4, 1, name="s")
+    return p.graph(p("div", p("matmul", x, y), s))
+
+
+def graphs(graph: KernelGraph, operators: int, prune: str, axis_test: bool) -> set[str]:
+    """Every graph of one kernel over the inputs, as text that names values by how they are computed.
+
+    Without pruning there are also graphs that are equal by laws outside A_eq; Theorem 1 promises only those
+    whose expression A_eq proves equal to the program's.
+    """
+    from superopt.transforms.core import _search
+
+    program = name_axes(graph)
+    options = SearchOptions(
+        prune=PRUNE[PRUNE.index(prune)],  # type: ignore[arg-type]
+        axis_test=axis_test,
+        max_block_operators=operators,
+        max_value_operators=operators,
+    )
+    native = native_options(options, TARGET, 60, 0, 2)
+    native.max_values = 1_000_000
+    problem = native_problem(program, splits=False)
+    result = _search.enumerate_kernels(problem, native, None)
+    assert result.complete
+    algebra = _search.Algebra()
+    wanted: dict[int, int] = {}
+    out: set[str] = set()
+    for plan in result.plans:
+        (kernel,) = plan.kernels
+        names: dict[int, str] = {}
+        forms: dict[int, int] = {}
+        for number, info in result.values.items():
+            if info.leaf == "input":
+                names[number] = program.roles[info.symbol].source.name
+                forms[number] = algebra.input(info.symbol)
+            elif info.leaf == "constant":
+                names[number], forms[number] = (
+                    str(program.constants[info.symbol]),
+                    algebra.input(99 + info.symbol),
+                )
+        if any(leaf not in names for leaf in kernel.leaves):
+            continue  # starts from a value that another kernel would make
+        for step in kernel.steps:
+            a, b = step.args[0], step.args[-1]
+            args = (
+                sorted((names[a], names[b]))
+                if step.op in ("add", "mul", "contract")
+                else [names[a], names[b]]
+            )
+            names[step.value] = f"{step.op}{step.reduced}({', '.join(args)})"
+            if step.op == "unary":
+                forms[step.value] = algebra.apply(step.function, [forms[a]])
+            elif step.op in ("sum", "contract"):
+                form = forms[a] if step.op == "sum" else algebra.mul(forms[a], forms[b])
+                for factor in step.reduced:
+                    form = algebra.sum(factor, form)
+                forms[step.value] = form
+            else:
+                forms[step.value] = getattr(algebra, step.op)(forms[a], forms[b])
+        (output,) = kernel.outputs
+        wanted.setdefault(forms[output], 0)
+        wanted[forms[output]] += 1
+        out.add(f"{forms[output]}: {sorted(names[s.value] for s in kernel.steps)}")
+    own = _program_form(program, algebra)
+    return {text.split(": ", 1)[1] for text in out if text.startswith(f"{own}: ")}
+
+
+def _program_form(p: AxisProgram, a: Algebra) -> int:
+    forms = [a.input(i) for i in range(len(p.roles))]
+    forms += [a.input(99 + i) for i in range(len(p.constants))]
+    factor_of: dict[int, range] = {}
+    factors = 0
+    for axis in range(len(p.extents)):
+        count = 2 if axis in p.looped else 1
+        factor_of[axis] = range(factors, factors + count)
+        factors += count
+    for o in p.operations:
+        x, y = forms[o.args[0]], forms[o.args[-1]]
+        if o.op == "unary":
+            forms.append(a.apply(o.function, [x]))
+        elif o.op in ("sum", "contract"):
+            form = x if o.op == "sum" else a.mul(x, y)
+            for factor in itertools.chain(*(factor_of[axis] for axis in o.reduced)):
+                form = a.sum(factor, form)
+            forms.append(form)
+        else:
+            forms.append(getattr(a, o.op)(x, y))
+    return forms[p.outputs[0]]
+
+
+@pytest.mark.parametrize(
+    ("build", "operators", "at_least"),
+    [(scaled_product, 4, 2), (distributed, 3, 2), (normalised, 3, 2), (exponential, 4, 3), (looped, 3, 5)],
+    ids=["scaled", "distributed", "normalised", "exponential", "looped"],
+)
+def test_pruned_and_unpruned_search_find_the_same_graphs(
+    build: Callable[[], KernelGraph], operators: int, at_least: int
+):
+    graph = build()
+    everything = graphs(graph, operators, "none", axis_test=False)
+    assert len(everything) >= at_least
+    assert graphs(graph, operators, "normal-form", axis_test=False) == everything
+    assert graphs(graph, operators, "normal-form", axis_test=True) == everything
+
+
+@pytest.mark.parametrize("name", ["rmsnorm", "attention", "lora", "gated", "bilinear", "mixed"])
+def test_the_axis_test_loses_no_graph(name: str):
+    graph = SMALL[name]()
+    without = graphs(graph, 11, "normal-form", axis_test=False)
+    assert without
+    assert graphs(graph, 11, "normal-form", axis_test=True) == without
+
+
+def test_z3_answers_the_pruning_question_alike():
+    pytest.importorskip("z3")
+    graph = matmul_bias_gelu(16, 256, 64)
+    native, by_z3 = search(graph), search(graph, prune="smt", budget=60)
+    assert by_z3.predicted == native.predicted
+    assert by_z3.funnel["values.useful"] == native.funnel["values.useful"]
+    assert by_z3.funnel["values.pruned.expression"] > 0
+
+
+# --- labels, budget, determinism, options -----------------------------------------------------------------
+
+
+def test_a_kernel_does_not_loop_over_an_axis_that_it_also_saves():
+    for candidate in search(softmax(), candidates=40).candidates:
+        for body in customs(candidate):
+            saves_rows = any(n.op == "save" and n.operands[0].shape[-1] == 256 for n in body.nodes)
+            assert not (saves_rows and body.loops)
+
+
+def test_the_grid_cuts_only_what_every_output_has():
+    for candidate in search(two_outputs(), candidates=40).candidates:
+        for body in customs(candidate):
+            for saver in body.savers:
+                omap = saver.attrs["omap"]
+                assert isinstance(omap, tuple)
+                assert all(d >= 0 for d, extent in zip(omap, body.grid, strict=True) if extent > 1)
+
+
+def test_tiles_of_matrix_products_are_large_enough_for_the_units():
+    for graph in (rmsnorm_linear(), lora(), attention(32, 128, 1024, 64)):
+        for body in customs(search(graph).candidates[0]):
+            for node in body.nodes:
+                if node.op == "matmul":
+                    assert min(*node.result.shape[-2:], node.operands[0].shape[-1]) >= 16
+
+
+def test_the_same_seed_gives_the_same_candidates():
+    from superopt.dialects.writer import to_text
+
+    first, second = (search(rmsnorm_linear(), seed=7) for _ in range(2))
+    assert list(map(to_text, first.candidates)) == list(map(to_text, second.candidates))
+    assert first.funnel == second.funnel
+    other = search(rmsnorm_linear(), seed=8)
+    assert list(map(to_text, first.candidates)) == list(map(to_text, other.candidates))
+
+
+def hard() -> KernelGraph:
+    """A program whose unpruned space is far too large."""
+    p = Program("hard")
+    x = p.input(16, 256, name="x")
+    y = p("add", p("exp", x), p("mul", x, p("sigmoid", x)))
+    z = p("matmul", p("div", y, p("reduce_sum", y, dims=(1,), keepdims=True)), p.input(256, 64, name="w"))
+    return p.graph(p("relu", p("add", z, p.input(64, name="b"))))
+
+
+def test_the_budget_is_kept_and_what_was_found_is_returned():
+    start = time.perf_counter()
+    found = search(hard(), budget=0.5, prune="none")
+    assert time.perf_counter() - start < 2
+    assert not found.complete
+    assert search(hard(), budget=20).complete
+
+
+def test_a_search_can_be_stopped_and_interrupted():
+    calls = itertools.count()
+    found = propose(
+        hard(), TARGET, budget=60, options=SearchOptions(prune="none"), stop=lambda: next(calls) > 3
+    )
+    assert not found.complete
+
+    def interrupt() -> bool:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        propose(hard(), TARGET, budget=60, options=SearchOptions(prune="none"), stop=interrupt)
+
+
+def test_programs_that_cannot_be_told_say_why():
+    p = Program("slices")
+    x = p.input(16, 64)
+    graph = p.graph(p("exp", p("slice", x, offsets=(0, 0), sizes=(8, 64), strides=(1, 1))))
+    found = search(graph)
+    assert not found.candidates
+    assert "'slice'" in found.remark
+
+    p = Program("views")
+    graph = p.graph(p("transpose", p.input(16, 64), perm=(1, 0)))
+    assert search(graph).candidates == []
+
+
+def test_bad_options_are_told():
+    with pytest.raises(BadOption, match="prune"):
+        SearchOptions(prune="z4")  # type: ignore[arg-type]
+    with pytest.raises(BadOption, match="max-custom"):
+        SearchOptions(max_custom=0)
+
+
+def test_the_committed_stub_is_current(tmp_path: Path):
+    pytest.importorskip("nanobind")
+    stub = Path(__file__).parents[2] / "transforms" / "core" / "_search.pyi"
+    fresh = tmp_path / "_search.pyi"
+    module = "superopt.transforms.core._search"
+    subprocess.run([sys.executable, "-m", "nanobind.stubgen", "-q", "-m", module, "-o", fresh], check=True)
+    assert fresh.read_text() == stub.read_text()

@@ -1,0 +1,95 @@
+"""From kernel graphs to loops: how reshapes split, which statements bundle, what of a program is dead."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from tile_terms import accumulate, agrees, at, load, loop, program, put, run, tensor
+
+from superopt.transforms.tile_saturation.axes import reshape_groups
+from superopt.transforms.tile_saturation.bundle import bundled
+from superopt.transforms.tile_saturation.dead import canonical, opened, without_dead
+from superopt.transforms.tile_saturation.loops import Expr, Var, render
+from superopt.transforms.tile_saturation.to_kernels import retiled
+
+N, K = Var("n", 8, 0, 4), Var("k", 8, 0, 4)
+X, Y = tensor("x", 8, kind="input"), tensor("y", 8, kind="input")
+A, B, C = (tensor(name, 8) for name in "abc")
+OUT = tensor("out", 8, kind="output")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "groups"),
+    [
+        ((16, 4096), (16, 32, 128), [((0,), (0,)), ((1,), (1, 2))]),
+        ((16, 32, 128), (16, 4096), [((0,), (0,)), ((1, 2), (1,))]),
+        ((6, 4), (4, 6), [((0, 1), (0, 1))]),
+        ((16, 1), (16,), [((0, 1), (0,))]),
+    ],
+)
+def test_reshapes_split_into_groups(before: tuple[int, ...], after: tuple[int, ...], groups: object) -> None:
+    assert reshape_groups(before, after) == groups
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_groups_of_a_reshape_cover_it(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    factors = [int(f) for f in rng.choice([1, 2, 3, 4], size=5)]
+
+    def shape() -> tuple[int, ...]:
+        cuts = sorted({0, 5, *(int(c) for c in rng.integers(0, 6, size=3))})
+        return tuple(math.prod(factors[a:b]) for a, b in itertools.pairwise(cuts))
+
+    before, after = shape(), shape()
+    groups = reshape_groups(before, after)
+    assert [d for left, _ in groups for d in left] == list(range(len(before)))
+    assert [d for _, right in groups for d in right] == list(range(len(after)))
+    for left, right in groups:
+        assert math.prod(before[d] for d in left) == math.prod(after[d] for d in right)
+
+
+def test_statements_of_one_form_are_bundled() -> None:
+    p = program(loop(N, put(at(A, N), load(at(X, N)))), loop(N, put(at(B, N), load(at(Y, N)))))
+    together = bundled(p)
+    assert render(together.body) == "for n in 0..8 by tile_n:\n  (a,b)[n] = (x,y)[n]\n"
+    assert agrees(run(p, p.body, 0, {N: 4}), run(p, opened(together.body), 0, {N: 4}))
+    assert agrees(run(p, p.body, 0, {N: 4}), run(p, together.body, 0, {N: 4}))
+
+
+def test_dependent_statements_are_not_bundled() -> None:
+    chain = program(loop(N, put(at(A, N), load(at(X, N)))), loop(N, put(at(B, N), load(at(A, N)))))
+    assert bundled(chain).body == chain.body
+    between = program(
+        loop(N, put(at(A, N), load(at(X, N)))),
+        put(at(Y, ":"), load(at(A, ":"))),
+        loop(N, put(at(B, N), load(at(Y, N)))),
+    )
+    assert bundled(between).body == between.body
+
+
+def test_stores_that_nobody_needs_are_dead() -> None:
+    dead = loop(K, accumulate(at(B, ":"), load(at(X, ":"))), starts=[(at(B, ":"), 0.0)])
+    used = put(at(A, ":"), load(at(X, ":")))
+    last = put(at(OUT, ":"), load(at(A, ":")))
+    assert without_dead([dead, used, last], [OUT]) == (used, last)
+    assert without_dead([dead, used, put(at(OUT, ":"), load(at(B, ":")))], [OUT])[0] == dead
+
+
+def test_orders_that_differ_in_nothing_else_are_one() -> None:
+    a, b = put(at(A, ":"), load(at(X, ":"))), put(at(B, ":"), load(at(Y, ":")))
+    c = put(at(OUT, ":"), Expr("add", (load(at(A, ":")), load(at(B, ":")))))
+    assert canonical([a, b, c]) == canonical([b, a, c])
+    d = put(at(A, ":"), load(at(Y, ":")))
+    assert canonical([a, d, c]) != canonical([d, a, c])
+
+
+def test_widths_are_free_where_no_reshape_is() -> None:
+    fixed = Var("p", 8, 4, 4)
+    free = retiled(loop(fixed, put(at(A, fixed), load(at(X, fixed)))))
+    assert next(iter([free])).var.step == 0  # type: ignore[union-attr]
+    view = Expr("reshape", (load(at(X, fixed)),), (("shape", (4,)),))
+    kept = loop(fixed, put(at(A, fixed), view))
+    assert retiled(kept) == kept

@@ -1,0 +1,257 @@
+"""Saturation from plain programs to certified kernels; sampled programs executed; limits and bad options."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tile_terms import agrees, run
+
+from superopt.cost import target
+from superopt.diagnostics import Diagnostics
+from superopt.dialects.writer import to_text
+from superopt.errors import BadOption, UnsupportedProgram
+from superopt.program import KernelGraph, TileProgram
+from superopt.spec import check_kernel
+from superopt.transforms.core import _egraph
+from superopt.transforms.tile_saturation.kernel_to_tile_loops import KernelToTileLoops
+from superopt.transforms.tile_saturation.saturate_tiles import SaturateTiles
+from superopt.transforms.tile_saturation.search import SearchOptions, propose, saturate
+from superopt.transforms.tile_saturation.tile_loops import tile_loops
+from superopt.verify import certify
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from benchmarks.trinity.programs import PROGRAMS, Builder, Config, decoder_layer
+
+TINY = Config(hidden=128, heads=2, ffn=256, groups=1, tokens=16, prefix=112)
+GROUPED = Config(hidden=256, heads=4, ffn=256, groups=2, tokens=16, prefix=112)
+ATTENTIONS = ["vanilla", "pre_norm", "qk_norm", "roco", "keyformer"]
+H100 = target("sm_90")
+
+
+def graph_of(name: str, config: Config = TINY) -> KernelGraph:
+    base, *variants = name.split("+")
+    config = GROUPED if "gqa" in variants else config
+    variants = [v.replace("mqa", "gqa") for v in variants]
+    if base == "layer":
+        return decoder_layer(config, base)
+    variant = {"safe": "safe" in variants, "grouped": "gqa" in variants} if base != "swiglu_ffn" else {}
+    return PROGRAMS[base](config, base, **variant)
+
+
+ALL = [*PROGRAMS, "vanilla+safe", "keyformer+safe", "vanilla+gqa", "roco+mqa", "layer"]
+
+
+@pytest.mark.parametrize("inline", ["all", "single"])
+@pytest.mark.parametrize("name", ALL)
+def test_sampled_programs_compute_the_same(name: str, inline: str) -> None:
+    graph = graph_of(name)
+    found = saturate(graph, inline, SearchOptions(nodes=4000), 20.0)  # type: ignore[arg-type]
+    encoder, p = found.encoder, found.program
+    rng = np.random.default_rng(0)
+    for i in range(12):
+        steps = {
+            v: int(rng.choice([w for w in (32, 64, 128) if v.end % w == 0])) for v in p.vars if not v.step
+        }
+        term = encoder.decode(encoder.graph.sample(encoder.root, i))
+        want, got = run(p, p.body, i, steps, 0.005), run(p, term, i, steps, 0.005)
+        outputs = {t: want[t] for t in p.outputs}
+        assert all(np.isfinite(x).all() for x in outputs.values())
+        assert agrees(outputs, got), f"sample {i} of {name}"
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+@pytest.mark.parametrize("variant", ["", "+safe"])
+def test_attention_becomes_one_certified_kernel(name: str, variant: str) -> None:
+    graph = graph_of(name + variant)
+    found = propose(graph, H100, budget=30, options=SearchOptions(inline=("all",), best=4, candidates=4))
+    assert found.predicted == sorted(found.predicted)
+    one = next(c for c in found.candidates if len(c.nodes) == 1)
+    (node,) = one.nodes
+    assert isinstance(node.body, TileProgram)
+    check_kernel(one, H100.shared_per_block)
+    assert certify(graph, one).equivalent
+
+
+@pytest.mark.parametrize("name", ["swiglu_ffn", "vanilla+gqa", "vanilla+mqa"])
+def test_other_programs_are_certified(name: str) -> None:
+    graph = graph_of(name)
+    found = propose(graph, H100, budget=30, options=SearchOptions(inline=("all",), best=4, candidates=2))
+    assert len(found.candidates[0].nodes) <= 2
+    assert certify(graph, found.candidates[0]).equivalent
+
+
+def test_attention_with_its_ffn_finishes() -> None:
+    found = propose(
+        graph_of("layer"), H100, budget=60, options=SearchOptions(inline=("all",), best=4, candidates=2)
+    )
+    assert found.saturations[0].encoder.graph.stopped == "saturated"
+    assert min(len(c.nodes) for c in found.candidates) <= 4
+
+
+def test_the_kernel_is_right_in_the_interpreter() -> None:
+    pytest.importorskip("torch")
+    from interpreter import interpret
+
+    from superopt.verify.domains import FloatDomain
+    from superopt.verify.evaluate import evaluate
+
+    graph = graph_of("vanilla+safe")
+    found = propose(graph, H100, budget=30, options=SearchOptions(inline=("all",), best=4, candidates=4))
+    one = next(c for c in found.candidates if len(c.nodes) == 1)
+    rng = np.random.default_rng(1)
+    inputs = [rng.standard_normal(v.shape).astype(np.float16).astype(np.float32) * 0.3 for v in graph.inputs]
+    domain = FloatDomain()
+    want = evaluate(graph, [domain.tensor(x) for x in inputs], domain)
+    for a, b in zip(interpret(one, inputs), want, strict=True):
+        np.testing.assert_allclose(a, b.planes[0], rtol=2e-2, atol=2e-2)
+
+
+def test_a_wrong_rewrite_is_not_certified() -> None:
+    """The certificates that these tests ask for can be refused."""
+    graph = graph_of("vanilla")
+    found = propose(graph, H100, budget=30, options=SearchOptions(inline=("all",), best=2, candidates=1))
+    wrong = graph_of("vanilla")
+    wrong.nodes[next(i for i, n in enumerate(wrong.nodes) if n.op == "exp")].op = "square"
+    assert not certify(wrong, found.candidates[0]).equivalent
+
+
+def test_the_benchmarks_as_text_are_those_in_memory() -> None:
+    from benchmarks.saturation import build, names
+    from benchmarks.trinity.programs import CONFIGS
+
+    folder = Path(__file__).parents[2] / "benchmarks" / "trinity"
+    for name in names():
+        for config, sizes in CONFIGS.items():
+            path = folder / f"{name.replace('+', '_')}_{config}.mlir"
+            assert path.read_text() == to_text(build(name, sizes)), path.name
+
+
+@pytest.mark.parametrize("name", list(PROGRAMS))
+def test_the_benchmarks_as_modules_are_those_in_memory(name: str) -> None:
+    pytest.importorskip("torch")
+    import dataclasses
+
+    from benchmarks.trinity.modules import module
+
+    from superopt.verify.domains import FloatDomain
+    from superopt.verify.evaluate import evaluate
+
+    config = dataclasses.replace(TINY, dtype="f32")
+    made, inputs = module(name, config)
+    found: Any = made(*inputs)
+    results: list[Any] = [*found] if isinstance(found, tuple) else [found]
+    domain = FloatDomain()
+    want = evaluate(graph_of(name, config), [domain.tensor(x.numpy()) for x in inputs], domain)
+    for a, b in zip(results, want, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.planes[0], rtol=1e-3, atol=1e-4)
+
+
+def test_it_is_deterministic() -> None:
+    options = SearchOptions(inline=("all",), best=4, candidates=2)
+    texts = [
+        [to_text(c) for c in propose(graph_of("pre_norm"), H100, budget=60, options=options).candidates]
+        for _ in range(2)
+    ]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("inline", ["all", "single"])
+@pytest.mark.parametrize("name", ["vanilla", "roco+safe", "swiglu_ffn", "vanilla+gqa"])
+def test_naive_loops_are_the_program(name: str, inline: str) -> None:
+    graph = graph_of(name)
+    lowered = KernelToTileLoops(inline=inline).apply(graph, Diagnostics())  # type: ignore[arg-type]
+    check_kernel(lowered)
+    assert {n.op for n in lowered.nodes} == {"tiled"}
+    assert certify(graph, lowered).equivalent
+
+
+def test_naive_loops_read_like_the_paper() -> None:
+    text = str(tile_loops(graph_of("vanilla"), "single"))
+    assert "start (q1,k1,v1)[:, p] = 0" in text
+    assert "(q1,k1,v1)[:, p] = ((q1,k1,v1)[:, p] + matmul(x[:, k], (wq,wk,wv)[k, p]))" in text
+
+
+def test_limits_stop_it() -> None:
+    graph = graph_of("keyformer")
+    few = saturate(graph, "single", SearchOptions(nodes=300), 20.0).encoder.graph
+    assert few.stopped == "nodes"
+    once = saturate(graph, "single", SearchOptions(iterations=1), 20.0).encoder.graph
+    assert (once.stopped, once.iterations) == ("iterations", 1)
+    late = saturate(graph, "single", SearchOptions(), 0.0).encoder.graph
+    assert late.stopped == "budget"
+    small = saturate(graph, "single", SearchOptions(memory_mb=1, nodes=100_000), 20.0).encoder.graph
+    assert small.stopped == "memory"
+
+
+def test_what_loops_do_not_express_is_told() -> None:
+    b = Builder("f", "f32")
+    x = b.input("x", 128, 128)
+    graph = b.outputs(b.op("repeat", x, dim=0, times=2))
+    with pytest.raises(UnsupportedProgram, match="repeat"):
+        tile_loops(graph)
+    found = propose(graph, H100, budget=5)
+    assert found.candidates == []
+    assert "repeat" in found.remark
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"target": "sm_1"}, "target"),
+        ({"budget": 0.0}, "budget"),
+        ({"nodes": 0}, "nodes"),
+        ({"rules": ("loop-fusoin",)}, "rule"),
+        ({"print_egraph": "graph.png"}, r"\.dot or \.json"),
+    ],
+)
+def test_bad_options_are_told(options: dict[str, object], message: str) -> None:
+    with pytest.raises(BadOption, match=message):
+        SaturateTiles(**options)  # type: ignore[arg-type]
+
+
+def test_the_pass_reports_and_prints(tmp_path: Path) -> None:
+    graph = graph_of("swiglu_ffn")
+    diagnostics = Diagnostics()
+    path = tmp_path / "graph.json"
+    taken = SaturateTiles(inline="all", statistics=True, print_egraph=str(path)).apply(graph, diagnostics)
+    assert {n.op for n in taken.nodes} == {"tiled"}
+    said = "\n".join(map(str, diagnostics.messages))
+    assert "saturated" in said
+    assert "loop-fusion: matched" in said
+    data = json.loads(path.read_text())
+    assert str(data["root"]) in data["classes"]
+    dot = tmp_path / "graph.dot"
+    SaturateTiles(inline="all", print_egraph=str(dot)).apply(graph, Diagnostics())
+    assert dot.read_text().startswith("digraph")
+
+
+def test_the_native_graph_refuses_what_does_not_fit() -> None:
+    g = _egraph.EGraph()
+    v = g.add_var("v", 8, 4, 4)
+    t = g.add_tensor("t", [8], 2)
+    with pytest.raises(ValueError, match="region"):
+        g.access(t, [(3, 4, 8)])
+    with pytest.raises(ValueError, match="index for each"):
+        g.access(t, [])
+    load = g.add("load", g.access(t, [(1, v, 0)]))
+    with pytest.raises(ValueError, match="shapes"):
+        g.add("matmul", 0, load, load)
+    with pytest.raises(ValueError, match="operands"):
+        g.add("exp", 0, 99)
+    with pytest.raises(ValueError, match="rule"):
+        g.saturate(["nonsense"], 1, 10, 1 << 20, 1.0)
+
+
+def test_the_committed_stub_is_current(tmp_path: Path) -> None:
+    pytest.importorskip("nanobind")
+    stub = Path(__file__).parents[2] / "transforms" / "core" / "_egraph.pyi"
+    fresh = tmp_path / "_egraph.pyi"
+    module = "superopt.transforms.core._egraph"
+    subprocess.run([sys.executable, "-m", "nanobind.stubgen", "-q", "-m", module, "-o", fresh], check=True)
+    assert fresh.read_text() == stub.read_text()

@@ -1,0 +1,371 @@
+"""The reader, evaluator and check of Triton IR: on texts, on kernels that Triton compiled, and on broken ones."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from superopt.errors import BadInput, IllegalProgram, NotEquivalent, SuperoptError, UnsupportedProgram
+from superopt.program import KernelGraph, Node, TensorType, Value
+from superopt.verify.domains import FloatDomain
+from superopt.verify.fields import ImageField
+from superopt.verify.ttir import Buffer, KernelText, launch, parse, verify_bundle, verify_ttir
+
+
+def kernel(body: str, params: str = "%x: !tt.ptr<f32>, %o: !tt.ptr<f32>") -> str:
+    lines = "\n".join("    " + line for line in body.strip().splitlines())
+    head = f"  tt.func public @k({params}) attributes {{noinline = false}} {{"
+    return f"module {{\n{head}\n{lines}\n    tt.return\n  }}\n}}\n"
+
+
+ADDRESS = """
+%c4 = arith.constant 4 : i32
+%pid = tt.get_program_id x : i32
+%base = arith.muli %pid, %c4 : i32
+%r = tt.make_range {end = 4 : i32, start = 0 : i32} : tensor<4xi32>
+%b = tt.splat %base : i32 -> tensor<4xi32>
+%i = arith.addi %b, %r : tensor<4xi32>
+%xp = tt.splat %x : !tt.ptr<f32> -> tensor<4x!tt.ptr<f32>>
+%xi = tt.addptr %xp, %i : tensor<4x!tt.ptr<f32>>, tensor<4xi32>
+%op = tt.splat %o : !tt.ptr<f32> -> tensor<4x!tt.ptr<f32>>
+%oi = tt.addptr %op, %i : tensor<4x!tt.ptr<f32>>, tensor<4xi32>
+"""
+COPY = ADDRESS + "%v = tt.load %xi : tensor<4x!tt.ptr<f32>>\ntt.store %oi, %v : tensor<4x!tt.ptr<f32>>\n"
+
+
+def run(text: str, x: Any, size: int, grid: tuple[int, int, int]) -> Buffer:
+    domain = FloatDomain()
+    source = Buffer("x", len(x), "f32", writable=False)
+    source.fill(domain.tensor(np.asarray(x, np.float64)))
+    out = Buffer("o", size, "f32", writable=True)
+    launch(parse(text), grid, [source, out], domain)
+    return out
+
+
+def test_a_copy_copies():
+    out = run(kernel(COPY), np.arange(12.0), 12, (3, 1, 1))
+    assert out.initialised.all()
+    assert out.contents is not None
+    assert out.contents.planes[0].tolist() == list(range(12))
+
+
+@pytest.mark.parametrize(
+    ("body", "grid", "message"),
+    [
+        (COPY.replace("4x!tt.ptr<f32>>, tensor", "4x!tt.ptr<f16>>, tensor"), (3, 1, 1), "expected operands of types"),
+        (COPY, (4, 1, 1), "out of bounds: instance 3 does a load of element 12 of 'x'"),
+        (COPY.replace("%pid, %c4", "%pid, %pid"), (3, 1, 1), "expected one store of element 1 of 'o'"),
+        (COPY.replace("tt.load %xi", "tt.load %oi"), (3, 1, 1), "expected a load of what was stored"),
+        (COPY + "%w = tt.load %oi : tensor<4x!tt.ptr<f32>>\n", (3, 1, 1), "expected a barrier"),
+        (COPY + COPY.splitlines()[-1], (3, 1, 1), "expected a barrier before element 0 of 'o'"),
+        (
+            COPY + "gpu.barrier\n%w = tt.load %op : tensor<4x!tt.ptr<f32>>\n", (3, 1, 1),
+            "race: instance 1 loads element 0 of 'o', which instance 0 stores",
+        ),
+        (COPY.replace("tt.store %oi", "tt.store %xi"), (3, 1, 1), "got one to input 'x'"),
+        (COPY.replace("muli %pid, %c4", "divsi %c4, %pid"), (3, 1, 1), "expected a divisor, got zero"),
+    ],
+)  # fmt: skip
+def test_faults_of_memory_are_named(body: str, grid: tuple[int, int, int], message: str):
+    with pytest.raises(IllegalProgram, match=message.replace("(", r"\(")):
+        run(kernel(body), np.arange(12.0), 12, grid)
+
+
+def test_an_instance_may_read_back_after_a_barrier():
+    body = COPY + "gpu.barrier\n%w = tt.load %oi : tensor<4x!tt.ptr<f32>>\ngpu.barrier\n"
+    body += "%y = arith.addf %w, %w : tensor<4xf32>\ntt.store %oi, %y : tensor<4x!tt.ptr<f32>>\n"
+    out = run(kernel(body), np.arange(12.0), 12, (3, 1, 1))
+    assert out.contents is not None
+    assert out.contents.planes[0].tolist() == [2 * i for i in range(12)]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "%v = tt.load %xi, %m : tensor<4x!tt.ptr<f32>>",  # masked, with no other value
+        "%u = tt.load %xi, %m : tensor<4x!tt.ptr<f32>>\n%v = arith.subf %u, %u : tensor<4xf32>",
+        "%i = arith.constant dense<0xFF800000> : tensor<4xf32>\n%v = arith.subf %i, %i : tensor<4xf32>",
+        "%i = arith.constant dense<0x7F800000> : tensor<4xf32>\n%v = math.exp %i : tensor<4xf32>",
+        "%u = tt.load %xi : tensor<4x!tt.ptr<f32>>\n%z = arith.constant dense<0.000000e+00> : tensor<4xf32>\n"
+        "%s = arith.select %m, %u, %z : tensor<4xi1>, tensor<4xf32>\n%v = arith.divf %u, %s : tensor<4xf32>",
+    ],
+)
+def test_what_is_no_number_is_not_stored(value: str):
+    body = ADDRESS + "%c1 = arith.constant dense<1> : tensor<4xi32>\n"
+    body += (
+        f"%m = arith.cmpi sle, %r, %c1 : tensor<4xi32>\n{value}\ntt.store %oi, %v : tensor<4x!tt.ptr<f32>>\n"
+    )
+    field = ImageField(0)
+    source, out = Buffer("x", 12, "f32", writable=False), Buffer("o", 12, "f32", writable=True)
+    source.fill(field.random("x", (12,)))
+    with pytest.raises(IllegalProgram, match="got one that is undefined"):
+        launch(parse(kernel(body)), (3, 1, 1), [source, out], field)
+
+
+def test_minus_infinity_is_neutral_for_max_and_its_exponential_is_zero():
+    body = COPY.replace(
+        "tt.store %oi, %v",
+        "%c = arith.constant dense<0xFF800000> : tensor<4xf32>\n"
+        "%m = arith.maxnumf %v, %c : tensor<4xf32>\n"
+        "%d = arith.subf %c, %m : tensor<4xf32>\n"
+        "%e = math.exp %d : tensor<4xf32>\n"
+        "%y = arith.addf %m, %e : tensor<4xf32>\n"
+        "tt.store %oi, %y",
+    )
+    field = ImageField(0)
+    x = field.random("x", (12,))
+    source, out = Buffer("x", 12, "f32", writable=False), Buffer("o", 12, "f32", writable=True)
+    source.fill(x)
+    launch(parse(kernel(body)), (3, 1, 1), [source, out], field)
+    assert out.contents is not None
+    assert not field.differs(x, out.contents).any()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected 'module', got 'nothing'"),
+        ("module {", "expected more lines"),
+        (kernel("%v = tt.load %nowhere : !tt.ptr<f32>"), "ttir:3:1: error: expected values defined before"),
+        (kernel("what is this"), "expected an operation, got 'what is this'"),
+        (kernel("scf.for %i = %x to %x step {"), "expected 'scf.for' as Triton prints it"),
+    ],
+)
+def test_what_is_no_ttir_is_refused(text: str, message: str):
+    with pytest.raises(BadInput, match=message):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("%v = tt.atomic_rmw fadd, acq_rel, gpu, %x, %x : (!tt.ptr<f32>, f32) -> f32", "got 'tt.atomic_rmw'"),
+        (COPY.replace("%v = ", "%z = arith.cmpf ogt, %w, %w : tensor<4xf32>\n%v = ").replace(
+            "%z", "%w = tt.load %xi : tensor<4x!tt.ptr<f32>>\n%z"), "a comparison of floating-point numbers"),
+        ("%v = tt.splat %x {tt.divisibility = 16 : i32} : !tt.ptr<f32> -> tensor<4x!tt.ptr<f32>>", "unchecked hint"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_verified_is_refused(body: str, message: str):
+    field = ImageField(0)
+    buffers = [Buffer("x", 12, "f32", writable=False), Buffer("o", 12, "f32", writable=True)]
+    buffers[0].fill(field.random("x", (12,)))
+    with pytest.raises(UnsupportedProgram, match=message):
+        launch(parse(kernel(body)), (1, 1, 1), buffers, field)
+
+
+# --- programs against the kernels that Triton makes of them -------------------------------------------------
+
+
+def rmsnorm_linear() -> KernelGraph:
+    """x w / sqrt(mean x^2), with extents that no power of two divides."""
+
+    def t(*shape: int) -> TensorType:
+        return TensorType(shape, "f16")
+
+    def node(op: str, operands: tuple[Value, ...], shape: TensorType, **attrs: Any) -> Node:
+        return Node(op, operands, (Value(shape),), attrs)
+
+    x, w = Value(t(6, 48), "x"), Value(t(48, 40), "w")
+    square = node("square", (x,), t(6, 48))
+    mean = node("reduce_mean", (square.result,), t(6, 1), dims=(1,), keepdims=True)
+    root = node("rsqrt", (mean.result,), t(6, 1))
+    product = node("matmul", (x, w), t(6, 40))
+    scaled = node("mul", (product.result, root.result), t(6, 40))
+    return KernelGraph("rms", [x, w], [square, mean, root, product, scaled], [scaled.result])
+
+
+def compiled(graph: KernelGraph) -> tuple[KernelGraph, list[KernelText]]:
+    pytest.importorskip("triton")
+    from superopt.transforms.emit.compile import compile_kernel
+    from superopt.transforms.emit.program_source import emit_program
+    from superopt.transforms.lower import lower
+
+    lowered = lower(graph)
+    texts = [
+        KernelText(
+            k.name,
+            compile_kernel(k).ttir,
+            k.grid,
+            tuple((p.name, p.type.elements, p.type.dtype) for p in k.parameters),
+        )
+        for k in emit_program(lowered).kernels
+    ]
+    return lowered, texts
+
+
+@pytest.fixture(scope="module")
+def artifact() -> tuple[KernelGraph, KernelGraph, list[KernelText]]:
+    graph = rmsnorm_linear()
+    return graph, *compiled(graph)
+
+
+def test_the_kernels_of_a_program_are_accepted(artifact: tuple[KernelGraph, KernelGraph, list[KernelText]]):
+    record = verify_ttir(*artifact)
+    assert record.end_to_end
+    assert record.formal
+    assert all(k.evaluated == k.instances == k.addressed for k in record.kernels)
+
+
+def test_instances_are_sampled_where_all_take_too_long():
+    x = Value(TensorType((512, 256), "f16"))
+    negated = Node("neg", (x,), (Value(TensorType((512, 256), "f16")),), {})
+    graph = KernelGraph("negate", [x], [negated], [negated.result])
+    lowered, texts = compiled(graph)
+    record = verify_ttir(graph, lowered, texts, full_work=1)
+    (kernel_record,) = record.kernels
+    assert not record.end_to_end
+    assert 4 <= kernel_record.evaluated < kernel_record.addressed == kernel_record.instances
+
+
+SWAPS = [
+    ("arith.addf", "arith.subf"), ("arith.mulf", "arith.addf"), ("arith.divf", "arith.mulf"),
+    ("math.rsqrt", "math.sqrt"), ("arith.addi", "arith.subi"), ("arith.muli", "arith.addi"), ("slt", "sle"),
+    ("slt", "sgt"), ("start = 0", "start = 1"), ("get_program_id x", "get_program_id y"), ("addf", "maxnumf"),
+    ("4.800000e+01", "4.700000e+01"), ("axis = 1", "axis = 0"),
+    (" 48 : i32", " 47 : i32"), ("dense<40>", "dense<41>"), ("dense<48>", "dense<49>"), ("tt.store", "#tt.store"),
+    ("step %c16_i32", "step %c32_i32"), ("xf32> to tensor<8", "xbf16> to tensor<8"), (" to tensor<8x64xf32>", " to tensor<8x64xbf16>"),
+    ("xf16>", "xf32>"), ("xf32>", "xf16>"), ("xi1>", "xi32>"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new"), SWAPS)
+def test_wrong_kernels_are_refused(
+    artifact: tuple[KernelGraph, KernelGraph, list[KernelText]], old: str, new: str
+):
+    """Every occurrence, one at a time."""
+    graph, lowered, texts = artifact
+    tried = survived = 0
+    for n, text in enumerate(texts):
+        at = text.ttir.find(old)
+        while at >= 0:
+            mutant = text.ttir[:at] + new + text.ttir[at + len(old) :]
+            changed = [*texts[:n], KernelText(text.name, mutant, text.grid, text.arguments), *texts[n + 1 :]]
+            tried += 1
+            try:
+                verify_ttir(graph, lowered, changed)
+                survived += 1
+            except SuperoptError:
+                pass
+            at = text.ttir.find(old, at + 1)
+    if not tried:
+        pytest.skip("nothing to change")
+    assert survived == 0
+
+
+def test_a_kernel_too_few_is_refused(artifact: tuple[KernelGraph, KernelGraph, list[KernelText]]):
+    with pytest.raises(NotEquivalent, match="kernels, got"):
+        verify_ttir(artifact[0], artifact[1], artifact[2][:-1])
+
+
+# --- bundles ------------------------------------------------------------------------------------------------
+
+
+def test_sources_are_compared_up_to_variables():
+    from superopt.verify.ttir.same_source import same_source
+
+    first = "@triton.jit\ndef k(x_ptr, o_ptr):\n    # a comment\n    x = tl.load(x_ptr + 1)\n    tl.store(o_ptr, x)\n"
+    second = first.replace("x_ptr", "in0").replace("# a comment", "# another").replace(" x", " value")
+    second = second.replace("o_ptr, x", "o_ptr, value")
+    assert same_source(first, second)
+    for old, new in (
+        ("tl.load", "tl.store"),
+        ("+ 1", "+ 2"),
+        ("o_ptr, x", "x_ptr, x"),
+        ("def k", "def f"),
+        ("x_ptr +", "o_ptr +"),
+    ):
+        assert not same_source(first, first.replace(old, new)), old
+    assert not same_source(first, first + "import os\n")
+    assert not same_source("(", "(")
+
+
+@pytest.fixture
+def bundle(artifact: tuple[KernelGraph, KernelGraph, list[KernelText]], tmp_path: Path) -> Path:
+    """What a bundle must hold to be verified, written by hand."""
+    pytest.importorskip("torch_mlir")
+    from hashlib import sha256
+
+    from superopt.dialects.writer import to_text
+    from superopt.transforms.emit.program_source import emit_program
+
+    _, lowered, texts = artifact
+    emitted = emit_program(lowered)
+    (tmp_path / "sm_90").mkdir()
+    for text in texts:
+        (tmp_path / "sm_90" / f"{text.name}.ttir").write_text(text.ttir)
+    (tmp_path / "lowered.mlir").write_text(to_text(lowered))
+    (tmp_path / "kernels.py").write_text(emitted.kernels_source)
+    (tmp_path / "launch.py").write_text(emitted.launcher_source)
+    files = {p.name: sha256(p.read_bytes()).hexdigest() for p in tmp_path.iterdir() if p.is_file()}
+    (tmp_path / "bundle.json").write_text(json.dumps({"format": 1, "targets": ["sm_90"], "files": files}))
+    return tmp_path
+
+
+def test_a_bundle_is_verified(bundle: Path):
+    certificate, records = verify_bundle(rmsnorm_linear(), bundle)
+    assert certificate.first.text != certificate.second.text
+    assert records["sm_90"].end_to_end
+
+
+def test_bundles_of_other_programs_and_damaged_ones_are_refused(bundle: Path):
+    graph = rmsnorm_linear()
+    other = rmsnorm_linear()
+    other.nodes[-1].op = "add"
+    with pytest.raises(NotEquivalent):
+        verify_bundle(other, bundle)
+    ttir = next((bundle / "sm_90").iterdir())
+    good = ttir.read_text()
+    ttir.write_text(good.replace("arith.mulf", "arith.addf").replace("tt.dot", "tt.cat"))
+    with pytest.raises(SuperoptError):
+        verify_bundle(graph, bundle)
+    ttir.unlink()
+    with pytest.raises(BadInput, match="expected a bundle with the file"):
+        verify_bundle(graph, bundle)
+    ttir.symlink_to("/etc/passwd")
+    with pytest.raises(BadInput, match="got a link"):
+        verify_bundle(graph, bundle)
+    ttir.unlink()
+    ttir.write_text(good)
+    description = json.loads((bundle / "bundle.json").read_text())
+    (bundle / "bundle.json").write_text(json.dumps({**description, "targets": ["../../etc"]}))
+    with pytest.raises(BadInput, match="expected the name of a file"):
+        verify_bundle(graph, bundle)
+    (bundle / "bundle.json").write_text("[1, 2]")
+    with pytest.raises(BadInput, match="expected a bundle's description"):
+        verify_bundle(graph, bundle)
+    (bundle / "bundle.json").write_text(json.dumps(description))
+    (bundle / "kernels.py").write_text((bundle / "kernels.py").read_text() + "import os\n")
+    with pytest.raises(BadInput):
+        verify_bundle(graph, bundle)
+
+
+def test_superopt_verify_takes_bundles_and_checks_certificates(
+    bundle: Path, tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture[str]
+):
+    from superopt.dialects.writer import to_text
+    from superopt.tools import superopt_verify
+
+    folder = tmp_path_factory.mktemp("tool")
+    program, certificate = folder / "p.mlir", folder / "c.json"
+    program.write_text(to_text(rmsnorm_linear()))
+    assert superopt_verify.main([str(program), str(bundle), "--certificate", str(certificate)]) == 0
+    said = capfd.readouterr().out
+    assert "sm_90: TTIR of" in said
+    assert "against the program" in said
+    assert superopt_verify.main(["--check", str(certificate)]) == 0
+    assert "elements recomputed" in capfd.readouterr().out
+    certificate.write_text(certificate.read_text().replace('"terms": ', '"terms": 9'))
+    assert superopt_verify.main(["--check", str(certificate)]) == 1
+    assert "does not hold: a test claims" in capfd.readouterr().out
+    text = next(p for p in (bundle / "sm_90").iterdir() if "tt.dot" in p.read_text())
+    text.write_text(re.sub(r"(tt\.dot %\w+), %\w+", r"\1, %w", text.read_text()).replace("slt", "sgt"))
+    assert superopt_verify.main([str(program), str(bundle)]) == 1
+    assert "not equivalent: " in capfd.readouterr().out
+    text.unlink()
+    assert superopt_verify.main([str(program), str(bundle)]) == 2
+    assert "error: expected a bundle with the file" in capfd.readouterr().err

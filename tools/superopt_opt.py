@@ -1,0 +1,25 @@
+"""`superopt-opt`: runs passes on MLIR; `--help` says which. The work is in `superopt.driver`."""
+
+from __future__ import annotations
+
+import sys
+
+from superopt.driver.isolation import isolated
+
+
+def main() -> int:
+    """The console entry: the command line is `sys.argv`, the result the exit code.
+
+    0: done; 1: the program was refused, or something failed; 2: the command line was.
+    """
+
+    def work() -> int:
+        from superopt.driver.main import run
+
+        return run(sys.argv[1:])
+
+    return isolated(work, "superopt-opt")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

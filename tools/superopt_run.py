@@ -1,0 +1,61 @@
+"""`superopt-run BUNDLE`: runs a bundle's real kernels and checks them against PyTorch in float64.
+
+The kernels run in a process of their own, on the GPU or in Triton's interpreter; what it prints is a line for
+each output and distribution of inputs, with its error and its tolerance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The console entry. 0: within tolerance; 1: not; 2: it could not be tried, and why."""
+    from superopt.errors import SuperoptError
+    from superopt.numerics import runner
+    from superopt.transforms.emit.bundle import read_bundle
+
+    parser = argparse.ArgumentParser(
+        prog="superopt-run", description=(__doc__ or "").split("\n", maxsplit=1)[0]
+    )
+    parser.add_argument("bundle", help="folder written by --emit=bundle or Optimized.save")
+    parser.add_argument("--device", choices=["cuda", "interpreter"], help="default: cuda where there is one")
+    parser.add_argument("--check", action="store_true", help="check only; do not time")
+    parser.add_argument("--time", action="store_true", help="time only (cuda); do not check")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the inputs (default 0)")
+    parser.add_argument("--distributions", help="comma-separated; default: all of them")
+    parser.add_argument(
+        "--all-blocks", action="store_true", help="interpreter: all blocks of a kernel for all inputs"
+    )
+    parser.add_argument("--json", help="also write the result to this file")
+    args = parser.parse_args(argv)
+    try:
+        read_bundle(args.bundle)
+    except SuperoptError as error:
+        print(f"superopt-run: {error}", file=sys.stderr)
+        return 2
+    # The runner of this version, not the bundle's own: only the kernels and the reference are the bundle's.
+    command = [sys.executable, str(Path(runner.__file__)), "--bundle", args.bundle, "--seed", str(args.seed)]
+    for name in ("device", "distributions", "json"):
+        if (value := getattr(args, name)) is not None:
+            command.append(f"--{name}={value}")
+    flags = {"check": args.check, "time": args.time, "all-blocks": args.all_blocks}
+    command += [f"--{name}" for name, given in flags.items() if given]
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    try:
+        code = subprocess.run(command, env=environment, check=False).returncode
+    except KeyboardInterrupt:
+        return 130
+    if code < 0 or code > 2:
+        print(f"superopt-run: error: the kernels' process ended with status {code}", file=sys.stderr)
+        return 2
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

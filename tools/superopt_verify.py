@@ -1,0 +1,167 @@
+"""`superopt-verify`: whether two programs compute the same, and certificates that say so, checked again."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from superopt.verify import Certificate
+
+_DESCRIPTION = """Decide whether two programs compute the same function over the real numbers, by random tests
+over finite fields. Inputs and outputs are matched by position. Exit code: 0 equivalent, 1 not, 2 bad input."""
+_DIFFERENT = 3  # inside the child process, where 1 is what a crash gives
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The console entry; `argv` is `sys.argv` without the program's name, the result the exit code."""
+    options = _parser().parse_args(argv)
+    certificates = (options.replay is not None) + (options.check is not None)
+    if certificates > 1 or len(options.programs) != (0 if certificates else 2):
+        _parser().error("expected two programs, or --replay or --check with a certificate")
+    if not 0 < options.delta < 1:
+        _parser().error(f"argument --delta: expected a probability between 0 and 1, got {options.delta}")
+
+    from superopt.driver.isolation import isolated
+
+    code = isolated(lambda: _work(options), "superopt-verify")
+    return {0: 0, _DIFFERENT: 1}.get(code, 2)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="superopt-verify", description=_DESCRIPTION)
+    parser.add_argument(
+        "programs",
+        nargs="*",
+        metavar="A.mlir B.mlir",
+        help="linalg on tensors or the kernel dialect; - is stdin",
+    )
+    parser.add_argument(
+        "--delta", type=float, default=1e-9, metavar="D",
+        help="most probability that different programs pass (default: 1e-9)",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the random tests (default: 0)")
+    parser.add_argument("--certificate", metavar="OUT.json", help="write the certificate here")
+    parser.add_argument("--replay", metavar="CERT.json", help="repeat the tests of a certificate and compare")
+    parser.add_argument(
+        "--check", metavar="CERT.json",
+        help="check a certificate independently: its bound from its parts, its programs at sampled elements",
+    )  # fmt: skip
+    return parser
+
+
+def _work(options: argparse.Namespace) -> int:
+    from superopt.errors import SuperoptError
+
+    try:
+        if options.check is not None:
+            return _check(options.check, options.seed)
+        if options.replay is not None:
+            return _replay(options.replay)
+        return _bundle(options) if Path(options.programs[1]).is_dir() else _compare(options)
+    except SuperoptError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from superopt.api import read_program
+    from superopt.diagnostics import Diagnostics
+    from superopt.verify import certify
+
+    first, second = (read_program(path, Diagnostics()) for path in options.programs)
+    verdict = certify(first, second, delta=options.delta, seed=options.seed)
+    if verdict.certificate is None:
+        print(f"not equivalent: {verdict.counterexample}")
+        return _DIFFERENT
+    if options.certificate:
+        _write(options.certificate, verdict.certificate)
+    print(f"equivalent: {verdict.certificate.summary}")
+    return 0
+
+
+def _bundle(options: argparse.Namespace) -> int:
+    from superopt.api import read_program
+    from superopt.diagnostics import Diagnostics
+    from superopt.errors import IllegalProgram, NotEquivalent
+    from superopt.verify.ttir import verify_bundle
+
+    program = read_program(options.programs[0], Diagnostics())
+    try:
+        certificate, records = verify_bundle(
+            program, options.programs[1], seed=options.seed, delta=options.delta
+        )
+    except (IllegalProgram, NotEquivalent) as error:
+        print(f"not equivalent: {error.message}")
+        return _DIFFERENT
+    if options.certificate:
+        _write(options.certificate, certificate)
+    print(f"equivalent: {certificate.summary}")
+    for target, record in records.items():
+        print(f"{target}: {record.summary}")
+    return 0
+
+
+def _check(path: str, seed: int) -> int:
+    from superopt.errors import BadInput, Location
+    from superopt.verify.checker import check_certificate
+
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        raise BadInput(f"expected a file that can be read, got: {error.strerror}", Location(path)) from None
+    check = check_certificate(text, seed=seed + 1)  # at points of its own
+    if check.faults or check.comparison is None:
+        print(f"{path}: does not hold: {'; '.join(check.faults)}")
+        return _DIFFERENT
+    bound = "no bound" if check.delta is None else f"delta {check.delta:.1e} from its parts"
+    paper = f"; Theorem 4 of Mirage would ask for {check.paper_tests} tests" if check.paper_tests else ""
+    compared = check.comparison
+    skipped = f", {compared.skipped} skipped as too long" if compared.skipped else ""
+    print(f"{path}: holds: {bound}{paper}; {compared.elements} elements recomputed{skipped}")
+    return 0
+
+
+def _replay(path: str) -> int:
+    from superopt.verify.certifier import replay
+
+    certificate = _read(path)
+    if differences := replay(certificate):
+        print(f"{path}: does not hold: {'; '.join(differences)}")
+        return _DIFFERENT
+    print(f"{path}: holds: {certificate.summary}")
+    return 0
+
+
+def _read(path: str) -> Certificate:
+    from pydantic import ValidationError
+
+    from superopt.errors import BadInput, Location
+    from superopt.verify import Certificate
+
+    try:
+        return Certificate.model_validate_json(Path(path).read_bytes())
+    except OSError as error:
+        raise BadInput(f"expected a file that can be read, got: {error.strerror}", Location(path)) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the document"
+        raise BadInput(f"expected a certificate, got {where}: {first['msg']}", Location(path)) from None
+
+
+def _write(path: str, certificate: Certificate) -> None:
+    from superopt.errors import BadInput, Location
+
+    try:
+        Path(path).write_text(certificate.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise BadInput(
+            f"expected a file that can be written, got: {error.strerror}", Location(path)
+        ) from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

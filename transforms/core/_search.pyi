@@ -1,0 +1,364 @@
+"""
+The muGraph search: expressions, values over named axes, kernels, sizes, cost.
+"""
+
+from collections.abc import Sequence
+
+
+class TargetNumbers:
+    """What the cost formula knows of a GPU; seconds, bytes, flops."""
+
+    def __init__(self) -> None: ...
+
+    @property
+    def launch_seconds(self) -> float: ...
+
+    @launch_seconds.setter
+    def launch_seconds(self, arg: float, /) -> None: ...
+
+    @property
+    def iteration_seconds(self) -> float: ...
+
+    @iteration_seconds.setter
+    def iteration_seconds(self, arg: float, /) -> None: ...
+
+    @property
+    def dram_bytes_per_second(self) -> float: ...
+
+    @dram_bytes_per_second.setter
+    def dram_bytes_per_second(self, arg: float, /) -> None: ...
+
+    @property
+    def l2_bytes_per_second(self) -> float: ...
+
+    @l2_bytes_per_second.setter
+    def l2_bytes_per_second(self, arg: float, /) -> None: ...
+
+    @property
+    def l2_capacity(self) -> float: ...
+
+    @l2_capacity.setter
+    def l2_capacity(self, arg: float, /) -> None: ...
+
+    @property
+    def tensor_flops(self) -> float: ...
+
+    @tensor_flops.setter
+    def tensor_flops(self, arg: float, /) -> None: ...
+
+    @property
+    def vector_flops(self) -> float: ...
+
+    @vector_flops.setter
+    def vector_flops(self, arg: float, /) -> None: ...
+
+    @property
+    def multiprocessors(self) -> int: ...
+
+    @multiprocessors.setter
+    def multiprocessors(self, arg: int, /) -> None: ...
+
+    @property
+    def shared_per_block(self) -> int: ...
+
+    @shared_per_block.setter
+    def shared_per_block(self, arg: int, /) -> None: ...
+
+    @property
+    def shared_per_multiprocessor(self) -> int: ...
+
+    @shared_per_multiprocessor.setter
+    def shared_per_multiprocessor(self, arg: int, /) -> None: ...
+
+    @property
+    def blocks_per_multiprocessor(self) -> int: ...
+
+    @blocks_per_multiprocessor.setter
+    def blocks_per_multiprocessor(self, arg: int, /) -> None: ...
+
+class KernelTraffic:
+    """What one kernel moves and computes."""
+
+    def __init__(self) -> None: ...
+
+    @property
+    def dram_bytes(self) -> float: ...
+
+    @dram_bytes.setter
+    def dram_bytes(self, arg: float, /) -> None: ...
+
+    @property
+    def l2_bytes(self) -> float: ...
+
+    @l2_bytes.setter
+    def l2_bytes(self, arg: float, /) -> None: ...
+
+    @property
+    def tensor_flops(self) -> float: ...
+
+    @tensor_flops.setter
+    def tensor_flops(self, arg: float, /) -> None: ...
+
+    @property
+    def vector_flops(self) -> float: ...
+
+    @vector_flops.setter
+    def vector_flops(self, arg: float, /) -> None: ...
+
+    @property
+    def blocks(self) -> int: ...
+
+    @blocks.setter
+    def blocks(self, arg: int, /) -> None: ...
+
+    @property
+    def shared_bytes(self) -> int: ...
+
+    @shared_bytes.setter
+    def shared_bytes(self, arg: int, /) -> None: ...
+
+    @property
+    def loop_trips(self) -> int: ...
+
+    @loop_trips.setter
+    def loop_trips(self, arg: int, /) -> None: ...
+
+def kernel_seconds(target: TargetNumbers, kernel: KernelTraffic) -> float:
+    """
+    Seconds that one kernel takes on the target, its launch included; infinity where it does not fit.
+    """
+
+class Algebra:
+    """Abstract expressions in normal form; equal ones have equal numbers."""
+
+    def __init__(self) -> None: ...
+
+    def input(self, symbol: int, mask: int = 0) -> int: ...
+
+    def apply(self, function: int, args: Sequence[int]) -> int: ...
+
+    def add(self, a: int, b: int) -> int: ...
+
+    def mul(self, a: int, b: int) -> int: ...
+
+    def div(self, a: int, b: int) -> int: ...
+
+    def sum(self, factor: int, a: int) -> int: ...
+
+    def subexpression(self, part: int, whole: int) -> bool:
+        """Whether `part` is an abstract subexpression of `whole`."""
+
+class Problem:
+    """A program over named axes."""
+
+    def __init__(self) -> None: ...
+
+    def add_axis(self, extent: int, split: bool, loop: bool) -> int:
+        """
+        Add an axis with a tile factor and, where wanted, a split and a loop factor; its number.
+        """
+
+    def add_input(self, tensor: int, dims: Sequence[Sequence[int]], element_bytes: int) -> None:
+        """Add one use of input `tensor` with the axes of its dims."""
+
+    def add_constant(self, value: float) -> None: ...
+
+    def add_function(self, key: int, commutative: bool, reduction: bool, flops: float) -> None: ...
+
+    def add_node(self, op: str, args: Sequence[int], function: int, reduced: Sequence[int]) -> int:
+        """
+        Add an operation (all inputs and constants are there already); its number.
+        """
+
+    def set_outputs(self, refs: Sequence[int]) -> None: ...
+
+    @property
+    def factors(self) -> list[tuple[int, int]]:
+        """Per factor its axis and level (0 split, 1 loop, 2 tile)."""
+
+class Options:
+    """How far to look."""
+
+    def __init__(self) -> None: ...
+
+    @property
+    def prune(self) -> int:
+        """0 normal form, 1 smt, 2 none"""
+
+    @prune.setter
+    def prune(self, arg: int, /) -> None: ...
+
+    @property
+    def axis_test(self) -> bool: ...
+
+    @axis_test.setter
+    def axis_test(self, arg: bool, /) -> None: ...
+
+    @property
+    def max_block_operators(self) -> int: ...
+
+    @max_block_operators.setter
+    def max_block_operators(self, arg: int, /) -> None: ...
+
+    @property
+    def max_custom(self) -> int: ...
+
+    @max_custom.setter
+    def max_custom(self, arg: int, /) -> None: ...
+
+    @property
+    def max_loops(self) -> int: ...
+
+    @max_loops.setter
+    def max_loops(self, arg: int, /) -> None: ...
+
+    @property
+    def max_states(self) -> int: ...
+
+    @max_states.setter
+    def max_states(self, arg: int, /) -> None: ...
+
+    @property
+    def max_value_operators(self) -> int: ...
+
+    @max_value_operators.setter
+    def max_value_operators(self, arg: int, /) -> None: ...
+
+    @property
+    def max_values(self) -> int: ...
+
+    @max_values.setter
+    def max_values(self, arg: int, /) -> None: ...
+
+    @property
+    def candidates(self) -> int: ...
+
+    @candidates.setter
+    def candidates(self, arg: int, /) -> None: ...
+
+    @property
+    def budget_seconds(self) -> float: ...
+
+    @budget_seconds.setter
+    def budget_seconds(self, arg: float, /) -> None: ...
+
+    @property
+    def seed(self) -> int: ...
+
+    @seed.setter
+    def seed(self, arg: int, /) -> None: ...
+
+    @property
+    def intermediate_bytes(self) -> int: ...
+
+    @intermediate_bytes.setter
+    def intermediate_bytes(self, arg: int, /) -> None: ...
+
+    @property
+    def target(self) -> TargetNumbers: ...
+
+    @target.setter
+    def target(self, arg: TargetNumbers, /) -> None: ...
+
+class Step:
+    """One operation of a kernel."""
+
+    @property
+    def value(self) -> int: ...
+
+    @property
+    def op(self) -> str: ...
+
+    @property
+    def function(self) -> int: ...
+
+    @property
+    def reduced(self) -> list[int]: ...
+
+    @property
+    def args(self) -> list[int]: ...
+
+class Kernel:
+    """One kernel of a plan; extents are per factor."""
+
+    @property
+    def custom(self) -> bool: ...
+
+    @property
+    def outputs(self) -> list[int]: ...
+
+    @property
+    def leaves(self) -> list[int]: ...
+
+    @property
+    def steps(self) -> list[Step]: ...
+
+    @property
+    def loops(self) -> list[int]: ...
+
+    @property
+    def tile(self) -> list[int]: ...
+
+    @property
+    def full(self) -> list[int]: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+class Plan:
+    """A whole program: kernels in the order they run."""
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def split(self) -> int: ...
+
+    @property
+    def kernels(self) -> list[Kernel]: ...
+
+class ValueInfo:
+    """A value that some plan may use."""
+
+    @property
+    def factors(self) -> list[int]: ...
+
+    @property
+    def leaf(self) -> str: ...
+
+    @property
+    def symbol(self) -> int: ...
+
+    @property
+    def derivations(self) -> int: ...
+
+class Result:
+    """Plans, cheapest first, and how the search went."""
+
+    @property
+    def plans(self) -> list[Plan]: ...
+
+    @property
+    def values(self) -> dict[int, ValueInfo]: ...
+
+    @property
+    def outputs(self) -> list[int]: ...
+
+    @property
+    def funnel(self) -> dict[str, float]: ...
+
+    @property
+    def program_seconds(self) -> float: ...
+
+    @property
+    def complete(self) -> bool: ...
+
+def search(problem: Problem, options: Options, stop: object | None, oracle: object | None) -> Result:
+    """
+    Search plans with custom kernels. `stop()` ends it early; `oracle(term, targets)` answers the pruning question where `options.prune` is 1.
+    """
+
+def enumerate_kernels(problem: Problem, options: Options, oracle: object | None) -> Result:
+    """
+    Every graph of one kernel that computes the outputs, as a plan each, without sizes.
+    """

@@ -1,0 +1,377 @@
+#include "egraph/extract.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <stdexcept>
+
+namespace superopt::egraph {
+
+namespace {
+
+// Multiprocessors that a grid is spread over in the estimate; the cost model has the real number.
+constexpr double UNITS = 128;
+constexpr int DEEP = 10'000; // no term is nested as deeply; only a cycle is
+
+uint64_t mixed(uint64_t h, uint64_t x) {
+  h ^= x + 0x9E3779B97F4A7C15ull + (h << 6) + (h >> 2);
+  h *= 0xBF58476D1CE4E5B9ull;
+  return h ^ (h >> 31);
+}
+
+} // namespace
+
+bool is_parallel(const EGraph &g, const LoopHead &head, const Facts &body) {
+  if (!head.inits.empty())
+    return false;
+  for (const int32_t w : body.writes) {
+    const auto meets = [&](int32_t other) { return overlap(g.tables, w, other, head.var); };
+    if (std::ranges::any_of(body.reads, meets))
+      return false;
+    const bool own = g.tables.tensors[g.tables.accesses[w].tensor].kind == TensorKind::Temporary;
+    if (!own && std::ranges::any_of(body.writes, meets))
+      return false;
+  }
+  return true;
+}
+
+double count_programs(const EGraph &g, Id root) {
+  std::unordered_map<Id, double> done;
+  std::set<Id> open;
+  int depth = 0;
+  const auto count = [&](const auto &self, Id id) -> double {
+    id = g.find(id);
+    if (const auto it = done.find(id); it != done.end())
+      return it->second;
+    if (!g.weak(Guard::Cycles) && !open.insert(id).second)
+      return 0;
+    if (++depth > DEEP)
+      throw std::runtime_error("expected a finite term, got a cycle of classes");
+    double total = 0;
+    for (const Id number : g.at(id).nodes) {
+      const Node &n = g.node(number);
+      double product = 1;
+      for (const Id child : {n.a, n.b})
+        if (child != NONE)
+          product *= self(self, child);
+      total += product;
+    }
+    --depth;
+    open.erase(id);
+    return done[id] = total;
+  };
+  return count(count, root);
+}
+
+namespace {
+
+// Writes a term, children first, equal subterms once.
+class Writer {
+public:
+  Id put(Node node) {
+    const auto [it, fresh] = index_.try_emplace(node, static_cast<Id>(term.size()));
+    if (fresh)
+      term.push_back(node);
+    return it->second;
+  }
+  Term term;
+
+private:
+  std::unordered_map<Node, Id, NodeHash> index_;
+};
+
+Id write_smallest(const EGraph &g, const Smallest &smallest, Writer &out, Id id) {
+  Node node = g.node(smallest.node(id));
+  for (Id *child : {&node.a, &node.b})
+    if (*child != NONE)
+      *child = write_smallest(g, smallest, out, *child);
+  return out.put(node);
+}
+
+Term rooted(Writer &writer, Id root) {
+  Term term = std::move(writer.term);
+  if (root + 1 != term.size())
+    throw std::logic_error("a root stands last");
+  return term;
+}
+
+} // namespace
+
+Term smallest_term(const EGraph &g, Id root) {
+  Writer out;
+  const Id id = write_smallest(g, Smallest(g), out, root);
+  return rooted(out, id);
+}
+
+Term sample(const EGraph &g, Id root, uint64_t seed, int depth) {
+  const Smallest smallest(g);
+  uint64_t state = mixed(0x5EED, seed); // streams of neighbouring seeds have nothing in common
+  const auto random = [&](size_t n) {
+    state += 0x9E3779B97F4A7C15ull;
+    return static_cast<size_t>(mixed(0, state) % n);
+  };
+  std::set<Id> open;
+  Writer out;
+  const auto choose = [&](const auto &self, Id id, int left) -> Id {
+    id = g.find(id);
+    std::vector<Id> usable;
+    for (const Id number : g.at(id).nodes) {
+      const Node &n = g.node(number);
+      bool fine = true;
+      for (const Id child : {n.a, n.b})
+        fine = fine && (child == NONE || (g.find(child) != id && !open.contains(g.find(child)) &&
+                                          smallest.node(child) != NONE));
+      if (fine || g.weak(Guard::Cycles))
+        usable.push_back(number);
+    }
+    if (g.weak(Guard::Cycles) && left < -DEEP)
+      throw std::runtime_error("expected a finite term, got a cycle of classes");
+    if (usable.empty() || (left <= 0 && !g.weak(Guard::Cycles)))
+      return write_smallest(g, smallest, out, id);
+    Node node = g.node(usable[random(usable.size())]);
+    open.insert(id);
+    for (Id *child : {&node.a, &node.b})
+      if (*child != NONE)
+        *child = self(self, *child, left - 1);
+    open.erase(id);
+    return out.put(node);
+  };
+  const Id id = choose(choose, root, depth);
+  return rooted(out, id);
+}
+
+namespace {
+
+struct Entry {
+  double cost = 0;   // of one execution, over all units
+  double spread = 1; // units it can use, where it is a nest of parallel loops
+  uint64_t hash = 0; // equal for terms that differ in the order of statements only
+  Id number = NONE;
+  uint16_t a = 0, b = 0; // positions in the children's lists
+  double key() const { return cost / std::min(spread, UNITS); }
+  bool operator==(const Entry &) const = default;
+};
+
+struct Outer {
+  double cost = 0;
+  uint64_t hash = 0;
+  Id number = NONE; // a sequence; else NONE, and `a` is a position in the class's inner list
+  uint16_t a = 0, b = 0;
+  uint8_t a_kernels = 0, b_kernels = 0;
+};
+
+class Best {
+public:
+  Best(const EGraph &g, int kernels, int k, const std::atomic<bool> &cancel)
+      : g_(g), kernels_(kernels), k_(static_cast<size_t>(k)), cancel_(cancel) {
+    roots_ = g.roots();
+    const Smallest smallest(g);
+    // Children mostly before parents, which makes the fixpoint a matter of few rounds.
+    std::ranges::stable_sort(roots_, {}, [&](Id id) { return smallest.size(id); });
+    inner_.resize(roots_.empty() ? 0 : *std::ranges::max_element(roots_) + 1);
+    outer_.resize(inner_.size());
+    fill();
+  }
+
+  std::vector<Candidate> from(Id root) {
+    root = g_.find(root);
+    std::vector<Candidate> out;
+    for (int kernels = 1; kernels <= kernels_; ++kernels) {
+      const auto &list = outer(root)[kernels];
+      for (size_t rank = 0; rank < list.size(); ++rank) {
+        Writer writer;
+        const Id id = write_outer(writer, root, kernels, rank);
+        out.push_back({kernels, list[rank].cost, rooted(writer, id)});
+      }
+    }
+    return out;
+  }
+
+private:
+  const EGraph &g_;
+  int kernels_;
+  size_t k_;
+  const std::atomic<bool> &cancel_;
+  std::vector<Id> roots_;
+  std::vector<std::vector<Entry>> inner_;
+  std::vector<std::vector<std::vector<Outer>>> outer_;
+  std::unordered_map<Id, int> on_; // classes whose outer lists are being made
+
+  size_t width(Id id) const { return g_.facts(id).shape >= 0 ? 3 : k_; }
+
+  // --- inside a kernel ---
+
+  void fill() {
+    for (bool changed = true; changed && !cancel_;) {
+      changed = false;
+      for (const Id id : roots_) {
+        std::vector<Entry> list = combined(id);
+        if (list != inner_[id])
+          inner_[id] = std::move(list), changed = true;
+      }
+    }
+  }
+
+  std::vector<Entry> combined(Id id) const {
+    std::vector<Entry> all;
+    for (const Id number : g_.at(id).nodes) {
+      const Node &n = g_.node(number);
+      static const std::vector<Entry> leaf(1);
+      const auto &as = n.a == NONE ? leaf : inner_[g_.find(n.a)];
+      const auto &bs = n.b == NONE ? leaf : inner_[g_.find(n.b)];
+      for (size_t i = 0; i < as.size(); ++i)
+        for (size_t j = 0; j < bs.size() && i + j < k_; ++j)
+          all.push_back(entry(n, number, as[i], bs[j], i, j));
+    }
+    std::ranges::sort(all, [](const Entry &x, const Entry &y) {
+      return std::tuple(x.key(), x.hash, x.number, x.a, x.b) <
+             std::tuple(y.key(), y.hash, y.number, y.a, y.b);
+    });
+    std::vector<Entry> out;
+    std::set<uint64_t> seen;
+    for (const Entry &e : all)
+      if (out.size() < width(id) && seen.insert(e.hash).second)
+        out.push_back(e);
+    return out;
+  }
+
+  Entry entry(const Node &n, Id number, const Entry &a, const Entry &b, size_t i, size_t j) const {
+    Entry e;
+    e.number = number;
+    e.a = static_cast<uint16_t>(i), e.b = static_cast<uint16_t>(j);
+    e.cost = own_cost(n) + (n.a == NONE ? 0 : a.cost) + (n.b == NONE ? 0 : b.cost);
+    if (n.op == Op::Loop) {
+      const LoopHead &head = g_.tables.loops[n.payload];
+      const double trips = g_.tables.vars[head.var].nominal_trips();
+      e.cost = own_cost(n) + trips * (a.cost + 20);
+      if (is_parallel(g_, head, g_.facts(n.a)))
+        e.spread = trips * a.spread;
+    }
+    const uint64_t head =
+        mixed(static_cast<uint64_t>(n.op) + 1, static_cast<uint64_t>(static_cast<uint32_t>(n.payload)));
+    const bool commutes = n.op == Op::Add || n.op == Op::Mul || n.op == Op::Max;
+    if (n.op == Op::Seq)
+      e.hash = (is_seq(a) ? a.hash : mixed(7, a.hash)) + (is_seq(b) ? b.hash : mixed(7, b.hash));
+    else if (commutes)
+      e.hash = mixed(head, a.hash + b.hash);
+    else
+      e.hash = mixed(mixed(head, n.a == NONE ? 0 : a.hash), n.b == NONE ? 0 : b.hash + 1);
+    return e;
+  }
+
+  bool is_seq(const Entry &e) const { return g_.node(e.number).op == Op::Seq; }
+
+  double elements(Id id) const { return g_.tables.elements(g_.facts(id).shape); }
+
+  double own_cost(const Node &n) const {
+    const auto outside = [&](int32_t access) {
+      return g_.tables.tensors[g_.tables.accesses[access].tensor].kind != TensorKind::Temporary;
+    };
+    const auto copies = [&](int32_t access) {
+      return static_cast<double>(g_.tables.tensors[g_.tables.accesses[access].tensor].members.size());
+    };
+    switch (n.op) {
+    case Op::Load: {
+      const Access &access = g_.tables.accesses[n.payload];
+      double size = copies(n.payload);
+      for (size_t d = 0; d < access.dims.size(); ++d) {
+        const DimIndex &dim = access.dims[d];
+        size *= dim.kind == DimIndex::Full    ? g_.tables.tensors[access.tensor].shape[d]
+                : dim.kind == DimIndex::Tile  ? g_.tables.vars[dim.a].width()
+                : dim.kind == DimIndex::Range ? dim.b
+                                              : dim.c;
+      }
+      return 1 + size * (outside(n.payload) ? 2 : 0.1);
+    }
+    case Op::Store:
+      return 1 + elements(n.a) * copies(n.payload) * (outside(n.payload) ? 2 : 0.1);
+    case Op::Matmul: {
+      const Shape &a = g_.tables.shapes[g_.facts(n.a).shape];
+      const double depth = g_.tables.extent_in_elements(a.back());
+      const Shape &b = g_.tables.shapes[g_.facts(n.b).shape];
+      const double columns = g_.tables.extent_in_elements(b.back());
+      return 1 + elements(n.a) * columns * 2 / 16 + depth;
+    }
+    case Op::Exp:
+      return 1 + 4 * elements(n.a);
+    case Op::Const:
+      return 0.5;
+    case Op::Seq:
+    case Op::Loop:
+      return 0.01;
+    default:
+      return 1 + elements(n.a);
+    }
+  }
+
+  // --- outside: by number of kernels ---
+
+  const std::vector<std::vector<Outer>> &outer(Id id) {
+    id = g_.find(id);
+    auto &lists = outer_[id];
+    if (!lists.empty() || on_[id])
+      return lists.empty() ? nothing() : lists;
+    on_[id] = 1;
+    std::vector<std::vector<Outer>> made(kernels_ + 1);
+    for (size_t rank = 0; rank < inner_[id].size(); ++rank) {
+      const Entry &e = inner_[id][rank];
+      if (!is_seq(e))
+        made[1].push_back({e.key(), mixed(7, e.hash), NONE, static_cast<uint16_t>(rank), 0, 0, 0});
+    }
+    for (const Id number : g_.at(id).nodes) {
+      const Node &n = g_.node(number);
+      if (n.op != Op::Seq)
+        continue;
+      const auto &as = outer(n.a);
+      const auto &bs = outer(n.b);
+      for (int i = 1; i <= kernels_; ++i)
+        for (int j = 1; i + j <= kernels_; ++j)
+          for (size_t x = 0; x < as[i].size(); ++x)
+            for (size_t y = 0; y < bs[j].size() && x + y < k_; ++y)
+              made[i + j].push_back({as[i][x].cost + bs[j][y].cost, as[i][x].hash + bs[j][y].hash, number,
+                                     static_cast<uint16_t>(x), static_cast<uint16_t>(y),
+                                     static_cast<uint8_t>(i), static_cast<uint8_t>(j)});
+    }
+    for (auto &list : made) {
+      std::ranges::stable_sort(list, {}, &Outer::cost);
+      std::set<uint64_t> seen;
+      std::erase_if(list, [&](const Outer &o) { return seen.size() >= k_ || !seen.insert(o.hash).second; });
+    }
+    on_[id] = 0;
+    return outer_[id] = std::move(made);
+  }
+
+  const std::vector<std::vector<Outer>> &nothing() const {
+    static const std::vector<std::vector<Outer>> empty(64);
+    return empty;
+  }
+
+  Id write_inner(Writer &out, Id id, size_t rank) const {
+    const Entry &e = inner_[g_.find(id)][rank];
+    Node node = g_.node(e.number);
+    if (node.a != NONE)
+      node.a = write_inner(out, node.a, e.a);
+    if (node.b != NONE)
+      node.b = write_inner(out, node.b, e.b);
+    return out.put(node);
+  }
+
+  Id write_outer(Writer &out, Id id, int kernels, size_t rank) {
+    const Outer &o = outer(g_.find(id))[kernels][rank];
+    if (o.number == NONE)
+      return write_inner(out, id, o.a);
+    Node node = g_.node(o.number);
+    node.a = write_outer(out, node.a, o.a_kernels, o.a);
+    node.b = write_outer(out, node.b, o.b_kernels, o.b);
+    return out.put(node);
+  }
+};
+
+} // namespace
+
+std::vector<Candidate> best(const EGraph &g, Id root, int kernels, int k, const std::atomic<bool> &cancel) {
+  Best found(g, std::min(kernels, 60), k, cancel);
+  return cancel ? std::vector<Candidate>{} : found.from(root);
+}
+
+} // namespace superopt::egraph

@@ -1,0 +1,38 @@
+// Programs out of a class: how many there are, one at random, the k best.
+//
+// The paper's Algorithm 1 (Trinity, section 5.1) enumerates loop structures; taken literally that is
+// infeasible (1e10 of them with one kernel). Here both passes are one dynamic program: for every class the k
+// best terms, inside a kernel and, by number of kernels, outside, equal up to the order of independent
+// statements only once.
+#pragma once
+
+#include "egraph/rules.hpp"
+
+namespace superopt::egraph {
+
+using Term =
+    std::vector<Node>; // children are positions in the vector, before their parent; the last is the root
+
+struct Candidate {
+  int kernels = 0;
+  double cost = 0; // flops of the busiest unit, in units that only compare candidates
+  Term term;
+};
+
+// Number of terms, a lower bound where classes are cyclic: no term is counted that runs through a class
+// twice.
+double count_programs(const EGraph &g, Id root);
+
+// A random term, uniform over nodes at each choice; the smallest one below `depth` choices.
+Term sample(const EGraph &g, Id root, uint64_t seed, int depth = 400);
+
+Term smallest_term(const EGraph &g, Id root);
+
+// At most `k` terms for each number of kernels up to `kernels`, best first.
+std::vector<Candidate> best(const EGraph &g, Id root, int kernels, int k, const std::atomic<bool> &cancel);
+
+// Whether iterations of the loop may run in any order, given that temporaries which an iteration writes
+// before it reads them get a copy each.
+bool is_parallel(const EGraph &g, const LoopHead &head, const Facts &body);
+
+} // namespace superopt::egraph

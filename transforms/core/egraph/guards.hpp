@@ -1,0 +1,61 @@
+// When a rule may fire: the safety conditions of the rules, apart from the rewriting itself.
+//
+// The paper's conditions (Trinity, Appendix A, right column) are not all sufficient; what each guard asks for
+// instead, and why, stands above it. Every guard can be weakened by a switch, for tests that show what it
+// stops.
+#pragma once
+
+#include "egraph/egraph.hpp"
+
+namespace superopt::egraph {
+
+// No W/R, W/W or R/W dependence between x and y at one point in time: `x; y` is `y; x`.
+bool independent(const EGraph &g, const Facts &x, const Facts &y);
+
+// No dependence between iteration i of x and iteration j != i of y, for loops over `var`. All three kinds are
+// needed: with the paper's no_raw_waw, `B = A + rsum(A[:])` and `A = C` would fuse (y overwrites what later
+// iterations of x read).
+bool independent_across(const EGraph &g, const Facts &x, const Facts &y, int32_t var);
+
+// Whether `x; x` is `x`: it does not read what it writes. Without it accumulators would collapse.
+bool idempotent(const EGraph &g, const Facts &x);
+
+// `for v: x` then `for v: y` -> `for v: x; y`. The regions that y's loop starts from (`starts`) move before
+// x's.
+bool may_fuse(const EGraph &g, const Facts &x, const Facts &y, const LoopHead &head_x,
+              const LoopHead &head_y);
+
+// `for v: (x; y)` -> `for v: x` then `for v: y`; gives the starts of each loop, nothing if refused.
+std::optional<std::pair<LoopHead, LoopHead>> may_fission(const EGraph &g, const LoopHead &head,
+                                                         const Facts &x, const Facts &y);
+
+// `(for v: body); s` -> `for v: (body; s)`: s may read what the loop writes (its last run sees all of it),
+// but the loop must not see or overwrite what the earlier runs of s write, and s must be idempotent.
+bool may_insert_after(const EGraph &g, const LoopHead &head, const Facts &body, const Facts &loop,
+                      const Facts &s);
+
+// `s; (for v: body)` -> `for v: (s; body)`: every run of s must do what the first did, so the loop may write
+// neither what s reads nor what s writes.
+bool may_insert_before(const EGraph &g, const LoopHead &head, const Facts &loop, const Facts &s);
+
+// `for v: body` -> `body`: v does not occur, body is idempotent, nothing is started before the loop.
+bool is_invariant(const EGraph &g, const LoopHead &head, const Facts &body);
+
+// `for v: b += value / factor` -> `(for v: b += value); b /= factor`: b starts at 0 (a region of the loop's
+// head), neither value, factor nor the accumulator's scale reads b, the factor does not vary with v, and
+// value has the shape of the quotient.
+bool may_factor(const EGraph &g, const LoopHead &head, int32_t b, Id value, Id factor, Id scale, Id whole);
+
+// a / b with b of extent 1 along the contracted axis of a (`from_end` = 1: columns of a left operand, 2: rows
+// of a right one), and a of the quotient's shape. Ranks count from the end, as in numpy.
+bool constant_along(const EGraph &g, Id a, Id b, int from_end);
+
+// A value stored to `region` may stand for a load of `region` in `consumer`: the value does not read the
+// region, the consumer reads the region exactly or not at all, and writes nothing of what the value reads
+// nor of the region.
+bool may_propagate(const EGraph &g, int32_t region, const Facts &value, const Facts &consumer);
+
+// Loops over h may become loops over n: both of known and equal trip counts.
+bool may_reindex(const EGraph &g, int32_t h, int32_t n);
+
+} // namespace superopt::egraph

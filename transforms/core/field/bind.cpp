@@ -1,0 +1,297 @@
+// Python's view of the field core: numpy arrays of residues (uint64) in, arrays out.
+#include <memory>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/vector.h>
+
+#include "field/formal.hpp"
+#include "field/lattice.hpp"
+#include "field/matmul.hpp"
+#include "field/modular.hpp"
+#include "field/random.hpp"
+
+namespace nb = nanobind;
+
+namespace superopt::field {
+namespace {
+
+using In = nb::ndarray<const u64, nb::c_contig, nb::device::cpu>;
+using In3 = nb::ndarray<const u64, nb::ndim<3>, nb::device::cpu>; // any strides
+using Out = nb::ndarray<nb::numpy, u64>;
+
+[[noreturn]] void raise(PyObject *type, const char *message) {
+  PyErr_SetString(type, message);
+  throw nb::python_error();
+}
+
+template <class T> nb::ndarray<nb::numpy, T> wrap(std::unique_ptr<T[]> data, std::vector<std::size_t> shape) {
+  T *raw = data.release();
+  nb::capsule owner(raw, [](void *p) noexcept { delete[] static_cast<T *>(p); });
+  return {raw, shape.size(), shape.data(), owner};
+}
+
+std::unique_ptr<u64[]> allocate(std::size_t n) { return std::make_unique_for_overwrite<u64[]>(n); }
+
+template <class Array> std::vector<std::size_t> shape_of(const Array &a) {
+  return {a.shape_ptr(), a.shape_ptr() + a.ndim()};
+}
+
+// out[i] = f(a[i]), without the GIL.
+template <class F> Out map(const In &a, F f) {
+  const std::size_t n = a.size();
+  auto out = allocate(n);
+  {
+    nb::gil_scoped_release release;
+    for (std::size_t i = 0; i < n; ++i)
+      out[i] = f(a.data()[i]);
+  }
+  return wrap(std::move(out), shape_of(a));
+}
+
+// out[i] = f(a[i], b[i]) for arrays of one shape.
+template <class F> Out zip(const In &a, const In &b, F f) {
+  if (shape_of(a) != shape_of(b))
+    raise(PyExc_ValueError, "expected arrays of one shape");
+  const std::size_t n = a.size();
+  auto out = allocate(n);
+  {
+    nb::gil_scoped_release release;
+    for (std::size_t i = 0; i < n; ++i)
+      out[i] = f(a.data()[i], b.data()[i]);
+  }
+  return wrap(std::move(out), shape_of(a));
+}
+
+// One value for each row (the last dimension) of `a`.
+template <class F> Out rows(const In &a, F f) {
+  std::vector<std::size_t> shape = shape_of(a);
+  if (shape.empty())
+    raise(PyExc_ValueError, "expected an array of rank one or more");
+  const std::size_t n = shape.back(), count = n == 0 ? 0 : a.size() / n;
+  shape.pop_back();
+  auto out = allocate(count);
+  for (std::size_t i = 0; i < count; ++i)
+    out[i] = f(a.data() + i * n, n);
+  return wrap(std::move(out), std::move(shape));
+}
+
+Extents extents(const In3 &a, const In3 &b) {
+  if (a.shape(0) != b.shape(0) || a.shape(2) != b.shape(1))
+    raise(PyExc_ValueError, "expected shapes (batch, m, k) and (batch, k, n)");
+  const auto signed_shape = [](const In3 &x, std::size_t d) {
+    return static_cast<std::ptrdiff_t>(x.shape(d));
+  };
+  return {signed_shape(a, 0), signed_shape(a, 1), signed_shape(b, 2), signed_shape(a, 2)};
+}
+
+std::vector<std::size_t> product_shape(const In3 &a, const In3 &b) {
+  return {a.shape(0), a.shape(1), b.shape(2)};
+}
+
+Modulus checked(u64 m) {
+  if (m % 2 == 0 || m <= (u64{1} << 60) || m >= (u64{1} << 62))
+    raise(PyExc_ValueError, "expected an odd modulus between 2^60 and 2^62");
+  return Modulus(m);
+}
+
+// Field errors inside formal arithmetic become Python's.
+template <class F> auto guarded(F f) {
+  try {
+    return f();
+  } catch (const DivisionByZero &) {
+    raise(PyExc_ZeroDivisionError, "division by zero in the field");
+  }
+}
+
+void bind_field(nb::module_ &m) {
+  nb::class_<Modulus>(m, "Field", "Arithmetic on arrays of residues modulo one odd prime of 61 or 62 bits.")
+      .def(
+          "__init__", [](Modulus *self, u64 m) { new (self) Modulus(checked(m)); }, nb::arg("modulus"))
+      .def_prop_ro("modulus", &Modulus::value)
+      .def("add",
+           [](const Modulus &f, In a, In b) { return zip(a, b, [&](u64 x, u64 y) { return f.add(x, y); }); })
+      .def("sub",
+           [](const Modulus &f, In a, In b) { return zip(a, b, [&](u64 x, u64 y) { return f.sub(x, y); }); })
+      .def("mul",
+           [](const Modulus &f, In a, In b) { return zip(a, b, [&](u64 x, u64 y) { return f.mul(x, y); }); })
+      .def("neg", [](const Modulus &f, In a) { return map(a, [&](u64 x) { return f.neg(x); }); })
+      .def("inverse",
+           [](const Modulus &f, In a) {
+             auto out = allocate(a.size());
+             if (!invert(f, a.data(), out.get(), a.size()))
+               raise(PyExc_ZeroDivisionError, "division by zero in the field");
+             return wrap(std::move(out), shape_of(a));
+           })
+      .def(
+          "power", [](const Modulus &f, u64 base, In exponents) { return map(exponents, Powers(f, base)); },
+          "base to the exponents (which are not reduced)")
+      .def(
+          "sum",
+          [](const Modulus &f, In a) {
+            return rows(a, [&](const u64 *x, std::size_t n) {
+              u128 total = 0; // fewer than 2^64 residues
+              for (std::size_t i = 0; i < n; ++i)
+                total += x[i];
+              return f.reduce_any(total);
+            });
+          },
+          "sum over the last dimension")
+      .def(
+          "matmul",
+          [](const Modulus &f, In3 a, In3 b, unsigned threads) {
+            const Extents e = extents(a, b);
+            const auto matrices = [](const In3 &x) {
+              return Matrices{x.data(), static_cast<std::ptrdiff_t>(x.stride(0)),
+                              static_cast<std::ptrdiff_t>(x.stride(1)),
+                              static_cast<std::ptrdiff_t>(x.stride(2))};
+            };
+            auto out = allocate(static_cast<std::size_t>(e.batch * e.m * e.n));
+            {
+              nb::gil_scoped_release release;
+              matmul(f, matrices(a), matrices(b), e, out.get(), threads);
+            }
+            return wrap(std::move(out), product_shape(a, b));
+          },
+          nb::arg("a"), nb::arg("b"), nb::arg("threads") = 1, "(batch, m, k) x (batch, k, n), any strides")
+      .def(
+          "uniform",
+          [](const Modulus &f, u64 key, std::size_t n) {
+            auto out = allocate(n);
+            {
+              nb::gil_scoped_release release;
+              for (std::size_t i = 0; i < n; ++i)
+                out[i] = residue(f, key, i);
+            }
+            return wrap(std::move(out), {n});
+          },
+          nb::arg("key"), nb::arg("count"), "independent uniform residues, a function of key and position")
+      .def(
+          "keyed",
+          [](const Modulus &f, u64 key, In a) { return map(a, [&](u64 x) { return residue(f, key, x); }); },
+          nb::arg("key"), nb::arg("a"), "a random function of the residues, chosen by the key");
+}
+
+void bind_lattice(nb::module_ &m) {
+  const auto join = [](Semilattice &s, const u64 *x, std::size_t n) {
+    try {
+      return s.join(x, n);
+    } catch (const std::length_error &error) {
+      raise(PyExc_MemoryError, error.what());
+    }
+  };
+  nb::class_<Semilattice>(m, "Semilattice", "max or min as an associative, commutative, idempotent join.")
+      .def(
+          "__init__",
+          [](Semilattice *self, u64 modulus, u64 key, u64 bottom, std::size_t limit) {
+            new (self) Semilattice(checked(modulus).value(), key, bottom, limit);
+          },
+          nb::arg("modulus"), nb::arg("key"), nb::arg("bottom"), nb::arg("limit"))
+      .def("join",
+           [join](Semilattice &s, In a, In b) {
+             if (shape_of(a) != shape_of(b))
+               raise(PyExc_ValueError, "expected arrays of one shape");
+             auto out = allocate(a.size());
+             for (std::size_t i = 0; i < a.size(); ++i) {
+               const u64 pair[2] = {a.data()[i], b.data()[i]};
+               out[i] = join(s, pair, 2);
+             }
+             return wrap(std::move(out), shape_of(a));
+           })
+      .def(
+          "reduce",
+          [join](Semilattice &s, In a) {
+            return rows(a, [&](const u64 *x, std::size_t n) { return join(s, x, n); });
+          },
+          "join over the last dimension")
+      .def("__len__", &Semilattice::size);
+}
+
+void bind_formal(nb::module_ &m) {
+  using Pool = FormalPool;
+  const auto binary = [](u64 (Pool::*op)(u64, u64)) {
+    return [op](Pool &pool, In a, In b) {
+      return guarded([&] {
+        if (shape_of(a) != shape_of(b))
+          raise(PyExc_ValueError, "expected arrays of one shape");
+        auto out = allocate(a.size());
+        for (std::size_t i = 0; i < a.size(); ++i)
+          out[i] = (pool.*op)(a.data()[i], b.data()[i]);
+        return wrap(std::move(out), shape_of(a));
+      });
+    };
+  };
+  const auto unary = [](u64 (Pool::*op)(u64)) {
+    return [op](Pool &pool, In a) {
+      return guarded([&] {
+        auto out = allocate(a.size());
+        for (std::size_t i = 0; i < a.size(); ++i)
+          out[i] = (pool.*op)(a.data()[i]);
+        return wrap(std::move(out), shape_of(a));
+      });
+    };
+  };
+  nb::class_<Pool>(m, "FormalPool", "Quotients of sums f [h]; arrays hold the numbers of its elements.")
+      .def(
+          "__init__",
+          [](Pool *self, u64 p, u64 q, u64 root, std::size_t cap) {
+            new (self) Pool(checked(p).value(), checked(q).value(), root, cap);
+          },
+          nb::arg("p"), nb::arg("q"), nb::arg("root"), nb::arg("cap"))
+      .def("constants", unary(&Pool::constant), "elements f [0]")
+      .def("exponentials", unary(&Pool::exponential), "elements 1 [h]")
+      .def("add", binary(&Pool::add))
+      .def("sub", binary(&Pool::sub))
+      .def("mul", binary(&Pool::mul))
+      .def("div", binary(&Pool::div))
+      .def(
+          "sum",
+          [](Pool &pool, In a) {
+            return guarded(
+                [&] { return rows(a, [&](const u64 *x, std::size_t n) { return pool.sum(x, n); }); });
+          },
+          "sum over the last dimension")
+      .def(
+          "matmul",
+          [](Pool &pool, In3 a, In3 b) {
+            return guarded([&] {
+              const Extents e = extents(a, b);
+              auto out = allocate(static_cast<std::size_t>(e.batch * e.m * e.n));
+              u64 *next = out.get();
+              for (std::ptrdiff_t s = 0; s < e.batch; ++s)
+                for (std::ptrdiff_t i = 0; i < e.m; ++i)
+                  for (std::ptrdiff_t j = 0; j < e.n; ++j)
+                    *next++ = pool.dot(a.data() + s * a.stride(0) + i * a.stride(1), a.stride(2),
+                                       b.data() + s * b.stride(0) + j * b.stride(2), b.stride(1), e.k);
+              return wrap(std::move(out), product_shape(a, b));
+            });
+          },
+          "(batch, m, k) x (batch, k, n), any strides")
+      .def("images", unary(&Pool::image), "residues with [h] = root^h")
+      .def(
+          "equal",
+          [](Pool &pool, In a, In b) {
+            if (shape_of(a) != shape_of(b))
+              raise(PyExc_ValueError, "expected arrays of one shape");
+            auto out = std::make_unique_for_overwrite<bool[]>(a.size());
+            for (std::size_t i = 0; i < a.size(); ++i)
+              out[i] = pool.equal(a.data()[i], b.data()[i]);
+            return wrap(std::move(out), shape_of(a));
+          },
+          "by cross multiplication")
+      .def("__len__", &Pool::size)
+      .def_prop_ro("widest", &Pool::widest, "most terms of any sum so far")
+      .def_prop_ro("fallbacks", &Pool::fallbacks, "elements replaced by their image for want of terms");
+}
+
+} // namespace
+} // namespace superopt::field
+
+NB_MODULE(_field, module) {
+  nb::set_leak_warnings(false); // what a module holds at interpreter exit is no leak
+  module.attr("__doc__") = "superopt field core: what certificates rest on";
+  superopt::field::bind_field(module);
+  superopt::field::bind_lattice(module);
+  superopt::field::bind_formal(module);
+}

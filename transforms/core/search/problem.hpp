@@ -1,0 +1,137 @@
+// What a search is asked: a program over named axes, and how far to look.
+#pragma once
+
+#include "search/cost.hpp"
+#include "search/expression.hpp"
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace superopt::search {
+
+// The levels of an axis's factors, outermost first. An axis that nobody reduces, or only a short one, has
+// just the tile factor; a long reduced one has a loop factor too, and with several kernels a split factor
+// (partial sums).
+enum class Level : std::uint8_t { Split, Loop, Tile };
+
+struct Factor {
+  std::uint32_t axis;
+  Level level;
+};
+
+struct Axis {
+  std::int64_t extent;
+  std::vector<std::uint32_t> factors; // outermost first; the last is the tile factor
+  Mask mask = 0;
+};
+
+// One use of an input tensor with axes of its own. Roles of one tensor hold the same elements.
+struct Role {
+  std::uint32_t tensor;
+  std::vector<std::vector<std::uint32_t>> dims; // per dimension its axes, outermost first
+  std::int64_t element_bytes;
+  Mask mask = 0;
+};
+
+enum class Op : std::uint8_t { Input, Constant, Unary, Binary, Add, Sub, Mul, Div, Sum, Reduce, Contract };
+
+// An uninterpreted operator: its operator of the table lives in Python.
+struct Function {
+  std::uint64_t key; // equal for equal operators and attributes
+  bool commutative;  // of two operands
+  bool reduction;    // max or min: with a total order they are associative and idempotent
+  double flops;      // scalar operations an element
+};
+
+struct ProgramNode {
+  Op op;
+  std::vector<std::uint32_t> args; // inputs first, then constants, then nodes
+  std::uint32_t function;
+  std::vector<std::uint32_t> reduced; // axes
+};
+
+enum class Prune : std::uint8_t { NormalForm, Smt, None };
+
+struct Options {
+  Prune prune = Prune::NormalForm;
+  bool axis_test = true;
+  std::uint32_t max_block_operators = 11;
+  std::uint32_t max_custom = 1;
+  std::uint32_t max_loops = 1;
+  std::uint32_t max_value_operators = 64; // operators that any graph of a value may need
+  std::uint32_t candidates = 12;
+  std::uint32_t max_values = 20000;
+  std::uint64_t max_states = 500000; // of the enumeration of kernels, a fifth of them for one set of outputs
+  double budget_seconds = 60;
+  std::uint64_t seed = 0;
+  std::int64_t intermediate_bytes = 2; // of an element that the search stores between kernels
+  TargetNumbers target;
+};
+
+struct Problem {
+  std::vector<Factor> factors;
+  std::vector<Axis> axes;
+  std::vector<Role> roles;
+  std::vector<double> constants;
+  std::vector<Function> functions;
+  std::vector<ProgramNode> nodes;
+  std::vector<std::uint32_t> outputs;
+
+  Mask axis_mask(const std::vector<std::uint32_t> &which) const {
+    Mask mask = 0;
+    for (std::uint32_t axis : which)
+      mask |= axes[axis].mask;
+    return mask;
+  }
+  // Whether a value with these free factors can stand in device memory: axes whole, or their split factor
+  // alone.
+  bool storable(Mask mask) const {
+    for (const Axis &axis : axes) {
+      const Mask part = mask & axis.mask;
+      if (part == 0 || part == axis.mask)
+        continue;
+      if (part != Mask{1} << axis.factors[0] || factors[axis.factors[0]].level != Level::Split)
+        return false;
+    }
+    return true;
+  }
+};
+
+// A term as it was derived, for the solver that answers the pruning question instead of the normal form.
+struct Term {
+  Op op;
+  std::uint32_t symbol;
+  Mask reduced;
+  std::vector<std::uint32_t> args;
+};
+
+// Ends a search that has used its time, or that its caller wants to stop.
+class Clock {
+public:
+  Clock(double seconds, std::function<bool()> stop)
+      : end_(std::chrono::steady_clock::now() +
+             std::chrono::microseconds(static_cast<std::int64_t>(std::min(seconds, 1e8) * 1e6))),
+        stop_(std::move(stop)) {}
+
+  bool expired() { return expired_ || (++asked_ & 63) != 0 ? expired_ : expired_now(); }
+  // The same, looking at the clock at once: for steps that take long.
+  bool expired_now() {
+    const auto now = std::chrono::steady_clock::now();
+    expired_ = expired_ || now >= end_;
+    if (!expired_ && stop_ && now >= next_poll_) {
+      next_poll_ = now + std::chrono::milliseconds(20);
+      expired_ = stop_();
+    }
+    return expired_;
+  }
+
+private:
+  std::chrono::steady_clock::time_point end_, next_poll_{};
+  std::function<bool()> stop_;
+  std::uint64_t asked_ = 0;
+  bool expired_ = false;
+};
+
+} // namespace superopt::search

@@ -1,0 +1,470 @@
+#include "search/values.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+namespace superopt::search {
+namespace {
+
+constexpr int max_free_factors = 18;
+
+// For each position over `mask`, the position over its subset `part`.
+std::vector<std::uint32_t> project(Mask mask, Mask part) {
+  std::vector<std::uint32_t> out(std::size_t{1} << std::popcount(mask), 0);
+  std::uint32_t bit = 0, part_bit = 0;
+  for (Mask rest = mask; rest; rest &= rest - 1, ++bit)
+    if (const Mask factor = rest & -rest; part & factor) {
+      for (std::size_t i = 0; i < out.size(); ++i)
+        out[i] |= static_cast<std::uint32_t>(i >> bit & 1) << part_bit;
+      ++part_bit;
+    }
+  return out;
+}
+
+std::uint64_t fingerprint(Mask mask, const std::vector<Element> &field) {
+  std::uint64_t h = mix(mask);
+  for (Element e : field)
+    h = mix(h ^ e);
+  return h;
+}
+
+// At least so many operators are in any graph of the result: two different operands that need equally many
+// cannot be part of one another.
+std::uint32_t operators_of(const Derivation &d, const Value::Expression &a, const Value::Expression &b) {
+  const bool apart = d.a != d.b && a.operators == b.operators && a.operators > 0;
+  return 1 + std::max(a.operators, b.operators) + apart;
+}
+
+bool nested(Mask a, Mask b) { return (a | b) == a || (a | b) == b; }
+
+} // namespace
+
+Values::Values(const Problem &problem, const Options &options, Clock &clock, Oracle oracle)
+    : problem_(problem), options_(options), clock_(clock), oracle_(std::move(oracle)),
+      targets_(expressions_) {}
+
+std::uint32_t Values::term(Op op, std::uint32_t symbol, Mask reduced, std::vector<std::uint32_t> args) {
+  terms_.push_back({op, symbol, reduced, std::move(args)});
+  return static_cast<std::uint32_t>(terms_.size() - 1);
+}
+
+// Constants are symbols: those that depend on extents (1/n) would lie where every extent is 2.
+Element Values::constant_element(double value) const {
+  return keyed(options_.seed * 2 + 2, mix(std::bit_cast<std::uint64_t>(value)));
+}
+
+std::uint32_t Values::minus_one() const {
+  const auto &all = problem_.constants;
+  return static_cast<std::uint32_t>(std::find(all.begin(), all.end(), -1.0) - all.begin());
+}
+
+Mask Values::result_mask(const Derivation &d) const {
+  return (values_[d.a].mask | values_[d.b].mask) & ~d.reduced;
+}
+
+FormId Values::form_of(const Derivation &d, FormId a, FormId b) {
+  switch (d.op) {
+  case Op::Unary:
+    return expressions_.apply(d.function, {a});
+  case Op::Binary: {
+    std::vector<FormId> args{a, b};
+    if (problem_.functions[d.function].commutative)
+      std::sort(args.begin(), args.end());
+    return expressions_.apply(d.function, args);
+  }
+  case Op::Add:
+    return expressions_.add(a, b);
+  case Op::Sub: // a + (-1) * b, the sign being a constant like any other
+    return expressions_.add(a, expressions_.mul(expressions_.constant(minus_one()), b));
+  case Op::Mul:
+    return expressions_.mul(a, b);
+  case Op::Div:
+    return expressions_.div(a, b);
+  case Op::Sum:
+    return expressions_.sum(d.reduced, a);
+  case Op::Reduce:
+    return expressions_.apply(d.function, {a}, d.reduced);
+  case Op::Contract:
+    return expressions_.sum(d.reduced, expressions_.mul(a, b));
+  case Op::Input:
+  case Op::Constant:
+    break;
+  }
+  return Expressions::too_large;
+}
+
+std::optional<std::vector<Element>> Values::evaluate(const Derivation &d) const {
+  const Value &x = values_[d.a], &y = values_[d.b];
+  const Mask full = x.mask | y.mask, mask = full & ~d.reduced;
+  const std::vector<std::uint32_t> ix = project(full, x.mask), iy = project(full, y.mask);
+  const std::vector<std::uint32_t> io = project(full, mask);
+  std::vector<Element> out(std::size_t{1} << std::popcount(mask), 0);
+  const std::uint64_t key = d.op == Op::Unary || d.op == Op::Binary || d.op == Op::Reduce
+                                ? mix(problem_.functions[d.function].key ^ options_.seed)
+                                : 0;
+  for (std::size_t i = 0; i < ix.size(); ++i) {
+    const Element a = x.field[ix[i]], b = y.field[iy[i]];
+    Element &r = out[io[i]];
+    switch (d.op) {
+    case Op::Unary:
+      r = keyed(key, a);
+      break;
+    case Op::Binary: // max and min: a keyed total order each, so that they share all their laws and differ
+      r = keyed(key, a) > keyed(key, b) ? a : b;
+      break;
+    case Op::Add:
+      r = field_add(a, b);
+      break;
+    case Op::Sub:
+      r = field_add(a, field_mul(constant_element(-1.0), b));
+      break;
+    case Op::Mul:
+      r = field_mul(a, b);
+      break;
+    case Op::Div:
+      if (b == 0)
+        return std::nullopt;
+      r = field_mul(a, field_inverse(b));
+      break;
+    case Op::Sum:
+      r = field_add(r, a);
+      break;
+    case Op::Reduce: // 0 stands for nothing yet; no element is 0 but with probability 2^-61
+      r = r == 0 || keyed(key, a) > keyed(key, r) ? a : r;
+      break;
+    case Op::Contract:
+      r = field_add(r, field_mul(a, b));
+      break;
+    case Op::Input:
+    case Op::Constant:
+      return std::nullopt;
+    }
+  }
+  return out;
+}
+
+ValueId Values::add_leaf(const Derivation &d, Mask mask, std::vector<Element> field, FormId form) {
+  const auto id = static_cast<ValueId>(values_.size());
+  by_fingerprint_[fingerprint(mask, field)].push_back(id);
+  Value v;
+  v.mask = mask;
+  v.field = std::move(field);
+  v.expressions = {{form, term(d.op, d.function, 0, {}), 0}};
+  v.derivations = {d};
+  v.leaf = true;
+  v.constant = d.op == Op::Constant;
+  values_.push_back(std::move(v));
+  work_.push_back(id);
+  return id;
+}
+
+ValueId Values::insert(const Derivation &d, std::vector<Element> field,
+                       const std::vector<Value::Expression> &found, bool program) {
+  const Mask mask = result_mask(d);
+  const std::uint64_t key = fingerprint(mask, field);
+  std::vector<ValueId> &bucket = by_fingerprint_[key];
+  auto same = std::find_if(bucket.begin(), bucket.end(), [&](ValueId id) {
+    return values_[id].mask == mask && values_[id].field == field;
+  });
+  ValueId id = 0;
+  if (same != bucket.end()) {
+    id = *same;
+    ++counts.duplicates;
+  } else {
+    // With as many operators as a value may have, only what is there already (an output) is of any use.
+    const bool last = std::all_of(found.begin(), found.end(), [&](const Value::Expression &e) {
+      return e.operators >= options_.max_value_operators;
+    });
+    if (last && !program) {
+      if (bucket.empty())
+        by_fingerprint_.erase(key);
+      return no_value;
+    }
+    id = static_cast<ValueId>(values_.size());
+    bucket.push_back(id);
+    Value v;
+    v.mask = mask;
+    v.field = std::move(field);
+    v.constant = values_[d.a].constant && values_[d.b].constant;
+    values_.push_back(std::move(v));
+  }
+  Value &v = values_[id];
+  v.program |= program;
+  bool fresh = false;
+  for (const Value::Expression &e : found) {
+    const auto known = std::find_if(v.expressions.begin(), v.expressions.end(),
+                                    [&](const Value::Expression &k) { return k.form == e.form; });
+    if (known == v.expressions.end()) {
+      v.expressions.push_back(e);
+      fresh = true;
+    } else if (e.operators < known->operators) {
+      known->operators = e.operators;
+      fresh = true;
+    }
+  }
+  if (std::find(v.derivations.begin(), v.derivations.end(), d) == v.derivations.end() && !v.leaf)
+    v.derivations.push_back(d);
+  if (fresh)
+    work_.push_back(id);
+  return id;
+}
+
+// A value of the program itself: part of the target by construction, so it is not tested.
+ValueId Values::program_value(const Derivation &d) {
+  auto field = evaluate(d);
+  if (!field)
+    field = std::vector<Element>(std::size_t{1} << std::popcount(result_mask(d)), 1);
+  std::vector<std::uint32_t> args{values_[d.a].expressions[0].term};
+  if (d.arity == 2)
+    args.push_back(values_[d.b].expressions[0].term);
+  const Value::Expression a = values_[d.a].expressions[0], b = values_[d.b].expressions[0];
+  const std::uint32_t t = term(d.op, d.function, d.reduced, std::move(args));
+  return insert(d, std::move(*field), {{form_of(d, a.form, b.form), t, operators_of(d, a, b)}}, true);
+}
+
+void Values::attempt(const Derivation &d) {
+  ++counts.attempted;
+  const Mask mask = result_mask(d);
+  if (values_[d.a].constant && values_[d.b].constant)
+    return;
+  if (std::popcount(mask | d.reduced) > max_free_factors) {
+    ++counts.by_size;
+    return;
+  }
+  std::vector<Value::Expression> found;
+  bool too_large = true;
+  // Copies: interning terms does not touch values, but the loops below must not depend on that.
+  const std::vector<Value::Expression> as = values_[d.a].expressions;
+  const std::vector<Value::Expression> bs =
+      d.arity == 2 ? values_[d.b].expressions : std::vector<Value::Expression>{as[0]};
+  for (const Value::Expression &a : as)
+    for (const Value::Expression &b : bs) {
+      if (clock_.expired())
+        return;
+      const std::uint32_t operators = operators_of(d, a, b);
+      const FormId form =
+          operators > options_.max_value_operators ? Expressions::too_large : form_of(d, a.form, b.form);
+      if (form == Expressions::too_large)
+        continue;
+      too_large = false;
+      if (options_.prune == Prune::NormalForm && !targets_.reachable(form, mask, options_.axis_test))
+        continue;
+      std::vector<std::uint32_t> args{a.term};
+      if (d.arity == 2)
+        args.push_back(b.term);
+      const std::uint32_t t = term(d.op, d.function, d.reduced, std::move(args));
+      if (options_.prune == Prune::Smt) {
+        auto [it, fresh] = oracle_answers_.try_emplace(form, false);
+        if (fresh)
+          it->second = !clock_.expired_now() && oracle_(t);
+        if (!it->second || (options_.axis_test && !targets_.reachable(form, mask, true)))
+          continue;
+      }
+      found.push_back({form, t, operators});
+    }
+  if (found.empty()) {
+    ++(too_large ? counts.by_size : counts.by_expression);
+    return;
+  }
+  auto field = evaluate(d);
+  if (!field) {
+    ++counts.undefined;
+    return;
+  }
+  const std::size_t before = values_.size();
+  const ValueId id = insert(d, std::move(*field), found, false);
+  if (id == before)
+    for (ValueId output : outputs_)
+      for (const Value::Expression &e : found)
+        if (values_[output].mask == mask && values_[output].expressions[0].form == e.form)
+          ++counts.by_fingerprint;
+}
+
+// The sets of factors that one reduction may take: of each axis, innermost first, no gap; several axes only
+// where the program reduces them together.
+std::vector<Mask> Values::suffixes(Mask present, Mask allowed) const {
+  std::vector<Mask> out{0};
+  for (const Axis &axis : problem_.axes) {
+    if (!(axis.mask & allowed & reducible_))
+      continue;
+    const std::size_t n = out.size();
+    Mask taken = 0;
+    for (auto it = axis.factors.rbegin(); it != axis.factors.rend(); ++it) {
+      const Mask factor = Mask{1} << *it;
+      if (!(present & factor))
+        continue;
+      if (!(allowed & factor))
+        break;
+      taken |= factor;
+      for (std::size_t i = 0; i < n; ++i)
+        out.push_back(out[i] | taken);
+    }
+  }
+  std::vector<Mask> kept;
+  for (Mask set : out) {
+    if (set == 0)
+      continue;
+    const bool one_axis = std::any_of(problem_.axes.begin(), problem_.axes.end(),
+                                      [&](const Axis &axis) { return (set & ~axis.mask) == 0; });
+    const bool together = std::any_of(reduced_sets_.begin(), reduced_sets_.end(),
+                                      [&](Mask reduced) { return (set & ~reduced) == 0; });
+    if (one_axis || together)
+      kept.push_back(set);
+  }
+  return kept;
+}
+
+void Values::extend(ValueId a) {
+  if (values_[a].constant)
+    return;
+  for (std::uint32_t f = 0; f < problem_.functions.size(); ++f) {
+    const Function &function = problem_.functions[f];
+    if (function.reduction) {
+      for (Mask set : suffixes(values_[a].mask, values_[a].mask))
+        attempt({Op::Reduce, f, set, a, a, 1});
+    } else if (!function.commutative) {
+      attempt({Op::Unary, f, 0, a, a, 1});
+    }
+  }
+  if (sums_)
+    for (Mask set : suffixes(values_[a].mask, values_[a].mask))
+      attempt({Op::Sum, 0, set, a, a, 1});
+}
+
+void Values::combine(ValueId a, ValueId b) {
+  const Mask ma = values_[a].mask, mb = values_[b].mask;
+  if (nested(ma, mb)) {
+    const ValueId x = std::min(a, b), y = std::max(a, b);
+    if (adds_)
+      attempt({Op::Add, 0, 0, x, y, 2});
+    if (muls_)
+      attempt({Op::Mul, 0, 0, x, y, 2});
+    for (auto [p, q] : {std::pair{a, b}, std::pair{b, a}}) {
+      if (subs_)
+        attempt({Op::Sub, 0, 0, p, q, 2});
+      if (divs_)
+        attempt({Op::Div, 0, 0, p, q, 2});
+      if (a == b)
+        break;
+    }
+    for (std::uint32_t f = 0; f < problem_.functions.size(); ++f)
+      if (problem_.functions[f].commutative && !problem_.functions[f].reduction)
+        attempt({Op::Binary, f, 0, x, y, 2});
+  }
+  // Over equal axes it is no more than a product and a sum.
+  if (muls_ && sums_ && ma != mb)
+    for (Mask set : suffixes(ma | mb, ma & mb))
+      attempt({Op::Contract, 0, set, std::min(a, b), std::max(a, b), 2});
+}
+
+void Values::run() {
+  for (const Role &role : problem_.roles) {
+    // Element = keyed by tensor and position, the position told by the tensor's dimensions, so that two roles
+    // of one tensor hold the same elements.
+    const auto index = static_cast<std::uint32_t>(&role - problem_.roles.data());
+    std::vector<Element> field(std::size_t{1} << std::popcount(role.mask));
+    for (std::size_t i = 0; i < field.size(); ++i) {
+      std::uint64_t position = mix(role.tensor + 1);
+      for (const auto &dim : role.dims) {
+        std::uint64_t at = 1;
+        for (std::uint32_t axis : dim)
+          for (std::uint32_t factor : problem_.axes[axis].factors) {
+            const int place = std::popcount(role.mask & ((Mask{1} << factor) - 1));
+            at = at * 2 + (i >> place & 1);
+          }
+        position = mix(position ^ at);
+      }
+      field[i] = keyed(options_.seed * 2 + 1, position);
+    }
+    add_leaf({Op::Input, index, 0, index, index, 0}, role.mask, std::move(field),
+             expressions_.input(index, role.mask));
+  }
+  for (std::size_t c = 0; c < problem_.constants.size(); ++c) {
+    const auto id = static_cast<std::uint32_t>(values_.size());
+    const auto symbol = static_cast<std::uint32_t>(c);
+    add_leaf({Op::Constant, symbol, 0, id, id, 0}, 0, {constant_element(problem_.constants[c])},
+             expressions_.constant(symbol));
+  }
+  std::vector<ValueId> of_ref(values_.size());
+  std::iota(of_ref.begin(), of_ref.end(), 0u);
+  for (const ProgramNode &node : problem_.nodes) {
+    const Mask reduced = problem_.axis_mask(node.reduced);
+    adds_ |= node.op == Op::Add;
+    subs_ |= node.op == Op::Sub;
+    divs_ |= node.op == Op::Div;
+    muls_ |= node.op == Op::Mul || node.op == Op::Contract;
+    sums_ |= node.op == Op::Sum || node.op == Op::Contract;
+    reducible_ |= reduced;
+    if (reduced)
+      reduced_sets_.push_back(reduced);
+    ValueId a = of_ref[node.args.front()], b = of_ref[node.args.back()];
+    const bool ordered = node.op == Op::Sub || node.op == Op::Div;
+    if (!ordered && a > b)
+      std::swap(a, b);
+    of_ref.push_back(
+        program_value({node.op, node.function, reduced, a, b, static_cast<std::uint32_t>(node.args.size())}));
+  }
+  for (std::uint32_t output : problem_.outputs) {
+    const ValueId id = of_ref[output];
+    outputs_.push_back(id);
+    targets_.add(values_[id].expressions[0].form, values_[id].mask);
+    target_terms_.push_back(values_[id].expressions[0].term);
+  }
+  // Each value is combined with all before it, and again when it gains a normal form.
+  std::vector<ValueId> done;
+  std::vector<bool> is_done;
+  for (std::size_t next = 0; next < work_.size() && !clock_.expired(); ++next) {
+    const ValueId v = work_[next];
+    is_done.resize(values_.size(), false);
+    if (!is_done[v]) {
+      is_done[v] = true;
+      done.push_back(v);
+    }
+    extend(v);
+    for (std::size_t i = 0; i < done.size() && !clock_.expired(); ++i)
+      combine(v, done[i]);
+    if (values_.size() > options_.max_values)
+      break;
+  }
+  keep_useful();
+}
+
+void Values::keep_useful() {
+  counts.values = values_.size();
+  for (Value &v : values_) {
+    v.weight = 0xffffffffu;
+    for (const Value::Expression &e : v.expressions)
+      v.weight = std::min(v.weight, expressions_.form(e.form).weight);
+  }
+  for (Value &v : values_) {
+    if (v.leaf)
+      continue;
+    std::erase_if(v.derivations, [&](const Derivation &d) {
+      const bool circular = values_[d.a].weight >= v.weight || values_[d.b].weight >= v.weight;
+      counts.heavier += circular;
+      return circular;
+    });
+  }
+  std::vector<ValueId> stack = outputs_;
+  while (!stack.empty()) {
+    Value &v = values_[stack.back()];
+    stack.pop_back();
+    if (v.useful)
+      continue;
+    v.useful = true;
+    if (v.leaf)
+      continue;
+    for (const Derivation &d : v.derivations) {
+      stack.push_back(d.a);
+      stack.push_back(d.b);
+    }
+  }
+  for (const Value &v : values_)
+    if (v.useful) {
+      ++counts.useful;
+      counts.derivations += v.derivations.size();
+    }
+}
+
+} // namespace superopt::search

@@ -1,0 +1,108 @@
+// Every useful value over named axes, with all its derivations.
+#pragma once
+
+#include "search/field.hpp"
+#include "search/problem.hpp"
+#include "search/subexpression.hpp"
+
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+namespace superopt::search {
+
+using ValueId = std::uint32_t;
+constexpr ValueId no_value = 0xffffffffu;
+
+struct Derivation {
+  Op op;
+  std::uint32_t function; // of Unary, Binary, Reduce; role or constant of Input, Constant
+  Mask reduced;           // of Sum, Reduce, Contract
+  ValueId a, b;           // equal where there is one operand
+  std::uint32_t arity;
+
+  bool operator==(const Derivation &) const = default;
+};
+
+struct Value {
+  Mask mask = 0;              // free factors
+  std::vector<Element> field; // its screening evaluation: extent 2 for each free factor, lowest bit fastest
+  struct Expression {
+    FormId form;
+    std::uint32_t term;
+    std::uint32_t operators; // that any graph with this expression has at least
+  };
+  std::vector<Expression> expressions;
+  std::vector<Derivation> derivations;
+  std::uint32_t weight =
+      0; // of its lightest normal form; strictly above those of the operands it is derived from
+  bool constant = false; // depends on no input
+  bool leaf = false;     // an input or a constant
+  bool program = false;  // the program computes it; its own derivation is the first
+  bool useful = false;   // a target reaches it
+};
+
+struct ValueCounts {
+  std::uint64_t attempted = 0;      // derivations tried
+  std::uint64_t by_expression = 0;  // pruned: no subexpression of a target
+  std::uint64_t by_size = 0;        // pruned: expression or field too large, or more operators than allowed
+  std::uint64_t undefined = 0;      // a division by zero in the field
+  std::uint64_t by_fingerprint = 0; // the target's expression, but another value
+  std::uint64_t duplicates = 0;     // equal to a value that was there
+  std::uint64_t heavier = 0;        // derivations dropped since they lead around in a circle
+  std::uint64_t values = 0, useful = 0, derivations = 0;
+};
+
+class Values {
+public:
+  // Answers whether a term may be part of a target, instead of the normal form (Prune::Smt).
+  using Oracle = std::function<bool(std::uint32_t term)>;
+
+  Values(const Problem &problem, const Options &options, Clock &clock, Oracle oracle);
+
+  // Saturate; afterwards `all()` are in an order in which operands come before results.
+  void run();
+
+  const std::vector<Value> &all() const { return values_; }
+  const std::vector<ValueId> &outputs() const { return outputs_; }
+  const std::vector<Term> &terms() const { return terms_; }
+  const std::vector<std::uint32_t> &target_terms() const { return target_terms_; }
+  const Problem &problem() const { return problem_; }
+  ValueCounts counts;
+
+private:
+  std::optional<std::vector<Element>> evaluate(const Derivation &d) const;
+  Element constant_element(double value) const;
+  std::uint32_t minus_one() const;
+  Mask result_mask(const Derivation &d) const;
+  FormId form_of(const Derivation &d, FormId a, FormId b);
+  ValueId add_leaf(const Derivation &d, Mask mask, std::vector<Element> field, FormId form);
+  ValueId program_value(const Derivation &d);
+  void attempt(const Derivation &d);
+  ValueId insert(const Derivation &d, std::vector<Element> field, const std::vector<Value::Expression> &found,
+                 bool program);
+  void combine(ValueId a, ValueId b);
+  void extend(ValueId a);
+  std::vector<Mask> suffixes(Mask present, Mask allowed) const;
+  void keep_useful();
+  std::uint32_t term(Op op, std::uint32_t symbol, Mask reduced, std::vector<std::uint32_t> args);
+
+  const Problem &problem_;
+  const Options &options_;
+  Clock &clock_;
+  Oracle oracle_;
+  Expressions expressions_;
+  Targets targets_;
+  std::vector<Value> values_;
+  std::vector<ValueId> outputs_;
+  std::vector<std::uint32_t> target_terms_;
+  std::vector<Term> terms_;
+  std::unordered_map<std::uint64_t, std::vector<ValueId>> by_fingerprint_;
+  std::unordered_map<std::uint32_t, bool> oracle_answers_; // by form
+  std::vector<ValueId> work_;
+  std::vector<Mask> reduced_sets_; // the axes that a node of the program reduces at once
+  Mask reducible_ = 0;
+  bool adds_ = false, subs_ = false, muls_ = false, divs_ = false, sums_ = false;
+};
+
+} // namespace superopt::search

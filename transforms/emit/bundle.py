@@ -1,0 +1,250 @@
+"""Bundles: a folder with a program's kernels and all that is needed to run, check and prove them elsewhere.
+
+    kernels.py  launch.py            Triton source, and what launches it; need torch and triton
+    run.py  reference.py  checking.py    check against PyTorch in fp64, and time
+    <target>/<kernel>.ttir, .ptx, .cubin    compiled code of every target
+    shapes.json                      inputs, outputs, grids, registers, shared memory
+    original.mlir  optimized.mlir  lowered.mlir    the program before, after, and as tile loops
+    certificate.json  schedule.json  the proof, and what replays the result
+    artifact.json                    how the TTIR was verified against the program
+    bundle.json                      the files with their SHA-256, and how inputs are drawn
+
+Reading a bundle (`read_bundle`) reads data; none of its Python files is run before somebody asks for that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from superopt.errors import BadInput, UnsupportedProgram
+from superopt.numerics.float_gate import input_specs
+from superopt.numerics.runner import FORMAT, CannotRun, read_description
+from superopt.program import KernelGraph
+from superopt.transforms.emit.compile import Compiled
+from superopt.transforms.emit.program_source import (
+    EmittedProgram,
+    emit_program,
+    save_constants,
+    write_program,
+)
+from superopt.transforms.emit.reference_source import reference_source
+
+if TYPE_CHECKING:
+    from superopt.pipeline import Outcome
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What a bundle says of itself: its folder, and `bundle.json`."""
+
+    folder: Path
+    description: dict[str, Any]
+
+
+def save_bundle(folder: str | Path, outcome: Outcome) -> Path:
+    """Write the bundle of a finished superoptimization; see `write_bundle`."""
+    from superopt.dialects.writer import to_text
+
+    return write_bundle(
+        folder,
+        original=outcome.original,
+        lowered=outcome.lowered,
+        emitted=outcome.emitted,
+        compiled=outcome.compiled,
+        certificate_json=outcome.certificate.model_dump_json(indent=2),
+        schedule_json=outcome.schedule.model_dump_json(indent=2),
+        original_mlir=to_text(outcome.original),
+        optimized_mlir=to_text(outcome.optimized),
+        lowered_mlir=to_text(outcome.lowered),
+    )
+
+
+def write_bundle(
+    folder: str | Path,
+    *,
+    original: KernelGraph,
+    lowered: KernelGraph,
+    compiled: Sequence[Compiled],
+    emitted: EmittedProgram | None = None,
+    certificate_json: str | None = None,
+    schedule_json: str | None = None,
+    original_mlir: str | None = None,
+    optimized_mlir: str | None = None,
+    lowered_mlir: str | None = None,
+) -> Path:
+    """Write a bundle into `folder`, whole or not at all; returns the folder.
+
+    The TTIR of every kernel is verified against the program first. An existing bundle there is replaced, in one
+    step. Raises BadInput for a folder that holds something else or cannot be written; NotEquivalent and
+    IllegalProgram where a kernel is not what the program says, which would be a fault of ours.
+    """
+    target = Path(folder).absolute()
+    _refuse_others(target)
+    program = emitted or emit_program(lowered)
+    artifact = _verified(original, lowered, program, compiled)
+    temporary: Path | None = None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        temporary.chmod(0o755)
+        _fill(temporary, original, compiled, program)
+        texts = {
+            "certificate.json": certificate_json,
+            "schedule.json": schedule_json,
+            "original.mlir": original_mlir,
+            "optimized.mlir": optimized_mlir,
+            "lowered.mlir": lowered_mlir,
+            "artifact.json": artifact,
+        }
+        for name, text in texts.items():
+            if text is not None:
+                (temporary / name).write_text(text if text.endswith("\n") else text + "\n")
+        _describe(temporary, original, program, compiled)
+        _sync(temporary)
+        _replace(temporary, target)
+    except OSError as error:
+        raise BadInput(f"expected to write the bundle '{folder}', got: {error.strerror or error}") from None
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+    return target
+
+
+def _verified(
+    original: KernelGraph, lowered: KernelGraph, emitted: EmittedProgram, compiled: Sequence[Compiled]
+) -> str:
+    """JSON of how the kernels' TTIR was verified; of why not, where it holds what the verifier does not know."""
+    from superopt.verify.ttir import verify_compiled
+
+    try:
+        records = verify_compiled(original, lowered, emitted, compiled)
+    except UnsupportedProgram as error:
+        return json.dumps({"unverified": error.message}, indent=2)
+    return json.dumps({target: record.model_dump() for target, record in records.items()}, indent=2)
+
+
+def read_bundle(folder: str | Path) -> Bundle:
+    """The description of a bundle whose files are all there and whole; raises BadInput. Runs nothing of it."""
+    try:
+        return Bundle(Path(folder), read_description(Path(folder)))
+    except CannotRun as error:
+        raise BadInput(str(error)) from None
+
+
+def _refuse_others(target: Path) -> None:
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise BadInput(f"expected a folder to write a bundle into, got a file: {target}")
+    if target.is_dir() and any(target.iterdir()) and not (target / "bundle.json").is_file():
+        raise BadInput(
+            f"expected an empty folder or a bundle to replace, got a folder with other files: {target}"
+        )
+
+
+def _fill(
+    folder: Path,
+    original: KernelGraph,
+    compiled: Sequence[Compiled],
+    emitted: EmittedProgram,
+) -> None:
+    write_program(emitted, folder)
+    constants = dict(emitted.constants)
+    (folder / "reference.py").write_text(reference_source(original, constants))
+    if constants:
+        save_constants(folder, constants)
+    for source, name in (("runner.py", "run.py"), ("checking.py", "checking.py")):
+        (folder / name).write_text(files("superopt.numerics").joinpath(source).read_text())
+    (folder / "run.py").chmod(0o755)
+    for kernel in compiled:
+        place = folder / kernel.target
+        place.mkdir(exist_ok=True)
+        (place / f"{kernel.name}.ttir").write_text(kernel.ttir)
+        (place / f"{kernel.name}.ptx").write_text(kernel.ptx)
+        (place / f"{kernel.name}.cubin").write_bytes(kernel.cubin)
+    facts = {
+        f"{k.target}/{k.name}": {
+            "shared_bytes": k.shared_bytes,
+            "registers": k.registers,
+            "spill_bytes": k.spill_bytes,
+        }
+        for k in compiled
+    }
+    kernels = [
+        {
+            "name": k.name,
+            "grid": k.grid,
+            "num_warps": k.num_warps,
+            "num_stages": k.num_stages,
+            "parameters": [
+                {"name": p.name, "role": p.role, "shape": p.type.shape, "dtype": p.type.dtype}
+                for p in k.parameters
+            ],
+        }
+        for k in emitted.kernels
+    ]
+    shapes = {
+        "inputs": [{"name": v.name, "shape": v.shape, "dtype": v.dtype} for v in original.inputs],
+        "outputs": [{"name": v.name, "shape": v.shape, "dtype": v.dtype} for v in original.outputs],
+        "kernels": kernels,
+        "compiled": facts,
+    }
+    (folder / "shapes.json").write_text(json.dumps(shapes, indent=2) + "\n")
+
+
+def _describe(
+    folder: Path, original: KernelGraph, emitted: EmittedProgram, compiled: Sequence[Compiled]
+) -> None:
+    from superopt import __version__
+
+    listed = sorted(p for p in folder.rglob("*") if p.is_file())
+    described = {
+        "format": FORMAT,
+        "superopt": __version__,
+        "name": original.name,
+        "grids": {k.name: k.grid for k in emitted.kernels},
+        "targets": sorted({k.target for k in compiled}),
+        "inputs": [
+            {"name": s.name, "shape": s.shape, "dtype": s.dtype, "scale": s.scale}
+            for s in input_specs(original)
+        ],
+        "outputs": [
+            {"name": v.name or f"out{i}", "shape": v.shape, "dtype": v.dtype}
+            for i, v in enumerate(original.outputs)
+        ],
+        "files": {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in listed},
+    }
+    (folder / "bundle.json").write_text(json.dumps(described, indent=2) + "\n")
+
+
+def _sync(folder: Path) -> None:
+    """Bring every file to the disk, so that a rename never publishes what a crash would empty."""
+    for path in [*folder.rglob("*"), folder]:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _replace(new: Path, target: Path) -> None:
+    if not target.exists():
+        new.rename(target)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
+    try:
+        target.rename(old / "bundle")
+        try:
+            new.rename(target)
+        except OSError:
+            (old / "bundle").rename(target)
+            raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,190 @@
+"""Triton source to TTIR, TTGIR, LLVM IR, PTX and cubin, for any target, without a GPU, in separate
+processes."""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import contextlib
+import json
+import os
+import queue
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import IO, Literal, TypeAlias
+
+from superopt.cost.gpus import target as find_target
+from superopt.errors import SuperoptError
+from superopt.transforms.emit.triton_source import TritonKernel
+
+# Types of Triton's signatures, by dtype.
+_POINTEES = {"f16": "fp16", "bf16": "bf16", "f32": "fp32"}
+PRELUDE = "import triton\nimport triton.language as tl\n"
+
+Stage: TypeAlias = Literal["ttir", "ttgir", "llir", "ptx"]
+
+
+class CompilationFailed(SuperoptError):
+    """A kernel that the compiler rejected, or that crashed it, hung it or exceeded its memory."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One kernel compiled for one target.
+
+    `shared_bytes` is the shared memory of a block, `registers` those of a thread, `spill_bytes` what ptxas
+    stores to and loads from local memory for want of registers.
+    """
+
+    name: str
+    target: str
+    ttir: str
+    ttgir: str
+    llir: str
+    ptx: str
+    cubin: bytes
+    shared_bytes: int
+    registers: int
+    spill_bytes: int
+
+
+def compile_kernel(
+    kernel: TritonKernel, target: str = "sm_90", *, timeout: float = 120, memory_bytes: int = 8 << 30
+) -> Compiled:
+    """Compile one kernel for `target`, within `timeout` seconds and `memory_bytes` of address space.
+
+    Raises CompilationFailed with the compiler's message, or with how its process ended; BadOption for an
+    unknown target.
+    """
+    request = {
+        "name": kernel.name,
+        "source": PRELUDE + "\n\n" + kernel.source,
+        "parameters": [(p.name, _POINTEES[p.type.dtype]) for p in kernel.parameters],
+        "capability": find_target(target).capability,
+        "num_warps": kernel.num_warps,
+        "num_stages": kernel.num_stages,
+        # Its default differs between Triton's versions; fused multiply-adds round once instead of twice.
+        "enable_fp_fusion": True,
+    }
+    with _workers.worker(memory_bytes) as worker:
+        try:
+            answer = worker.ask(json.dumps(request), timeout)
+        except _WorkerDied as died:
+            raise CompilationFailed(f"kernel '{kernel.name}' for {target}: the compiler {died}") from None
+    if "error" in answer:
+        raise CompilationFailed(f"kernel '{kernel.name}' for {target}: {answer['error']}")
+    return Compiled(
+        name=kernel.name,
+        target=target,
+        ttir=answer["ttir"],
+        ttgir=answer["ttgir"],
+        llir=answer["llir"],
+        ptx=answer["ptx"],
+        cubin=base64.b64decode(answer["cubin"]),
+        shared_bytes=int(answer["shared_bytes"]),
+        registers=int(answer["registers"]),
+        spill_bytes=int(answer["spill_bytes"]),
+    )
+
+
+def compile_all(
+    kernels: Sequence[TritonKernel], targets: Sequence[str], *, jobs: int | None = None, timeout: float = 120
+) -> list[Compiled]:
+    """Every kernel for every target, by target and then by kernel, `jobs` at a time (one a processor)."""
+    work = [(k, t) for t in targets for k in kernels]
+    jobs = min(jobs or len(os.sched_getaffinity(0)), max(len(work), 1))
+    with ThreadPoolExecutor(jobs) as pool:
+        made = [pool.submit(compile_kernel, k, t, timeout=timeout) for k, t in work]
+        return [m.result() for m in made]
+
+
+class _WorkerDied(Exception):
+    """How a worker ended; `str` completes "the compiler ..."."""
+
+
+class _Worker:
+    def __init__(self, memory_bytes: int) -> None:
+        self.memory_bytes = memory_bytes
+        command = [sys.executable, "-m", "superopt.transforms.emit.compile_worker", str(memory_bytes)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+
+    def ask(self, request: str, timeout: float) -> dict[str, str]:
+        """The answer to one request; raises _WorkerDied, after which the worker is gone."""
+        source, sink = self._pipes()
+        try:
+            sink.write(request.encode() + b"\n")
+            sink.flush()
+            ready, _, _ = select.select([source], [], [], timeout)
+            answer = source.readline() if ready else None
+        except BrokenPipeError:
+            answer = b""
+        except BaseException:  # interrupted: the answer would be taken for that of the next request
+            self.close()
+            raise
+        if answer:
+            return json.loads(answer)
+        if answer is None:
+            self.close()
+            raise _WorkerDied(f"took more than {timeout:g} s")
+        code = self.process.wait()
+        name = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        raise _WorkerDied(f"process ended with {name}")
+
+    def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
+        assert self.process.stdout is not None
+        assert self.process.stdin is not None
+        return self.process.stdout, self.process.stdin
+
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pipe in self._pipes():
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
+class _Workers:
+    """Idle compiler processes, kept because importing Triton takes longer than compiling a kernel."""
+
+    def __init__(self) -> None:
+        self._idle: queue.LifoQueue[_Worker] = queue.LifoQueue()
+        self._all: list[_Worker] = []
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def worker(self, memory_bytes: int) -> Generator[_Worker]:
+        """A worker for one request; back among the idle ones if it survives."""
+        try:
+            worker = self._idle.get_nowait()
+            if worker.memory_bytes != memory_bytes or not worker.alive():
+                worker.close()
+                raise queue.Empty
+        except queue.Empty:
+            worker = _Worker(memory_bytes)
+            with self._lock:
+                if not self._all:
+                    atexit.register(self.close)
+                self._all = [w for w in self._all if w.alive()] + [worker]
+        try:
+            yield worker
+        finally:
+            if worker.alive():
+                self._idle.put(worker)
+
+    def close(self) -> None:
+        for worker in self._all:
+            worker.close()
+
+
+_workers = _Workers()

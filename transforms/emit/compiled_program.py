@@ -1,0 +1,62 @@
+"""A program with all its kernels compiled for one target, and what `--emit` shows of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from superopt.cost.gpus import Target
+from superopt.errors import BadOption
+from superopt.program import KernelGraph
+from superopt.transforms.emit.compile import Compiled, compile_all
+from superopt.transforms.emit.program_source import EmittedProgram, emit_program
+
+# What begins a comment in each text.
+_COMMENT = {"ttir": "//", "ttgir": "//", "llir": ";", "ptx": "//"}
+KINDS = ("triton", *_COMMENT, "cubin")
+
+
+@dataclass(frozen=True)
+class CompiledProgram:
+    """Source and compiled kernels of one program, in the order of their launches."""
+
+    emitted: EmittedProgram
+    kernels: tuple[Compiled, ...]
+
+    def artifact(self, kind: str) -> str | bytes:
+        """`kind` is one of `KINDS`: text of all kernels, one after the other, or the bytes of the only cubin.
+
+        Raises BadOption for an unknown kind, and for cubins of a program with several kernels.
+        """
+        if kind == "triton":
+            return self.emitted.kernels_source
+        if kind == "cubin":
+            if len(self.kernels) != 1:
+                raise BadOption(
+                    f"expected a program with one kernel for a cubin, got {len(self.kernels)}: "
+                    "a bundle holds them all"
+                )
+            return self.kernels[0].cubin
+        if kind not in _COMMENT:
+            raise BadOption(f"expected one of {', '.join(KINDS)} to emit, got '{kind}'")
+        texts: list[str] = [getattr(k, kind) for k in self.kernels]
+        if len(texts) == 1:
+            return texts[0]
+        return "\n".join(f"{_COMMENT[kind]} {k.name}\n{t}" for k, t in zip(self.kernels, texts, strict=True))
+
+
+def compile_graph(lowered: KernelGraph, target: Target | str) -> CompiledProgram:
+    """Emit and compile a lowered program; raises CompilationFailed."""
+    emitted = emit_program(lowered)
+    name = target if isinstance(target, str) else target.name
+    return CompiledProgram(emitted, tuple(compile_all(emitted.kernels, [name])))
+
+
+def emit_text(graph: KernelGraph, kind: str, target: Target | str = "sm_90") -> str | bytes:
+    """What `--emit=kind` prints of `graph`, lowered first; no GPU and, for Triton source, no compiler is
+    needed."""
+    from superopt.transforms.lower import lower
+
+    lowered = lower(graph, target)
+    if kind == "triton":
+        return emit_program(lowered).kernels_source
+    return compile_graph(lowered, target).artifact(kind)

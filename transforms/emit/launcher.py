@@ -1,0 +1,92 @@
+"""Calls a finished program on torch tensors: on their GPU, or, for tensors of the CPU, in Triton's
+interpreter."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from superopt.errors import BadInput
+from superopt.program import Value
+from superopt.transforms.emit.program_source import EmittedProgram, write_program
+
+if TYPE_CHECKING:
+    from superopt.numerics.interpreter import Interpreter
+    from superopt.pipeline import Outcome
+
+
+def load_launcher(outcome: Outcome) -> Launcher:
+    """A callable that runs the kernels of `outcome`."""
+    return Launcher(outcome.emitted, outcome.original.inputs, outcome.original.outputs)
+
+
+class Launcher:
+    """Takes the program's inputs as torch tensors, and returns its output or a tuple of them."""
+
+    def __init__(self, program: EmittedProgram, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
+        self._program, self._inputs, self._outputs = program, inputs, outputs
+
+    def __call__(self, *tensors: Any) -> Any:
+        """Run once. Raises BadInput for other numbers, shapes or dtypes of tensors than the program's."""
+        self._check(tensors)
+        on_gpu = any(t.is_cuda for t in tensors)
+        made = self._run(*(t.contiguous() for t in tensors)) if on_gpu else self._interpreted(tensors)
+        return made[0] if len(self._outputs) == 1 else tuple(made)
+
+    def _check(self, tensors: Sequence[Any]) -> None:
+        if len(tensors) != len(self._inputs):
+            raise BadInput(f"expected {len(self._inputs)} tensors, got {len(tensors)}")
+        devices = {str(getattr(t, "device", "")) for t in tensors}
+        if len(devices) > 1:
+            raise BadInput(f"expected tensors of one device, got {' and '.join(sorted(devices))}")
+        for i, (tensor, value) in enumerate(zip(tensors, self._inputs, strict=True)):
+            names = {"f16": "torch.float16", "bf16": "torch.bfloat16", "f32": "torch.float32"}
+            have = (tuple(getattr(tensor, "shape", ())), str(getattr(tensor, "dtype", type(tensor).__name__)))
+            want = (value.shape, names.get(value.dtype, value.dtype))
+            if have != want:
+                raise BadInput(f"expected argument {i} of {want[0]} {want[1]}, got {have[0]} {have[1]}")
+
+    @cached_property
+    def _run(self) -> Callable[..., Sequence[Any]]:
+        """`run` of the launcher's source, in modules of its own: several programs live in one process."""
+        self._folder = tempfile.TemporaryDirectory(prefix="superopt-kernels-")
+        folder = Path(self._folder.name)
+        write_program(self._program, folder)
+        before = sys.modules.get("kernels")
+        try:
+            sys.modules["kernels"] = _module(folder / "kernels.py")
+            return _module(folder / "launch.py").run
+        finally:
+            if before is None:
+                del sys.modules["kernels"]
+            else:
+                sys.modules["kernels"] = before
+
+    @cached_property
+    def _interpreter(self) -> Interpreter:
+        from superopt.numerics.interpreter import Interpreter
+
+        return Interpreter()
+
+    def _interpreted(self, tensors: Sequence[Any]) -> Sequence[Any]:
+        import importlib
+
+        torch: Any = importlib.import_module("torch")
+        arrays = [t.detach().float().numpy() for t in tensors]
+        made = self._interpreter.run(self._program, arrays, [v.dtype for v in self._inputs])
+        dtypes = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
+        return [torch.from_numpy(x).to(dtypes[v.dtype]) for x, v in zip(made, self._outputs, strict=True)]
+
+
+def _module(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"superopt_{path.parent.name}_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,84 @@
+"""What Triton's registers cannot do is done through memory: parts of tiles are stored and loaded again.
+
+    %c = concat(%a, %b) {dim = 1}        scratch[:, 0 : 8] = a
+                                  ->     scratch[:, 8 : 24] = b
+                                         c = scratch[:, :]
+
+Likewise `slice`, `repeat`, and a `reshape` of extents that are no powers of two (padding would move).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from superopt.program import Buffer, Compute, Load, Loop, Statement, Store, TensorType, TileProgram, Window
+from superopt.transforms.emit.axes import power_of_two
+
+
+def legalize(program: TileProgram) -> tuple[TileProgram, dict[Buffer, Buffer]]:
+    """`program` in operators that Triton has, and which scratch buffers are views of another's memory."""
+    rewriter = _Rewriter()
+    body = rewriter.body(program.body)
+    legal = dataclasses.replace(program, locals=[*program.locals, *rewriter.locals], body=body)
+    return legal, rewriter.views
+
+
+class _Rewriter:
+    def __init__(self) -> None:
+        self.locals: list[Buffer] = []
+        self.views: dict[Buffer, Buffer] = {}
+
+    def body(self, body: list[Statement]) -> list[Statement]:
+        out: list[Statement] = []
+        for statement in body:
+            if isinstance(statement, Loop):
+                out.append(dataclasses.replace(statement, body=self.body(statement.body)))
+            elif isinstance(statement, Compute) and statement.op in ("slice", "concat", "repeat"):
+                out += self.moved(statement)
+            elif (
+                isinstance(statement, Compute) and statement.op == "reshape" and not _in_registers(statement)
+            ):
+                out += self.reshaped(statement)
+            else:
+                out.append(statement)
+        return out
+
+    def scratch(self, type_: TensorType) -> Buffer:
+        self.locals.append(Buffer(type_, f"scratch_{len(self.locals)}"))
+        return self.locals[-1]
+
+    def reshaped(self, statement: Compute) -> list[Statement]:
+        (source,) = statement.operands
+        written, read = self.scratch(source.type), self.scratch(statement.result.type)
+        self.views[read] = written
+        return [
+            Store(written, tuple(map(Window, source.shape)), source),
+            Load(statement.result, read, tuple(map(Window, statement.result.shape))),
+        ]
+
+    def moved(self, statement: Compute) -> list[Statement]:
+        result, out = statement.result, list[Statement]()
+        if statement.op == "slice":
+            (source,) = statement.operands
+            buffer = self.scratch(source.type)
+            cuts = [statement.attrs[k] for k in ("offsets", "sizes", "strides")]
+            rows = [c for c in cuts if isinstance(c, tuple)]
+            windows = tuple(Window(n, o, (), s) for o, n, s in zip(*rows, strict=True))
+            return [Store(buffer, tuple(map(Window, source.shape)), source), Load(result, buffer, windows)]
+        buffer = self.scratch(result.type)
+        dim, times = statement.attrs["dim"], statement.attrs.get("times", 1)
+        assert isinstance(dim, int)
+        assert isinstance(times, int)
+        start = 0
+        for value in statement.operands * times:
+            windows = tuple(Window(n, start if d == dim else 0) for d, n in enumerate(value.shape))
+            out.append(Store(buffer, windows, value))
+            start += value.shape[dim]
+        return [*out, Load(result, buffer, tuple(map(Window, result.shape)))]
+
+
+def _in_registers(statement: Compute) -> bool:
+    """Whether a reshape keeps every element's place: powers of two, or only extents of 1 come and go."""
+    before, after = statement.operands[0].shape, statement.result.shape
+    plain = [e for e in before if e > 1] == [e for e in after if e > 1]
+    return plain or all(e == power_of_two(e) for e in (*before, *after))

@@ -1,0 +1,206 @@
+"""The files of a program that run without this package: its kernels, and what launches them in order."""
+
+from __future__ import annotations
+
+import dataclasses
+import keyword
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from superopt.errors import UnsupportedProgram
+from superopt.program import KernelGraph, Node, TileProgram, Value
+from superopt.transforms.emit.compile import PRELUDE
+from superopt.transforms.emit.triton_source import TritonKernel, emit_kernel
+from superopt.transforms.lower.builder import identifier
+
+TORCH_DTYPES = {
+    "f16": "torch.float16",
+    "bf16": "torch.bfloat16",
+    "f32": "torch.float32",
+    "f64": "torch.float64",
+    "i64": "torch.int64",
+    "i32": "torch.int32",
+    "i1": "torch.bool",
+}
+
+EXTERN_HELPER = '''
+def extern(target, args, operands):
+    """An operation that no kernel computes, run by PyTorch; `args` are its arguments as JSON."""
+    if args is None:
+        raise RuntimeError(f"'{target}' has no PyTorch operator: pass externs={{'{target}': function}}")
+
+    def value(arg):
+        if not isinstance(arg, dict):
+            return [value(a) for a in arg] if isinstance(arg, list) else arg
+        if "tensor" in arg:
+            return operands[arg["tensor"]]
+        if "float" in arg:
+            return float(arg["float"])
+        if "device" in arg:
+            return operands[0].device if operands else torch.device(arg["device"])
+        return torch.tensor(arg["data"], dtype=getattr(torch, arg["dtype"]))
+
+    overload = torch.ops
+    for name in target.split("."):
+        overload = getattr(overload, name)
+    values = [value(a) for a in json.loads(args)]
+    schema = overload._schema.arguments
+    positional = [v for v, a in zip(values, schema) if not a.kwarg_only]
+    result = overload(*positional, **{a.name: v for v, a in zip(values, schema) if a.kwarg_only})
+    return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+'''
+
+
+@dataclass(frozen=True)
+class EmittedProgram:
+    """A lowered program as source: `kernels.py`, `launch.py`, and the arrays that the launcher loads."""
+
+    name: str
+    kernels: tuple[TritonKernel, ...]
+    kernels_source: str
+    launcher_source: str
+    constants: dict[str, np.ndarray[Any, Any]]
+
+
+def emit_program(lowered: KernelGraph) -> EmittedProgram:
+    """The source of a lowered program (`superopt.transforms.lower.lower`).
+
+    Raises UnsupportedProgram for a program that still holds library operators or custom kernels.
+    """
+    names = unique_names(lowered)
+    bodies: list[str] = []
+    kernels: list[TritonKernel] = []
+    taken: set[str] = set()
+    constants: dict[str, np.ndarray[Any, Any]] = {}
+    for node in lowered.nodes:
+        if isinstance(node.body, TileProgram):
+            kernel = _emitted(node.body, taken)
+            kernels.append(kernel)
+            bodies.append(_launch(kernel, node, names))
+        elif node.op == "reshape":
+            bodies.append(f"{names[node.result]} = {names[node.operands[0]]}.reshape({node.attrs['shape']})")
+        elif node.op == "constant" and isinstance(array := node.attrs["value"], np.ndarray):
+            name = names[node.result]
+            constants[name] = np.asarray(array, np.float32)
+            bodies.append(f'{name} = constant("{name}", {TORCH_DTYPES[node.result.dtype]}, device)')
+        elif node.op == "extern":
+            bodies.append(_call_extern(node, names))
+        else:
+            raise UnsupportedProgram(f"expected a lowered program, got '{node.op}'", node.location)
+    source = PRELUDE + "".join(f"\n\n{k.source}" for k in kernels)
+    launcher = _launcher(lowered, names, bodies, constants=bool(constants))
+    return EmittedProgram(identifier(lowered.name, "program"), tuple(kernels), source, launcher, constants)
+
+
+def write_program(program: EmittedProgram, folder: Path) -> list[str]:
+    """Write `kernels.py`, `launch.py` and the constants into `folder`; returns the names of the files."""
+    (folder / "kernels.py").write_text(program.kernels_source)
+    (folder / "launch.py").write_text(program.launcher_source)
+    if not program.constants:
+        return ["kernels.py", "launch.py"]
+    save_constants(folder, program.constants)
+    return ["kernels.py", "launch.py", "constants.npz"]
+
+
+def save_constants(folder: Path, constants: dict[str, np.ndarray[Any, Any]]) -> None:
+    """Write `constants.npz`, which the launcher and the reference load."""
+    save: Any = np.savez
+    save(folder / "constants.npz", **constants)
+
+
+def unique_names(
+    graph: KernelGraph, reserved: Sequence[str] = ("device", "externs", "torch", "kernels")
+) -> dict[Value, str]:
+    """A Python name for every value of a kernel graph, from its own where it has one."""
+    names: dict[Value, str] = {}
+    used = set(reserved)
+    defaults = [(v, f"arg{i}") for i, v in enumerate(graph.inputs)]
+    defaults += [(v, node.op) for node in graph.nodes for v in node.results]
+    for value, default in defaults:
+        base = identifier(value.name, default)
+        name, i = base, 1
+        while name in used or name in _PYTHON:
+            name, i = f"{base}_{i}", i + 1
+        used.add(name)
+        names[value] = name
+    return names
+
+
+_PYTHON = frozenset({*keyword.kwlist, "constant", "extern", "run", "json", "np"})
+
+
+def _emitted(program: TileProgram, taken: set[str]) -> TritonKernel:
+    name, i = program.name, 1
+    while name in taken:
+        name, i = f"{program.name}_{i}", i + 1
+    taken.add(name)
+    return emit_kernel(dataclasses.replace(program, name=name))
+
+
+def _empty(shape: tuple[int, ...], dtype: str) -> str:
+    return f"torch.empty({shape}, dtype={TORCH_DTYPES[dtype]}, device=device)"
+
+
+def _launch(kernel: TritonKernel, node: Node, names: dict[Value, str]) -> str:
+    lines = [f"{names[v]} = {_empty(v.shape, v.dtype)}" for v in node.results]
+    arguments = [names[v] for v in (*node.operands, *node.results)]
+    arguments += [_empty(p.type.shape, p.type.dtype) for p in kernel.parameters if p.role == "scratch"]
+    options = f"num_warps={kernel.num_warps}, num_stages={kernel.num_stages}, enable_fp_fusion=True"
+    lines.append(f"kernels.{kernel.name}[{kernel.grid}]({', '.join(arguments)}, {options})")
+    return "\n".join(lines)
+
+
+def _call_extern(node: Node, names: dict[Value, str]) -> str:
+    target = str(node.attrs["target"])
+    operands = "[" + ", ".join(names[v] for v in node.operands) + "]"
+    results = ", ".join(names[v] for v in node.results) + ","
+    args = node.attrs.get("args")
+    lines = [
+        f"call = externs.get({target!r})",
+        f"made = call(*{operands}) if call else extern({target!r}, {args!r}, {operands})",
+        f"{results} = (m.contiguous() for m in (made if isinstance(made, (tuple, list)) else (made,)))",
+    ]
+    return "\n".join(lines)
+
+
+def _launcher(graph: KernelGraph, names: dict[Value, str], bodies: Sequence[str], *, constants: bool) -> str:
+    inputs = [names[v] for v in graph.inputs]
+    types = ", ".join(f"{n}: {v.type}" for n, v in zip(inputs, graph.inputs, strict=True))
+    has_extern = any(n.op == "extern" for n in graph.nodes)
+    lines = [
+        f'"""Runs {graph.name}({types}): launches its kernels in order.\n',
+        "Needs torch and triton. `run` takes contiguous tensors of these shapes and returns a tuple.",
+        '"""\n',
+        *(["import json"] if has_extern else []),
+        *(["from pathlib import Path\n", "import numpy as np"] if constants else []),
+        "import torch\n",
+        "import kernels\n",
+    ]
+    if constants:
+        lines += [
+            '_ARRAYS = np.load(Path(__file__).with_name("constants.npz"), allow_pickle=False)',
+            "_LOADED = {}\n\n",
+            "def constant(name, dtype, device):",
+            '    """A dense constant of the program, copied to the device once."""',
+            "    if (name, device) not in _LOADED:",
+            "        _LOADED[name, device] = torch.from_numpy(_ARRAYS[name]).to(device, dtype)",
+            "    return _LOADED[name, device]\n",
+        ]
+    if has_extern:
+        lines.append(EXTERN_HELPER)
+    extra = [*inputs, *(["externs={}"] if has_extern else [])]
+    lines.append(f"\ndef run({', '.join(extra)}):")
+    lines.append('    """The program\'s outputs, on the device of its first input."""')
+    device = (
+        f"{inputs[0]}.device" if inputs else 'torch.device("cuda" if torch.cuda.is_available() else "cpu")'
+    )
+    lines.append(f"    device = {device}")
+    for body in bodies:
+        lines += ["    " + line for line in body.split("\n")]
+    outputs = "".join(f"{names[v]}, " for v in graph.outputs)
+    lines.append(f"    return ({outputs.rstrip()})")
+    return "\n".join(lines) + "\n"

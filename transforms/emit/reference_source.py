@@ -1,0 +1,197 @@
+"""A program as plain PyTorch: what a bundle checks its kernels against, with no part of the lowering in it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from superopt.errors import UnsupportedProgram
+from superopt.operators import OPERATORS, normalize_attrs
+from superopt.program import (
+    Attr,
+    BlockGraph,
+    Buffer,
+    Compute,
+    KernelGraph,
+    Load,
+    Loop,
+    LoopVar,
+    Node,
+    Statement,
+    TileProgram,
+    Value,
+    Window,
+)
+from superopt.transforms.emit.program_source import EXTERN_HELPER, TORCH_DTYPES, unique_names
+from superopt.transforms.emit.spelling import number, spell
+from superopt.transforms.lower.block_to_tile import tile_program
+
+_HEADER = '''"""{name} as plain PyTorch, one operation a line: what the kernels are checked against.
+
+`rounded(value, dtype)` is applied to every result: the identity for a reference in float64, a rounding for the
+program at its own precision.
+"""
+
+{imports}import torch
+
+MAX = torch.finfo(torch.float64).max
+
+
+def maximum(a, b):
+    """The larger of two tensors or numbers."""
+    return torch.maximum(torch.as_tensor(a), torch.as_tensor(b))
+
+
+def minimum(a, b):
+    """The smaller of two tensors or numbers."""
+    return torch.minimum(torch.as_tensor(a), torch.as_tensor(b))
+
+'''
+
+Array = np.ndarray[Any, Any]
+
+# Operators that are not pointwise; {a}, {b} are operands, other names attributes.
+_TORCH = {
+    "reduce_sum": "torch.sum({a}, dim={dims}, keepdim={keepdims})",
+    "reduce_mean": "torch.mean({a}, dim={dims}, keepdim={keepdims})",
+    "reduce_max": "torch.amax({a}, dim={dims}, keepdim={keepdims})",
+    "reduce_min": "torch.amin({a}, dim={dims}, keepdim={keepdims})",
+    "broadcast": "{a}.expand({shape})",
+    "transpose": "{a}.permute({perm})",
+    "reshape": "{a}.reshape({shape})",
+    "concat": "torch.cat([{all}], dim={dim})",
+}
+
+
+def reference_source(graph: KernelGraph, constants: dict[str, Array]) -> str:
+    """`reference.py`: `run(inputs..., rounded)`. Dense constants are added to `constants`, by name."""
+    reserved = ("rounded", "torch", "maximum", "minimum", "constants", "externs", "like", "device", "kernels")
+    names = unique_names(graph, reserved)
+    lines: list[str] = []
+    for node in graph.nodes:
+        lines += _node(node, names, constants)
+    has_extern = any(n.op == "extern" for n in graph.nodes)
+    arguments = ", ".join([*(names[v] for v in graph.inputs), "*", "rounded", "constants", "externs"])
+    first = names[graph.inputs[0]] if graph.inputs else "torch.empty(0)"
+    out = [_HEADER.format(name=graph.name, imports="import json\n\n" if has_extern else "")]
+    out += [EXTERN_HELPER] if has_extern else []
+    out += [f"\ndef run({arguments}):", f"    like = {first}"]
+    out += ["    " + line for line in lines]
+    outputs = "".join(f"{names[v]}, " for v in graph.outputs)
+    return "\n".join([*out, f"    return ({outputs.rstrip()})"]) + "\n"
+
+
+def _node(node: Node, names: dict[Value, str], constants: dict[str, Array]) -> list[str]:
+    operands = [names[v] for v in node.operands]
+    if node.op == "extern":
+        target, args = str(node.attrs["target"]), node.attrs.get("args")
+        results = ", ".join(names[v] for v in node.results) + ","
+        listed = f"[{', '.join(operands)}]"
+        return [
+            f"call = externs.get({target!r})",
+            f"made = call(*{listed}) if call else extern({target!r}, {args!r}, {listed})",
+            f"{results} = made if isinstance(made, (tuple, list)) else (made,)",
+        ]
+    if isinstance(node.body, (BlockGraph, TileProgram)):
+        body = node.body
+        program = (
+            tile_program(body, "custom", [""] * (len(node.operands) + len(node.results)), node)
+            if isinstance(body, BlockGraph)
+            else body
+        )
+        return _Loops(program, operands, [names[v] for v in node.results]).lines
+    if node.op == "constant" and isinstance(array := node.attrs["value"], np.ndarray):
+        name = names[node.result]
+        constants[name] = np.asarray(array, np.float32)
+        return [f'{name} = constants["{name}"].to(like)']
+    text = torch_text(node.op, operands, [v.shape for v in node.operands], node.attrs)
+    result = node.result
+    return [f"{names[result]} = rounded({text}, {TORCH_DTYPES[result.dtype]})"]
+
+
+def torch_text(
+    op: str, operands: Sequence[str], shapes: Sequence[tuple[int, ...]], attrs: dict[str, Attr]
+) -> str:
+    """One operator of the table as a PyTorch expression."""
+    entry = OPERATORS[op]
+    values = normalize_attrs(entry, attrs)
+    if entry.elementwise and entry.body is not None:
+        text = spell(entry.body(values), operands)
+        if text == operands[0]:
+            return text
+        text = text.replace("tl.maximum", "maximum").replace("tl.minimum", "minimum").replace("tl.", "torch.")
+        return text if any(o in text for o in operands) else f"torch.full_like({operands[0]}, {text})"
+    if op == "matmul":
+        a, b = (
+            f"{o}.mT" if values[k] else o
+            for o, k in zip(operands, ("transpose_a", "transpose_b"), strict=True)
+        )
+        return f"torch.matmul({a}, {b})"
+    if op == "constant":
+        value = values["value"]
+        if not isinstance(value, int | float):
+            raise UnsupportedProgram("expected dense constants at the kernel level, got one inside")
+        return f"torch.full({values['shape']}, {number(value)}, dtype=like.dtype, device=like.device)"
+    if op == "slice":
+        cuts = [c for c in (values[k] for k in ("offsets", "sizes", "strides")) if isinstance(c, tuple)]
+        parts = [f"{o}:{o + (n - 1) * s + 1}:{s}" for o, n, s in zip(*cuts, strict=True)]
+        return f"{operands[0]}[{', '.join(parts)}]"
+    if op == "repeat":
+        times = [values["times"] if d == values["dim"] else 1 for d in range(len(shapes[0]))]
+        return f"{operands[0]}.repeat({', '.join(map(str, times))})"
+    named = {**values, "a": operands[0], "all": ", ".join(operands)}
+    return _TORCH[op].format(**named)
+
+
+class _Loops:
+    """A block graph or tile program as Python loops over slices of tensors."""
+
+    def __init__(self, program: TileProgram, operands: Sequence[str], results: Sequence[str]) -> None:
+        self.lines: list[str] = []
+        self.names: dict[Value, str] = {}
+        self.buffers: dict[Buffer, str] = dict(zip(program.params, [*operands, *results], strict=True))
+        self.variables: dict[LoopVar, str] = {}
+        prefix = results[0]
+        for i, buffer in enumerate([*program.params[program.n_inputs :], *program.locals]):
+            name = self.buffers.setdefault(buffer, f"{prefix}_local{i}")
+            shape = buffer.type.shape
+            self.lines.append(f"{name} = torch.empty({shape}, dtype=like.dtype, device=like.device)")
+        self.prefix = prefix
+        self.body(program.body, "")
+        for buffer in program.params[program.n_inputs :]:
+            name = self.buffers[buffer]
+            self.lines.append(f"{name} = rounded({name}, {TORCH_DTYPES[buffer.type.dtype]})")
+
+    def body(self, body: Sequence[Statement], indent: str) -> None:
+        for statement in body:
+            if isinstance(statement, Loop):
+                var = self.variables[statement.var] = f"{self.prefix}_i{len(self.variables)}"
+                bounds = f"{statement.start}, {statement.stop}, {statement.step}"
+                self.lines.append(f"{indent}for {var} in range({bounds}):")
+                self.body(statement.body, indent + "    ")
+            elif isinstance(statement, Load):
+                text = self.cut(statement.buffer, statement.windows)
+                self.lines.append(f"{indent}{self.name(statement.result)} = {text}.clone()")
+            elif isinstance(statement, Compute):
+                operands = [self.names[v] for v in statement.operands]
+                shapes = [v.shape for v in statement.operands]
+                text = torch_text(statement.op, operands, shapes, dataclasses.replace(statement).attrs)
+                self.lines.append(f"{indent}{self.name(statement.result)} = {text}")
+            else:
+                target = self.cut(statement.buffer, statement.windows)
+                self.lines.append(f"{indent}{target} = {self.names[statement.value]}")
+
+    def name(self, value: Value) -> str:
+        return self.names.setdefault(value, f"{self.prefix}_v{len(self.names)}")
+
+    def cut(self, buffer: Buffer, windows: Sequence[Window]) -> str:
+        parts: list[str] = []
+        for window in windows:
+            terms = [f"{self.variables[var]} * {scale}" for var, scale in window.terms]
+            start = " + ".join([*terms, str(window.base)])
+            end = f"{start} + {(window.size - 1) * window.stride + 1}"
+            parts.append(f"{start}:{end}:{window.stride}")
+        return f"{self.buffers[buffer]}[{', '.join(parts) or '...'}]"

@@ -1,0 +1,245 @@
+"""Scalar bodies of linalg operations as kernel operators on whole tensors.
+
+A body's values are numbers that vary over the iteration space. Each is one of three things: an array known at
+import (it depends on constants and indices only), a tensor aligned to the space, or a comparison of two of these,
+which only a selection can use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+
+from superopt.transforms.ingest.builder import FOLD_LIMIT, GraphBuilder, NotExpressible
+from superopt.transforms.ingest.interpret import predicate, scalar_operation
+from superopt.transforms.ingest.space import Aligned, Space
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`left <kind> right`, `kind` one of eq, ne, lt, le, gt, ge."""
+
+    kind: str
+    left: Aligned
+    right: Aligned
+
+
+Form: TypeAlias = "Array | Aligned | Comparison"
+
+_BINARY = {
+    "arith.addf": "add", "arith.subf": "sub", "arith.mulf": "mul", "arith.divf": "div",
+    "arith.maximumf": "max", "arith.maxnumf": "max", "arith.minimumf": "min", "arith.minnumf": "min",
+}  # fmt: skip
+_UNARY = {
+    "arith.negf": "neg", "math.exp": "exp", "math.log": "log", "math.sqrt": "sqrt", "math.rsqrt": "rsqrt",
+    "math.erf": "erf", "math.tanh": "tanh", "math.sin": "sin", "math.cos": "cos",
+}  # fmt: skip
+_SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+@dataclass
+class Body:
+    """Evaluates values of one operation's body over `space`.
+
+    `known` holds what the body's arguments stand for; `outer` gives the form of values from outside the body.
+    """
+
+    space: Space
+    known: dict[Any, Form]
+    outer: Callable[[Any], Form]
+    floats: Callable[[str], str]
+    """The kernel dtype of an element type's name; raises NotExpressible for one that has none."""
+    tensor: Callable[[Any], Any] = field(default=lambda value: value)
+    """What a tensor value used inside the body stands for: a graph value or an array."""
+
+    @property
+    def build(self) -> GraphBuilder:
+        """The builder of the graph."""
+        return self.space.build
+
+    def form(self, value: Any) -> Form:
+        """What `value` stands for."""
+        if value not in self.known:
+            owner = value.owner
+            # A block argument has a block as its owner, and all of the body's own are known.
+            name = getattr(owner, "name", None)
+            inside = name is not None and name != "builtin.module"
+            self.known[value] = (
+                self._operation(owner) if inside and self._inside(owner) else self.outer(value)
+            )
+        return self.known[value]
+
+    def aligned(self, value: Any) -> Aligned:
+        """The form of `value` as a tensor of the element type that `value` has."""
+        return self._tensor(self.form(value), str(value.type))
+
+    def _inside(self, operation: Any) -> bool:
+        parent = operation.parent
+        return parent is not None and parent.operation.name.split(".")[0] in ("linalg", "tensor")
+
+    # --- operations ---------------------------------------------------------------------------------------
+
+    def _operation(self, operation: Any) -> Form:
+        name = operation.name
+        if name == "arith.constant":
+            return np.asarray(operation.attributes["value"].value)
+        if name == "linalg.index":
+            return self._index(int(operation.attributes["dim"].value))
+        if name == "tensor.extract":
+            return self._extract(operation)
+        return self.operation_on(operation, [self.form(v) for v in operation.operands])
+
+    def operation_on(self, operation: Any, forms: list[Form]) -> Form:
+        """An arith or math operation whose operands stand for `forms`."""
+        if operation.name == "arith.select":
+            return self._select(operation, forms)
+        arrays = [f for f in forms if isinstance(f, np.ndarray)]
+        if len(arrays) == len(forms):
+            if math.prod(np.broadcast_shapes(*(a.shape for a in arrays))) > FOLD_LIMIT:
+                raise NotExpressible("a constant expression over too large a space")
+            return scalar_operation(operation, arrays)
+        if operation.name in ("arith.cmpf", "arith.cmpi"):
+            return self._compare(operation, forms)
+        args = [self._tensor(f, _element(v)) for f, v in zip(forms, operation.operands, strict=True)]
+        return self._apply(operation.name, args, _element(operation.results[0]), forms)
+
+    def _apply(self, name: str, args: list[Aligned], element: str, forms: list[Form]) -> Aligned:
+        """An arith or math operation on tensors, with a result of element type `element`."""
+        space = self.space
+        if name in _BINARY:
+            return space.apply(_BINARY[name], *args)
+        if name in _UNARY:
+            return space.apply(_UNARY[name], *args)
+        if name in ("arith.extf", "arith.truncf"):
+            return space.apply("cast", *args, dtype=self.floats(element))
+        (x, *rest) = args
+
+        def number(n: float) -> Aligned:
+            return Aligned(self.build.constant(n, x.value.dtype, ()), ())
+
+        match name:
+            case "math.powf" | "math.fpowi":
+                base, exponent = forms
+                if (
+                    name == "math.powf"
+                    and isinstance(base, np.ndarray)
+                    and base.size == 1
+                    and base.flat[0] > 0
+                ):
+                    return space.apply("exp", space.apply("mul", rest[0], number(math.log(base.flat[0]))))
+                if not isinstance(exponent, np.ndarray) or exponent.size != 1:
+                    raise NotExpressible(f"'{name}' with an exponent that is no constant")
+                return space.apply("pow", x, exponent=float(exponent.flat[0]))
+            case "math.absf":
+                return space.apply("max", x, space.apply("neg", x))
+            case "math.exp2":
+                return space.apply("exp", space.apply("mul", x, number(math.log(2))))
+            case "math.expm1":
+                return space.apply("sub", space.apply("exp", x), number(1))
+            case "math.log1p":
+                return space.apply("log", space.apply("add", x, number(1)))
+            case "math.log2" | "math.log10":
+                base = 2 if name == "math.log2" else 10
+                return space.apply("div", space.apply("log", x), number(math.log(base)))
+            case "math.fma":
+                return space.apply("add", space.apply("mul", x, rest[0]), rest[1])
+            case _:
+                raise NotExpressible(f"the scalar operation '{name}'")
+
+    def _index(self, dim: int) -> Array:
+        shape = [1] * len(self.space.extents)
+        shape[dim] = self.space.extents[dim]
+        return np.arange(shape[dim]).reshape(shape)
+
+    def _tensor(self, form: Form, element: str) -> Aligned:
+        if isinstance(form, Aligned):
+            return form
+        if isinstance(form, Comparison):
+            raise NotExpressible("a comparison of values that are no constants, used other than to select")
+        if element in ("index", "i1", "i8", "i16", "i32", "i64"):
+            element = "f32"  # the exponent of fpowi, read from its form and not from here
+        array = np.asarray(form, dtype=np.float64)
+        dims = tuple(d for d in range(array.ndim) if array.shape[d] != 1)
+        squeezed = array.reshape([array.shape[d] for d in dims])
+        return Aligned(self.build.constant(squeezed, self.floats(element)), dims)
+
+    # --- gathers ------------------------------------------------------------------------------------------
+
+    def _extract(self, operation: Any) -> Form:
+        """`tensor.extract`: folded on arrays, a slice where each index is affine in one dimension."""
+        source, *indices = operation.operands
+        forms = [self.form(i) for i in indices]
+        if not all(isinstance(f, np.ndarray) for f in forms):
+            raise NotExpressible("'tensor.extract' at indices that are no constants")
+        arrays = [f for f in forms if isinstance(f, np.ndarray)]
+        held = self.tensor(source)
+        if isinstance(held, np.ndarray):
+            return np.asarray(cast("Any", held)[tuple(arrays)])
+        value, dims = held, list[int]()
+        for axis, array in enumerate(arrays):
+            varying = [d for d in range(array.ndim) if array.shape[d] != 1]
+            if len(varying) > 1:
+                raise NotExpressible("'tensor.extract' at indices that vary along several dimensions")
+            value = self.build.take(value, axis, array.reshape(-1).tolist())
+            dims.append(varying[0] if varying else -1)
+        kept = [d for d in dims if d >= 0]
+        if len(set(kept)) != len(kept):
+            raise NotExpressible("'tensor.extract' along a diagonal")
+        shape = [e for e, d in zip(value.shape, dims, strict=True) if d >= 0]
+        return Aligned(self.build.reshape(value, shape), tuple(kept))
+
+    # --- selections ---------------------------------------------------------------------------------------
+
+    def _compare(self, operation: Any, forms: list[Form]) -> Form:
+        if operation.name == "arith.cmpi":
+            raise NotExpressible("a comparison of integers that are no constants")
+        kind = predicate(operation)
+        if kind in ("ord", "uno"):  # read as if there were no NaN
+            return np.asarray(kind == "ord")
+        element = _element(operation.operands[0])
+        left, right = (self._tensor(f, element) for f in forms)
+        if left == right:
+            return np.asarray(kind[1:] in ("eq", "le", "ge"))
+        return Comparison(kind[1:], left, right)
+
+    def _select(self, operation: Any, forms: list[Form]) -> Form:
+        """select(a > b, a, b) -> max(a, b), and its kin; by a constant mask: see `where_constant`."""
+        test, *branches = forms
+        element = _element(operation.results[0])
+        if isinstance(test, np.ndarray):
+            if test.size == 1:
+                return branches[0] if test.flat[0] else branches[1]
+            arrays = [f for f in branches if isinstance(f, np.ndarray)]
+            if len(arrays) == 2:
+                return scalar_operation(operation, [test, *arrays])
+            return self._masked(test, *(self._tensor(f, element) for f in branches))
+        if not isinstance(test, Comparison):
+            raise NotExpressible("a selection by a tensor that is no comparison")
+        first, second = (self._tensor(f, element) for f in branches)
+        for kind, a, b in ((test.kind, test.left, test.right), (_SWAPPED[test.kind], test.right, test.left)):
+            if kind in ("gt", "ge", "lt", "le") and (first, second) == (a, b):
+                return self.space.apply("max" if kind[0] == "g" else "min", a, b)
+        raise NotExpressible("a selection by a comparison that is no maximum or minimum")
+
+    def _masked(self, mask: Array, x: Aligned, y: Aligned) -> Aligned:
+        varying = {d for d in range(mask.ndim) if mask.shape[d] != 1}
+        dims = self.space.sorted(varying | {*x.dims, *y.dims})
+        extents = self.space.extents
+        spread = np.broadcast_to(mask, [extents[d] if d in varying else 1 for d in range(len(extents))])
+        axes = [d for d in dims if d in varying]
+        ordered = spread.reshape([extents[d] for d in sorted(varying)])
+        ordered = ordered.transpose([sorted(varying).index(d) for d in axes])
+        ordered = ordered.reshape([extents[d] if d in varying else 1 for d in dims])
+        chosen, other = self.space.arrange(x, dims), self.space.arrange(y, dims)
+        return Aligned(self.build.where_constant(ordered, chosen, other, [extents[d] for d in dims]), dims)
+
+
+def _element(value: Any) -> str:
+    """The name of a value's element type, or of its type where it is a scalar."""
+    return str(getattr(value.type, "element_type", value.type))

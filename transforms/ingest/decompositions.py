@@ -1,0 +1,346 @@
+"""Our own decompositions of PyTorch operators, applied to an exported program before either entrance reads it.
+
+They keep programs in the shape that a search wants: two-pass mean and variance for every norm (the default
+`var_mean` goes through f64 and computes the mean twice), plain scaled-dot-product attention, a softplus that does
+not overflow, contractions of two operands. What is computed in f32 inside PyTorch's kernels for f16 and bf16
+tensors is computed in f32 here. Every function has the signature of the operator that it replaces.
+"""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportMissingParameterType=false, reportUnknownParameterType=false, reportUnknownLambdaType=false
+# torch is not typed strictly enough for these.
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+Tensor: TypeAlias = Any
+Table: TypeAlias = "dict[Any, Callable[..., Any]]"
+
+
+def wide(x: Tensor) -> Tensor:
+    """`x` in the precision in which PyTorch's kernels compute on it: f32 for f16 and bf16."""
+    return x.to(torch.float32) if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def _normalized(x: Tensor, dims: Sequence[int], eps: float) -> Tensor:
+    """(x - mean) / sqrt(variance + eps) over `dims`, the mean first and then the mean of squares."""
+    centered = x - x.mean(dims, keepdim=True)
+    return centered * torch.rsqrt((centered * centered).mean(dims, keepdim=True) + eps)
+
+
+def _scaled(y: Tensor, weight: Tensor | None, bias: Tensor | None, dtype: Any) -> Tensor:
+    y = y if weight is None else y * weight
+    y = y if bias is None else y + bias
+    return y.to(dtype)
+
+
+def layer_norm(x, shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True):
+    """Over the last dimensions."""
+    return _scaled(_normalized(wide(x), list(range(-len(shape), 0)), eps), weight, bias, x.dtype)
+
+
+def native_layer_norm(x, shape, weight, bias, eps):
+    """`layer_norm` with the mean and the reciprocal deviation as further results."""
+    y = wide(x)
+    dims = list(range(-len(shape), 0))
+    mean = y.mean(dims, keepdim=True)
+    rstd = torch.rsqrt(((y - mean) * (y - mean)).mean(dims, keepdim=True) + eps)
+    return layer_norm(x, shape, weight, bias, eps), mean, rstd
+
+
+def rms_norm(x, shape, weight=None, eps=None):
+    """x / sqrt(mean of squares + eps), over the last dimensions."""
+    y = wide(x)
+    eps = torch.finfo(y.dtype).eps if eps is None else eps
+    scale = torch.rsqrt((y * y).mean(list(range(-len(shape), 0)), keepdim=True) + eps)
+    return _scaled(y * scale, weight, None, x.dtype)
+
+
+def _per_channel(p: Tensor | None, x: Tensor) -> Tensor | None:
+    return None if p is None else p.reshape([1, -1, *([1] * (x.dim() - 2))])
+
+
+def group_norm(x, groups, weight=None, bias=None, eps=1e-5, cudnn_enable=True):
+    """Over each group of channels and all positions."""
+    grouped = wide(x).reshape([x.shape[0], groups, -1])
+    y = _normalized(grouped, [2], eps).reshape(x.shape)
+    return _scaled(y, _per_channel(weight, x), _per_channel(bias, x), x.dtype)
+
+
+def native_group_norm(x, weight, bias, n, c, hw, groups, eps):
+    """`group_norm` with statistics as further results."""
+    grouped = wide(x).reshape([n, groups, -1])
+    mean = grouped.mean([2])
+    rstd = torch.rsqrt(((grouped - mean[..., None]) * (grouped - mean[..., None])).mean([2]) + eps)
+    return group_norm(x, groups, weight, bias, eps), mean, rstd
+
+
+def instance_norm(x, weight, bias, mean, var, use_input_stats, momentum, eps, cudnn_enabled):
+    """Over all positions of a channel."""
+    if not use_input_stats:
+        return batch_norm(x, weight, bias, mean, var, False, momentum, eps, False)
+    y = _normalized(wide(x), list(range(2, x.dim())), eps)
+    return _scaled(y, _per_channel(weight, x), _per_channel(bias, x), x.dtype)
+
+
+def batch_norm(x, weight, bias, mean, var, training, momentum, eps, cudnn_enabled):
+    """By running statistics, or over the batch and all positions."""
+    y = wide(x)
+    if training or mean is None:
+        y = _normalized(y, [0, *range(2, x.dim())], eps)
+    else:
+        y = (y - _per_channel(mean, x)) * _per_channel(torch.rsqrt(var + eps), x)
+    return _scaled(y, _per_channel(weight, x), _per_channel(bias, x), x.dtype)
+
+
+def native_batch_norm_no_training(x, weight, bias, mean, var, momentum, eps):
+    """`batch_norm` by running statistics, with two empty results that nobody reads."""
+    empty = x.new_empty([0])
+    return batch_norm(x, weight, bias, mean, var, False, momentum, eps, False), empty, empty
+
+
+def _variance(x: Tensor, dim: Any, correction: float, keepdim: bool) -> tuple[Tensor, Tensor]:
+    y = wide(x)
+    dims = list(range(x.dim())) if dim is None or dim == [] else [dim] if isinstance(dim, int) else list(dim)
+    mean = y.mean(dims, keepdim=True)
+    count = math.prod(x.shape[d] for d in dims)
+    if count <= correction:
+        raise ValueError(f"a variance of {count} elements with correction {correction}")
+    squares = ((y - mean) * (y - mean)).sum(dims, keepdim=keepdim) / (count - correction)
+    kept = (
+        mean
+        if keepdim
+        else mean.reshape([e for d, e in enumerate(x.shape) if d not in {k % x.dim() for k in dims}])
+    )
+    return squares.to(x.dtype), kept.to(x.dtype)
+
+
+def var_correction(x, dim=None, *, correction=None, keepdim=False):
+    """Two passes: the mean, then the mean of squares."""
+    return _variance(x, dim, 1 if correction is None else correction, keepdim)[0]
+
+
+def var_dim(x, dim, unbiased=True, keepdim=False):
+    """As `var_correction`."""
+    return _variance(x, dim, int(unbiased), keepdim)[0]
+
+
+def std_correction(x, dim=None, *, correction=None, keepdim=False):
+    """The root of the variance."""
+    return var_correction(x, dim, correction=correction, keepdim=keepdim).sqrt()
+
+
+def var_mean_correction(x, dim=None, *, correction=None, keepdim=False):
+    """The variance and the mean."""
+    return _variance(x, dim, 1 if correction is None else correction, keepdim)
+
+
+def softmax(x, dim, dtype=None):
+    """exp(x - max) / sum, with `amax` (the default is an argmax whose index nobody reads)."""
+    y = wide(x) if dtype is None else x.to(dtype)
+    e = torch.exp(y - y.amax(dim, keepdim=True))
+    return (e / e.sum(dim, keepdim=True)).to(x.dtype if dtype is None else dtype)
+
+
+def log_softmax(x, dim, dtype=None):
+    """(x - max) - log(sum of exp(x - max))"""
+    y = wide(x) if dtype is None else x.to(dtype)
+    centered = y - y.amax(dim, keepdim=True)
+    out = centered - torch.log(torch.exp(centered).sum(dim, keepdim=True))
+    return out.to(x.dtype if dtype is None else dtype)
+
+
+def logsumexp(x, dim, keepdim=False):
+    """max + log(sum of exp(x - max))"""
+    dims = [dim] if isinstance(dim, int) else list(dim)
+    top = x.amax(dims, keepdim=True)
+    out = torch.log(torch.exp(x - top).sum(dims, keepdim=True)) + top
+    return out if keepdim else out.squeeze(dims)
+
+
+def attention(
+    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False
+):
+    """softmax(scale * query key^T + mask) value, as the operator's documentation defines it.
+
+    A causal mask adds the lowest finite number rather than -inf: no row of it is masked whole, so what it hides
+    underflows to zero either way.
+    """
+    if enable_gqa:
+        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
+        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = wide(torch.matmul(query, key.transpose(-2, -1))) * scale
+    rows, columns = scores.shape[-2:]
+    if is_causal:
+        hidden = torch.ones(rows, columns, dtype=torch.bool, device=query.device).tril().logical_not()
+        bias = torch.zeros(rows, columns, dtype=scores.dtype, device=query.device)
+        scores = scores + bias.masked_fill(hidden, torch.finfo(scores.dtype).min)
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        bias = torch.zeros(attn_mask.shape, dtype=scores.dtype, device=query.device)
+        scores = scores + bias.masked_fill(attn_mask.logical_not(), -math.inf)
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    weights = softmax(scores, -1).to(query.dtype)
+    if dropout_p:
+        weights = torch.dropout(weights, dropout_p, True)
+    return torch.matmul(weights, value)
+
+
+def softplus(x, beta=1, threshold=20):
+    """log(1 + exp(beta x)) / beta without overflow: max(y, 0) + log(1 + exp(-|y|)) for y = beta x.
+
+    Beyond `threshold` PyTorch returns x itself, which differs by less than exp(-threshold).
+    """
+    y = x * beta
+    return (torch.relu(y) + torch.log(torch.exp(-torch.abs(y)) + 1)) / beta
+
+
+def log_sigmoid(x):
+    """-softplus(-x)"""
+    return -softplus(-x)
+
+
+def gelu(x, *, approximate="none"):
+    """The tanh form; the other is an operator of the table."""
+    if approximate == "none":
+        return NotImplemented
+    y = wide(x)
+    inner = (y + y * y * y * 0.044715) * math.sqrt(2 / math.pi)
+    return (y * 0.5 * (torch.tanh(inner) + 1)).to(x.dtype)
+
+
+def leaky_relu(x, negative_slope=0.01):
+    """max(x, 0) + slope * min(x, 0)"""
+    return torch.relu(x) + torch.clamp_max(x, 0) * negative_slope
+
+
+def elu(x, alpha=1, scale=1, input_scale=1):
+    """scale * (max(x, 0) + alpha * (exp(min(input_scale x, 0)) - 1))"""
+    low = (torch.exp(torch.clamp_max(x * input_scale, 0)) - 1) * alpha
+    return (torch.relu(x) + low) * scale
+
+
+def hardswish(x):
+    """x * clamp(x + 3, 0, 6) / 6"""
+    return x * torch.clamp(x + 3, 0, 6) / 6
+
+
+def hardsigmoid(x):
+    """clamp(x + 3, 0, 6) / 6"""
+    return torch.clamp(x + 3, 0, 6) / 6
+
+
+def mish(x):
+    """x * tanh(softplus(x))"""
+    return x * torch.tanh(softplus(x))
+
+
+def glu(x, dim=-1):
+    """The first half times the sigmoid of the second."""
+    a, b = x.chunk(2, dim)
+    return a * torch.sigmoid(b)
+
+
+def einsum(equation, operands, *, path=None):
+    """Contractions of two operands at a time, from left to right."""
+    if len(operands) <= 2 or "..." in equation:
+        return NotImplemented
+    inputs, _, output = equation.replace(" ", "").partition("->")
+    terms = inputs.split(",")
+    result, term = operands[0], terms[0]
+    for i in range(1, len(terms)):
+        later = set(output).union(*terms[i + 1 :])
+        joined = (
+            output
+            if i == len(terms) - 1
+            else "".join(c for c in dict.fromkeys(term + terms[i]) if c in later)
+        )
+        result = torch.einsum(f"{term},{terms[i]}->{joined}", result, operands[i])
+        term = joined
+    return result
+
+
+def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
+    """The 1-, 2- and infinity-norms."""
+    dims = list(range(x.dim())) if dim is None else dim
+    y = x if dtype is None else x.to(dtype)
+    if ord == 2:
+        return (y * y).sum(dims, keepdim=keepdim).sqrt()
+    if ord == 1:
+        return torch.abs(y).sum(dims, keepdim=keepdim)
+    return torch.abs(y).amax(dims, keepdim=keepdim) if ord == math.inf else NotImplemented
+
+
+def mse_loss(x, target, reduction=1):
+    """The square of the difference, its mean or its sum."""
+    square = (x - target) * (x - target)
+    return {0: square, 1: square.mean(), 2: square.sum()}[reduction]
+
+
+def triu(x, diagonal=0):
+    """Zero below the diagonal."""
+    rows = torch.arange(x.shape[-2], device=x.device)[:, None]
+    return x.masked_fill(torch.arange(x.shape[-1], device=x.device) - rows < diagonal, 0)
+
+
+def tril(x, diagonal=0):
+    """Zero above the diagonal."""
+    rows = torch.arange(x.shape[-2], device=x.device)[:, None]
+    return x.masked_fill(torch.arange(x.shape[-1], device=x.device) - rows > diagonal, 0)
+
+
+def identity(x, *args, **kwargs):
+    """Dropout in evaluation."""
+    return x.clone()
+
+
+def table() -> Table:
+    """The decompositions, by operator overload."""
+    a = torch.ops.aten
+    return {
+        a.layer_norm.default: layer_norm,
+        a.native_layer_norm.default: native_layer_norm,
+        a.rms_norm.default: rms_norm,
+        a.group_norm.default: group_norm,
+        a.native_group_norm.default: native_group_norm,
+        a.instance_norm.default: instance_norm,
+        a.batch_norm.default: batch_norm,
+        a._native_batch_norm_legit_no_training.default: native_batch_norm_no_training,
+        a.var.correction: var_correction,
+        a.var.dim: var_dim,
+        a.var.default: lambda x, unbiased=True: _variance(x, None, int(unbiased), False)[0],
+        a.std.correction: std_correction,
+        a.std.dim: lambda x, dim, unbiased=True, keepdim=False: var_dim(x, dim, unbiased, keepdim).sqrt(),
+        a.std.default: lambda x, unbiased=True: _variance(x, None, int(unbiased), False)[0].sqrt(),
+        a.var_mean.correction: var_mean_correction,
+        a.softmax.int: softmax,
+        a._softmax.default: lambda x, dim, half_to_float: softmax(
+            x, dim, torch.float32 if half_to_float else None
+        ),
+        a.log_softmax.int: log_softmax,
+        a._log_softmax.default: lambda x, dim, half: log_softmax(x, dim, torch.float32 if half else None),
+        a.logsumexp.default: logsumexp,
+        a.scaled_dot_product_attention.default: attention,
+        a.softplus.default: softplus,
+        a.log_sigmoid.default: log_sigmoid,
+        a.gelu.default: gelu,
+        a.leaky_relu.default: leaky_relu,
+        a.elu.default: elu,
+        a.hardswish.default: hardswish,
+        a.hardsigmoid.default: hardsigmoid,
+        a.mish.default: mish,
+        a.glu.default: glu,
+        a.einsum.default: einsum,
+        a.linalg_vector_norm.default: vector_norm,
+        a.mse_loss.default: mse_loss,
+        a.triu.default: triu,
+        a.tril.default: tril,
+        a.dropout.default: lambda x, p, train: NotImplemented if train and p else identity(x),
+        a.feature_dropout.default: lambda x, p, train: NotImplemented if train and p else identity(x),
+    }

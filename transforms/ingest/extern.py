@@ -1,0 +1,100 @@
+"""Opaque operations: what an `extern` node carries, and how it is executed.
+
+From PyTorch, `target` is an overload ("aten.convolution.default") and `args` its arguments as JSON, with
+`{"tensor": i}` for operand i. From linalg, `target` is the operation's name and `source` an MLIR function that
+holds it; it is evaluated with numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from superopt.transforms.ingest.held import Array
+
+
+def linalg_source(operation: Any, known: Callable[[Any], Array | None]) -> tuple[str, list[Any]]:
+    """MLIR text of a function that holds `operation` alone, and the values from outside that are its arguments.
+
+    Constants and empty tensors that the operation uses are copied into the function, as are the arrays that
+    `known` gives for a value.
+    """
+    from superopt.dialects.mlir import func, ir
+
+    with operation.context, ir.Location.unknown():
+        outside = list(dict.fromkeys(_outside_values(operation)))
+        copied = {
+            v: v.owner for v in outside if getattr(v.owner, "name", "") in ("arith.constant", "tensor.empty")
+        }
+        copied = {v: o for v, o in copied.items() if "dense_resource<" not in str(o.attributes)[:200]}
+        arrays = {v: a for v in outside if v not in copied and (a := known(v)) is not None}
+        captured = [v for v in outside if v not in copied and v not in arrays]
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            kind = ir.FunctionType.get([v.type for v in captured], [r.type for r in operation.results])
+            function = func.FuncOp("extern", kind)
+        block = function.add_entry_block()
+        inside: dict[Any, Any] = dict(zip(captured, block.arguments, strict=True))
+        with ir.InsertionPoint(block):
+            for value, owner in copied.items():
+                inside[value] = owner.clone().results[0]
+            for value, array in arrays.items():
+                inside[value] = _array_constant(value.type, array)
+            clone = operation.clone()
+            _replace_operands(clone, inside)
+            func.ReturnOp(list(clone.results))
+        return str(module.operation.get_asm(enable_debug_info=False)), captured
+
+
+def _array_constant(mlir_type: Any, array: Array) -> Any:
+    from superopt.dialects.mlir import binding, ir
+
+    arith = binding("dialects.arith")
+    if hasattr(mlir_type, "element_type"):
+        attribute = ir.DenseElementsAttr.get(np.ascontiguousarray(array), type=mlir_type)
+        return arith.ConstantOp(mlir_type, attribute).result
+    number = array.item()
+    attribute = ir.FloatAttr if isinstance(number, float) else ir.IntegerAttr
+    return arith.ConstantOp(mlir_type, attribute.get(mlir_type, number)).result
+
+
+def _nested(operation: Any) -> list[Any]:
+    """`operation` and every operation inside it."""
+    out = [operation]
+    for region in operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                out.extend(_nested(inner.operation))
+    return out
+
+
+def _outside_values(operation: Any) -> list[Any]:
+    inner = _nested(operation)
+    results = {r for op in inner[1:] for r in op.results}
+    arguments = {
+        a for op in inner for region in op.regions for block in region.blocks for a in block.arguments
+    }
+    return [v for op in inner for v in op.operands if v not in results and v not in arguments]
+
+
+def _replace_operands(operation: Any, inside: dict[Any, Any]) -> None:
+    for op in _nested(operation):
+        for i, value in enumerate(op.operands):
+            if value in inside:
+                op.operands[i] = inside[value]
+
+
+def run_extern(node: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:
+    """The results of an `extern` node on `tensors`, as torch tensors.
+
+    Raises UnsupportedProgram for an operation that cannot be executed either.
+    """
+    if "source" in node.attrs:
+        from superopt.transforms.ingest.run_linalg import run_source
+
+        return run_source(node, tensors)
+    from superopt.transforms.ingest.torch_dialect import run_aten
+
+    return run_aten(node, tensors)

@@ -1,0 +1,287 @@
+"""From a PyTorch module to a kernel graph: export, decompose, and read by either entrance."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import traceback
+import warnings
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from superopt.diagnostics import Diagnostics
+from superopt.errors import UNKNOWN, Location, SuperoptError, UnsupportedProgram
+from superopt.program import KernelGraph
+from superopt.transforms.ingest.locate import locate
+from superopt.transforms.ingest.torch_types import torch_module
+
+Via: TypeAlias = Literal["torch", "linalg"]
+
+
+@dataclass
+class Imported:
+    """A PyTorch module as a kernel graph.
+
+    The graph's inputs are the tensors among the example inputs, in order, then `weights`: parameters and
+    floating-point buffers, named in `weight_names` as the module names them.
+    """
+
+    graph: KernelGraph
+    weights: list[Any]
+    weight_names: list[str]
+    diagnostics: Diagnostics = field(default_factory=Diagnostics)
+
+    @property
+    def operators(self) -> int:
+        """How many operators of the table came through, constants aside."""
+        return sum(n.op not in ("extern", "constant") for n in self.graph.nodes)
+
+    @property
+    def externs(self) -> int:
+        """How many operations are opaque."""
+        return sum(n.op == "extern" for n in self.graph.nodes)
+
+
+def from_torch(
+    module: Any,
+    inputs: Sequence[Any],
+    *,
+    via: Via = "torch",
+    name: str = "main",
+    narrow_f64: bool = False,
+    diagnostics: Diagnostics | None = None,
+    location: Location = UNKNOWN,
+) -> Imported:
+    """The kernel graph of `module`, exported on the example `inputs` and read `via` the torch or linalg dialect.
+
+    `inputs` may be nested; what is no tensor in them is fixed as it is. The module is exported in evaluation
+    mode. Parameters and floating-point buffers become inputs of the graph, behind the tensors of `inputs`; other
+    buffers are constants. Raises UnsupportedProgram, located where possible, for a module that torch.export
+    refuses, for dynamic shapes, and where PyTorch is not installed.
+    """
+    torch = torch_module()
+    diagnostics = Diagnostics() if diagnostics is None else diagnostics
+    if not isinstance(module, torch.nn.Module):
+        raise UnsupportedProgram(f"expected a torch.nn.Module, got {type(module).__name__}", location)
+    if not isinstance(inputs, list | tuple):
+        raise UnsupportedProgram(f"expected a tuple of example inputs, got {type(inputs).__name__}", location)
+    differing = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._NormBase)
+    if any(m.training and isinstance(m, differing) for m in module.modules()):
+        diagnostics.remark("the module is in training mode; it is imported in evaluation mode", location)
+    modes = [(m, m.training) for m in module.modules()]
+    module.eval()
+    try:
+        lifted = lift(module, inputs)
+        exported = _exported(lifted, location)
+        read = _read_torch if via == "torch" else _read_linalg
+        graph = read(exported, lifted, name, diagnostics, narrow_f64, location)
+    finally:
+        for part, mode in modes:
+            part.training = mode
+    return Imported(graph, lifted.weights, lifted.weight_names, diagnostics)
+
+
+def lift(module: Any, inputs: Sequence[Any]) -> Any:
+    """A module without parameters whose arguments are the tensors of `inputs`, then `module`'s weights."""
+    torch = torch_module()
+    from torch.utils import _pytree as pytree
+
+    leaves, spec = pytree.tree_flatten(tuple(inputs))
+    tensors = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    named = dict(module.named_parameters(remove_duplicate=True))
+    buffers = dict(module.named_buffers(remove_duplicate=True))
+    named.update({n: b for n, b in buffers.items() if b.is_floating_point()})
+    fixed = {n: b for n, b in buffers.items() if n not in named}
+
+    class Lifted(torch.nn.Module):
+        """Calls the module with its weights as arguments."""
+
+        def __init__(self) -> None:
+            super().__init__()  # pyright: ignore[reportUnknownMemberType]
+            self.examples = [leaves[i] for i in tensors]
+            self.weights = [w.detach() for w in named.values()]
+            self.weight_names = list(named)
+            self.input_names = (
+                [f"x{i}" for i in range(len(tensors))] if len(tensors) > 1 else ["x"][: len(tensors)]
+            )
+            for i, buffer in enumerate(fixed.values()):
+                self.register_buffer(f"fixed_{i}", buffer)
+
+        def forward(self, *args: Any) -> Any:
+            given = list(leaves)
+            for i, value in zip(tensors, args, strict=False):
+                given[i] = value
+            state = dict(zip(named, args[len(tensors) :], strict=True))
+            state.update({n: getattr(self, f"fixed_{i}") for i, n in enumerate(fixed)})
+            call = torch.func.functional_call(module, state, pytree.tree_unflatten(given, spec))
+            return tuple(o for o in pytree.tree_leaves(call) if isinstance(o, torch.Tensor))
+
+    return Lifted().eval()
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Without what the exporter prints and warns of: what matters of it is in the errors it raises."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _exported(lifted: Any, location: Location) -> Any:
+    """torch.export with our decompositions."""
+    from superopt.transforms.ingest.decompositions import table
+
+    torch = torch_module()
+    arguments = tuple(t.detach() for t in (*lifted.examples, *lifted.weights))
+    with _quiet(), torch.no_grad():
+        try:
+            exported = torch.export.export(lifted, arguments, strict=False)
+        except SuperoptError:
+            raise
+        except Exception as error:
+            # torch.export raises what the module raises, and a dozen kinds of its own.
+            first = next((line for line in str(error).splitlines() if line.strip()), "")
+            what = f"torch.export refuses the module: {type(error).__name__}: {first}"
+            raise UnsupportedProgram(what, _raised_at(error) or location) from error
+        return exported.run_decompositions(table())
+
+
+def _raised_at(error: BaseException) -> Location | None:
+    """The innermost line outside of PyTorch and this package that led to `error`."""
+    ours = (os.path.dirname(torch_module().__file__), os.path.dirname(__file__), "<")
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(ours)]
+    frames = [f for f in frames if "torch_mlir" not in f.filename]
+    return Location(frames[-1].filename, frames[-1].lineno or 0, 1) if frames else None
+
+
+def _constants_as_inputs(exported: Any) -> dict[int, Any]:
+    """Make every constant of the program an input, and give the tensors by the positions of their arguments.
+
+    So constants reach neither the importer's literals, which pass through Python lists, nor lists of operands,
+    which it refuses where one is a constant.
+    """
+    from torch.export.graph_signature import InputKind
+
+    tensors: dict[int, Any] = {}
+    for i, spec in enumerate(exported.graph_signature.input_specs):
+        if spec.kind != InputKind.USER_INPUT:
+            held = exported.state_dict if spec.target in exported.state_dict else exported.constants
+            tensors[i] = held[spec.target].detach()
+            spec.kind, spec.target, spec.persistent = InputKind.USER_INPUT, None, None
+    return tensors
+
+
+def _torch_module(exported: Any, name: str, location: Location) -> Any:
+    """The torch dialect's module of a program whose constants are inputs."""
+    from superopt.dialects.mlir import binding, ir
+
+    context = ir.Context()
+    binding("dialects.torch").register_dialect(context)
+    importer = binding("extras.fx_importer").FxImporter(context=context)
+    try:
+        with _quiet():
+            importer.import_frozen_program(exported, func_name=name)
+    except Exception as error:
+        # The importer asserts what it cannot say.
+        raise UnsupportedProgram(f"torch-mlir cannot import the program: {error}", location) from error
+    return importer.module
+
+
+def _read_torch(
+    exported: Any, lifted: Any, name: str, diagnostics: Diagnostics, narrow_f64: bool, location: Location
+) -> KernelGraph:
+    from superopt.transforms.ingest.ingest_linalg import the_function
+    from superopt.transforms.ingest.torch_dialect import TorchReader
+
+    constants = _constants_as_inputs(exported)
+    module = _torch_module(exported, name, location)
+    names = [*lifted.input_names, *lifted.weight_names]
+    return TorchReader(the_function(module), diagnostics, constants, names).read()
+
+
+def _read_linalg(
+    exported: Any, lifted: Any, name: str, diagnostics: Diagnostics, narrow_f64: bool, location: Location
+) -> KernelGraph:
+    from superopt.dialects.mlir import binding, ir, passmanager
+    from superopt.transforms.ingest.ingest_linalg import read_linalg, the_function
+
+    with _quiet():
+        lowered = exported.run_decompositions(binding("extras.fx_decomp_util").get_decomposition_table())
+    constants = _constants_as_inputs(lowered)
+    module = _torch_module(lowered, name, location)
+    _check_static(the_function(module))
+    _literals(the_function(module), constants)
+    pipeline = (
+        "builtin.module(torchdynamo-export-to-torch-backend-pipeline,"
+        "torch-backend-to-linalg-on-tensors-backend-pipeline)"
+    )
+    try:
+        passmanager.PassManager.parse(pipeline, module.context).run(module.operation)
+    except ir.MLIRError as error:
+        first = next((d.message for d in error.error_diagnostics), str(error).strip())
+        where = next((locate(d.location) for d in error.error_diagnostics), location)
+        raise UnsupportedProgram(f"torch-mlir cannot lower the program to linalg: {first}", where) from error
+    graph = read_linalg(module, diagnostics, narrow_f64=narrow_f64)
+    for value, given in zip(graph.inputs, [*lifted.input_names, *lifted.weight_names], strict=False):
+        value.name = given
+    return graph
+
+
+def _check_static(function: Any) -> None:
+    """Raise UnsupportedProgram, located, for the first tensor of dynamic shape: lowering may crash on it."""
+    for op in function.regions[0].blocks[0].operations:
+        operation = op.operation
+        for result in operation.results:
+            text = str(result.type)
+            if text.startswith("!torch.vtensor<[") and "?" in text:
+                got = text.removeprefix("!torch.vtensor<[").rstrip(">").replace("],", ",").replace(",", "x")
+                name = operation.name.removeprefix("torch.")
+                raise UnsupportedProgram(
+                    f"expected static extents for the result of '{name}', got {got}", locate(operation)
+                )
+
+
+def _literals(function: Any, constants: dict[int, Any]) -> None:
+    """Replace the arguments that stand for constants by literals in the function's body."""
+    from superopt.dialects.mlir import ir
+
+    block = function.regions[0].blocks[0]
+    with function.context, ir.Location.unknown(), ir.InsertionPoint.at_block_begin(block):
+        for i, tensor in sorted(constants.items(), reverse=True):
+            kind = ir.Type.parse(_builtin(str(block.arguments[i].type)))
+            literal = ir.Operation.create(
+                "torch.vtensor.literal",
+                results=[block.arguments[i].type],
+                attributes={"value": _dense(tensor, kind)},
+            )
+            block.arguments[i].replace_all_uses_with(literal.results[0])
+            block.erase_argument(i)
+        types = [a.type for a in block.arguments]
+        old = function.attributes["function_type"].value
+        function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, old.results))
+
+
+def _builtin(vtensor: str) -> str:
+    """The builtin tensor type of a `!torch.vtensor<[2,3],f32>`."""
+    shape, _, element = vtensor.removeprefix("!torch.vtensor<[").rstrip(">").partition("],")
+    return f"tensor<{'x'.join([*(e for e in shape.split(',') if e), element])}>"
+
+
+def _dense(tensor: Any, kind: Any) -> Any:
+    import numpy as np
+
+    from superopt.dialects.mlir import ir
+
+    torch = torch_module()
+    if tensor.dtype == torch.bfloat16:
+        return ir.DenseElementsAttr.get(tensor.contiguous().view(torch.int16).numpy(), type=kind)
+    array = np.ascontiguousarray(tensor.numpy()).reshape(tuple(tensor.shape))
+    return ir.DenseElementsAttr.get(array, type=kind)

@@ -1,0 +1,35 @@
+"""Where an MLIR operation stands in the user's source."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from superopt.errors import UNKNOWN, Location
+
+
+def locate(operation: Any, filename: str = "") -> Location:
+    """The file, line and column of `operation`; `filename` stands in for text that was no file.
+
+    Of a chain of calls, as PyTorch's exporter records it, the innermost place outside of PyTorch and this
+    package is taken.
+    """
+    places = _places(getattr(operation, "location", operation), filename)
+    users = [p for p in places if not any(part in p.file for part in _LIBRARIES)]
+    return (users or places or [Location(filename) if filename else UNKNOWN])[0]
+
+
+_LIBRARIES = ("site-packages/torch/", "site-packages/torch_mlir/", "transforms/ingest/")
+
+
+def _places(place: Any, filename: str) -> list[Location]:
+    """Every place in a file that an MLIR location names, innermost first."""
+    kind = type(place).__name__
+    if kind == "FileLineColLoc":
+        file = str(place.filename)
+        named = filename if file in ("-", "") else file
+        return [Location(named or file, int(place.start_line), int(place.start_col))]
+    if kind == "CallSiteLoc":
+        return [*_places(place.callee, filename), *_places(place.caller, filename)]
+    if kind == "NameLoc":
+        return _places(place.child_loc, filename)
+    return [p for part in place.locations for p in _places(part, filename)] if kind == "FusedLoc" else []

@@ -1,0 +1,421 @@
+"""Simplifications applied while a graph is built, one rule per function, keyed by the operator emitted.
+
+A rule looks at the operator about to be emitted and at the nodes that define its operands; it returns the
+value to use instead, or None. The rules are equalities of real numbers. What they rely on beyond that: an
+irrational constant within one unit of the last place of float32 is taken for the number it rounds (sqrt 2 in
+gelu), and programs are read as if no comparison ever met a NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from superopt.errors import IllegalProgram
+from superopt.operators import infer_type
+from superopt.program import Attr, TensorType, Value
+from superopt.transforms.ingest.builder import GraphBuilder
+
+Attrs: TypeAlias = dict[str, Attr]
+Operands: TypeAlias = tuple[Value, ...]
+Rule: TypeAlias = Callable[[GraphBuilder, str, tuple[Value, ...], Attrs], "Value | None"]
+Shape: TypeAlias = tuple[int, ...]
+
+_RULES: dict[str, list[Rule]] = {}
+
+
+def rule(*ops: str) -> Callable[[Rule], Rule]:
+    """Register a rule for the operators `ops`; rules are tried in the order they stand here."""
+
+    def register(function: Rule) -> Rule:
+        for op in ops:
+            _RULES.setdefault(op, []).append(function)
+        return function
+
+    return register
+
+
+def simplify(build: GraphBuilder, op: str, operands: tuple[Value, ...], attrs: Attrs) -> Value | None:
+    """The value that some rule gives for `op`, or None."""
+    for function in _RULES.get(op, ()):
+        if (value := function(build, op, operands, attrs)) is not None:
+            return value
+    return None
+
+
+def _ints(attrs: Attrs, name: str) -> Shape:
+    value = attrs[name]
+    assert isinstance(value, tuple)
+    return value
+
+
+def _close(value: float | None, target: float) -> bool:
+    """Whether `value` is `target` up to the rounding of a float16 or wider constant that stands for it."""
+    return value is not None and abs(value - target) <= 2.0**-23 * abs(target)
+
+
+def _type_of(op: str, operands: Sequence[Value], attrs: Attrs) -> TensorType | None:
+    try:
+        return infer_type(op, [v.type for v in operands], attrs)
+    except IllegalProgram:
+        return None
+
+
+# --- moving data ------------------------------------------------------------------------------------------
+
+
+@rule("reshape")
+def _reshape(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """reshape(x, x's shape) -> x; reshape(reshape(x)) -> reshape(x); reshape(reduce(x)) -> keepdims."""
+    (x,) = operands
+    shape = _ints(attrs, "shape")
+    if shape == x.shape:
+        return x
+    if (inner := build.defined_by(x, "reshape")) is not None:
+        return build.reshape(inner.operands[0], shape)
+    for op in ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min"):
+        inner = build.defined_by(x, op)
+        if inner is not None and not inner.attrs["keepdims"]:
+            (source,), dims = inner.operands, _ints(inner.attrs, "dims")
+            kept = tuple(1 if d in dims else e for d, e in enumerate(source.shape))
+            if kept == shape:
+                return build.emit(op, source, dims=dims, keepdims=True)
+    return None
+
+
+@rule("transpose")
+def _transpose(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """transpose(x, id) -> x; transpose(transpose(x)) -> transpose(x); moving unit extents -> reshape."""
+    (x,) = operands
+    perm = _ints(attrs, "perm")
+    if perm == tuple(range(len(perm))):
+        return x
+    if (inner := build.defined_by(x, "transpose")) is not None:
+        first = _ints(inner.attrs, "perm")
+        return build.transpose(inner.operands[0], [first[p] for p in perm])
+    moved = [p for p in perm if x.shape[p] != 1]
+    shape = [x.shape[p] for p in perm]
+    if moved == sorted(moved):
+        return build.reshape(x, shape)
+    # A reshape that only adds or drops unit extents is moved behind the transposition.
+    inner = build.defined_by(x, "reshape")
+    source = inner.operands[0] if inner is not None else x
+    wide = [d for d, e in enumerate(source.shape) if e != 1]
+    if source is not x and [source.shape[d] for d in wide] == [e for e in x.shape if e != 1]:
+        rank = {d: i for i, d in enumerate(sorted(moved))}
+        order = iter(wide[rank[p]] for p in moved)
+        swapped = build.transpose(source, [next(order) if d in wide else d for d in range(len(source.shape))])
+        return build.reshape(swapped, shape)
+    return None
+
+
+@rule("broadcast")
+def _broadcast(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """broadcast(x, x's shape) -> x; broadcast(broadcast(x)) -> broadcast(x)."""
+    (x,) = operands
+    shape = _ints(attrs, "shape")
+    if shape == x.shape:
+        return x
+    if math.prod(shape) == x.type.elements:
+        return build.reshape(x, shape)
+    if (inner := build.defined_by(x, "broadcast")) is not None:
+        return build.broadcast(inner.operands[0], shape)
+    return None
+
+
+@rule("slice")
+def _slice(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """The slice of all of x -> x."""
+    (x,) = operands
+    return x if _ints(attrs, "sizes") == x.shape else None
+
+
+@rule("concat")
+def _concat(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """concat(x) -> x."""
+    return operands[0] if len(operands) == 1 else None
+
+
+@rule("cast")
+def _cast(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """cast to x's dtype -> x; narrow -> f32 -> narrow -> x; a wide matmul of narrow operands -> a narrow one.
+
+    A matmul of f16 operands accumulates in f32 and rounds once: cast(matmul(cast a, cast b)) is matmul(a, b).
+    """
+    (x,) = operands
+    dtype = attrs["dtype"]
+    if dtype == x.dtype:
+        return x
+    inner = build.defined_by(x, "cast")
+    if inner is not None and inner.operands[0].dtype == dtype and x.dtype == "f32":
+        return inner.operands[0]
+    product = build.defined_by(x, "matmul")
+    if product is not None and x.dtype == "f32":
+        narrow = [build.defined_by(v, "cast") for v in product.operands]
+        sources = [n.operands[0] for n in narrow if n is not None and n.operands[0].dtype == dtype]
+        if len(sources) == 2:
+            return build.emit("matmul", *sources, **product.attrs)
+    return None
+
+
+# --- operands that broadcast by themselves ----------------------------------------------------------------
+
+
+@rule("add", "sub", "mul", "div", "max", "min", "matmul")
+def _strip_broadcasts(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """add(x, broadcast(y)) -> add(x, y), and likewise for leading unit extents and splat constants.
+
+    A tensor that is not spread at all keeps its unit extents, so that all operands of a chain have one rank.
+    """
+    whole = _type_of(op, operands, attrs)
+    if whole is None:
+        return None
+    for i, value in enumerate(operands):
+        spread = (
+            whole.elements
+            if op != "matmul"
+            else math.prod(whole.shape[:-2]) * value.shape[-1] * value.shape[-2]
+        )
+        if value.type.elements == spread and build.defined_by(value, "reshape") is not None:
+            continue
+        if (source := _unspread(build, value)) is None:
+            continue
+        narrowed = (*operands[:i], source, *operands[i + 1 :])
+        if _type_of(op, narrowed, attrs) == whole:
+            return build.emit(op, *narrowed, **attrs)
+    return None
+
+
+def _unspread(build: GraphBuilder, value: Value) -> Value | None:
+    """A smaller value that numpy's broadcasting spreads to `value` where there is something to spread to."""
+    if (node := build.defined_by(value, "broadcast")) is not None:
+        return node.operands[0]
+    if (number := build.scalar(value)) is not None and value.shape:
+        return build.constant(number, value.dtype, ())
+    node = build.defined_by(value, "reshape")
+    if node is None or not value.shape or value.shape[0] != 1:
+        return None
+    lead = next((i for i, e in enumerate(value.shape) if e != 1), len(value.shape))
+    return build.reshape(node.operands[0], value.shape[lead:])
+
+
+@rule("matmul")
+def _matmul(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """matmul(a, transpose(b)) -> matmul(a, b) {transpose_b}; a likewise; also with batches joined in between."""
+    for i, name in enumerate(("transpose_a", "transpose_b")):
+        if (source := _transposed_source(build, operands[i])) is not None:
+            swapped = (*operands[:i], source, *operands[i + 1 :])
+            return build.emit("matmul", *swapped, **{**attrs, name: not attrs.get(name, False)})
+    return None
+
+
+def _transposed_source(build: GraphBuilder, value: Value) -> Value | None:
+    """`x` where `value` is x with its last two dimensions exchanged."""
+    rank = len(value.shape)
+    node = build.defined_by(value, "transpose")
+    if node is not None and _ints(node.attrs, "perm") == (*range(rank - 2), rank - 1, rank - 2):
+        return node.operands[0]
+    joined = build.defined_by(value, "reshape")
+    inner = joined.operands[0] if joined is not None else value
+    if inner is value or len(inner.shape) < 3 or inner.shape[-2:] != value.shape[-2:]:
+        return None
+    if build.defined_by(inner, "transpose") is None or (source := _transposed_source(build, inner)) is None:
+        return None
+    return build.reshape(source, (*value.shape[:-2], *source.shape[-2:]))
+
+
+@rule("matmul")
+def _flat_matmul(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """A matmul of matrices dressed as batches of one -> the product of the matrices, reshaped."""
+    whole = _type_of(op, operands, attrs)
+    if whole is None or len(whole.shape) == 2 or math.prod(whole.shape[:-2]) != 1:
+        return None
+    flat: list[Value] = []
+    for value in operands:
+        node = build.defined_by(value, "reshape")
+        if len(value.shape) > 2 and (node is None or len(node.operands[0].shape) != 2):
+            return None
+        flat.append(build.reshape(value, value.shape[-2:]))
+    return build.reshape(build.emit("matmul", *flat, **attrs), whole.shape)
+
+
+# --- arithmetic -------------------------------------------------------------------------------------------
+
+
+@rule("add", "mul", "max", "min")
+def _constant_second(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """op(constant, x) -> op(x, constant)"""
+    a, b = operands
+    return build.emit(op, b, a) if a in build.constants and b not in build.constants else None
+
+
+@rule("add", "sub")
+def _add_zero(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """x + 0 -> x, x - 0 -> x"""
+    x, y = operands
+    return _same_shape(build, x, y) if build.scalar(y) == 0 else None
+
+
+@rule("sub")
+def _sub_from_zero(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """0 - x -> -x"""
+    zero, x = operands
+    return build.emit("neg", x) if build.scalar(zero) == 0 and not zero.shape else None
+
+
+@rule("mul", "div")
+def _times_one(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """x * 1 -> x, x / 1 -> x"""
+    x, y = operands
+    return _same_shape(build, x, y) if build.scalar(y) == 1 else None
+
+
+def _same_shape(build: GraphBuilder, x: Value, y: Value) -> Value | None:
+    """`x`, spread to the shape that it and `y` broadcast to."""
+    whole = _type_of("add", (x, y), {})
+    return None if whole is None else build.broadcast(x, whole.shape)
+
+
+@rule("mul")
+def _mul(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """x * x -> square(x), x * -1 -> -x, x * sigmoid(x) -> silu(x)"""
+    a, b = operands
+    if a is b:
+        return build.emit("square", a)
+    if build.scalar(b) == -1 and not b.shape:
+        return build.emit("neg", a)
+    for x, y in ((a, b), (b, a)):
+        sigmoid = build.defined_by(y, "sigmoid")
+        if sigmoid is not None and sigmoid.operands[0] is x:
+            return build.emit("silu", x)
+    return None
+
+
+@rule("mul")
+def _gelu(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """The factors x, 1/2 and 1 + erf(x / sqrt 2), in any order and nesting -> gelu(x)"""
+    for one_plus in _factors(build, operands, None):
+        if (x := _erf_argument(build, one_plus)) is None:
+            continue
+        rest = [f for f in _factors(build, operands, x) if f is not one_plus]
+        if len(rest) == 2 and x in rest:
+            (half,) = [f for f in rest if f is not x] or [x]
+            if build.scalar(half) == 0.5 and not half.shape:
+                return build.emit("gelu", x)
+    return None
+
+
+def _factors(
+    build: GraphBuilder, operands: Sequence[Value], whole: Value | None, depth: int = 2
+) -> list[Value]:
+    """The factors of a product of products, to some depth; `whole` is not taken apart."""
+    out: list[Value] = []
+    for value in operands:
+        node = build.defined_by(value, "mul") if depth and value is not whole else None
+        out.extend([value] if node is None else _factors(build, node.operands, whole, depth - 1))
+    return out
+
+
+def _erf_argument(build: GraphBuilder, value: Value) -> Value | None:
+    """`x` where `value` is erf(x / sqrt 2) + 1."""
+    plus = build.defined_by(value, "add")
+    if plus is None or build.scalar(plus.operands[1]) != 1:
+        return None
+    erf = build.defined_by(plus.operands[0], "erf")
+    if erf is None:
+        return None
+    for op, number in (("div", math.sqrt(2)), ("mul", math.sqrt(0.5))):
+        scaled = build.defined_by(erf.operands[0], op)
+        if scaled is not None and _close(build.scalar(scaled.operands[1]), number):
+            return scaled.operands[0]
+    return None
+
+
+@rule("div")
+def _div(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """1 / x -> reciprocal(x); sum / n -> mean; x / (1 + exp(-x)) -> silu(x)"""
+    x, y = operands
+    number = build.scalar(y)
+    total = build.defined_by(x, "reduce_sum")
+    if total is not None and number is not None and not y.shape:
+        (source,) = total.operands
+        dims = _ints(total.attrs, "dims")
+        if number == math.prod(source.shape[d] for d in dims):
+            return build.emit("reduce_mean", source, **total.attrs)
+    if build.scalar(x) == 1 and not x.shape:
+        return build.emit("reciprocal", y)
+    if _logistic_argument(build, y) is x:
+        return build.emit("silu", x)
+    return None
+
+
+def _logistic_argument(build: GraphBuilder, value: Value) -> Value | None:
+    """`x` where `value` is exp(-x) + 1."""
+    plus = build.defined_by(value, "add")
+    if plus is None or build.scalar(plus.operands[1]) != 1:
+        return None
+    power = build.defined_by(plus.operands[0], "exp")
+    negative = build.defined_by(power.operands[0], "neg") if power is not None else None
+    return negative.operands[0] if negative is not None else None
+
+
+@rule("reciprocal")
+def _reciprocal(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """1 / sqrt(x) -> rsqrt(x); 1 / (1 + exp(-x)) -> sigmoid(x)"""
+    (x,) = operands
+    if (root := build.defined_by(x, "sqrt")) is not None:
+        return build.emit("rsqrt", root.operands[0])
+    if (logistic := _logistic_argument(build, x)) is not None:
+        return build.emit("sigmoid", logistic)
+    return None
+
+
+@rule("pow")
+def _pow(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """x^1 -> x, x^2 -> square, x^(1/2) -> sqrt, x^(-1/2) -> rsqrt, x^-1 -> reciprocal"""
+    (x,) = operands
+    exponent = attrs["exponent"]
+    if exponent == 1:
+        return x
+    named = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
+    assert isinstance(exponent, int | float)
+    return build.emit(named[float(exponent)], x) if float(exponent) in named else None
+
+
+# --- bounds -----------------------------------------------------------------------------------------------
+
+
+@rule("max")
+def _relu(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """max(x, 0) -> relu(x); max(x, -inf) -> x; max(min(x, high), low) -> clamp(x) for low <= high"""
+    x, bound = operands
+    low = build.scalar(bound)
+    if low is None or bound.shape:
+        return None
+    if low == -math.inf:
+        return x
+    upper = build.defined_by(x, "min")
+    high = build.scalar(upper.operands[1]) if upper is not None else None
+    if upper is not None and high is not None and not upper.operands[1].shape and low <= high < math.inf:
+        return build.emit("clamp", upper.operands[0], low=low, high=high)
+    return build.emit("relu", x) if low == 0 else None
+
+
+@rule("min")
+def _clamp(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """min(max(x, low), high) -> clamp(x); min(relu(x), high) -> clamp(x, 0, high); min(x, inf) -> x"""
+    x, bound = operands
+    high = build.scalar(bound)
+    if high is None or bound.shape:
+        return None
+    if high == math.inf:
+        return x
+    lower = build.defined_by(x, "max")
+    if lower is not None and not lower.operands[1].shape:
+        low = build.scalar(lower.operands[1])
+        if low is not None:
+            return build.emit("clamp", lower.operands[0], low=low, high=high)
+    if (relu := build.defined_by(x, "relu")) is not None:
+        return build.emit("clamp", relu.operands[0], low=0.0, high=high)
+    return None

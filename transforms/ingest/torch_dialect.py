@@ -1,0 +1,306 @@
+"""From the torch dialect, on value tensors with static shapes, to a kernel graph.
+
+What depends on constants alone (masks, position indices, attributes) is computed with PyTorch while reading. An
+operation without a handler in `superopt.transforms.ingest.aten`, or one whose handler gives up, becomes an
+`extern` that carries its overload and arguments.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from superopt.diagnostics import Diagnostics
+from superopt.errors import Location, UnsupportedProgram
+from superopt.program import COMPUTE_DTYPES, KernelGraph, TensorType, Value
+from superopt.transforms.ingest.builder import FOLD_LIMIT, GraphBuilder, NotExpressible, static_type
+from superopt.transforms.ingest.locate import locate
+from superopt.transforms.ingest.torch_types import DTYPE_NAMES, torch_module
+
+_ELEMENTS = {"si64": "i64", "si32": "i32", "si16": "i16", "si8": "i8", "ui8": "i8", "i1": "i1"}
+
+
+class TorchReader:
+    """Reads one function of the torch dialect.
+
+    `constants` are the tensors that some arguments stand for, by position; `names` are those of the others.
+    """
+
+    def __init__(
+        self, function: Any, diagnostics: Diagnostics, constants: Mapping[int, Any], names: Sequence[str]
+    ) -> None:
+        self.function = function
+        self.constants = constants
+        self.names = names
+        self.build = GraphBuilder(str(function.attributes["sym_name"].value), diagnostics)
+        self.held: dict[Any, Any] = {}
+        self.comparisons: dict[Value, tuple[str, Any, Any]] = {}
+        """What the truth values made by comparisons compare: kind and arguments."""
+        self.types: list[TensorType] = []
+        """Types of the tensors that the operation being read gives."""
+
+    def read(self) -> KernelGraph:
+        """The graph; raises UnsupportedProgram, located, for dynamic shapes."""
+        where = locate(self.function)
+        (block,) = self.function.regions[0].blocks
+        self.held.update({block.arguments[i]: tensor for i, tensor in self.constants.items()})
+        inputs = [a for a in block.arguments if a not in self.held]
+        for argument, name in zip(inputs, self.names, strict=True):
+            self.held[argument] = self.build.add_input(
+                name, self.type_of(argument.type, where, f"input '{name}'")
+            )
+        outputs: list[Value] = []
+        for op in block.operations:
+            operation = op.operation
+            self.build.location = locate(operation)
+            if operation.name == "func.return":
+                outputs = [self.output(self.held[v], v) for v in operation.operands]
+            else:
+                self._operation(operation)
+        return self.build.finish(outputs, where)
+
+    # --- types and values ---------------------------------------------------------------------------------
+
+    def type_of(self, mlir_type: Any, where: Location, what: str) -> TensorType:
+        """The plain form of a `!torch.vtensor` type."""
+        text = str(mlir_type)
+        body, _, tail = text.removeprefix("!torch.vtensor<[").partition("],")
+        if not text.startswith("!torch.vtensor<[") or not tail:
+            raise UnsupportedProgram(f"expected {what} to be a tensor of known shape, got {text}", where)
+        element = tail.rstrip(">")
+        dtype = _ELEMENTS.get(element, element)
+        shape = [-1 if e == "?" else int(e) for e in body.split(",") if e]
+        return static_type(shape, dtype, where, what)
+
+    def output(self, held: Any, value: Any) -> Value:
+        """A result of the function."""
+        type = self.type_of(value.type, self.build.location, "a result")
+        if isinstance(held, Value):
+            return held
+        if type.dtype not in COMPUTE_DTYPES:
+            raise UnsupportedProgram(
+                f"expected results that are computed or floating-point, got a constant {type}",
+                self.build.location,
+            )
+        return self.tensor(held, type.dtype)
+
+    def tensor(self, held: Any, dtype: str) -> Value:
+        """`held`, a value of the graph, a constant tensor or a number, as a value of `dtype`."""
+        if dtype not in COMPUTE_DTYPES:
+            raise NotExpressible(f"tensors of element type {dtype}")
+        if isinstance(held, Value):
+            if held.dtype not in COMPUTE_DTYPES:
+                raise NotExpressible(f"tensors of element type {held.dtype}")
+            return self.build.cast(held, dtype)
+        if isinstance(held, bool | int | float):
+            return self.build.constant(float(held), dtype, ())
+        if isinstance(held, torch_module().Tensor):
+            return self.build.constant(held.double().numpy(), dtype)
+        raise NotExpressible("an argument that is no tensor")
+
+    @property
+    def element(self) -> str:
+        """Element type of the first result of the operation being read."""
+        return self.types[0].dtype if self.types else "f32"
+
+    def filled(self, number: float) -> Any:
+        """A constant tensor of the result's type."""
+        (type,) = self.types
+        return torch_module().full(type.shape, number, dtype=DTYPE_NAMES[type.dtype])
+
+    def arg_extremum(self, kind: str, args: list[Any], best: Value) -> Value:
+        """The index that `max.dim` and `min.dim` give; an extern, dropped unless somebody reads it."""
+        reason = "the operator table has no index of an extremum"
+        index = self._extern(f"aten.arg{kind}", args[:3], self.types[1:], reason)
+        return index[0]
+
+    def shape_of(self, held: Any) -> tuple[int, ...]:
+        """The shape of a value of the graph, a constant tensor, or a number."""
+        return tuple(held.shape) if hasattr(held, "shape") else ()
+
+    # --- operations ---------------------------------------------------------------------------------------
+
+    def _operation(self, operation: Any) -> None:
+        name = operation.name
+        if name == "torch.operator":
+            name = str(operation.attributes["name"].value)
+        name = name.removeprefix("torch.")
+        args = [self.held.get(v) for v in operation.operands]
+        if name.startswith("constant."):
+            self.held[operation.results[0]] = _constant(operation)
+        elif name in ("prim.ListConstruct", "prim.TupleConstruct"):
+            self.held[operation.results[0]] = args
+        elif name in ("prim.ListUnpack", "prim.TupleUnpack"):
+            parts: Sequence[Any] = args[0] or ()
+            for result, part in zip(operation.results, parts, strict=True):
+                self.held[result] = part
+        elif len(operation.results):
+            self._compute(operation, name, args)
+
+    def _compute(self, operation: Any, name: str, args: list[Any]) -> None:
+        results = list(operation.results)
+        where = self.build.location
+        tensors = [str(r.type).startswith("!torch.vtensor") for r in results]
+        types = [
+            self.type_of(r.type, where, f"the result of '{name}'")
+            for r, t in zip(results, tensors, strict=True)
+            if t
+        ]
+        self.types = types
+        try:
+            made = self._folded(name, args, types) if _constants_only(args) else self._handled(name, args)
+        except NotExpressible as reason:
+            if not all(tensors):
+                raise UnsupportedProgram(f"'{name}' cannot be kept opaque: {reason}", where) from None
+            made = self._extern(name, args, types, str(reason))
+        parts = cast("tuple[Any, ...]", made) if isinstance(made, tuple) else (made,)
+        for result, part in zip(results, parts, strict=True):
+            self.held[result] = part
+
+    def _handled(self, name: str, args: list[Any]) -> Any:
+        from superopt.transforms.ingest.aten import HANDLERS
+
+        if (handler := HANDLERS.get(name.removeprefix("aten."))) is None:
+            raise NotExpressible("the operator table has no such operation")
+        return handler(self, args)
+
+    def _folded(self, name: str, args: list[Any], types: Sequence[TensorType]) -> Any:
+        if any(t.elements > FOLD_LIMIT for t in types):
+            raise NotExpressible("a constant of too many elements")
+        overload = find_overload(name)
+        if not _deterministic(overload):
+            raise NotExpressible("its result is random")
+        positional, keywords = by_schema(overload, args)
+        with torch_module().no_grad():
+            return overload(*positional, **keywords)
+
+    def _extern(
+        self, name: str, args: list[Any], types: Sequence[TensorType], reason: str
+    ) -> tuple[Value, ...]:
+        overload = find_overload(name)
+        operands: list[Value] = []
+        packed = json.dumps([_packed(a, operands) for a in args])
+        target = str(overload)
+        made = self.build.extern(target, reason, operands, types, args=packed)
+        kind = name.removeprefix("aten.").split(".")[0]
+        if kind in ("gt", "ge", "lt", "le", "eq", "ne"):
+            self.comparisons[made[0]] = (kind, args[0], args[1])
+        return made
+
+
+def find_overload(name: str) -> Any:
+    """The PyTorch overload that `name` of the torch dialect ("aten.add.Tensor") stands for."""
+    namespace, _, rest = name.partition(".")
+    packet, _, overload = rest.partition(".")
+    try:
+        return getattr(getattr(getattr(torch_module().ops, namespace), packet), overload or "default")
+    except AttributeError:
+        raise NotExpressible(f"PyTorch has no operator '{name}'") from None
+
+
+def by_schema(overload: Any, args: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments in the order of the schema, split into positional and keyword-only ones.
+
+    The torch dialect numbers dtypes, layouts and memory formats; PyTorch's schemas take the numbers for
+    dtypes only as objects.
+    """
+    positional: list[Any] = []
+    keywords: dict[str, Any] = {}
+    for parameter, value in zip(overload._schema.arguments, args, strict=False):
+        converted = _converted(str(parameter.type), parameter.name, value)
+        if parameter.kwarg_only:
+            keywords[parameter.name] = converted
+        else:
+            positional.append(converted)
+    return positional, keywords
+
+
+def _converted(kind: str, name: str, value: Any) -> Any:
+    from superopt.transforms.ingest.torch_types import dtype_number, layout_number, memory_format_number
+
+    if value is None or isinstance(value, bool) or not isinstance(value, int):
+        return value
+    if name in ("dtype", "out_dtype"):
+        return dtype_number(value)
+    if name == "layout":
+        return layout_number(value)
+    return memory_format_number(value) if name == "memory_format" else value
+
+
+def _deterministic(overload: Any) -> bool:
+    return torch_module().Tag.nondeterministic_seeded not in overload.tags
+
+
+def _constants_only(args: Sequence[Any]) -> bool:
+    return not any(
+        isinstance(a, Value) or (isinstance(a, list) and not _constants_only(cast("list[Any]", a)))
+        for a in args
+    )
+
+
+def _constant(operation: Any) -> Any:
+    name = operation.name
+    if name == "torch.constant.none":
+        return None
+    value = operation.attributes["value"].value
+    if name == "torch.constant.device":
+        return torch_module().device("cpu")
+    return bool(value) if name == "torch.constant.bool" else value
+
+
+def _packed(arg: Any, operands: list[Value]) -> Any:
+    """`arg` as JSON; values of the graph are appended to `operands` and stand as `{"tensor": index}`."""
+    torch = torch_module()
+    if isinstance(arg, Value):
+        operands.append(arg)
+        return {"tensor": len(operands) - 1}
+    if isinstance(arg, torch.Tensor):
+        return {"data": arg.tolist(), "dtype": str(arg.dtype).removeprefix("torch.")}
+    if isinstance(arg, list):
+        return [_packed(a, operands) for a in cast("list[Any]", arg)]
+    if isinstance(arg, torch.device):
+        return {"device": str(arg)}
+    return {"float": repr(arg)} if isinstance(arg, float) else arg
+
+
+def unpacked(arg: Any, tensors: Sequence[Any]) -> Any:
+    """The inverse of `_packed`, with `tensors` for the operands."""
+    torch = torch_module()
+    if isinstance(arg, list):
+        return [unpacked(a, tensors) for a in cast("list[Any]", arg)]
+    if not isinstance(arg, dict):
+        return arg
+    arg = cast("dict[str, Any]", arg)
+    if "tensor" in arg:
+        return tensors[arg["tensor"]]
+    if "float" in arg:
+        return float(arg["float"])
+    if "device" in arg:
+        return torch.device(arg["device"])
+    return torch.tensor(arg["data"], dtype=getattr(torch, arg["dtype"]))
+
+
+def run_aten(node: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:
+    """The results of an `extern` node that came from PyTorch, computed by PyTorch.
+
+    Raises UnsupportedProgram where this PyTorch has no such operator.
+    """
+    target = str(node.attrs["target"])
+    try:
+        overload = find_overload(target)
+    except NotExpressible as error:
+        raise UnsupportedProgram(str(error), node.location) from None
+    args = unpacked(json.loads(str(node.attrs["args"])), tensors)
+    positional, keywords = by_schema(overload, args)
+    with torch_module().no_grad():
+        result = overload(*positional, **keywords)
+    made: tuple[Any, ...] = (
+        tuple(cast("Sequence[Any]", result)) if isinstance(result, tuple | list) else (result,)
+    )
+    return tuple(
+        m.to(DTYPE_NAMES[r.dtype]) if isinstance(m, torch_module().Tensor) else np.asarray(m)
+        for m, r in zip(made, node.results, strict=True)
+    )

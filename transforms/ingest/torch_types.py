@@ -1,0 +1,65 @@
+"""PyTorch, imported on first use, and its dtypes by our names and by the numbers of the torch dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+_NAMES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i64": "int64",
+          "i32": "int32", "i16": "int16", "i8": "int8", "i1": "bool"}  # fmt: skip
+# The numbering of c10::ScalarType, c10::Layout and c10::MemoryFormat.
+_SCALAR_TYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32",
+                 "complex64", "complex128", "bool", "qint8", "quint8", "qint32", "bfloat16")  # fmt: skip
+_MEMORY_FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
+
+
+@cache
+def torch_module() -> Any:
+    """The module `torch`; raises UnsupportedProgram where it is not installed."""
+    try:
+        import torch
+    except ImportError:
+        from superopt.errors import UnsupportedProgram
+
+        raise UnsupportedProgram(
+            "expected PyTorch to be installed to read a module (pip install 'superopt[torch]')"
+        ) from None
+    return torch
+
+
+def dtype_number(number: int) -> Any:
+    """The dtype with this number in the torch dialect."""
+    return getattr(torch_module(), _SCALAR_TYPES[number])
+
+
+def layout_number(number: int) -> Any:
+    """The layout with this number; only strided tensors occur."""
+    return torch_module().strided if number == 0 else torch_module().sparse_coo
+
+
+def memory_format_number(number: int) -> Any:
+    """The memory format with this number."""
+    return getattr(torch_module(), _MEMORY_FORMATS[number])
+
+
+class _Dtypes(Mapping[str, Any]):
+    """torch dtypes by our names, without importing torch before one is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(torch_module(), _NAMES[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_NAMES)
+
+    def __len__(self) -> int:
+        return len(_NAMES)
+
+
+DTYPE_NAMES: Mapping[str, Any] = _Dtypes()
+
+
+def dtype_name(dtype: Any) -> str:
+    """Our name of a torch dtype; its own where we have none."""
+    text = str(dtype).removeprefix("torch.")
+    return next((ours for ours, theirs in _NAMES.items() if theirs == text), text)

@@ -1,0 +1,12 @@
+"""Lowering: library operators and block graphs become tile programs.
+
+kernel operators --kernel-to-tile--> tiled        a default schedule, derived from the operator's loop nest
+block graphs     --block-to-tile---> tiled        grid, loops, accumulators and maps, said as loops and windows
+fused chains     --fuse-thread-graphs--> fused    elementwise chains of a block graph, kept in registers
+"""
+
+from __future__ import annotations
+
+from superopt.transforms.lower.lower import lower
+
+__all__ = ["lower"]

@@ -1,0 +1,362 @@
+"""From block graphs to tile programs: what a muGraph says by maps and stages, said by loops and windows.
+
+    custom {grid = [96], loops = [64]}             parallel x in 0..96:
+      %w = iterator(W) imap [1] fmap [0]             acc = 0
+      %p = matmul(%x, %w)                 ->         for i in 0..64:
+      %a = accumulate(%p) sum                          w = W[i*64 : +64, x*64 : +64]
+      save(%a) omap [1]                                acc = acc + x @ w
+                                                     O[:, x*64 : +64] = acc
+
+The result has the grid's dimensions as parallel loops and the for-loops as sequential ones. Every node stands
+in the innermost loop that it varies over; what is needed only after a loop is loaded after it. A product whose
+operands come straight from memory and are too large for registers is itself a loop over its depth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from superopt.cost.gpus import target as find_target
+from superopt.diagnostics import Diagnostics
+from superopt.errors import SuperoptError
+from superopt.program import (
+    BlockGraph,
+    Buffer,
+    Compute,
+    KernelGraph,
+    Load,
+    Loop,
+    LoopVar,
+    Node,
+    Statement,
+    Store,
+    ThreadGraph,
+    TileProgram,
+    Value,
+    Window,
+)
+from superopt.spec import Stage, stages
+from superopt.transforms.lower.builder import (
+    compute,
+    constant,
+    flat,
+    identifier,
+    load,
+    store,
+    whole,
+)
+from superopt.transforms.lower.shape import choose_launch
+from superopt.transforms.passes import GraphPass
+
+
+@dataclass(frozen=True)
+class BlockToTile(GraphPass):
+    """Turn every custom kernel's block graph into a tile program.
+
+    Library operators stay as they are; `kernel-to-tile` takes those.
+    """
+
+    flag: ClassVar[str] = "block-to-tile"
+
+    target: str = "sm_90"
+    """GPU whose shared memory bounds the number of pipeline stages."""
+
+    num_warps: int | None = None
+    """Warps of a block; chosen from the tiles' sizes where none."""
+
+    num_stages: int | None = None
+    """Stages of the software pipeline; as many as shared memory holds, at most four, where none."""
+
+    def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
+        """The graph with `tiled` nodes in place of `custom` ones."""
+        nodes: list[Node] = []
+        for node in graph.nodes:
+            if isinstance(node.body, BlockGraph):
+                name = f"{identifier(graph.name, 'kernel')}_{len(nodes)}"
+                names = [v.name for v in (*node.operands, *node.results)]
+                program = tile_program(node.body, name, names, node)
+                choose_launch(program, find_target(self.target), self.num_warps, self.num_stages)
+                node = Node("tiled", node.operands, node.results, {}, node.location, program)
+            nodes.append(node)
+        return KernelGraph(graph.name, graph.inputs, nodes, graph.outputs, graph.location)
+
+
+def tile_program(block: BlockGraph, name: str, names: Sequence[str], node: Node) -> TileProgram:
+    """The tile program of one custom kernel; `names` are those of its operands and results."""
+    try:
+        return _Lowering(block, name, names, node).program()
+    except SuperoptError as error:
+        raise type(error)(error.message, node.location) from None
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a statement stands: inside `depth` loops, before or after the next inner loop."""
+
+    depth: int
+    after: bool
+
+
+@dataclass
+class _Level:
+    """What stands at one depth: before the inner loop, its accumulators' first values, after it."""
+
+    before: list[Statement] = field(default_factory=list[Statement])
+    initial: list[Statement] = field(default_factory=list[Statement])
+    after: list[Statement] = field(default_factory=list[Statement])
+
+
+# Operand tiles of a product that together are larger than this are loaded part by part.
+_DEEP_BYTES = 32 << 10
+
+
+def _depth_dim(node: Node, operand: int, value: Value) -> int:
+    """The dimension of a product's operand that is contracted."""
+    turned = bool(node.attrs.get(("transpose_a", "transpose_b")[operand]))
+    return len(value.shape) - (1 if (operand == 0) != turned else 2)
+
+
+def _without_dead_loads(body: list[Statement]) -> list[Statement]:
+    """`body` without the loads that products no longer use."""
+    inside = list(flat(body))
+    used = {v for s in inside if isinstance(s, Compute) for v in s.operands}
+    used |= {s.value for s in inside if isinstance(s, Store)}
+
+    def kept(statements: list[Statement]) -> list[Statement]:
+        alive = [s for s in statements if not isinstance(s, Load) or s.result in used]
+        return [replace(s, body=kept(s.body)) if isinstance(s, Loop) else s for s in alive]
+
+    return kept(body)
+
+
+class _Lowering:
+    def __init__(self, block: BlockGraph, name: str, names: Sequence[str], node: Node) -> None:
+        self.block, self.name = block, name
+        results = [v.type for v in node.results]
+        types = [v.type for v in block.inputs] + results
+        n_in = len(block.inputs)
+        defaults = [f"in{i}" if i < n_in else f"out{i - n_in}" for i in range(len(types))]
+        self.params = [Buffer(t, identifier(n, d)) for t, n, d in zip(types, names, defaults, strict=True)]
+        self.buffers = dict(zip(block.inputs, self.params, strict=False))
+        self.outputs = self.params[n_in:]
+        self.grid = [LoopVar("xyz"[i]) for i in range(len(block.grid))]
+        self.loops = [LoopVar("k" if len(block.loops) == 1 else f"k{i}") for i in range(len(block.loops))]
+        self.stage = stages(block)
+        self.levels = [_Level() for _ in range(len(block.loops) + 1)]
+        self.locals: list[Buffer] = []
+        self.values: dict[Value, Value] = {}
+        self.loads: dict[Value, Load] = {}
+        self.old_max: dict[Value, Value] = {}
+        self.rescale: dict[Value, Value] = {}
+        self.consumers: dict[Value, list[Node]] = defaultdict(list)
+        for n in block.nodes:
+            for operand in n.operands:
+                self.consumers[operand].append(n)
+        self.savers = {id(n): buffer for n, buffer in zip(block.savers, self.outputs, strict=True)}
+        self.saved: set[int] = set()
+        self.places = self._places()
+
+    def program(self) -> TileProgram:
+        for node in self.block.nodes:
+            self.node(node)
+        body = _without_dead_loads(self.body(0))
+        for var, extent in reversed(list(zip(self.grid, self.block.grid, strict=True))):
+            if extent > 1:
+                inner, body = body, list[Statement]()
+                body.append(Loop(var, 0, extent, 1, True, inner))
+        return TileProgram(self.name, self.params, len(self.block.inputs), self.locals, body)
+
+    def body(self, depth: int) -> list[Statement]:
+        level = self.levels[depth]
+        if depth == len(self.block.loops):
+            return level.before
+        inner, extent = self.body(depth + 1), self.block.loops[depth]
+        loop: list[Statement] = [Loop(self.loops[depth], 0, extent, 1, False, inner)] if inner else []
+        return [*level.before, *level.initial, *(inner if extent == 1 else loop), *level.after]
+
+    # --- places ---
+
+    def _place(self, stage: Stage) -> _Place:
+        depth = max(stage.varies, default=-1) + 1
+        return _Place(depth, depth < len(self.levels) - 1 and any(loop >= depth for loop in stage.after))
+
+    def _places(self) -> dict[int, _Place]:
+        """Place of each node's statements; a node that only later ones need moves behind the loop."""
+        places: dict[int, _Place] = {}
+        for node in reversed(self.block.nodes):
+            if node.op == "accumulate":
+                loop = self.loop_of(node)
+                operand = self.stage[node.operands[0]]
+                places[id(node)] = self._place(Stage(operand.varies | {loop}, operand.after))
+                continue
+            first = node.operands[0] if node.op == "save" else node.results[0]
+            place = self._place(self.stage[first])
+            users = [places[id(n)] for r in node.results for n in self.consumers[r]]
+            late = users and all(u.depth == place.depth and u.after for u in users)
+            places[id(node)] = _Place(place.depth, place.after or bool(late))
+        return places
+
+    def at(self, place: _Place) -> list[Statement]:
+        level = self.levels[place.depth]
+        return level.after if place.after else level.before
+
+    def loop_of(self, node: Node) -> int:
+        loop = node.attrs["loop"]
+        assert isinstance(loop, int)
+        return loop
+
+    # --- nodes ---
+
+    def node(self, node: Node) -> None:
+        out = self.at(self.places[id(node)])
+        if node.op == "iterator":
+            self.iterator(node, out)
+        elif node.op == "accumulate":
+            self.accumulate(node, out)
+        elif node.op == "running_max":
+            self.running_max(node, out)
+        elif node.op == "save":
+            if id(node) not in self.saved:
+                store(out, self.savers[id(node)], self.output_windows(node), self.values[node.operands[0]])
+        elif isinstance(node.body, ThreadGraph):
+            inner = dict(zip(node.body.inputs, (self.values[v] for v in node.operands), strict=True))
+            for step in node.body.nodes:
+                inner[step.result] = self.table(step, [inner[v] for v in step.operands], out)
+            self.values.update(zip(node.results, (inner[v] for v in node.body.outputs), strict=True))
+        else:
+            self.values[node.result] = self.table(node, [self.values[v] for v in node.operands], out)
+
+    def table(self, node: Node, operands: Sequence[Value], out: list[Statement]) -> Value:
+        """An operator of the table. A slice of what was just loaded is a smaller load."""
+        name = identifier(node.result.name, "")
+        if node.op == "matmul" and (step := self.depth_step(operands, node)) is not None:
+            return self.deep_product(node, operands, step, out)
+        source = self.loads.get(operands[0]) if node.op == "slice" else None
+        if source is None:
+            return compute(out, node.op, operands, node.attrs, name)
+        cuts = [node.attrs[k] for k in ("offsets", "sizes", "strides")]
+        rows: list[tuple[int, ...]] = [c for c in cuts if isinstance(c, tuple)]
+        windows = tuple(
+            Window(n, w.base + w.stride * o, w.terms, w.stride * s)
+            for w, o, n, s in zip(source.windows, *rows, strict=True)
+        )
+        return load(out, source.buffer, windows, name)
+
+    def depth_step(self, operands: Sequence[Value], node: Node) -> int | None:
+        """Depth of one trip of a product that is too deep for one; None for others."""
+        if any(v not in self.loads for v in operands) or sum(v.type.bytes for v in operands) <= _DEEP_BYTES:
+            return None
+        depth = operands[0].shape[_depth_dim(node, 0, operands[0])]
+        return next((d for d in (64, 32, 16) if depth % d == 0 and depth > d), None)
+
+    def deep_product(self, node: Node, operands: Sequence[Value], step: int, out: list[Statement]) -> Value:
+        """`acc = 0; for d in 0..depth by step: acc = acc + a[:, d : +step] @ b[d : +step, :]`"""
+        name = identifier(node.result.name, "product")
+        buffer = self.local(node.result, f"{name}_acc")
+        store(out, buffer, whole(buffer), constant(out, 0.0, buffer.type.shape, buffer.type.dtype))
+        var, body, parts = LoopVar("d"), list[Statement](), list[Value]()
+        for i, value in enumerate(operands):
+            source, dim = self.loads[value], _depth_dim(node, i, value)
+            windows = list(source.windows)
+            cut = windows[dim]
+            windows[dim] = Window(step, cut.base, (*cut.terms, (var, cut.stride)), cut.stride)
+            parts.append(load(body, source.buffer, tuple(windows), value.name))
+        so_far = load(body, buffer, whole(buffer), buffer.name)
+        product = compute(body, "matmul", parts, node.attrs)
+        store(body, buffer, whole(buffer), compute(body, "add", [so_far, product]))
+        depth = operands[0].shape[_depth_dim(node, 0, operands[0])]
+        out.append(Loop(var, 0, depth, step, False, body))
+        return load(out, buffer, whole(buffer), name)
+
+    def iterator(self, node: Node, out: list[Statement]) -> None:
+        buffer = self.buffers[node.operands[0]]
+        sizes = list(buffer.type.shape)
+        terms: list[list[tuple[LoopVar, int]]] = [[] for _ in sizes]
+        partitions = (("imap", self.block.grid, self.grid), ("fmap", self.block.loops, self.loops))
+        for key, extents, variables in partitions:
+            maps = node.attrs[key]
+            assert isinstance(maps, tuple)
+            for dim, extent, var in zip(maps, extents, variables, strict=True):
+                if dim >= 0 and extent > 1:
+                    sizes[dim] //= extent
+                    terms[dim].append((var, sizes[dim]))
+        windows = tuple(Window(n, 0, tuple(t)) for n, t in zip(sizes, terms, strict=True))
+        value = load(out, buffer, windows, identifier(node.result.name, buffer.name))
+        self.values[node.result] = value
+        statement = out[-1]
+        assert isinstance(statement, Load)
+        self.loads[value] = statement
+
+    def output_windows(self, saver: Node) -> tuple[Window, ...]:
+        omap = saver.attrs["omap"]
+        assert isinstance(omap, tuple)
+        terms: dict[int, tuple[tuple[LoopVar, int], ...]] = {}
+        shape = saver.operands[0].shape
+        for dim, extent, var in zip(omap, self.block.grid, self.grid, strict=True):
+            if extent > 1:
+                terms[dim] = ((var, shape[dim]),)
+        return tuple(Window(n, 0, terms.get(d, ())) for d, n in enumerate(shape))
+
+    # --- accumulators ---
+
+    def local(self, value: Value, name: str, placement: str = "chip") -> Buffer:
+        self.locals.append(Buffer(value.type, name, placement))
+        return self.locals[-1]
+
+    def start(self, loop: int, buffer: Buffer, number: float) -> None:
+        out = self.levels[loop].initial
+        store(out, buffer, whole(buffer), constant(out, number, buffer.type.shape, buffer.type.dtype))
+
+    def running_max(self, node: Node, out: list[Statement]) -> None:
+        buffer = self.local(node.result, identifier(node.result.name, "running_max"))
+        self.start(self.loop_of(node), buffer, -math.inf)
+        old = load(out, buffer, whole(buffer), f"old_{buffer.name}")
+        new = compute(out, "max", [old, self.values[node.operands[0]]], name=f"new_{buffer.name}")
+        store(out, buffer, whole(buffer), new)
+        self.values[node.result] = new
+        self.old_max[new] = old
+
+    def accumulate(self, node: Node, out: list[Statement]) -> None:
+        kind, loop = node.attrs["kind"], self.loop_of(node)
+        added = self.values[node.operands[0]]
+        if kind == "concat":
+            self.concatenate(node, added, loop, out)
+            return
+        default = f"{identifier(node.operands[0].name, '')}_acc".strip("_")
+        buffer = self.local(node.result, identifier(node.result.name, default))
+        self.start(loop, buffer, -math.inf if kind == "max" else 0.0)
+        so_far = load(out, buffer, whole(buffer), buffer.name)
+        if kind == "rescaled":
+            new = self.values[node.operands[1]]
+            if new not in self.rescale:
+                difference = compute(out, "sub", [self.old_max[new], new])
+                self.rescale[new] = compute(out, "exp", [difference], name="rescale")
+            so_far = compute(out, "mul", [so_far, self.rescale[new]])
+        total = compute(out, "max" if kind == "max" else "add", [so_far, added])
+        store(out, buffer, whole(buffer), total)
+        behind = self.levels[loop].after
+        self.values[node.result] = load(behind, buffer, whole(buffer), buffer.name)
+
+    def concatenate(self, node: Node, part: Value, loop: int, out: list[Statement]) -> None:
+        """Each trip writes its part: into the output where that is all, into scratch memory otherwise."""
+        dim = node.attrs["dim"]
+        assert isinstance(dim, int)
+        step = ((self.loops[loop], part.shape[dim]),) if self.block.loops[loop] > 1 else ()
+
+        def window(w: Window, d: int) -> Window:
+            return Window(part.shape[d], w.base, (*w.terms, *step) if d == dim else w.terms)
+
+        users = self.consumers[node.result]
+        if users and all(u.op == "save" for u in users):
+            for saver in users:
+                windows = tuple(window(w, d) for d, w in enumerate(self.output_windows(saver)))
+                store(out, self.savers[id(saver)], windows, part)
+                self.saved.add(id(saver))
+            return
+        buffer = self.local(node.result, identifier(node.result.name, "parts"), "device")
+        store(out, buffer, tuple(window(w, d) for d, w in enumerate(whole(buffer))), part)
+        self.values[node.result] = load(self.levels[loop].after, buffer, whole(buffer), buffer.name)

@@ -1,0 +1,347 @@
+"""From library operators to tile programs, by a default schedule that follows from the operator's loop nest.
+
+    %c = matmul(%a, %b)          parallel i in 0..M by 64:
+                                   parallel j in 0..N by 64:
+                                     acc = 0
+                            ->       for k in 0..K by 64:
+                                       acc = acc + A[i : +64, k : +64] @ B[k : +64, j : +64]
+                                     C[i : +64, j : +64] = acc
+
+No operator has a lowering of its own: free dimensions become the grid, reduced ones sequential loops, index
+maps windows. The remainder of a reduced extent is a smaller last trip, written out; that of a free one
+reaches past the buffer and is masked. `repeat` and `concat`, which are no nests, are copies; a `reshape`
+moves nothing and stays, as do dense constants (arguments of the kernels that use them) and what is opaque.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from superopt.cost.gpus import Target
+from superopt.cost.gpus import target as find_target
+from superopt.diagnostics import Diagnostics
+from superopt.operators import OPERATORS, Index, Nest, normalize_attrs
+from superopt.program import (
+    Buffer,
+    KernelGraph,
+    Loop,
+    LoopVar,
+    Node,
+    Statement,
+    TensorType,
+    TileProgram,
+    Value,
+    Window,
+)
+from superopt.transforms.lower.builder import (
+    COMBINERS,
+    apply_scalar,
+    compute,
+    constant,
+    identifier,
+    load,
+    store,
+    whole,
+)
+from superopt.transforms.lower.shape import choose_launch, default_tiles
+from superopt.transforms.passes import GraphPass
+
+_KEPT = ("custom", "tiled", "extern", "reshape")
+
+
+@dataclass(frozen=True)
+class KernelToTile(GraphPass):
+    """Turn every library operator into a tile program with a default schedule.
+
+    Custom kernels stay as they are; `block-to-tile` takes those.
+    """
+
+    flag: ClassVar[str] = "kernel-to-tile"
+
+    target: str = "sm_90"
+    """GPU whose multiprocessors the default grids should fill."""
+
+    fuse: bool = True
+    """Make one kernel of a chain of elementwise operators whose intermediate results nobody else uses."""
+
+    def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
+        """The graph with `tiled` nodes in place of library operators."""
+        gpu = find_target(self.target)
+        splats = {n.result: n for n in graph.nodes if n.op == "constant" and not _dense(n)}
+        kept_splats = {v for v in graph.outputs if v in splats}
+        kept_splats |= {v for n in graph.nodes if n.op in _KEPT for v in n.operands if v in splats}
+        nodes: list[Node] = []
+        for group in _groups(graph, fuse=self.fuse):
+            node = group[-1]
+            if node.op in _KEPT or (node.op == "constant" and _dense(node)):
+                nodes.append(node)
+            elif node.result not in splats or node.result in kept_splats:
+                nodes.append(_tiled(group, splats, f"{identifier(graph.name, 'kernel')}_{len(nodes)}", gpu))
+        return KernelGraph(graph.name, graph.inputs, nodes, graph.outputs, graph.location)
+
+
+def _dense(node: Node) -> bool:
+    return isinstance(node.attrs["value"], np.ndarray)
+
+
+def _groups(graph: KernelGraph, *, fuse: bool) -> list[list[Node]]:
+    """The nodes in order; with `fuse`, an elementwise node stands with the ones that only feed it.
+
+    Only trees of nodes of one result shape are joined: no join can close a cycle or compute anything twice.
+    """
+    uses = Counter(v for n in graph.nodes for v in n.operands) + Counter(graph.outputs)
+    groups: dict[Value, int] = {}
+    order: dict[int, list[Node]] = {}
+    for i, node in enumerate(graph.nodes):
+        group = [node]
+        if fuse and _elementwise(node):
+            for operand in dict.fromkeys(node.operands):
+                inner = groups.get(operand)
+                same = operand.shape == node.result.shape
+                if inner is not None and same and _elementwise(order[inner][-1]) and uses[operand] == 1:
+                    group = [*order.pop(inner), *group]
+        order[i] = group
+        if len(node.results) == 1:
+            groups[node.result] = i
+    return list(order.values())
+
+
+def _elementwise(node: Node) -> bool:
+    entry = OPERATORS.get(node.op)
+    return entry is not None and entry.elementwise
+
+
+def _tiled(group: Sequence[Node], splats: dict[Value, Node], name: str, gpu: Target) -> Node:
+    inside = {n.result for n in group}
+    operands = [v for n in group for v in n.operands if v not in inside and v not in splats]
+    operands = list(dict.fromkeys(operands))
+    result = group[-1].result
+    lowering = _Lowering(group, operands, splats, gpu)
+    program = TileProgram(name, lowering.params, len(operands), lowering.locals, lowering.body())
+    choose_launch(program, gpu, None, None)
+    return Node("tiled", tuple(operands), (result,), {}, group[-1].location, program)
+
+
+@dataclass(frozen=True)
+class _Span:
+    """The part of an iteration dimension that a statement is at: `size` points from `base + var` on."""
+
+    size: int
+    base: int = 0
+    var: LoopVar | None = None
+
+
+_Leaf = Callable[[dict[int, _Span]], list[Statement]]
+
+
+class _Lowering:
+    def __init__(
+        self, group: Sequence[Node], operands: Sequence[Value], splats: dict[Value, Node], gpu: Target
+    ) -> None:
+        self.group, self.splats, self.gpu = group, splats, gpu
+        self.last = group[-1]
+        values = [*operands, self.last.result]
+        n_in = len(operands)
+        names = [identifier(v.name, f"in{i}" if i < n_in else "out") for i, v in enumerate(values)]
+        self.params = [Buffer(v.type, n) for v, n in zip(values, names, strict=True)]
+        self.buffers = dict(zip(operands, self.params, strict=False))
+        self.locals: list[Buffer] = []
+
+    @property
+    def output(self) -> Buffer:
+        return self.params[-1]
+
+    def body(self) -> list[Statement]:
+        if self.last.op in ("repeat", "concat"):
+            return self.copies()
+        nest = self.nest(self.last)
+        entry = OPERATORS[self.last.op]
+        tiles = default_tiles(
+            nest,
+            self.last.result.dtype,
+            self.gpu,
+            contraction=entry.arity == 2 and entry.combiner is not None,
+        )
+        return self.grid(nest.result, nest.extents, tiles, lambda at: self.reduction(nest, tiles, at))
+
+    def nest(self, node: Node) -> Nest:
+        entry = OPERATORS[node.op]
+        if entry.nest is None:  # a constant: every point of its shape
+            return Nest(node.result.shape, (), tuple(range(len(node.result.shape))))
+        return entry.nest([v.shape for v in node.operands], normalize_attrs(entry, node.attrs))
+
+    # --- loops ---
+
+    def grid(
+        self, dims: Sequence[int | None], extents: Sequence[int], tiles: Sequence[int], leaf: _Leaf
+    ) -> list[Statement]:
+        """Parallel loops over the tiles of `dims`, outermost first."""
+        at: dict[int, _Span] = {}
+        loops: list[tuple[LoopVar, int, int]] = []
+        for dim in (d for d in dims if d is not None):
+            extent, tile = extents[dim], tiles[dim]
+            var = LoopVar(f"i{len(loops)}") if tile < extent else None
+            at[dim] = _Span(tile, 0, var)
+            if var is not None:
+                loops.append((var, extent, tile))
+        body = leaf(at)
+        for var, extent, tile in reversed(loops):
+            inner, body = body, list[Statement]()
+            body.append(Loop(var, 0, extent, tile, True, inner))
+        return body
+
+    def sequence(
+        self,
+        dims: Sequence[int],
+        extents: Sequence[int],
+        tiles: Sequence[int],
+        at: dict[int, _Span],
+        leaf: _Leaf,
+    ) -> list[Statement]:
+        """Sequential loops over `dims`; what a tile does not divide is a smaller last trip, written out."""
+        if not dims:
+            return leaf(at)
+        dim, *rest = dims
+        extent, tile = extents[dim], tiles[dim]
+        end = extent - extent % tile
+        out: list[Statement] = []
+        if end == tile:
+            out += self.sequence(rest, extents, tiles, {**at, dim: _Span(tile)}, leaf)
+        else:
+            var = LoopVar(f"k{dim}" if len(dims) > 1 else "k")
+            inner = self.sequence(rest, extents, tiles, {**at, dim: _Span(tile, 0, var)}, leaf)
+            out.append(Loop(var, 0, end, tile, False, inner))
+        if end < extent:
+            out += self.sequence(rest, extents, tiles, {**at, dim: _Span(extent - end, end)}, leaf)
+        return out
+
+    # --- nests ---
+
+    def windows(self, maps: Sequence[Index], at: dict[int, _Span]) -> tuple[Window, ...]:
+        """The part of an operand that the points `at` read."""
+        out: list[Window] = []
+        for index in maps:
+            span = _Span(1) if index.dim is None else at[index.dim]
+            terms = () if span.var is None else ((span.var, index.stride),)
+            out.append(Window(span.size, index.offset + index.stride * span.base, terms, index.stride))
+        return tuple(out)
+
+    def reduction(self, nest: Nest, tiles: Sequence[int], at: dict[int, _Span]) -> list[Statement]:
+        """One tile of the result: at once where one trip covers what is reduced, else in an accumulator."""
+        entry = OPERATORS[self.last.op]
+        out: list[Statement] = []
+        if entry.combiner is None or all(tiles[d] == nest.extents[d] for d in nest.reductions):
+            at = {**at, **{d: _Span(tiles[d]) for d in nest.reductions}}
+            self.store(out, nest, at, self.tile(out, at))
+            return out
+        join, start = COMBINERS[entry.combiner]
+        partial = self.last.op if entry.finish is None else f"reduce_{'sum' if join == 'add' else join}"
+        shape = tuple(1 if d is None else at[d].size for d in nest.result)
+        total = Buffer(TensorType(shape, self.last.result.dtype), "acc", "chip")
+        self.locals.append(total)
+        store(out, total, whole(total), constant(out, start, shape, total.type.dtype))
+
+        def trip(at: dict[int, _Span]) -> list[Statement]:
+            body: list[Statement] = []
+            part = self.tile(body, at, op=partial)
+            so_far = load(body, total, whole(total), total.name)
+            store(body, total, whole(total), compute(body, join, [so_far, part]))
+            return body
+
+        order = sorted(nest.reductions, key=lambda d: tiles[d])  # the loop over tiles is innermost
+        out += self.sequence(order, nest.extents, tiles, at, trip)
+        value = load(out, total, whole(total), total.name)
+        if entry.finish is not None:
+            value = apply_scalar(out, entry.finish(nest.reduced), [value])
+        self.store(out, nest, at, value)
+        return out
+
+    def store(self, out: list[Statement], nest: Nest, at: dict[int, _Span], value: Value) -> None:
+        windows = tuple(
+            Window(1) if d is None else Window(at[d].size, at[d].base, self.terms(at[d])) for d in nest.result
+        )
+        store(out, self.output, windows, value)
+
+    def terms(self, span: _Span) -> tuple[tuple[LoopVar, int], ...]:
+        return () if span.var is None else ((span.var, 1),)
+
+    def tile(self, out: list[Statement], at: dict[int, _Span], op: str | None = None) -> Value:
+        """The group's operators on the operands' tiles at these points."""
+        values: dict[Value, Value] = {}
+        # One value may be cut in two ways: the rows and the columns of `x^T x`.
+        loaded: dict[tuple[Value, tuple[Window, ...]], Value] = {}
+        for node in self.group:
+            nest = self.nest(node)
+            operands: list[Value] = []
+            for value, maps in zip(node.operands, nest.operands, strict=True):
+                if value in values:
+                    operands.append(values[value])
+                    continue
+                windows = self.windows(maps, at)
+                if (value, windows) not in loaded:
+                    loaded[value, windows] = self.operand(out, value, windows)
+                operands.append(loaded[value, windows])
+            attrs = dict(node.attrs)
+            if node.op == "slice":  # its load is all it does
+                (values[node.result],) = operands
+                continue
+            if node.op in ("broadcast", "constant"):
+                attrs["shape"] = tuple(at[d].size for d in range(len(nest.extents)))
+            name = identifier(node.result.name, "") if node is not self.last else ""
+            values[node.result] = compute(out, op or node.op, operands, attrs, name)
+        return values[self.last.result]
+
+    def operand(self, out: list[Statement], value: Value, windows: tuple[Window, ...]) -> Value:
+        splat = self.splats.get(value)
+        if splat is None:
+            buffer = self.buffers[value]
+            return load(out, buffer, windows, buffer.name)
+        number = splat.attrs["value"]
+        assert isinstance(number, int | float)
+        return constant(out, number, tuple(w.size for w in windows), value.dtype)
+
+    # --- copies ---
+
+    def copies(self) -> list[Statement]:
+        """`repeat` and `concat`: tiles of each operand, stored where they go; a grid over the other dims."""
+        dim = self.last.attrs["dim"]
+        assert isinstance(dim, int)
+        shape = self.last.result.shape
+        others = [d for d in range(len(shape)) if d != dim]
+        times = self.last.attrs.get("times", 1)
+        assert isinstance(times, int)
+        tiles = [1] * len(shape)
+        for d in reversed(range(len(shape))):
+            extent = min(v.shape[d] for v in self.last.operands)
+            tiles[d] = min(extent, max(1024 // math.prod(tiles), 1))
+
+        def leaf(at: dict[int, _Span]) -> list[Statement]:
+            body: list[Statement] = []
+            start = 0
+            for value in self.last.operands:
+                extents = value.shape
+
+                def copy(at: dict[int, _Span], value: Value = value, start: int = start) -> list[Statement]:
+                    extent = value.shape[dim]
+                    out: list[Statement] = []
+                    tile = self.operand(out, value, self.windows([Index(d) for d in range(len(shape))], at))
+                    for i in range(times):
+                        moved = {
+                            **at,
+                            dim: _Span(at[dim].size, at[dim].base + start + i * extent, at[dim].var),
+                        }
+                        windows = self.windows([Index(d) for d in range(len(shape))], moved)
+                        store(out, self.output, windows, tile)
+                    return out
+
+                body += self.sequence([dim], extents, tiles, at, copy)
+                start += extents[dim]
+            return body
+
+        return self.grid(others, shape, tiles, leaf)

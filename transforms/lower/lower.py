@@ -1,0 +1,26 @@
+"""All of a program to tile programs: the last step before emission."""
+
+from __future__ import annotations
+
+from superopt.cost.gpus import Target
+from superopt.diagnostics import Diagnostics
+from superopt.program import KernelGraph
+from superopt.spec import check_kernel
+from superopt.transforms.lower.block_to_tile import BlockToTile
+from superopt.transforms.lower.kernel_to_tile import KernelToTile
+
+
+def lower(
+    graph: KernelGraph, target: str | Target = "sm_90", diagnostics: Diagnostics | None = None
+) -> KernelGraph:
+    """`graph` with tile programs for all that runs: what is left besides are views, dense constants, externs.
+
+    `target` is (the name of) the GPU that default schedules are made for. Raises BadOption for an unknown one,
+    UnsupportedProgram for a program that cannot be lowered.
+    """
+    diagnostics = diagnostics if diagnostics is not None else Diagnostics()
+    name = target if isinstance(target, str) else target.name
+    lowered = BlockToTile(target=name).apply(graph, diagnostics)
+    lowered = KernelToTile(target=name).apply(lowered, diagnostics)
+    check_kernel(lowered)
+    return lowered

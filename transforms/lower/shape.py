@@ -1,0 +1,114 @@
+"""Default tile sizes and launch parameters: what a schedule decides when nobody decided it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from superopt.cost.gpus import Target
+from superopt.operators import Nest
+from superopt.program import DTYPE_BYTES, Compute, Load, Loop, Statement, TileProgram
+
+# Elements that one tile of an elementwise kernel and of a reduction holds.
+_POINTS = 1024
+_REDUCED = 4096
+_COLUMNS = 64
+# Rows, columns and depth of a matrix product's tile, the largest first; f32 products run without tensor cores.
+_MATMUL = ((128, 128, 64), (128, 64, 64), (64, 64, 64), (64, 32, 64), (32, 32, 64), (16, 32, 128))
+_MATMUL_F32 = ((64, 64, 32), (32, 64, 32), (32, 32, 32), (16, 32, 32))
+
+
+def power_of_two(extent: int) -> int:
+    """The smallest power of two that is at least `extent`."""
+    return 1 << max(extent - 1, 0).bit_length()
+
+
+def default_tiles(nest: Nest, dtype: str, target: Target, *, contraction: bool) -> tuple[int, ...]:
+    """Tile extent of every iteration dimension, at most the extent itself."""
+    if contraction:
+        return _matmul_tiles(nest, dtype, target)
+    tiles = [1] * len(nest.extents)
+    budget = _REDUCED if nest.reductions else _POINTS
+    for dim in _by_contiguity(nest):
+        want = budget // math.prod(map(power_of_two, tiles))
+        if nest.reductions and dim not in nest.reductions:
+            want = min(want, _COLUMNS)  # more blocks rather than wider ones
+        if not nest.reductions and tiles[dim] == 1 and _transposed(nest):
+            want = min(want, math.isqrt(_POINTS))
+        tiles[dim] = min(nest.extents[dim], max(want, 1))
+    return tuple(tiles)
+
+
+def _by_contiguity(nest: Nest) -> list[int]:
+    """Iteration dimensions, those first that are innermost in memory: in operands, then in the result."""
+    order: list[int] = []
+    sides = [[i.dim for i in m] for m in nest.operands] + [list(nest.result)]
+    if _transposed(nest):  # both sides' innermost dimensions come first
+        order = [side[-1] for side in reversed(sides) if side and side[-1] is not None]
+    for side in sides:
+        order += [d for d in reversed(side) if d is not None]
+    order += range(len(nest.extents))
+    return list(dict.fromkeys(order))
+
+
+def _transposed(nest: Nest) -> bool:
+    inner = nest.result[-1] if nest.result else None
+    return any(m and m[-1].dim not in (None, inner) for m in nest.operands) and not nest.reductions
+
+
+def _matmul_tiles(nest: Nest, dtype: str, target: Target) -> tuple[int, ...]:
+    """The largest tile that gives every multiprocessor a block; the smallest where none does."""
+    *batch, m, n, k = nest.extents
+    tiles = (m, n, k)
+    for rows, cols, depth in _MATMUL_F32 if dtype == "f32" else _MATMUL:
+        tiles = (min(rows, m), min(cols, n), min(depth, k))
+        blocks = math.prod(batch) * math.ceil(m / tiles[0]) * math.ceil(n / tiles[1])
+        if blocks >= target.multiprocessors:
+            break
+    return (*[1] * len(batch), *tiles)
+
+
+def choose_launch(
+    program: TileProgram, target: Target, num_warps: int | None, num_stages: int | None
+) -> None:
+    """Set the warps and pipeline stages of `program`; those given are taken as they are.
+
+    Eight warps where a product's tile would take more than 128 registers of a thread in four; as many stages,
+    up to four, as keep the tiles loaded in a loop that feed matrix products within shared memory.
+    """
+    program.num_warps = num_warps or _warps(program)
+    program.num_stages = num_stages or _stages(program, target)
+
+
+def _warps(program: TileProgram) -> int:
+    largest = 0
+    for statement in program.statements():
+        if isinstance(statement, Compute | Load):
+            largest = max(largest, math.prod(map(power_of_two, statement.result.shape)))
+    if largest >= 128 * 128:
+        return 8
+    return 4 if largest > 256 else 1
+
+
+def _stages(program: TileProgram, target: Target) -> int:
+    streamed = _streamed_bytes(program.body)
+    return max(1, min(4, int(0.9 * target.shared_per_block) // streamed)) if streamed else 2
+
+
+def _streamed_bytes(body: Sequence[Statement]) -> int:
+    """Bytes of the tiles that one trip of the innermost loops loads."""
+    most = 0
+    for statement in body:
+        if isinstance(statement, Loop):
+            inner = _streamed_bytes(statement.body)
+            if not statement.parallel:
+                inner = max(
+                    inner,
+                    sum(
+                        math.prod(map(power_of_two, s.result.shape)) * DTYPE_BYTES[s.result.dtype]
+                        for s in statement.body
+                        if isinstance(s, Load) and s.buffer.placement == "device"
+                    ),
+                )
+            most = max(most, inner)
+    return most

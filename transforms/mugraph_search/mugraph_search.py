@@ -1,0 +1,113 @@
+"""`--mugraph-search`: replace each segment by the best muGraph found, by predicted cost."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from superopt.errors import BadOption
+from superopt.transforms.passes import GraphPass
+
+if TYPE_CHECKING:
+    from superopt.diagnostics import Diagnostics
+    from superopt.program import KernelGraph
+    from superopt.transforms.mugraph_search.search import SearchOptions
+
+
+@dataclass(frozen=True)
+class MugraphSearch(GraphPass):
+    """Search fused kernels for each segment of the program and take the one predicted to be fastest.
+
+    What is taken has passed the screening evaluation, no more; `--superoptimize` also certifies, compiles and
+    checks numerics.
+    """
+
+    flag: ClassVar[str] = "mugraph-search"
+
+    target: str = "sm_90"
+    """The GPU whose cost model and memory limits decide: sm_80, sm_90 or sm_100."""
+
+    budget: float = 60.0
+    """Seconds that all segments together may take; what was found by then is used."""
+
+    seed: int = 0
+    """Seed of the screening evaluation; the same seed gives the same result."""
+
+    prune: Literal["normal-form", "smt", "none"] = "normal-form"
+    """Who answers the pruning questions: the normal form of abstract expressions, z3, or nobody."""
+
+    axis_test: bool = True
+    """Also prune values whose axes nothing that remains could bind."""
+
+    max_block_operators: int = 11
+    """Operators in one custom kernel at most."""
+
+    max_custom: int = 1
+    """Custom kernels for one segment at most."""
+
+    max_loops: int = 1
+    """Axes that one custom kernel loops over at most."""
+
+    max_states: int = 500_000
+    """States that the enumeration of kernels may visit."""
+
+    max_values: int = 25
+    """Values in one segment at most."""
+
+    def __post_init__(self) -> None:
+        from superopt.cost import target_names
+
+        if self.target not in target_names():
+            raise BadOption(f"expected a target of {', '.join(target_names())}, got '{self.target}'")
+        if not self.budget > 0:
+            raise BadOption(f"expected a positive budget in seconds, got {self.budget}")
+        if self.max_values < 1:
+            raise BadOption(f"expected a positive max-values, got {self.max_values}")
+        self._options()
+
+    def _options(self) -> SearchOptions:
+        from superopt.transforms.mugraph_search.search import SearchOptions
+
+        return SearchOptions(
+            prune=self.prune,
+            axis_test=self.axis_test,
+            max_block_operators=self.max_block_operators,
+            max_custom=self.max_custom,
+            max_loops=self.max_loops,
+            max_states=self.max_states,
+        )
+
+    def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
+        """Replace segments where that is predicted to be faster; remarks say what was found."""
+        from superopt import cost
+        from superopt.cost.model import VIEWS
+        from superopt.transforms.mugraph_search.search import propose
+        from superopt.transforms.partition.segments import partition, stitch
+
+        target = cost.target(self.target)
+        end = time.monotonic() + self.budget
+        segments = partition(graph, self.max_values)
+        for number, segment in enumerate(segments):
+            share = max(end - time.monotonic(), 0.0) / (len(segments) - number)
+            found = propose(segment.graph, target, budget=share, seed=self.seed, options=self._options())
+            where = segment.graph.nodes[0].location
+            before = cost.cost(segment.graph, target).seconds
+            ranked = sorted(
+                ((cost.cost(c, target).seconds, i) for i, c in enumerate(found.candidates)),
+                key=lambda c: c[0],
+            )
+            if not ranked or ranked[0][0] >= before:
+                reason = found.remark or "no candidate is predicted to be faster"
+                diagnostics.remark(f"segment {number} is kept: {reason}", where)
+                continue
+            seconds, best = ranked[0]
+            candidate = found.candidates[best]
+            kernels = sum(n.op not in VIEWS for n in candidate.nodes)
+            diagnostics.remark(
+                f"segment {number}: {kernels} kernel{'s' * (kernels != 1)}, predicted {seconds * 1e6:.1f} us "
+                f"instead of {before * 1e6:.1f} us",
+                where,
+            )
+            graph = stitch(graph, segment, candidate)
+        return graph

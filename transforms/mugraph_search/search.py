@@ -1,0 +1,172 @@
+"""Propose muGraphs for a kernel graph: named axes, the native search, plans turned back into graphs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Literal
+
+from superopt.errors import BadOption, IllegalProgram
+from superopt.program import DTYPE_BYTES, KernelGraph
+from superopt.spec import check_kernel
+from superopt.transforms.mugraph_search.axes import AxisProgram, Function, Unsearchable, name_axes
+from superopt.transforms.mugraph_search.build import build
+from superopt.transforms.mugraph_search.emit import NotBuildable
+from superopt.transforms.mugraph_search.smt import Solver
+
+if TYPE_CHECKING:
+    from superopt.cost import Target
+    from superopt.transforms.core._search import Options, Problem
+
+PRUNE = ("normal-form", "smt", "none")
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How far `propose` looks. Raises BadOption for values out of range."""
+
+    prune: Literal["normal-form", "smt", "none"] = "normal-form"
+    """Who says whether a value can contribute to the program: the normal form of its abstract expression, z3
+    asked the same question, or nobody (for tests: the space is then bounded by `max_value_operators` alone)."""
+    axis_test: bool = True
+    """Also require that the axes of a value can still be bound by what remains to be computed."""
+    max_block_operators: int = 11
+    """Operators in one custom kernel at most, accumulators included, loads and stores not."""
+    max_custom: int = 1
+    """Custom kernels in one candidate at most."""
+    max_loops: int = 1
+    """Axes that one custom kernel loops over at most."""
+    max_states: int = 500_000
+    """States that the enumeration of kernels may visit, a fifth of them for kernels with the same outputs; what
+    is then left out is counted as pruned, and the result not complete. Kernels that compute what they need come
+    before those that load it."""
+    max_value_operators: int = 64
+    """Operators that a value may need at most; what bounds a search without pruning."""
+    candidates: int = 12
+    """Candidates to return at most, cheapest first."""
+
+    def __post_init__(self) -> None:
+        if self.prune not in PRUNE:
+            raise BadOption(f"expected prune to be one of {', '.join(PRUNE)}, got '{self.prune}'")
+        for name in ("max_block_operators", "max_custom", "max_states", "max_value_operators", "candidates"):
+            if getattr(self, name) < 1:
+                raise BadOption(f"expected a positive {name.replace('_', '-')}, got {getattr(self, name)}")
+        if self.max_loops < 0:
+            raise BadOption(f"expected no negative max-loops, got {self.max_loops}")
+
+
+@dataclass
+class SearchResult:
+    """Candidates, cheapest predicted first, and how the search went."""
+
+    candidates: list[KernelGraph] = field(default_factory=list[KernelGraph])
+    funnel: dict[str, int] = field(default_factory=dict[str, int])
+    """Counts by stage and reason."""
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    """Time until the values were known, the first plan was known, and all was done."""
+    predicted: list[float] = field(default_factory=list[float])
+    """Predicted seconds of each candidate."""
+    program_predicted: float = 0.0
+    """Predicted seconds of the program itself, one library kernel an operator."""
+    complete: bool = True
+    """Whether the space was searched to its end; False where a limit or the budget ended it, or `stop`."""
+    remark: str = ""
+    """Why nothing could be searched, where that is so."""
+
+
+def propose(
+    graph: KernelGraph,
+    target: Target,
+    *,
+    budget: float,
+    seed: int = 0,
+    options: SearchOptions | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> SearchResult:
+    """Candidates with custom kernels that compute what `graph` computes, as far as the screening field can tell.
+
+    `budget` is in seconds; what was found by then is returned. `stop` is polled some fifty times a second and
+    ends the search early when it returns True. The same seed gives the same candidates. A graph that cannot be
+    told over named axes gives no candidates and a remark.
+    """
+    options = options or SearchOptions()
+    try:
+        program = name_axes(graph)
+    except Unsearchable as error:
+        return SearchResult(funnel={"unsearchable": 1}, remark=str(error))
+    from superopt.transforms.core import _search
+
+    problem = native_problem(program, splits=options.max_custom > 1)
+    settings = native_options(options, target, budget, seed, _widest_bytes(graph))
+    oracle = Solver().subexpression if options.prune == "smt" else None
+    found = _search.search(problem, settings, stop or (lambda: False), oracle)
+    result = SearchResult(program_predicted=found.program_seconds, complete=found.complete)
+    for name, number in found.funnel.items():
+        if name.startswith("seconds."):
+            result.seconds[name.removeprefix("seconds.")] = number
+        else:
+            result.funnel[name] = int(number)
+    result.funnel["plans.rejected.not_buildable"] = 0
+    result.funnel["plans.rejected.illegal"] = 0
+    for plan in found.plans:
+        try:
+            candidate = build(program, problem.factors, found, plan)
+            check_kernel(candidate, target.shared_per_block)
+        except NotBuildable:
+            result.funnel["plans.rejected.not_buildable"] += 1
+            continue
+        except IllegalProgram:
+            result.funnel["plans.rejected.illegal"] += 1
+            continue
+        result.candidates.append(candidate)
+        result.predicted.append(plan.seconds)
+    return result
+
+
+def _widest_bytes(graph: KernelGraph) -> int:
+    return max(DTYPE_BYTES[v.dtype] for v in graph.outputs)
+
+
+def native_options(
+    options: SearchOptions, target: Target, budget: float, seed: int, element_bytes: int
+) -> Options:
+    """The options as the native search takes them; `element_bytes` of what kernels store in between."""
+    from superopt.transforms.core._search import Options
+
+    native = Options()
+    native.prune = PRUNE.index(options.prune)
+    for option in fields(options):
+        if option.name != "prune":
+            setattr(native, option.name, getattr(options, option.name))
+    native.budget_seconds = budget
+    native.seed = seed
+    native.intermediate_bytes = element_bytes
+    native.target = target.numbers()
+    return native
+
+
+def native_problem(program: AxisProgram, *, splits: bool) -> Problem:
+    """The program as the native search takes it; with `splits`, long reduced axes may be split over kernels."""
+    from superopt.transforms.core._search import Problem
+
+    problem = Problem()
+    looped = program.looped
+    for axis, extent in enumerate(program.extents):
+        problem.add_axis(extent, splits and axis in looped, axis in looped)
+    tensors = {v: i for i, v in enumerate(program.graph.inputs)}
+    for role in program.roles:
+        tensor = tensors.setdefault(role.source, len(tensors))
+        problem.add_input(tensor, [list(dim) for dim in role.dims], DTYPE_BYTES[role.source.dtype])
+    for value in program.constants:
+        problem.add_constant(value)
+    for function in program.functions:
+        problem.add_function(_key(function), function.commutative, function.reduction, float(function.flops))
+    for operation in program.operations:
+        problem.add_node(operation.op, list(operation.args), operation.function, list(operation.reduced))
+    problem.set_outputs(program.outputs)
+    return problem
+
+
+def _key(function: Function) -> int:
+    return int.from_bytes(hashlib.sha256(repr(function).encode()).digest()[:8])

@@ -1,0 +1,51 @@
+"""`--partition`: show into which segments a program is cut."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from superopt.errors import BadOption
+from superopt.transforms.passes import GraphPass
+
+if TYPE_CHECKING:
+    from superopt.diagnostics import Diagnostics
+    from superopt.program import KernelGraph
+
+
+@dataclass(frozen=True)
+class Partition(GraphPass):
+    """Say by remarks into which segments the searches cut the program; change nothing.
+
+    Each remark stands at a segment's first node and counts its operators.
+    """
+
+    flag: ClassVar[str] = "partition"
+
+    max_values: int = 25
+    """Values in one segment at most, views and splat constants not counted."""
+
+    def __post_init__(self) -> None:
+        if self.max_values < 1:
+            raise BadOption(f"expected a positive max-values, got {self.max_values}")
+
+    def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
+        """Remark on every segment and every node that is in none."""
+        from superopt.transforms.partition.segments import partition
+
+        segments = partition(graph, self.max_values)
+        taken: set[int] = set()
+        for number, segment in enumerate(segments):
+            taken |= set(map(id, segment.graph.nodes))
+            counts = Counter(n.op for n in segment.graph.nodes if n.op != "constant")
+            operators = ", ".join(f"{n} {op}" for op, n in sorted(counts.items()))
+            inputs, outputs = len(segment.graph.inputs), len(segment.graph.outputs)
+            diagnostics.remark(
+                f"segment {number}: {operators}; {inputs} inputs, {outputs} outputs",
+                segment.graph.nodes[0].location,
+            )
+        for node in graph.nodes:
+            if id(node) not in taken and node.op != "constant":
+                diagnostics.remark(f"'{node.op}' is in no segment", node.location)
+        return graph

@@ -1,0 +1,260 @@
+"""Which dimensions of a kernel graph run along one axis, and how each axis is cut.
+
+Dimensions that an operator maps onto each other are one axis. How an axis is cut follows from its uses:
+
+    elem    one at a time: the batch of a matrix product, the outer part of a dimension that a reshape splits
+    tile    by a tile parameter; by the inner part's extent where a reshape splits the dimension (16 x 4096 to
+            16 x 32 x 128 cuts 4096 by 128, and the 32 one at a time, both by one variable)
+    full    not at all: small extents, inner parts of reshapes, extents without a good divisor
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from superopt.errors import UnsupportedProgram
+from superopt.operators import OPERATORS, broadcast_shapes
+from superopt.program import KernelGraph, Node, Value
+from superopt.transforms.tile_saturation.loops import Var
+
+Dim: TypeAlias = "tuple[Value, int]"
+Group: TypeAlias = "tuple[tuple[int, ...], tuple[int, ...]]"  # dimensions of the operand, of the result
+
+SUPPORTED = frozenset(
+    {"matmul", "reduce_sum", "reduce_mean", "reduce_max", "transpose", "reshape", "broadcast", "slice", "concat",
+     "constant", "cast"}
+)  # fmt: skip
+# Extents up to this are not cut: a tile may hold them whole.
+SMALL = 64
+# Widths that tiles may have; the first that divides the extent is what costs are estimated with.
+WIDTHS = (64, 128, 32, 16)
+
+
+def reshape_groups(before: Sequence[int], after: Sequence[int]) -> list[Group]:
+    """The finest split of a reshape into runs of dimensions with equal products; unit extents go anywhere."""
+    groups: list[Group] = []
+    i = j = 0
+    while i < len(before) or j < len(after):
+        left: list[int] = []
+        right: list[int] = []
+        p = q = 1
+        while True:
+            if p == q and left and right:
+                break
+            if p <= q and i < len(before):
+                left.append(i)
+                p *= before[i]
+                i += 1
+            elif j < len(after):
+                right.append(j)
+                q *= after[j]
+                j += 1
+            elif i < len(before):
+                left.append(i)
+                p *= before[i]
+                i += 1
+            else:
+                break
+        # Unit extents that follow belong to this group, so that none is left over.
+        while i < len(before) and before[i] == 1 and (p == q) and i + 1 == len(before):
+            left.append(i)
+            i += 1
+        while j < len(after) and after[j] == 1 and p == q and j + 1 == len(after):
+            right.append(j)
+            j += 1
+        groups.append((tuple(left), tuple(right)))
+    return groups
+
+
+@dataclass(eq=False)
+class Axis:
+    """One axis: how it is cut, and its variables (more than one where a statement needs two)."""
+
+    extent: int
+    name: str
+    cut: Literal["full", "tile", "elem"] = "full"
+    step: int = 0  # of a tile fixed by a reshape
+    merged: list[Axis] = field(default_factory=list["Axis"])  # axes whose tiles are this one's elements
+    leader: Axis | None = None  # the first axis tied to the same elements, by whose variable this one is cut
+    vars: list[Var] = field(default_factory=list[Var])
+
+    def var(self, occurrence: int) -> Var:
+        """The variable number `occurrence` along this axis."""
+        while len(self.vars) <= occurrence:
+            suffix = "" if not self.vars else str(len(self.vars) + 1)
+            step = 1 if self.cut == "elem" else self.step
+            self.vars.append(Var(self.name + suffix, self.extent, step, step or nominal_width(self.extent)))
+        return self.vars[occurrence]
+
+
+def nominal_width(extent: int) -> int:
+    """The width that costs of a parameter are estimated with; 0 where no good one divides the extent."""
+    return next((w for w in WIDTHS if extent % w == 0 and w < extent), 0)
+
+
+class Axes:
+    """The axes of a graph; raises UnsupportedProgram for operators that tile loops do not express."""
+
+    def __init__(self, graph: KernelGraph) -> None:
+        self._parent: dict[Dim, Dim] = {}
+        self._elem: set[Dim] = set()
+        self._full: set[Dim] = set()
+        self._splits: list[tuple[Dim, list[Dim]]] = []  # a merged dimension and those it splits into
+        values = [*graph.inputs, *(r for n in graph.nodes for r in n.results)]
+        for node in graph.nodes:
+            self._relate(node)
+        self._unify_splits()
+        self._axes: dict[Dim, Axis] = {}
+        names = iter(f"{c}{i or ''}" for i in range(1000) for c in "nkphmabcde")
+        for value in values:
+            for dim, extent in enumerate(value.shape):
+                root = self._find((value, dim))
+                if extent > 1 and root not in self._axes:
+                    self._axes[root] = Axis(extent, next(names))
+        self._cut()
+
+    def of(self, value: Value, dim: int) -> Axis | None:
+        """The axis of a dimension; None for extents of 1."""
+        return self._axes.get(self._find((value, dim)))
+
+    # --- relations ---
+
+    def _find(self, dim: Dim) -> Dim:
+        while self._parent.get(dim, dim) != dim:
+            dim = self._parent[dim]
+        return dim
+
+    def _join(self, a: Dim, b: Dim) -> None:
+        if a[0].shape[a[1]] != b[0].shape[b[1]] or a[0].shape[a[1]] == 1:
+            return
+        x, y = self._find(a), self._find(b)
+        if x != y:
+            self._parent[y] = x
+
+    def _relate(self, node: Node) -> None:
+        entry = OPERATORS.get(node.op)
+        if entry is None or not (node.op in SUPPORTED or entry.elementwise) or len(node.results) != 1:
+            raise UnsupportedProgram(f"tile loops do not express '{node.op}'", node.location)
+        result = node.result
+        if node.op == "matmul":
+            self._relate_matmul(node)
+        elif node.op == "reshape":
+            self._relate_reshape(node)
+        elif node.op == "transpose":
+            for d, source in enumerate(_ints(node, "perm")):
+                self._join((node.operands[0], source), (result, d))
+        elif node.op in ("reduce_sum", "reduce_mean", "reduce_max"):
+            for source, d in reduced_dims(node):
+                self._join((node.operands[0], source), (result, d))
+        elif node.op in ("slice", "concat"):
+            for operand in node.operands:
+                for d in range(len(result.shape)):
+                    self._join((operand, d), (result, d))
+        else:  # elementwise, broadcast, constant
+            for operand in node.operands:
+                shift = len(result.shape) - len(operand.shape)
+                for d in range(len(operand.shape)):
+                    self._join((operand, d), (result, d + shift))
+
+    def _relate_matmul(self, node: Node) -> None:
+        a, b = node.operands
+        ra, rb, r = len(a.shape), len(b.shape), len(node.result.shape)
+        m, ka = (ra - 1, ra - 2) if node.attrs.get("transpose_a") else (ra - 2, ra - 1)
+        kb, n = (rb - 1, rb - 2) if node.attrs.get("transpose_b") else (rb - 2, rb - 1)
+        self._join((a, m), (node.result, r - 2))
+        self._join((b, n), (node.result, r - 1))
+        self._join((a, ka), (b, kb))
+        for operand, rank in ((a, ra), (b, rb)):
+            for d in range(rank - 2):
+                self._join((operand, d), (node.result, d + r - rank))
+        self._elem.update((node.result, d) for d in range(r - 2))
+
+    def _relate_reshape(self, node: Node) -> None:
+        source, result = node.operands[0], node.result
+        for left, right in reshape_groups(source.shape, result.shape):
+            xs = [(source, d) for d in left if source.shape[d] > 1]
+            ys = [(result, d) for d in right if result.shape[d] > 1]
+            if len(xs) == 1 and len(ys) == 1:
+                self._join(xs[0], ys[0])
+            elif len(xs) == 1 and ys:
+                self._splits.append((xs[0], ys))
+            elif len(ys) == 1 and xs:
+                self._splits.append((ys[0], xs))
+            else:
+                self._full.update([*xs, *ys])
+
+    def _unify_splits(self) -> None:
+        """Merged dimensions whose outer parts are one axis and whose inner parts have one extent are one axis."""
+        for i, (merged, parts) in enumerate(self._splits):
+            for other, others in self._splits[:i]:
+                same = self._find(parts[0]) == self._find(others[0])
+                if same and merged[0].shape[merged[1]] == other[0].shape[other[1]]:
+                    self._join(other, merged)
+
+    # --- cuts ---
+
+    def _inner(self, dim: Dim) -> bool:
+        """Whether a dimension is an inner part of another reshape, which keeps it whole."""
+        root = self._find(dim)
+        return any(self._find(d) == root for _, parts in self._splits for d in parts[1:])
+
+    def _cut(self) -> None:
+        for axis in self._axes.values():
+            small = axis.extent <= SMALL or nominal_width(axis.extent) == 0
+            axis.cut = "full" if small else "tile"
+        for dim in self._elem:
+            if (axis := self._axes.get(self._find(dim))) is not None:
+                axis.cut = "elem"
+        for dim in self._full:
+            if (axis := self._axes.get(self._find(dim))) is not None:
+                axis.cut = "full"
+        for merged, parts in self._splits:
+            outer, *inner = parts
+            for dim in inner:
+                self._axes[self._find(dim)].cut = "full"
+            whole, first = self._axes[self._find(merged)], self._axes[self._find(outer)]
+            if whole.extent <= SMALL or (first.cut == "full" and first.extent > 1 and self._inner(outer)):
+                whole.cut = first.cut = "full"
+                continue
+            step = whole.extent // first.extent
+            if (whole.step and whole.step != step) or whole is first or (first.cut == "tile" and first.step):
+                whole.cut = first.cut = "full"
+                continue
+            whole.cut, whole.step = "tile", step
+            first.cut = "elem"
+            if whole not in first.merged:
+                first.merged.append(whole)
+                whole.leader = first.merged[0] if first.merged[0] is not whole else None
+
+
+def _ints(node: Node, name: str) -> tuple[int, ...]:
+    value = node.attrs[name]
+    assert isinstance(value, tuple)
+    return value
+
+
+def reduced_dims(node: Node) -> list[tuple[int, int]]:
+    """(dimension of the operand, of the result) for the dimensions that a reduction keeps."""
+    dims = set(_ints(node, "dims"))
+    rank = len(node.operands[0].shape)
+    kept = [d for d in range(rank) if d not in dims]
+    return [(d, d) for d in kept] if node.attrs.get("keepdims") else [(d, i) for i, d in enumerate(kept)]
+
+
+def broadcast_of(node: Node) -> tuple[int, ...]:
+    """The shape that an elementwise node's operands broadcast to."""
+    return broadcast_shapes([v.shape for v in node.operands])
+
+
+def contracted(node: Node) -> int:
+    """Extent of the contracted dimension of a matrix product."""
+    a = node.operands[0].shape
+    return a[-2] if node.attrs.get("transpose_a") else a[-1]
+
+
+def product(extents: Sequence[int]) -> int:
+    """Product of extents."""
+    return math.prod(extents)

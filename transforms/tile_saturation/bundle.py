@@ -1,0 +1,136 @@
+"""Statements of one form, side by side, as one statement over bundles of tensors.
+
+    for n: Q[:, n] = X @ WQ[:, n]
+    for n: K[:, n] = X @ WK[:, n]     ->    for n: (Q,K,V)[:, n] = X @ (WQ,WK,WV)[:, n]
+    for n: V[:, n] = X @ WV[:, n]
+
+Independent chains multiply in the e-graph; a bundle is rewritten once for all its lanes (Trinity's Q1,K1,V1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from superopt.transforms.tile_saturation.loops import (
+    Expr,
+    Loop,
+    LoopProgram,
+    Region,
+    Statement,
+    Store,
+    Tensor,
+    stores,
+)
+
+
+def bundled(program: LoopProgram) -> LoopProgram:
+    """`program` with statements of one form, which may stand side by side, as one."""
+    body: list[Statement] = []
+    bundles: dict[tuple[Tensor, ...], Tensor] = {}
+    taken: set[int] = set()
+    for i, first in enumerate(program.body):
+        if i in taken:
+            continue
+        lanes = [first]
+        for j in range(i + 1, len(program.body)):
+            other = program.body[j]
+            if j in taken or not _movable(program.body, i, j, taken):
+                continue
+            if _pairs(first, other) is not None:
+                lanes.append(other)
+                taken.add(j)
+        body.append(first if len(lanes) == 1 else _bundle(lanes, bundles))
+    tensors = [*program.tensors, *bundles.values()]
+    return LoopProgram(program.name, program.inputs, program.outputs, tuple(body), tensors)
+
+
+def reads(statement: Statement) -> set[Tensor]:
+    """Single tensors that the statement loads."""
+    return {m for s in stores([statement]) for r in s.value.regions for m in r.tensor.members}
+
+
+def writes(statement: Statement) -> set[Tensor]:
+    """Single tensors that the statement stores."""
+    return {m for s in stores([statement]) for m in s.region.tensor.members}
+
+
+def _movable(body: Sequence[Statement], i: int, j: int, taken: set[int]) -> bool:
+    """Whether statement j may move up to statement i."""
+    r, w = reads(body[j]), writes(body[j])
+    between = [body[k] for k in range(i, j) if k not in taken or k == i]
+    # Statements bundled with i run where i does.
+    between += [body[k] for k in taken if i < k < j]
+    return all(not (writes(s) & (r | w)) and not (reads(s) & w) for s in between)
+
+
+def _pairs(a: Statement, b: Statement) -> dict[Tensor, Tensor] | None:
+    """The tensors of `a` with those that stand in their places in `b`, or None for other forms."""
+    pairs: dict[Tensor, Tensor] = {}
+
+    def tensors(x: Tensor, y: Tensor) -> bool:
+        alike = (
+            x.shape == y.shape and x.dtype == y.dtype and (x.kind == y.kind) and not x.lanes and not y.lanes
+        )
+        return alike and pairs.setdefault(x, y) is y
+
+    def regions(x: Region, y: Region) -> bool:
+        return x.dims == y.dims and tensors(x.tensor, y.tensor)
+
+    def exprs(x: Expr, y: Expr) -> bool:
+        if x.op != y.op or x.attrs != y.attrs or len(x.args) != len(y.args):
+            return False
+        if x.region is not None and y.region is not None:
+            return regions(x.region, y.region)
+        return all(exprs(p, q) for p, q in zip(x.args, y.args, strict=True))
+
+    def statements(x: Statement, y: Statement) -> bool:
+        if isinstance(x, Store) and isinstance(y, Store):
+            return regions(x.region, y.region) and exprs(x.value, y.value)
+        if (
+            not isinstance(x, Loop)
+            or not isinstance(y, Loop)
+            or x.var is not y.var
+            or len(x.body) != len(y.body)
+        ):
+            return False
+        starts = len(x.starts) == len(y.starts) and all(
+            p[1] == q[1] and regions(p[0], q[0]) for p, q in zip(x.starts, y.starts, strict=True)
+        )
+        return starts and all(statements(p, q) for p, q in zip(x.body, y.body, strict=True))
+
+    if not statements(a, b):
+        return None
+    # A tensor stands for itself in both, or its partner is no tensor of the first: lanes must not cross.
+    crossed = any(x is not y and y in pairs for x, y in pairs.items())
+    return None if crossed else pairs
+
+
+def _bundle(lanes: Sequence[Statement], bundles: dict[tuple[Tensor, ...], Tensor]) -> Statement:
+    columns: dict[Tensor, tuple[Tensor, ...]] = {}
+    for other in lanes[1:]:
+        pairs = _pairs(lanes[0], other)
+        assert pairs is not None
+        for x, y in pairs.items():
+            columns[x] = (*columns.get(x, (x,)), y)
+
+    def tensor(x: Tensor) -> Tensor:
+        members = columns[x]
+        if len(set(members)) == 1:
+            return x
+        if members not in bundles:
+            name = ",".join(t.name for t in members)
+            bundles[members] = Tensor(f"({name})", x.shape, x.dtype, x.kind, members)
+        return bundles[members]
+
+    def region(x: Region) -> Region:
+        return Region(tensor(x.tensor), x.dims)
+
+    def expr(x: Expr) -> Expr:
+        return Expr(x.op, tuple(map(expr, x.args)), x.attrs, region(x.region) if x.region else None)
+
+    def statement(x: Statement) -> Statement:
+        if isinstance(x, Store):
+            return Store(region(x.region), expr(x.value))
+        return Loop(x.var, tuple((region(r), v) for r, v in x.starts), tuple(map(statement, x.body)))
+
+    return statement(lanes[0])

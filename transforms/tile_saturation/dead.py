@@ -1,0 +1,98 @@
+"""From an extracted term to one that is ready for placement: bundles opened, stores that nobody reads removed.
+
+Deadness is a fact of the whole program, so it is decided here, after extraction, and never inside the e-graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from superopt.transforms.tile_saturation.loops import (
+    Expr,
+    Loop,
+    Region,
+    Statement,
+    Store,
+    Tensor,
+    loops,
+    render,
+    stores,
+)
+
+
+def opened(body: Sequence[Statement]) -> tuple[Statement, ...]:
+    """Statements over bundles as statements over their lanes, one after the other."""
+    out: list[Statement] = []
+    for statement in body:
+        if isinstance(statement, Store):
+            width = len(statement.region.tensor.members)
+            out += [
+                Store(_lane(statement.region, i), _lane_value(statement.value, i, {})) for i in range(width)
+            ]
+        else:
+            starts = [(_lane(r, i), v) for r, v in statement.starts for i in range(len(r.tensor.members))]
+            out.append(Loop(statement.var, tuple(starts), opened(statement.body)))
+    return tuple(out)
+
+
+def _lane(region: Region, lane: int) -> Region:
+    members = region.tensor.members
+    return Region(members[lane if len(members) > 1 else 0], region.dims)
+
+
+def _lane_value(expr: Expr, lane: int, done: dict[Expr, Expr]) -> Expr:
+    if expr not in done:
+        if expr.region is not None:
+            done[expr] = Expr("load", region=_lane(expr.region, lane))
+        else:
+            done[expr] = Expr(expr.op, tuple(_lane_value(a, lane, done) for a in expr.args), expr.attrs)
+    return done[expr]
+
+
+def without_dead(body: Sequence[Statement], outputs: Iterable[Tensor]) -> tuple[Statement, ...]:
+    """The program without stores to tensors that are no outputs and that no other tensor's value needs."""
+    kept = set(outputs)
+    while True:
+        live = set(kept)
+        for store in stores(body):
+            if store.region.tensor in kept:
+                live |= {r.tensor for r in store.value.regions}
+        if live == kept:
+            return _only(body, kept)
+        kept = live
+
+
+def _only(body: Sequence[Statement], kept: set[Tensor]) -> tuple[Statement, ...]:
+    out: list[Statement] = []
+    for statement in body:
+        if isinstance(statement, Store):
+            if statement.region.tensor in kept:
+                out.append(statement)
+        elif inner := _only(statement.body, kept):
+            starts = tuple(s for s in statement.starts if s[0].tensor in kept)
+            out.append(Loop(statement.var, starts, inner))
+    return tuple(out)
+
+
+def canonical(body: Sequence[Statement]) -> tuple[Statement, ...]:
+    """The least order of the statements that dependences allow: equal for programs that differ in order only."""
+    items = [Loop(s.var, s.starts, canonical(s.body)) if isinstance(s, Loop) else s for s in body]
+    texts = [render((s,)) for s in items]
+    reads = [{r.tensor for x in stores((s,)) for r in x.value.regions} for s in items]
+    writes = [_written(s) for s in items]
+    waits = [
+        {j for j in range(i) if writes[j] & (reads[i] | writes[i]) or reads[j] & writes[i]}
+        for i in range(len(items))
+    ]
+    out: list[Statement] = []
+    left = set(range(len(items)))
+    while left:
+        i = min((i for i in left if not waits[i] & left), key=lambda i: (texts[i], i))
+        left.remove(i)
+        out.append(items[i])
+    return tuple(out)
+
+
+def _written(statement: Statement) -> set[Tensor]:
+    starts = {r.tensor for loop in loops((statement,)) for r, _ in loop.starts}
+    return {s.region.tensor for s in stores((statement,))} | starts

@@ -1,0 +1,207 @@
+"""Tile loops to the native e-graph and back."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from superopt.transforms.tile_saturation.loops import (
+    FULL,
+    Expr,
+    Index,
+    Loop,
+    LoopProgram,
+    Region,
+    Statement,
+    Store,
+    Tensor,
+    Var,
+)
+
+Term: TypeAlias = "list[tuple[str, int, int, int]]"
+
+_KINDS = ("input", "output", "temporary")
+_INDEX = ("full", "tile", "elem", "range")
+_BINARY = {"add": "+", "sub": "-", "mul": "*", "div": "/", "max": "max", "min": "min"}
+_NAMED = {v: k for k, v in _BINARY.items()}
+_SHAPED = {"reshape": "reshape", "broadcast": "bcast"}
+
+
+def grid_vars(body: Sequence[Statement]) -> set[Var]:
+    """Variables of the outermost loops, through perfect nests: those that grids are made of."""
+    out: set[Var] = set()
+    for statement in body:
+        while isinstance(statement, Loop) and not statement.starts:
+            out.add(statement.var)
+            if len(statement.body) != 1:
+                break
+            (statement,) = statement.body
+    return out
+
+
+class Encoder:
+    """An e-graph with the tables that lead from its numbers back to variables and tensors."""
+
+    def __init__(self, program: LoopProgram) -> None:
+        from superopt.transforms.core import _egraph
+
+        self.graph = _egraph.EGraph()
+        self.vars: list[Var] = []
+        self.tensors: list[Tensor] = []
+        self.var_ids: dict[Var, int] = {}
+        self.tensor_ids: dict[Tensor, int] = {}
+        self._exprs: dict[Expr, int] = {}
+        self.grid = grid_vars(program.body)
+        for tensor in program.tensors:
+            self.tensor(tensor)
+        self.root = self.sequence(program.body)
+
+    # --- to the graph ---
+
+    def var(self, var: Var) -> int:
+        """The number of a variable."""
+        if var not in self.var_ids:
+            self.var_ids[var] = self.graph.add_var(
+                var.name, var.end, var.step, max(var.width, 1), var in self.grid
+            )
+            self.vars.append(var)
+        return self.var_ids[var]
+
+    def tensor(self, tensor: Tensor) -> int:
+        """The number of a tensor; a bundle's lanes first."""
+        if tensor not in self.tensor_ids:
+            lanes = [self.tensor(t) for t in tensor.lanes]
+            kind = _KINDS.index(tensor.kind)
+            self.tensor_ids[tensor] = self.graph.add_tensor(tensor.name, list(tensor.shape), kind, lanes)
+            self.tensors.append(tensor)
+        return self.tensor_ids[tensor]
+
+    def region(self, region: Region) -> int:
+        """The number of a region."""
+        dims: list[tuple[int, int, int]] = []
+        for index in region.dims:
+            if index.kind == "range":
+                dims.append((3, index.base, index.size))
+            elif index.var is None:
+                dims.append((0, 0, 0))
+            elif index.kind == "block":
+                dims.append((4, self.var(index.var), index.size))
+            else:
+                dims.append((_INDEX.index(index.kind), self.var(index.var), index.base))
+        return self.graph.access(self.tensor(region.tensor), dims)
+
+    def extents(self, shape: Sequence[int | Var]) -> list[int]:
+        """Extents as the graph writes them: -1 - v for the width of a tile at v."""
+        return [e if isinstance(e, int) else e.step or -1 - self.var(e) for e in shape]
+
+    def expr(self, expr: Expr) -> int:
+        """The class of a value."""
+        if expr in self._exprs:
+            return self._exprs[expr]
+        g = self.graph
+        attrs = dict(expr.attrs)
+        args = [self.expr(a) for a in expr.args]
+        if expr.region is not None:
+            out = g.add("load", self.region(expr.region))
+        elif expr.op == "const":
+            out = g.add("const", g.constant(float(attrs["value"]), self.extents(attrs["shape"])))
+        elif expr.op in _BINARY:
+            out = g.add(_BINARY[expr.op], 0, *args)
+        elif expr.op == "matmul":
+            out = g.add("matmul", 0, *args)
+        elif expr.op == "exp":
+            out = g.add("exp", 0, *args)
+        elif expr.op in ("reduce_sum", "reduce_max"):
+            out = g.add("rsum" if expr.op == "reduce_sum" else "rmax", g.ints(list(attrs["dims"])), *args)
+        elif expr.op == "transpose":
+            out = g.add("permute", g.ints(list(attrs["perm"])), *args)
+        elif expr.op in _SHAPED:
+            out = g.add(_SHAPED[expr.op], g.shape(self.extents(attrs["shape"])), *args)
+        elif expr.op == "concat":
+            out = g.add("concat", attrs["dim"], *args)
+        else:
+            out = g.add("unary", g.name(json.dumps([expr.op, attrs], sort_keys=True)), *args)
+        self._exprs[expr] = out
+        return out
+
+    def statement(self, statement: Statement) -> int:
+        """The class of a statement."""
+        if isinstance(statement, Store):
+            return self.graph.add("store", self.region(statement.region), self.expr(statement.value))
+        starts = [(self.region(r), 0 if value == 0 else 1) for r, value in statement.starts]
+        head = self.graph.loop_head(self.var(statement.var), starts)
+        return self.graph.add("loop", head, self.sequence(statement.body))
+
+    def sequence(self, body: Sequence[Statement]) -> int:
+        """The class of statements in a row."""
+        out = self.statement(body[-1])
+        for statement in reversed(body[:-1]):
+            out = self.graph.add("seq", 0, self.statement(statement), out)
+        return out
+
+    # --- from the graph ---
+
+    def decode(self, term: Term) -> tuple[Statement, ...]:
+        """A term as statements."""
+        values: list[Any] = []
+        for op, payload, a, b in term:
+            x = values[a] if a >= 0 else None
+            y = values[b] if b >= 0 else None
+            values.append(self._node(op, payload, x, y))
+        return values[-1]
+
+    def _node(self, op: str, payload: int, a: Any, b: Any) -> Any:
+        if op == "seq":
+            return (*a, *b)
+        if op == "store":
+            return (Store(self._region(payload), a),)
+        if op == "loop":
+            var, starts = self.graph.loop_at(payload)
+            regions = tuple((self._region(r), 0.0 if kind == 0 else -math.inf) for r, kind in starts)
+            return (Loop(self.vars[var], regions, a),)
+        if op == "load":
+            return Expr("load", region=self._region(payload))
+        args = tuple(x for x in (a, b) if x is not None)
+        g = self.graph
+        if op == "const":
+            value, shape = g.constant_at(payload)
+            return Expr("const", (), (("shape", self._shape(shape)), ("value", value)))
+        if op in _NAMED:
+            return Expr(_NAMED[op], args)
+        if op in ("rsum", "rmax"):
+            name = "reduce_sum" if op == "rsum" else "reduce_max"
+            return Expr(name, args, (("dims", tuple(g.ints_at(payload))),))
+        if op == "permute":
+            return Expr("transpose", args, (("perm", tuple(g.ints_at(payload))),))
+        if op in _SHAPED.values():
+            name = next(k for k, v in _SHAPED.items() if v == op)
+            return Expr(name, args, (("shape", self._shape(g.shape_at(payload))),))
+        if op == "concat":
+            return Expr("concat", args, (("dim", payload),))
+        if op == "unary":
+            name, attrs = json.loads(g.name_at(payload))
+            return Expr(name, args, tuple(sorted(attrs.items())))
+        return Expr(op, args)
+
+    def _shape(self, extents: Sequence[int]) -> tuple[int | Var, ...]:
+        return tuple(e if e >= 0 else self.vars[-1 - e] for e in extents)
+
+    def region_text(self, number: int) -> str:
+        """A region as text."""
+        return str(self._region(number))
+
+    def _region(self, number: int) -> Region:
+        tensor, dims = self.graph.access_at(number)
+        out: list[Index] = []
+        for kind, a, b in dims:
+            if kind == 0:
+                out.append(FULL)
+            elif kind == 3:
+                out.append(Index("range", None, a, b))
+            elif kind == 4:
+                out.append(Index("block", self.vars[a], 0, b))
+            else:
+                out.append(Index("tile" if kind == 1 else "elem", self.vars[a], b))
+        return Region(self.tensors[tensor], tuple(out))

@@ -1,0 +1,448 @@
+"""One outermost loop of an extracted program as one kernel: grid, placement, statements.
+
+    parallel    a loop is a grid dimension if what an iteration writes lies apart from what others read and write;
+                what an iteration writes before it reads it, and nobody reads later, is its own (privatisation)
+    on chip     a tensor that is always accessed at one region, by the block or within one loop body
+    device      the rest: outputs that are read again (with a barrier, which the emitter sets), and scratch
+
+Values are computed once per scope and as far out as their operands allow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from superopt import program as ir
+from superopt.operators import infer_type
+from superopt.transforms.lower.builder import compute, constant, identifier, load, store, whole
+from superopt.transforms.tile_saturation.loops import (
+    Expr,
+    Loop,
+    Region,
+    Statement,
+    Store,
+    Tensor,
+    Var,
+    concrete,
+    loops,
+    stores,
+)
+
+
+class Rejected(Exception):
+    """The term is no program of kernels; the message is counted."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """One access in program order: a start, a load or a store, and the loop body it stands in."""
+
+    region: Region
+    kind: str  # "start" | "load" | "store"
+    body: int
+
+
+def accesses(body: Sequence[Statement]) -> Iterator[Access]:
+    """Every access in program order."""
+    here = id(body)
+    for statement in body:
+        if isinstance(statement, Store):
+            for region in statement.value.regions:
+                yield Access(region, "load", here)
+            yield Access(statement.region, "store", here)
+        else:
+            for region, _ in statement.starts:
+                yield Access(region, "start", here)
+            yield from accesses(statement.body)
+
+
+def written(body: Sequence[Statement]) -> set[Tensor]:
+    """Tensors that the statements store or start."""
+    out = {s.region.tensor for s in stores(body)}
+    return out | {r.tensor for loop in loops(body) for r, _ in loop.starts}
+
+
+def read_first(body: Sequence[Statement]) -> set[Tensor]:
+    """Tensors whose first access, in program order, is a load: those that come from before."""
+    first: dict[Tensor, str] = {}
+    for access in accesses(body):
+        first.setdefault(access.region.tensor, access.kind)
+    return {t for t, kind in first.items() if kind == "load"}
+
+
+def grid(statement: Statement, live_after: set[Tensor]) -> tuple[list[Loop], tuple[Statement, ...]]:
+    """The loops of a statement that are grid dimensions, and what one block runs."""
+    found: list[Loop] = []
+    body: tuple[Statement, ...] = (statement,)
+    while len(body) == 1 and len(found) < 3:
+        loop = body[0]
+        if not isinstance(loop, Loop) or loop.starts or not _parallel(loop, live_after):
+            break
+        found.append(loop)
+        body = loop.body
+    return found, body
+
+
+def _parallel(loop: Loop, live_after: set[Tensor]) -> bool:
+    regions: dict[Tensor, set[Region]] = {}
+    for access in accesses(loop.body):
+        regions.setdefault(access.region.tensor, set()).add(access.region)
+    outer = read_first(loop.body)
+    for tensor in written(loop.body):
+        dims = range(len(tensor.shape))
+        apart = any(
+            len({r.dims[d] for r in regions[tensor]}) == 1
+            and _moves(next(iter(regions[tensor])), d, loop.var)
+            for d in dims
+        )
+        own = tensor not in live_after and tensor not in outer
+        if not apart and not own:
+            return False
+    return True
+
+
+def _moves(region: Region, dim: int, var: Var) -> bool:
+    index = region.dims[dim]
+    return index.var is var
+
+
+@dataclass
+class _Frame:
+    """A scope: the statements so far, the loop's variable, what the loop writes, values at hand."""
+
+    out: list[ir.Statement]
+    var: Var | None = None
+    writes: set[Tensor] = field(default_factory=set[Tensor])
+    values: dict[Any, ir.Value] = field(default_factory=dict[Any, ir.Value])
+
+
+class KernelBuilder:
+    """Writes one kernel; `steps` are the widths of its parameters."""
+
+    def __init__(
+        self, statement: Statement, live_after: set[Tensor], steps: Mapping[Var, int], name: str
+    ) -> None:
+        self.steps = steps
+        self.live_after = live_after
+        self.grid, self.body = grid(statement, live_after)
+        self.written = written((statement,))
+        self.outer = read_first((statement,))
+        self.inputs = list(
+            dict.fromkeys(
+                a.region.tensor
+                for a in accesses((statement,))
+                if a.region.tensor not in self.written or a.region.tensor in self.outer
+            )
+        )
+        self.results = [t for t in self._in_order() if t in live_after]
+        self.names: set[str] = set()
+        self.by_elem = {
+            i.var
+            for a in accesses((statement,))
+            for i in a.region.dims
+            if i.kind in ("elem", "block") and i.var is not None
+        }
+        self.loop_vars: dict[Var, ir.LoopVar] = {}
+        self.in_buffers = {t: self._buffer(t) for t in self.inputs}
+        self.out_buffers = {t: self._buffer(t) for t in self.results}
+        self.locals: list[ir.Buffer] = []
+        self.chip: dict[Tensor, ir.Buffer] = {}
+        self.scratch: dict[Tensor, ir.Buffer] = {}
+        self.direct: set[Tensor] = set()
+        self.version: dict[Tensor, int] = {}
+        self.frames: list[_Frame] = []
+        self.program = self._build(name)
+
+    def _in_order(self) -> list[Tensor]:
+        return list(
+            dict.fromkeys(a.region.tensor for a in accesses(self.body) if a.region.tensor in self.written)
+        )
+
+    def _buffer(self, tensor: Tensor) -> ir.Buffer:
+        return ir.Buffer(ir.TensorType(tensor.shape, tensor.dtype), self._name(tensor))
+
+    def _name(self, tensor: Tensor) -> str:
+        base = name = identifier(tensor.name, "t")
+        suffix = 2
+        while name in self.names:
+            name, suffix = f"{base}_{suffix}", suffix + 1
+        self.names.add(name)
+        return name
+
+    # --- sizes and windows ---
+
+    def step(self, var: Var) -> int:
+        """The width of a variable's tiles."""
+        return var.step or self.steps[var]
+
+    def trips(self, var: Var) -> int:
+        """How many tiles there are; they must fill the extent."""
+        if var.end % self.step(var):
+            raise Rejected("a tile does not divide its extent")
+        return var.end // self.step(var)
+
+    def shape(self, region: Region) -> tuple[int, ...]:
+        """The shape of a region's tile."""
+        out: list[int] = []
+        for index, extent in zip(region.dims, region.tensor.shape, strict=True):
+            if index.kind == "full":
+                out.append(extent)
+            elif index.kind in ("range", "block"):
+                out.append(index.size)
+            else:
+                assert index.var is not None
+                out.append(1 if index.kind == "elem" else self.step(index.var))
+        return tuple(out)
+
+    def windows(self, region: Region, *, private: bool = False) -> tuple[ir.Window, ...]:
+        """The windows of a region; in a block's own memory its grid's variables do not count."""
+        out: list[ir.Window] = []
+        mine = {loop.var for loop in self.grid}
+        for size, index in zip(self.shape(region), region.dims, strict=True):
+            if index.var is None:
+                out.append(ir.Window(size, index.base))
+                continue
+            if index.var not in self.loop_vars:
+                raise Rejected("a variable is used outside its loop")
+            if private and index.var in mine:
+                out.append(ir.Window(size))
+                continue
+            scale = 1
+            if index.var in self.by_elem and index.kind == "tile":
+                scale = self.step(index.var)
+            elif index.kind == "block":
+                scale = index.size
+            out.append(ir.Window(size, index.base, ((self.loop_vars[index.var], scale),)))
+        return tuple(out)
+
+    def loop(self, var: Var, body: list[ir.Statement], *, parallel: bool) -> ir.Loop:
+        """A loop over tiles; counted in trips where elements are taken one at a time."""
+        if var in self.by_elem:
+            return ir.Loop(self.loop_vars[var], 0, self.trips(var), 1, parallel, body)
+        self.trips(var)
+        return ir.Loop(self.loop_vars[var], 0, var.end, self.step(var), parallel, body)
+
+    # --- placement ---
+
+    def _place(self) -> None:
+        mine = {loop.var for loop in self.grid}
+        by_tensor: dict[Tensor, list[Access]] = {}
+        for access in accesses(self.body):
+            by_tensor.setdefault(access.region.tensor, []).append(access)
+        for tensor in self._in_order():
+            found = by_tensor[tensor]
+            regions = {a.region for a in found}
+            inner = {v for r in regions for v in r.vars} - mine
+            together = len({a.body for a in found}) == 1
+            live = tensor in self.live_after
+            stored = [a for a in found if a.kind != "load"]
+            if live and len(found) == len(stored) and all(a.kind == "store" for a in found):
+                self.direct.add(tensor)  # written and never read here
+            elif len(regions) == 1 and (not inner or (together and tensor not in self.outer)):
+                (region,) = regions
+                buffer = ir.Buffer(
+                    ir.TensorType(self.shape(region), tensor.dtype), self._name(tensor), "chip"
+                )
+                self.chip[tensor] = buffer
+                self.locals.append(buffer)
+                if inner and live:
+                    self.direct.add(tensor)
+            elif tensor in self.outer:
+                raise Rejected("what an earlier kernel wrote is updated in pieces")
+            elif live:
+                self.direct.add(tensor)
+            else:
+                shape = list(tensor.shape)
+                for d in range(len(shape)):
+                    if all(r.dims[d].var in mine for r in regions):
+                        shape[d] = max(self.shape(r)[d] for r in regions)
+                buffer = ir.Buffer(ir.TensorType(tuple(shape), tensor.dtype), self._name(tensor), "device")
+                self.scratch[tensor] = buffer
+                self.locals.append(buffer)
+
+    # --- statements ---
+
+    def _build(self, name: str) -> ir.TileProgram:
+        for loop in self.grid:
+            self.loop_vars[loop.var] = ir.LoopVar(loop.var.name)
+        self._place()
+        top = _Frame([], None, self.written)
+        self.frames.append(top)
+        regions = {a.region.tensor: a.region for a in accesses(self.body)}
+        for tensor in self.chip:
+            if tensor in self.outer:
+                buffer = self.in_buffers[tensor]
+                tile = load(top.out, buffer, self.windows(regions[tensor]), buffer.name)
+                store(top.out, self.chip[tensor], whole(self.chip[tensor]), tile)
+        self.statements(self.body)
+        for tensor, buffer in self.chip.items():
+            if tensor in self.live_after and tensor not in self.direct:
+                tile = load(top.out, buffer, whole(buffer), buffer.name)
+                store(top.out, self.out_buffers[tensor], self.windows(regions[tensor]), tile)
+        body: list[ir.Statement] = top.out
+        for loop in reversed(self.grid):
+            body = [self.loop(loop.var, body, parallel=True)]
+        params = [*self.in_buffers.values(), *self.out_buffers.values()]
+        return ir.TileProgram(name, params, len(self.in_buffers), self.locals, body)
+
+    def statements(self, body: Sequence[Statement]) -> None:
+        """Write statements into the current scope."""
+        for statement in body:
+            if isinstance(statement, Store):
+                self.put(statement.region, self.value(statement.value))
+                continue
+            for region, number in statement.starts:
+                tensor = region.tensor
+                tile = constant(self.frames[-1].out, number, self.shape(region), tensor.dtype)
+                self.put(region, tile)
+            if statement.var in self.loop_vars:
+                raise Rejected("a loop inside one over the same variable")
+            self.loop_vars[statement.var] = ir.LoopVar(statement.var.name)
+            inner = _Frame([], statement.var, written(statement.body))
+            for tensor in inner.writes:  # what was loaded before the loop is not what its trips read
+                self.version[tensor] = self.version.get(tensor, 0) + 1
+            self.frames.append(inner)
+            self.statements(statement.body)
+            self.frames.pop()
+            for tensor in inner.writes:
+                self.version[tensor] = self.version.get(tensor, 0) + 1
+            loop = self.loop(statement.var, inner.out, parallel=False)
+            self.frames[-1].out.append(loop)
+            del self.loop_vars[statement.var]
+
+    def put(self, region: Region, value: ir.Value) -> None:
+        """Store a tile where its tensor lives."""
+        tensor = region.tensor
+        out = self.frames[-1].out
+        shape = self.shape(region)
+        value = self.cast(value, tensor.dtype, out)
+        if value.shape != shape:
+            value = compute(out, "broadcast", [value], {"shape": shape})
+        self.version[tensor] = self.version.get(tensor, 0) + 1
+        if tensor in self.chip:
+            store(out, self.chip[tensor], whole(self.chip[tensor]), value)
+        elif tensor in self.scratch:
+            store(out, self.scratch[tensor], self.windows(region, private=True), value)
+        if tensor in self.direct:
+            store(out, self.out_buffers[tensor], self.windows(region), value)
+
+    # --- values ---
+
+    def level(self, expr: Expr, known: dict[Expr, int]) -> int:
+        """The outermost scope in which a value is what it is here."""
+        if expr in known:
+            return known[expr]
+        if expr.region is None:
+            out = max((self.level(a, known) for a in expr.args), default=0)
+        else:
+            out = 0
+            for i, frame in enumerate(self.frames):
+                if frame.var in expr.region.vars or expr.region.tensor in frame.writes:
+                    out = i
+        known[expr] = out
+        return out
+
+    def value(self, expr: Expr, known: dict[Expr, int] | None = None) -> ir.Value:
+        """The tile of an expression, computed where it is not at hand."""
+        known = {} if known is None else known
+        level = self.level(expr, known)
+        key = (expr, tuple(self.version.get(t, 0) for t in self.tensors(expr)))
+        for frame in self.frames:
+            if key in frame.values:
+                return frame.values[key]
+        out = self.frames[level].out
+        value = self.load(expr.region, out) if expr.region is not None else self.apply(expr, out, known)
+        self.frames[level].values[key] = value
+        return value
+
+    def tensors(self, expr: Expr) -> tuple[Tensor, ...]:
+        """What a value is computed from."""
+        return tuple(dict.fromkeys(r.tensor for r in expr.regions))
+
+    def load(self, region: Region, out: list[ir.Statement]) -> ir.Value:
+        """Load a tile from where its tensor lives."""
+        tensor = region.tensor
+        if tensor in self.chip:
+            return load(out, self.chip[tensor], whole(self.chip[tensor]), self.chip[tensor].name)
+        if tensor in self.scratch:
+            buffer = self.scratch[tensor]
+            return load(out, buffer, self.windows(region, private=True), buffer.name)
+        buffer = self.out_buffers[tensor] if tensor in self.written else self.in_buffers[tensor]
+        return load(out, buffer, self.windows(region), buffer.name)
+
+    def cast(self, value: ir.Value, dtype: str, out: list[ir.Statement]) -> ir.Value:
+        """The value in another dtype."""
+        return value if value.dtype == dtype else compute(out, "cast", [value], {"dtype": dtype})
+
+    def apply(self, expr: Expr, out: list[ir.Statement], known: dict[Expr, int]) -> ir.Value:
+        """Compute an operator on tiles."""
+        attrs: dict[str, Any] = dict(expr.attrs)
+        widths = self.step
+        if expr.op == "const":
+            return constant(out, float(attrs["value"]), concrete(attrs["shape"], widths), "f32")
+        flags: dict[str, Any] = {}
+        inner = list(expr.args)
+        if expr.op == "matmul":
+            for i, flag in enumerate(("transpose_a", "transpose_b")):
+                if _swaps(inner[i]):
+                    inner[i], flags[flag] = inner[i].args[0], True
+        values = [self.value(a, known) for a in inner]
+        if expr.op in ("reduce_sum", "reduce_max"):
+            rank = len(values[0].shape)
+            flags = {"dims": tuple(sorted(d + rank for d in attrs["dims"])), "keepdims": True}
+        elif expr.op in ("reshape", "broadcast"):
+            flags = {"shape": concrete(attrs["shape"], widths)}
+        elif expr.op == "concat":
+            flags = {"dim": attrs["dim"] + len(values[0].shape)}
+        elif expr.op != "matmul":
+            flags = {k: tuple(v) if isinstance(v, list) else v for k, v in attrs.items()}  # pyright: ignore
+        dtypes = {v.dtype for v in values if not _is_number(v)}
+        dtype = "f32" if len(dtypes) != 1 else dtypes.pop()
+        values = [self._number(v, dtype, out) if _is_number(v) else self.cast(v, dtype, out) for v in values]
+        infer_type(expr.op, [v.type for v in values], flags)
+        return compute(out, expr.op, values, flags)
+
+    def _number(self, value: ir.Value, dtype: str, out: list[ir.Statement]) -> ir.Value:
+        """A splat in the dtype of what it meets."""
+        if value.dtype == dtype:
+            return value
+        for frame in self.frames:
+            for statement in frame.out:
+                if isinstance(statement, ir.Compute) and statement.result is value:
+                    number = statement.attrs["value"]
+                    assert isinstance(number, int | float)
+                    return constant(out, float(number), value.shape, dtype)
+        return self.cast(value, dtype, out)
+
+
+def _is_number(value: ir.Value) -> bool:
+    return value.shape == ()
+
+
+def _swaps(expr: Expr) -> bool:
+    if expr.op != "transpose":
+        return False
+    perm = dict(expr.attrs)["perm"]
+    n = len(perm)
+    return n >= 2 and tuple(perm) == (*range(n - 2), n - 1, n - 2)
+
+
+def tile_bytes(program: ir.TileProgram) -> int:
+    """Bytes of the tiles that one trip of the busiest innermost loop loads."""
+    most = 0
+
+    def visit(body: Sequence[ir.Statement]) -> None:
+        nonlocal most
+        here = 0
+        for statement in body:
+            if isinstance(statement, ir.Loop):
+                visit(statement.body)
+            elif isinstance(statement, ir.Load) and statement.buffer.placement == "device":
+                here += math.prod(statement.result.shape) * ir.DTYPE_BYTES[statement.result.dtype]
+        most = max(most, here)
+
+    visit(program.body)
+    return most

@@ -1,0 +1,57 @@
+"""`--kernel-to-tile-loops`: the program as naive tile loops, what saturation starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from superopt.errors import BadOption, UnsupportedProgram
+from superopt.transforms.passes import GraphPass
+
+if TYPE_CHECKING:
+    from superopt.diagnostics import Diagnostics
+    from superopt.program import KernelGraph
+
+
+@dataclass(frozen=True)
+class KernelToTileLoops(GraphPass):
+    """Write every operator that must be stored as a naive loop over tiles, one kernel each.
+
+    Accumulators start from an explicit zero (minus infinity for maxima). Values with one user are written into
+    it. Raises UnsupportedProgram for operators that tile loops do not express.
+    """
+
+    flag: ClassVar[str] = "kernel-to-tile-loops"
+
+    target: str = "sm_90"
+    """The GPU whose cost model chooses tile widths."""
+
+    inline: Literal["all", "single"] = "single"
+    """Whether values with several users are stored once, or written into all of them."""
+
+    bundle: bool = True
+    """Write statements of one form, side by side, as one loop."""
+
+    print_loops: bool = False
+    """Show the loops, bundles and tile parameters as a remark."""
+
+    def __post_init__(self) -> None:
+        from superopt.cost import target_names
+
+        if self.target not in target_names():
+            raise BadOption(f"expected a target of {', '.join(target_names())}, got '{self.target}'")
+
+    def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
+        """The loops as one `tiled` node each."""
+        from superopt import cost
+        from superopt.transforms.tile_saturation.kernel import Rejected
+        from superopt.transforms.tile_saturation.tile_loops import tile_loops
+        from superopt.transforms.tile_saturation.to_kernels import to_kernels
+
+        program = tile_loops(graph, self.inline, bundle=self.bundle)
+        if self.print_loops:
+            diagnostics.remark(f"tile loops of '{graph.name}':\n{program}", graph.location)
+        try:
+            return to_kernels(graph, program, program.body, cost.target(self.target))
+        except Rejected as error:
+            raise UnsupportedProgram(f"expected a program of tile loops: {error}", graph.location) from None

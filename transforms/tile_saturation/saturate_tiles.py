@@ -1,0 +1,146 @@
+"""`--saturate-tiles`: the best program that equality saturation finds, by predicted cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from superopt.errors import BadInput, BadOption, Location
+from superopt.transforms.passes import GraphPass
+
+if TYPE_CHECKING:
+    from superopt.diagnostics import Diagnostics
+    from superopt.program import KernelGraph
+    from superopt.transforms.tile_saturation.search import SearchOptions, SearchResult
+
+
+@dataclass(frozen=True)
+class SaturateTiles(GraphPass):
+    """Rewrite the program as tile loops in every way the rules allow and take the one predicted to be fastest.
+
+    What is taken is certified equivalent (unless `certify=false`); `--superoptimize` also compiles it and checks
+    numerics. Remarks say how large the e-graph became, and with `statistics`, what each rule did.
+    """
+
+    flag: ClassVar[str] = "saturate-tiles"
+
+    target: str = "sm_90"
+    """The GPU whose cost model and memory limits decide: sm_80, sm_90 or sm_100."""
+
+    iterations: int = 20
+    """Iterations of all rules at most."""
+
+    nodes: int = 20_000
+    """Nodes in one e-graph at most."""
+
+    memory_mb: int = 3072
+    """Memory of one e-graph at most, in MiB."""
+
+    budget: float = 60.0
+    """Seconds that saturation and extraction may take together; what was found by then is used."""
+
+    seed: int = 0
+    """Seed of the certifying test; the search itself is deterministic."""
+
+    inline: Literal["all", "single", "both"] = "both"
+    """How values with several users start: written into each of them, stored, or one e-graph of each."""
+
+    rules: tuple[str, ...] = ()
+    """Rules to apply besides the default ones; those to leave out have a minus in front."""
+
+    certify: bool = True
+    """Certify what is taken."""
+
+    statistics: bool = False
+    """Say of each rule how often it matched, was refused by its guard, and fired."""
+
+    print_egraph: str | None = None
+    """Write the first e-graph to this file; its name ends in .dot or .json."""
+
+    def __post_init__(self) -> None:
+        from superopt.cost import target_names
+
+        if self.target not in target_names():
+            raise BadOption(f"expected a target of {', '.join(target_names())}, got '{self.target}'")
+        if not self.budget > 0:
+            raise BadOption(f"expected a positive budget in seconds, got {self.budget}")
+        if self.print_egraph is not None and Path(self.print_egraph).suffix not in (".dot", ".json"):
+            raise BadOption(f"expected print-egraph to name a .dot or .json file, got '{self.print_egraph}'")
+        self.search_options()
+
+    def search_options(self) -> SearchOptions:
+        """The search's own options."""
+        from superopt.transforms.tile_saturation.search import SearchOptions
+
+        return SearchOptions(
+            iterations=self.iterations,
+            nodes=self.nodes,
+            memory_mb=self.memory_mb,
+            inline=("all", "single") if self.inline == "both" else (self.inline,),
+            rules=self.rules,
+        )
+
+    def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
+        """The best program found, or `graph` itself where none is predicted to be faster."""
+        from superopt import cost
+        from superopt.cost.model import VIEWS
+        from superopt.transforms.tile_saturation.search import propose
+
+        target = cost.target(self.target)
+        found = propose(graph, target, budget=self.budget, options=self.search_options())
+        self.report(found, graph.location, diagnostics)
+        before = cost.cost(graph, target).seconds
+        for candidate, seconds in zip(found.candidates, found.predicted, strict=True):
+            if seconds >= before:
+                break
+            if not self.accepted(graph, candidate, diagnostics):
+                continue
+            kernels = sum(n.op not in VIEWS for n in candidate.nodes)
+            diagnostics.remark(
+                f"{kernels} kernel{'s' * (kernels != 1)}, predicted {seconds * 1e6:.1f} us instead of "
+                f"{before * 1e6:.1f} us",
+                graph.location,
+            )
+            return candidate
+        reason = found.remark or "no candidate is predicted to be faster"
+        diagnostics.remark(f"the program is kept: {reason}", graph.location)
+        return graph
+
+    def accepted(self, graph: KernelGraph, candidate: KernelGraph, diagnostics: Diagnostics) -> bool:
+        """Whether a candidate is certified equivalent, where that is asked for."""
+        if not self.certify:
+            return True
+        from superopt.errors import IllegalProgram
+        from superopt.verify import certify
+
+        try:
+            if certify(graph, candidate, seed=self.seed).equivalent:
+                return True
+            reason = "it is not equivalent"
+        except IllegalProgram as error:
+            reason = error.message
+        diagnostics.warning(f"a candidate was dropped: {reason}", graph.location)
+        return False
+
+    def report(self, found: SearchResult, location: Location, diagnostics: Diagnostics) -> None:
+        """Remarks on the e-graphs, and the file that was asked for."""
+        for saturation in found.saturations:
+            diagnostics.remark(saturation.summary(), location)
+            if self.statistics:
+                for name, matched, refused, fired in saturation.encoder.graph.statistics:
+                    if matched:
+                        diagnostics.remark(
+                            f"{saturation.inline}: {name}: matched {matched}, refused {refused}, fired {fired}",
+                            location,
+                        )
+        if self.print_egraph is not None and found.saturations:
+            from superopt.transforms.tile_saturation.print_egraph import as_dot, as_json
+
+            path = Path(self.print_egraph)
+            encoder = found.saturations[0].encoder
+            text = as_dot(encoder) if path.suffix == ".dot" else as_json(encoder)
+            try:
+                path.write_text(text)
+            except OSError as error:
+                raise BadInput(f"cannot write '{path}': {error.strerror}") from None

@@ -1,0 +1,246 @@
+"""Candidates by equality saturation: the same protocol as the muGraph search.
+
+    kernel graph -> naive tile loops -> e-graph, saturated -> k best terms -> kernels -> ranked by the cost model
+
+The loops are written twice: with values that have several users stored once ("single"), and written into every
+user ("all"), where what ends in one loop is computed once. The second graph is far smaller; the first holds
+programs that compute less. Each is saturated within its own share of the budget.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from superopt.errors import BadOption, IllegalProgram, UnsupportedProgram
+from superopt.program import KernelGraph
+from superopt.transforms.tile_saturation.dead import canonical, opened, without_dead
+from superopt.transforms.tile_saturation.encode import Encoder
+from superopt.transforms.tile_saturation.kernel import Rejected
+from superopt.transforms.tile_saturation.loops import LoopProgram, Statement
+from superopt.transforms.tile_saturation.tile_loops import Inline, tile_loops
+from superopt.transforms.tile_saturation.to_kernels import Widths, to_kernels
+
+if TYPE_CHECKING:
+    from superopt.cost import Target
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How far `propose` looks. Raises BadOption for values out of range or unknown rules."""
+
+    iterations: int = 20
+    """Iterations of all rules at most."""
+    nodes: int = 20_000
+    """Nodes in one e-graph at most."""
+    memory_mb: int = 3072
+    """Memory of one e-graph at most, in MiB."""
+    inline: tuple[Inline, ...] = ("all", "single")
+    """How values with several users start: written into each of them, or stored."""
+    rules: tuple[str, ...] = ()
+    """Rules besides the default ones, or, with a minus in front, without."""
+    kernels: int = 12
+    """Kernels in one candidate at most."""
+    best: int = 12
+    """Terms to extract for each number of kernels."""
+    candidates: int = 8
+    """Candidates to return at most, cheapest first."""
+
+    def __post_init__(self) -> None:
+        for name in ("iterations", "nodes", "memory_mb", "kernels", "best", "candidates"):
+            if getattr(self, name) < 1:
+                raise BadOption(f"expected a positive {name.replace('_', '-')}, got {getattr(self, name)}")
+        enabled_rules(self.rules)
+
+
+def enabled_rules(changes: Sequence[str] = ()) -> list[str]:
+    """The default rules with `changes` (`name` adds, `-name` removes); BadOption for an unknown name."""
+    from superopt.transforms.core import _egraph
+
+    known = [(name, on) for name, *_, on in _egraph.rules()]
+    names = {name for name, _ in known}
+    for change in changes:
+        if change.removeprefix("-") not in names:
+            raise BadOption(f"expected the name of a rule, got '{change.removeprefix('-')}'")
+    off = {c[1:] for c in changes if c.startswith("-")}
+    return [name for name, on in known if (on or name in changes) and name not in off]
+
+
+@dataclass
+class Saturation:
+    """One saturated e-graph."""
+
+    inline: Inline
+    program: LoopProgram
+    encoder: Encoder
+
+    def summary(self) -> str:
+        """Sizes and times on one line."""
+        g = self.encoder.graph
+        return (
+            f"{self.inline}: {g.nodes} nodes in {g.classes} classes after {g.iterations} iterations "
+            f"({g.stopped}), {g.count(self.encoder.root):.2g} programs, {g.seconds:.2f} s"
+        )
+
+
+@dataclass
+class SearchResult:
+    """Candidates, cheapest predicted first, and how the search went."""
+
+    candidates: list[KernelGraph] = field(default_factory=list[KernelGraph])
+    funnel: dict[str, int] = field(default_factory=dict[str, int])
+    """Counts by stage and reason."""
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    """Time of saturation, of extraction, and of all."""
+    predicted: list[float] = field(default_factory=list[float])
+    """Predicted seconds of each candidate."""
+    by_kernels: dict[int, float] = field(default_factory=dict[int, float])
+    """Predicted seconds of the best program for each number of kernels."""
+    remark: str = ""
+    """Why there are no candidates."""
+    saturations: list[Saturation] = field(default_factory=list[Saturation])
+
+
+def saturate(graph: KernelGraph, inline: Inline, options: SearchOptions, seconds: float) -> Saturation:
+    """The e-graph of `graph`; raises UnsupportedProgram for what tile loops do not express."""
+    program = tile_loops(graph, inline)
+    try:
+        encoder = Encoder(program)
+    except (
+        ValueError,
+        IndexError,
+    ) as error:  # more variables than a set of them holds, shapes that do not fit
+        raise UnsupportedProgram(f"tile loops do not express this program: {error}", graph.location) from None
+    encoder.graph.saturate(
+        enabled_rules(options.rules), options.iterations, options.nodes, options.memory_mb << 20, seconds
+    )
+    return Saturation(inline, program, encoder)
+
+
+def propose(
+    graph: KernelGraph,
+    target: Target,
+    *,
+    budget: float,
+    seed: int = 0,
+    options: SearchOptions | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> SearchResult:
+    """Programs equal to `graph` by the rules, fewest predicted seconds first; `budget` is in seconds.
+
+    `stop` is asked between graphs and between candidates; what was found when it says so is returned.
+
+    Deterministic where the budget suffices; `seed` is there for the protocol's sake and changes nothing.
+    """
+    del seed
+    options = options or SearchOptions()
+    run = _Run(graph, target, time.monotonic() + budget, options, stop or (lambda: False))
+    result = run.result
+    start = time.monotonic()
+    for i, inline in enumerate(options.inline):
+        left = run.end - time.monotonic()
+        if left <= 0 or run.stop():
+            break
+        try:
+            found = saturate(graph, inline, options, left / (2 * (len(options.inline) - i)))
+        except UnsupportedProgram as error:
+            run.count[f"tiles.rejected.{error.message}"] += 1
+            result.remark = error.message
+            continue
+        result.saturations.append(found)
+        run.add(found)
+    result.seconds["saturation"] = sum(s.encoder.graph.seconds for s in result.saturations)
+    run.finish()
+    result.seconds["all"] = time.monotonic() - start
+    result.funnel.update(run.count)
+    if result.candidates:
+        result.remark = ""
+    return result
+
+
+class _Run:
+    def __init__(
+        self,
+        graph: KernelGraph,
+        target: Target,
+        end: float,
+        options: SearchOptions,
+        stop: Callable[[], bool],
+    ) -> None:
+        self.stop = stop
+        self.graph, self.target, self.end, self.options = graph, target, end, options
+        self.result = SearchResult()
+        self.count: Counter[str] = Counter()
+        self.seen: set[tuple[Statement, ...]] = set()
+        self.widths = Widths()
+        self.rough: list[tuple[float, int, LoopProgram, tuple[Statement, ...]]] = []
+
+    def add(self, found: Saturation) -> None:
+        """Extract terms and rank them roughly, at nominal tile widths."""
+        from superopt import cost
+
+        g = found.encoder.graph
+        self.count["tiles.nodes"] += g.nodes
+        self.count["tiles.classes"] += g.classes
+        start = time.monotonic()
+        terms = g.best(found.encoder.root, self.options.kernels, self.options.best)
+        for _, _, term in terms:
+            self.count["tiles.extracted"] += 1
+            body = canonical(without_dead(opened(found.encoder.decode(term)), found.program.outputs))
+            if body in self.seen:
+                self.count["tiles.rejected.equal up to order"] += 1
+                continue
+            self.seen.add(body)
+            try:
+                kernels = to_kernels(
+                    self.graph, found.program, body, self.target, tune=False, widths=self.widths
+                )
+            except Rejected as error:
+                self.count[f"tiles.rejected.{error}"] += 1
+                continue
+            seconds = cost.cost(kernels, self.target).seconds
+            self.rough.append((seconds, len(self.rough), found.program, body))
+            if time.monotonic() > self.end or self.stop():
+                break
+        spent = self.result.seconds.get("extraction", 0.0)
+        self.result.seconds["extraction"] = spent + time.monotonic() - start
+
+    def _promising(self) -> list[tuple[float, int, LoopProgram, tuple[Statement, ...]]]:
+        """The roughly cheapest terms, of all and of each number of kernels, whose tile widths then differ."""
+        ranked = sorted(self.rough, key=lambda r: r[:2])
+        out = ranked[: self.options.candidates]
+        for kernels in sorted({len(r[3]) for r in ranked}):
+            out += [r for r in ranked if len(r[3]) == kernels][:2]
+        return list({r[1]: r for r in out}.values())
+
+    def finish(self) -> None:
+        """Choose tile widths for the best and rank them by the cost model."""
+        from superopt import cost
+        from superopt.spec import check_kernel
+
+        start = time.monotonic()
+        ranked: list[tuple[float, int, KernelGraph]] = []
+        for i, (_, _, program, body) in enumerate(self._promising()):
+            if ranked and (time.monotonic() > self.end or self.stop()):
+                break
+            try:
+                kernels = to_kernels(self.graph, program, body, self.target, widths=self.widths)
+                check_kernel(kernels, self.target.shared_per_block)
+            except (Rejected, IllegalProgram) as error:
+                self.count[f"tiles.rejected.{error}"] += 1
+                continue
+            ranked.append((cost.cost(kernels, self.target).seconds, i, kernels))
+        ranked.sort(key=lambda r: r[:2])
+        best = ranked[: self.options.candidates]
+        for seconds, _, kernels in ranked:
+            self.result.by_kernels.setdefault(len(kernels.nodes), seconds)
+        self.count["tiles.candidates"] = len(best)
+        self.result.candidates = [k for _, _, k in best]
+        self.result.predicted = [s for s, _, _ in best]
+        if not best and not self.result.remark:
+            self.result.remark = "no extracted program is one of kernels"
+        spent = self.result.seconds.get("extraction", 0.0)
+        self.result.seconds["extraction"] = spent + time.monotonic() - start

@@ -1,0 +1,437 @@
+"""A kernel graph as naive tile loops: one statement per operator that must be stored.
+
+    %c = matmul(%x, %w)               for n in 0..4096 by 128:
+    %e = exp(%c)               ->       start C[:, n] = 0
+                                        for k in 0..4096 by tile_k:
+                                          C[:, n] = C[:, n] + matmul(X[:, k], W[k, n])
+                                      for n in 0..4096 by 128:
+                                        E[:, n] = exp(C[:, n])
+
+What is stored: results of reductions along an axis that is cut (they accumulate from an explicit start),
+concatenated values, outputs, and intermediate results by policy. The rest is written into its users; in
+`inline="single"` only what has one user and what moves no numbers, in `inline="all"` also what has more (it is
+computed again, and once where its users end in one loop).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from superopt.errors import UnsupportedProgram
+from superopt.operators import OPERATORS, normalize_attrs
+from superopt.program import KernelGraph, Node, Value
+from superopt.transforms.tile_saturation.axes import Axes, Axis, reduced_dims, reshape_groups
+from superopt.transforms.tile_saturation.loops import (
+    FULL,
+    Expr,
+    Index,
+    Loop,
+    LoopProgram,
+    Region,
+    Statement,
+    Store,
+    Tensor,
+    Var,
+)
+
+Inline: TypeAlias = Literal["single", "all"]
+Indices: TypeAlias = "tuple[Index, ...]"
+
+_VIEWS = frozenset({"transpose", "reshape", "broadcast", "slice", "cast", "constant"})
+_REDUCTIONS = {"reduce_sum": "reduce_sum", "reduce_mean": "reduce_sum", "reduce_max": "reduce_max"}
+
+
+def tile_loops(graph: KernelGraph, inline: Inline = "single", *, bundle: bool = True) -> LoopProgram:
+    """`graph` as naive tile loops; raises UnsupportedProgram for what they do not express."""
+    program = _Builder(graph, inline).build()
+    if bundle:
+        from superopt.transforms.tile_saturation.bundle import bundled
+
+        return bundled(program)
+    return program
+
+
+@dataclass
+class _Space:
+    """The iteration space of one statement: which variable runs along which axis."""
+
+    parallel: list[Var] = field(default_factory=list[Var])
+    used: dict[Var, tuple[Value, int]] = field(default_factory=dict[Var, tuple[Value, int]])
+
+
+class _Builder:
+    def __init__(self, graph: KernelGraph, inline: Inline) -> None:
+        self.graph = graph
+        self.axes = Axes(graph)
+        self.producer = {n.result: n for n in graph.nodes}
+        self.uses = Counter(v for n in graph.nodes for v in n.operands)
+        self.inline = inline
+        self.tensors: dict[Value, Tensor] = {}
+        self.body: list[Statement] = []
+        self.links: dict[Axis, Var] = {}
+        self.stored = self.choose_stored()
+        self.names: Counter[str] = Counter()
+
+    # --- what is stored ---
+
+    def accumulates(self, node: Node) -> bool:
+        """Whether it reduces along an axis that is cut."""
+        return any(a is not None and a.cut != "full" for a in self.reduced_axes(node))
+
+    def reduced_axes(self, node: Node) -> list[Axis | None]:
+        source = node.operands[0] if node.operands else None
+        if node.op == "matmul":
+            assert source is not None
+            rank = len(source.shape)
+            return [self.axes.of(source, rank - 2 if node.attrs.get("transpose_a") else rank - 1)]
+        if node.op in _REDUCTIONS:
+            assert source is not None
+            dims = node.attrs["dims"]
+            assert isinstance(dims, tuple)
+            return [self.axes.of(source, d) for d in dims]
+        return []
+
+    def choose_stored(self) -> set[Value]:
+        outputs = set(self.graph.outputs)
+        stored: set[Value] = set()
+        for node in self.graph.nodes:
+            value = node.result
+            heavy = node.op in ("matmul", *_REDUCTIONS)
+            if self.accumulates(node) or node.op == "concat" or value in outputs:
+                stored.add(value)
+            elif node.op in _VIEWS:
+                continue
+            elif (self.uses[value] > 1 and self.inline == "single") or (heavy and self.widens(value)):
+                stored.add(value)
+        return stored
+
+    def widens(self, value: Value) -> bool:
+        """Whether a user of `value`, reached without a store, iterates over axes that `value` has not."""
+        own = {self.axes.of(value, d) for d in range(len(value.shape))}
+        todo, seen = [value], {value}
+        while todo:
+            current = todo.pop()
+            for node in self.graph.nodes:
+                if current not in node.operands:
+                    continue
+                wider = [self.axes.of(node.result, d) for d in range(len(node.result.shape))]
+                if any(a is not None and a.cut != "full" and not self.known(a, own) for a in wider):
+                    return True
+                if not self.accumulates(node) and node.result not in seen:
+                    seen.add(node.result)
+                    todo.append(node.result)
+        return False
+
+    def known(self, axis: Axis, own: set[Axis | None]) -> bool:
+        return (
+            axis in own
+            or any(m in own for m in axis.merged)
+            or any(a is not None and axis in a.merged for a in own)
+        )
+
+    # --- tensors ---
+
+    def tensor(self, value: Value) -> Tensor:
+        if value not in self.tensors:
+            kind = "output" if value in self.graph.outputs else "temporary"
+            if value not in self.producer:
+                kind = "input"
+            name = value.name.strip("%") or f"t{len(self.tensors)}"
+            self.names[name] += 1
+            name = name if self.names[name] == 1 else f"{name}_{self.names[name]}"
+            shape = self.kept_shape(value)
+            self.tensors[value] = Tensor(name, shape, value.dtype, kind)  # pyright: ignore[reportArgumentType]
+        return self.tensors[value]
+
+    def kept_shape(self, value: Value) -> tuple[int, ...]:
+        """Shape of the stored tensor; what a reduction drops is kept with extent 1 by the accumulator alone."""
+        return value.shape
+
+    def build(self) -> LoopProgram:
+        for value in self.graph.inputs:
+            self.tensor(value)
+        for node in self.graph.nodes:
+            if node.result in self.stored:
+                self.store(node)
+        outputs = [self.tensor(v) for v in self.graph.outputs]
+        inputs = [self.tensor(v) for v in self.graph.inputs]
+        return LoopProgram(self.graph.name, inputs, outputs, tuple(self.body), list(self.tensors.values()))
+
+    # --- statements ---
+
+    def space_index(self, value: Value, dim: int, space: _Space, *, parallel: bool) -> Index:
+        """The index of an iteration dimension, by a variable that the statement does not use yet."""
+        axis = self.axes.of(value, dim)
+        if axis is None or axis.cut == "full":
+            return FULL
+        # Axes that one reshape ties together run by one variable: the first merged axis's.
+        source = axis.leader or axis
+        if axis.cut == "elem" and axis.merged:
+            source = axis.merged[0]
+        occurrence = 0
+        while source.var(occurrence) in space.used:
+            occurrence += 1
+        var = source.var(occurrence)
+        space.used[var] = (value, dim)
+        if parallel:
+            space.parallel.append(var)
+        if axis.cut == "elem":
+            return Index("elem", var)
+        return Index("block", var, 0, axis.step) if axis.leader else Index("tile", var)
+
+    def store(self, node: Node) -> None:
+        if node.op == "concat":
+            self.store_concat(node)
+            return
+        space = _Space()
+        result = node.result
+        index = tuple(self.space_index(result, d, space, parallel=True) for d in range(len(result.shape)))
+        region = Region(self.tensor(result), index)
+        if not self.accumulates(node):
+            self.nest(space, [Store(region, self.compute(node, index))])
+            return
+        self.accumulate(node, region, index, space)
+
+    def accumulate(self, node: Node, region: Region, index: Indices, space: _Space) -> None:
+        """start region; for k: region = region + partial (or max)."""
+        joins = {"reduce_max": ("max", -math.inf)}
+        join, start = joins.get(node.op, ("add", 0.0))
+        source = node.operands[0]
+        reduction: list[Var] = []
+        if node.op == "matmul":
+            rank = len(source.shape)
+            dim = rank - 2 if node.attrs.get("transpose_a") else rank - 1
+            k = self.space_index(source, dim, space, parallel=False)
+            assert k.var is not None
+            reduction.append(k.var)
+            partial = self.product(node, index, k)
+        else:
+            inner: dict[int, Index] = {}
+            dims = node.attrs["dims"]
+            assert isinstance(dims, tuple)
+            for d in dims:
+                inner[d] = self.space_index(source, d, space, parallel=False)
+                if (var := inner[d].var) is not None:
+                    reduction.append(var)
+            partial = self.reduction(node, index, inner)
+        if node.op == "reduce_mean":  # of each part, so that no sum grows beyond its dtype
+            assert isinstance(node.attrs["dims"], tuple)
+            count = math.prod(source.shape[d] for d in node.attrs["dims"])
+            partial = Expr("div", (partial, number(float(count))))
+        value = Expr(join, (Expr("load", region=region), partial))
+        body: list[Statement] = [Store(region, value)]
+        for i, var in enumerate(reversed(reduction)):
+            outermost = i == len(reduction) - 1
+            body = [Loop(var, ((region, start),) if outermost else (), tuple(body))]
+        self.nest(space, body)
+
+    def store_concat(self, node: Node) -> None:
+        """One store for each operand, in loops over the other dimensions."""
+        dim = node.attrs["dim"]
+        assert isinstance(dim, int)
+        space = _Space()
+        result = node.result
+        index = [
+            FULL if d == dim else self.space_index(result, d, space, parallel=True)
+            for d in range(len(result.shape))
+        ]
+        body: list[Statement] = []
+        base = 0
+        for operand in node.operands:
+            size = operand.shape[dim]
+            width = next((w for w in (64, 32, 16) if size % w == 0), 0)
+            if size > 128 and width:
+                var = Var(f"c{len(self.body)}_{len(body)}", size, width, width)
+                inner = list(index)
+                inner[dim] = Index("tile", var)
+                target = Index("tile", var, base)
+                piece = self.value(operand, tuple(inner))
+                region = Region(self.tensor(result), (*index[:dim], target, *index[dim + 1 :]))
+                body.append(Loop(var, (), (Store(region, piece),)))
+            else:
+                target = Index("range", None, base, size)
+                region = Region(self.tensor(result), (*index[:dim], target, *index[dim + 1 :]))
+                body.append(Store(region, self.value(operand, tuple(index))))
+            base += size
+        self.nest(space, body)
+
+    def nest(self, space: _Space, body: Sequence[Statement]) -> None:
+        statements = tuple(body)
+        for var in reversed(space.parallel):
+            statements = (Loop(var, (), statements),)
+        self.body += statements
+
+    # --- values ---
+
+    def value(self, value: Value, index: Indices) -> Expr:
+        """The tile of `value` at `index`: a load, or its operator on tiles of its operands."""
+        node = self.producer.get(value)
+        if node is None or value in self.stored:
+            return Expr("load", region=Region(self.tensor(value), index))
+        return self.compute(node, index)
+
+    def compute(self, node: Node, index: Indices) -> Expr:
+        entry = OPERATORS[node.op]
+        rank = len(node.result.shape)
+        if node.op == "constant":
+            value = node.attrs["value"]
+            if isinstance(value, np.ndarray):
+                raise UnsupportedProgram("tile loops do not express dense constants", node.location)
+            return Expr("const", (), (("shape", ()), ("value", float(value))))  # pyright: ignore
+        if node.op == "cast":  # numbers on chip are not rounded; what is stored has its tensor's dtype
+            return self.value(node.operands[0], index)
+        if node.op == "matmul":
+            return self.product(node, index, FULL)
+        if node.op in _REDUCTIONS:
+            dims = node.attrs["dims"]
+            assert isinstance(dims, tuple)
+            total = self.reduction(node, index, dict.fromkeys(dims, FULL))
+            if node.op == "reduce_mean":
+                count = math.prod(node.operands[0].shape[d] for d in dims)
+                return Expr("div", (total, number(float(count))))
+            return total
+        if node.op == "transpose":
+            perm = node.attrs["perm"]
+            assert isinstance(perm, tuple)
+            inner = [FULL] * rank
+            for d, source in enumerate(perm):
+                inner[source] = index[d]
+            return Expr("transpose", (self.value(node.operands[0], tuple(inner)),), (("perm", perm),))
+        if node.op == "slice":
+            return self.slice(node, index)
+        if node.op == "reshape":
+            return self.reshape(node, index)
+        if node.op == "broadcast":
+            operand = self.aligned(node.operands[0], node.result, index)
+            return Expr("broadcast", (operand,), (("shape", self.shape(node.result, index)),))
+        attrs = tuple(sorted(normalize_attrs(entry, node.attrs).items()))
+        return Expr(node.op, tuple(self.aligned(v, node.result, index) for v in node.operands), attrs)
+
+    def aligned(self, operand: Value, result: Value, index: Indices) -> Expr:
+        """An operand that broadcasts to `result`."""
+        shift = len(result.shape) - len(operand.shape)
+        inner = tuple(
+            FULL if operand.shape[d] == 1 and result.shape[d + shift] != 1 else index[d + shift]
+            for d in range(len(operand.shape))
+        )
+        return self.value(operand, inner)
+
+    def product(self, node: Node, index: Indices, k: Index) -> Expr:
+        a, b = node.operands
+        rank = len(node.result.shape)
+
+        def operand(value: Value, rows: Index, columns: Index, *, transposed: bool) -> Expr:
+            lead = len(value.shape) - 2
+            batch = [FULL if value.shape[d] == 1 else index[d + rank - len(value.shape)] for d in range(lead)]
+            last = (columns, rows) if transposed else (rows, columns)
+            tile = self.value(value, (*batch, *last))
+            if not transposed:
+                return tile
+            perm = (*range(lead), lead + 1, lead)
+            return Expr("transpose", (tile,), (("perm", perm),))
+
+        left = operand(a, index[-2], k, transposed=bool(node.attrs.get("transpose_a")))
+        right = operand(b, k, index[-1], transposed=bool(node.attrs.get("transpose_b")))
+        return Expr("matmul", (left, right))
+
+    def reduction(self, node: Node, index: Indices, inner: dict[int, Index]) -> Expr:
+        """The reduction of a tile, in the form of the node's result."""
+        source = node.operands[0]
+        rank = len(source.shape)
+        operand = [inner.get(d, FULL) for d in range(rank)]
+        for d, at in reduced_dims(node):
+            operand[d] = index[at]
+        tile = self.value(source, tuple(operand))
+        dims = tuple(sorted(d - rank for d in inner))
+        kept = Expr(_REDUCTIONS[node.op], (tile,), (("dims", dims),))
+        if node.attrs.get("keepdims"):
+            return kept
+        return Expr("reshape", (kept,), (("shape", self.shape(node.result, index)),))
+
+    def slice(self, node: Node, index: Indices) -> Expr:
+        offsets, sizes, strides = (node.attrs[n] for n in ("offsets", "sizes", "strides"))
+        assert isinstance(offsets, tuple)
+        assert isinstance(sizes, tuple)
+        assert isinstance(strides, tuple)
+        source = node.operands[0]
+        inner: list[Index] = []
+        for d, at in enumerate(index):
+            if strides[d] != 1:
+                raise UnsupportedProgram("tile loops do not express strided slices", node.location)
+            if sizes[d] == source.shape[d]:
+                inner.append(at)
+            elif at.kind == "full":
+                inner.append(Index("range", None, offsets[d], sizes[d]))
+            elif at.kind == "block":
+                raise UnsupportedProgram("tile loops do not express this slice", node.location)
+            else:
+                inner.append(Index(at.kind, at.var, at.base + offsets[d], at.size))
+        if source in self.producer and source not in self.stored and any(i.kind == "range" for i in inner):
+            source_node = self.producer[source]
+            return self.sliced(source_node, tuple(inner), node)
+        return self.value(source, tuple(inner))
+
+    def sliced(self, source: Node, index: Indices, node: Node) -> Expr:
+        """A slice of what is not stored is only expressed where elementwise operators stand between."""
+        if OPERATORS[source.op].elementwise or source.op == "cast":
+            return self.compute(source, index)
+        raise UnsupportedProgram(f"tile loops do not express a slice of '{source.op}'", node.location)
+
+    def reshape(self, node: Node, index: Indices) -> Expr:
+        source, result = node.operands[0], node.result
+        inner: list[Index] = [FULL] * len(source.shape)
+        for left, right in reshape_groups(source.shape, result.shape):
+            xs = [d for d in left if source.shape[d] > 1]
+            ys = [d for d in right if result.shape[d] > 1]
+            if len(xs) == 1 and len(ys) == 1:
+                inner[xs[0]] = index[ys[0]]
+            elif any(index[d].kind != "full" for d in ys):
+                first = index[ys[0]]
+                if any(index[d].kind != "full" for d in ys[1:]) or first.base:
+                    raise UnsupportedProgram("tile loops do not express this cut of a reshape", node.location)
+                # elem n of the outer part is tile n of the merged dimension, by the same variable.
+                size = math.prod(source.shape[d] for d in xs) // math.prod(result.shape[d] for d in ys[:1])
+                inner[xs[0]] = self.other_side(first, size, source.shape[xs[0]], node)
+        tile = self.value(source, tuple(inner))
+        return Expr("reshape", (tile,), (("shape", self.shape(result, index)),))
+
+    def other_side(self, index: Index, size: int, extent: int, node: Node) -> Index:
+        """Block i of `size` elements for element i of the outer part, or element i for block i."""
+        var = index.var
+        assert var is not None
+        trips = -(-var.end // var.step) if var.step else 0
+        if index.kind == "elem" and trips * size == extent:
+            return (
+                Index("tile", var) if (var.end, var.step) == (extent, size) else Index("block", var, 0, size)
+            )
+        if index.kind in ("tile", "block") and trips == extent:
+            return Index("elem", var)
+        raise UnsupportedProgram("tile loops do not express this cut of a reshape", node.location)
+
+    def shape(self, value: Value, index: Indices) -> tuple[int | Var, ...]:
+        out: list[int | Var] = []
+        for d, at in enumerate(index):
+            if at.kind == "full":
+                out.append(value.shape[d])
+            elif at.kind in ("range", "block"):
+                out.append(at.size)
+            elif at.kind == "elem":
+                out.append(1)
+            else:
+                assert at.var is not None
+                out.append(at.var.step or at.var)
+        return tuple(out)
+
+
+def number(value: float) -> Expr:
+    """A scalar."""
+    return Expr("const", (), (("shape", ()), ("value", value)))
+
+
+Combine: TypeAlias = Callable[[Any, Any], Any]

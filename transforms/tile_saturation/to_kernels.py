@@ -1,0 +1,209 @@
+"""An extracted program as a kernel graph: one `tiled` node for each outermost statement, tile sizes by cost."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from superopt import program as ir
+from superopt.cost import Target, kernel_cost
+from superopt.errors import IllegalProgram, UnsupportedProgram
+from superopt.program import KernelGraph, Node, TensorType, Value
+from superopt.transforms.lower.builder import identifier
+from superopt.transforms.lower.shape import choose_launch
+from superopt.transforms.tile_saturation.dead import opened, without_dead
+from superopt.transforms.tile_saturation.kernel import (
+    KernelBuilder,
+    Rejected,
+    accesses,
+    read_first,
+    tile_bytes,
+    written,
+)
+from superopt.transforms.tile_saturation.loops import (
+    Expr,
+    Index,
+    Loop,
+    LoopProgram,
+    Region,
+    Statement,
+    Store,
+    Tensor,
+    Var,
+    loops,
+    stores,
+)
+
+# Widths that a tile parameter may take; each must divide its extent.
+STEPS = (16, 32, 64, 128, 256)
+# A tile holds at most this many elements: more does not stay in the registers of a block.
+LARGEST_TILE = 64 * 1024
+
+
+def to_kernels(
+    graph: KernelGraph,
+    program: LoopProgram,
+    body: Sequence[Statement],
+    target: Target,
+    *,
+    tune: bool = True,
+    widths: Widths | None = None,
+) -> KernelGraph:
+    """The statements as kernels on `graph`'s inputs; raises Rejected for what is no program of kernels.
+
+    Without `tune` two widths of each tile parameter are tried: enough to compare candidates roughly.
+    `widths` remembers what was chosen for a kernel.
+    """
+    body = without_dead(opened(body), program.outputs)
+    values: dict[Tensor, Value] = dict(zip(program.inputs, graph.inputs, strict=True))
+    nodes: list[Node] = []
+    for i, statement in enumerate(body):
+        live = _live_after(body[i + 1 :], program.outputs)
+        name = f"{identifier(graph.name, 'kernel')}_{i}"
+        builder = _tuned(statement, live, name, target, widths or Widths(), tune=tune)
+        missing = [t.name for t in builder.inputs if t not in values]
+        if missing:
+            raise Rejected("a kernel reads what nobody wrote")
+        operands = tuple(values[t] for t in builder.inputs)
+        for tensor in builder.results:
+            values[tensor] = Value(TensorType(tensor.shape, tensor.dtype), tensor.name)
+        if not builder.results:
+            raise Rejected("a kernel without results")
+        nodes.append(
+            Node("tiled", operands, tuple(values[t] for t in builder.results), {}, body=builder.program)
+        )
+    if any(t not in values or t in program.inputs for t in program.outputs):
+        raise Rejected("an output that no kernel writes")
+    return KernelGraph(graph.name, graph.inputs, nodes, [values[t] for t in program.outputs], graph.location)
+
+
+def _live_after(rest: Sequence[Statement], outputs: Sequence[Tensor]) -> set[Tensor]:
+    """Tensors whose contents after a kernel somebody sees."""
+    live = set(outputs)
+    for statement in reversed(rest):
+        live |= {a.region.tensor for a in accesses((statement,)) if a.kind == "load"}
+        partly = read_first((statement,))
+        live |= partly | written((statement,)) & live
+    return live
+
+
+class Widths:
+    """Chosen tile widths by kernel: candidates share most of their kernels."""
+
+    def __init__(self) -> None:
+        self.known: dict[
+            tuple[Statement, frozenset[Tensor], bool], tuple[Statement, Mapping[Var, int] | str]
+        ] = {}
+
+
+def _tuned(
+    statement: Statement, live: set[Tensor], name: str, target: Target, widths: Widths, *, tune: bool
+) -> KernelBuilder:
+    """The kernel with the widths that the cost model likes best."""
+    key = (statement, frozenset(live & written((statement,))), tune)
+    if key not in widths.known:
+        free = retiled(statement)
+        widths.known[key] = free, _choose(free, live, name, target, tune=tune)
+    free, chosen = widths.known[key]
+    if isinstance(chosen, str):
+        raise Rejected(chosen)
+    builder = KernelBuilder(free, live, chosen, name)
+    choose_launch(builder.program, target, None, None)
+    return builder
+
+
+def _parameters(statement: Statement) -> list[Var]:
+    return list(dict.fromkeys(loop.var for loop in loops((statement,)) if not loop.var.step))
+
+
+def _choose(
+    statement: Statement, live: set[Tensor], name: str, target: Target, *, tune: bool
+) -> Mapping[Var, int] | str:
+    """The best widths of one kernel's parameters, or why there are none."""
+    parameters = _parameters(statement)
+    choices = [[s for s in STEPS if v.end % s == 0 and s <= v.end] or [v.end] for v in parameters]
+    if not tune:
+        choices = [[s for s in sorted({v.nominal, 32}) if v.end % s == 0] or [v.end] for v in parameters]
+    tried: dict[tuple[int, ...], float] = {}
+    reason = "no tile sizes fit"
+
+    def seconds(widths: tuple[int, ...]) -> float:
+        nonlocal reason
+        if widths not in tried:
+            tried[widths] = math.inf
+            try:
+                builder = KernelBuilder(statement, live, dict(zip(parameters, widths, strict=True)), name)
+            except (IllegalProgram, UnsupportedProgram) as error:
+                reason = error.message
+                return math.inf
+            program = builder.program
+            if _largest(program) <= LARGEST_TILE and 2 * tile_bytes(program) <= target.shared_per_block:
+                tried[widths] = kernel_cost(_node(program), target).seconds
+        return tried[widths]
+
+    best = _descend(choices, seconds)
+    return dict(zip(parameters, best, strict=True)) if math.isfinite(seconds(best)) else reason
+
+
+def _descend(choices: Sequence[Sequence[int]], cost: Callable[[tuple[int, ...]], float]) -> tuple[int, ...]:
+    """The cheapest combination: all of them for two parameters, else one parameter at a time, twice."""
+    if len(choices) <= 2:
+        return min(itertools.product(*choices), key=cost)
+    longest = max(map(len, choices))
+    diagonal = [tuple(c[min(i, len(c) - 1)] for c in choices) for i in range(longest)]
+    best = min(diagonal, key=cost)
+    for _ in range(2):
+        for i, options in enumerate(choices):
+            best = min(((*best[:i], o, *best[i + 1 :]) for o in options), key=cost)
+    return best
+
+
+def retiled(statement: Statement) -> Statement:
+    """The kernel with a parameter for every width that only a reshape in another kernel asked for."""
+    found = list(accesses((statement,)))
+    fixed = {loop.var for loop in loops((statement,)) if loop.var.step > 1}
+    bound = {i.var for a in found for i in a.region.dims if i.kind in ("elem", "block") or (i.base and i.var)}
+    for store in stores((statement,)):
+        for expr in store.value.walk():
+            if any(k == "shape" and v for k, v in expr.attrs):
+                bound |= {i.var for r in expr.regions for i in r.dims} | {
+                    v for r in (store.region,) for v in r.vars
+                }
+    free = {v: Var(v.name, v.end, 0, v.step) for v in fixed - bound}
+    return substituted(statement, free) if free else statement
+
+
+def substituted(statement: Statement, vars: Mapping[Var, Var]) -> Statement:
+    """The statement over other variables."""
+
+    def region(r: Region) -> Region:
+        dims = tuple(Index(i.kind, vars.get(i.var, i.var), i.base, i.size) if i.var else i for i in r.dims)
+        return Region(r.tensor, dims)
+
+    def expr(e: Expr, done: dict[Expr, Expr]) -> Expr:
+        if e not in done:
+            args = tuple(expr(a, done) for a in e.args)
+            done[e] = Expr(e.op, args, e.attrs, region(e.region) if e.region else None)
+        return done[e]
+
+    if isinstance(statement, Store):
+        return Store(region(statement.region), expr(statement.value, {}))
+    starts = tuple((region(r), v) for r, v in statement.starts)
+    return Loop(
+        vars.get(statement.var, statement.var), starts, tuple(substituted(s, vars) for s in statement.body)
+    )
+
+
+def _largest(program: ir.TileProgram) -> int:
+    most = 0
+    for statement in program.statements():
+        if isinstance(statement, ir.Load | ir.Compute):
+            most = max(most, statement.result.type.elements)
+    return most
+
+
+def _node(program: ir.TileProgram) -> Node:
+    values = [Value(b.type, b.name) for b in program.params]
+    operands, results = values[: program.n_inputs], values[program.n_inputs :]
+    return Node("tiled", tuple(operands), tuple(results), {}, body=program)
