@@ -1,21 +1,26 @@
 """Fuzzing of superopt-opt and superopt-verify, by bytes and by structure.
 
-    python test/fuzz/fuzz.py --seconds=3600 --seed=0 --findings=FOLDER
+    python test/fuzz/fuzz.py --seconds=3600 --seed=0 --findings=FOLDER --json=FILE
 
-Inputs are mutated from the `.mlir` files of the tests and examples, and from certificates. Each runs in a forked child
-with limits of time and memory. A finding is a traceback (a fault of ours that no user should see), a hang, or an
+Inputs are mutated from the `.mlir` files of the tests and examples, from certificates, and from the files of a bundle
+(with its hashes mended, so that what lies behind them is reached). Each runs in a forked child with limits of time and
+memory. A finding is a traceback (a fault of ours that no user should see), a hang, or an
 answer with no message; crashes inside LLVM are counted, as the tools answer them with a message of their own.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
+import hashlib
 import importlib
 import json
 import os
+import platform
 import random
 import re
 import resource
+import shutil
 import signal
 import sys
 import tempfile
@@ -27,6 +32,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS, BYTES = 30, 6 << 30
 GOOD = "func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {\n  return %x : tensor<4xf32>\n}\n"
+SMALL = """
+func.func @small(%x: tensor<16x32xf16>, %w: tensor<32x16xf16>) -> tensor<16x16xf16> {
+  %0 = "kernel.matmul"(%x, %w) : (tensor<16x32xf16>, tensor<32x16xf16>) -> tensor<16x16xf16>
+  %1 = "kernel.relu"(%0) : (tensor<16x16xf16>) -> tensor<16x16xf16>
+  return %1 : tensor<16x16xf16>
+}
+"""
 OPT_ARGUMENTS: tuple[list[str], ...] = (
     [],
     ["--ingest-linalg"],
@@ -42,6 +54,7 @@ class Result:
     """What a campaign saw; `findings` are (what, arguments, input)."""
 
     runs: int = 0
+    inputs: Counter[str] = field(default_factory=Counter[str])
     answers: Counter[str] = field(default_factory=Counter[str])
     findings: list[tuple[str, list[str], bytes]] = field(default_factory=list[tuple[str, list[str], bytes]])
 
@@ -102,23 +115,31 @@ def campaign(seconds: float, seed: int, most: int | None = None) -> Result:
     end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory(prefix="superopt-fuzz-") as name:
         folder = Path(name)
-        (folder / "good.mlir").write_bytes(seeds[0])
+        bundle = _bundle(folder)
         while time.monotonic() < end and (most is None or result.runs < most):
             base = generator.choice(seeds)
             data = mutate(base, seeds, generator)
-            choice = generator.randrange(10)
+            choice = generator.randrange(20)
             path = folder / "input.mlir"
-            if choice < 7:
-                arguments = ["superopt-opt", str(path), *generator.choice(OPT_ARGUMENTS)]
-            elif choice < 9:
-                arguments = ["superopt-verify", str(path), str(path)]
-            else:
+            if choice < 13:
+                what, arguments = (
+                    "superopt-opt",
+                    ["superopt-opt", str(path), *generator.choice(OPT_ARGUMENTS)],
+                )
+            elif choice < 16:
+                what, arguments = "superopt-verify A B", ["superopt-verify", str(path), str(path)]
+            elif choice < 18:
                 data = mutate(certificate, seeds, generator)
                 option = generator.choice(["--check", "--replay"])
-                arguments = ["superopt-verify", option, str(path)]
+                what, arguments = f"superopt-verify {option}", ["superopt-verify", option, str(path)]
+            else:
+                data = _break_bundle(bundle, folder / "broken", seeds, generator)
+                what = "superopt-verify A BUNDLE"
+                arguments = ["superopt-verify", str(folder / "program.mlir"), str(folder / "broken")]
             path.write_bytes(data)
             answer, message = _run(arguments, folder)
             result.runs += 1
+            result.inputs[what] += 1
             result.answers[answer] += 1
             if answer in ("traceback", "hang", "no message"):
                 result.findings.append((f"{answer}: {message}", arguments, data))
@@ -132,9 +153,11 @@ def _preload() -> None:
         "driver.main",
         "tools.superopt_verify",
         "transforms.emit",
+        "transforms.emit.bundle",
         "transforms.ingest",
         "verify.certifier",
         "verify.checker",
+        "verify.ttir.artifact",
     ):
         importlib.import_module(f"superopt.{name}")
     from superopt.dialects.reader import read
@@ -153,6 +176,33 @@ def _certificate() -> bytes:
     certificate = certify(graphs[0], graphs[1]).certificate
     assert certificate is not None
     return certificate.model_dump_json().encode()
+
+
+def _bundle(folder: Path) -> Path:
+    """A small whole bundle, and the program that it computes beside it."""
+    from superopt.diagnostics import Diagnostics
+    from superopt.dialects.reader import read
+    from superopt.pipeline import Superoptimize, superoptimize
+    from superopt.transforms.emit import save_bundle
+
+    (folder / "program.mlir").write_text(SMALL)
+    settings = Superoptimize(budget=5.0)
+    return save_bundle(folder / "bundle", superoptimize(read(SMALL), settings, Diagnostics()))
+
+
+def _break_bundle(whole: Path, broken: Path, seeds: list[bytes], generator: random.Random) -> bytes:
+    """A copy with one file mutated, its hash mended more often than not; returns the file."""
+    shutil.rmtree(broken, ignore_errors=True)
+    shutil.copytree(whole, broken)
+    files = sorted(p for p in broken.rglob("*") if p.is_file() and p.suffix not in (".cubin", ".ptx"))
+    path = generator.choice(files)
+    data = mutate(path.read_bytes(), seeds, generator)
+    path.write_bytes(data)
+    if path.name != "bundle.json" and generator.random() < 0.8:
+        record = json.loads((broken / "bundle.json").read_text())
+        record["files"][str(path.relative_to(broken))] = hashlib.sha256(data).hexdigest()
+        (broken / "bundle.json").write_text(json.dumps(record))
+    return data
 
 
 def _run(arguments: list[str], folder: Path) -> tuple[str, str]:
@@ -218,15 +268,37 @@ def _tool(arguments: list[str]) -> int:
     return main(arguments[1:])
 
 
+def _record(result: Result, seed: int, seconds: float) -> dict[str, object]:
+    from superopt import __version__
+
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "superopt": __version__,
+        "python": platform.python_version(),
+        "cores": len(os.sched_getaffinity(0)),
+        "seed": seed,
+        "seconds": round(seconds, 1),
+        "runs": result.runs,
+        "inputs": dict(result.inputs.most_common()),
+        "answers": dict(result.answers.most_common()),
+        "findings": [f"{' '.join(arguments)}: {what}" for what, arguments, _ in result.findings],
+    }
+
+
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description="Fuzz superopt-opt and superopt-verify.")
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--findings", type=Path, help="folder for inputs that were answered wrongly")
+    parser.add_argument("--json", type=Path, help="write what was seen here")
     args = parser.parse_args()
+    start = time.monotonic()
     result = campaign(args.seconds, args.seed)
-    print(json.dumps({"runs": result.runs, "answers": dict(result.answers.most_common())}, indent=1))
+    text = json.dumps(_record(result, args.seed, time.monotonic() - start), indent=1)
+    print(text)
+    if args.json:
+        args.json.write_text(text + "\n")
     for number, (what, arguments, data) in enumerate(result.findings):
         print(f"{' '.join(arguments)}: {what}")
         if args.findings:
