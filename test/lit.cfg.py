@@ -56,6 +56,7 @@ if _has_cuda():
 # One thread a test: lit runs tests side by side, and numpy would otherwise take every core for each.
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     config.environment[variable] = os.environ.get(variable, "1")
+config.environment["SUPEROPT_STORE"] = "none"
 for variable in ("HOME", "TRITON_CACHE_DIR"):
     if variable in os.environ:
         config.environment[variable] = os.environ[variable]

@@ -24,6 +24,7 @@ from superopt.transforms.passes import ModulePass
 if TYPE_CHECKING:
     from superopt.cost import Target
     from superopt.report import Report, Schedule
+    from superopt.reuse import Earlier, Known
     from superopt.transforms.emit.compile import Compiled
     from superopt.transforms.emit.program_source import EmittedProgram
     from superopt.verify import Certificate, Verdict
@@ -58,6 +59,10 @@ class Superoptimize(ModulePass):
 
     numerics: bool = True
     """Check candidates against fp64 with their real precision."""
+
+    store: str | None = "default"
+    """Folder that keeps results from run to run, or none; default is $SUPEROPT_STORE (which may be none too), or
+    superopt in the user's cache folder. What comes from it is proved again."""
 
     def __post_init__(self) -> None:
         from superopt.cost import target_names
@@ -124,12 +129,19 @@ def superoptimize(graph: KernelGraph, settings: Superoptimize, diagnostics: Diag
     Raises NotEquivalent where the finished program cannot be certified, which would be a fault of ours.
     """
     from superopt import cost
+    from superopt.reuse import Earlier
     from superopt.spec import check_kernel
     from superopt.transforms.partition.segments import partition, stitch
 
     target = cost.target(settings.target)
     report = _new_report(graph, settings, target)
     check_kernel(graph, target.shared_per_block)
+    earlier = Earlier(settings, target, diagnostics)
+    known = earlier.result(graph)
+    if known is not None and known.enough:
+        diagnostics.progress("from the store", None)
+        if (accepted := _reused(graph, known, target, settings, report)) is not None:
+            return _outcome(graph, accepted, target, settings, report, diagnostics)
     deadline = time.monotonic() + settings.budget
 
     with _timed(report, "partition"):
@@ -143,18 +155,37 @@ def superoptimize(graph: KernelGraph, settings: Superoptimize, diagnostics: Diag
             share = max((deadline - time.monotonic()) / (len(segments) - number), 0.0)
             if stopped():
                 break  # the segments that are left stay as they are
-            candidates = _propose(segment.graph, target, settings, share, report, stopped)
+            nominal = settings.budget / len(segments)
+            candidates = _propose(segment.graph, target, settings, share, nominal, report, stopped, earlier)
             accepted = _choose(segment.graph, number, candidates, target, settings, report)
             if accepted is not None:
                 optimized = stitch(optimized, segment, accepted.graph)
+                earlier.keep_result(graph, optimized, None, finished=False)
         if stopped():
             report.remarks.append("interrupted: this is the best that was found by then")
 
     if accepted is None or len(segments) > 1 or not segments[0].whole:
         diagnostics.progress("whole program", None)
         accepted = _finish(graph, optimized, target, settings, report)
+    if known is not None and known.seconds < cost.cost(accepted.graph, target).seconds:
+        accepted = _reused(graph, known, target, settings, report) or accepted
     diagnostics.progress("done", 1.0)
-    return _outcome(graph, accepted, target, settings, report, diagnostics)
+    outcome = _outcome(graph, accepted, target, settings, report, diagnostics)
+    earlier.keep_result(graph, accepted.graph, outcome, finished=not stopped())
+    return outcome
+
+
+def _reused(
+    original: KernelGraph, known: Known, target: Target, settings: Superoptimize, report: Report
+) -> _Accepted | None:
+    """What an earlier run found, proved, compiled and measured again; None where it does not hold."""
+    from superopt.verify import program_hash
+
+    same = program_hash(known.graph) == program_hash(original)
+    accepted, outcome = _check(original, original if same else known.graph, target, settings, report)
+    found = "was proved again" if accepted is not None else f"was dropped: {outcome}"
+    report.remarks.append(f"the result of an earlier run, from the store, {found}")
+    return accepted
 
 
 def _propose(
@@ -162,10 +193,15 @@ def _propose(
     target: Target,
     settings: Superoptimize,
     seconds: float,
+    nominal: float,
     report: Report,
     stopped: Callable[[], bool],
+    earlier: Earlier,
 ) -> list[tuple[str, KernelGraph]]:
-    """Candidates of every optimizer with who proposed them; what was found when `stopped` says so."""
+    """Candidates of every optimizer with who proposed them; what was found when `stopped` says so.
+
+    A search that an earlier run did for `nominal` seconds, shared by all optimizers, is not done again.
+    """
     from superopt.transforms import mugraph_search, tile_saturation
 
     end = time.monotonic() + seconds
@@ -174,6 +210,13 @@ def _propose(
         share = (end - time.monotonic()) / (len(settings.optimizers) - i)
         if share <= 0 or stopped():
             break
+        kept = earlier.candidates(graph, optimizer, nominal / len(settings.optimizers))
+        if kept is not None:
+            report.funnel.add({f"store.{optimizer}": len(kept)})
+            report.funnel.proposed += len(kept)
+            candidates += [(optimizer, candidate) for candidate in kept]
+            continue
+        start = time.monotonic()
         with _timed(report, f"search: {optimizer}"):
             if optimizer == "mugraph":
                 options = mugraph_search.SearchOptions(prune=settings.prune)
@@ -185,6 +228,9 @@ def _propose(
         report.funnel.add(found.funnel)
         report.funnel.proposed += len(found.candidates)
         candidates += [(optimizer, candidate) for candidate in found.candidates]
+        if not stopped():
+            used = time.monotonic() - start
+            earlier.keep_candidates(graph, optimizer, found.candidates, allowed=share, used=used)
     return candidates
 
 
@@ -236,6 +282,7 @@ def _check(
 ) -> tuple[_Accepted | None, str]:
     """Prove, lower, compile and measure the error of one candidate; (result, what happened)."""
     from superopt.errors import IllegalProgram
+    from superopt.reuse import foreign_externs
     from superopt.spec import check_kernel
     from superopt.transforms.emit.compile import CompilationFailed, compile_all
     from superopt.transforms.emit.program_source import emit_program
@@ -246,6 +293,8 @@ def _check(
         check_kernel(candidate, target.shared_per_block)
     except IllegalProgram as error:
         return None, f"illegal: {error.message}"
+    if foreign := foreign_externs(graph, candidate):
+        return None, f"illegal: runs '{foreign[0]}', which the program does not"
     with _timed(report, "verify"):
         verdict = certify(graph, candidate, delta=settings.delta, seed=settings.seed)
     if not verdict.equivalent:
@@ -298,7 +347,7 @@ def _new_report(graph: KernelGraph, settings: Superoptimize, target: Target) -> 
         superopt=__version__,
         program=graph.name,
         target=settings.target,
-        settings={o.name: getattr(settings, o.field) for o in settings.options()},
+        settings={o.name: getattr(settings, o.field) for o in settings.options() if o.field != "store"},
     )
     report.input_predicted_seconds = cost.cost(graph, target).seconds
     return report
@@ -315,6 +364,7 @@ def _outcome(
     """Fill in what the report says of the result, and freeze the schedule."""
     from superopt import __version__, cost
     from superopt.dialects.writer import to_text
+    from superopt.naming import names_of
     from superopt.report import KernelReport, Schedule
     from superopt.verify import program_hash
 
@@ -349,6 +399,7 @@ def _outcome(
         seed=settings.seed,
         program_sha256=program_hash(original),
         optimized=to_text(accepted.graph),
+        names=names_of(accepted.graph),
     )
     return Outcome(
         original,
@@ -370,6 +421,7 @@ def replay(graph: KernelGraph, schedule: Schedule, diagnostics: Diagnostics) -> 
     from superopt import cost
     from superopt.dialects.reader import read
     from superopt.errors import BadInput, NotEquivalent
+    from superopt.naming import give_names
     from superopt.verify import program_hash
 
     found = program_hash(graph)
@@ -380,7 +432,9 @@ def replay(graph: KernelGraph, schedule: Schedule, diagnostics: Diagnostics) -> 
     settings = Superoptimize(target=schedule.target, seed=schedule.seed)
     target = cost.target(schedule.target)
     report = _new_report(graph, settings, target)
-    accepted, outcome = _check(graph, read(schedule.optimized, "schedule"), target, settings, report)
+    optimized = read(schedule.optimized, "schedule")
+    give_names(optimized, schedule.names)
+    accepted, outcome = _check(graph, optimized, target, settings, report)
     if accepted is None:
         raise NotEquivalent(
             f"expected a schedule that computes the program, got one that was rejected: {outcome}"

@@ -112,3 +112,14 @@ class Schedule(BaseModel):
     seed: int
     program_sha256: str
     optimized: str
+    names: list[str] = Field(default_factory=list[str])
+
+
+class StoredProgram(BaseModel):
+    """A program as the store keeps it: its canonical text (`superopt.verify.hashing`), and the names in it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: Literal[1] = VERSION
+    program: str
+    names: list[str] = Field(default_factory=list[str])

@@ -2,8 +2,8 @@
 
     objects/ab/abcd...        immutable files, named by the sha256 of what they hold
     entries/KEY/MANIFEST      one result: JSON that names its files by hash; its own name is its sha256
-    index.sqlite              which entry is the best of a key; a cache that is built again where it is
-    damaged tmp/                      files being written; renamed to their place when whole
+    index.sqlite              which entry is the best of a key; a cache, built again where it is damaged
+    tmp/                      files being written; renamed to their place when whole
 
 A key is everything that the result depends on: program (with shapes and dtypes), target, versions, policy.
 Files are written whole, synchronised and renamed, so that a process killed at any moment, a full disk or a
@@ -96,11 +96,23 @@ class _Manifest:
 
 
 def default_folder() -> Path:
-    """`$SUPEROPT_STORE`, or `superopt` in the user's cache folder."""
+    """`$SUPEROPT_STORE`, or `superopt` in the user's cache folder; RuntimeError for a user without a home."""
     if given := os.environ.get("SUPEROPT_STORE"):
         return Path(given)
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "superopt"
+
+
+def chosen_folder(option: str | None) -> Path | None:
+    """The folder that the option `store` means: "default" is `default_folder`; None where none is wanted."""
+    if option != "default":
+        return Path(option) if option else None
+    if os.environ.get("SUPEROPT_STORE") == "none":
+        return None
+    try:
+        return default_folder()
+    except RuntimeError:  # a user without a home
+        return None
 
 
 class Store:

@@ -48,6 +48,7 @@ def _as_it_is(settings: Settings, graph: KernelGraph) -> Outcome:
     from superopt import __version__
     from superopt.diagnostics import Diagnostics
     from superopt.dialects.writer import to_text
+    from superopt.naming import names_of
     from superopt.pipeline import replay
     from superopt.report import Schedule
     from superopt.verify import program_hash
@@ -58,6 +59,7 @@ def _as_it_is(settings: Settings, graph: KernelGraph) -> Outcome:
         seed=0,
         program_sha256=program_hash(graph),
         optimized=to_text(graph),
+        names=names_of(graph),
     )
     return replay(graph, schedule, Diagnostics())
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from superopt.errors import BadInput
+from superopt.operators import OPERATORS
 from superopt.program import (
     Attr,
     BlockGraph,
@@ -76,9 +77,13 @@ def _attr(value: Attr) -> Any:
     return value
 
 
-def _attrs(attrs: Mapping[str, Attr]) -> dict[str, Any]:
-    # Why something is opaque is not what it computes.
-    return {k: _attr(v) for k, v in attrs.items() if k != "reason"}
+def _attrs(op: str, attrs: Mapping[str, Attr]) -> dict[str, Any]:
+    # Why something is opaque is not what it computes; a default is the same spelled out or not.
+    kept = {k: v for k, v in attrs.items() if k != "reason"}
+    for spec in OPERATORS[op].attrs if op in OPERATORS else ():
+        if spec.default is not None and kept.get(spec.name) is spec.default:
+            del kept[spec.name]
+    return {k: _attr(v) for k, v in kept.items()}
 
 
 def _region(inputs: Sequence[Value], nodes: Sequence[Node], outputs: Sequence[Value]) -> dict[str, Any]:
@@ -89,7 +94,9 @@ def _region(inputs: Sequence[Value], nodes: Sequence[Node], outputs: Sequence[Va
         for v in node.results:
             number[v] = len(number)
         body = None if node.body is None else _body(node.body)
-        written.append([node.op, operands, [_type(v.type) for v in node.results], _attrs(node.attrs), body])
+        written.append(
+            [node.op, operands, [_type(v.type) for v in node.results], _attrs(node.op, node.attrs), body]
+        )
     return {
         "inputs": [_type(v.type) for v in inputs],
         "nodes": written,
@@ -125,7 +132,7 @@ def _tile(program: TileProgram) -> dict[str, Any]:
             return ["store", buffers[s.buffer], windows(s.windows), values[s.value]]
         operands = [values[v] for v in s.operands]
         values[s.result] = len(values)
-        return ["compute", s.op, operands, _type(s.result.type), _attrs(s.attrs)]
+        return ["compute", s.op, operands, _type(s.result.type), _attrs(s.op, s.attrs)]
 
     return {
         "buffers": [[*_type(b.type), b.placement] for b in buffers],

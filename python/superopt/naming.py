@@ -1,0 +1,69 @@
+"""The names within a program, taken out and put back: they are no part of what it means, but of its text.
+
+A program that was read from MLIR or from a canonical text has lost them; kernels emitted from it then differ
+from the first ones in the names of variables. Schedules and the store keep the names beside the program.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from superopt.program import (
+    BlockGraph,
+    Buffer,
+    Compute,
+    KernelGraph,
+    Load,
+    Loop,
+    LoopVar,
+    Node,
+    ThreadGraph,
+    TileProgram,
+    Value,
+)
+
+MOST_CHARACTERS = 200
+_VALUE = re.compile(r"[\w.:/ -]*", re.ASCII)
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
+
+def names_of(graph: KernelGraph) -> list[str]:
+    """The name of everything that has one, in the order of the text."""
+    return [named.name for named in _named(graph)]
+
+
+def give_names(graph: KernelGraph, names: Sequence[str]) -> None:
+    """Name everything in `graph` as `names_of` said; a list of another program's length changes nothing.
+
+    Names may come from a file that somebody else wrote: what is no name keeps the one that it has.
+    """
+    found = list(_named(graph))
+    if len(found) != len(names):
+        return
+    for named, name in zip(found, names, strict=True):
+        allowed = _VALUE if isinstance(named, Value) else _IDENTIFIER
+        if len(name) <= MOST_CHARACTERS and allowed.fullmatch(name):
+            named.name = name
+
+
+def _named(graph: KernelGraph) -> Iterator[Value | Buffer | LoopVar | TileProgram]:
+    yield from graph.inputs
+    yield from _nodes(graph.nodes)
+
+
+def _nodes(nodes: Sequence[Node]) -> Iterator[Value | Buffer | LoopVar | TileProgram]:
+    for node in nodes:
+        yield from node.results
+        if isinstance(node.body, BlockGraph | ThreadGraph):
+            yield from node.body.inputs
+            yield from _nodes(node.body.nodes)
+        elif isinstance(node.body, TileProgram):
+            yield node.body
+            yield from node.body.params
+            yield from node.body.locals
+            for statement in node.body.statements():
+                if isinstance(statement, Loop):
+                    yield statement.var
+                elif isinstance(statement, Load | Compute):
+                    yield statement.result

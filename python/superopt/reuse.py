@@ -1,0 +1,221 @@
+"""What earlier runs found, used again: whole results, and the candidates of each search that came to its end.
+
+A second run of a program is answered from the store in the time that its proof takes; a run that was killed
+goes on with the first search that it had not finished. What the store holds is data and not trusted: a program
+read from it goes through every check that a fresh candidate goes through, so that it can be slow, never wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from superopt import store
+from superopt.errors import SuperoptError
+from superopt.program import KernelGraph
+
+if TYPE_CHECKING:
+    from superopt.cost import Target
+    from superopt.diagnostics import Diagnostics
+    from superopt.pipeline import Outcome, Superoptimize
+
+# Seconds recorded for a search that ended by itself: more of them would find nothing more.
+COMPLETE = 1e9
+# A search that used less than this share of its seconds ended by itself.
+_ENDED = 0.9
+MOST_CANDIDATES = 256
+
+
+@dataclass(frozen=True)
+class Known:
+    """A program found by an earlier run, the seconds predicted for it, and whether they searched long enough."""
+
+    graph: KernelGraph
+    seconds: float
+    enough: bool
+
+
+class Earlier:
+    """What the store has for runs with these settings; nothing, and keeps nothing, where there is no store."""
+
+    def __init__(self, settings: Superoptimize, target: Target, diagnostics: Diagnostics) -> None:
+        self.settings, self.target, self.diagnostics = settings, target, diagnostics
+        self.folder = store.chosen_folder(settings.store)
+        self._hashes: dict[KernelGraph, str] = {}
+
+    # --- whole results
+
+    def result(self, graph: KernelGraph) -> Known | None:
+        """The best program that a run with these settings, or a shorter one, found for `graph`."""
+        if (entry := self._lookup(graph, self._result_policy())) is None:
+            return None
+        enough = self._lookup(graph, self._result_policy(), self.settings.budget) is not None
+        found = self._read(graph, entry.files.get("program.json"))
+        return None if found is None else Known(found, entry.seconds, enough)
+
+    def keep_result(
+        self, graph: KernelGraph, optimized: KernelGraph, outcome: Outcome | None, *, finished: bool
+    ) -> None:
+        """Keep the best program so far; `outcome` is there once all of it was proved.
+
+        `finished` says that the whole budget was at the searches' disposal, so that a run with the same budget
+        need not search again.
+        """
+        from superopt import cost
+
+        files = {"program.json": _written(optimized)}
+        if outcome is not None:
+            files["schedule.json"] = outcome.schedule.model_dump_json(indent=2).encode()
+            files["certificate.json"] = outcome.certificate.model_dump_json(indent=2).encode()
+            files["report.json"] = outcome.report.model_dump_json(indent=2).encode()
+        self._publish(
+            graph, self._result_policy(), files, cost.cost(optimized, self.target).seconds,
+            self.settings.budget if finished else 0.0,
+        )  # fmt: skip
+
+    # --- candidates of one search
+
+    def candidates(self, segment: KernelGraph, optimizer: str, seconds: float) -> list[KernelGraph] | None:
+        """What a search of `optimizer` in `segment` for at least `seconds` gave; None if there was none."""
+        entry = self._lookup(segment, self._search_policy(optimizer), seconds)
+        if entry is None or len(entry.files) > MOST_CANDIDATES:
+            return None
+        found = [self._read(segment, entry.files[name]) for name in sorted(entry.files)]
+        return [graph for graph in found if graph is not None]
+
+    def keep_candidates(
+        self,
+        segment: KernelGraph,
+        optimizer: str,
+        candidates: Sequence[KernelGraph],
+        *,
+        allowed: float,
+        used: float,
+    ) -> None:
+        """Keep what a search gave that was allowed so many seconds, and used so many."""
+        from superopt import cost
+
+        files = {f"{i:03}.json": _written(c) for i, c in enumerate(candidates[:MOST_CANDIDATES])}
+        best = min((cost.cost(c, self.target).seconds for c in candidates), default=0.0)
+        effort = COMPLETE if used < _ENDED * allowed else allowed
+        self._publish(segment, self._search_policy(optimizer), files, best, effort)
+
+    # --- the store
+
+    def _result_policy(self) -> dict[str, str | int | float | bool]:
+        s = self.settings
+        return {
+            "what": "result", "seed": s.seed, "delta": s.delta, "optimizers": ",".join(s.optimizers),
+            "prune": s.prune, "candidates": s.candidates, "numerics": s.numerics, "code": _code(),
+        }  # fmt: skip
+
+    def _search_policy(self, optimizer: str) -> dict[str, str | int | float | bool]:
+        s = self.settings
+        return {
+            "what": "search", "optimizer": optimizer, "seed": s.seed, "prune": s.prune, "code": _code()
+        }  # fmt: skip
+
+    def _lookup(
+        self, graph: KernelGraph, policy: dict[str, str | int | float | bool], effort: float = 0.0
+    ) -> store.Entry | None:
+        if self.folder is None:
+            return None
+        said = len(self.diagnostics.messages)
+        entry = store.lookup(
+            self._hash(graph), self.target.name, policy, self.diagnostics, effort=effort, folder=self.folder
+        )
+        if len(self.diagnostics.messages) > said:
+            self.folder = None  # said once
+        return entry
+
+    def _publish(
+        self,
+        graph: KernelGraph,
+        policy: dict[str, str | int | float | bool],
+        files: dict[str, bytes],
+        seconds: float,
+        effort: float,
+    ) -> None:
+        if self.folder is None:
+            return
+        kept = store.publish(
+            self._hash(graph), self.target.name, policy, files, self.diagnostics,
+            seconds=seconds, effort=effort, folder=self.folder,
+        )  # fmt: skip
+        if not kept:
+            self.folder = None  # said once; a store that is full stays full
+
+    def _hash(self, graph: KernelGraph) -> str:
+        from superopt.verify import program_hash
+
+        if graph not in self._hashes:
+            self._hashes[graph] = program_hash(graph)
+        return self._hashes[graph]
+
+    def _read(self, graph: KernelGraph, data: bytes | None) -> KernelGraph | None:
+        """A stored program that may stand for `graph`, with the names that `graph` has; None for any other."""
+        from pydantic import ValidationError
+
+        from superopt.naming import give_names
+        from superopt.report import StoredProgram
+        from superopt.spec import check_kernel
+        from superopt.verify.hashing import parse
+
+        try:
+            kept = StoredProgram.model_validate_json(data or b"")
+            found = parse(kept.program)
+            check_kernel(found, self.target.shared_per_block)
+        except (ValidationError, SuperoptError) as error:
+            self.diagnostics.warning(f"a stored result is not used: {str(error).splitlines()[0]}")
+            return None
+        for mine, theirs in ((graph.inputs, found.inputs), (graph.outputs, found.outputs)):
+            if [v.type for v in mine] != [v.type for v in theirs]:
+                return None
+        give_names(found, kept.names)
+        found.name = graph.name
+        for mine, theirs in zip(graph.inputs, found.inputs, strict=True):
+            theirs.name = mine.name
+        return found
+
+
+def foreign_externs(original: KernelGraph, candidate: KernelGraph) -> list[str]:
+    """Opaque operations of a candidate that the original does not have as often.
+
+    A result that nobody uses would not be missed by a proof, but computing it would run the operation.
+    """
+    counts = [Counter(_extern(n) for n in g.nodes if n.op == "extern") for g in (original, candidate)]
+    return sorted((counts[1] - counts[0]).elements())
+
+
+def _extern(node: object) -> str:
+    attrs = {k: v for k, v in getattr(node, "attrs", {}).items() if k != "reason"}
+    return f"{attrs.pop('target', '')} {sorted(attrs.items(), key=lambda kv: kv[0])!r}"
+
+
+def _written(graph: KernelGraph) -> bytes:
+    from superopt.naming import names_of
+    from superopt.report import StoredProgram
+    from superopt.verify.hashing import canonical_text
+
+    stored = StoredProgram(program=canonical_text(graph), names=names_of(graph))
+    return stored.model_dump_json().encode()
+
+
+@cache
+def _code() -> str:
+    """A digest of superopt's own code and data: a changed search does not answer from what the old one found."""
+    from superopt.transforms.core import _search
+
+    digest = hashlib.sha256(Path(_search.__file__).read_bytes())
+    for folder, folders, files in os.walk(Path(__file__).parent, followlinks=True):
+        folders[:] = sorted(f for f in folders if f != "__pycache__")
+        for name in sorted(files):
+            if name.endswith((".py", ".json")):
+                digest.update(name.encode() + b"\0" + (Path(folder) / name).read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,203 @@
+"""The store in the pipeline: what an earlier run found is used again, and never believed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from superopt import pipeline, reuse
+from superopt.diagnostics import Diagnostics
+from superopt.dialects.reader import read
+from superopt.naming import give_names, names_of
+from superopt.pipeline import Outcome, Superoptimize, superoptimize
+from superopt.report import StoredProgram
+from superopt.store import Key, Store
+from superopt.transforms import mugraph_search
+from superopt.verify.hashing import canonical_text
+
+for _module in ("torch_mlir", "triton"):
+    pytest.importorskip(_module)
+
+PROGRAM = """
+func.func @f(%x: tensor<16x64xf16>, %w: tensor<64x64xf16>) -> tensor<16x64xf16> {
+  %0 = "kernel.matmul"(%x, %w) : (tensor<16x64xf16>, tensor<64x64xf16>) -> tensor<16x64xf16>
+  %1 = "kernel.relu"(%0) : (tensor<16x64xf16>) -> tensor<16x64xf16>
+  return %1 : tensor<16x64xf16>
+}
+"""
+WRONG = PROGRAM.replace("kernel.relu", "kernel.neg")
+WITH_EXTERN = PROGRAM.replace(
+    "  return",
+    '  %2 = "superopt.extern"(%x) {target = "aten.fill", reason = ""} : (tensor<16x64xf16>) -> tensor<4xf32>\n  return',
+)
+
+
+def run(store: Path | str | None, text: str = PROGRAM, budget: float = 20.0, **more: Any) -> Outcome:
+    settings = Superoptimize(
+        budget=budget,
+        numerics=False,
+        optimizers=("mugraph",),
+        store=None if store is None else str(store),
+        **more,
+    )
+    return superoptimize(read(text), settings, Diagnostics())
+
+
+class Searched(Exception):
+    """A search was started."""
+
+
+@pytest.fixture
+def no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any, **options: Any) -> Any:
+        raise Searched
+
+    monkeypatch.setattr(mugraph_search, "propose", refuse)
+
+
+def bytes_of(outcome: Outcome) -> list[str]:
+    return [
+        outcome.schedule.model_dump_json(), outcome.certificate.model_dump_json(),
+        outcome.emitted.kernels_source, outcome.emitted.launcher_source, *(k.ptx for k in outcome.compiled),
+    ]  # fmt: skip
+
+
+def test_the_second_run_does_not_search_and_gives_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    first = run(tmp_path)
+    assert first.report.improved
+    search = mugraph_search.propose
+    monkeypatch.setattr(mugraph_search, "propose", None)
+    second = run(tmp_path)
+    assert "the result of an earlier run, from the store, was proved again" in second.report.remarks
+    assert bytes_of(first) == bytes_of(second)
+    assert second.report.funnel.verified == 1, "it is proved again, not believed"
+    monkeypatch.setattr(mugraph_search, "propose", search)
+    assert bytes_of(run(None)) == bytes_of(first)
+
+
+def test_names_of_the_program_are_its_own(tmp_path: Path):
+    run(tmp_path)
+    renamed = run(tmp_path, PROGRAM.replace("@f", "@other"))
+    assert renamed.report.remarks
+    assert "def other" in renamed.emitted.kernels_source
+
+
+@pytest.mark.usefixtures("no_search")
+def test_without_a_store_nothing_is_reused(tmp_path: Path):
+    with pytest.raises(Searched):
+        run(tmp_path)
+    with pytest.raises(Searched):
+        run(None)
+
+
+def test_another_seed_policy_target_or_longer_budget_searches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    run(tmp_path, budget=5.0)
+    seen: list[float] = []
+    search = mugraph_search.propose
+
+    def watched(*arguments: Any, budget: float, **options: Any) -> Any:
+        seen.append(budget)
+        return search(*arguments, budget=budget, **options)
+
+    monkeypatch.setattr(mugraph_search, "propose", watched)
+    run(tmp_path, budget=4.0)
+    assert not seen
+    run(tmp_path, seed=1)
+    run(tmp_path, target="sm_80")
+    run(tmp_path, prune="none")
+    assert len(seen) == 3
+
+
+def test_a_run_that_died_goes_on_behind_its_last_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    choose = pipeline._choose  # pyright: ignore[reportPrivateUsage]
+
+    def die(*arguments: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pipeline, "_choose", die)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path)
+    monkeypatch.setattr(pipeline, "_choose", choose)
+    monkeypatch.setattr(mugraph_search, "propose", None)
+    resumed = run(tmp_path)
+    assert resumed.report.improved
+    assert resumed.report.funnel.search["store.mugraph"] > 0
+
+
+def publish_result(folder: Path, text: str, seconds: float = 1e-9) -> None:
+    """What a hostile store may hold: any program under the key of ours, said to be very fast."""
+    settings = Superoptimize(budget=20.0, numerics=False, optimizers=("mugraph",), store=str(folder))
+    from superopt.cost import target
+
+    earlier = reuse.Earlier(settings, target("sm_90"), Diagnostics())
+    graph = read(text)
+    stored = StoredProgram(program=canonical_text(graph), names=names_of(graph))
+    from superopt.store import publish
+    from superopt.verify import program_hash
+
+    assert publish(
+        program_hash(read(PROGRAM)), "sm_90", earlier._result_policy(),  # pyright: ignore[reportPrivateUsage]
+        {"program.json": stored.model_dump_json().encode()}, Diagnostics(), seconds=seconds, effort=1e9, folder=folder,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [WRONG, WITH_EXTERN], ids=["wrong", "with an opaque operation of its own"])
+def test_a_stored_program_that_is_another_is_dropped(tmp_path: Path, text: str):
+    publish_result(tmp_path, text)
+    outcome = run(tmp_path)
+    assert any("was dropped" in r for r in outcome.report.remarks)
+    assert outcome.report.improved
+    assert bytes_of(outcome) == bytes_of(run(None))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b'{"program": "[]"}', b'{"program": "{}", "names": []}', b'{"version": 7, "program": ""}'],
+)
+def test_a_stored_program_that_is_none_is_dropped(tmp_path: Path, data: bytes):
+    publish_result(tmp_path, PROGRAM)
+    store = Store(tmp_path)
+    (key,) = store.keys()
+    made: Any = key
+    store.publish(
+        Key(made["program"], made["target"], made["versions"], made["policy"]),
+        {"program.json": data}, seconds=1e-12, effort=1e9,
+    )  # fmt: skip
+    outcome = run(tmp_path)
+    assert outcome.report.improved
+    assert any("a stored result is not used" in r for r in outcome.report.remarks)
+
+
+def test_a_store_that_cannot_be_used_costs_one_warning(tmp_path: Path):
+    (tmp_path / "file").write_text("no folder")
+    outcome = run(tmp_path / "file")
+    assert outcome.report.improved
+    assert sum("store" in r for r in outcome.report.remarks) == 1
+
+
+def test_where_the_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from superopt.store import chosen_folder
+
+    assert chosen_folder("default") is None, "of the tests: conftest.py"
+    assert chosen_folder(None) is None
+    assert chosen_folder(str(tmp_path)) == tmp_path
+    monkeypatch.setenv("SUPEROPT_STORE", str(tmp_path / "x"))
+    assert chosen_folder("default") == tmp_path / "x"
+    monkeypatch.delenv("SUPEROPT_STORE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert chosen_folder("default") == tmp_path / "cache" / "superopt"
+
+
+def test_names_from_a_file_are_only_names():
+    graph = read(PROGRAM)
+    names = names_of(graph)
+    give_names(graph, ["x\nimport os", "w" * 1000, *names[2:]])
+    assert names_of(graph) == names
+    give_names(graph, ["only one"])
+    assert names_of(graph) == names
