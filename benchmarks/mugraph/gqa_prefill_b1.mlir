@@ -1,0 +1,16 @@
+func.func @gqa_prefill_b1(%x0: tensor<1x16x512x128xf16>, %x1: tensor<1x2x4096x128xf16>, %x2: tensor<1x2x4096x128xf16>) -> tensor<1x16x512x128xf16> {
+  %v = "kernel.reshape"(%x1) : (tensor<1x2x4096x128xf16>) -> tensor<1x2x1x4096x128xf16>
+  %v_1 = "kernel.broadcast"(%v) : (tensor<1x2x1x4096x128xf16>) -> tensor<1x2x8x4096x128xf16>
+  %v_2 = "kernel.reshape"(%v_1) : (tensor<1x2x8x4096x128xf16>) -> tensor<1x16x4096x128xf16>
+  %v_3 = "kernel.matmul"(%x0, %v_2) {transpose_b = true} : (tensor<1x16x512x128xf16>, tensor<1x16x4096x128xf16>) -> tensor<1x16x512x4096xf16>
+  %v_4 = "kernel.constant"() {value = 11.3125 : f64} : () -> tensor<f16>
+  %v_5 = "kernel.div"(%v_3, %v_4) : (tensor<1x16x512x4096xf16>, tensor<f16>) -> tensor<1x16x512x4096xf16>
+  %v_6 = "kernel.exp"(%v_5) : (tensor<1x16x512x4096xf16>) -> tensor<1x16x512x4096xf16>
+  %v_7 = "kernel.reduce_sum"(%v_6) {dims = array<i64: 3>, keepdims = true} : (tensor<1x16x512x4096xf16>) -> tensor<1x16x512x1xf16>
+  %v_8 = "kernel.div"(%v_6, %v_7) : (tensor<1x16x512x4096xf16>, tensor<1x16x512x1xf16>) -> tensor<1x16x512x4096xf16>
+  %v_9 = "kernel.reshape"(%x2) : (tensor<1x2x4096x128xf16>) -> tensor<1x2x1x4096x128xf16>
+  %v_10 = "kernel.broadcast"(%v_9) : (tensor<1x2x1x4096x128xf16>) -> tensor<1x2x8x4096x128xf16>
+  %v_11 = "kernel.reshape"(%v_10) : (tensor<1x2x8x4096x128xf16>) -> tensor<1x16x4096x128xf16>
+  %v_12 = "kernel.matmul"(%v_8, %v_11) : (tensor<1x16x512x4096xf16>, tensor<1x16x4096x128xf16>) -> tensor<1x16x512x128xf16>
+  return %v_12 : tensor<1x16x512x128xf16>
+}

@@ -1,0 +1,10 @@
+func.func @mha_spec_b1(%x0: tensor<1x32x32x128xf16>, %x1: tensor<1x32x4096x128xf16>, %x2: tensor<1x32x4096x128xf16>) -> tensor<1x32x32x128xf16> {
+  %v = "kernel.matmul"(%x0, %x1) {transpose_b = true} : (tensor<1x32x32x128xf16>, tensor<1x32x4096x128xf16>) -> tensor<1x32x32x4096xf16>
+  %v_1 = "kernel.constant"() {value = 11.3125 : f64} : () -> tensor<f16>
+  %v_2 = "kernel.div"(%v, %v_1) : (tensor<1x32x32x4096xf16>, tensor<f16>) -> tensor<1x32x32x4096xf16>
+  %v_3 = "kernel.exp"(%v_2) : (tensor<1x32x32x4096xf16>) -> tensor<1x32x32x4096xf16>
+  %v_4 = "kernel.reduce_sum"(%v_3) {dims = array<i64: 3>, keepdims = true} : (tensor<1x32x32x4096xf16>) -> tensor<1x32x32x1xf16>
+  %v_5 = "kernel.div"(%v_3, %v_4) : (tensor<1x32x32x4096xf16>, tensor<1x32x32x1xf16>) -> tensor<1x32x32x4096xf16>
+  %v_6 = "kernel.matmul"(%v_5, %x2) : (tensor<1x32x32x4096xf16>, tensor<1x32x4096x128xf16>) -> tensor<1x32x32x128xf16>
+  return %v_6 : tensor<1x32x32x128xf16>
+}

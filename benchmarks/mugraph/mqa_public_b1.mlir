@@ -1,0 +1,8 @@
+func.func @mqa_public_b1(%x0: tensor<1x1024x64xf16>, %x1: tensor<1x64x4096xf16>, %x2: tensor<1x4096x64xf16>) -> tensor<1x1024x64xf16> {
+  %v = "kernel.matmul"(%x0, %x1) : (tensor<1x1024x64xf16>, tensor<1x64x4096xf16>) -> tensor<1x1024x4096xf16>
+  %v_1 = "kernel.exp"(%v) : (tensor<1x1024x4096xf16>) -> tensor<1x1024x4096xf16>
+  %v_2 = "kernel.reduce_sum"(%v_1) {dims = array<i64: 2>, keepdims = true} : (tensor<1x1024x4096xf16>) -> tensor<1x1024x1xf16>
+  %v_3 = "kernel.div"(%v_1, %v_2) : (tensor<1x1024x4096xf16>, tensor<1x1024x1xf16>) -> tensor<1x1024x4096xf16>
+  %v_4 = "kernel.matmul"(%v_3, %x2) : (tensor<1x1024x4096xf16>, tensor<1x4096x64xf16>) -> tensor<1x1024x64xf16>
+  return %v_4 : tensor<1x1024x64xf16>
+}

@@ -1,0 +1,16 @@
+func.func @mqa_spec_b8(%x0: tensor<8x71x32x64xf16>, %x1: tensor<8x1x4096x64xf16>, %x2: tensor<8x1x4096x64xf16>) -> tensor<8x71x32x64xf16> {
+  %v = "kernel.reshape"(%x1) : (tensor<8x1x4096x64xf16>) -> tensor<8x1x1x4096x64xf16>
+  %v_1 = "kernel.broadcast"(%v) : (tensor<8x1x1x4096x64xf16>) -> tensor<8x1x71x4096x64xf16>
+  %v_2 = "kernel.reshape"(%v_1) : (tensor<8x1x71x4096x64xf16>) -> tensor<8x71x4096x64xf16>
+  %v_3 = "kernel.matmul"(%x0, %v_2) {transpose_b = true} : (tensor<8x71x32x64xf16>, tensor<8x71x4096x64xf16>) -> tensor<8x71x32x4096xf16>
+  %v_4 = "kernel.constant"() {value = 8.0 : f64} : () -> tensor<f16>
+  %v_5 = "kernel.div"(%v_3, %v_4) : (tensor<8x71x32x4096xf16>, tensor<f16>) -> tensor<8x71x32x4096xf16>
+  %v_6 = "kernel.exp"(%v_5) : (tensor<8x71x32x4096xf16>) -> tensor<8x71x32x4096xf16>
+  %v_7 = "kernel.reduce_sum"(%v_6) {dims = array<i64: 3>, keepdims = true} : (tensor<8x71x32x4096xf16>) -> tensor<8x71x32x1xf16>
+  %v_8 = "kernel.div"(%v_6, %v_7) : (tensor<8x71x32x4096xf16>, tensor<8x71x32x1xf16>) -> tensor<8x71x32x4096xf16>
+  %v_9 = "kernel.reshape"(%x2) : (tensor<8x1x4096x64xf16>) -> tensor<8x1x1x4096x64xf16>
+  %v_10 = "kernel.broadcast"(%v_9) : (tensor<8x1x1x4096x64xf16>) -> tensor<8x1x71x4096x64xf16>
+  %v_11 = "kernel.reshape"(%v_10) : (tensor<8x1x71x4096x64xf16>) -> tensor<8x71x4096x64xf16>
+  %v_12 = "kernel.matmul"(%v_8, %v_11) : (tensor<8x71x32x4096xf16>, tensor<8x71x4096x64xf16>) -> tensor<8x71x32x64xf16>
+  return %v_12 : tensor<8x71x32x64xf16>
+}
