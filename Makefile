@@ -19,10 +19,10 @@ TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check lint format clean
+.PHONY: help demo test check lint format bench-search clean
 
 help:
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "error: expected Python 3.11 or newer with its headers, got none; set PYTHON=..." >&2; exit 1; }
@@ -65,6 +65,9 @@ format: $(VENV)/installed-dev ## format Python and C++ in place
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(BIN)/clang-format -i $(CXX_FILES)
+
+bench-search: $(VENV)/installed ## search Mirage's programs; the table is kept in benchmarks/results/search.json
+	$(BIN)/python -m benchmarks.search --checks
 
 clean: ## remove everything that make makes
 	rm -rf $(VENV) build out test/Output .pytest_cache .ruff_cache .hypothesis

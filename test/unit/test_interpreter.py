@@ -335,6 +335,20 @@ def test_data_movement_inside_a_block() -> None:
     check(build.custom([x], (2,), (), (6, 6)), factor=20)
 
 
+@pytest.mark.parametrize("heads", [1, 4])
+def test_reshapes_of_tiles_padded_for_a_product(heads: int) -> None:
+    """Heads of a group folded into rows: too few for `tl.dot`, so their padding must not move with the reshape."""
+    q, k = tensor((2, heads, 8 // heads, 16)), tensor((2, 32, 16))
+    build = Build()
+    qt = build.tile(q, (1, heads, 8 // heads, 16), (0,), ())
+    kt = build("reshape", build.tile(k, (1, 32, 16), (0,), ()), shape=(32, 16))
+    rows = build("reshape", qt, shape=(8, 16))
+    e = build("exp", build("matmul", rows, kt, transpose_b=True))
+    o = build("div", build("matmul", e, kt), build("reduce_sum", e, dims=(1,), keepdims=True))
+    build.save(build("reshape", o, shape=(1, heads, 8 // heads, 16)), 0)
+    check(build.custom([q, k], (2,), (), q.shape), scale=0.3)
+
+
 def test_nested_loops() -> None:
     """Sums over an inner loop, kept by the outer one."""
     x, w = tensor((8, 24), "f32"), tensor((24, 12), "f32")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.mugraph.programs import BLOCKS, FAMILIES, FOLDER, OWN, names, program
 from benchmarks.mugraph.references import references
 

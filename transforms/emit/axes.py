@@ -8,6 +8,7 @@ the operators' loop nests. A class of extent 1 that no product needs is dropped:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -31,6 +32,20 @@ def nest_of(statement: Compute) -> Nest | None:
 def power_of_two(extent: int) -> int:
     """The smallest power of two that is at least `extent`."""
     return 1 << max(extent - 1, 0).bit_length()
+
+
+def same_dimensions(reshape: Compute) -> list[tuple[int, int]] | None:
+    """Pairs of dimensions before and after, where only extents of 1 come and go; None where others change."""
+    before, after = reshape.operands[0].shape, reshape.result.shape
+    pairs = list(
+        zip(
+            [d for d, e in enumerate(before) if e > 1],
+            [d for d, e in enumerate(after) if e > 1],
+            strict=False,
+        )
+    )
+    plain = all(before[d] == after[e] for d, e in pairs)
+    return pairs if plain and math.prod(before[d] for d, _ in pairs) == math.prod(before) else None
 
 
 class Axes:
@@ -60,10 +75,14 @@ class Axes:
         return tuple(d for d in range(len(owner.type.shape)) if self.pad(owner, d) > 1)
 
     def _compute(self, statement: Compute) -> None:
+        self._keep.append(statement)
+        if statement.op == "reshape":
+            for d, e in same_dimensions(statement) or ():
+                self._join((id(statement.operands[0]), d), (id(statement.result), e))
+            return
         nest = nest_of(statement)
         if nest is None or statement.op == "slice":
             return
-        self._keep.append(statement)
         for value, maps in zip(statement.operands, nest.operands, strict=True):
             for d, index in enumerate(maps):
                 if index.dim is not None:

@@ -1,0 +1,232 @@
+"""The muGraph search on the programs of `mugraph/`: how long, how far, how good, how sure.
+
+    python -m benchmarks.search                          every program, kept in benchmarks/results/search.json
+    python -m benchmarks.search --programs gqa_decode_b1,lora_b8
+    python -m benchmarks.search --checks                 also compiles, interprets and replays each winner
+
+Each program has a process of its own, from its .mlir file to the certified plan. Times are wall times on this
+machine, `cpu_seconds` what the process took (others may share the machine); predicted times are those of the cost
+model. References are those of `mugraph/references.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from benchmarks.mugraph.programs import BLOCKS, OWN, names, program
+from benchmarks.record import keep, load
+
+if TYPE_CHECKING:
+    from superopt.program import KernelGraph
+    from superopt.transforms.mugraph_search.search import SearchResult
+    from superopt.verify import Certificate
+
+COMPILED_FOR = ("sm_80", "sm_90", "sm_100")
+# Candidates that the certifier may refuse before a program counts as not improved.
+TRIES = 4
+
+
+def _microseconds(seconds: float) -> float:
+    return round(seconds * 1e6, 2)
+
+
+def _peak_mb() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def measure(name: str, targets: list[str], budget: float, options: dict[str, Any], checks: bool) -> Any:
+    """One row of the table. The first target's winner is certified, and checked where `checks` says so."""
+    from benchmarks.mugraph.references import references
+
+    from superopt.cost import cost, target
+
+    start, cpu = time.perf_counter(), time.process_time()
+    graph = program(name)
+    row: dict[str, Any] = {"operators": sum(n.op != "constant" for n in graph.nodes)}
+    winner: KernelGraph | None = None
+    for gpu in targets:
+        hardware = target(gpu)
+        found = _proposed(graph, gpu, budget, options)
+        row[gpu] = _search_row(found, _microseconds(cost(graph, hardware).seconds))
+        if gpu == targets[0]:
+            row["search_peak_mb"] = _peak_mb()
+            winner, certificate = _certified(graph, found, row)
+            row["plan_seconds"] = round(time.perf_counter() - start, 3)
+            row["plan_cpu_seconds"] = round(time.process_time() - cpu, 3)
+            row["peak_mb"] = _peak_mb()
+            if winner is not None and certificate is not None and checks:
+                row["checks"] = _checked(graph, winner, certificate)
+        row[gpu]["references_us"] = {
+            label: _microseconds(cost(r, hardware).seconds)
+            for label, r in references(graph, hardware).items()
+        }
+    return row
+
+
+def _proposed(graph: KernelGraph, gpu: str, budget: float, options: dict[str, Any]) -> SearchResult:
+    from superopt.cost import target
+    from superopt.transforms.mugraph_search import SearchOptions, propose
+
+    return propose(graph, target(gpu), budget=budget, options=SearchOptions(**options))
+
+
+def _search_row(found: SearchResult, input_us: float) -> dict[str, Any]:
+    counts = found.funnel
+    best = found.candidates[0] if found.candidates else None
+    return {
+        "input_us": input_us,
+        "best_us": _microseconds(found.predicted[0]) if best else None,
+        "kernels": sum(n.op not in ("reshape", "constant") for n in best.nodes) if best else None,
+        "custom": sum(n.op == "custom" for n in best.nodes) if best else None,
+        "complete": found.complete,
+        "seconds": {stage: round(s, 4) for stage, s in found.seconds.items()},
+        "states": counts.get("kernels.states", 0),
+        "values": counts.get("values.useful", 0),
+        "tests": sum(counts.get(f"values.{n}", 0) for n in ("found", "duplicates", "rejected.fingerprint")),
+        "pruned": {n: c for n, c in counts.items() if c and (".pruned." in n or ".rejected." in n)},
+        "remark": found.remark,
+    }
+
+
+def _certified(
+    graph: KernelGraph, found: SearchResult, row: dict[str, Any]
+) -> tuple[KernelGraph | None, Certificate | None]:
+    """The first candidate that the certifier accepts; what it says goes to `row`."""
+    from superopt.verify import certify
+
+    start = time.perf_counter()
+    for rank, candidate in enumerate(found.candidates[:TRIES]):
+        verdict = certify(graph, candidate)
+        if verdict.certificate is not None:
+            row["certificate"] = {
+                "rank": rank,
+                "guarantee": verdict.certificate.guarantee,
+                "delta": verdict.certificate.delta,
+                "extents": verdict.certificate.delta_extents,
+                "uninterpreted": verdict.certificate.uninterpreted,
+                "seconds": round(time.perf_counter() - start, 3),
+            }
+            return candidate, verdict.certificate
+    return None, None
+
+
+def _checked(graph: KernelGraph, winner: KernelGraph, certificate: Certificate) -> dict[str, Any]:
+    """The winner compiled for every target, interpreted at reduced extents, its certificate replayed."""
+    from superopt.transforms.emit.compile import CompilationFailed, compile_all
+    from superopt.transforms.emit.program_source import emit_program
+    from superopt.transforms.lower import lower
+    from superopt.verify.certifier import replay
+
+    out: dict[str, Any] = {"compiled": {}}
+    for gpu in COMPILED_FOR:
+        try:
+            kernels = compile_all(emit_program(lower(winner, gpu)).kernels, [gpu])
+        except CompilationFailed as error:
+            out["compiled"][gpu] = error.message
+            continue
+        out["compiled"][gpu] = {
+            "registers": [k.registers for k in kernels],
+            "shared_bytes": [k.shared_bytes for k in kernels],
+            "spilled_bytes": [k.spill_bytes for k in kernels],
+        }
+    out["interpreter"] = _interpreted(graph, winner)
+    out["replay"] = replay(certificate)
+    return out
+
+
+def _interpreted(graph: KernelGraph, winner: KernelGraph) -> dict[str, Any]:
+    """The emitted kernels at reduced extents against the program in fp64; the error is that of the largest."""
+    from superopt.numerics.interpreter import Interpreter
+    from superopt.transforms.emit.program_source import emit_program
+    from superopt.transforms.lower import lower
+    from superopt.verify.domains import FloatDomain
+    from superopt.verify.evaluate import evaluate
+    from superopt.verify.reduce import reduce_extents
+
+    pair = reduce_extents(graph, winner)
+    if pair is None:
+        return {"error": None, "reason": "the extents cannot be reduced"}
+    small, kernels = pair
+    rng = np.random.default_rng(0)
+    inputs = [rng.normal(size=v.shape).astype(np.float16).astype(np.float64) / 2 for v in small.inputs]
+    domain = FloatDomain()
+    wanted = [np.asarray(t.planes[0]) for t in evaluate(small, [domain.tensor(x) for x in inputs], domain)]
+    interpreter = Interpreter()
+    try:
+        got = interpreter.run(emit_program(lower(kernels)), inputs, [v.dtype for v in small.inputs])
+    finally:
+        interpreter.close()
+    errors = [
+        float(np.abs(x.reshape(y.shape) - y).max() / np.abs(y).max())
+        for x, y in zip(got, wanted, strict=True)
+    ]
+    return {"error": float(f"{max(errors):.1e}"), "shapes": [list(v.shape) for v in small.inputs]}
+
+
+def in_child(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """`measure` in a process of its own; a row with "failed" where that does not end well."""
+    limit = 20 * arguments.budget + 600 * arguments.checks
+    command = [sys.executable, "-m", "benchmarks.search", "--child", "--programs", name]
+    for option in ("targets", "budget", "options"):
+        command += [f"--{option}", str(getattr(arguments, option))]
+    command += ["--checks"] if arguments.checks else []
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+    except subprocess.TimeoutExpired:
+        return {"failed": f"took more than {limit:g} s"}
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+        return {"failed": last[0]}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def line(name: str, row: dict[str, Any], gpu: str) -> str:
+    """A row for people."""
+    if "failed" in row:
+        return f"{name:26} failed: {row['failed']}"
+    at, certificate = row[gpu], row.get("certificate", {})
+    references = ", ".join(f"{label} {us}" for label, us in at["references_us"].items()) or "none"
+    guarantee = f"{certificate.get('guarantee')} {certificate.get('delta')}"
+    return (
+        f"{name:26} {at['input_us']:9.2f} -> {at['best_us'] or 0:8.2f} us, {at['kernels']} kernels "
+        f"(by hand: {references})  first {at['seconds'].get('first', 0):.2f} s, "
+        f"all {at['seconds'].get('all', 0):.2f} s{'' if at['complete'] else ' (not complete)'}, "
+        f"plan {row['plan_seconds']:.1f} s, {row['peak_mb']} MB, {at['states']} states; {guarantee}"
+    )
+
+
+def main() -> None:
+    """Measure, print, store."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--programs", default=",".join([*names(), *BLOCKS, *OWN]), help="comma-separated")
+    parser.add_argument("--targets", default="sm_90,sm_80", help="the first one's winners are certified")
+    parser.add_argument("--budget", type=float, default=20.0, help="seconds of each search")
+    parser.add_argument("--options", default='{"max_custom": 2}', help="of the search, as JSON")
+    parser.add_argument("--checks", action="store_true", help="compile, interpret, replay each winner")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    targets = arguments.targets.split(",")
+    options = json.loads(arguments.options)
+    if arguments.child:
+        row = measure(arguments.programs, targets, arguments.budget, options, arguments.checks)
+        print(json.dumps(row))
+        return
+    rows = load("search")
+    for name in arguments.programs.split(","):
+        row = in_child(name, arguments)
+        if not arguments.checks and "checks" in rows.get(name, {}):
+            row["checks"] = rows[name]["checks"]
+        rows[name] = row
+        keep("search", rows, budget=arguments.budget, options=options)
+        print(line(name, row, targets[0]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
