@@ -45,6 +45,20 @@ class TestRecord(Record):
     delta: float | None
 
 
+class NormalFormRecord(Record):
+    """Both programs have the same normal forms (`superopt.verify.symbolic`): a proof, and no random test.
+
+    extents   "all": for all sizes of the axes' factors that the programs do not fix; "these": for the sizes that
+              they have
+    factors   how many such factors the inputs have
+    terms     of the forms of all outputs
+    """
+
+    extents: Literal["all", "these"]
+    factors: int
+    terms: int
+
+
 class Certificate(Record):
     """That two programs compute the same function over the reals, and the evidence.
 
@@ -55,6 +69,8 @@ class Certificate(Record):
                equal may be refused.
     delta      the bound over all tests at `delta_extents`, null where none holds (see `notes`); 0 where both
                programs are one. At reduced extents it speaks of the programs with those extents.
+
+    normal_form  a second proof where there is one: of the same equality, by other means, often at all extents
 
     Programs are compared as functions over a field: casts between dtypes are the identity, rounding is the
     business of the numeric check.
@@ -72,6 +88,7 @@ class Certificate(Record):
     guarantee: Literal["bound", "congruence"]
     uninterpreted: list[str]
     tests: list[TestRecord]
+    normal_form: NormalFormRecord | None = None
     notes: list[str]
 
     @property
@@ -82,7 +99,8 @@ class Certificate(Record):
         )
         assumed = f" of {', '.join(self.uninterpreted)}" if self.uninterpreted else ""
         tests = ", ".join(f"{t.kind} at {t.extents} extents" for t in self.tests) or "the same program"
-        return f"{self.guarantee}{assumed}, {bound} ({tests})"
+        form = f"; normal form for {self.normal_form.extents} extents" if self.normal_form else ""
+        return f"{self.guarantee}{assumed}, {bound} ({tests}){form}"
 
 
 class Counterexample(Record):

@@ -38,12 +38,19 @@ import numpy as np
 from superopt.errors import IllegalProgram, NotEquivalent
 from superopt.program import KernelGraph
 from superopt.spec import check_kernel
-from superopt.verify.certificate import Certificate, Counterexample, ProgramRecord, TestRecord
+from superopt.verify.certificate import (
+    Certificate,
+    Counterexample,
+    NormalFormRecord,
+    ProgramRecord,
+    TestRecord,
+)
 from superopt.verify.demand import feeds_exponential
 from superopt.verify.evaluate import evaluate
 from superopt.verify.fields import FormalField, ImageField, P, Q
 from superopt.verify.hashing import canonical_text, parse, program_hash
 from superopt.verify.reduce import reduce_extents, work
+from superopt.verify.symbolic import prove
 
 # Scalar operations up to which the formal test runs at full extents.
 FORMAL_WORK = 50_000
@@ -250,13 +257,15 @@ def _certificate(
             "or a sum outgrew the formal terms"
         )
     assumed = sorted(frozenset[str]().union(*(o.assumed for o in outcomes)))
+    proof = prove(a, b)
+    form = proof and NormalFormRecord(extents=proof.extents, factors=proof.factors, terms=proof.terms)
     return Certificate(
         first=ProgramRecord(sha256=program_hash(a), text=canonical_text(a)),
         second=ProgramRecord(sha256=program_hash(b), text=canonical_text(b)),
         p=P, q=Q, seed=seed, requested_delta=delta,
         delta=bound, delta_extents=at,
         guarantee="congruence" if assumed or bound is None else "bound",
-        uninterpreted=assumed, tests=tests, notes=notes,
+        uninterpreted=assumed, tests=tests, normal_form=form, notes=notes,
     )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ MOST_WORK = 2_000_000
 def reduce_extents(a: KernelGraph, b: KernelGraph) -> tuple[KernelGraph, KernelGraph] | None:
     """Both programs with shrunk extents, or None where they cannot be shrunk consistently or enough."""
     try:
-        axes = _Axes()
+        axes = Axes()
         for graph in (a, b):
             axes.graph(graph)
         for x, y in zip([*a.inputs, *a.outputs], [*b.inputs, *b.outputs], strict=True):
@@ -101,7 +101,7 @@ def _trips(loop: Loop) -> int:
 # --- which extents depend on which ------------------------------------------------------------------------
 
 
-class _Axes:
+class Axes:
     """Dimensions of every value and buffer, and the factors of every grid and loop."""
 
     def __init__(self) -> None:
@@ -109,21 +109,26 @@ class _Axes:
         self.extents: dict[BlockGraph, tuple[list[Dim], list[Dim]]] = {}
         self.trips: dict[LoopVar, Dim] = {}
         self.loops: dict[LoopVar, Loop] = {}
+        self.numbered: dict[Factor, int] = {}
 
     def of(self, value: Value | Buffer) -> list[Dim]:
+        """The dimensions of a value or buffer."""
         if value not in self.dims:
             self.dims[value] = [dim(e) for e in value.type.shape]
         return self.dims[value]
 
     def same(self, a: Sequence[Dim], b: Sequence[Dim]) -> None:
+        """Tie dimensions, one by one."""
         for x, y in zip(a, b, strict=True):
             unify(x, y)
 
     def graph(self, graph: KernelGraph | ThreadGraph) -> None:
+        """Tie what the nodes of a graph tie; raises Irreducible."""
         for node in graph.nodes:
             self.node(node)
 
     def node(self, node: Node) -> None:
+        """Tie what one node ties."""
         body = node.body
         if isinstance(body, BlockGraph):
             self.block(node, body)
@@ -143,6 +148,7 @@ class _Axes:
                 fix([f for d in self.of(v) for f in d])
 
     def operator(self, op: str, operands: Sequence[Value], result: Value, attrs: Mapping[str, Attr]) -> None:
+        """Tie what the nest of a table operator ties."""
         entry = OPERATORS[op]
         values = normalize_attrs(entry, attrs)
         target = self.of(result)
@@ -165,6 +171,7 @@ class _Axes:
     def arranged(
         self, op: str, operands: list[list[Dim]], target: list[Dim], attrs: Mapping[str, Attr]
     ) -> None:
+        """Tie what an operator without a nest ties."""
         along = attrs.get("dim")
         if op == "reshape":
             unify([f for d in operands[0] for f in d], [f for d in target for f in d])
@@ -190,6 +197,7 @@ class _Axes:
     # --- block level
 
     def block(self, node: Node, graph: BlockGraph) -> None:
+        """Tie tiles to the grid and loops that cut them."""
         grid, loops = [dim(e) for e in graph.grid], [dim(e) for e in graph.loops]
         self.extents[graph] = grid, loops
         for x, y in zip(graph.inputs, node.operands, strict=True):
@@ -218,6 +226,7 @@ class _Axes:
                 self.node(inner)
 
     def cut(self, whole: list[Dim], tile: list[Dim], maps: Sequence[tuple[Attr, list[Dim]]]) -> None:
+        """A dimension is what cuts it, then the tile's."""
         for i, (x, y) in enumerate(zip(whole, tile, strict=True)):
             outer = [
                 f
@@ -232,6 +241,7 @@ class _Axes:
     # --- tile level
 
     def statements(self, body: Sequence[Statement]) -> None:
+        """Tie what the statements of a tile program tie."""
         for s in body:
             if isinstance(s, Loop):
                 self.loops[s.var] = s
@@ -245,6 +255,7 @@ class _Axes:
                     self.window(w, self.of(s.buffer)[i], s.buffer.type.shape[i], tile[i])
 
     def window(self, w: Window, whole: Dim, extent: int, tile: Dim) -> None:
+        """A dimension is the loops that move its window, then the window's; fixed where it is cut otherwise."""
         first, moves = self.travel(w)
         inner = w.size
         factors: Dim = []
@@ -264,6 +275,7 @@ class _Axes:
             fix([*whole, *tile])
 
     def factors(self, moves: Sequence[tuple[LoopVar, int]]) -> int:
+        """How many factors the loops of `moves` have."""
         return sum(len(self.trips[var]) for var, _ in moves)
 
     def travel(self, w: Window) -> tuple[int, list[tuple[LoopVar, int]]]:
@@ -300,7 +312,7 @@ def _fixed(size: int) -> Dim:
 class _Rebuild:
     """Copies a program with every extent replaced by its reduced one."""
 
-    def __init__(self, axes: _Axes) -> None:
+    def __init__(self, axes: Axes) -> None:
         self.axes = axes
         self.values: dict[Value, Value] = {}
         self.buffers: dict[Buffer, Buffer] = {}
@@ -406,7 +418,7 @@ def fewer_blocks(a: KernelGraph, b: KernelGraph) -> tuple[KernelGraph, KernelGra
     program. None where the two programs do not agree on what may shrink.
     """
     try:
-        axes = _Axes()
+        axes = Axes()
         for graph in (a, b):
             axes.graph(graph)
         for x, y in zip([*a.inputs, *a.outputs], [*b.inputs, *b.outputs], strict=True):
@@ -429,7 +441,7 @@ def fewer_blocks(a: KernelGraph, b: KernelGraph) -> tuple[KernelGraph, KernelGra
         return None
 
 
-def _fix_reduced(axes: _Axes, nodes: Sequence[Node | Statement]) -> None:
+def _fix_reduced(axes: Axes, nodes: Sequence[Node | Statement]) -> None:
     """Keep the extents that an operator reduces."""
     for node in nodes:
         if isinstance(node, Loop):
