@@ -216,7 +216,7 @@ def _type_name(annotation: Any) -> str:
     if origin is Literal:
         return "one of " + "|".join(map(str, args))
     if origin is tuple:
-        return f"a list of {_type_name(args[0]).removeprefix('an ').removeprefix('a ')}s, comma-separated"
+        return f"a comma-separated list, each {_type_name(args[0])}"
     if origin in (Union, types.UnionType):
         return " or ".join("none" if a is type(None) else _type_name(a) for a in args)
     return {bool: "true or false", int: "an integer", float: "a number", str: "text"}[annotation]

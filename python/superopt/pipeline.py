@@ -10,24 +10,24 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from superopt.candidates import Accepted, Candidate, Run
 from superopt.diagnostics import Diagnostics
 from superopt.errors import BadOption
 from superopt.program import KernelGraph
 from superopt.transforms.passes import ModulePass
 
 if TYPE_CHECKING:
-    from superopt.cost import Target
     from superopt.report import Report, Schedule
-    from superopt.reuse import Earlier, Known
+    from superopt.reuse import Known
     from superopt.transforms.emit.compile import Compiled
     from superopt.transforms.emit.program_source import EmittedProgram
-    from superopt.verify import Certificate, Verdict
+    from superopt.transforms.partition.segments import Segment
+    from superopt.verify import Certificate
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Superoptimize(ModulePass):
     delta: float = 1e-9
     """Largest acceptable probability that the certificate is wrong."""
 
-    optimizers: tuple[Literal["mugraph", "saturation"], ...] = ("mugraph",)
+    optimizers: tuple[Literal["mugraph", "saturation"], ...] = ("mugraph", "saturation")
     """Who proposes candidates, in this order: the muGraph search, and equality saturation of tile loops."""
 
     prune: Literal["normal-form", "smt", "none"] = "normal-form"
@@ -97,18 +97,6 @@ class Outcome:
     schedule: Schedule
 
 
-@dataclass(frozen=True)
-class _Accepted:
-    """A candidate that passed every check, or a whole program after the last one."""
-
-    graph: KernelGraph
-    lowered: KernelGraph
-    emitted: EmittedProgram
-    compiled: tuple[Compiled, ...]
-    verdict: Verdict
-    numerics: str
-
-
 def deliver(module: Any, outcome: Outcome, diagnostics: Diagnostics) -> None:
     """Make the optimized program all that `module` holds.
 
@@ -128,237 +116,129 @@ def superoptimize(graph: KernelGraph, settings: Superoptimize, diagnostics: Diag
 
     Raises NotEquivalent where the finished program cannot be certified, which would be a fault of ours.
     """
-    from superopt import cost
-    from superopt.reuse import Earlier
-    from superopt.spec import check_kernel
-    from superopt.transforms.partition.segments import partition, stitch
+    from superopt.transforms.partition.segments import partition
 
-    target = cost.target(settings.target)
-    report = _new_report(graph, settings, target)
-    check_kernel(graph, target.shared_per_block)
-    earlier = Earlier(settings, target, diagnostics)
-    known = earlier.result(graph)
-    if known is not None and known.enough:
-        diagnostics.progress("from the store", None)
-        if (accepted := _reused(graph, known, target, settings, report)) is not None:
-            return _outcome(graph, accepted, target, settings, report, diagnostics)
-    deadline = time.monotonic() + settings.budget
-
-    with _timed(report, "partition"):
-        segments = partition(graph)
-    report.segments = len(segments)
-    optimized = graph
-    accepted: _Accepted | None = None
     with first_interrupt_stops() as stopped:
-        for number, segment in enumerate(segments):
-            diagnostics.progress(f"segment {number + 1} of {len(segments)}", number / len(segments))
-            share = max((deadline - time.monotonic()) / (len(segments) - number), 0.0)
-            if stopped():
-                break  # the segments that are left stay as they are
-            nominal = settings.budget / len(segments)
-            candidates = _propose(segment.graph, target, settings, share, nominal, report, stopped, earlier)
-            accepted = _choose(segment.graph, number, candidates, target, settings, report)
-            if accepted is not None:
-                optimized = stitch(optimized, segment, accepted.graph)
-                earlier.keep_result(graph, optimized, None, finished=False)
-        if stopped():
-            report.remarks.append("interrupted: this is the best that was found by then")
+        run = _start(graph, settings, diagnostics, stopped)
+        known = run.earlier.result(graph)
+        if known is not None and known.enough:
+            diagnostics.progress("from the store", None)
+            if (accepted := _reused(graph, known, run)) is not None:
+                return _outcome(graph, accepted, run, diagnostics)
 
-    if accepted is None or len(segments) > 1 or not segments[0].whole:
-        diagnostics.progress("whole program", None)
-        accepted = _finish(graph, optimized, target, settings, report)
-    if known is not None and known.seconds < cost.cost(accepted.graph, target).seconds:
-        accepted = _reused(graph, known, target, settings, report) or accepted
+        with run.timed("partition"):
+            segments = partition(graph)
+        run.report.segments = len(segments)
+        in_parts = len(segments) != 1 or not segments[0].whole
+        rounds: list[tuple[KernelGraph, Sequence[str]]] = [(s.graph, settings.optimizers) for s in segments]
+        if in_parts and "saturation" in settings.optimizers:
+            # It takes programs of more operators than the muGraph search: it sees the whole, too.
+            rounds.append((graph, ("saturation",)))
+        proposals: list[list[Candidate]] = []
+        for number, (part, optimizers) in enumerate(rounds):
+            diagnostics.progress(f"search {number + 1} of {len(rounds)}", number / len(rounds))
+            share = run.budget_left() / (len(rounds) - number)
+            proposals.append(
+                run.propose(part, optimizers, seconds=share, nominal=settings.budget / len(rounds))
+            )
+
+        diagnostics.progress("proofs and compilation", None)
+        if in_parts:
+            accepted = _choose_of_parts(graph, segments, proposals, run)
+        else:
+            accepted = run.choose(graph, proposals[0], segment=0)
+        if accepted is None:
+            accepted = _unchanged(graph, run)
+        if known is not None and known.seconds < run.predicted(accepted.graph):
+            accepted = _reused(graph, known, run) or accepted
+        if stopped():
+            run.report.remarks.append("interrupted: this is the best that was found by then")
     diagnostics.progress("done", 1.0)
-    outcome = _outcome(graph, accepted, target, settings, report, diagnostics)
-    earlier.keep_result(graph, accepted.graph, outcome, finished=not stopped())
+    outcome = _outcome(graph, accepted, run, diagnostics)
+    run.earlier.keep_result(graph, accepted.graph, outcome, finished=not stopped())
     return outcome
 
 
-def _reused(
-    original: KernelGraph, known: Known, target: Target, settings: Superoptimize, report: Report
-) -> _Accepted | None:
-    """What an earlier run found, proved, compiled and measured again; None where it does not hold."""
-    from superopt.verify import program_hash
-
-    same = program_hash(known.graph) == program_hash(original)
-    accepted, outcome = _check(original, original if same else known.graph, target, settings, report)
-    found = "was proved again" if accepted is not None else f"was dropped: {outcome}"
-    report.remarks.append(f"the result of an earlier run, from the store, {found}")
-    return accepted
-
-
-def _propose(
-    graph: KernelGraph,
-    target: Target,
-    settings: Superoptimize,
-    seconds: float,
-    nominal: float,
-    report: Report,
-    stopped: Callable[[], bool],
-    earlier: Earlier,
-) -> list[tuple[str, KernelGraph]]:
-    """Candidates of every optimizer with who proposed them; what was found when `stopped` says so.
-
-    A search that an earlier run did for `nominal` seconds, shared by all optimizers, is not done again.
-    """
-    from superopt.transforms import mugraph_search, tile_saturation
-
-    end = time.monotonic() + seconds
-    candidates: list[tuple[str, KernelGraph]] = []
-    for i, optimizer in enumerate(settings.optimizers):
-        share = (end - time.monotonic()) / (len(settings.optimizers) - i)
-        if share <= 0 or stopped():
-            break
-        kept = earlier.candidates(graph, optimizer, nominal / len(settings.optimizers))
-        if kept is not None:
-            report.funnel.add({f"store.{optimizer}": len(kept)})
-            report.funnel.proposed += len(kept)
-            candidates += [(optimizer, candidate) for candidate in kept]
-            continue
-        start = time.monotonic()
-        with _timed(report, f"search: {optimizer}"):
-            if optimizer == "mugraph":
-                options = mugraph_search.SearchOptions(prune=settings.prune)
-                found = mugraph_search.propose(
-                    graph, target, budget=share, seed=settings.seed, options=options, stop=stopped
-                )
-            else:
-                found = tile_saturation.propose(graph, target, budget=share, seed=settings.seed, stop=stopped)
-        report.funnel.add(found.funnel)
-        report.funnel.proposed += len(found.candidates)
-        candidates += [(optimizer, candidate) for candidate in found.candidates]
-        if not stopped():
-            used = time.monotonic() - start
-            earlier.keep_candidates(graph, optimizer, found.candidates, allowed=share, used=used)
-    return candidates
-
-
-def _choose(
-    graph: KernelGraph,
-    segment: int,
-    candidates: list[tuple[str, KernelGraph]],
-    target: Target,
-    settings: Superoptimize,
-    report: Report,
-) -> _Accepted | None:
-    """The first candidate, fastest predicted first, that passes every check; None if none does."""
-    from superopt import cost
-    from superopt.report import CandidateReport
-
-    with _timed(report, "rank"):
-        baseline = cost.cost(graph, target).seconds
-        ranked = sorted(((cost.cost(c, target).seconds, i) for i, (_, c) in enumerate(candidates)))
-    report.funnel.ranked += len(ranked)
-    best: _Accepted | None = None
-    tried = 0
-    for rank, (seconds, index) in enumerate(ranked):
-        optimizer, candidate = candidates[index]
-        if best is not None:
-            outcome = "ranked below the chosen one"
-        elif seconds >= baseline:
-            outcome = "not predicted to be faster"
-        elif tried == settings.candidates:
-            outcome = "not tried: enough candidates failed"
-        else:
-            tried += 1
-            best, outcome = _check(graph, candidate, target, settings, report)
-        if best is None:
-            report.funnel.reject(outcome)
-        entry = CandidateReport(
-            segment=segment,
-            optimizer=optimizer,
-            rank=rank,
-            kernels=len(cost.cost(candidate, target).kernels),
-            predicted_seconds=seconds,
-            outcome=outcome,
-        )
-        report.candidates.append(entry)
-    return best
-
-
-def _check(
-    graph: KernelGraph, candidate: KernelGraph, target: Target, settings: Superoptimize, report: Report
-) -> tuple[_Accepted | None, str]:
-    """Prove, lower, compile and measure the error of one candidate; (result, what happened)."""
-    from superopt.errors import IllegalProgram
-    from superopt.reuse import foreign_externs
-    from superopt.spec import check_kernel
-    from superopt.transforms.emit.compile import CompilationFailed, compile_all
-    from superopt.transforms.emit.program_source import emit_program
-    from superopt.transforms.lower import lower
-    from superopt.verify import certify
-
-    try:
-        check_kernel(candidate, target.shared_per_block)
-    except IllegalProgram as error:
-        return None, f"illegal: {error.message}"
-    if foreign := foreign_externs(graph, candidate):
-        return None, f"illegal: runs '{foreign[0]}', which the program does not"
-    with _timed(report, "verify"):
-        verdict = certify(graph, candidate, delta=settings.delta, seed=settings.seed)
-    if not verdict.equivalent:
-        return None, "not equivalent"
-    report.funnel.verified += 1
-    with _timed(report, "lower"):
-        lowered = lower(candidate, target.name)
-    with _timed(report, "verify"):
-        if not certify(candidate, lowered, delta=settings.delta, seed=settings.seed).equivalent:
-            return None, "lowering changed it"
-    try:
-        with _timed(report, "compile"):
-            emitted = emit_program(lowered)
-            compiled = tuple(compile_all(emitted.kernels, [target.name]))
-    except CompilationFailed as error:
-        return None, f"does not compile: {error.message}"
-    report.funnel.compiled += 1
-    numerics = "not checked"
-    if settings.numerics:
-        from superopt.numerics import gate
-
-        with _timed(report, "numerics"):
-            measured = gate(graph, lowered)
-        numerics = measured.summary
-        if not measured.passed:
-            return None, f"numerically unsafe: {numerics}"
-    return _Accepted(candidate, lowered, emitted, compiled, verdict, numerics), "chosen"
-
-
-def _finish(
-    original: KernelGraph, optimized: KernelGraph, target: Target, settings: Superoptimize, report: Report
-) -> _Accepted:
-    """Prove and compile the whole program, stitched from its segments; the input itself where that fails."""
-    accepted, outcome = _check(original, optimized, target, settings, report)
-    if accepted is None and optimized is not original:
-        report.remarks.append(f"the stitched program was dropped: {outcome}")
-        accepted, outcome = _check(original, original, target, settings, report)
-    if accepted is None:
-        from superopt.errors import UnsupportedProgram
-
-        raise UnsupportedProgram(f"expected a program that can be compiled, got one where: {outcome}")
-    return accepted
-
-
-def _new_report(graph: KernelGraph, settings: Superoptimize, target: Target) -> Report:
+def _start(
+    graph: KernelGraph, settings: Superoptimize, diagnostics: Diagnostics, stopped: Callable[[], bool]
+) -> Run:
+    """A run with an empty report; raises IllegalProgram where `graph` is none."""
     from superopt import __version__, cost
     from superopt.report import Report
+    from superopt.reuse import Earlier
+    from superopt.spec import check_kernel
 
+    target = cost.target(settings.target)
     report = Report(
         superopt=__version__,
         program=graph.name,
         target=settings.target,
         settings={o.name: getattr(settings, o.field) for o in settings.options() if o.field != "store"},
     )
-    report.input_predicted_seconds = cost.cost(graph, target).seconds
-    return report
+    run = Run(settings, target, report, Earlier(settings, target, diagnostics), stopped)
+    report.input_predicted_seconds = run.predicted(graph)
+    check_kernel(graph, target.shared_per_block)
+    return run
+
+
+def _choose_of_parts(
+    graph: KernelGraph, segments: Sequence[Segment], proposals: Sequence[Sequence[Candidate]], run: Run
+) -> Accepted | None:
+    """The best of a program in parts: a candidate for all of it, or what is chosen for each segment, stitched.
+
+    `proposals` are those of each segment, then those for the whole program. Segments are only looked at once
+    no candidate that promises more than all of them together has passed.
+    """
+    from superopt.transforms.partition.segments import stitch
+
+    least = run.predicted(graph)
+    for segment, candidates in zip(segments, proposals, strict=False):
+        if candidates:
+            least -= max(run.predicted(segment.graph) - candidates[0].seconds, 0.0)
+    wide = proposals[len(segments)] if len(proposals) > len(segments) else ()
+    accepted = run.choose(graph, [c for c in wide if c.seconds < least])
+    if accepted is not None:
+        return accepted
+    optimized = graph
+    for number, (segment, candidates) in enumerate(zip(segments, proposals, strict=False)):
+        if run.stopped():
+            break  # the segments that are left stay as they are
+        accepted = run.choose(segment.graph, candidates, segment=number)
+        if accepted is not None:
+            optimized = stitch(optimized, segment, accepted.graph)
+            run.earlier.keep_result(graph, optimized, None, finished=False)
+    rest = [c for c in wide if c.seconds >= least]
+    if optimized is not graph:
+        rest.append(Candidate("segments", optimized, run.predicted(optimized)))
+        rest.sort(key=lambda c: c.seconds)
+    return run.choose(graph, rest)
+
+
+def _reused(original: KernelGraph, known: Known, run: Run) -> Accepted | None:
+    """What an earlier run found, proved, compiled and measured again; None where it does not hold."""
+    from superopt.verify import program_hash
+
+    same = program_hash(known.graph) == program_hash(original)
+    accepted, outcome = run.check(original, original if same else known.graph)
+    found = "was proved again" if accepted is not None else f"was dropped: {outcome}"
+    run.report.remarks.append(f"the result of an earlier run, from the store, {found}")
+    return accepted
+
+
+def _unchanged(graph: KernelGraph, run: Run) -> Accepted:
+    """The program as it is, compiled: what is returned where nothing better passed every check."""
+    from superopt.errors import UnsupportedProgram
+
+    accepted, outcome = run.check(graph, graph)
+    if accepted is None:
+        raise UnsupportedProgram(f"expected a program that can be compiled, got one where: {outcome}")
+    return accepted
 
 
 def _outcome(
     original: KernelGraph,
-    accepted: _Accepted,
-    target: Target,
-    settings: Superoptimize,
-    report: Report,
+    accepted: Accepted,
+    run: Run,
     diagnostics: Diagnostics,
 ) -> Outcome:
     """Fill in what the report says of the result, and freeze the schedule."""
@@ -368,6 +248,7 @@ def _outcome(
     from superopt.report import KernelReport, Schedule
     from superopt.verify import program_hash
 
+    target, report = run.target, run.report
     certificate = accepted.verdict.certificate
     assert certificate is not None, "an accepted program is equivalent"
     total = cost.cost(accepted.graph, target)
@@ -395,8 +276,8 @@ def _outcome(
         )
     schedule = Schedule(
         superopt=__version__,
-        target=settings.target,
-        seed=settings.seed,
+        target=run.settings.target,
+        seed=run.settings.seed,
         program_sha256=program_hash(original),
         optimized=to_text(accepted.graph),
         names=names_of(accepted.graph),
@@ -418,7 +299,6 @@ def replay(graph: KernelGraph, schedule: Schedule, diagnostics: Diagnostics) -> 
 
     Raises BadInput where the schedule is another program's, NotEquivalent where it does not compute `graph`.
     """
-    from superopt import cost
     from superopt.dialects.reader import read
     from superopt.errors import BadInput, NotEquivalent
     from superopt.naming import give_names
@@ -429,17 +309,16 @@ def replay(graph: KernelGraph, schedule: Schedule, diagnostics: Diagnostics) -> 
         raise BadInput(
             f"expected a schedule of program {found[:12]}, got one of {schedule.program_sha256[:12]}"
         )
-    settings = Superoptimize(target=schedule.target, seed=schedule.seed)
-    target = cost.target(schedule.target)
-    report = _new_report(graph, settings, target)
+    settings = Superoptimize(target=schedule.target, seed=schedule.seed, store=None)
+    run = _start(graph, settings, diagnostics, lambda: False)
     optimized = read(schedule.optimized, "schedule")
     give_names(optimized, schedule.names)
-    accepted, outcome = _check(graph, optimized, target, settings, report)
+    accepted, outcome = run.check(graph, optimized)
     if accepted is None:
         raise NotEquivalent(
             f"expected a schedule that computes the program, got one that was rejected: {outcome}"
         )
-    return _outcome(graph, accepted, target, settings, report, diagnostics)
+    return _outcome(graph, accepted, run, diagnostics)
 
 
 @contextmanager
@@ -463,13 +342,3 @@ def first_interrupt_stops() -> Generator[Callable[[], bool]]:
         yield caught.is_set
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _timed(report: Report, stage: str) -> Generator[None]:
-    """Add the seconds that the block takes to the report's `stage`."""
-    start = time.perf_counter()
-    try:
-        yield
-    finally:
-        report.seconds[stage] = round(report.seconds.get(stage, 0.0) + time.perf_counter() - start, 4)

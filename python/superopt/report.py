@@ -65,11 +65,15 @@ class KernelReport(BaseModel):
 
 
 class CandidateReport(BaseModel):
-    """One ranked candidate: its predicted time and how far it came."""
+    """One ranked candidate: its predicted time and how far it came.
+
+    `segment` is None for candidates for the whole program; of those, the one of optimizer "segments" is made of
+    what was chosen for each.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
-    segment: int
+    segment: int | None
     optimizer: str
     rank: int
     kernels: int

@@ -48,7 +48,7 @@ def test_summary_and_documentation() -> None:
     docs = {o.name: (o.type_name, o.help) for o in Sample.options()}
     assert docs["budget"] == ("a number", "Seconds to spend.")
     assert docs["mode"] == ("one of fast|slow", "How.")
-    assert docs["dims"] == ("a list of integers, comma-separated", "")
+    assert docs["dims"] == ("a comma-separated list, each an integer", "")
     assert docs["dry-run"] == ("true or false", "")
 
 
@@ -77,7 +77,7 @@ def test_parse(text: str, expected: Sample) -> None:
         ("budget=nan", 11, "expects a number, got 'nan'"),
         ("limit=1_0", 11, "expects an integer or none, got '1_0'"),
         ("limit=3.5", 11, "expects an integer or none, got '3.5'"),
-        ("dims=1,x", 11, "expects a list of integers, comma-separated, got '1,x'"),
+        ("dims=1,x", 11, "expects a comma-separated list, each an integer, got '1,x'"),
         ("mode=quick", 11, "expects one of fast|slow, got 'quick'"),
         ("dry-run=maybe", 11, "expects true or false, got 'maybe'"),
         (

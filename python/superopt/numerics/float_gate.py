@@ -88,7 +88,8 @@ def gate(
     exact, faithful = FloatDomain(), FloatDomain(faithful=True)
 
     def run(graph: KernelGraph, inputs: Sequence[Array], domain: FloatDomain) -> list[Array]:
-        return [t.planes[0] for t in evaluate(graph, [domain.tensor(x) for x in inputs], domain)]
+        tensors = [domain.tensor(x, v.dtype) for x, v in zip(inputs, graph.inputs, strict=True)]
+        return [t.planes[0] for t in evaluate(graph, tensors, domain)]
 
     try:
         for name in distributions:

@@ -25,10 +25,15 @@ Shape: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Tensor:
-    """Values of one domain: planes of one shape, and (in a field) a bound on every element's degree."""
+    """Values of one domain: planes of one shape.
+
+    In a field `degree` bounds every element's degree; among floats `dtype`, where it is not empty, says that
+    every element already is a number of that dtype, so that rounding to it again can be left out.
+    """
 
     planes: tuple[Array, ...]
     degree: Degree = CONSTANT
+    dtype: str = ""
 
     @property
     def shape(self) -> Shape:
@@ -79,7 +84,10 @@ class Domain(ABC):
         degree = tensors[0].degree
         for t in tensors[1:]:
             degree = degree.either(t.degree)
-        return Tensor(tuple(arrange(*plane) for plane in planes), degree)
+        dtypes = {t.dtype for t in tensors}
+        return Tensor(
+            tuple(arrange(*plane) for plane in planes), degree, dtypes.pop() if len(dtypes) == 1 else ""
+        )
 
 
 def _erf(x: Array) -> Array:
@@ -110,9 +118,9 @@ class FloatDomain(Domain):
         self.extern = extern
         self.dtype: Any = np.float32 if faithful else np.float64
 
-    def tensor(self, value: Array) -> Tensor:
-        """An input: `value` in the precision of this domain."""
-        return Tensor((np.asarray(value, self.dtype),))
+    def tensor(self, value: Array, dtype: str = "") -> Tensor:
+        """An input: `value` in the precision of this domain; where it is given, all are numbers of `dtype`."""
+        return Tensor((np.asarray(value, self.dtype),), dtype=dtype)
 
     @override
     def constant(self, value: float | Array) -> Tensor:
@@ -145,7 +153,9 @@ class FloatDomain(Domain):
 
     @override
     def stored(self, a: Tensor, dtype: str) -> Tensor:
-        return Tensor((round_to(a.planes[0], dtype),)) if self.faithful else a
+        if not self.faithful or a.dtype == dtype:
+            return a
+        return Tensor((round_to(a.planes[0], dtype),), dtype=dtype)
 
 
 def round_to(x: Array, dtype: str) -> Array:

@@ -56,11 +56,12 @@ class _Memory:
     private: bool
     input: bool = False
     degree: Degree = CONSTANT
+    dtype: str = ""
 
     @classmethod
     def of(cls, tensor: Tensor) -> _Memory:
         owner = np.broadcast_to(np.int64(_EVERYBODY), tensor.shape)
-        return cls(list(tensor.planes), owner, private=False, input=True, degree=tensor.degree)
+        return cls(list(tensor.planes), owner, False, True, tensor.degree, tensor.dtype)
 
 
 @dataclass
@@ -221,7 +222,7 @@ class _TileRun:
             planes, owner = [x[index] for x in memory.planes], memory.owner[index]
         if not memory.input:
             self.check_readable(buffer, owner, inside)
-        loaded = Tensor(tuple(planes), memory.degree)
+        loaded = Tensor(tuple(planes), memory.degree, memory.dtype)
         return loaded if inside is None else self.with_unknowns(loaded, inside)
 
     def check_readable(self, buffer: Buffer, owner: Array, inside: Array | None) -> None:
@@ -244,6 +245,8 @@ class _TileRun:
         if buffer.placement == "device":
             value = self.domain.stored(value, buffer.type.dtype)
         memory = self.memory.setdefault(buffer, self.allocate(buffer, value))
+        if memory.dtype != value.dtype:
+            memory.dtype = ""
         if memory.input:
             raise IllegalProgram(f"expected a store to an output or a local, got input '{buffer.name}'")
         place = self.place(buffer, statement.windows, every_block=True)
@@ -276,7 +279,7 @@ class _TileRun:
         private = buffer not in self.shared
         shape = (*self.blocks, *buffer.type.shape) if private else buffer.type.shape
         planes = [np.zeros(shape, x.dtype) for x in like.planes]
-        return _Memory(planes, np.full(shape, _NOBODY, np.int64), private)
+        return _Memory(planes, np.full(shape, _NOBODY, np.int64), private, dtype=like.dtype)
 
     def block_numbers(self, rank: int) -> Array:
         count = math.prod(self.blocks)
@@ -288,7 +291,7 @@ class _TileRun:
             raise IllegalProgram(
                 f"expected every element of '{buffer.name}' to be written, got some that are not"
             )
-        return Tensor(tuple(memory.planes), memory.degree)
+        return Tensor(tuple(memory.planes), memory.degree, memory.dtype)
 
 
 def _depth(body: Sequence[Statement]) -> int:

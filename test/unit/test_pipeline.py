@@ -1,0 +1,112 @@
+"""How the flow chooses: the cheapest candidate that passes every check, of parts or of the whole, or the input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from benchmarks.trinity import programs
+
+from superopt import cost
+from superopt.diagnostics import Diagnostics
+from superopt.dialects.reader import read
+from superopt.pipeline import Outcome, Superoptimize, superoptimize
+from superopt.program import KernelGraph, Node, Value
+from superopt.transforms import mugraph_search, tile_saturation
+
+SMALL = programs.Config(hidden=64, heads=2, ffn=128, groups=2, prefix=48)
+
+
+def run(graph: KernelGraph, **settings: Any) -> Outcome:
+    return superoptimize(graph, Superoptimize(budget=20, **settings), Diagnostics())
+
+
+def product(op: str = "relu") -> KernelGraph:
+    return read(
+        f"""
+func.func @f(%x: tensor<16x64xf16>, %w: tensor<64x128xf16>) -> tensor<16x128xf16> {{
+  %0 = "kernel.matmul"(%x, %w) : (tensor<16x64xf16>, tensor<64x128xf16>) -> tensor<16x128xf16>
+  %1 = "kernel.{op}"(%0) : (tensor<16x128xf16>) -> tensor<16x128xf16>
+  return %1 : tensor<16x128xf16>
+}}""",
+        "f.mlir",
+    )
+
+
+def attention() -> KernelGraph:
+    graph = programs.attention(SMALL, "vanilla_safe", safe=True)
+    assert any(n.op == "concat" for n in graph.nodes), (
+        "expected a program that the muGraph search takes in parts"
+    )
+    return graph
+
+
+def test_a_program_in_parts_is_also_saturated_whole() -> None:
+    outcome = run(attention())
+    report = outcome.report
+    assert report.segments > 1
+    chosen = [c for c in report.candidates if c.outcome == "chosen"]
+    assert chosen[-1].segment is None
+    assert report.predicted_seconds == chosen[-1].predicted_seconds
+    whole = [c for c in report.candidates if c.segment is None]
+    assert chosen[-1].predicted_seconds == min(c.predicted_seconds for c in whole)
+
+
+def test_without_saturation_the_parts_are_stitched() -> None:
+    outcome = run(attention(), optimizers=("mugraph",))
+    (whole,) = [c for c in outcome.report.candidates if c.segment is None]
+    assert (whole.optimizer, whole.outcome) == ("segments", "chosen")
+    assert outcome.report.improved
+
+
+def test_what_the_whole_promises_in_vain_the_parts_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong candidate for the whole, predicted to be the fastest, is refused, and the segments are used."""
+    graph = attention()
+    parts = tile_saturation.SearchResult()
+    whole = tile_saturation.SearchResult(
+        candidates=[_without_attending(run(graph, optimizers=("mugraph",)).optimized)]
+    )
+
+    def found(given: KernelGraph, *_: object, **__: object) -> tile_saturation.SearchResult:
+        return whole if given is graph else parts
+
+    monkeypatch.setattr(tile_saturation, "propose", found)
+    outcome = run(graph)
+    tried = [(c.optimizer, c.outcome) for c in outcome.report.candidates if c.segment is None]
+    assert tried == [("saturation", "not equivalent"), ("segments", "chosen")]
+
+
+def _without_attending(graph: KernelGraph) -> KernelGraph:
+    """`graph`, but its first output is its first input."""
+    x, output = graph.inputs[0], graph.outputs[0]
+    assert x.type == output.type
+    copy = Value(output.type)
+    needed = set(graph.outputs[1:])
+    for node in reversed(graph.nodes):
+        if not needed.isdisjoint(node.results):
+            needed.update(node.operands)
+    nodes = [n for n in graph.nodes if not needed.isdisjoint(n.results)]
+    nodes.append(Node("reshape", (x,), (copy,), {"shape": output.shape}))
+    return KernelGraph(graph.name, graph.inputs, nodes, [copy, *graph.outputs[1:]])
+
+
+@pytest.mark.parametrize("other", ["exp", None], ids=["a wrong candidate", "no candidate"])
+def test_the_input_is_returned_where_nothing_passes(
+    other: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = product("relu")
+    fused = mugraph_search.propose(product(other), cost.target("sm_90"), budget=5).candidates if other else []
+    for optimizer in (mugraph_search, tile_saturation):
+        monkeypatch.setattr(optimizer, "propose", _constant(optimizer.SearchResult(candidates=fused[:1])))
+    outcome = run(graph)
+    assert outcome.optimized is graph
+    assert not outcome.report.improved
+    assert outcome.report.funnel.rejected == ({"not equivalent": 2} if other else {})
+
+
+def _constant(found: object) -> Callable[..., object]:
+    def propose(*_: object, **__: object) -> object:
+        return found
+
+    return propose
