@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -135,8 +136,6 @@ def test_the_benchmarks_as_text_are_those_in_memory() -> None:
 @pytest.mark.parametrize("name", list(PROGRAMS))
 def test_the_benchmarks_as_modules_are_those_in_memory(name: str) -> None:
     pytest.importorskip("torch")
-    import dataclasses
-
     from benchmarks.trinity.modules import module
 
     from superopt.verify.domains import FloatDomain
@@ -187,6 +186,41 @@ def test_limits_stop_it() -> None:
     assert late.stopped == "budget"
     small = saturate(graph, "single", SearchOptions(memory_mb=1, nodes=100_000), 20.0).encoder.graph
     assert small.stopped == "memory"
+
+
+@pytest.mark.parametrize("name", ["vanilla", "roco+safe", "layer"])
+def test_extraction_ranks_by_the_cost_model(name: str) -> None:
+    """What the native estimate says of a program is what the cost model says of its kernels."""
+    from superopt.cost import cost
+    from superopt.transforms.tile_saturation.to_kernels import Widths, to_kernels
+
+    graph = graph_of(name, dataclasses.replace(TINY, hidden=512, heads=4, ffn=1024))
+    found = saturate(graph, "all", SearchOptions(), 20.0)
+    g, widths = found.encoder.graph, Widths()
+    terms = g.best(found.encoder.root, 8, 2, H100.numbers(), 20.0)
+    assert len({kernels for kernels, _, _ in terms}) >= 4
+    cheapest = min(seconds for _, seconds, _ in terms)
+    for count, seconds, term in terms:
+        kernels = to_kernels(graph, found.program, found.encoder.decode(term), H100, widths=widths)
+        assert len(kernels.nodes) == count
+        tuned = cost(kernels, H100).seconds  # of several widths at once: may be less
+        assert tuned <= 1.05 * seconds
+        if seconds == cheapest:
+            assert tuned == pytest.approx(seconds, rel=0.05)
+
+
+def test_a_budget_is_kept_and_a_stop_is_heard() -> None:
+    import time
+
+    graph = graph_of("keyformer+safe")
+    start = time.process_time()
+    found = propose(graph, H100, budget=0.5)
+    assert time.process_time() - start < 1.5
+    assert found.saturations
+    stopped = saturate(graph, "single", SearchOptions(nodes=200_000), 60.0, lambda: True).encoder.graph
+    assert stopped.stopped == "cancelled"
+    assert stopped.best(0, 4, 4, H100.numbers(), 60.0, lambda: True) == []
+    assert propose(graph, H100, budget=60.0, stop=lambda: True).candidates == []
 
 
 def test_what_loops_do_not_express_is_told() -> None:

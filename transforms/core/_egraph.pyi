@@ -4,6 +4,8 @@ Equality saturation of tile programs: the e-graph, its rules and guards, extract
 
 from collections.abc import Sequence
 
+import superopt.transforms.core._search
+
 
 def rules() -> list[tuple[str, str, str, str, str, bool]]:
     """(name, before, after, guard, source, on by default) of every rule."""
@@ -19,9 +21,9 @@ class EGraph:
     def add_var(self, name: str, end: int, step: int, nominal: int, grid: bool = True) -> int:
         """A loop variable over range(0, end, step); step 0 is a parameter."""
 
-    def add_tensor(self, name: str, shape: Sequence[int], kind: int, members: Sequence[int] = []) -> int:
+    def add_tensor(self, name: str, shape: Sequence[int], kind: int, members: Sequence[int] = [], bytes: int = 4) -> int:
         """
-        A tensor (kind 0 input, 1 output, 2 temporary), or a bundle of the members.
+        A tensor (kind 0 input, 1 output, 2 temporary), or a bundle of the members; bytes of an element.
         """
 
     def access(self, tensor: int, dims: Sequence[tuple[int, int, int]]) -> int:
@@ -49,11 +51,10 @@ class EGraph:
     def weaken(self, guard: int) -> None:
         """Switch a guard off: unsound, for tests that show what it stops."""
 
-    def saturate(self, rules: Sequence[str], iterations: int, nodes: int, bytes: int, seconds: float) -> None:
-        """Apply the rules until nothing new appears or a limit is met."""
-
-    def cancel(self) -> None:
-        """Stop a saturation that runs in another thread."""
+    def saturate(self, rules: Sequence[str], iterations: int, nodes: int, bytes: int, seconds: float, stop: object | None = None) -> None:
+        """
+        Apply the rules until nothing new appears, a limit is met, or `stop`, asked now and then, says so.
+        """
 
     def union(self, arg0: int, arg1: int, /) -> bool: ...
 
@@ -96,8 +97,11 @@ class EGraph:
 
     def smallest(self, arg: int, /) -> list[tuple[str, int, int, int]]: ...
 
-    def best(self, root: int, kernels: int, k: int) -> list[tuple[int, float, list[tuple[str, int, int, int]]]]:
-        """At most k (kernels, cost, term) for each number of kernels."""
+    def best(self, root: int, kernels: int, k: int, target: superopt.transforms.core._search.TargetNumbers, seconds: float, stop: object | None = None) -> list[tuple[int, float, list[tuple[str, int, int, int]]]]:
+        """
+        At most k (kernels, predicted seconds at nominal widths, term) for each number of kernels;
+        nothing where time is up or `stop` says so.
+        """
 
     def access_at(self, arg: int, /) -> tuple[int, list[tuple[int, int, int]]]: ...
 

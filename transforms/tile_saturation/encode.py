@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+from superopt.program import DTYPE_BYTES
 from superopt.transforms.tile_saturation.loops import (
     FULL,
     Expr,
@@ -74,7 +75,9 @@ class Encoder:
         if tensor not in self.tensor_ids:
             lanes = [self.tensor(t) for t in tensor.lanes]
             kind = _KINDS.index(tensor.kind)
-            self.tensor_ids[tensor] = self.graph.add_tensor(tensor.name, list(tensor.shape), kind, lanes)
+            self.tensor_ids[tensor] = self.graph.add_tensor(
+                tensor.name, list(tensor.shape), kind, lanes, DTYPE_BYTES[tensor.dtype]
+            )
             self.tensors.append(tensor)
         return self.tensor_ids[tensor]
 

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from superopt.errors import BadOption, IllegalProgram, UnsupportedProgram
 from superopt.program import KernelGraph
@@ -26,6 +26,8 @@ from superopt.transforms.tile_saturation.to_kernels import Widths, to_kernels
 
 if TYPE_CHECKING:
     from superopt.cost import Target
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,13 @@ class SearchResult:
     saturations: list[Saturation] = field(default_factory=list[Saturation])
 
 
-def saturate(graph: KernelGraph, inline: Inline, options: SearchOptions, seconds: float) -> Saturation:
+def saturate(
+    graph: KernelGraph,
+    inline: Inline,
+    options: SearchOptions,
+    seconds: float,
+    stop: Callable[[], bool] | None = None,
+) -> Saturation:
     """The e-graph of `graph`; raises UnsupportedProgram for what tile loops do not express."""
     program = tile_loops(graph, inline)
     try:
@@ -115,7 +123,12 @@ def saturate(graph: KernelGraph, inline: Inline, options: SearchOptions, seconds
     ) as error:  # more variables than a set of them holds, shapes that do not fit
         raise UnsupportedProgram(f"tile loops do not express this program: {error}", graph.location) from None
     encoder.graph.saturate(
-        enabled_rules(options.rules), options.iterations, options.nodes, options.memory_mb << 20, seconds
+        enabled_rules(options.rules),
+        options.iterations,
+        options.nodes,
+        options.memory_mb << 20,
+        seconds,
+        stop,
     )
     return Saturation(inline, program, encoder)
 
@@ -145,7 +158,8 @@ def propose(
         if left <= 0 or run.stop():
             break
         try:
-            found = saturate(graph, inline, options, left / (2 * (len(options.inline) - i)))
+            share = left / (2 * (len(options.inline) - i))
+            found = saturate(graph, inline, options, share, stop)
         except UnsupportedProgram as error:
             run.count[f"tiles.rejected.{error.message}"] += 1
             result.remark = error.message
@@ -176,45 +190,43 @@ class _Run:
         self.count: Counter[str] = Counter()
         self.seen: set[tuple[Statement, ...]] = set()
         self.widths = Widths()
-        self.rough: list[tuple[float, int, LoopProgram, tuple[Statement, ...]]] = []
+        self.rough: list[tuple[int, float, tuple[LoopProgram, tuple[Statement, ...]]]] = []
 
     def add(self, found: Saturation) -> None:
-        """Extract terms and rank them roughly, at nominal tile widths."""
-        from superopt import cost
-
+        """Extract terms, ranked by the cost formula at the widths that suit each kernel alone."""
         g = found.encoder.graph
         self.count["tiles.nodes"] += g.nodes
         self.count["tiles.classes"] += g.classes
         start = time.monotonic()
-        terms = g.best(found.encoder.root, self.options.kernels, self.options.best)
-        for _, _, term in terms:
+        terms = g.best(
+            found.encoder.root,
+            self.options.kernels,
+            self.options.best,
+            self.target.numbers(),
+            max(self.end - start, 0.0) / 2,
+            self.stop,
+        )
+        for kernels, seconds, term in self._promising(terms):
             self.count["tiles.extracted"] += 1
             body = canonical(without_dead(opened(found.encoder.decode(term)), found.program.outputs))
             if body in self.seen:
                 self.count["tiles.rejected.equal up to order"] += 1
                 continue
             self.seen.add(body)
-            try:
-                kernels = to_kernels(
-                    self.graph, found.program, body, self.target, tune=False, widths=self.widths
-                )
-            except Rejected as error:
-                self.count[f"tiles.rejected.{error}"] += 1
-                continue
-            seconds = cost.cost(kernels, self.target).seconds
-            self.rough.append((seconds, len(self.rough), found.program, body))
-            if time.monotonic() > self.end or self.stop():
-                break
+            self.rough.append((kernels, seconds, (found.program, body)))
         spent = self.result.seconds.get("extraction", 0.0)
         self.result.seconds["extraction"] = spent + time.monotonic() - start
 
-    def _promising(self) -> list[tuple[float, int, LoopProgram, tuple[Statement, ...]]]:
-        """The roughly cheapest terms, of all and of each number of kernels, whose tile widths then differ."""
-        ranked = sorted(self.rough, key=lambda r: r[:2])
-        out = ranked[: self.options.candidates]
-        for kernels in sorted({len(r[3]) for r in ranked}):
-            out += [r for r in ranked if len(r[3]) == kernels][:2]
-        return list({r[1]: r for r in out}.values())
+    def _promising(self, terms: list[tuple[int, float, T]]) -> list[tuple[int, float, T]]:
+        """(kernels, seconds, program): the cheapest of all, and of each number of kernels, cheapest first."""
+        ranked = sorted(terms, key=lambda t: (t[1], t[0]))
+        of: Counter[int] = Counter()
+        out: list[tuple[int, float, T]] = []
+        for i, term in enumerate(ranked):
+            of[term[0]] += 1
+            if i < 2 * self.options.candidates or of[term[0]] <= 2:
+                out.append(term)
+        return out
 
     def finish(self) -> None:
         """Choose tile widths for the best and rank them by the cost model."""
@@ -223,7 +235,7 @@ class _Run:
 
         start = time.monotonic()
         ranked: list[tuple[float, int, KernelGraph]] = []
-        for i, (_, _, program, body) in enumerate(self._promising()):
+        for i, (_, _, (program, body)) in enumerate(self._promising(self.rough)):
             if ranked and (time.monotonic() > self.end or self.stop()):
                 break
             try:

@@ -47,12 +47,10 @@ def to_kernels(
     body: Sequence[Statement],
     target: Target,
     *,
-    tune: bool = True,
     widths: Widths | None = None,
 ) -> KernelGraph:
     """The statements as kernels on `graph`'s inputs; raises Rejected for what is no program of kernels.
 
-    Without `tune` two widths of each tile parameter are tried: enough to compare candidates roughly.
     `widths` remembers what was chosen for a kernel.
     """
     body = without_dead(opened(body), program.outputs)
@@ -61,7 +59,7 @@ def to_kernels(
     for i, statement in enumerate(body):
         live = _live_after(body[i + 1 :], program.outputs)
         name = f"{identifier(graph.name, 'kernel')}_{i}"
-        builder = _tuned(statement, live, name, target, widths or Widths(), tune=tune)
+        builder = _tuned(statement, live, name, target, widths or Widths())
         missing = [t.name for t in builder.inputs if t not in values]
         if missing:
             raise Rejected("a kernel reads what nobody wrote")
@@ -92,19 +90,17 @@ class Widths:
     """Chosen tile widths by kernel: candidates share most of their kernels."""
 
     def __init__(self) -> None:
-        self.known: dict[
-            tuple[Statement, frozenset[Tensor], bool], tuple[Statement, Mapping[Var, int] | str]
-        ] = {}
+        self.known: dict[tuple[Statement, frozenset[Tensor]], tuple[Statement, Mapping[Var, int] | str]] = {}
 
 
 def _tuned(
-    statement: Statement, live: set[Tensor], name: str, target: Target, widths: Widths, *, tune: bool
+    statement: Statement, live: set[Tensor], name: str, target: Target, widths: Widths
 ) -> KernelBuilder:
     """The kernel with the widths that the cost model likes best."""
-    key = (statement, frozenset(live & written((statement,))), tune)
+    key = (statement, frozenset(live & written((statement,))))
     if key not in widths.known:
         free = retiled(statement)
-        widths.known[key] = free, _choose(free, live, name, target, tune=tune)
+        widths.known[key] = free, _choose(free, live, name, target)
     free, chosen = widths.known[key]
     if isinstance(chosen, str):
         raise Rejected(chosen)
@@ -117,14 +113,10 @@ def _parameters(statement: Statement) -> list[Var]:
     return list(dict.fromkeys(loop.var for loop in loops((statement,)) if not loop.var.step))
 
 
-def _choose(
-    statement: Statement, live: set[Tensor], name: str, target: Target, *, tune: bool
-) -> Mapping[Var, int] | str:
+def _choose(statement: Statement, live: set[Tensor], name: str, target: Target) -> Mapping[Var, int] | str:
     """The best widths of one kernel's parameters, or why there are none."""
     parameters = _parameters(statement)
     choices = [[s for s in STEPS if v.end % s == 0 and s <= v.end] or [v.end] for v in parameters]
-    if not tune:
-        choices = [[s for s in sorted({v.nominal, 32}) if v.end % s == 0] or [v.end] for v in parameters]
     tried: dict[tuple[int, ...], float] = {}
     reason = "no tile sizes fit"
 

@@ -229,10 +229,12 @@ bool holds(const EGraph &g, const Rule &rule, const Bindings &b) {
 Op pattern_root(size_t rule) { return compiled(rule).before.op; }
 
 void match_values(EGraph &g, size_t index, const std::vector<Id> &node_numbers, RuleCount &count,
-                  std::vector<Found> &out) {
+                  std::vector<Found> &out, Watch &watch) {
   const Rule &rule = compiled(index);
   Matcher matcher(g, rule);
   for (const Id number : node_numbers) {
+    if (watch.over())
+      return;
     for (const Bindings &b : matcher.at_node(number)) {
       ++count.matched;
       if (!holds(g, rule, b)) {

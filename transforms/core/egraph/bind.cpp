@@ -27,10 +27,19 @@ PyTerm to_python(const Term &term) {
   return out;
 }
 
+// A Python callable without arguments as a question that may be asked while Python runs on.
+std::function<bool()> asking(const nb::object &stop) {
+  if (stop.is_none())
+    return {};
+  return [&stop] {
+    const nb::gil_scoped_acquire acquire;
+    return nb::cast<bool>(stop());
+  };
+}
+
 // The e-graph and what Python needs around it.
 struct Handle {
   EGraph g;
-  std::atomic<bool> cancel{false};
   Outcome last;
 
   int32_t access(int32_t tensor, const Dims &dims) {
@@ -85,7 +94,7 @@ struct Handle {
   size_t size() const { return g.total_ids(); }
 
   void saturate(const std::vector<std::string> &rules, int iterations, size_t nodes, size_t bytes,
-                double seconds) {
+                double seconds, const nb::object &stop) {
     std::vector<bool> enabled(rule_table().size(), false);
     for (const std::string &name : rules) {
       bool known = false;
@@ -95,9 +104,9 @@ struct Handle {
       if (!known)
         throw std::invalid_argument("expected the name of a rule, got '" + name + "'");
     }
+    Watch watch(seconds, asking(stop));
     nb::gil_scoped_release release;
-    cancel = false;
-    last = superopt::egraph::saturate(g, enabled, {iterations, nodes, bytes, seconds}, cancel);
+    last = superopt::egraph::saturate(g, enabled, {iterations, nodes, bytes}, watch);
   }
 };
 
@@ -118,6 +127,7 @@ nb::dict facts(const Handle &h, Id id) {
 
 NB_MODULE(_egraph, module) {
   using namespace superopt::egraph;
+  nb::module_::import_("superopt.transforms.core._search"); // which knows TargetNumbers
   module.attr("__doc__") =
       "Equality saturation of tile programs: the e-graph, its rules and guards, extraction.";
 
@@ -151,11 +161,11 @@ NB_MODULE(_egraph, module) {
       .def(
           "add_tensor",
           [](Handle &h, const std::string &name, const std::vector<int32_t> &shape, int kind,
-             const std::vector<int32_t> &members) {
-            return h.g.tables.add_tensor({name, shape, static_cast<TensorKind>(kind), members});
+             const std::vector<int32_t> &members, int32_t bytes) {
+            return h.g.tables.add_tensor({name, shape, static_cast<TensorKind>(kind), members, bytes});
           },
-          "name"_a, "shape"_a, "kind"_a, "members"_a = std::vector<int32_t>{},
-          "A tensor (kind 0 input, 1 output, 2 temporary), or a bundle of the members.")
+          "name"_a, "shape"_a, "kind"_a, "members"_a = std::vector<int32_t>{}, "bytes"_a = 4,
+          "A tensor (kind 0 input, 1 output, 2 temporary), or a bundle of the members; bytes of an element.")
       .def("access", &Handle::access, "tensor"_a, "dims"_a,
            "A region: per dimension (0,0,0) all, (1,v,base) tile, (2,v,base) element, (3,base,size) "
            "range,\n(4,v,size) block.")
@@ -179,9 +189,9 @@ NB_MODULE(_egraph, module) {
           "weaken", [](Handle &h, int guard) { h.g.weakened |= 1u << guard; }, "guard"_a,
           "Switch a guard off: unsound, for tests that show what it stops.")
       .def("saturate", &Handle::saturate, "rules"_a, "iterations"_a, "nodes"_a, "bytes"_a, "seconds"_a,
-           "Apply the rules until nothing new appears or a limit is met.")
-      .def(
-          "cancel", [](Handle &h) { h.cancel = true; }, "Stop a saturation that runs in another thread.")
+           "stop"_a = nb::none(),
+           "Apply the rules until nothing new appears, a limit is met, or `stop`, asked now and then, says "
+           "so.")
       .def("union",
            [](Handle &h, Id a, Id b) {
              const bool fresh = h.g.unite(a, b);
@@ -217,19 +227,22 @@ NB_MODULE(_egraph, module) {
       .def("smallest", [](const Handle &h, Id root) { return to_python(smallest_term(h.g, root)); })
       .def(
           "best",
-          [](Handle &h, Id root, int kernels, int k) {
+          [](Handle &h, Id root, int kernels, int k, const superopt::TargetNumbers &target, double seconds,
+             const nb::object &stop) {
             std::vector<std::tuple<int, double, PyTerm>> out;
             std::vector<Candidate> found;
             {
+              Watch watch(seconds, asking(stop));
               nb::gil_scoped_release release;
-              h.cancel = false;
-              found = best(h.g, root, kernels, k, h.cancel);
+              found = best(h.g, root, kernels, k, target, watch);
             }
             for (const Candidate &c : found)
-              out.emplace_back(c.kernels, c.cost, to_python(c.term));
+              out.emplace_back(c.kernels, c.seconds, to_python(c.term));
             return out;
           },
-          "root"_a, "kernels"_a, "k"_a, "At most k (kernels, cost, term) for each number of kernels.")
+          "root"_a, "kernels"_a, "k"_a, "target"_a, "seconds"_a, "stop"_a = nb::none(),
+          "At most k (kernels, predicted seconds at nominal widths, term) for each number of kernels;\n"
+          "nothing where time is up or `stop` says so.")
       .def("access_at",
            [](const Handle &h, int32_t i) {
              const Access &access = h.g.tables.accesses[i];

@@ -11,7 +11,8 @@ namespace {
 
 // Multiprocessors that a grid is spread over in the estimate; the cost model has the real number.
 constexpr double UNITS = 128;
-constexpr int DEEP = 10'000; // no term is nested as deeply; only a cycle is
+constexpr size_t KERNELS = 6; // forms of a statement whose cost as a kernel is asked for
+constexpr int DEEP = 10'000;  // no term is nested as deeply; only a cycle is
 
 uint64_t mixed(uint64_t h, uint64_t x) {
   h ^= x + 0x9E3779B97F4A7C15ull + (h << 6) + (h >> 2);
@@ -152,25 +153,33 @@ struct Entry {
   bool operator==(const Entry &) const = default;
 };
 
+// The rest of a program: its first statement as one kernel, then an entry of what follows.
 struct Outer {
-  double cost = 0;
+  double seconds = 0;
   uint64_t hash = 0;
-  Id number = NONE; // a sequence; else NONE, and `a` is a position in the class's inner list
-  uint16_t a = 0, b = 0;
-  uint8_t a_kernels = 0, b_kernels = 0;
+  Id number = NONE;      // the sequence; NONE: the statement is the last one
+  uint16_t a = 0, b = 0; // positions in the statement's inner list and in the list of what follows
+  uint8_t b_kernels = 0;
+  int32_t live = 0; // tensors needed before it
 };
 
 class Best {
 public:
-  Best(const EGraph &g, int kernels, int k, const std::atomic<bool> &cancel)
-      : g_(g), kernels_(kernels), k_(static_cast<size_t>(k)), cancel_(cancel) {
+  Best(const EGraph &g, int kernels, int k, const TargetNumbers &target, Watch &watch)
+      : g_(g), kernels_(kernels), k_(static_cast<size_t>(k)), target_(target), watch_(watch) {
     roots_ = g.roots();
     const Smallest smallest(g);
     // Children mostly before parents, which makes the fixpoint a matter of few rounds.
     std::ranges::stable_sort(roots_, {}, [&](Id id) { return smallest.size(id); });
     inner_.resize(roots_.empty() ? 0 : *std::ranges::max_element(roots_) + 1);
     outer_.resize(inner_.size());
+    kernel_numbers_.resize(inner_.size());
     fill();
+    TensorSet outputs;
+    for (size_t t = 0; t < g.tables.tensors.size(); ++t)
+      if (g.tables.tensors[t].kind == TensorKind::Output && g.tables.tensors[t].members.size() == 1)
+        outputs.push_back(static_cast<int32_t>(t));
+    outputs_ = sets_(outputs);
   }
 
   std::vector<Candidate> from(Id root) {
@@ -181,7 +190,7 @@ public:
       for (size_t rank = 0; rank < list.size(); ++rank) {
         Writer writer;
         const Id id = write_outer(writer, root, kernels, rank);
-        out.push_back({kernels, list[rank].cost, rooted(writer, id)});
+        out.push_back({kernels, list[rank].seconds, rooted(writer, id)});
       }
     }
     return out;
@@ -191,20 +200,34 @@ private:
   const EGraph &g_;
   int kernels_;
   size_t k_;
-  const std::atomic<bool> &cancel_;
+  const TargetNumbers &target_;
+  Watch &watch_;
   std::vector<Id> roots_;
+  struct InContext {
+    double seconds = -1;
+    int32_t live = 0; // before the kernel
+  };
+
   std::vector<std::vector<Entry>> inner_;
   std::vector<std::vector<std::vector<Outer>>> outer_;
   std::unordered_map<Id, int> on_; // classes whose outer lists are being made
+  Interner<TensorSet> sets_;
+  int32_t outputs_ = 0;
+  std::vector<KernelTerm> kernel_terms_;
+  std::vector<std::unordered_map<size_t, int32_t>> kernel_numbers_; // by class and rank in its inner list
+  std::unordered_map<uint64_t, InContext> in_context_;              // by kernel and live set
+  std::map<std::pair<int32_t, int32_t>, Estimate> by_own_results_;  // of a kernel, some of its results live
 
   size_t width(Id id) const { return g_.facts(id).shape >= 0 ? 3 : k_; }
 
   // --- inside a kernel ---
 
   void fill() {
-    for (bool changed = true; changed && !cancel_;) {
+    for (bool changed = true; changed && !watch_.over();) {
       changed = false;
       for (const Id id : roots_) {
+        if (watch_.over())
+          return;
         std::vector<Entry> list = combined(id);
         if (list != inner_[id])
           inner_[id] = std::move(list), changed = true;
@@ -229,9 +252,10 @@ private:
     });
     std::vector<Entry> out;
     std::set<uint64_t> seen;
+    size_t kept[2] = {0, 0}; // sequences do not crowd out what is one kernel, nor the other way
     for (const Entry &e : all)
-      if (out.size() < width(id) && seen.insert(e.hash).second)
-        out.push_back(e);
+      if (kept[is_seq(e)] < width(id) && seen.insert(e.hash).second)
+        ++kept[is_seq(e)], out.push_back(e);
     return out;
   }
 
@@ -306,36 +330,76 @@ private:
 
   // --- outside: by number of kernels ---
 
+  // The kernel of an inner entry where `live` is read after it.
+  InContext estimate(Id id, size_t rank, int32_t live) {
+    int32_t &kernel = kernel_numbers_[id].try_emplace(rank, -1).first->second;
+    if (kernel < 0) {
+      Writer writer;
+      const Id root = write_inner(writer, id, rank);
+      kernel = static_cast<int32_t>(kernel_terms_.size());
+      kernel_terms_.emplace_back(g_, rooted(writer, root));
+    }
+    InContext &known = in_context_[static_cast<uint64_t>(kernel) << 32 | static_cast<uint32_t>(live)];
+    if (known.seconds < 0) {
+      TensorSet results, before;
+      std::ranges::set_intersection(sets_[live], kernel_terms_[kernel].writes(), std::back_inserter(results));
+      const auto [own, first] = by_own_results_.try_emplace({kernel, sets_(results)});
+      if (first)
+        own->second = kernel_terms_[kernel].on(target_, results);
+      std::ranges::set_union(sets_[live], own->second.live, std::back_inserter(before));
+      known = {own->second.seconds, sets_(before)};
+    }
+    return known;
+  }
+
   const std::vector<std::vector<Outer>> &outer(Id id) {
     id = g_.find(id);
     auto &lists = outer_[id];
-    if (!lists.empty() || on_[id])
+    if (!lists.empty() || on_[id] || watch_.over())
       return lists.empty() ? nothing() : lists;
     on_[id] = 1;
     std::vector<std::vector<Outer>> made(kernels_ + 1);
-    for (size_t rank = 0; rank < inner_[id].size(); ++rank) {
-      const Entry &e = inner_[id][rank];
-      if (!is_seq(e))
-        made[1].push_back({e.key(), mixed(7, e.hash), NONE, static_cast<uint16_t>(rank), 0, 0, 0});
-    }
+    const auto put = [&](const Entry &e, size_t rank, InContext first, Outer rest, int kernels) {
+      const bool dead = first.seconds == 0;
+      if (kernels + !dead > kernels_ || !std::isfinite(first.seconds))
+        return;
+      rest.seconds += first.seconds;
+      rest.hash += dead ? 0 : mixed(7, e.hash);
+      rest.a = static_cast<uint16_t>(rank);
+      rest.live = first.live;
+      made[kernels + !dead].push_back(rest);
+    };
+    for (size_t rank = 0; rank < inner_[id].size(); ++rank)
+      if (!is_seq(inner_[id][rank]))
+        put(inner_[id][rank], rank, estimate(id, rank, outputs_), {}, 0);
     for (const Id number : g_.at(id).nodes) {
       const Node &n = g_.node(number);
       if (n.op != Op::Seq)
         continue;
-      const auto &as = outer(n.a);
+      const Id a = g_.find(n.a);
       const auto &bs = outer(n.b);
-      for (int i = 1; i <= kernels_; ++i)
-        for (int j = 1; i + j <= kernels_; ++j)
-          for (size_t x = 0; x < as[i].size(); ++x)
-            for (size_t y = 0; y < bs[j].size() && x + y < k_; ++y)
-              made[i + j].push_back({as[i][x].cost + bs[j][y].cost, as[i][x].hash + bs[j][y].hash, number,
-                                     static_cast<uint16_t>(x), static_cast<uint16_t>(y),
-                                     static_cast<uint8_t>(i), static_cast<uint8_t>(j)});
+      size_t tried = 0;
+      for (size_t x = 0; x < inner_[a].size() && tried < KERNELS; ++x) {
+        if (is_seq(inner_[a][x]))
+          continue;
+        ++tried;
+        for (int j = 0; j <= kernels_; ++j)
+          for (size_t y = 0; y < bs[j].size() && x + y < k_; ++y) {
+            Outer whole{bs[j][y].seconds,         bs[j][y].hash,           number, 0,
+                        static_cast<uint16_t>(y), static_cast<uint8_t>(j), 0};
+            put(inner_[a][x], x, estimate(a, x, bs[j][y].live), whole, j);
+          }
+      }
     }
     for (auto &list : made) {
-      std::ranges::stable_sort(list, {}, &Outer::cost);
+      std::ranges::stable_sort(list, {}, &Outer::seconds);
+      // What costs the same to the last bit differs in form only: two of those are enough.
       std::set<uint64_t> seen;
-      std::erase_if(list, [&](const Outer &o) { return seen.size() >= k_ || !seen.insert(o.hash).second; });
+      std::map<double, int> same;
+      std::erase_if(list, [&](const Outer &o) {
+        return seen.size() >= k_ || same[o.seconds] == 2 || !seen.insert(o.hash).second ||
+               ++same[o.seconds] > 2;
+      });
     }
     on_[id] = 0;
     return outer_[id] = std::move(made);
@@ -361,7 +425,7 @@ private:
     if (o.number == NONE)
       return write_inner(out, id, o.a);
     Node node = g_.node(o.number);
-    node.a = write_outer(out, node.a, o.a_kernels, o.a);
+    node.a = write_inner(out, node.a, o.a);
     node.b = write_outer(out, node.b, o.b_kernels, o.b);
     return out.put(node);
   }
@@ -369,9 +433,11 @@ private:
 
 } // namespace
 
-std::vector<Candidate> best(const EGraph &g, Id root, int kernels, int k, const std::atomic<bool> &cancel) {
-  Best found(g, std::min(kernels, 60), k, cancel);
-  return cancel ? std::vector<Candidate>{} : found.from(root);
+std::vector<Candidate> best(const EGraph &g, Id root, int kernels, int k, const TargetNumbers &target,
+                            Watch &watch) {
+  Best found(g, std::min(kernels, 60), k, target, watch);
+  auto out = found.from(root);
+  return watch.over() ? std::vector<Candidate>{} : out;
 }
 
 } // namespace superopt::egraph

@@ -6,16 +6,14 @@
 // statements only once.
 #pragma once
 
+#include "egraph/estimate.hpp"
 #include "egraph/rules.hpp"
 
 namespace superopt::egraph {
 
-using Term =
-    std::vector<Node>; // children are positions in the vector, before their parent; the last is the root
-
 struct Candidate {
   int kernels = 0;
-  double cost = 0; // flops of the busiest unit, in units that only compare candidates
+  double seconds = 0; // by the cost formula, at nominal tile widths
   Term term;
 };
 
@@ -28,8 +26,11 @@ Term sample(const EGraph &g, Id root, uint64_t seed, int depth = 400);
 
 Term smallest_term(const EGraph &g, Id root);
 
-// At most `k` terms for each number of kernels up to `kernels`, best first.
-std::vector<Candidate> best(const EGraph &g, Id root, int kernels, int k, const std::atomic<bool> &cancel);
+// At most `k` terms for each number of kernels up to `kernels`, fewest predicted seconds first. Inside a
+// kernel terms are ranked by the flops and tiles of the busiest unit; kernels, each in its surroundings (what
+// is live after it), by the cost formula. Nothing where `watch` ends it first.
+std::vector<Candidate> best(const EGraph &g, Id root, int kernels, int k, const TargetNumbers &target,
+                            Watch &watch);
 
 // Whether iterations of the loop may run in any order, given that temporaries which an iteration writes
 // before it reads them get a copy each.

@@ -86,6 +86,7 @@ struct Tensor {
   std::vector<int32_t> shape;
   TensorKind kind;
   std::vector<int32_t> members;
+  int32_t bytes = 2; // of one element
 };
 
 // One dimension of a region: all of it; the tile at variable `a` (moved by `b`); block number i of `c`

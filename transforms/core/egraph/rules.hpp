@@ -3,7 +3,8 @@
 
 #include "egraph/guards.hpp"
 
-#include <atomic>
+#include "egraph/watch.hpp"
+
 #include <string_view>
 
 namespace superopt::egraph {
@@ -35,7 +36,6 @@ struct Limits {
   int iterations = 20;
   size_t nodes = 400'000;
   size_t bytes = size_t{3} << 30;
-  double seconds = 60;
 };
 
 struct Outcome {
@@ -46,8 +46,7 @@ struct Outcome {
 };
 
 // Apply the enabled rules (indices into the table) until saturation or a limit; deterministic.
-Outcome saturate(EGraph &g, const std::vector<bool> &enabled, const Limits &limits,
-                 const std::atomic<bool> &cancel);
+Outcome saturate(EGraph &g, const std::vector<bool> &enabled, const Limits &limits, Watch &watch);
 
 // --- what the parts share ---------------------------------------------------------------------------------
 
@@ -60,7 +59,7 @@ struct Found {
 // algebra.cpp: the rule at places of the given nodes.
 Op pattern_root(size_t rule);
 void match_values(EGraph &g, size_t rule, const std::vector<Id> &node_numbers, RuleCount &count,
-                  std::vector<Found> &out);
+                  std::vector<Found> &out, Watch &watch);
 // loops.cpp: statements x and y stand side by side; the result is the sequence that replaces both.
 std::vector<std::vector<Id>> rewrite_pair(EGraph &g, const class Smallest &smallest, std::string_view rule,
                                           Id x, Id y, RuleCount &count);

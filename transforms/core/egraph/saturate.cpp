@@ -1,18 +1,14 @@
 // The schedule: in every iteration look at the graph as it is, apply every rule everywhere, then rebuild.
 #include "egraph/rules.hpp"
 
-#include <chrono>
-
 namespace superopt::egraph {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 class Run {
 public:
-  Run(EGraph &g, const std::vector<bool> &enabled, const Limits &limits, const std::atomic<bool> &cancel)
-      : g_(g), enabled_(enabled), limits_(limits), cancel_(cancel), start_(Clock::now()) {
+  Run(EGraph &g, const std::vector<bool> &enabled, const Limits &limits, Watch &watch)
+      : g_(g), enabled_(enabled), limits_(limits), watch_(watch) {
     out_.counts.resize(rule_table().size());
   }
 
@@ -34,7 +30,7 @@ public:
         break;
       }
     }
-    out_.seconds = seconds();
+    out_.seconds = watch_.seconds();
     return out_;
   }
 
@@ -42,23 +38,16 @@ private:
   EGraph &g_;
   const std::vector<bool> &enabled_;
   const Limits &limits_;
-  const std::atomic<bool> &cancel_;
-  Clock::time_point start_;
+  Watch &watch_;
   Outcome out_;
   std::vector<std::pair<size_t, Found>> found_;
   bool stop_ = false;
   uint32_t seen_ = 0; // when the graph was last looked at
 
-  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
-
   bool full() {
     if (stop_)
       return true;
-    const char *why = cancel_                           ? "cancelled"
-                      : g_.node_count() > limits_.nodes ? "nodes"
-                      : seconds() > limits_.seconds     ? "budget"
-                                                        : nullptr;
-    if (why)
+    if (const char *why = g_.node_count() > limits_.nodes ? "nodes" : watch_.over())
       out_.stopped = why, stop_ = true;
     return stop_;
   }
@@ -87,7 +76,7 @@ private:
       if (!enabled_[rule] || rule_table()[rule].kind != Kind::Pattern)
         continue;
       std::vector<Found> found;
-      match_values(g_, rule, by_op[static_cast<int>(pattern_root(rule))], out_.counts[rule], found);
+      match_values(g_, rule, by_op[static_cast<int>(pattern_root(rule))], out_.counts[rule], found, watch_);
       for (const Found &f : found)
         found_.emplace_back(rule, f);
     }
@@ -188,9 +177,8 @@ private:
 
 } // namespace
 
-Outcome saturate(EGraph &g, const std::vector<bool> &enabled, const Limits &limits,
-                 const std::atomic<bool> &cancel) {
-  return Run(g, enabled, limits, cancel)();
+Outcome saturate(EGraph &g, const std::vector<bool> &enabled, const Limits &limits, Watch &watch) {
+  return Run(g, enabled, limits, watch)();
 }
 
 } // namespace superopt::egraph

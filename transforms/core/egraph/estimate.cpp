@@ -1,0 +1,502 @@
+#include "egraph/estimate.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+namespace superopt::egraph {
+
+namespace {
+
+constexpr double LARGEST_TILE = 64 * 1024; // elements: more does not stay in the registers of a block
+constexpr double MMA_ROWS = 16;            // matrix units work on fragments of at least so many rows
+constexpr int32_t WIDTHS[] = {16, 32, 64, 128, 256};
+constexpr double INFINITE = std::numeric_limits<double>::infinity();
+
+bool in(const TensorSet &set, int32_t tensor) { return std::ranges::binary_search(set, tensor); }
+
+bool insert(TensorSet &set, int32_t tensor) {
+  const auto it = std::ranges::lower_bound(set, tensor);
+  if (it != set.end() && *it == tensor)
+    return false;
+  set.insert(it, tensor);
+  return true;
+}
+
+bool meet(const TensorSet &x, const TensorSet &y) {
+  return std::ranges::any_of(x, [&](int32_t t) { return in(y, t); });
+}
+
+} // namespace
+
+KernelTerm::KernelTerm(const EGraph &g, Term term)
+    : g_(g), term_(std::move(term)), reads_(term_.size()), regions_(term_.size()), lanes_(term_.size(), 1),
+      bytes_(term_.size(), 4), vars_(term_.size(), 0) {
+  for (size_t i = 0; i < term_.size(); ++i) {
+    const Node &n = term_[i];
+    if (n.op == Op::Load) {
+      reads_[i] = members(n.payload);
+      regions_[i] = {n.payload};
+      vars_[i] = g_.tables.access_vars(n.payload);
+      lanes_[i] = static_cast<double>(reads_[i].size());
+      bytes_[i] = g_.tables.tensors[reads_[i].front()].bytes;
+    }
+    for (const Id child : {n.a, n.b}) {
+      if (child == NONE || is_statement(n.op))
+        continue;
+      for (const int32_t t : reads_[child])
+        insert(reads_[i], t);
+      for (const int32_t r : regions_[child])
+        insert(regions_[i], r);
+      vars_[i] |= vars_[child];
+      lanes_[i] = std::max(lanes_[i], lanes_[child]);
+      bytes_[i] = std::min(bytes_[i], bytes_[child]);
+    }
+  }
+  writes_of(static_cast<Id>(term_.size() - 1), writes_);
+  free_ = free_widths();
+}
+
+// Parameters, and the widths that only a reshape in another kernel asked for.
+std::vector<int32_t> KernelTerm::free_widths() const {
+  Bits loops = 0, bound = 0, shaped = 0;
+  const auto fix = [&](int32_t region) {
+    for (const DimIndex &dim : g_.tables.accesses[region].dims)
+      if (dim.kind == DimIndex::Elem || (dim.kind == DimIndex::Tile && dim.b != 0))
+        bound |= Bits{1} << dim.a;
+  };
+  std::vector<bool> reshapes(term_.size(), false);
+  for (size_t i = 0; i < term_.size(); ++i) {
+    const Node &n = term_[i];
+    reshapes[i] = n.op == Op::Reshape || n.op == Op::Broadcast ||
+                  (n.op == Op::Const && !g_.tables.shapes[g_.tables.constants[n.payload].shape].empty());
+    if (!is_statement(n.op))
+      for (const Id child : {n.a, n.b})
+        reshapes[i] = reshapes[i] || (child != NONE && reshapes[child]);
+    if (n.op == Op::Loop)
+      loops |= Bits{1} << g_.tables.loops[n.payload].var;
+    if (n.op == Op::Load || n.op == Op::Store)
+      fix(n.payload);
+    if (n.op == Op::Store && reshapes[n.a])
+      shaped |= vars_[n.a] | g_.tables.access_vars(n.payload);
+  }
+  std::vector<int32_t> out;
+  for (int32_t v = 0; v < static_cast<int32_t>(g_.tables.vars.size()); ++v) {
+    const Var &var = g_.tables.vars[v];
+    if (loops >> v & 1 && (var.step == 0 || (var.step > 1 && !((bound | shaped) >> v & 1))))
+      out.push_back(v);
+  }
+  return out;
+}
+
+const TensorSet &KernelTerm::members(int32_t region) const {
+  return g_.tables.tensors[g_.tables.accesses[region].tensor].members;
+}
+
+void KernelTerm::writes_of(Id at, TensorSet &out) const {
+  const Node &n = term_[at];
+  if (n.op == Op::Store)
+    for (const int32_t t : members(n.payload))
+      insert(out, t);
+  if (n.op == Op::Loop) {
+    for (const auto &[region, kind] : g_.tables.loops[n.payload].inits)
+      for (const int32_t t : members(region))
+        insert(out, t);
+    writes_of(n.a, out);
+  } else if (n.op == Op::Seq) {
+    writes_of(n.a, out);
+    writes_of(n.b, out);
+  }
+}
+
+// Every access in program order.
+void KernelTerm::accesses(Id at, std::vector<Access> &out) const {
+  const Node &n = term_[at];
+  if (n.op == Op::Seq) {
+    accesses(n.a, out);
+    accesses(n.b, out);
+  } else if (n.op == Op::Loop) {
+    for (const auto &[region, kind] : g_.tables.loops[n.payload].inits)
+      out.push_back({region, true});
+    accesses(n.a, out);
+  } else if (n.op == Op::Store) {
+    for (const int32_t region : regions_[n.a])
+      out.push_back({region, false});
+    out.push_back({n.payload, true});
+  }
+}
+
+// Tensors whose values are needed: those in `kept`, and what their stores read.
+void KernelTerm::needed(Id at, TensorSet &kept, bool &grown) const {
+  const Node &n = term_[at];
+  if (n.op == Op::Store && meet(members(n.payload), kept)) {
+    for (const int32_t t : reads_[n.a])
+      grown |= insert(kept, t);
+  } else if (n.op == Op::Loop) {
+    needed(n.a, kept, grown);
+  } else if (n.op == Op::Seq) {
+    needed(n.a, kept, grown);
+    needed(n.b, kept, grown);
+  }
+}
+
+// Walks a kernel's loops, counting what is moved and computed over all trips.
+class Count {
+public:
+  Count(const KernelTerm &kernel, const TargetNumbers &target, const TensorSet &live,
+        const std::vector<int32_t> &widths)
+      : k_(kernel), t_(kernel.g_.tables), target_(target), live_(live), widths_(widths), kept_(live),
+        shapes_(kernel.term_.size()) {}
+
+  Estimate operator()() {
+    for (bool grown = true; grown;) {
+      grown = false;
+      k_.needed(root(), kept_, grown);
+    }
+    k_.accesses(root(), all_);
+    std::erase_if(all_, [&](const KernelTerm::Access &a) { return !alive(a); });
+    Estimate out{0, live_};
+    if (all_.empty())
+      return out;
+    for (const auto &a : all_)
+      if (!a.store)
+        for (const int32_t m : k_.members(a.region))
+          insert(out.live, m);
+    Id body = root();
+    for (int dims = 0; dims < 3 && k_.term_[body].op == Op::Loop; ++dims) {
+      const LoopHead &head = t_.loops[k_.term_[body].payload];
+      if (!head.inits.empty() || !parallel(k_.term_[body].a, head.var))
+        break;
+      blocks_ *= trips(head.var);
+      grid_ |= Bits{1} << head.var;
+      body = k_.term_[body].a;
+    }
+    place();
+    frames_.push_back({-1, blocks_, k_.writes_, 0, {}});
+    visit(body);
+    out.seconds = fits_ ? seconds() : INFINITE;
+    return out;
+  }
+
+private:
+  struct Frame {
+    int32_t var;
+    double times;
+    TensorSet writes;
+    double loaded = 0;                           // bytes of the tiles that one trip loads
+    std::vector<std::pair<Id, uint64_t>> values; // at hand: the value, and the state of what it reads
+  };
+
+  const KernelTerm &k_;
+  const Tables &t_;
+  const TargetNumbers &target_;
+  const TensorSet &live_;
+  const std::vector<int32_t> &widths_; // of every variable's tiles
+  TensorSet kept_;
+  std::vector<std::vector<double>> shapes_; // of values, in elements
+  std::vector<KernelTerm::Access> all_;
+  std::map<int32_t, std::vector<int32_t>> regions_; // of the tensors that the kernel writes
+  TensorSet outer_;                                 // read before they are written
+  double blocks_ = 1, trips_ = 1, tensor_flops_ = 0, vector_flops_ = 0, shared_ = 0;
+  Bits grid_ = 0, open_ = 0;
+  std::vector<Frame> frames_;
+  std::map<int32_t, double> moved_;
+  std::map<int32_t, uint64_t> version_;
+  uint64_t clock_ = 0;
+  bool fits_ = true;
+
+  Id root() const { return static_cast<Id>(k_.term_.size() - 1); }
+  double trips(int32_t var) const { return (t_.vars[var].end + widths_[var] - 1) / widths_[var]; }
+
+  bool alive(const KernelTerm::Access &a) const {
+    if (a.store)
+      return meet(k_.members(a.region), kept_);
+    return true; // loads of dead stores are few, and hoisted
+  }
+
+  std::vector<double> shape_of_region(int32_t region) const {
+    const Access &access = t_.accesses[region];
+    std::vector<double> out;
+    for (size_t d = 0; d < access.dims.size(); ++d) {
+      const DimIndex &dim = access.dims[d];
+      out.push_back(dim.kind == DimIndex::Full    ? t_.tensors[access.tensor].shape[d]
+                    : dim.kind == DimIndex::Tile  ? widths_[dim.a]
+                    : dim.kind == DimIndex::Range ? dim.b
+                                                  : dim.c);
+    }
+    return out;
+  }
+
+  static double product(const std::vector<double> &shape) {
+    double size = 1;
+    for (const double extent : shape)
+      size *= extent;
+    return size;
+  }
+
+  double elements(int32_t region) const { return product(shape_of_region(region)); }
+
+  // An iteration's writes lie apart from what others touch, or are its own.
+  bool parallel(Id body, int32_t var) const {
+    std::vector<KernelTerm::Access> found;
+    k_.accesses(body, found);
+    std::erase_if(found, [&](const KernelTerm::Access &a) { return !alive(a); });
+    TensorSet written, first_read, seen;
+    for (const auto &a : found)
+      for (const int32_t m : k_.members(a.region)) {
+        if (insert(seen, m) && !a.store)
+          insert(first_read, m);
+        if (a.store)
+          insert(written, m);
+      }
+    return std::ranges::all_of(written, [&](int32_t m) {
+      if (!in(live_, m) && !in(first_read, m))
+        return true;
+      for (size_t d = 0; d < t_.tensors[m].shape.size(); ++d) {
+        std::optional<DimIndex> at;
+        bool apart = true;
+        for (const auto &a : found) {
+          if (!in(k_.members(a.region), m))
+            continue;
+          const DimIndex &dim = t_.accesses[a.region].dims[d];
+          const bool moves = (dim.kind == DimIndex::Tile || dim.kind == DimIndex::Elem) && dim.a == var;
+          apart = apart && moves && (!at || *at == dim);
+          at = dim;
+        }
+        if (apart)
+          return true;
+      }
+      return false;
+    });
+  }
+
+  void place() {
+    TensorSet seen;
+    for (const auto &a : all_)
+      for (const int32_t m : k_.members(a.region)) {
+        if (insert(seen, m) && !a.store)
+          insert(outer_, m);
+        if (!in(k_.writes_, m))
+          continue;
+        auto &list = regions_[m];
+        if (std::ranges::find(list, a.region) == list.end())
+          list.push_back(a.region);
+      }
+    for (const auto &[m, list] : regions_) {
+      if (list.size() == 1)
+        shared_ += elements(list[0]) * t_.tensors[m].bytes;
+      else if (in(outer_, m))
+        fits_ = false; // what an earlier kernel wrote is updated in pieces
+    }
+  }
+
+  bool on_chip(int32_t m) const {
+    const auto it = regions_.find(m);
+    return it != regions_.end() && it->second.size() == 1;
+  }
+
+  void move(int32_t m, double bytes) { moved_[m] += bytes; }
+
+  void visit(Id at) {
+    const Node &n = k_.term_[at];
+    if (n.op == Op::Seq) {
+      visit(n.a);
+      visit(n.b);
+    } else if (n.op == Op::Store) {
+      if (!meet(k_.members(n.payload), kept_))
+        return;
+      value(n.a);
+      put(n.payload);
+    } else {
+      const LoopHead &head = t_.loops[n.payload];
+      for (const auto &[region, kind] : head.inits)
+        put(region);
+      Frame frame{head.var, frames_.back().times * trips(head.var), {}, 0, {}};
+      fits_ = fits_ && !((open_ | grid_) >> head.var & 1); // a loop inside one over the same variable
+      k_.writes_of(n.a, frame.writes);
+      for (const int32_t m : frame.writes)
+        version_[m] = ++clock_;
+      trips_ = std::max(trips_, frame.times / blocks_);
+      open_ |= Bits{1} << head.var;
+      frames_.push_back(std::move(frame));
+      visit(n.a);
+      for (const int32_t m : frames_.back().writes)
+        version_[m] = ++clock_;
+      frames_.pop_back();
+      open_ &= ~(Bits{1} << head.var);
+    }
+  }
+
+  void put(int32_t region) {
+    fits_ = fits_ && elements(region) <= LARGEST_TILE;
+    for (const int32_t m : k_.members(region)) {
+      version_[m] = ++clock_;
+      if (!in(live_, m))
+        continue;
+      const double bytes = elements(region) * t_.tensors[m].bytes;
+      const bool once = on_chip(m) && !(t_.access_vars(region) & ~grid_);
+      if (!once)
+        move(m, bytes * frames_.back().times);
+      else if (moved_.try_emplace(m, 0.0).first->second == 0)
+        move(m, bytes * blocks_);
+    }
+  }
+
+  // A value where it is not at hand, as far out as its operands allow.
+  void value(Id at) {
+    size_t level = 0;
+    for (size_t i = 0; i < frames_.size(); ++i)
+      if ((frames_[i].var >= 0 && k_.vars_[at] >> frames_[i].var & 1) ||
+          meet(k_.reads_[at], frames_[i].writes))
+        level = i;
+    uint64_t state = 0;
+    for (const int32_t m : k_.reads_[at])
+      if (const auto it = version_.find(m); it != version_.end())
+        state = std::max(state, it->second);
+    for (const Frame &frame : frames_)
+      if (std::ranges::find(frame.values, std::pair(at, state)) != frame.values.end())
+        return;
+    frames_[level].values.emplace_back(at, state);
+    const Node &n = k_.term_[at];
+    const double times = frames_[level].times;
+    if (n.op == Op::Load) {
+      load(n.payload, frames_[level]);
+      return;
+    }
+    for (const Id child : {n.a, n.b})
+      if (child != NONE)
+        value(child);
+    compute(at, times);
+  }
+
+  void load(int32_t region, Frame &frame) {
+    fits_ = fits_ && elements(region) <= LARGEST_TILE;
+    if (t_.access_vars(region) & ~(grid_ | open_))
+      fits_ = false; // a variable outside its loop
+    for (const int32_t m : k_.members(region)) {
+      const double bytes = elements(region) * t_.tensors[m].bytes;
+      if (on_chip(m)) {
+        if (in(outer_, m) && moved_[m] == 0)
+          move(m, bytes * blocks_);
+        continue;
+      }
+      frame.loaded += bytes;
+      if (!in(k_.writes_, m) || in(live_, m))
+        move(m, bytes * frame.times);
+    }
+    // Tiles are loaded ahead of their use, into a second set of buffers.
+    fits_ = fits_ && 2 * frame.loaded <= static_cast<double>(target_.shared_per_block);
+  }
+
+  // Operations of one tile operator; a bundle's value stands for each of its lanes.
+  void compute(Id at, double times) {
+    const Node &n = k_.term_[at];
+    const double lanes = k_.lanes_[at];
+    const std::vector<double> &shape = shape_of(at);
+    const double size = product(shape);
+    fits_ = fits_ && size <= LARGEST_TILE;
+    if (n.op == Op::Matmul) {
+      const double depth = shape_of(n.a).back(), rows = shape[shape.size() - 2];
+      const double flops = 2 * size * depth * lanes * times;
+      if (k_.bytes_[at] <= 2)
+        tensor_flops_ += flops * std::max(rows, MMA_ROWS) / rows;
+      else
+        vector_flops_ += flops;
+    } else if (n.op != Op::Const && n.op != Op::Transpose && n.op != Op::Reshape && n.op != Op::Broadcast) {
+      const bool reduces = n.op == Op::Sum || n.op == Op::Maximum;
+      vector_flops_ += (reduces ? product(shape_of(n.a)) : size) * lanes * times;
+    }
+  }
+
+  const std::vector<double> &shape_of(Id at) {
+    std::vector<double> &out = shapes_[at];
+    if (!out.empty())
+      return out;
+    const Node &n = k_.term_[at];
+    static const std::vector<double> nothing;
+    const std::vector<double> &a = n.a == NONE ? nothing : shape_of(n.a);
+    const std::vector<double> &b = n.b == NONE ? nothing : shape_of(n.b);
+    if (n.op == Op::Load) {
+      out = shape_of_region(n.payload);
+    } else if (n.op == Op::Reshape || n.op == Op::Broadcast) {
+      for (const int32_t extent : t_.shapes[n.payload])
+        out.push_back(extent >= 0 ? extent : widths_[-1 - extent]);
+    } else if (n.op == Op::Sum || n.op == Op::Maximum) {
+      out = a;
+      for (const int32_t d : t_.lists[n.payload])
+        out[out.size() + d] = 1;
+    } else if (n.op == Op::Transpose) {
+      for (const int32_t d : t_.lists[n.payload])
+        out.push_back(a[d]);
+    } else if (n.op == Op::Concat) {
+      out = a;
+      out[out.size() + n.payload] += b[b.size() + n.payload];
+    } else {
+      out = a.size() >= b.size() ? a : b;
+      const std::vector<double> &other = a.size() >= b.size() ? b : a;
+      for (size_t i = 1; i <= other.size(); ++i)
+        out[out.size() - i] = std::max(out[out.size() - i], other[other.size() - i]);
+      if (n.op == Op::Matmul)
+        out[out.size() - 2] = a[a.size() - 2], out.back() = b.back();
+    }
+    if (out.empty())
+      out.push_back(1); // a scalar
+    return out;
+  }
+
+  double seconds() {
+    KernelTraffic traffic;
+    traffic.blocks = static_cast<int64_t>(blocks_);
+    traffic.shared_bytes = static_cast<int64_t>(shared_);
+    traffic.loop_trips = static_cast<int64_t>(trips_);
+    traffic.tensor_flops = tensor_flops_;
+    traffic.vector_flops = vector_flops_;
+    const double fit = shared_ > 0 ? std::floor(target_.shared_per_multiprocessor / shared_)
+                                   : static_cast<double>(target_.blocks_per_multiprocessor);
+    const double resident = std::clamp(fit, 1.0, static_cast<double>(target_.blocks_per_multiprocessor));
+    const double waves = std::ceil(blocks_ / (static_cast<double>(target_.multiprocessors) * resident));
+    for (const auto &[m, bytes] : moved_) {
+      double whole = t_.tensors[m].bytes;
+      for (const int32_t extent : t_.tensors[m].shape)
+        whole *= extent;
+      traffic.dram_bytes +=
+          std::min(bytes, whole <= target_.l2_capacity ? whole : whole * std::max(waves, 1.0));
+      traffic.l2_bytes += bytes;
+    }
+    return kernel_seconds(target_, traffic);
+  }
+};
+
+Estimate KernelTerm::on(const TargetNumbers &target, const TensorSet &live) const {
+  std::vector<int32_t> widths;
+  for (const Var &var : g_.tables.vars)
+    widths.push_back(var.width());
+  Estimate best = Count(*this, target, live, widths)();
+  if (best.seconds == 0)
+    return best;
+  std::vector<int32_t> chosen = widths;
+  const auto attempt = [&] {
+    if (Estimate other = Count(*this, target, live, widths)(); other.seconds < best.seconds)
+      best = std::move(other), chosen = widths;
+  };
+  // All widths alike, then one variable at a time until that helps no more.
+  for (const int32_t width : WIDTHS) {
+    for (const int32_t v : free_)
+      if (g_.tables.vars[v].end % width == 0)
+        widths[v] = width;
+    attempt();
+  }
+  for (int round = 0; round < 2; ++round) {
+    const double before = best.seconds;
+    for (const int32_t v : free_)
+      for (const int32_t width : WIDTHS)
+        if (widths = chosen; g_.tables.vars[v].end % width == 0 && width != widths[v])
+          widths[v] = width, attempt();
+    if (best.seconds == before)
+      break;
+  }
+  return best;
+}
+
+} // namespace superopt::egraph

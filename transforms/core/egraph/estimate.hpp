@@ -1,0 +1,55 @@
+// What one kernel of an extracted term takes, by the cost formula that ranks whole programs.
+//
+// The traffic is counted as `superopt.cost` counts it on tile programs: values once per scope, what stays on
+// chip for nothing, stores that nobody reads not at all; tile widths are chosen one at a time. Which tensors
+// are live after the kernel is part of the question: it decides what is stored, and which loops may be grid
+// dimensions.
+#pragma once
+
+#include "egraph/egraph.hpp"
+#include "search/cost.hpp"
+
+namespace superopt::egraph {
+
+using Term =
+    std::vector<Node>; // children are positions in the vector, before their parent; the last is the root
+using TensorSet = std::vector<int32_t>; // sorted single tensors (lanes of bundles)
+
+struct Estimate {
+  double seconds = 0; // infinity: no kernel can be made of it; 0: nothing of it is needed
+  TensorSet live;     // before the kernel
+};
+
+// One kernel's term and what of it does not depend on its surroundings.
+class KernelTerm {
+public:
+  KernelTerm(const EGraph &g, Term term);
+  const TensorSet &writes() const { return writes_; }
+  // Seconds on the target, `live` being the tensors that somebody reads after the kernel.
+  Estimate on(const TargetNumbers &target, const TensorSet &live) const;
+
+private:
+  struct Access {
+    int32_t region;
+    bool store; // or a start
+  };
+
+  const EGraph &g_;
+  Term term_;
+  std::vector<TensorSet> reads_; // of each value of the term
+  std::vector<Regions> regions_; // that each value loads
+  std::vector<double> lanes_;    // bundled tensors that each value stands for
+  std::vector<int32_t> bytes_;   // of one element of the narrowest tensor that each value loads
+  std::vector<Bits> vars_;       // that each value depends on
+  TensorSet writes_;
+  std::vector<int32_t> free_; // loop variables whose tiles may have any width that divides the extent
+
+  const TensorSet &members(int32_t region) const;
+  void accesses(Id at, std::vector<Access> &out) const;
+  void writes_of(Id at, TensorSet &out) const;
+  void needed(Id at, TensorSet &kept, bool &grown) const;
+  std::vector<int32_t> free_widths() const;
+  friend class Count;
+};
+
+} // namespace superopt::egraph
