@@ -81,6 +81,21 @@ def attention(heads: int = 2, queries: int = 16, keys: int = 256, d: int = 64) -
     return p.graph(p("matmul", p("div", e, p("reduce_sum", e, dims=(2,), keepdims=True)), v))
 
 
+def safe_attention(
+    heads: int = 2, queries: int = 16, keys: int = 256, d: int = 64, *, transposed: bool = True
+) -> KernelGraph:
+    """Softmax with its maximum subtracted; keys of shape (heads, keys, d), or (heads, d, keys)."""
+    p = Program("safe_attention")
+    q, k, v = (
+        p.input(heads, queries, d, name="q"),
+        p.input(heads, *((keys, d) if transposed else (d, keys)), name="k"),
+        p.input(heads, keys, d, name="v"),
+    )
+    s = p("mul", p("matmul", q, k, transpose_b=transposed), p.constant(1 / math.sqrt(d)))
+    e = p("exp", p("sub", s, p("reduce_max", s, dims=(2,), keepdims=True)))
+    return p.graph(p("matmul", p("div", e, p("reduce_sum", e, dims=(2,), keepdims=True)), v))
+
+
 def grouped_attention(groups: int = 2, per_group: int = 4, keys: int = 256, d: int = 64) -> KernelGraph:
     """One query token; the heads of a group share keys and values, which a front end repeats."""
     p = Program("grouped_attention")
@@ -189,6 +204,7 @@ def _run_blocks(node: Node, body: BlockGraph, args: list[Array]) -> list[Array]:
     assert len(body.loops) <= 1, "the reference runs one loop"
     for block in itertools.product(*map(range, body.grid)):
         env: dict[Value, Array] = {}
+        before: dict[Value, Array] = {}  # running maxima of the trip before
         tiles = {
             n.result: _cut(whole[n.operands[0]], n.attrs["imap"], block, body.grid)
             for n in body.nodes
@@ -201,11 +217,19 @@ def _run_blocks(node: Node, body: BlockGraph, args: list[Array]) -> list[Array]:
                     env[n.result] = _cut(
                         tiles[n.result], n.attrs["fmap"], (trip,) * len(body.loops), body.loops
                     )
-                elif n.op == "accumulate":
-                    assert n.attrs["kind"] in ("sum", "max")
+                elif n.op == "running_max":
                     new = env[n.operands[0]]
-                    join: Any = np.add if n.attrs["kind"] == "sum" else np.maximum
-                    env[n.result] = new if trip == 0 else join(env[n.result], new)
+                    before[n.result] = env.get(n.result, new)
+                    env[n.result] = np.maximum(before[n.result], new)
+                elif n.op == "accumulate":
+                    assert n.attrs["kind"] in ("sum", "max", "rescaled")
+                    new = env[n.operands[0]]
+                    join: Any = np.maximum if n.attrs["kind"] == "max" else np.add
+                    so_far = env.get(n.result, new)
+                    if n.attrs["kind"] == "rescaled":
+                        top = n.operands[1]
+                        so_far = so_far * np.exp(before[top] - env[top])
+                    env[n.result] = new if trip == 0 else join(so_far, new)
                 elif n.op != "save" and not stage[n.result].after:
                     env[n.result] = apply(n.op, n.attrs, [env[v] for v in n.operands])
         outputs = iter(results)

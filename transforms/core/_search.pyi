@@ -163,11 +163,14 @@ class Problem:
 
     def add_constant(self, value: float) -> None: ...
 
-    def add_function(self, key: int, commutative: bool, reduction: bool, flops: float) -> None: ...
-
-    def add_node(self, op: str, args: Sequence[int], function: int, reduced: Sequence[int]) -> int:
+    def add_function(self, key: int, commutative: bool, reduction: bool, flops: float, over: Sequence[int] = [], along: Sequence[int] = []) -> None:
         """
-        Add an operation (all inputs and constants are there already); its number.
+        Add an uninterpreted function; of an exponential taken relative to a maximum, `over` are the axes that the maximum ranges over, `along` those it varies along.
+        """
+
+    def add_node(self, op: str, args: Sequence[int], function: int, reduced: Sequence[int], aside: bool = False, same: int | None = None) -> int:
+        """
+        Add an operation (all inputs and constants are there already); its number. What stands aside is computed as it is or not at all; `same` is the operation that it computes in another way.
         """
 
     def set_outputs(self, refs: Sequence[int]) -> None: ...
@@ -322,6 +325,9 @@ class ValueInfo:
 
     @property
     def factors(self) -> list[int]: ...
+
+    @property
+    def degrees(self) -> dict[int, int]: ...
 
     @property
     def leaf(self) -> str: ...

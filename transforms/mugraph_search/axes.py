@@ -134,6 +134,12 @@ class Function:
 
     op: str
     attrs: tuple[tuple[str, Attr], ...] = ()
+    over: tuple[int, ...] = ()
+    """Of an exponential taken relative to a maximum: the axes that the maximum does not vary along."""
+    group: int = 0
+    """Tells such exponentials of one program apart."""
+    along: tuple[int, ...] = ()
+    """The axes that the maximum does vary along."""
 
     @property
     def reduction(self) -> bool:
@@ -149,7 +155,8 @@ class Function:
     def flops(self) -> int:
         """Scalar operations an element."""
         body = OPERATORS[self.op].body
-        return len(body(dict(self.attrs)).primitives()) if body else 0
+        own = len(body(dict(self.attrs)).primitives()) if body else 0
+        return own + (2 if self.over else 0)  # the maximum, and the difference to it
 
 
 @dataclass(frozen=True)
@@ -160,6 +167,10 @@ class Operation:
     args: tuple[int, ...]
     function: int = 0
     reduced: tuple[int, ...] = ()
+    aside: bool = False
+    """The program's own way to a value that the search reaches otherwise: used as it stands, or not at all."""
+    same: int | None = None
+    """The earlier operation that this one, aside, computes in another way."""
 
 
 @dataclass
@@ -426,7 +437,10 @@ class _Body:
         return self.depends.get(ref, frozenset())
 
     def _emit(self, op: str, args: tuple[Ref, ...], function: int = 0, reduced: tuple[int, ...] = ()) -> Ref:
-        self.operations.append((op, args, function, reduced))
+        operation = (op, args, function, reduced)
+        if operation in self.operations:
+            return ("operation", self.operations.index(operation))
+        self.operations.append(operation)
         ref = ("operation", len(self.operations) - 1)
         self.depends[ref] = frozenset[int]().union(*map(self._axes_of, args)) - set(reduced)
         return ref

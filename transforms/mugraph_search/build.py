@@ -10,16 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from superopt.operators import OPERATORS
 from superopt.program import Attr, BlockGraph, KernelGraph, Node, TensorType, Value
 from superopt.transforms.mugraph_search.axes import AxisProgram
 from superopt.transforms.mugraph_search.emit import Builder, Named, NotBuildable, Piece
+from superopt.transforms.mugraph_search.steps import (
+    REST_PIECE,
+    SPLIT_PIECE,
+    WHOLE_PIECE,
+    BlockSteps,
+    Factors,
+    Steps,
+)
 
 if TYPE_CHECKING:
-    from superopt.transforms.core._search import Kernel, Plan, Result, Step
-
-SPLIT = 0  # the level of a factor that divides an axis between kernels
-WHOLE_PIECE, SPLIT_PIECE, REST_PIECE = 0, 1, 2
+    from superopt.transforms.core._search import Kernel, Plan, Result
 
 
 def build(
@@ -32,39 +36,16 @@ def build(
     return _PlanBuilder(program, factors, result, plan).run()
 
 
-class _Factors:
-    """Which piece of an axis a factor belongs to, in one kernel, and how long the pieces are."""
-
-    def __init__(self, factors: Sequence[tuple[int, int]], kernel: Kernel) -> None:
-        self.factors = factors
-        self.kernel = kernel
-        self.apart = {a for f, (a, level) in enumerate(factors) if level == SPLIT and kernel.full[f] > 1}
-
-    def piece(self, factor: int) -> Piece:
-        axis, level = self.factors[factor]
-        if axis not in self.apart:
-            return (axis, WHOLE_PIECE)
-        return (axis, SPLIT_PIECE if level == SPLIT else REST_PIECE)
-
-    def pieces(self, factors: Sequence[int]) -> list[Piece]:
-        return list(dict.fromkeys(self.piece(f) for f in factors))
-
-    def extents(self, of: Sequence[int]) -> dict[Piece, int]:
-        out: dict[Piece, int] = {}
-        for factor, extent in enumerate(of):
-            piece = self.piece(factor)
-            out[piece] = out.get(piece, 1) * extent
-        return out
-
-
 class _PlanBuilder:
     def __init__(
         self, program: AxisProgram, factors: Sequence[tuple[int, int]], result: Result, plan: Plan
     ) -> None:
         self.program, self.factors, self.result, self.plan = program, factors, result, plan
+        self.steps = Steps(program, result)
         self.nodes: list[Node] = []
         self.inputs = {v: Value(v.type, v.name) for v in program.graph.inputs}
         self.stored: dict[int, Named] = {}  # values in device memory
+        self.maxima: dict[int, dict[int, Named]] = {}  # what stored values are relative to, by function
         self.views: dict[tuple[int, tuple[Piece | None, ...]], Named] = {}
         self.output_values: dict[int, list[int]] = {}
 
@@ -87,21 +68,25 @@ class _PlanBuilder:
 
     # --- device memory ------------------------------------------------------------------------------------
 
-    def _leaf(self, number: int, factors: _Factors) -> Named:
+    def _leaf(self, number: int, factors: Factors) -> Named:
         """A stored value, viewed with one dimension for each piece of an axis that the kernel knows."""
         info = self.result.values[number]
         whole = factors.extents(factors.kernel.full)
         if info.leaf == "input":
             role = self.program.roles[info.symbol]
             source = self.inputs[role.source]
-            dims = [self._cut(dim, factors) for dim in role.dims]
-        else:
-            named = self.stored[number]
-            source = named.value
-            flat = [p for p in named.dims if p is not None]
-            dims = [[p] for p in self._regrouped(flat, factors)]
-            if [d[0] for d in dims] == flat:
-                dims = [[] if d is None else [d] for d in named.dims]
+            return self._viewed(source, [self._cut(dim, factors) for dim in role.dims], whole)
+        return self._stored(self.stored[number], factors)
+
+    def _stored(self, named: Named, factors: Factors) -> Named:
+        flat = [p for p in named.dims if p is not None]
+        dims = [[p] for p in self._regrouped(flat, factors)]
+        if [d[0] for d in dims] == flat:
+            dims = [[] if d is None else [d] for d in named.dims]
+        return self._viewed(named.value, dims, factors.extents(factors.kernel.full))
+
+    def _viewed(self, source: Value, dims: Sequence[Sequence[Piece]], whole: dict[Piece, int]) -> Named:
+        """`source` with a dimension for each piece in `dims`."""
         wanted: list[Piece | None] = []
         for dim in dims:
             wanted += dim or [None]
@@ -118,7 +103,7 @@ class _PlanBuilder:
             self.views[key] = Named(node.result, tuple(wanted))
         return self.views[key]
 
-    def _cut(self, axes: Sequence[int], factors: _Factors) -> list[Piece]:
+    def _cut(self, axes: Sequence[int], factors: Factors) -> list[Piece]:
         out: list[Piece] = []
         for axis in axes:
             out += (
@@ -126,7 +111,7 @@ class _PlanBuilder:
             )
         return out
 
-    def _regrouped(self, pieces: Sequence[Piece], factors: _Factors) -> list[Piece]:
+    def _regrouped(self, pieces: Sequence[Piece], factors: Factors) -> list[Piece]:
         """Pieces of a stored value as those that `factors` uses; split and rest of an axis must be neighbours."""
         atoms: list[Piece] = []
         for axis, part in pieces:
@@ -178,14 +163,14 @@ class _PlanBuilder:
     # --- kernels ------------------------------------------------------------------------------------------
 
     def _library(self, kernel: Kernel) -> None:
-        factors = _Factors(self.factors, kernel)
+        factors = Factors(self.factors, kernel)
         (step,) = kernel.steps
         builder = Builder(self.nodes, factors.extents(kernel.full), self.program.dot_dtype)
         args = {leaf: self._leaf(leaf, factors) for leaf in kernel.leaves}
-        self.stored[step.value] = self._step(step, args, builder, factors)
+        self.stored[step.value] = self.steps.step(step, args, builder, factors)
 
     def _custom(self, kernel: Kernel) -> None:
-        factors = _Factors(self.factors, kernel)
+        factors = Factors(self.factors, kernel)
         whole, tile = factors.extents(kernel.full), factors.extents(self._tile_extents(kernel))
         looped = [factors.piece(f) for f in kernel.loops]
         loops = tuple(kernel.full[f] for f in kernel.loops)
@@ -202,36 +187,55 @@ class _PlanBuilder:
         operands: list[Value] = []
         inside: list[Value] = []
         args: dict[int, Named] = {}
-        for leaf in kernel.leaves:
-            outer = self._leaf(leaf, factors)
+
+        def loaded(outer: Named) -> Named:
             inner = Value(outer.value.type, outer.value.name)
             operands.append(outer.value)
             inside.append(inner)
             shape = tuple(1 if d is None else tile[d] for d in outer.dims)
             name = f"{outer.value.name}_tile" if outer.value.name else "tile"
-            loaded = Value(TensorType(shape, outer.value.dtype), name)
+            tile_value = Value(TensorType(shape, outer.value.dtype), name)
             attrs: dict[str, Attr] = {
                 "imap": maps(outer.dims, grid_pieces, len(grid)),
                 "fmap": tuple(outer.dims.index(p) if p in outer.dims else -1 for p in looped),
             }
-            nodes.append(Node("iterator", (inner,), (loaded,), attrs))
-            args[leaf] = Named(loaded, outer.dims)
+            nodes.append(Node("iterator", (inner,), (tile_value,), attrs))
+            return Named(tile_value, outer.dims)
+
+        for leaf in kernel.leaves:
+            args[leaf] = loaded(self._leaf(leaf, factors))
+        maxima = {m.value: m for leaf in kernel.leaves for m in self.maxima.get(leaf, {}).values()}
+        tops = {value: loaded(self._stored(m, factors)) for value, m in maxima.items()}
         products = any(step.op == "contract" for step in kernel.steps)
         if products and any(len(x.dims) > 2 for x in args.values()):
             args = {leaf: self._squeezed(x, builder) for leaf, x in args.items()}
+            tops = {value: self._squeezed(x, builder) for value, x in tops.items()}
+        block = BlockSteps(self.steps, kernel, builder, factors)
+        block.load(args, {leaf: self.maxima[leaf] for leaf in kernel.leaves if leaf in self.maxima}, tops)
         for step in kernel.steps:
-            args[step.value] = self._block_step(step, args, builder, factors, kernel)
+            block.step(step)
         results: list[Value] = []
-        for number in kernel.outputs:
-            saved = self._saved(number, args[number], builder, factors)
+
+        def stored(saved: Named, name: str) -> Named:
             nodes.append(Node("save", (saved.value,), (), {"omap": maps(saved.dims, grid_pieces, len(grid))}))
             shape = tuple(1 if d is None else whole[d] for d in saved.dims)
+            results.append(Value(TensorType(shape, saved.value.dtype), name))
+            return Named(results[-1], saved.dims)
+
+        beside: dict[int, Named] = {}  # each maximum is saved once
+        for number in kernel.outputs:
+            saved = self._saved(number, block.args[number], builder, factors)
             name = next(
                 (self.program.graph.outputs[i].name for i in self.output_values.get(number, ())), "partial"
             )
-            result = Value(TensorType(shape, saved.value.dtype), name)
-            results.append(result)
-            self.stored[number] = Named(result, saved.dims)
+            self.stored[number] = stored(saved, name)
+            for function, shift in block.shifts.get(number, {}).items():
+                if id(shift) not in beside:
+                    top = builder.cast(block.rescaler.named(shift), "f32")  # rounded, it would be another m
+                    lost = [p for p in block.maximum_pieces(number, function) if p not in top.pieces]
+                    top = builder.reshape(top, (*lost, *top.dims)) if lost else top
+                    beside[id(shift)] = stored(top, "maximum")
+                self.maxima.setdefault(number, {})[function] = beside[id(shift)]
         body = BlockGraph(grid, loops, inside, _iterators_first_used(nodes))
         self.nodes.append(
             Node("custom", tuple(operands), tuple(results), {}, self.program.graph.location, body)
@@ -244,7 +248,7 @@ class _PlanBuilder:
         """`x` without axes of which a block has one element: matrix products are then plain ones."""
         return builder.reshape(x, tuple(d for d in x.dims if d is None or builder.extent(d) != 1))
 
-    def _saved(self, number: int, x: Named, builder: Builder, factors: _Factors) -> Named:
+    def _saved(self, number: int, x: Named, builder: Builder, factors: Factors) -> Named:
         """`x` as it is saved: with every axis of the value, as the grid may cut it; for an output of the program
         in its order and dtype, otherwise as the axes come."""
         pieces = factors.pieces(self.result.values[number].factors)
@@ -257,63 +261,6 @@ class _PlanBuilder:
         x = builder.cast(x, self.program.graph.outputs[positions[0]].dtype)
         x = builder.arrange(x, [p for p in order if p not in lost])
         return builder.reshape(x, order) if lost else x
-
-    def _block_step(
-        self, step: Step, args: dict[int, Named], builder: Builder, factors: _Factors, kernel: Kernel
-    ) -> Named:
-        ended = [f for f in step.reduced if f in kernel.loops]
-        if not ended:
-            return self._step(step, args, builder, factors)
-        if step.op == "sum":
-            kind = "sum"
-        elif self.program.functions[step.function].op == "reduce_max":
-            kind = "max"
-        else:
-            raise NotBuildable("expected a sum or a maximum over a loop")
-        x = args[step.args[0]]
-        for factor in ended:
-            result = Value(x.value.type, f"{x.value.name}_total" if x.value.name else "total")
-            builder.nodes.append(
-                Node("accumulate", (x.value,), (result,), {"kind": kind, "loop": kernel.loops.index(factor)})
-            )
-            x = Named(result, x.dims)
-        return x
-
-    def _step(self, step: Step, args: dict[int, Named], builder: Builder, factors: _Factors) -> Named:
-        """One operation that is no accumulator, at either level."""
-        over = factors.pieces(step.reduced)
-        operands = self._operands(step.args, args, builder)
-        function = self.program.functions[step.function] if step.op in ("unary", "binary", "reduce") else None
-        if step.op in ("unary", "binary"):
-            assert function is not None
-            entry = OPERATORS[function.op]
-            return builder.elementwise(entry.name, operands, entry.name, **dict(function.attrs))
-        if step.op == "reduce":
-            assert function is not None
-            return builder.reduce(function.op, operands[0], over)
-        if step.op == "sum":
-            return builder.reduce("reduce_sum", operands[0], over)
-        if step.op == "contract":
-            return builder.contract(operands[0], operands[-1], over)
-        if step.op == "mul":
-            if len(operands) == 2 and operands[0] is operands[1]:
-                return builder.elementwise("square", operands[:1])
-            minus_one = [i for i, a in enumerate(step.args) if self._constant(a) == -1.0]
-            if minus_one:
-                return builder.elementwise("neg", [operands[1 - minus_one[0]]])
-        return builder.elementwise(step.op, [operands[0], operands[-1]])
-
-    def _constant(self, number: int) -> float | None:
-        info = self.result.values[number]
-        return self.program.constants[info.symbol] if info.leaf == "constant" else None
-
-    def _operands(self, numbers: Sequence[int], args: dict[int, Named], builder: Builder) -> list[Named]:
-        dtype = next((args[n].value.dtype for n in numbers if n in args), "f32")
-        out: list[Named] = []
-        for number in numbers:
-            constant = self._constant(number)
-            out.append(args[number] if constant is None else builder.scalar(constant, dtype))
-        return out
 
 
 def _iterators_first_used(nodes: list[Node]) -> list[Node]:

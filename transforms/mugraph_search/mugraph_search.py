@@ -40,10 +40,13 @@ class MugraphSearch(GraphPass):
     axis_test: bool = True
     """Also prune values whose axes nothing that remains could bind."""
 
+    rescale: bool = True
+    """Compute sums of exponentials relative to a running maximum where nothing depends on it (online softmax)."""
+
     max_block_operators: int = 11
     """Operators in one custom kernel at most."""
 
-    max_custom: int = 1
+    max_custom: int = 2
     """Custom kernels for one segment at most."""
 
     max_loops: int = 1
@@ -72,6 +75,7 @@ class MugraphSearch(GraphPass):
         return SearchOptions(
             prune=self.prune,
             axis_test=self.axis_test,
+            rescale=self.rescale,
             max_block_operators=self.max_block_operators,
             max_custom=self.max_custom,
             max_loops=self.max_loops,

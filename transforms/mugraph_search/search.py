@@ -13,6 +13,7 @@ from superopt.spec import check_kernel
 from superopt.transforms.mugraph_search.axes import AxisProgram, Function, Unsearchable, name_axes
 from superopt.transforms.mugraph_search.build import build
 from superopt.transforms.mugraph_search.emit import NotBuildable
+from superopt.transforms.mugraph_search.exponentials import relative_exponentials
 from superopt.transforms.mugraph_search.smt import Solver
 
 if TYPE_CHECKING:
@@ -31,9 +32,12 @@ class SearchOptions:
     asked the same question, or nobody (for tests: the space is then bounded by `max_value_operators` alone)."""
     axis_test: bool = True
     """Also require that the axes of a value can still be bound by what remains to be computed."""
+    rescale: bool = True
+    """Compute sums of exponentials relative to a running maximum where nothing depends on it: softmax in its
+    online form, and partial results with their maxima."""
     max_block_operators: int = 11
     """Operators in one custom kernel at most, accumulators included, loads and stores not."""
-    max_custom: int = 1
+    max_custom: int = 2
     """Custom kernels in one candidate at most."""
     max_loops: int = 1
     """Axes that one custom kernel loops over at most."""
@@ -93,6 +97,8 @@ def propose(
     options = options or SearchOptions()
     try:
         program = name_axes(graph)
+        if options.rescale:
+            program = relative_exponentials(program)
     except Unsearchable as error:
         return SearchResult(funnel={"unsearchable": 1}, remark=str(error))
     from superopt.transforms.core import _search
@@ -137,7 +143,7 @@ def native_options(
     native = Options()
     native.prune = PRUNE.index(options.prune)
     for option in fields(options):
-        if option.name != "prune":
+        if option.name not in ("prune", "rescale"):
             setattr(native, option.name, getattr(options, option.name))
     native.budget_seconds = budget
     native.seed = seed
@@ -161,9 +167,23 @@ def native_problem(program: AxisProgram, *, splits: bool) -> Problem:
     for value in program.constants:
         problem.add_constant(value)
     for function in program.functions:
-        problem.add_function(_key(function), function.commutative, function.reduction, float(function.flops))
+        problem.add_function(
+            _key(function),
+            function.commutative,
+            function.reduction,
+            float(function.flops),
+            list(function.over),
+            list(function.along),
+        )
     for operation in program.operations:
-        problem.add_node(operation.op, list(operation.args), operation.function, list(operation.reduced))
+        problem.add_node(
+            operation.op,
+            list(operation.args),
+            operation.function,
+            list(operation.reduced),
+            operation.aside,
+            operation.same,
+        )
     problem.set_outputs(program.outputs)
     return problem
 

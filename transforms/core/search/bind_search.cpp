@@ -4,6 +4,7 @@
 
 #include <nanobind/stl/function.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -60,7 +61,8 @@ struct PlanView {
 };
 struct ValueView {
   std::vector<std::uint32_t> factors;
-  std::string leaf; // "input", "constant" or empty
+  std::map<std::uint32_t, std::int32_t> degrees; // of exponentials relative to a maximum, by function
+  std::string leaf;                              // "input", "constant" or empty
   std::uint32_t symbol;
   std::uint32_t derivations;
 };
@@ -94,7 +96,10 @@ void view_values(const Values &values, std::map<ValueId, ValueView> &out) {
     if (!v.useful)
       continue;
     const std::string leaf = !v.leaf ? "" : name_of(v.derivations[0].op);
-    out[id] = {factors_in(v.mask), leaf, v.leaf ? v.derivations[0].function : 0,
+    std::map<std::uint32_t, std::int32_t> degrees;
+    for (const Degree &degree : v.degrees)
+      degrees[degree.function] = degree.power;
+    out[id] = {factors_in(v.mask), degrees, leaf, v.leaf ? v.derivations[0].function : 0,
                static_cast<std::uint32_t>(v.derivations.size())};
   }
 }
@@ -167,6 +172,8 @@ void check(const Problem &p) {
       expect(axis < p.axes.size(), "expected known axes");
     const bool function = node.op == Op::Unary || node.op == Op::Binary || node.op == Op::Reduce;
     expect(!function || node.function < p.functions.size(), "expected a known function");
+    expect(!node.same || (node.aside && *node.same < p.roles.size() + p.constants.size() + i),
+           "expected an operation aside to name an earlier one");
   }
   for (std::uint32_t output : p.outputs)
     expect(output < refs, "expected known outputs");
@@ -207,6 +214,7 @@ ResultView search(const Problem &problem, const Options &options, nb::object sto
     out.funnel = {{"values.attempted", number(v.attempted)},
                   {"values.pruned.expression", number(v.by_expression)},
                   {"values.pruned.size", number(v.by_size)},
+                  {"values.pruned.degree", number(v.by_degree)},
                   {"values.rejected.undefined", number(v.undefined)},
                   {"values.rejected.fingerprint", number(v.by_fingerprint)},
                   {"values.duplicates", number(v.duplicates)},
@@ -321,19 +329,25 @@ void bind_search(nb::module_ &module) {
           "add_constant", [](Problem &p, double value) { p.constants.push_back(value); }, "value"_a)
       .def(
           "add_function",
-          [](Problem &p, std::uint64_t key, bool commutative, bool reduction, double flops) {
-            p.functions.push_back({key, commutative, reduction, flops});
+          [](Problem &p, std::uint64_t key, bool commutative, bool reduction, double flops,
+             const std::vector<std::uint32_t> &over, const std::vector<std::uint32_t> &along) {
+            p.functions.push_back(
+                {key, commutative, reduction, flops, p.axis_mask(over), p.axis_mask(along)});
           },
-          "key"_a, "commutative"_a, "reduction"_a, "flops"_a)
+          "key"_a, "commutative"_a, "reduction"_a, "flops"_a, "over"_a = std::vector<std::uint32_t>{},
+          "along"_a = std::vector<std::uint32_t>{},
+          "Add an uninterpreted function; of an exponential taken relative to a maximum, `over` are the axes "
+          "that the maximum ranges over, `along` those it varies along.")
       .def(
           "add_node",
           [](Problem &p, const std::string &op, std::vector<std::uint32_t> args, std::uint32_t function,
-             std::vector<std::uint32_t> reduced) {
-            p.nodes.push_back({op_of(op), std::move(args), function, std::move(reduced)});
+             std::vector<std::uint32_t> reduced, bool aside, std::optional<std::uint32_t> same) {
+            p.nodes.push_back({op_of(op), std::move(args), function, std::move(reduced), aside, same});
             return static_cast<std::uint32_t>(p.roles.size() + p.constants.size() + p.nodes.size() - 1);
           },
-          "op"_a, "args"_a, "function"_a, "reduced"_a,
-          "Add an operation (all inputs and constants are there already); its number.")
+          "op"_a, "args"_a, "function"_a, "reduced"_a, "aside"_a = false, "same"_a.none() = nb::none(),
+          "Add an operation (all inputs and constants are there already); its number. What stands aside is "
+          "computed as it is or not at all; `same` is the operation that it computes in another way.")
       .def(
           "set_outputs", [](Problem &p, std::vector<std::uint32_t> refs) { p.outputs = std::move(refs); },
           "refs"_a)
@@ -387,6 +401,7 @@ void bind_search(nb::module_ &module) {
       .def_ro("kernels", &PlanView::kernels);
   nb::class_<ValueView>(module, "ValueInfo", "A value that some plan may use.")
       .def_ro("factors", &ValueView::factors)
+      .def_ro("degrees", &ValueView::degrees)
       .def_ro("leaf", &ValueView::leaf)
       .def_ro("symbol", &ValueView::symbol)
       .def_ro("derivations", &ValueView::derivations);

@@ -108,7 +108,7 @@ void Kernels::expand(State &state) {
   if (!value.leaf)
     derive(state, top);
   // An input is loaded; any other value may be, if it can stand in device memory and is no output here.
-  if (value.leaf || (!output && values_.problem().storable(value.mask) && !value.constant)) {
+  if (value.leaf || (!output && values_.storable(top) && !value.constant)) {
     State next = state;
     next.needed.pop_back();
     next.leaves.push_back(top);
@@ -122,7 +122,11 @@ void Kernels::derive(const State &state, ValueId top) {
     ++counts.by_operators;
     return;
   }
-  for (const Derivation &how : values_.all()[top].derivations) {
+  const Value &value = values_.all()[top];
+  for (const Derivation &how : value.derivations) {
+    // What stands aside is for libraries: here the other derivations do the same, and safely.
+    if (value.own_aside && &how == &value.derivations[0])
+      continue;
     State next = state;
     if (how.reduced && !label(next, how.reduced)) {
       ++counts.by_labels;

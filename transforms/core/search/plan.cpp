@@ -51,11 +51,11 @@ const std::vector<std::int32_t> &Planner::library_for(ValueId v) {
     for (std::uint32_t i = 0; i < how.arity; ++i) {
       const ValueId operand = i == 0 ? how.a : how.b;
       const Value &value = values_.all()[operand];
-      storable &= problem.storable(value.mask) && !(value.constant && !value.leaf);
+      storable &= values_.storable(operand) && value.degrees.empty() && !(value.constant && !value.leaf);
       if (!value.constant && (i == 0 || how.b != how.a))
         kernel.leaves.push_back(operand);
     }
-    if (!storable)
+    if (!storable || !values_.all()[v].degrees.empty())
       continue;
     std::sort(kernel.leaves.begin(), kernel.leaves.end());
     for (std::size_t f = 0; f < problem.factors.size() && !kernel.loops; ++f)

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,9 @@ struct Function {
   bool commutative;  // of two operands
   bool reduction;    // max or min: with a total order they are associative and idempotent
   double flops;      // scalar operations an element
+  // Of an exponential taken relative to a maximum: the factors the maximum ranges over, and those it varies
+  // along.
+  Mask over = 0, along = 0;
 };
 
 struct ProgramNode {
@@ -50,6 +54,9 @@ struct ProgramNode {
   std::vector<std::uint32_t> args; // inputs first, then constants, then nodes
   std::uint32_t function;
   std::vector<std::uint32_t> reduced; // axes
+  // The program's own way to something that the search reaches otherwise: used as it stands, or not at all.
+  bool aside = false;
+  std::optional<std::uint32_t> same; // the earlier node that this one, aside, computes in another way
 };
 
 enum class Prune : std::uint8_t { NormalForm, Smt, None };
@@ -83,6 +90,13 @@ struct Problem {
     Mask mask = 0;
     for (std::uint32_t axis : which)
       mask |= axes[axis].mask;
+    return mask;
+  }
+  Mask split_factors() const {
+    Mask mask = 0;
+    for (std::size_t f = 0; f < factors.size(); ++f)
+      if (factors[f].level == Level::Split)
+        mask |= Mask{1} << f;
     return mask;
   }
   // Whether a value with these free factors can stand in device memory: axes whole, or their split factor

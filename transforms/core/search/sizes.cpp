@@ -111,7 +111,7 @@ KernelTraffic Sizes::traffic(const Kernel &kernel) const {
   KernelTraffic t;
   Mask outer = ~Mask{0};
   for (ValueId output : kernel.outputs)
-    outer &= values_.all()[output].mask;
+    outer &= values_.saved_mask(output);
   outer &= ~kernel.reduced;
   const std::int64_t trips = product(kernel.loops, kernel.full);
   std::int64_t blocks = 1;
@@ -175,7 +175,7 @@ bool Sizes::optimize(Kernel &kernel, double limit, std::int64_t split) {
   for (const Step &step : kernel.steps)
     present |= values_.all()[step.value].mask;
   for (ValueId output : kernel.outputs)
-    outer &= values_.all()[output].mask;
+    outer &= values_.saved_mask(output);
   outer &= ~kernel.reduced;
 
   std::vector<Unit> units;

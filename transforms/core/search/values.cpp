@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <numeric>
 
 namespace superopt::search {
@@ -36,13 +37,15 @@ std::uint32_t operators_of(const Derivation &d, const Value::Expression &a, cons
   return 1 + std::max(a.operators, b.operators) + apart;
 }
 
+constexpr std::uint32_t weight_unit = 256; // more than there are operations aside
+
 bool nested(Mask a, Mask b) { return (a | b) == a || (a | b) == b; }
 
 } // namespace
 
 Values::Values(const Problem &problem, const Options &options, Clock &clock, Oracle oracle)
-    : problem_(problem), options_(options), clock_(clock), oracle_(std::move(oracle)),
-      targets_(expressions_) {}
+    : problem_(problem), options_(options), clock_(clock), oracle_(std::move(oracle)), targets_(expressions_),
+      split_factors_(problem.split_factors()) {}
 
 std::uint32_t Values::term(Op op, std::uint32_t symbol, Mask reduced, std::vector<std::uint32_t> args) {
   terms_.push_back({op, symbol, reduced, std::move(args)});
@@ -61,6 +64,52 @@ std::uint32_t Values::minus_one() const {
 
 Mask Values::result_mask(const Derivation &d) const {
   return (values_[d.a].mask | values_[d.b].mask) & ~d.reduced;
+}
+
+// The degrees of a result; nothing where it has none.
+std::optional<Degrees> Values::degrees_of(const Derivation &d) const {
+  const Degrees &a = values_[d.a].degrees, &b = values_[d.b].degrees;
+  const bool mixes = d.op == Op::Mul || d.op == Op::Div || d.op == Op::Contract;
+  if (d.op == Op::Unary && problem_.functions[d.function].over)
+    return a.empty() ? std::optional(Degrees{{d.function, 1}}) : std::nullopt;
+  if (a.empty() && (d.arity == 1 || b.empty()))
+    return Degrees{};
+  if (d.op == Op::Unary || d.op == Op::Binary || d.op == Op::Reduce ||
+      ((d.op == Op::Add || d.op == Op::Sub) && a != b))
+    return std::nullopt;
+  Degrees out = a;
+  if (mixes)
+    for (const Degree &other : b) {
+      const std::int32_t power = d.op == Op::Div ? -other.power : other.power;
+      auto at = std::lower_bound(out.begin(), out.end(), other.function,
+                                 [](const Degree &x, std::uint32_t f) { return x.function < f; });
+      if (at == out.end() || at->function != other.function)
+        out.insert(at, {other.function, power});
+      else if ((at->power += power) == 0)
+        out.erase(at);
+    }
+  for (const Degree &degree : out)
+    if (std::abs(degree.power) > 1)
+      return std::nullopt;
+  return out;
+}
+
+bool Values::storable(ValueId v) const {
+  const Value &value = values_[v];
+  if (!problem_.storable(value.mask))
+    return false;
+  return std::all_of(value.degrees.begin(), value.degrees.end(), [&](const Degree &degree) {
+    return !(value.mask & problem_.functions[degree.function].over & ~split_factors_);
+  });
+}
+
+Mask Values::saved_mask(ValueId v) const {
+  Mask mask = values_[v].mask;
+  for (const Degree &degree : values_[v].degrees) {
+    const Function &function = problem_.functions[degree.function];
+    mask &= function.along | (function.over & split_factors_);
+  }
+  return mask;
 }
 
 FormId Values::form_of(const Derivation &d, FormId a, FormId b) {
@@ -187,6 +236,7 @@ ValueId Values::insert(const Derivation &d, std::vector<Element> field,
     v.mask = mask;
     v.field = std::move(field);
     v.constant = values_[d.a].constant && values_[d.b].constant;
+    v.degrees = degrees_of(d).value_or(Degrees{});
     values_.push_back(std::move(v));
   }
   Value &v = values_[id];
@@ -223,6 +273,19 @@ ValueId Values::program_value(const Derivation &d) {
   return insert(d, std::move(*field), {{form_of(d, a.form, b.form), t, operators_of(d, a, b)}}, true);
 }
 
+// What only the program's own way to a value uses: neither tested nor combined with anything.
+ValueId Values::aside_value(const Derivation &d) {
+  auto field = evaluate(d);
+  if (!field)
+    field = std::vector<Element>(std::size_t{1} << std::popcount(result_mask(d)), 1);
+  const std::size_t before = values_.size();
+  const ValueId id = insert(d, std::move(*field), {}, true);
+  if (id == before)
+    values_[id].aside = true;
+  asides_.emplace_back(id, d);
+  return id;
+}
+
 void Values::attempt(const Derivation &d) {
   ++counts.attempted;
   const Mask mask = result_mask(d);
@@ -230,6 +293,10 @@ void Values::attempt(const Derivation &d) {
     return;
   if (std::popcount(mask | d.reduced) > max_free_factors) {
     ++counts.by_size;
+    return;
+  }
+  if (!degrees_of(d)) {
+    ++counts.by_degree;
     return;
   }
   std::vector<Value::Expression> found;
@@ -390,6 +457,23 @@ void Values::run() {
   std::iota(of_ref.begin(), of_ref.end(), 0u);
   for (const ProgramNode &node : problem_.nodes) {
     const Mask reduced = problem_.axis_mask(node.reduced);
+    ValueId a = of_ref[node.args.front()], b = of_ref[node.args.back()];
+    const bool ordered = node.op == Op::Sub || node.op == Op::Div;
+    if (!ordered && a > b)
+      std::swap(a, b);
+    const Derivation own{node.op, node.function, reduced, a, b, static_cast<std::uint32_t>(node.args.size())};
+    if (node.same) {
+      Value &v = values_[of_ref[*node.same]];
+      v.derivations.insert(v.derivations.begin(), own);
+      v.own_aside = true;
+      asides_.emplace_back(of_ref[*node.same], own);
+      of_ref.push_back(of_ref[*node.same]);
+      continue;
+    }
+    if (node.aside) {
+      of_ref.push_back(aside_value(own));
+      continue;
+    }
     adds_ |= node.op == Op::Add;
     subs_ |= node.op == Op::Sub;
     divs_ |= node.op == Op::Div;
@@ -398,12 +482,7 @@ void Values::run() {
     reducible_ |= reduced;
     if (reduced)
       reduced_sets_.push_back(reduced);
-    ValueId a = of_ref[node.args.front()], b = of_ref[node.args.back()];
-    const bool ordered = node.op == Op::Sub || node.op == Op::Div;
-    if (!ordered && a > b)
-      std::swap(a, b);
-    of_ref.push_back(
-        program_value({node.op, node.function, reduced, a, b, static_cast<std::uint32_t>(node.args.size())}));
+    of_ref.push_back(program_value(own));
   }
   for (std::uint32_t output : problem_.outputs) {
     const ValueId id = of_ref[output];
@@ -435,8 +514,13 @@ void Values::keep_useful() {
   for (Value &v : values_) {
     v.weight = 0xffffffffu;
     for (const Value::Expression &e : v.expressions)
-      v.weight = std::min(v.weight, expressions_.form(e.form).weight);
+      v.weight = std::min(v.weight, expressions_.form(e.form).weight * weight_unit);
   }
+  // What stands aside is lighter than what uses it, and heavier than anything else that does not.
+  for (auto it = asides_.rbegin(); it != asides_.rend(); ++it)
+    for (ValueId operand : {it->second.a, it->second.b})
+      if (values_[operand].aside)
+        values_[operand].weight = std::min(values_[operand].weight, values_[it->first].weight - 1);
   for (Value &v : values_) {
     if (v.leaf)
       continue;

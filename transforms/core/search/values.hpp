@@ -24,6 +24,15 @@ struct Derivation {
   bool operator==(const Derivation &) const = default;
 };
 
+// Of a value under `exp(x) -> exp(x) exp(-m)`: the power of exp(-m) that it gains, for each exponential that
+// is taken relative to a maximum m; those with power 0 are left out.
+struct Degree {
+  std::uint32_t function;
+  std::int32_t power;
+  bool operator==(const Degree &) const = default;
+};
+using Degrees = std::vector<Degree>; // by function
+
 struct Value {
   Mask mask = 0;              // free factors
   std::vector<Element> field; // its screening evaluation: extent 2 for each free factor, lowest bit fastest
@@ -36,16 +45,20 @@ struct Value {
   std::vector<Derivation> derivations;
   std::uint32_t weight =
       0; // of its lightest normal form; strictly above those of the operands it is derived from
-  bool constant = false; // depends on no input
-  bool leaf = false;     // an input or a constant
-  bool program = false;  // the program computes it; its own derivation is the first
-  bool useful = false;   // a target reaches it
+  bool constant = false;  // depends on no input
+  bool leaf = false;      // an input or a constant
+  bool program = false;   // the program computes it; its own derivation is the first
+  bool aside = false;     // only the program's own operations aside use it
+  bool own_aside = false; // its first derivation, the program's own, uses such values
+  Degrees degrees;
+  bool useful = false; // a target reaches it
 };
 
 struct ValueCounts {
   std::uint64_t attempted = 0;      // derivations tried
   std::uint64_t by_expression = 0;  // pruned: no subexpression of a target
   std::uint64_t by_size = 0;        // pruned: expression or field too large, or more operators than allowed
+  std::uint64_t by_degree = 0;      // of no degree in exp(-m), so that no maximum could be put back
   std::uint64_t undefined = 0;      // a division by zero in the field
   std::uint64_t by_fingerprint = 0; // the target's expression, but another value
   std::uint64_t duplicates = 0;     // equal to a value that was there
@@ -68,6 +81,11 @@ public:
   const std::vector<Term> &terms() const { return terms_; }
   const std::vector<std::uint32_t> &target_terms() const { return target_terms_; }
   const Problem &problem() const { return problem_; }
+  // Whether a value can stand in device memory: a sum of exponentials only once it is summed, but for the
+  // split factors, so that its maximum can stand beside it.
+  bool storable(ValueId v) const;
+  // The free factors that a grid may cut where a kernel saves the value: its maxima must have them too.
+  Mask saved_mask(ValueId v) const;
   ValueCounts counts;
 
 private:
@@ -78,6 +96,8 @@ private:
   FormId form_of(const Derivation &d, FormId a, FormId b);
   ValueId add_leaf(const Derivation &d, Mask mask, std::vector<Element> field, FormId form);
   ValueId program_value(const Derivation &d);
+  ValueId aside_value(const Derivation &d);
+  std::optional<Degrees> degrees_of(const Derivation &d) const;
   void attempt(const Derivation &d);
   ValueId insert(const Derivation &d, std::vector<Element> field, const std::vector<Value::Expression> &found,
                  bool program);
@@ -93,6 +113,7 @@ private:
   Oracle oracle_;
   Expressions expressions_;
   Targets targets_;
+  Mask split_factors_;
   std::vector<Value> values_;
   std::vector<ValueId> outputs_;
   std::vector<std::uint32_t> target_terms_;
@@ -100,7 +121,8 @@ private:
   std::unordered_map<std::uint64_t, std::vector<ValueId>> by_fingerprint_;
   std::unordered_map<std::uint32_t, bool> oracle_answers_; // by form
   std::vector<ValueId> work_;
-  std::vector<Mask> reduced_sets_; // the axes that a node of the program reduces at once
+  std::vector<std::pair<ValueId, Derivation>> asides_; // in the program's order
+  std::vector<Mask> reduced_sets_;                     // the axes that a node of the program reduces at once
   Mask reducible_ = 0;
   bool adds_ = false, subs_ = false, muls_ = false, divs_ = false, sums_ = false;
 };
