@@ -19,7 +19,7 @@ TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check lint format bench-search clean
+.PHONY: help demo test check lint format bench-search mutate kills fuzz clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -68,6 +68,15 @@ format: $(VENV)/installed-dev ## format Python and C++ in place
 
 bench-search: $(VENV)/installed ## search Mirage's programs; the table is kept in benchmarks/results/search.json
 	$(BIN)/python -m benchmarks.search --checks
+
+mutate: $(VENV)/installed-test ## inject 2,500 faults into the benchmarks' finished programs; none may be wrong and accepted
+	$(BIN)/python test/mutation/harness.py --benchmarks --count=2500 --json=benchmarks/results/mutation.json
+
+kills: $(VENV)/installed-test ## kill 500 whole runs at random moments; nothing may be lost
+	$(BIN)/python test/kills/kills.py --count=500 --json=benchmarks/results/kills.json
+
+fuzz: $(VENV)/installed-test ## fuzz superopt-opt and superopt-verify for an hour
+	$(BIN)/python test/fuzz/fuzz.py --seconds=3600 --findings=out/findings --json=benchmarks/results/fuzz.json
 
 clean: ## remove everything that make makes
 	rm -rf $(VENV) build out test/Output .pytest_cache .ruff_cache .hypothesis

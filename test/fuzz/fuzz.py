@@ -11,12 +11,10 @@ answer with no message; crashes inside LLVM are counted, as the tools answer the
 from __future__ import annotations
 
 import argparse
-import datetime
 import hashlib
 import importlib
 import json
 import os
-import platform
 import random
 import re
 import resource
@@ -28,6 +26,10 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from about import about
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS, BYTES = 30, 6 << 30
@@ -269,13 +271,8 @@ def _tool(arguments: list[str]) -> int:
 
 
 def _record(result: Result, seed: int, seconds: float) -> dict[str, object]:
-    from superopt import __version__
-
     return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "superopt": __version__,
-        "python": platform.python_version(),
-        "cores": len(os.sched_getaffinity(0)),
+        **about(),
         "seed": seed,
         "seconds": round(seconds, 1),
         "runs": result.runs,

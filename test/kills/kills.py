@@ -11,10 +11,8 @@ After each fifth kill the run that was killed is done again, and must succeed.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import random
 import shutil
 import signal
@@ -25,6 +23,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from about import about
 
 PROGRAM = """
 func.func @mlp(%x: tensor<8x64xf16>, %w: tensor<64x32xf16>, %v: tensor<64x32xf16>) -> tensor<8x32xf16> {
@@ -196,8 +198,6 @@ def _wait(process: int) -> str:
 
 def main() -> int:
     """The command line."""
-    from superopt import __version__
-
     parser = argparse.ArgumentParser(description="Kill whole runs of superopt-opt.")
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
@@ -206,12 +206,18 @@ def main() -> int:
     start = time.monotonic()
     tally = campaign(args.count, args.seed)
     record = {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "superopt": __version__, "python": platform.python_version(), "cores": len(os.sched_getaffinity(0)),
-        "seed": args.seed, "seconds": round(time.monotonic() - start, 1), "kills": tally.kills, "ended before": tally.late,
-        "sent": dict(tally.sent), "ends": dict(tally.ends.most_common()), "completed": tally.completed,
-        "resumed": tally.resumed, "entries": tally.entries, "losses": tally.losses,
-    }  # fmt: skip
+        **about(),
+        "seed": args.seed,
+        "seconds": round(time.monotonic() - start, 1),
+        "kills": tally.kills,
+        "ended before": tally.late,
+        "sent": dict(tally.sent),
+        "ends": dict(tally.ends.most_common()),
+        "completed": tally.completed,
+        "resumed": tally.resumed,
+        "entries": tally.entries,
+        "losses": tally.losses,
+    }
     text = json.dumps(record, indent=1)
     print(text)
     if args.json:

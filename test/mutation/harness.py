@@ -1,6 +1,9 @@
 """Mutation testing of the compiler: faults in finished programs, each killed or judged equivalent.
 
-    python test/mutation/harness.py --count=2000 --seed=0 --json=FILE
+    python test/mutation/harness.py --count=2000 --seed=0 --json=FILE [--benchmarks]
+
+Faults are injected into small programs of five kinds, or with --benchmarks (`make mutate`) into what the search makes of the
+benchmarks and examples.
 
 A mutant is *killed* by the rules of its level, by the reader, or by the verifier. One that every check accepts is
 judged by evaluations that the verifier takes no part in: all outputs in fp64, and single elements by the independent
@@ -10,6 +13,7 @@ checker. If they differ, it is *wrong and accepted*: a fault of the verifier, an
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import random
 import sys
@@ -23,9 +27,11 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(1, str(Path(__file__).parent.parent))
 
 import mutate_graph
 import mutate_ttir
+from about import about
 from subjects import Subject, subjects
 
 from superopt.errors import SuperoptError, UnsupportedProgram
@@ -36,6 +42,7 @@ from superopt.verify.checker import compare
 from superopt.verify.domains import FloatDomain, Tensor
 from superopt.verify.evaluate import evaluate
 from superopt.verify.hashing import canonical_text, parse
+from superopt.verify.symbolic import prove
 from superopt.verify.ttir import Buffer, KernelText, launch, verify_ttir
 from superopt.verify.ttir import parse as parse_ttir
 
@@ -47,6 +54,7 @@ class Tally:
     """What became of the mutants: by level and fate, by kind of fault and fate; and those wrong and accepted."""
 
     fates: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    sources: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     kinds: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     wrong: list[str] = field(default_factory=list[str])
     crashes: list[str] = field(default_factory=list[str])
@@ -60,6 +68,7 @@ class Tally:
         return {
             "mutants": self.total,
             "fates": {f"{a}: {b}": n for (a, b), n in sorted(self.fates.items())},
+            "sources": {f"{a}: {b}": n for (a, b), n in sorted(self.sources.items())},
             "kinds": {f"{a}: {b}": n for (a, b), n in sorted(self.kinds.items())},
             "wrong and accepted": self.wrong,
             "crashes": self.crashes,
@@ -88,6 +97,7 @@ def run(count: int, seed: int, chosen: Sequence[Subject]) -> Tally:
             tally.crashes.append(f"{subject.name} {subject.level}: {what}: {type(error).__name__}: {error}")
         tally.fates[subject.level, fate] += 1
         tally.kinds[kind, fate] += 1
+        tally.sources[subject.name.split("/")[0], fate] += 1
         if fate == "wrong and accepted":
             tally.wrong.append(f"{subject.name} {subject.level}: {what}")
     return tally
@@ -104,8 +114,9 @@ def _graph(subject: Subject, text: str) -> str:
         verdict = certify(subject.original, mutant)
     except SuperoptError:
         return "killed by the verifier"
+    proof = prove(subject.original, mutant)
     if not verdict.equivalent:
-        return "killed by the verifier"
+        return "killed by the verifier" if proof is None else "wrong and accepted"
     if subject.level == "tile" and not _gate(subject.original, mutant):
         return "killed by the numeric gate"
     if not _same_floats(subject.original, mutant):
@@ -198,12 +209,22 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--benchmarks", action="store_true")
     parser.add_argument("--level", choices=("kernel", "block", "tile", "ttir"))
     args = parser.parse_args()
     start = time.monotonic()
-    chosen = [s for s in subjects() if args.level in (None, s.level)]
+    found = (
+        importlib.import_module("benchmark_subjects").benchmark_subjects() if args.benchmarks else subjects()
+    )
+    chosen = [s for s in found if args.level in (None, s.level)]
     tally = run(args.count, args.seed, chosen)
-    record = {**tally.record(), "seconds": round(time.monotonic() - start, 1), "subjects": len(chosen)}
+    record = {
+        **about(),
+        "seed": args.seed,
+        **tally.record(),
+        "seconds": round(time.monotonic() - start, 1),
+        "subjects": len(chosen),
+    }
     text = json.dumps(record, indent=1)
     print(text)
     if args.json:

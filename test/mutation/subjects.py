@@ -123,7 +123,7 @@ def subjects(*, ttir: bool = True, search_seconds: float = 3.0) -> list[Subject]
             found.append(Subject(f"{graph.name}/{number}", "tile", graph, lower(candidate)))
     found += [*_written(lower), _scratch()]
     if ttir:
-        found += [c for s in found if s.level == "tile" and (c := _compiled(s)) is not None]
+        found += [c for s in found if s.level == "tile" and (c := compiled(s)) is not None]
     return found
 
 
@@ -176,7 +176,7 @@ def _scratch() -> Subject:
     return Subject("scratch", "tile", original, KernelGraph("scratch", [y], [node], [node.result]))
 
 
-def _compiled(subject: Subject) -> Subject | None:
+def compiled(subject: Subject) -> Subject | None:
     """The program with the TTIR of its kernels; None where it cannot be emitted."""
     from superopt.errors import SuperoptError
     from superopt.transforms.emit.compile import compile_all

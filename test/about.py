@@ -1,0 +1,20 @@
+"""What every committed result says of the day, the machine and the versions it came from."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import os
+import platform
+
+
+def about() -> dict[str, object]:
+    """As JSON; the machine may be shared, so that its load is told too."""
+    versions = {n: importlib.metadata.version(n) for n in ("superopt", "numpy", "torch-mlir", "triton")}
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "python": platform.python_version(),
+        "versions": versions,
+        "cores": len(os.sched_getaffinity(0)),
+        "load": round(os.getloadavg()[0], 1),
+    }
