@@ -49,6 +49,7 @@ from superopt.verify.demand import feeds_exponential
 from superopt.verify.evaluate import evaluate
 from superopt.verify.fields import FormalField, ImageField, P, Q
 from superopt.verify.hashing import canonical_text, parse, program_hash
+from superopt.verify.infinities import Extended
 from superopt.verify.reduce import reduce_extents, work
 from superopt.verify.symbolic import prove
 
@@ -201,12 +202,13 @@ def _test(
     for attempt in range(ATTEMPTS):
         point = (seed, number, attempt)
         field = _field(kind, point, lattice)
+        domain = Extended(field)
         inputs = [
             field.random(i, s, exponent=e) for i, (s, e) in enumerate(zip(shapes, exponent, strict=True))
         ]
         try:
-            left = evaluate(a, inputs, field)
-            right = evaluate(b, inputs, field)
+            left = evaluate(a, inputs, domain)
+            right = evaluate(b, inputs, domain)
         except ZeroDivisionError:
             continue
         except MemoryError:  # too many leaves under max or min to remember
@@ -217,7 +219,7 @@ def _test(
             return _Outcome(None, found)
         degree_p = degree_q = opaque = 0
         for i, (x, y) in enumerate(zip(left, right, strict=True)):
-            different = field.differs(x, y)
+            different = domain.differs(x, y)
             if different.any():
                 position = tuple(int(n) for n in np.argwhere(different)[0])
                 found = Counterexample(

@@ -15,10 +15,11 @@ import numpy as np
 
 from superopt.errors import IllegalProgram, UnsupportedProgram
 from superopt.verify.domains import Array, Domain, FloatDomain, Shape
+from superopt.verify.infinities import Number, Numbers
 from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.parser import INTEGERS, Function, Operation, Region, TtirType
 from superopt.verify.ttir.types import check_types
-from superopt.verify.ttir.values import Held, Number, Numbers, Pointer
+from superopt.verify.ttir.values import Held, Pointer
 
 LANES = 1 << 20  # elements of one value held at once
 MOST_TRIPS = 1 << 20

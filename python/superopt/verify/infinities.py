@@ -1,0 +1,327 @@
+"""Infinities and undefined numbers beside a field, which has neither.
+
+An unknown of a field cancels, as in x - x; an infinity does not, on a GPU it is NaN. So infinities are followed
+apart: minus infinity is neutral for `max`, its exponential is 0, a positive multiple of it is itself, and what is
+made of it in any other way is undefined, and stays so. `Numbers` does that for arithmetic on tensors with masks;
+`Extended` is a domain whose tensors carry the masks in two bits of their elements, so that every evaluator moves
+them along.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from typing_extensions import override
+
+from superopt.errors import UnsupportedProgram
+from superopt.verify.domains import Array, Domain, Shape, Tensor
+from superopt.verify.fields import ImageField
+
+LOG2_E = float(np.float32(math.log2(math.e)))
+
+
+@dataclass(frozen=True)
+class Number:
+    """Floating-point numbers.
+
+    `infinite` is -1 or 1 where they are infinite, which no element of a field is. `undefined` marks those
+    that are none, or any: what comes of an infinity otherwise than as a neutral element, of a division by
+    zero, of a masked load that names no other value. Whatever is computed from them is undefined too, and
+    storing it is an error: in a field an unknown could cancel, on a GPU it is NaN. `known` is the number
+    where it is one constant. `log2_of` remembers that this is `factor * log2(x)`, as (x, factor): Triton
+    writes `x ** factor` as 2 to that.
+    """
+
+    tensor: Tensor
+    infinite: Array | None = None
+    undefined: Array | None = None
+    known: float | None = None
+    log2_of: tuple[Tensor, float] | None = None
+
+    @property
+    def shape(self) -> Shape:
+        """Shape, with the instances first."""
+        return self.tensor.shape
+
+
+class Numbers:
+    """Arithmetic on `Number`s over a domain; `constant` reads literals as Triton does, in fp32."""
+
+    def __init__(self, domain: Domain) -> None:
+        self.domain = domain
+        self.drawn = 0
+
+    def constant(self, value: float, rank: int) -> Number:
+        """A literal, with `rank` dimensions of extent 1."""
+        value = float(np.float32(value))
+        shape = (1,) * rank
+        finite = self.domain.constant(value if math.isfinite(value) else 1.0)
+        tensor = self.domain.move(lambda x: x.reshape(shape), finite)
+        if math.isnan(value):
+            return Number(tensor, undefined=np.ones(shape, np.bool_))
+        infinite = None if math.isfinite(value) else np.full(shape, math.copysign(1, value), np.int8)
+        return Number(tensor, infinite, known=value)
+
+    def unknown(self, shape: Shape) -> Number:
+        """Numbers that no result may depend on."""
+        self.drawn += 1
+        return Number(
+            self.domain.unknown(("undefined", self.drawn), shape), undefined=np.ones(shape, np.bool_)
+        )
+
+    def move(self, arrange: Callable[[Array], Array], x: Number) -> Number:
+        """Elements moved alike in the tensor and its masks."""
+        log2_of = None if x.log2_of is None else (self.domain.move(arrange, x.log2_of[0]), x.log2_of[1])
+        masks = [None if m is None else arrange(m) for m in (x.infinite, x.undefined)]
+        return Number(self.domain.move(arrange, x.tensor), masks[0], masks[1], x.known, log2_of)
+
+    def select(self, mask: Array, a: Number, b: Number) -> Number:
+        """`a` where `mask`, `b` elsewhere."""
+        return self.merge(lambda x, y: np.where(mask, x, y), a, b)
+
+    def merge(self, arrange: Callable[[Array, Array], Array], a: Number, b: Number) -> Number:
+        """Elements of two values placed in one."""
+        tensor = self.domain.move(arrange, a.tensor, b.tensor)
+        infinite = undefined = None
+        if a.infinite is not None or b.infinite is not None:
+            infinite = _kept(arrange(_infinite(a), _infinite(b)))
+        if a.undefined is not None or b.undefined is not None:
+            undefined = _kept(arrange(_undefined(a), _undefined(b)))
+        return Number(tensor, infinite, undefined)
+
+    def apply(self, primitive: str, *xs: Number) -> Number:
+        """A primitive of the operator table, on infinities too where the result has a meaning."""
+        zero: Array | None = None
+        try:
+            tensor = self.domain.apply(primitive, *(x.tensor for x in xs))
+        except ZeroDivisionError:
+            tensor, zero = self._divide(xs[0], xs[1])
+        value = Number(tensor)
+        undefined = [m for m in (zero, *(x.undefined for x in xs)) if m is not None]
+        if any(x.infinite is not None for x in xs):
+            value, lost = self._infinite(primitive, xs, value)
+            undefined.append(lost)
+        if not undefined:
+            return value
+        mask = np.logical_or.reduce(np.broadcast_arrays(*undefined, np.zeros(value.shape, np.bool_)))
+        return replace(value, undefined=_kept(mask))
+
+    def _divide(self, a: Number, b: Number) -> tuple[Tensor, Array]:
+        """A quotient, and where it has none: padding may be divided by zero, results not."""
+        if not isinstance(self.domain, ImageField):
+            raise ZeroDivisionError
+        shape = b.shape
+        zero = self.domain.move(lambda x: np.broadcast_to(x, shape), self.domain.constant(0.0))
+        nought = ~self.domain.differs(b.tensor, zero)
+        if nought.all():
+            raise ZeroDivisionError("division by zero in the field")
+        whole = self.domain.move(lambda x, y: np.where(nought, y, x), b.tensor, self.domain.constant(1.0))
+        return self.domain.apply("div", a.tensor, whole), nought
+
+    def _infinite(self, primitive: str, xs: tuple[Number, ...], value: Number) -> tuple[Number, Array]:
+        """The value where operands are infinite, and where it is undefined."""
+        shape = value.shape
+        signs = [np.broadcast_to(_infinite(x), shape) for x in xs]
+        some = np.logical_or.reduce([s != 0 for s in signs])
+        nothing = np.zeros(shape, np.bool_)
+        if primitive in ("max", "min"):
+            neutral = -1 if primitive == "max" else 1
+            for mine, other in ((0, 1), (1, 0)):
+                value = self.select(signs[mine] == neutral, replace(xs[other], infinite=None), value)
+            both = (signs[0] == neutral) & (signs[1] == neutral)
+            over = (signs[0] == -neutral) | (signs[1] == -neutral)
+            return replace(value, infinite=_kept(np.where(over, -neutral, both * neutral))), nothing
+        if primitive == "exp":
+            return self.select(signs[0] < 0, self.constant(0.0, len(shape)), value), signs[0] > 0
+        if primitive == "neg":
+            return replace(value, infinite=-signs[0]), nothing
+        if primitive in ("add", "sub"):
+            second = signs[1] if primitive == "add" else -signs[1]
+            lost = (signs[0] * second) < 0
+            return replace(value, infinite=_kept(np.where(lost, 0, np.sign(signs[0] + second)))), lost
+        factor = [x.known for x in xs if x.infinite is None]
+        if primitive in ("mul", "div") and len(factor) == 1 and factor[0] and xs[-1].infinite is None:
+            return replace(value, infinite=_kept(signs[0] * np.int8(math.copysign(1, factor[0])))), nothing
+        if primitive == "mul" and len(factor) == 1 and factor[0]:
+            return replace(value, infinite=_kept(signs[1] * np.int8(math.copysign(1, factor[0])))), nothing
+        return value, some
+
+    def reduce(self, combiner: str, x: Number) -> Number:
+        """Over the last dimension, whose extent is the tile's."""
+        undefined = None if x.undefined is None else _kept(_any(x.undefined))
+        if x.infinite is None:
+            return Number(self.domain.reduce(combiner, x.tensor), None, undefined)
+        low, high = _any(x.infinite < 0), _any(x.infinite > 0)
+        if combiner == "add":
+            lost = low & high
+            undefined = lost if undefined is None else undefined | lost
+            sign = np.where(low, -1, np.where(high, 1, 0))
+            return Number(self.domain.reduce("add", x.tensor), _kept(sign), _kept(undefined))
+        neutral = -1 if combiner == "max" else 1
+        mask = x.infinite == neutral
+        tensor = self.domain.move(
+            lambda a, b: np.where(mask, b, a), x.tensor, self.domain.constant(neutral * math.inf)
+        )
+        all_of = ~_any(~mask)
+        over = high if combiner == "max" else low
+        sign = np.where(over, -neutral, all_of * neutral)
+        return Number(self.domain.reduce(combiner, tensor), _kept(sign), undefined)
+
+    def contract(self, a: Number, b: Number) -> Number:
+        """The product of shapes (b, m, k) and (b, k, n), batched; infinite operands make it undefined."""
+        product = Number(self.domain.contract(a.tensor, b.tensor))
+        if all(m is None for x in (a, b) for m in (x.infinite, x.undefined)):
+            return product
+        rows = np.broadcast_to((_infinite(a) != 0) | _undefined(a), a.shape)
+        columns = np.broadcast_to((_infinite(b) != 0) | _undefined(b), b.shape)
+        mask = _any(rows)[:, :, None] | _any(columns.swapaxes(-1, -2))[:, None, :]
+        return replace(product, undefined=_kept(mask))
+
+    def exp2(self, x: Number) -> Number:
+        """2 to the x: e to the x / log2(e), with the fp32 constant that programs scale by; or a power."""
+        if x.log2_of is not None:
+            base, factor = x.log2_of
+            power = self.domain.apply("pow", base, self.domain.constant(factor))
+            return Number(
+                power, undefined=x.undefined if x.infinite is None else _undefined(x) | (x.infinite != 0)
+            )
+        return self.apply("exp", self.apply("div", x, self.constant(LOG2_E, len(x.shape))))
+
+    def log2(self, x: Number) -> Number:
+        """The logarithm to base 2."""
+        value = self.apply("mul", self.apply("log", x), self.constant(LOG2_E, len(x.shape)))
+        return replace(value, log2_of=(x.tensor, 1.0))
+
+    def multiply(self, a: Number, b: Number) -> Number:
+        """A product, which keeps track of powers."""
+        product = self.apply("mul", a, b)
+        for x, y in ((a, b), (b, a)):
+            if x.known is not None and y.log2_of is not None:
+                base, factor = y.log2_of
+                return replace(product, log2_of=(base, factor * x.known))
+        return product
+
+
+def _infinite(x: Number) -> Array:
+    return np.zeros((1,) * len(x.shape), np.int8) if x.infinite is None else x.infinite
+
+
+def _undefined(x: Number) -> Array:
+    return np.zeros((1,) * len(x.shape), np.bool_) if x.undefined is None else x.undefined
+
+
+def _kept(mask: Array) -> Array | None:
+    """A mask, or None where it marks nothing."""
+    return mask if mask.any() else None
+
+
+def _any(mask: Array) -> Array:
+    """Whether any of the last dimension is marked."""
+    return np.any(mask, axis=-1, keepdims=True)[..., 0]
+
+
+# --- a domain with infinities -----------------------------------------------------------------------------
+
+_SHIFT = np.uint64(62)  # residues and terms are below 2^62
+_VALUE = np.uint64((1 << 62) - 1)
+_FINITE, _MINUS, _PLUS, _UNDEFINED = 0, 1, 2, 3
+
+
+class Extended(Domain):
+    """A finite field with infinities: two bits of each element's first component say what it is.
+
+    Costs nothing until a program has an infinite constant.
+    """
+
+    def __init__(self, field: ImageField) -> None:
+        self.field = field
+        self._numbers = Numbers(field)
+        self._seen = False
+        self._known: dict[int, float] = {}
+
+    def _open(self, t: Tensor) -> Number:
+        kinds = np.asarray(t.planes[0] >> _SHIFT)
+        if not kinds.any():
+            return Number(t, known=self._constant(t))
+        infinite = (kinds == _PLUS).astype(np.int8) - (kinds == _MINUS).astype(np.int8)
+        undefined = kinds == _UNDEFINED
+        tensor = Tensor((t.planes[0] & _VALUE, *t.planes[1:]), t.degree)
+        return Number(tensor, infinite if infinite.any() else None, undefined if undefined.any() else None)
+
+    def _constant(self, t: Tensor) -> float | None:
+        """The number that all of a tensor is, if it is one that the program names."""
+        first = t.planes[0]
+        if first.size == 0 or (found := self._known.get(int(first.flat[0]))) is None:
+            return None
+        return found if bool((first == first.flat[0]).all()) else None
+
+    def _close(self, x: Number) -> Tensor:
+        if x.infinite is None and x.undefined is None:
+            return x.tensor
+        shape = x.shape
+        kinds = np.zeros(shape, np.uint64)
+        if x.infinite is not None:
+            kinds = np.where(
+                x.infinite < 0, np.uint64(_MINUS), np.where(x.infinite > 0, np.uint64(_PLUS), kinds)
+            )
+        if x.undefined is not None:
+            kinds = np.where(x.undefined, np.uint64(_UNDEFINED), kinds)
+        first = x.tensor.planes[0] | (np.broadcast_to(kinds, shape) << _SHIFT)
+        return Tensor((first, *x.tensor.planes[1:]), x.tensor.degree)
+
+    @override
+    def constant(self, value: float | Array) -> Tensor:
+        array = np.asarray(value, np.float64)
+        if np.isnan(array).any():
+            raise UnsupportedProgram("expected a number, got a constant that is not one")
+        infinite = np.isinf(array)
+        tensor = self.field.constant(np.where(infinite, 0.0, array))
+        if not infinite.any():
+            if array.ndim == 0:
+                self._known[int(tensor.planes[0])] = float(array)
+            return tensor
+        self._seen = True
+        return self._close(Number(tensor, np.where(infinite, np.sign(array), 0).astype(np.int8)))
+
+    @override
+    def apply(self, primitive: str, *operands: Tensor) -> Tensor:
+        if not self._seen:
+            return self.field.apply(primitive, *operands)
+        return self._close(self._numbers.apply(primitive, *map(self._open, operands)))
+
+    @override
+    def contract(self, a: Tensor, b: Tensor) -> Tensor:
+        if not self._seen:
+            return self.field.contract(a, b)
+        return self._close(self._numbers.contract(self._open(a), self._open(b)))
+
+    @override
+    def reduce(self, combiner: str, a: Tensor) -> Tensor:
+        if not self._seen:
+            return self.field.reduce(combiner, a)
+        return self._close(self._numbers.reduce(combiner, self._open(a)))
+
+    @override
+    def opaque(self, key: str, operands: Sequence[Tensor], shapes: Sequence[Shape]) -> list[Tensor]:
+        if self._seen:
+            kinds = b"".join(np.asarray(t.planes[0] >> _SHIFT, np.uint8).tobytes() for t in operands)
+            if any(kinds):
+                key = f"{key} {hashlib.sha256(kinds).hexdigest()}"
+            operands = [Tensor((t.planes[0] & _VALUE, *t.planes[1:]), t.degree) for t in operands]
+        return self.field.opaque(key, operands, shapes)
+
+    @override
+    def unknown(self, name: object, shape: Shape) -> Tensor:
+        return self.field.unknown(name, shape)
+
+    def differs(self, a: Tensor, b: Tensor) -> Array:
+        """Where two tensors of one shape differ; infinite alike, or both undefined, is the same."""
+        if not self._seen:
+            return self.field.differs(a, b)
+        kinds = [t.planes[0] >> _SHIFT for t in (a, b)]
+        finite = [Tensor((t.planes[0] & _VALUE, *t.planes[1:]), t.degree) for t in (a, b)]
+        return (kinds[0] != kinds[1]) | ((kinds[0] == _FINITE) & self.field.differs(*finite))
