@@ -14,9 +14,10 @@ from superopt.diagnostics import Diagnostics
 from superopt.errors import BadOption
 from superopt.program import KernelGraph, Node, Value
 from superopt.spec import check_kernel
-from superopt.transforms.mugraph_search import propose
+from superopt.transforms.mugraph_search import SearchOptions, propose
 from superopt.transforms.mugraph_search.mugraph_search import MugraphSearch
 from superopt.transforms.partition import Segment, partition, stitch
+from superopt.transforms.partition import propose as propose_in_parts
 from superopt.transforms.partition.partition import Partition
 
 
@@ -140,6 +141,27 @@ def test_scores_stay_with_their_softmax():
     graph = p.graph(p("relu", p("matmul", a, wo)))
     together = next(s for s in partition(graph, max_values=5) if "exp" in operators(s))
     assert operators(together) == ["matmul", "exp", "reduce_sum", "div", "matmul"]
+
+
+def test_a_search_that_meets_its_limit_is_done_again_in_parts():
+    """Three layers, each one kernel, where a search may only make one."""
+    p = Program("three_layers")
+    x = p.input(16, 256, name="x")
+    for k, n in ((256, 4096), (4096, 384), (384, 4096)):
+        mean = p("reduce_mean", p("square", x), dims=(1,), keepdims=True)
+        x = p("mul", x, p("rsqrt", p("add", mean, p.constant(1e-5))))
+        x = p("silu", p("matmul", x, p.input(k, n)))
+    graph, gpu = p.graph(x), target("sm_90")
+    options = SearchOptions(max_custom=1)
+    alone = propose(graph, gpu, budget=20, options=options)
+    found = propose_in_parts(graph, gpu, budget=20, options=options)
+    assert found.predicted == sorted(found.predicted)
+    assert found.predicted[0] < min([*alone.predicted, alone.program_predicted])
+    assert sum(n.op == "custom" for n in found.candidates[0].nodes) > 1
+    check_kernel(found.candidates[0])
+    assert same(graph, found.candidates[0])
+    again = propose_in_parts(rmsnorm_linear(16, 256, 64), gpu, budget=20)
+    assert again.predicted == propose(rmsnorm_linear(16, 256, 64), gpu, budget=20).predicted
 
 
 def test_a_candidate_may_hand_back_an_input():

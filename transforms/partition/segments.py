@@ -34,14 +34,14 @@ def partition(graph: KernelGraph, max_values: int = MAX_VALUES) -> list[Segment]
     most (`grouping.py`), as long as the result is convex, has at most `max_values` values and can be told over
     named axes; so cuts fall where they cost least. Splat constants belong to every segment that uses them.
     """
-    if _counted(graph.nodes) <= max_values and _tellable(graph):
+    if counted(graph.nodes) <= max_values and _tellable(graph):
         return [Segment(graph, whole=True)] if _worthwhile(graph.nodes) else []
     context = _Context(graph)
     eligible = [n in context.live and not _is_splat(n) and searchable(n) for n in graph.nodes]
     groups = group(
         graph.nodes,
         eligible,
-        few=lambda nodes: _counted(nodes) <= max_values,
+        few=lambda nodes: counted(nodes) <= max_values,
         tellable=lambda nodes: _tellable(context.subgraph(nodes)),
     )
     return [Segment(context.subgraph(nodes)) for nodes in groups if _worthwhile(nodes)]
@@ -51,7 +51,8 @@ def _is_splat(node: Node) -> bool:
     return node.op == "constant" and searchable(node)
 
 
-def _counted(nodes: Iterable[Node]) -> int:
+def counted(nodes: Iterable[Node]) -> int:
+    """Values that a search has to find: views and splat constants are none."""
     return sum(not _is_splat(n) and n.op not in VIEWS for n in nodes)
 
 
