@@ -140,4 +140,12 @@ CASES = (
     Case("a factory that is missing", ("m.py:g",), "m.py: error: expected a function 'g', got no such name; it has f", {"m.py": "def f():\n    return 3\n"}, tool="superopt-import"),
     Case("a factory that returns something else", ("m.py:f",), "m.py:1:1: error: expected 'f' to return (module, tuple of example inputs), got int", {"m.py": "def f():\n    return 3\n"}, tool="superopt-import"),
     Case("a module that raises", ("m.py:f",), "m.py:1:1: error: the file raised ZeroDivisionError", {"m.py": "1/0\n"}, tool="superopt-import"),
+    Case("a program to measure that is missing", ("prepare", "x.mlir", "-o", "f"), "x.mlir: error: no such file", tool="superopt-bench"),
+    Case("a GPU to measure for that is unknown", ("prepare", "x.mlir", "-o", "f", "--target=sm_75"), "error: expected a target of ", _GOOD, exit_code=2, tool="superopt-bench"),
+    Case("a folder to prepare that is a file", ("prepare", "x.mlir", "-o", "x.mlir"), "error: expected a folder to write into, got a file: x.mlir", _GOOD, tool="superopt-bench"),
+    Case("a budget that is none", ("prepare", "x.mlir", "-o", "f", "--budget=-1"), "superopt-bench: error: argument --budget: expected a positive number of seconds, got -1", _GOOD, exit_code=2, tool="superopt-bench"),
+    Case("a folder to measure that is none", ("measure", ".", "-o", "r.json"), "superopt-bench: error: expected a folder that was prepared, got none: .", exit_code=2, tool="superopt-bench"),
+    Case("results that are none", ("report", "r.json"), "error: expected results in r.json, got another document", {"r.json": "{}"}, tool="superopt-bench"),
+    Case("results that are missing", ("report", "r.json"), "error: expected results or a prepared folder, got no such file: r.json", tool="superopt-bench"),
+    Case("results to learn from that are missing", ("model", "no"), "error: expected a folder of results, got none: no", tool="superopt-bench"),
 )  # fmt: skip

@@ -1,16 +1,20 @@
-"""What a program costs on a target: data files of GPUs, and the analytic model."""
+"""What a program costs on a target: data files of GPUs, the analytic model, and its learned correction."""
 
 from superopt.cost.gpus import Target, target, target_names
+from superopt.cost.learned import Model, Prediction, load
 from superopt.cost.model import Cost, KernelCost, Traffic, cost, kernel_cost, kernel_seconds, node_traffic
 
 __all__ = [
     "Cost",
     "KernelCost",
+    "Model",
+    "Prediction",
     "Target",
     "Traffic",
     "cost",
     "kernel_cost",
     "kernel_seconds",
+    "load",
     "node_traffic",
     "target",
     "target_names",

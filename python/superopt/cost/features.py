@@ -1,0 +1,104 @@
+"""What is known of a finished program before it runs, as numbers: what a learned correction is trained on.
+
+All of it needs a compiler and no GPU: the counts of the analytic model, and the shared memory, registers and
+spills that ptxas reports.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from superopt.cost.gpus import Target
+from superopt.cost.model import Traffic, kernel_cost
+from superopt.program import KernelGraph, TileProgram
+
+if TYPE_CHECKING:
+    from superopt.transforms.emit.compile import Compiled
+
+REGISTERS = 65536  # of a multiprocessor, on every target so far
+WARPS_PER_MULTIPROCESSOR = 64
+NAMES = (
+    "log_seconds",
+    "kernels",
+    "log_dram",
+    "log_l2",
+    "log_tensor",
+    "log_vector",
+    "log_blocks",
+    "log_trips",
+    "log_shared",
+    "registers",
+    "log_spill",
+    "warps",
+    "stages",
+    "resident_warps",
+    "log_waves",
+)
+
+
+def program_features(graph: KernelGraph, compiled: Sequence[Compiled], target: Target) -> dict[str, float]:
+    """Features of a lowered program and its compiled kernels: `NAMES`; sums over kernels, or of the longest one.
+
+    `log_seconds` is the analytic prediction, with the shared memory that the compiler reports.
+    """
+    kernels = [n for n in graph.nodes if isinstance(n.body, TileProgram)]
+    costs = [kernel_cost(n, target) for n in kernels]
+    if not costs:
+        return dict[str, float](dict.fromkeys(NAMES, 0.0))
+    longest = max(range(len(costs)), key=lambda i: costs[i].seconds)
+    traffic, facts, body = costs[longest].traffic, compiled[longest], kernels[longest].body
+    assert isinstance(body, TileProgram)
+    resident = resident_blocks(facts, body.num_warps, target)
+    waves = math.ceil(traffic.blocks / (target.multiprocessors * resident))
+
+    def total(name: str) -> float:
+        return _log(sum(float(getattr(c.traffic, name)) for c in costs))
+
+    return {
+        "log_seconds": math.log(sum(c.seconds for c in costs)),
+        "kernels": float(len(costs)),
+        "log_dram": total("dram_bytes"),
+        "log_l2": total("l2_bytes"),
+        "log_tensor": total("tensor_flops"),
+        "log_vector": total("vector_flops"),
+        "log_blocks": _log(traffic.blocks),
+        "log_trips": _log(traffic.loop_trips),
+        "log_shared": _log(facts.shared_bytes),
+        "registers": float(facts.registers),
+        "log_spill": _log(sum(k.spill_bytes for k in compiled)),
+        "warps": float(body.num_warps),
+        "stages": float(body.num_stages),
+        "resident_warps": float(resident * body.num_warps),
+        "log_waves": _log(waves),
+    }
+
+
+def resident_blocks(facts: Compiled, warps: int, target: Target) -> int:
+    """Blocks that one multiprocessor holds, by what the compiler says of them; at least 1."""
+    by_registers = REGISTERS // max(facts.registers * 32 * warps, 1)
+    by_shared = target.shared_per_multiprocessor // max(facts.shared_bytes, 1)
+    by_warps = WARPS_PER_MULTIPROCESSOR // max(warps, 1)
+    return max(min(by_registers, by_shared, by_warps, 32), 1)
+
+
+def library_features(traffic: Traffic, seconds: float) -> dict[str, float]:
+    """Features of one kernel of which only the traffic is known."""
+    made: dict[str, float] = dict.fromkeys(NAMES, 0.0)
+    made |= {
+        "log_seconds": math.log(seconds),
+        "kernels": 1.0,
+        "log_dram": _log(traffic.dram_bytes),
+        "log_l2": _log(traffic.l2_bytes),
+        "log_tensor": _log(traffic.tensor_flops),
+        "log_vector": _log(traffic.vector_flops),
+        "log_blocks": _log(traffic.blocks),
+        "log_trips": _log(traffic.loop_trips),
+        "log_shared": _log(traffic.shared_bytes),
+    }
+    return made
+
+
+def _log(value: float) -> float:
+    return math.log1p(max(value, 0.0))

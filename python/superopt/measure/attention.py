@@ -1,0 +1,173 @@
+"""Where a program holds attention: `softmax(scale * Q K^T) V`, with or without the maximum subtracted.
+
+A program is rewritten so that libraries can be asked for that part: the matched operators become one opaque
+operation, the rest stays as it is. Baselines only; no search sees this.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from superopt.operators import OPERATORS, normalize_attrs
+from superopt.program import KernelGraph, Node, TensorType, Value
+
+TARGET = "attention"
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One match: q (..., M, D), k (..., N, D), or (..., D, N) where `k_transposed`, v (..., N, D), all of one
+    dtype."""
+
+    q: Value
+    k: Value
+    v: Value
+    out: Value
+    scale: float
+    k_transposed: bool
+    nodes: tuple[Node, ...]
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """(heads, queries M, keys N, width D)."""
+        *batch, m, d = self.q.shape
+        heads = 1
+        for extent in batch:
+            heads *= extent
+        return heads, m, self.v.shape[-2], d
+
+
+def find(graph: KernelGraph) -> list[Attention]:
+    """Every attention in the program whose intermediate values nobody else uses."""
+    return [
+        found for node in graph.nodes if node.op == "exp" and (found := _Match(graph, node).run()) is not None
+    ]
+
+
+def replaced(graph: KernelGraph, found: Attention) -> KernelGraph:
+    """The program with the matched operators as one opaque operation named `attention`."""
+    gone = set(found.nodes)
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if node not in gone:
+            nodes.append(node)
+        elif node.result is found.out:
+            attrs = {"target": TARGET, "reason": "a library is asked"}
+            nodes.append(Node("extern", (found.q, found.k, found.v), (found.out,), dict(attrs)))
+    return KernelGraph(graph.name, graph.inputs, nodes, graph.outputs, graph.location)
+
+
+class _No(Exception):
+    """Not this pattern."""
+
+
+class _Match:
+    def __init__(self, graph: KernelGraph, exp: Node) -> None:
+        self.exp = exp
+        self.made = {v: n for n in graph.nodes for v in n.results}
+        self.users: dict[Value, list[Node]] = defaultdict(list)
+        for node in graph.nodes:
+            for v in node.operands:
+                self.users[v].append(node)
+        self.outputs = set(graph.outputs)
+        self.nodes: list[Node] = []
+
+    def run(self) -> Attention | None:
+        try:
+            return self._run()
+        except _No:
+            return None
+
+    def _run(self) -> Attention:
+        scores = self._scores()
+        product, scale = self._scale(scores)
+        q, k = product.operands
+        turned = self._attr(product, "transpose_a")
+        k_transposed = not self._attr(product, "transpose_b")
+        out, v = self._weighted()
+        self._want(not turned and v.shape[-1] == q.shape[-1] and out.type == TensorType(q.shape, q.dtype))
+        self._want(q.dtype in ("f16", "bf16") and q.shape[:-2] == k.shape[:-2] == v.shape[:-2])
+        inner = set(self.nodes)
+        for node in inner:
+            for value in node.results:
+                used = all(u in inner for u in self.users[value]) and value not in self.outputs
+                self._want(value is out or used)
+        return Attention(q, k, v, out, scale, k_transposed, tuple(self.nodes))
+
+    def _want(self, condition: bool) -> None:
+        if not condition:
+            raise _No
+
+    def _take(self, value: Value, op: str) -> Node:
+        node = self.made.get(value)
+        if node is None or node.op != op:
+            raise _No
+        if node not in self.nodes:
+            self.nodes.append(node)
+        return node
+
+    def _attr(self, node: Node, name: str) -> object:
+        return normalize_attrs(OPERATORS[node.op], node.attrs)[name]
+
+    def _last(self, node: Node) -> None:
+        """A reduction over the last dimension that keeps it."""
+        dims = self._attr(node, "dims")
+        rank = len(node.operands[0].shape)
+        self._want(dims in ((rank - 1,), (-1,)) and bool(self._attr(node, "keepdims")))
+
+    def _scores(self) -> Value:
+        """What the exponential is taken of, without its maximum."""
+        self.nodes.append(self.exp)
+        argument = self.exp.operands[0]
+        node = self.made.get(argument)
+        if node is None or node.op != "sub":
+            return argument
+        self._take(argument, "sub")
+        scores, largest = node.operands
+        top = self._take(largest, "reduce_max")
+        self._last(top)
+        self._want(top.operands[0] is scores)
+        return scores
+
+    def _scale(self, scores: Value) -> tuple[Node, float]:
+        """The product of queries and keys, and the constant that it is multiplied with."""
+        node = self.made.get(scores)
+        if node is not None and node.op in ("mul", "div"):
+            self._take(scores, node.op)
+            for value, other in (node.operands, reversed(node.operands)):
+                made = self.made.get(other)
+                if made is None or made.op != "constant":
+                    continue
+                number = made.attrs["value"]
+                if isinstance(number, int | float) and not (node.op == "div" and other is node.operands[0]):
+                    return self._take(value, "matmul"), float(number if node.op == "mul" else 1 / number)
+            raise _No
+        return self._take(scores, "matmul"), 1.0
+
+    def _weighted(self) -> tuple[Value, Value]:
+        """(output, values), the sum divided out before or after the second product."""
+        weights = self.exp.result
+        sums = [n for n in self.users[weights] if n.op == "reduce_sum"]
+        self._want(len(sums) == 1)
+        total = self._take(sums[0].result, "reduce_sum")
+        self._last(total)
+        users = self.users[total.result]
+        self._want(len(users) == 1 and users[0].op == "div" and users[0].operands[1] is total.result)
+        divided = users[0]
+        self._take(divided.result, "div")
+        if divided.operands[0] is weights:
+            product = self._only(divided.result, "matmul")
+            self._want(product.operands[0] is divided.result)
+            out = product.result
+        else:
+            product = self._take(divided.operands[0], "matmul")
+            self._want(product.operands[0] is weights)
+            out = divided.result
+        self._want(not self._attr(product, "transpose_a") and not self._attr(product, "transpose_b"))
+        return out, product.operands[1]
+
+    def _only(self, value: Value, op: str) -> Node:
+        users = self.users[value]
+        self._want(len(users) == 1 and users[0].op == op)
+        return self._take(users[0].result, op)

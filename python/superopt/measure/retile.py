@@ -1,0 +1,310 @@
+"""A tile program with other tile sizes: the same statements, other windows, steps and trip counts.
+
+    for k in 0..8: x = X[k * 512 : +512]      ->      for k in 0..16: x = X[k * 256 : +256]
+
+Dimensions that operators walk together form a class; a loop that steps over one dimension of a class by
+exactly its extent makes that extent a parameter. So the space follows from the program: no list of tile sizes
+exists. What a class of dimensions cannot express (a written-out remainder, a whole tensor on one side) is
+fixed. A result is a guess that the verifier has to confirm: a mean within a tile, for one, means something
+else in a smaller one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from superopt.program import (
+    Attr,
+    Buffer,
+    Compute,
+    Load,
+    Loop,
+    LoopVar,
+    Statement,
+    Store,
+    TensorType,
+    TileProgram,
+    Value,
+    Window,
+)
+from superopt.transforms.emit.axes import nest_of
+
+# Matrix units take at least this many rows, columns and depth.
+SMALLEST_DOT = 16
+# Operators whose dimensions are no loop nest that this module can follow.
+_OPAQUE = frozenset({"slice", "concat", "repeat"})
+
+Slot = tuple[int, int]
+
+
+class CannotRetile(Exception):
+    """Extents that the program cannot have."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One tile extent that may change.
+
+    `name` is that of its loop; `extent` is the tile now, `total` what the loop covers; `smallest` is the least a
+    matrix product in it takes; `parallel` says that blocks, and not trips, share the total.
+    """
+
+    name: str
+    extent: int
+    total: int
+    smallest: int
+    parallel: bool
+
+    def choices(self) -> list[int]:
+        """The tile now, and powers of two that divide the total, from `smallest` on."""
+        found = {self.extent}
+        size = 1
+        while size <= self.total:
+            if size >= self.smallest and self.total % size == 0:
+                found.add(size)
+            size *= 2
+        return sorted(found)
+
+
+class Tiling:
+    """The tile parameters of a program; `apply` gives it other extents."""
+
+    def __init__(self, program: TileProgram) -> None:
+        self.program = program
+        self._parent: dict[object, object] = {}
+        self._extent: dict[Slot, int] = {}
+        self._fixed: set[object] = set()
+        self._dots: set[object] = set()
+        self._loops: dict[LoopVar, Loop] = {}
+        self._nested: set[tuple[LoopVar, LoopVar]] = (
+            set()
+        )  # an outer loop, and the inner one that covers its step
+        for statement in program.statements():
+            if isinstance(statement, Loop):
+                self._loops[statement.var] = statement
+        for statement in program.statements():
+            self._visit(statement)
+        self.parameters: dict[str, Parameter] = {}
+        self._classes: dict[object, str] = {}
+        for var, loop in self._loops.items():
+            self._add(var, loop)
+
+    # --- classes ---------------------------------------------------------------------------------------------
+
+    def _find(self, key: object) -> object:
+        while (parent := self._parent.get(key, key)) != key:
+            key = parent
+        return key
+
+    def _join(self, a: object, b: object) -> None:
+        self._parent[self._find(a)] = self._find(b)
+
+    def _slots(self, owner: Value | Buffer) -> list[Slot]:
+        slots = [(id(owner), d) for d in range(len(owner.type.shape))]
+        for slot, extent in zip(slots, owner.type.shape, strict=True):
+            self._extent[slot] = extent
+        return slots
+
+    def _fix(self, keys: Sequence[object]) -> None:
+        self._fixed.update(keys)
+
+    def _visit(self, statement: Statement) -> None:
+        if isinstance(statement, Loop):
+            return
+        if isinstance(statement, Compute):
+            self._compute(statement)
+            return
+        value = statement.result if isinstance(statement, Load) else statement.value
+        slots = self._slots(value)
+        if statement.buffer.placement != "device":
+            for a, b in zip(slots, self._slots(statement.buffer), strict=True):
+                self._join(a, b)
+            return
+        if statement.buffer in self.program.locals:  # scratch: its shape would have to follow
+            self._fix(slots)
+        for slot, window in zip(slots, statement.windows, strict=True):
+            self._window(slot, window)
+
+    def _window(self, slot: Slot, window: Window) -> None:
+        """Tie the loops of a window to the class of its dimension."""
+        if not window.terms:
+            self._fix([slot])
+            return
+        covered = window.size * window.stride
+        order = sorted(window.terms, key=lambda t: t[1] * self._loops[t[0]].step)
+        inner: LoopVar | None = None
+        for var, scale in order:
+            loop = self._loops[var]
+            if loop.step * scale == covered and loop.start == 0:
+                if inner is None:
+                    self._join(var, slot)
+                else:
+                    self._nested.add((var, inner))
+            else:
+                self._fix([var, slot])
+            covered = scale * loop.stop
+            inner = var
+
+    def _compute(self, statement: Compute) -> None:
+        result = self._slots(statement.result)
+        operands = [self._slots(v) for v in statement.operands]
+        if statement.op == "reshape":
+            (source,) = operands
+            kept = [s for s in source if self._extent[s] > 1]
+            made = [s for s in result if self._extent[s] > 1]
+            if [self._extent[s] for s in kept] == [self._extent[s] for s in made]:
+                for a, b in zip(kept, made, strict=True):
+                    self._join(a, b)
+            else:
+                self._fix([*source, *result])
+            return
+        if statement.op == "constant":  # one number everywhere: it takes the shape of what it starts
+            return
+        nest = nest_of(statement)
+        if nest is None or statement.op in _OPAQUE:
+            self._fix([*result, *(s for o in operands for s in o)])
+            return
+        axes = [(id(statement), d) for d in range(len(nest.extents))]
+        for slots, maps in zip(operands, nest.operands, strict=True):
+            for slot, index in zip(slots, maps, strict=True):
+                if index.dim is not None:
+                    self._join(slot, axes[index.dim])
+        for slot, dim in zip(result, nest.result, strict=True):
+            if dim is not None:
+                self._join(slot, axes[dim])
+        if statement.op == "matmul":
+            self._dots.update(axes[-3:])
+
+    # --- parameters ------------------------------------------------------------------------------------------
+
+    def _add(self, var: LoopVar, loop: Loop) -> None:
+        root = self._find(var)
+        slots = [s for s in self._extent if self._find(s) == root]
+        extents = {self._extent[s] for s in slots}
+        if root in {self._find(k) for k in self._fixed} or len(extents) != 1 or extents == {1}:
+            return
+        if root in self._classes:
+            return
+        (extent,) = extents
+        members = [v for v in self._loops if self._find(v) == root]
+        spans = {-(-self._loops[v].stop // self._loops[v].step) * extent for v in members}
+        if len(spans) != 1:
+            return
+        name, i = var.name, 1
+        while name in self.parameters:
+            name, i = f"{var.name}_{i}", i + 1
+        smallest = min(extent, SMALLEST_DOT) if root in {self._find(k) for k in self._dots} else 1
+        total = loop.stop if loop.step > 1 else loop.stop * extent
+        self.parameters[name] = Parameter(name, extent, total, smallest, loop.parallel)
+        self._classes[root] = name
+
+    # --- another program -------------------------------------------------------------------------------------
+
+    def apply(self, extents: Mapping[str, int]) -> TileProgram:
+        """The program with these tile extents, by the parameters' names; raises CannotRetile."""
+        return _Rewrite(self, dict(extents)).run()
+
+    def parameter_of(self, key: object) -> str | None:
+        """The name of the parameter that a loop variable or a dimension belongs to."""
+        return self._classes.get(self._find(key))
+
+    def outer_loops(self, var: LoopVar) -> list[LoopVar]:
+        """Loops one step of which `var` covers."""
+        return [outer for outer, inner in self._nested if inner is var]
+
+    def loop(self, var: LoopVar) -> Loop:
+        """The loop of a variable."""
+        return self._loops[var]
+
+
+class _Rewrite:
+    def __init__(self, tiling: Tiling, extents: dict[str, int]) -> None:
+        self.tiling, self.extents = tiling, extents
+        self.values: dict[Value, Value] = {}
+        self.buffers: dict[Buffer, Buffer] = {b: b for b in tiling.program.params}
+        for name, extent in extents.items():
+            parameter = tiling.parameters.get(name)
+            if parameter is None:
+                raise CannotRetile(f"expected parameters of {', '.join(tiling.parameters)}, got '{name}'")
+            if extent < 1 or extent > parameter.total:
+                raise CannotRetile(f"expected '{name}' in 1..{parameter.total}, got {extent}")
+
+    def run(self) -> TileProgram:
+        program = self.tiling.program
+        for buffer in program.locals:
+            self.buffers[buffer] = Buffer(self.type(buffer), buffer.name, buffer.placement)
+        body = self.body(program.body)
+        return dataclasses.replace(program, locals=[self.buffers[b] for b in program.locals], body=body)
+
+    def changed(self, key: object) -> tuple[int, int]:
+        """(new, old) extent of the parameter that `key` belongs to; (1, 1) for none."""
+        name = self.tiling.parameter_of(key)
+        if name is None or name not in self.extents:
+            return 1, 1
+        return self.extents[name], self.tiling.parameters[name].extent
+
+    def type(self, owner: Value | Buffer) -> TensorType:
+        shape = list(owner.type.shape)
+        for d in range(len(shape)):
+            new, old = self.changed((id(owner), d))
+            shape[d] = shape[d] * new // old
+        return TensorType(tuple(shape), owner.type.dtype)
+
+    def value(self, value: Value) -> Value:
+        if value not in self.values:
+            self.values[value] = Value(self.type(value), value.name)
+        return self.values[value]
+
+    def body(self, body: Sequence[Statement]) -> list[Statement]:
+        return [self.statement(s) for s in body]
+
+    def statement(self, statement: Statement) -> Statement:
+        if isinstance(statement, Loop):
+            return self.loop(statement)
+        if isinstance(statement, Compute):
+            result = self.value(statement.result)
+            attrs: dict[str, Attr] = dict(statement.attrs)
+            if "shape" in attrs:
+                attrs["shape"] = result.shape
+            return Compute(statement.op, tuple(self.value(v) for v in statement.operands), result, attrs)
+        if isinstance(statement, Load):
+            result = self.value(statement.result)
+            return Load(result, self.buffers[statement.buffer], self.windows(statement, result))
+        value = self.value(statement.value)
+        return Store(self.buffers[statement.buffer], self.windows(statement, value), value)
+
+    def windows(self, statement: Load | Store, value: Value) -> tuple[Window, ...]:
+        if statement.buffer.placement != "device":
+            return tuple(Window(n) for n in value.shape)
+        out: list[Window] = []
+        for window, size in zip(statement.windows, value.shape, strict=True):
+            terms = tuple((var, self.scale(var, scale)) for var, scale in window.terms)
+            out.append(Window(size, window.base, terms, window.stride))
+        return tuple(out)
+
+    def scale(self, var: LoopVar, scale: int) -> int:
+        """What a loop of step 1 advances by is in its scale; of others in their step."""
+        new, old = self.changed(var)
+        return _exactly(scale * new, old) if self.tiling.loop(var).step == 1 else scale
+
+    def loop(self, loop: Loop) -> Loop:
+        new, old = self.changed(loop.var)
+        step, stop = loop.step, loop.stop
+        for outer in self.tiling.outer_loops(loop.var):  # it covers another step of the outer loop
+            more, less = self.changed(outer)
+            stop = _exactly(stop * more, less)
+        if step == 1:
+            stop = _exactly(stop * old, new)
+        else:
+            step = _exactly(step * new, old)
+            if not loop.parallel and stop % step:
+                raise CannotRetile(f"expected a tile that divides {stop}, got {step}")
+        return Loop(loop.var, loop.start, stop, step, loop.parallel, self.body(loop.body))
+
+
+def _exactly(product: int, divisor: int) -> int:
+    if product % divisor:
+        raise CannotRetile(f"expected {divisor} to divide {product}")
+    return product // divisor

@@ -1,0 +1,95 @@
+"""Inputs to time with, and how far an output may be off; on the device, with torch alone.
+
+The rule is that of superopt's numeric gate: four times the error that the program as written has at its own
+precision, plus four roundings of the row's largest number. Both errors are against the program in fp32 (in fp64
+where it computes in fp32 itself).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+FACTOR = 4.0
+EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23}
+
+
+def dtypes(torch: Any) -> dict[str, Any]:
+    """Torch's dtypes by their short names."""
+    return {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
+
+
+def make_inputs(torch: Any, program: dict[str, Any], device: str, seed: int) -> list[Any]:
+    """Normal numbers times each input's scale; the same for the same seed, device type and torch."""
+    made: list[Any] = []
+    for i, spec in enumerate(program["inputs"]):
+        generator = torch.Generator(device=device)
+        generator.manual_seed(seed * 1_000_003 + i)
+        numbers = torch.randn(spec["shape"], generator=generator, device=device, dtype=torch.float32)
+        made.append((numbers * spec["scale"]).to(dtypes(torch)[spec["dtype"]]))
+    return made
+
+
+def _exact(x: Any, dtype: Any) -> Any:
+    return x
+
+
+def _rounded(x: Any, dtype: Any) -> Any:
+    return x.to(dtype).to(x.dtype)
+
+
+class Expected:
+    """What the outputs should be for some inputs, and how far each element may be off."""
+
+    def __init__(
+        self,
+        torch: Any,
+        reference: Any,
+        constants: dict[str, Any],
+        program: dict[str, Any],
+        inputs: Sequence[Any],
+    ) -> None:
+        self.torch, self.outputs = torch, program["outputs"]
+        single = any(spec["dtype"] == "f32" for spec in program["inputs"])
+        wide = torch.float64 if single else torch.float32
+
+        def run(rounded: Any) -> list[Any]:
+            cast = [t.to(wide) for t in inputs]
+            held = {n: t.to(wide) for n, t in constants.items()}
+            return list(reference.run(*cast, rounded=rounded, constants=held, externs={}))
+
+        self.exact = run(_exact)
+        rough = run(_rounded)
+        self.allowed = [
+            self._allowed(e, r, o["dtype"]) for e, r, o in zip(self.exact, rough, self.outputs, strict=True)
+        ]
+        self.asked = [e.isfinite() & r.isfinite() for e, r in zip(self.exact, rough, strict=True)]
+
+    def _allowed(self, exact: Any, rough: Any, dtype: str) -> Any:
+        torch = self.torch
+        asked = exact.isfinite() & rough.isfinite()
+        zero = torch.zeros((), dtype=exact.dtype, device=exact.device)
+        off = torch.where(asked, (rough - exact).abs(), zero)
+        size = torch.where(asked, exact.abs(), zero)
+        if off.dim():
+            off = torch.maximum(off.amax(-1, keepdim=True), off.max() / 8)
+            size = size.amax(-1, keepdim=True)
+        return FACTOR * (off + EPSILON[dtype] * size) + torch.finfo(torch.float32).tiny
+
+    def ratio(self, got: Sequence[Any]) -> float:
+        """The largest error of `got` as a share of what is allowed; infinite for wrong shapes and for NaN."""
+        torch = self.torch
+        worst = 0.0
+        if len(got) != len(self.exact):
+            return float("inf")
+        for g, e, allowed, asked, o in zip(
+            got, self.exact, self.allowed, self.asked, self.outputs, strict=True
+        ):
+            if tuple(g.shape) != tuple(o["shape"]) or g.dtype != dtypes(torch)[o["dtype"]]:
+                return float("inf")
+            if not g.numel():
+                continue
+            share = torch.where(asked, (g.to(e.dtype) - e).abs() / allowed, torch.zeros_like(e))
+            found = float(torch.nan_to_num(share, nan=float("inf")).max())
+            worst = max(worst, found)
+        return worst

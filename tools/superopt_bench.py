@@ -1,0 +1,197 @@
+"""`superopt-bench`: prepare what to measure, measure it, report it; `superopt-bench --help` says how."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from superopt.errors import BadInput, BadOption, SuperoptError
+
+_DESCRIPTION = """\
+prepare   programs -> a folder with verified candidates, parameter points and baselines; needs no GPU
+measure   such a folder -> results; needs torch and triton (`python FOLDER/measure.py` does the same elsewhere)
+report    results, or a prepared folder, -> tables and plots
+model     what the cost model predicts how well, from all results in a folder
+store     the best points of results -> the store of results, which `prepare` takes up"""
+
+_EXIT_CODES = (
+    "exit codes: 0 done; 1 a program was refused, or something failed; 2 the command line was; 3 time ran out"
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line (`sys.argv` by default); returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["measure"]:
+        return _measure(arguments[1:])
+    from superopt.driver.isolation import isolated
+
+    return isolated(lambda: run(arguments), "superopt-bench")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """As `main`, in this process."""
+    try:
+        options = _parser().parse_args(arguments)
+    except SystemExit as stop:  # argparse has said why
+        return int(stop.code or 0)
+    commands = {"prepare": _prepare, "report": _report, "model": _model, "store": _store}
+    try:
+        commands[options.command](options)
+    except BadOption as error:
+        print(error, file=sys.stderr)
+        return 2
+    except SuperoptError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says which tool it is, and not the whole usage, where the command line is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"superopt-bench: error: {message}; superopt-bench --help says more\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = _Parser("superopt-bench", description=_DESCRIPTION, epilog=_EXIT_CODES, formatter_class=raw)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    prepare = commands.add_parser("prepare", help="programs to a folder; no GPU")
+    prepare.add_argument("programs", nargs="+", metavar="FILE.mlir", help="named by their files")
+    prepare.add_argument("-o", dest="output", required=True, metavar="FOLDER")
+    prepare.add_argument("--target", default="sm_90", help="sm_80, sm_90 (default) or sm_100")
+    prepare.add_argument("--candidates", type=_count, default=2, help="of ours for each program (2)")
+    prepare.add_argument(
+        "--points", type=_count, default=16, help="parameter points of each row at most (16)"
+    )
+    prepare.add_argument(
+        "--budget", type=_seconds, default=30.0, help="seconds of search for each program (30)"
+    )
+    prepare.add_argument(
+        "--tuning", type=_seconds, default=120.0, help="seconds for the points of a candidate (120)"
+    )
+    prepare.add_argument("--results", metavar="FOLDER", help="learn the cost model from the results here")
+    prepare.add_argument("--seed", type=int, default=0)
+    commands.add_parser(
+        "measure", help="a folder to results; `superopt-bench measure --help` says more", add_help=False
+    )
+    report = commands.add_parser("report", help="results to tables and plots")
+    report.add_argument(
+        "results", metavar="RESULTS.json|FOLDER", help="results, or a prepared folder: predictions"
+    )
+    report.add_argument("--html", metavar="FILE", help="one page that needs nothing else (needs matplotlib)")
+    report.add_argument(
+        "--markdown", metavar="FILE", default="-", help="tables (default: -, standard output)"
+    )
+    model = commands.add_parser("model", help="how far predictions are off")
+    model.add_argument("results", metavar="FOLDER", help="folder of results files")
+    store = commands.add_parser("store", help="results to the store")
+    store.add_argument("results", metavar="RESULTS.json")
+    store.add_argument("prepared", metavar="FOLDER", help="the folder that was measured")
+    store.add_argument("--store", metavar="FOLDER", help="default: $SUPEROPT_STORE, or the user's cache")
+    return parser
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a positive number, got {text}")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"expected a positive number of seconds, got {text}")
+    return value
+
+
+def _prepare(options: argparse.Namespace) -> None:
+    from superopt import cost
+    from superopt.api import read_program
+    from superopt.diagnostics import Diagnostics
+    from superopt.measure.prepare import Settings, prepare
+
+    cost.target(options.target)  # an unknown one is the command line's fault
+    diagnostics = Diagnostics()
+    programs = [(Path(p).stem, read_program(p, diagnostics)) for p in options.programs]
+    settings = Settings(
+        options.target, options.candidates, options.points, options.budget, options.tuning, options.seed
+    )
+    model = cost.load(options.results) if options.results else cost.Model()
+    made = prepare(programs, Path(options.output), settings, model, diagnostics)
+    for message in diagnostics.messages:
+        print(message, file=sys.stderr)
+    points = sum(len(r["points"]) for p in made["programs"] for r in p["rows"])
+    print(
+        f"{options.output}: {len(made['programs'])} programs, {points} points; "
+        f"measure with `python {options.output}/measure.py -o results.json`",
+        file=sys.stderr,
+    )
+
+
+def _measure(arguments: Sequence[str]) -> int:
+    """The prepared folder's own measure step, so that what runs here is what runs elsewhere."""
+    if not arguments or arguments[0].startswith("-"):
+        from superopt.measure.standalone import run as standalone
+
+        return _parsed(standalone.main, arguments)
+    script = Path(arguments[0]) / "measure.py"
+    if not script.is_file():
+        print(
+            f"superopt-bench: error: expected a folder that was prepared, got none: {arguments[0]}",
+            file=sys.stderr,
+        )
+        return 2
+    try:
+        return subprocess.run([sys.executable, str(script), *arguments[1:]], check=False).returncode
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parsed(function: object, arguments: Sequence[str]) -> int:
+    assert callable(function)
+    try:
+        return int(str(function(arguments)))
+    except SystemExit as stop:
+        return int(stop.code or 0)
+
+
+def _report(options: argparse.Namespace) -> None:
+    from superopt.driver import output
+    from superopt.measure import report
+
+    for path in (options.html, options.markdown):
+        if path is not None:
+            output.check_writable(path)
+    data = report.load(Path(options.results))
+    html = report.html(data) if options.html else None
+    output.write(options.markdown, report.markdown(data))
+    if html is not None:
+        output.write(options.html, html)
+
+
+def _model(options: argparse.Namespace) -> None:
+    from superopt import cost
+    from superopt.measure import report
+
+    if not Path(options.results).is_dir():
+        raise BadInput(f"expected a folder of results, got none: {options.results}")
+    print(report.model_table(cost.load(options.results)), end="")
+
+
+def _store(options: argparse.Namespace) -> None:
+    from superopt.measure import tuned
+
+    count = tuned.publish(Path(options.results), Path(options.prepared), options.store)
+    print(f"{count} results stored", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
