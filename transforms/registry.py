@@ -19,6 +19,7 @@ _PASSES: dict[str, str] = {
     "saturate-tiles": "superopt.transforms.tile_saturation.saturate_tiles:SaturateTiles",
     "fuse-thread-graphs": "superopt.transforms.lower.fuse_thread_graphs:FuseThreadGraphs",
     "kernel-to-tile": "superopt.transforms.lower.kernel_to_tile:KernelToTile",
+    "refine-loops": "superopt.transforms.lower.refine_loops:RefineLoops",
     "block-to-tile": "superopt.transforms.lower.block_to_tile:BlockToTile",
     "superoptimize": "superopt.pipeline:Superoptimize",
     "replay-schedule": "superopt.transforms.replay_schedule:ReplaySchedule",

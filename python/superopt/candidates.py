@@ -83,7 +83,7 @@ class Run:
 
         A search that an earlier run did for `nominal` seconds, shared by all optimizers, is not done again.
         """
-        from superopt.transforms import mugraph_search, tile_saturation
+        from superopt.transforms import mugraph_search, partition, tile_saturation
 
         end = time.monotonic() + seconds
         funnel, seed = self.report.funnel, self.settings.seed
@@ -106,7 +106,7 @@ class Run:
             with self.timed(f"search: {optimizer}"):
                 if optimizer == "mugraph":
                     options = mugraph_search.SearchOptions(prune=self.settings.prune)
-                    result = mugraph_search.propose(
+                    result = partition.propose(
                         graph, self.target, budget=share, seed=seed, options=options, stop=self.stopped
                     )
                 else:
@@ -159,7 +159,7 @@ class Run:
 
     def check(self, graph: KernelGraph, candidate: KernelGraph) -> tuple[Accepted | None, str]:
         """Prove, lower, compile and measure the error of one candidate; (result, what happened)."""
-        from superopt.errors import IllegalProgram
+        from superopt.errors import IllegalProgram, UnsupportedProgram
         from superopt.reuse import foreign_externs
         from superopt.spec import check_kernel
         from superopt.transforms.emit.compile import CompilationFailed, compile_all
@@ -190,6 +190,8 @@ class Run:
                 compiled = tuple(compile_all(emitted.kernels, [target.name]))
         except CompilationFailed as error:
             return None, f"does not compile: {error.message}"
+        except UnsupportedProgram as error:
+            return None, f"cannot be written as kernels: {error.message}"
         funnel.compiled += 1
         numerics = "not checked"
         if settings.numerics:

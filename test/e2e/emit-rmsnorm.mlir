@@ -6,18 +6,22 @@
 // CHECK-NEXT: # 96 blocks, each computes its tile of out0.
 // CHECK-NEXT: x = tl.program_id(0)
 // CHECK-NEXT: span_16 = tl.arange(0, 16)
+// CHECK-NEXT: span_64 = tl.arange(0, 64)
 // CHECK-NEXT: x_span = x * 64 + tl.arange(0, 64)
 // CHECK-NEXT: acc = tl.zeros([16, 64], tl.float32)
 // CHECK-NEXT: acc_1 = tl.zeros([16], tl.float32)
+// CHECK-NEXT: arg0_ptrs = arg0_ptr + span_16[:, None] * 4096 + span_64[None, :]
+// CHECK-NEXT: arg1_ptrs = arg1_ptr + span_64[:, None] * 6144 + x_span[None, :]
 // CHECK-NEXT: # 64 trips, each reads 16x64 of arg0 and 64x64 of arg1.
 // CHECK-NEXT: for k in range(0, 64):
-// CHECK-NEXT: k_span = k * 64 + tl.arange(0, 64)
-// CHECK-NEXT: arg0 = tl.load(arg0_ptr + span_16[:, None] * 4096 + k_span[None, :])
-// CHECK-NEXT: arg1 = tl.load(arg1_ptr + k_span[:, None] * 6144 + x_span[None, :])
+// CHECK-NEXT: arg0 = tl.load(arg0_ptrs)
+// CHECK-NEXT: arg1 = tl.load(arg1_ptrs)
 // CHECK-NEXT: acc = tl.dot(arg0, arg1, acc)
 // CHECK-NEXT: square = arg0.to(tl.float32) * arg0.to(tl.float32)
 // CHECK-NEXT: reduce_sum = tl.sum(square, axis=1)
 // CHECK-NEXT: acc_1 = acc_1 + reduce_sum
+// CHECK-NEXT: arg0_ptrs += 64
+// CHECK-NEXT: arg1_ptrs += 393216
 // CHECK-NEXT: div = acc_1 / 4096.0
 // CHECK-NEXT: rsqrt = tl.rsqrt(div)
 // CHECK-NEXT: mul = acc * rsqrt[:, None]

@@ -407,7 +407,7 @@ def test_text_of_the_attention_example() -> None:
 
 @pytest.mark.parametrize("attrs", [{}, {"transpose_a": True}, {"transpose_b": True}])
 def test_deep_products_without_a_loop(attrs: dict[str, Attr]) -> None:
-    """Operands too large for registers are read part by part."""
+    """Operands too large for registers are read part by part: a loop over what everything is reduced over."""
     from superopt.transforms.lower import lower
 
     x = tensor((528, 16) if "transpose_a" in attrs else (16, 528), name="x")
@@ -423,6 +423,54 @@ def test_deep_products_without_a_loop(attrs: dict[str, Attr]) -> None:
     graph = build.custom([x, w], (2,), (), (16, 128))
     body = lower(graph).nodes[0].body
     assert isinstance(body, TileProgram)
-    assert [s.step for s in body.statements() if isinstance(s, Loop) and not s.parallel] == [16]
+    assert [s.stop for s in body.statements() if isinstance(s, Loop) and not s.parallel] == [33]
     assert sum(isinstance(s, Load) and s.buffer.name == "w" for s in body.statements()) == 1
     check(graph, scale=0.1)
+
+
+def test_deep_products_beside_what_needs_all_of_their_depth() -> None:
+    """Only the product is a loop then."""
+    from superopt.transforms.lower import lower
+
+    x, w = tensor((16, 528), name="x"), tensor((528, 64), name="w")
+    build = Build()
+    xt, wt = build.tile(x, x.shape, (-1,), ()), build.tile(w, w.shape, (-1,), ())
+    build.save(build("add", build("matmul", xt, wt), build("slice", xt, **SLICE)), 1)
+    graph = build.custom([x, w], (1,), (), (16, 64))
+    body = lower(graph).nodes[0].body
+    assert isinstance(body, TileProgram)
+    assert [s.step for s in body.statements() if isinstance(s, Loop)] == [16]
+    assert sum(isinstance(s, Load) and s.buffer.name == "w" for s in body.statements()) == 1
+    check(graph, scale=0.1)
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_blocks_in_groups(batch: tuple[int, ...]) -> None:
+    """Ten rows of tiles: a group of eight and one of two."""
+    from superopt.transforms.emit import emit_text
+
+    types = [TensorType((*batch, 160, 16), "f32"), TensorType((*batch, 16, 288), "f32")]
+    graph = single("matmul", types, {})
+    text = emit_text(graph, "triton")
+    assert isinstance(text, str)
+    assert "rows = min(10 - pid // 72 * 8, 8)" in text
+    check(graph)
+
+
+SLICE: dict[str, Attr] = {"offsets": (0, 0), "sizes": (16, 64), "strides": (1, 1)}
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8])
+@pytest.mark.parametrize("tokens", [1, 2, 4])
+def test_reshapes_of_tiles_that_a_product_pads(rows: int, tokens: int) -> None:
+    """Query heads that share keys are rows of one product: fewer than 16 of them are padded, and cut again."""
+    heads, keys, d = 2, 32, 16
+    q, k = tensor((heads, rows, tokens, d), name="q"), tensor((heads, keys, d), name="k")
+    build = Build()
+    qt = build("reshape", build.tile(q, (1, rows, tokens, d), (0,), ()), shape=(rows * tokens, d))
+    kt = build("reshape", build.tile(k, (1, keys, d), (0,), ()), shape=(keys, d))
+    product = build("relu", build("matmul", qt, kt, transpose_b=True))
+    apart = build("reshape", product, shape=(1, rows, tokens, keys))
+    total = build("reduce_sum", apart, dims=(1,), keepdims=True)
+    build.save(build("sub", apart, total), 0)
+    check(build.custom([q, k], (heads,), (), (heads, rows, tokens, keys)), scale=0.3)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from superopt import pipeline, reuse
+from superopt import reuse
+from superopt.candidates import Run
 from superopt.diagnostics import Diagnostics
 from superopt.dialects.reader import read
 from superopt.naming import give_names, names_of
@@ -115,15 +116,13 @@ def test_another_seed_policy_target_or_longer_budget_searches(
 
 
 def test_a_run_that_died_goes_on_behind_its_last_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    choose = pipeline._choose  # pyright: ignore[reportPrivateUsage]
-
-    def die(*arguments: Any) -> Any:
+    def die(*arguments: Any, **options: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pipeline, "_choose", die)
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path)
-    monkeypatch.setattr(pipeline, "_choose", choose)
+    with monkeypatch.context() as dying:
+        dying.setattr(Run, "choose", die)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path)
     monkeypatch.setattr(mugraph_search, "propose", None)
     resumed = run(tmp_path)
     assert resumed.report.improved

@@ -4,39 +4,27 @@
                                   ->     scratch[:, 8 : 24] = b
                                          c = scratch[:, :]
 
-Likewise `slice`, `repeat`, and a `reshape` that would move padding.
+Likewise `slice`, `repeat`, and a `reshape` of extents that are no powers of two (padding would move).
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from superopt.program import (
-    Buffer,
-    Compute,
-    Load,
-    Loop,
-    Statement,
-    Store,
-    TensorType,
-    TileProgram,
-    Value,
-    Window,
-)
-from superopt.transforms.emit.axes import Axes, same_dimensions
+from superopt.program import Buffer, Compute, Load, Loop, Statement, Store, TensorType, TileProgram, Window
+from superopt.transforms.emit.axes import power_of_two, same_dimensions
 
 
 def legalize(program: TileProgram) -> tuple[TileProgram, dict[Buffer, Buffer]]:
     """`program` in operators that Triton has, and which scratch buffers are views of another's memory."""
-    rewriter = _Rewriter(Axes(program))
+    rewriter = _Rewriter()
     body = rewriter.body(program.body)
     legal = dataclasses.replace(program, locals=[*program.locals, *rewriter.locals], body=body)
     return legal, rewriter.views
 
 
 class _Rewriter:
-    def __init__(self, axes: Axes) -> None:
-        self.axes = axes
+    def __init__(self) -> None:
         self.locals: list[Buffer] = []
         self.views: dict[Buffer, Buffer] = {}
 
@@ -47,7 +35,9 @@ class _Rewriter:
                 out.append(dataclasses.replace(statement, body=self.body(statement.body)))
             elif isinstance(statement, Compute) and statement.op in ("slice", "concat", "repeat"):
                 out += self.moved(statement)
-            elif isinstance(statement, Compute) and statement.op == "reshape" and not self.stays(statement):
+            elif (
+                isinstance(statement, Compute) and statement.op == "reshape" and not _in_registers(statement)
+            ):
                 out += self.reshaped(statement)
             else:
                 out.append(statement)
@@ -56,12 +46,6 @@ class _Rewriter:
     def scratch(self, type_: TensorType) -> Buffer:
         self.locals.append(Buffer(type_, f"scratch_{len(self.locals)}"))
         return self.locals[-1]
-
-    def stays(self, reshape: Compute) -> bool:
-        """Whether every element keeps its place: only extents of 1 come and go, or nothing is padded."""
-        ends: tuple[Value, ...] = (*reshape.operands, reshape.result)
-        whole = all(self.axes.pad(v, d) == e for v in ends for d, e in enumerate(v.shape) if e > 1)
-        return whole or same_dimensions(reshape) is not None
 
     def reshaped(self, statement: Compute) -> list[Statement]:
         (source,) = statement.operands
@@ -91,3 +75,9 @@ class _Rewriter:
             out.append(Store(buffer, windows, value))
             start += value.shape[dim]
         return [*out, Load(result, buffer, tuple(map(Window, result.shape)))]
+
+
+def _in_registers(statement: Compute) -> bool:
+    """Whether a reshape keeps every element's place: powers of two, or only extents of 1 come and go."""
+    extents = (*statement.operands[0].shape, *statement.result.shape)
+    return same_dimensions(statement) is not None or all(e == power_of_two(e) for e in extents)

@@ -9,6 +9,7 @@ variables. The text depends on nothing but the program: the same program gives t
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import keyword
 import math
 from collections import Counter, defaultdict
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from superopt.errors import UnsupportedProgram
-from superopt.operators import OPERATORS, Scalar, arg
+from superopt.operators import OPERATORS, Scalar, arg, exp
 from superopt.program import (
     Buffer,
     Compute,
@@ -32,14 +33,17 @@ from superopt.program import (
     Value,
     Window,
 )
-from superopt.transforms.emit.axes import Axes, Owner, expansion, nest_of
+from superopt.transforms.emit.axes import Axes, Owner, expansion, nest_of, same_dimensions
 from superopt.transforms.emit.legalize import legalize
 from superopt.transforms.emit.spelling import evaluate, number, spell
 from superopt.transforms.lower.builder import flat, identifier
 
 TRITON_DTYPES = {"f16": "tl.float16", "bf16": "tl.bfloat16", "f32": "tl.float32"}
 _INT32_MAX = 2**31 - 1
+_LOG2_E = math.log2(math.e)
+_EXP_OF_DIFFERENCE = exp(arg(0) + -arg(1))
 _GRID_LIMIT = 65535  # of the second and third grid dimension
+_GROUP = 8  # rows of tiles that blocks go through together
 _REDUCTIONS = {"add": ("tl.sum", 0.0), "max": ("tl.max", -math.inf), "min": ("tl.min", math.inf)}
 
 
@@ -113,7 +117,9 @@ class _Emitter:
                 if isinstance(s, Compute | Store):
                     self.users[v].append(s)
         self.delayed: dict[Value, Compute] = {}
+        self.differences: dict[Value, Compute] = {}
         self.named: dict[Value, str] = {}
+        self.moved: dict[Value, str] = {}  # loaded tiles -> the pointers that move with the loop
         for b in self.program.params:
             self.used.add(f"{b.name}_ptr")
 
@@ -156,37 +162,67 @@ class _Emitter:
         )
 
     def grid(self, loops: Sequence[Loop]) -> tuple[int, int, int]:
-        """Program ids, the innermost loop along x; one flat id where the grid has no such shape."""
+        """Program ids, the innermost loop along x; one flat id where the grid has no such shape.
+
+        Rows and columns of a large grid of products are one id, which goes through them in groups of rows.
+        """
         trips = [_trips(loop) for loop in loops]
-        flat = len(loops) > 3 or any(n > _GRID_LIMIT for n in trips[:-1])
-        scratch = any(b in self.program.locals for b in self.pointers)
+        total = math.prod(trips)
         outputs = ", ".join(b.name for b in self.program.params[self.program.n_inputs :])
         if loops:
-            self.header.append(f"    # {math.prod(trips)} blocks, each computes its tile of {outputs}.")
-        for i, loop in enumerate(loops):
+            self.header.append(f"    # {total} blocks, each computes its tile of {outputs}.")
+        if self.grouped(loops):
+            texts, grid = self.groups(trips)
+        elif len(loops) > 3 or any(n > _GRID_LIMIT for n in trips[:-1]):
+            texts, grid = _unravelled("tl.program_id(0)", trips), (total, 1, 1)
+        else:
+            texts = [f"tl.program_id({len(loops) - 1 - i})" for i in range(len(loops))]
+            x, y, z = (*reversed(trips), 1, 1, 1)[:3]
+            grid = (x, y, z)
+        for loop, text in zip(loops, texts, strict=True):
             self.loops[loop.var] = self.unique(identifier(loop.var.name, "pid"))
-            axis = len(loops) - 1 - i
-            text = f"tl.program_id({axis})"
-            if flat:
-                inner = math.prod(trips[i + 1 :])
-                text = "tl.program_id(0)" + (f" // {inner}" if inner > 1 else "")
-                text += f" % {trips[i]}" if i else ""
-            text += f" * {loop.step}" if loop.step != 1 else ""
+            if loop.step != 1:
+                text = f"{_factor(text)} * {loop.step}"
             text = f"{loop.start} + {text}" if loop.start else text
             self.header.append(f"    {self.loops[loop.var]} = {text}")
-        if scratch:
+        if any(b in self.program.locals for b in self.pointers):
             self.block = self.unique("block")
-            terms = [
-                f"tl.program_id({len(loops) - 1 - i})"
-                + (f" * {math.prod(trips[i + 1 :])}" if i < len(loops) - 1 else "")
-                for i in range(len(loops))
-            ]
-            text = "tl.program_id(0)" if flat or not loops else " + ".join(terms)
-            self.header.append(f"    {self.block} = {text}")
-        if flat:
-            return (math.prod(trips), 1, 1)
-        x, y, z = (*reversed(trips), 1, 1, 1)[:3]
-        return (x, y, z)
+            ids = zip(("tl.program_id(0)", "tl.program_id(1)", "tl.program_id(2)"), (1, *grid), strict=False)
+            terms = [_product(text, math.prod(grid[:i])) for i, (text, _) in enumerate(ids) if grid[i] > 1]
+            self.header.append(f"    {self.block} = {' + '.join(reversed(terms)) or 'tl.program_id(0)'}")
+        return grid
+
+    def grouped(self, loops: Sequence[Loop]) -> bool:
+        """Whether blocks that run at once should be a square of tiles rather than a row of them.
+
+        So it is where a product streams rows that one of the innermost two grid dimensions picks, and columns
+        that the other picks: a square of blocks shares more of what it reads in the L2 cache.
+        """
+        if not 2 <= len(loops) <= 4 or _trips(loops[-2]) <= _GROUP or _trips(loops[-1]) <= _GROUP:
+            return False
+        if math.prod(map(_trips, loops[:-2])) > _GRID_LIMIT:
+            return False
+        rows, columns = loops[-2].var, loops[-1].var
+        products = any(isinstance(s, Compute) and s.op == "matmul" for s in self.program.statements())
+        picked = [
+            {var for w in s.windows for var, _ in w.terms} & {rows, columns}
+            for s in self.program.statements()
+            if isinstance(s, Load) and self.in_memory(s.buffer)
+        ]
+        return products and {rows} in picked and {columns} in picked
+
+    def groups(self, trips: Sequence[int]) -> tuple[list[str], tuple[int, int, int]]:
+        """Texts of the grid's indices, in groups of rows, and the grid."""
+        *outer, rows, columns = trips
+        pid = self.unique("pid")
+        self.header.append(f"    # In groups of {_GROUP} rows: blocks that run at once share what they read.")
+        self.header.append(f"    {pid} = tl.program_id(0)")
+        size = _GROUP * columns
+        group, inside = f"{pid} // {size}", f"{pid} % {size}"
+        name = self.unique("rows")  # of this group: the last one may have fewer
+        self.header.append(f"    {name} = min({rows} - {group} * {_GROUP}, {_GROUP})")
+        texts = [f"{group} * {_GROUP} + {inside} % {name}", f"{inside} // {name}"]
+        return _unravelled("tl.program_id(1)", outer) + texts, (rows * columns, math.prod(outer), 1)
 
     # --- text ---
 
@@ -233,6 +269,7 @@ class _Emitter:
             if isinstance(s, Load) and self.in_memory(s.buffer)
         ]
         reads = f", each reads {' and '.join(dict.fromkeys(tiles))}" if tiles else ""
+        moving = self.moving_pointers(loop)
         self.line(f"# {trips} trips{reads}.")
         bounds = f"{loop.start}, {loop.stop}" + (f", {loop.step}" if loop.step != 1 else "")
         if stored & loaded:
@@ -245,10 +282,45 @@ class _Emitter:
         self.indent += 1
         self.spans.append({})
         self.body(loop.body)
+        for name, step in moving.items():
+            self.line(f"{name} += {step}")
         self.spans.pop()
         self.indent -= 1
 
     # --- memory ---
+
+    def moving_pointers(self, loop: Loop) -> dict[str, int]:
+        """Pointers of the tiles that each trip reads, set in front of the loop, and how far a trip moves them.
+
+        Their offsets are then added once, not in every trip.
+        """
+        steps: dict[str, int] = {}
+        names: dict[str, str] = {}
+        for s in loop.body:
+            if not isinstance(s, Load) or not self.in_memory(s.buffer):
+                continue
+            shape = s.buffer.type.shape
+            scales = [sum(scale for var, scale in w.terms if var is loop.var) for w in s.windows]
+            strides = [math.prod(shape[d + 1 :]) for d in range(len(shape))]
+            step = sum(a * b for a, b in zip(scales, strides, strict=True)) * loop.step
+            if not step:
+                continue
+            first = [
+                Window(
+                    w.size,
+                    w.base + scale * loop.start,
+                    tuple(t for t in w.terms if t[0] is not loop.var),
+                    w.stride,
+                )
+                for w, scale in zip(s.windows, scales, strict=True)
+            ]
+            text = self.pointer(s.buffer, first, s.result)
+            if text not in names:
+                names[text] = self.unique(f"{s.buffer.name}_ptrs")
+                self.line(f"{names[text]} = {text}")
+                steps[names[text]] = step
+            self.moved[s.result] = names[text]
+        return steps
 
     def in_memory(self, buffer: Buffer) -> bool:
         return buffer.placement == "device"
@@ -271,7 +343,8 @@ class _Emitter:
             self.barrier()
         self.read.add(self.memory(buffer))
         dims = self.axes.live(result)
-        pointer, mask = self.address(buffer, statement.windows, result, dims)
+        pointer = self.moved.get(result) or self.pointer(buffer, statement.windows, result)
+        mask = self.mask(buffer, statement.windows, result)
         text = f"tl.load({pointer}{f', mask={mask}, other=0.0' if mask else ''})"
         dtype = buffer.type.dtype
         users = self.users[result]
@@ -303,7 +376,8 @@ class _Emitter:
         if memory in self.read or (memory in self.dirty and memory in self.program.locals):
             self.barrier()
         self.dirty.add(memory)
-        pointer, mask = self.address(buffer, statement.windows, value, dims)
+        pointer = self.pointer(buffer, statement.windows, value)
+        mask = self.mask(buffer, statement.windows, value)
         text = tile.text
         if tile.dtype != buffer.type.dtype and tile.constant is None:
             text = f"{_atom(text)}.to({TRITON_DTYPES[buffer.type.dtype]})"
@@ -334,16 +408,14 @@ class _Emitter:
                 stored = True
         self.tiles[result] = _Tile(name, "f32", dims)
 
-    def address(
-        self, buffer: Buffer, windows: Sequence[Window], value: Value, dims: Sequence[int]
-    ) -> tuple[str, str]:
-        """Pointer and mask of the elements that `windows` cut out."""
+    def pointer(self, buffer: Buffer, windows: Sequence[Window], value: Value) -> str:
+        """Pointers to the elements that `windows` cut out."""
+        dims = self.axes.live(value)
         shape = buffer.type.shape
         wide = buffer.type.elements > _INT32_MAX or (
             buffer in self.program.locals and self.scratch_elements(buffer) > _INT32_MAX
         )
         offsets: list[str] = []
-        masks: list[str] = []
         if buffer in self.program.locals:
             block = f"{self.block}.to(tl.int64)" if wide else self.block
             offsets.append(f"{block} * {buffer.type.elements}")
@@ -354,29 +426,29 @@ class _Emitter:
                 if text != "0":
                     offsets.append(_product(text, stride))
                 continue
-            pad = self.axes.pad(value, d)
-            span = self.span(window, pad)
+            span = self.span(window, self.axes.pad(value, d))
             index = f"{span}.to(tl.int64)" if wide else span
             offsets.append(_product(index + expansion((d,), dims), stride))
+        return " + ".join([self.pointers[buffer], *offsets])
+
+    def mask(self, buffer: Buffer, windows: Sequence[Window], value: Value) -> str:
+        """Which of the elements that `windows` cut out exist; empty where all do."""
+        dims = self.axes.live(value)
+        masks: list[str] = []
+        for d in dims:
+            window, extent, pad = windows[d], buffer.type.shape[d], self.axes.pad(value, d)
+            end = self.last(window) + (window.size - 1) * window.stride
             bounds: list[str] = []
-            last = self.last(window)
-            if pad > window.size and (
-                last + (window.size - 1) * window.stride < shape[d] or self.moves(window)
-            ):
-                lane = self.span(Window(window.size), pad)
-                bounds.append(f"({lane} < {window.size})")
-            if last + (window.size - 1) * window.stride >= shape[d]:
-                bounds.append(f"({span} < {shape[d]})")
+            if pad > window.size and (end < extent or window.terms):
+                bounds.append(f"({self.span(Window(window.size), pad)} < {window.size})")
+            if end >= extent:
+                bounds.append(f"({self.span(window, pad)} < {extent})")
             masks += [b + expansion((d,), dims) for b in bounds]
-        text = " + ".join([self.pointers[buffer], *offsets])
-        mask = " & ".join(masks)
-        return text, mask[1:-1] if len(masks) == 1 and mask.endswith(")") else mask
+        text = " & ".join(masks)
+        return text[1:-1] if len(masks) == 1 and text.endswith(")") else text
 
     def scratch_elements(self, buffer: Buffer) -> int:
         return buffer.type.elements * math.prod(_trips(loop) for loop in _parallel(self.program.body))
-
-    def moves(self, window: Window) -> bool:
-        return bool(window.terms)
 
     def last(self, window: Window) -> int:
         """The largest start that a window takes."""
@@ -492,6 +564,16 @@ class _Emitter:
                 self.matmul(statement, None)
         elif statement.op == "reshape":
             self.reshape(statement)
+        elif (
+            statement.op == "sub"
+            and isinstance(following, Compute)
+            and following.op == "exp"
+            and following.operands == (result,)
+            and self.uses[result] == 1
+        ):
+            self.differences[result] = statement
+        elif statement.op == "exp" and statement.operands[0] in self.differences:
+            self.exponential(statement, self.differences.pop(statement.operands[0]))
         elif entry.elementwise:
             self.pointwise(statement)
         elif entry.combiner is not None:
@@ -523,29 +605,40 @@ class _Emitter:
                     self.matmul(product, self.as_f32(tile).text, result)
                     return
                 self.matmul(product, None)
-        nest = nest_of(statement)
-        assert nest is not None
         body = OPERATORS[statement.op].body
         assert body is not None
-        scalar = body(statement.attrs)
+        self.apply(statement, body(statement.attrs), self.aligned(statement))
+
+    def exponential(self, statement: Compute, difference: Compute) -> None:
+        """`exp(x - m)`: where m is the same along a dimension, `exp2(x * log2(e) - m * log2(e))`.
+
+        The hardware has powers of two only: one fused multiply-add for each x then replaces a difference and a
+        product.
+        """
+        x, m = self.aligned(difference)
+        if not set(m.dims) < set(x.dims) or m.constant is not None:
+            self.pointwise(difference)
+            self.pointwise(statement)
+            return
+        scaled = dataclasses.replace(m, text=f"({m.text} * {_LOG2_E})")
+        self.apply(statement, _EXP_OF_DIFFERENCE, [x, scaled], f"tl.exp2({{0}} * {_LOG2_E} - {{1}})")
+
+    def aligned(self, statement: Compute) -> list[_Tile]:
+        """The operands of an elementwise operator in f32, by the result's dimensions."""
+        nest = nest_of(statement)
+        assert nest is not None
         tiles: list[_Tile] = []
         for value, maps in zip(statement.operands, nest.operands, strict=True):
             keep = [d for d, index in enumerate(maps) if index.dim is not None]
             tile = self.collapsed(value, self.as_f32(self.tile(value)), keep)
-            shift = len(result.shape) - len(value.shape)
-            tiles.append(
-                _Tile(
-                    tile.text,
-                    tile.dtype,
-                    tuple(d + shift for d in tile.dims),
-                    {d + shift: p for d, p in tile.padding.items()},
-                    tile.constant,
-                )
-            )
-        self.apply(statement, scalar, tiles)
+            shift = len(statement.result.shape) - len(value.shape)
+            dims = tuple(d + shift for d in tile.dims)
+            padding = {d + shift: p for d, p in tile.padding.items()}
+            tiles.append(_Tile(tile.text, tile.dtype, dims, padding, tile.constant))
+        return tiles
 
-    def apply(self, statement: Compute, scalar: Scalar, tiles: Sequence[_Tile]) -> None:
-        """`scalar` on tiles that are aligned with the result's dimensions."""
+    def apply(self, statement: Compute, scalar: Scalar, tiles: Sequence[_Tile], text: str = "") -> None:
+        """`scalar` on tiles that are aligned with the result's dimensions; `text` is another spelling of it."""
         result = statement.result
         dims = tuple(sorted({d for t in tiles for d in t.dims}))
         numbers = [t.constant for t in tiles]
@@ -566,7 +659,7 @@ class _Emitter:
         if scalar == arg(0):  # a cast: numbers on chip keep their f32 bits
             self.tiles[result] = _Tile(tiles[0].text, tiles[0].dtype, dims, padding)
             return
-        name = self.assign(result, spell(scalar, texts), statement.op)
+        name = self.assign(result, text.format(*texts) if text else spell(scalar, texts), statement.op)
         self.tiles[result] = _Tile(name, "f32", dims, padding)
 
     def reduce(self, statement: Compute) -> None:
@@ -614,32 +707,53 @@ class _Emitter:
 
     def reshape(self, statement: Compute) -> None:
         (value,), result = statement.operands, statement.result
-        dims = self.axes.live(result)
         tile = self.tile(value)
         if tile.constant is not None:
             self.tiles[result] = tile
             return
         plain = [d for d, e in enumerate(value.shape) if e > 1]
         tile = self.collapsed(value, tile, plain)
+        if (pairs := same_dimensions(statement)) is not None:
+            moved = dict(pairs)
+            padding = {moved[d]: p for d, p in tile.padding.items()}
+            kept = tuple(moved[d] for d in tile.dims)
+            self.tiles[result] = _Tile(tile.text, tile.dtype, kept, padding)
+            return
         target = [d for d, e in enumerate(result.shape) if e > 1]
-        if [value.shape[d] for d in plain] == [result.shape[d] for d in target]:
-            place = dict(zip(plain, target, strict=True))
-            same = all(self.axes.pad(value, d) == self.axes.pad(result, place[d]) for d in tile.dims)
-            if same:
-                padding = {place[d]: p for d, p in tile.padding.items()}
-                moved = tuple(place[d] for d in tile.dims)
-                self.tiles[result] = _Tile(tile.text, tile.dtype, moved, padding)
-                return
-        padded = any(self.axes.pad(v, d) > v.shape[d] for v in (value, result) for d in range(len(v.shape)))
-        if padded and any(
-            self.axes.pad(v, d) != v.shape[d] > 1 for v in (value, result) for d in range(len(v.shape))
-        ):
-            raise UnsupportedProgram(
-                f"expected a reshape of whole tiles, got {value.type} to {result.type}, one of them padded"
-            )
-        text = f"tl.reshape({self.full(value, tile, plain)}, {self.shape(result, target)})"
+        if any(self.axes.pad(value, d) > value.shape[d] for d in plain):
+            tile = self.as_f32(tile)
+        text = self.unpadded(value, self.full(value, tile, plain), plain)
+        text = f"tl.reshape({text}, {[result.shape[d] for d in target]})"
+        text = self.padded(result, text, target)
         self.tiles[result] = _Tile(self.assign(result, text, "reshape"), tile.dtype, tuple(target))
-        assert set(target) <= set(dims)
+
+    def unpadded(self, value: Value, text: str, dims: Sequence[int]) -> str:
+        """A tensor with `dims` of a value whose extents are powers of two, without their padding."""
+        shape = [self.axes.pad(value, d) for d in dims]
+        for i, d in enumerate(dims):
+            extent = value.shape[d]
+            if shape[i] == extent:
+                continue
+            parts = shape[i] // extent
+            lane = self.span(Window(parts), parts)
+            first = "[" + ", ".join([*["None"] * i, ":", *["None"] * (len(dims) - i)]) + "]"
+            apart = f"tl.reshape({text}, {[*shape[:i], parts, extent, *shape[i + 1 :]]})"
+            text = f"tl.sum(tl.where(({lane} == 0){first}, {apart}, 0.0), axis={i})"
+            shape[i] = extent
+        return text
+
+    def padded(self, value: Value, text: str, dims: Sequence[int]) -> str:
+        """A tensor with `dims` of a value, repeated up to their padded extents."""
+        shape = [value.shape[d] for d in dims]
+        for i, d in enumerate(dims):
+            pad = self.axes.pad(value, d)
+            if shape[i] == pad:
+                continue
+            repeated = [*shape[:i], pad // shape[i], *shape[i:]]
+            text = f"tl.broadcast_to(tl.expand_dims({text}, {i}), {repeated})"
+            shape[i] = pad
+            text = f"tl.reshape({text}, {shape})"
+        return text
 
     def matmul(self, statement: Compute, accumulator: str | None, result: Value | None = None) -> None:
         """`tl.dot`, to which leading dimensions are one batch dimension."""
@@ -696,6 +810,21 @@ def _parallel(body: Sequence[Statement]) -> list[Loop]:
     if len(body) == 1 and isinstance(body[0], Loop) and body[0].parallel:
         return [body[0], *_parallel(body[0].body)]
     return []
+
+
+def _unravelled(text: str, trips: Sequence[int]) -> list[str]:
+    """The indices that make up a flat one, the last fastest."""
+    out: list[str] = []
+    for i, n in enumerate(trips):
+        inner = math.prod(trips[i + 1 :])
+        index = text + (f" // {inner}" if inner > 1 else "")
+        out.append(index + (f" % {n}" if i else ""))
+    return out
+
+
+def _factor(text: str) -> str:
+    """`text` as the factor of a product."""
+    return f"({text})" if " " in text else text
 
 
 def _trips(loop: Loop) -> int:

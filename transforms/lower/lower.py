@@ -8,6 +8,7 @@ from superopt.program import KernelGraph
 from superopt.spec import check_kernel
 from superopt.transforms.lower.block_to_tile import BlockToTile
 from superopt.transforms.lower.kernel_to_tile import KernelToTile
+from superopt.transforms.lower.refine_loops import RefineLoops
 
 
 def lower(
@@ -20,7 +21,8 @@ def lower(
     """
     diagnostics = diagnostics if diagnostics is not None else Diagnostics()
     name = target if isinstance(target, str) else target.name
-    lowered = BlockToTile(target=name).apply(graph, diagnostics)
+    lowered = RefineLoops().apply(graph, diagnostics)
+    lowered = BlockToTile(target=name).apply(lowered, diagnostics)
     lowered = KernelToTile(target=name).apply(lowered, diagnostics)
     check_kernel(lowered)
     return lowered

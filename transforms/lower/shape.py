@@ -17,6 +17,9 @@ _COLUMNS = 64
 _MATMUL = ((128, 128, 64), (128, 64, 64), (64, 64, 64), (64, 32, 64), (32, 32, 64), (16, 32, 128))
 _MATMUL_F32 = ((64, 64, 32), (32, 64, 32), (32, 32, 32), (16, 32, 32))
 
+# Depth of one trip of a product; bytes that it may load, and below which it may be deeper.
+_DEPTH, _TRIP_BYTES, _NARROW_BYTES, _TRIPS = 64, 48 << 10, 24 << 10, 8
+
 
 def power_of_two(extent: int) -> int:
     """The smallest power of two that is at least `extent`."""
@@ -66,6 +69,21 @@ def _matmul_tiles(nest: Nest, dtype: str, target: Target) -> tuple[int, ...]:
         if blocks >= target.multiprocessors:
             break
     return (*[1] * len(batch), *tiles)
+
+
+def reduction_depth(depth: int, total: int, bytes_per_point: int) -> int:
+    """How much of `depth` points of a product's depth one trip takes: a divisor of it.
+
+    64, less where the tiles of a trip would take too much of shared memory; more for narrow tiles, of which too
+    few bytes would be in flight, as long as there are some trips over all the `total` points.
+    """
+    if depth <= _DEPTH or (depth * bytes_per_point <= _NARROW_BYTES and total >= _TRIPS * depth):
+        return depth
+    deep = [
+        d for d in (4 * _DEPTH, 2 * _DEPTH) if d * bytes_per_point <= _NARROW_BYTES and total >= _TRIPS * d
+    ]
+    plain = [d for d in (_DEPTH, _DEPTH // 2) if d * bytes_per_point <= _TRIP_BYTES]
+    return next((d for d in (*deep, *plain, 16) if depth % d == 0), depth)
 
 
 def choose_launch(

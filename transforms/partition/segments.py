@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from superopt.operators import OPERATORS
 from superopt.program import KernelGraph, Node, Value
 from superopt.transforms.mugraph_search.axes import VIEWS, Unsearchable, name_axes, searchable
+from superopt.transforms.partition.grouping import group
 
 MAX_VALUES = 25
 
@@ -30,14 +30,20 @@ class Segment:
 def partition(graph: KernelGraph, max_values: int = MAX_VALUES) -> list[Segment]:
     """The segments of `graph`, in topological order; nodes that no search can improve are in none.
 
-    A program that fits is one segment. Otherwise each node joins the segments of its operands as long as the
-    result is convex, has at most `max_values` values and can be told over named axes; splat constants belong to
-    every segment that uses them.
+    A program that fits is one segment. Otherwise segments grow from single nodes, joined first where it saves
+    most (`grouping.py`), as long as the result is convex, has at most `max_values` values and can be told over
+    named axes; so cuts fall where they cost least. Splat constants belong to every segment that uses them.
     """
-    if _counted(graph.nodes) <= max_values and _tellable(graph):
+    if counted(graph.nodes) <= max_values and _tellable(graph):
         return [Segment(graph, whole=True)] if _worthwhile(graph.nodes) else []
     context = _Context(graph)
-    groups = _Grouping(context, max_values).run()
+    eligible = [n in context.live and not _is_splat(n) and searchable(n) for n in graph.nodes]
+    groups = group(
+        graph.nodes,
+        eligible,
+        few=lambda nodes: counted(nodes) <= max_values,
+        tellable=lambda nodes: _tellable(context.subgraph(nodes)),
+    )
     return [Segment(context.subgraph(nodes)) for nodes in groups if _worthwhile(nodes)]
 
 
@@ -45,7 +51,8 @@ def _is_splat(node: Node) -> bool:
     return node.op == "constant" and searchable(node)
 
 
-def _counted(nodes: Iterable[Node]) -> int:
+def counted(nodes: Iterable[Node]) -> int:
+    """Values that a search has to find: views and splat constants are none."""
     return sum(not _is_splat(n) and n.op not in VIEWS for n in nodes)
 
 
@@ -104,74 +111,6 @@ class _Context:
         ]
         where = nodes[0].location
         return KernelGraph(self.graph.name, list(inputs), [*constants.values(), *nodes], outputs, where)
-
-
-class _Grouping:
-    def __init__(self, context: _Context, max_values: int) -> None:
-        self.context = context
-        self.graph = graph = context.graph
-        self.max_values = max_values
-        self.producer = {v: i for i, n in enumerate(graph.nodes) for v in n.results}
-        self.group: list[int] = list(range(len(graph.nodes)))  # node -> group, named by one of its nodes
-        self.members: dict[int, list[int]] = {}
-        self.open: set[int] = set()  # groups that are segments
-
-    def run(self) -> list[list[Node]]:
-        for index, node in enumerate(self.graph.nodes):
-            self.members[index] = [index]
-            if node not in self.context.live or _is_splat(node) or not searchable(node):
-                continue
-            candidates = sorted({self.group[p] for p in self._operands(index)} & self.open)
-            # All operands' segments at once, or the largest that works.
-            tries = [candidates] + [[c] for c in sorted(candidates, key=lambda c: (-len(self.members[c]), c))]
-            for groups in tries:
-                if self._merge(index, groups):
-                    break
-            else:
-                if self._merge(index, []):
-                    continue
-        return [[self.graph.nodes[i] for i in self.members[g]] for g in sorted(self.open)]
-
-    def _operands(self, index: int) -> list[int]:
-        return [self.producer[v] for v in self.graph.nodes[index].operands if v in self.producer]
-
-    def _merge(self, index: int, groups: Sequence[int]) -> bool:
-        members = sorted({i for g in groups for i in self.members[g]} | {index})
-        nodes = [self.graph.nodes[i] for i in members]
-        if groups and (_counted(nodes) > self.max_values or not self._convex(members)):
-            return False
-        # One operand's axes more, taken as they are, cannot contradict anything.
-        node = self.graph.nodes[index]
-        unary = len(node.operands) == 1 and OPERATORS[node.op].elementwise
-        if not unary and not _tellable(self.context.subgraph(nodes)):
-            return False
-        for g in groups:
-            self.open.discard(g)
-            del self.members[g]
-        self.members[index] = members
-        self.open.add(index)
-        for i in members:
-            self.group[i] = index
-        return True
-
-    def _convex(self, members: Sequence[int]) -> bool:
-        """Whether no path leaves `members` and comes back, other segments being taken as one node each."""
-        inside = set(members)
-        first = members[0]
-        stack = [p for i in members for p in self._operands(i) if p not in inside]
-        seen: set[int] = set()
-        while stack:
-            group = self.group[stack.pop()]
-            if group in seen:
-                continue
-            seen.add(group)
-            for i in self.members.get(group, [group]):
-                for p in self._operands(i):
-                    if p in inside:
-                        return False
-                    if p >= first or self.members.get(self.group[p], [p])[-1] >= first:
-                        stack.append(p)
-        return True
 
 
 def stitch(graph: KernelGraph, segment: Segment, candidate: KernelGraph) -> KernelGraph:

@@ -1,0 +1,205 @@
+"""The programs that are compared: as block graphs, such as the search writes, and as hand-written Triton."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from superopt.operators import infer_type
+from superopt.program import Attr, BlockGraph, KernelGraph, Load, Node, TensorType, TileProgram, Value
+from superopt.transforms.emit.triton_source import Parameter, TritonKernel
+
+_HAND_WRITTEN = (
+    Path(__file__).with_name("references.py").read_text().partition("import triton.language as tl\n")[2]
+)
+Sizes = dict[str, int]
+
+
+class Block:
+    """Writes a block graph operator by operator."""
+
+    def __init__(self, name: str, **inputs: tuple[int, ...]) -> None:
+        self.name = name
+        self.inputs = {n: Value(TensorType(shape, "f16"), n) for n, shape in inputs.items()}
+        self.inside = {n: Value(v.type, n) for n, v in self.inputs.items()}
+        self.nodes: list[Node] = []
+
+    def op(self, op: str, *operands: Value, **attrs: Attr) -> Value:
+        result = Value(infer_type(op, [v.type for v in operands], attrs), op)
+        self.nodes.append(Node(op, operands, (result,), attrs))
+        return result
+
+    def tile(
+        self, name: str, shape: tuple[int, ...], imap: tuple[int, ...], fmap: tuple[int, ...] = ()
+    ) -> Value:
+        result = Value(TensorType(shape, "f16"), f"{name}_tile")
+        self.nodes.append(Node("iterator", (self.inside[name],), (result,), {"imap": imap, "fmap": fmap}))
+        return result
+
+    def sum(self, value: Value, maximum: Value | None = None) -> Value:
+        """Accumulated over the loop; rescaled where there is a running maximum."""
+        operands, kind = ((value,), "sum") if maximum is None else ((value, maximum), "rescaled")
+        result = Value(value.type, "sum")
+        self.nodes.append(Node("accumulate", operands, (result,), {"kind": kind, "loop": 0}))
+        return result
+
+    def running_max(self, value: Value) -> Value:
+        result = Value(value.type, "highest")
+        self.nodes.append(Node("running_max", (value,), (result,), {"loop": 0}))
+        return result
+
+    def number(self, value: float) -> Value:
+        return self.op("constant", value=value, shape=(), dtype="f16")
+
+    def graph(
+        self,
+        saved: Value,
+        omap: tuple[int, ...],
+        grid: tuple[int, ...],
+        loops: tuple[int, ...],
+        shape: tuple[int, ...],
+    ) -> KernelGraph:
+        self.nodes.append(Node("save", (saved,), (), {"omap": omap}))
+        result = Value(TensorType(shape, "f16"), "o")
+        body = BlockGraph(grid, loops, list(self.inside.values()), self.nodes)
+        inputs = list(self.inputs.values())
+        return KernelGraph(
+            self.name, inputs, [Node("custom", tuple(inputs), (result,), {}, body=body)], [result]
+        )
+
+
+def matmul(m: int, n: int, k: int) -> KernelGraph:
+    """A library operator: `lower` gives it its schedule."""
+    a, b = Value(TensorType((m, k), "f16"), "a"), Value(TensorType((k, n), "f16"), "b")
+    c = Value(TensorType((m, n), "f16"), "c")
+    return KernelGraph("matmul", [a, b], [Node("matmul", (a, b), (c,))], [c])
+
+
+def attention(heads: int, m: int, t: int, d: int, rows: int, trips: int) -> KernelGraph:
+    """Online softmax: `rows` queries a block, the keys in `trips`."""
+    b = Block("attention", q=(heads, m, d), k=(heads, t, d), v=(heads, t, d))
+    keys = t // trips
+    q = b.op("reshape", b.tile("q", (1, rows, d), (0, 1), (-1,)), shape=(rows, d))
+    k = b.op("reshape", b.tile("k", (1, keys, d), (0, -1), (1,)), shape=(keys, d))
+    v = b.op("reshape", b.tile("v", (1, keys, d), (0, -1), (1,)), shape=(keys, d))
+    s = b.op("matmul", q, k, transpose_b=True)
+    highest = b.running_max(b.op("reduce_max", s, dims=(1,), keepdims=True))
+    p = b.op("exp", b.op("sub", s, highest))
+    o = b.sum(b.op("matmul", p, v), highest)
+    total = b.sum(b.op("reduce_sum", p, dims=(1,), keepdims=True), highest)
+    out = b.op("reshape", b.op("div", o, total), shape=(1, rows, d))
+    return b.graph(out, (0, 1), (heads, m // rows), (trips,), (heads, m, d))
+
+
+def rmsnorm(m: int, n: int) -> KernelGraph:
+    """One row a block."""
+    b = Block("rmsnorm", x=(m, n))
+    x = b.tile("x", (1, n), (0,))
+    mean = b.op("div", b.op("reduce_sum", b.op("square", x), dims=(1,), keepdims=True), b.number(float(n)))
+    y = b.op("mul", x, b.op("rsqrt", b.op("add", mean, b.number(1e-5))))
+    return b.graph(y, (0,), (m,), (), (m, n))
+
+
+def rmsnorm_linear(m: int, n: int, k: int, columns: int, trips: int) -> KernelGraph:
+    """The normalisation behind the product."""
+    b = Block("rmsnorm_linear", x=(m, k), w=(k, n))
+    x, w = b.tile("x", (m, k // trips), (-1,), (1,)), b.tile("w", (k // trips, columns), (1,), (0,))
+    product = b.sum(b.op("matmul", x, w))
+    squares = b.sum(b.op("reduce_sum", b.op("square", x), dims=(1,), keepdims=True))
+    mean = b.op("div", squares, b.number(float(k)))
+    y = b.op("mul", product, b.op("rsqrt", b.op("add", mean, b.number(1e-5))))
+    return b.graph(y, (1,), (n // columns,), (trips,), (m, n))
+
+
+def gated_mlp(m: int, n: int, k: int, columns: int, trips: int) -> KernelGraph:
+    """Both products in one loop."""
+    b = Block("gated_mlp", x=(m, k), w=(k, n), v=(k, n))
+    x = b.tile("x", (m, k // trips), (-1,), (1,))
+    w, v = (b.tile(name, (k // trips, columns), (1,), (0,)) for name in "wv")
+    gate, up = b.sum(b.op("matmul", x, w)), b.sum(b.op("matmul", x, v))
+    return b.graph(b.op("mul", b.op("silu", gate), up), (1,), (n // columns,), (trips,), (m, n))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program at one size.
+
+    `reference` gives the hand-written kernel and its compile-time sizes, those of tiles read from the emitted
+    kernel's loop: both do the same work in a trip.
+    """
+
+    name: str
+    graph: KernelGraph
+    reference: Callable[[TileProgram], tuple[str, dict[str, float]]]
+
+
+def hand_written(case: Case, program: TileProgram, emitted: TritonKernel) -> TritonKernel:
+    """The reference of `case`, with the emitted kernel's tiles, warps and stages."""
+    function, sizes = case.reference(program)
+    names = re.search(rf"^def {function}\(\s*((?:\w+_ptr,\s*)+)", _HAND_WRITTEN, re.MULTILINE)
+    assert names is not None
+    pointers = [n.strip() for n in names[1].split(",") if n.strip()]
+    types = [v.type for v in (*case.graph.inputs, *case.graph.outputs)]
+    given = ", ".join([*pointers, *(f"{k}={v}" for k, v in sizes.items())])
+    source = f"{_HAND_WRITTEN}\n\n@triton.jit\ndef kernel({', '.join(pointers)}):\n    {function}({given})\n"
+    parameters = tuple(Parameter(n, t, "input") for n, t in zip(pointers, types, strict=True))
+    return TritonKernel("kernel", source, parameters, emitted.grid, emitted.num_warps, emitted.num_stages)
+
+
+def tile(program: TileProgram, buffer: str) -> tuple[int, ...]:
+    """The tile of `buffer` that each trip of the innermost loop reads."""
+    loads = [s for s in program.statements() if isinstance(s, Load) and s.buffer.name == buffer]
+    return tuple(n for n in min((s.result for s in loads), key=lambda v: v.type.elements).shape if n > 1)
+
+
+def cases(*, small: bool = False) -> list[Case]:
+    """What is compared; `small` keeps the tiles and shortens the loops, for tests."""
+    out: list[Case] = []
+
+    def products(m: int, n: int, k: int) -> None:
+        def reference(e: TileProgram) -> tuple[str, dict[str, float]]:
+            (bm, bk), (_, bn) = tile(e, "a"), tile(e, "b")
+            return "matmul", {"M": m, "N": n, "K": k, "BM": bm, "BN": bn, "BK": bk, "GROUP": 8}
+
+        out.append(Case(f"matmul {m}x{n}x{k}", matmul(m, n, k), reference))
+
+    def attends(name: str, heads: int, m: int, t: int, d: int, rows: int, trips: int) -> None:
+        def reference(e: TileProgram) -> tuple[str, dict[str, float]]:
+            bt = tile(e, "k")[-2]
+            return "attention", {"M": m, "T": t, "D": d, "BM": max(rows, 16), "BT": bt}
+
+        out.append(Case(f"{name} {heads}x{m}x{t}x{d}", attention(heads, m, t, d, rows, trips), reference))
+
+    for size in (2048,) if small else (512, 1024, 2048, 4096, 8192):
+        products(size, size, size)
+    for rows in (16,) if small else (16, 64, 256):
+        products(rows, 4096, 1024 if small else 4096)
+    attends("prefill", 2 if small else 32, 1024 if small else 4096, 1024 if small else 4096, 128, 128, 16)
+    attends("prefill", 2 if small else 32, 1024 if small else 4096, 1024 if small else 4096, 64, 128, 16)
+    attends("decode", 8 if small else 256, 1, 1024 if small else 4096, 128, 1, 16)
+    if not small:
+        attends("decode", 64, 8, 4096, 128, 8, 16)
+    rows, width = (64, 4096) if small else (4096, 4096)
+    out.append(
+        Case(
+            f"rmsnorm {rows}x{width}", rmsnorm(rows, width), lambda _: ("rmsnorm", {"N": width, "eps": 1e-5})
+        )
+    )
+    m, n, k, columns = 16, 6144, 1024 if small else 4096, 64
+
+    def normed(e: TileProgram, m: int = m, columns: int = columns) -> tuple[str, dict[str, float]]:
+        return "rmsnorm_linear", {"M": m, "N": n, "K": k, "BN": columns, "BK": tile(e, "w")[0], "eps": 1e-5}
+
+    out.append(
+        Case(f"rmsnorm_linear {m}x{n}x{k}", rmsnorm_linear(m, n, k, columns, 2 if small else 8), normed)
+    )
+    for m, columns in ((8, 32),) if small else ((8, 32), (128, 64)):
+
+        def gated(e: TileProgram, m: int = m, columns: int = columns) -> tuple[str, dict[str, float]]:
+            sizes = {"M": m, "N": 4096, "K": k, "BM": max(m, 16), "BN": columns, "BK": tile(e, "w")[0]}
+            return "gated_mlp", sizes
+
+        out.append(Case(f"gated_mlp {m}x4096x{k}", gated_mlp(m, 4096, k, columns, 2 if small else 8), gated))
+    return out

@@ -1,0 +1,132 @@
+"""Hand-written Triton for the programs of `benchmarks.hot_loops`: what the emitted kernels are held against.
+
+Each kernel is written as a person would for speed: pointers that move, no mask where the tiles divide the
+extents, exponentials to base 2, blocks grouped for the L2 cache. Tensors are contiguous; sizes are compile-time
+constants.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def matmul(
+    a_ptr, b_ptr, c_ptr,
+    M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """C[M, N] = A[M, K] B[K, N], in f16 with f32 sums."""
+    pid = tl.program_id(0)
+    columns: tl.constexpr = N // BN
+    first = pid // (GROUP * columns) * GROUP
+    rows = min(M // BM - first, GROUP)
+    m = first + pid % (GROUP * columns) % rows
+    n = pid % (GROUP * columns) // rows
+    rm = m * BM + tl.arange(0, BM)
+    rn = n * BN + tl.arange(0, BN)
+    rk = tl.arange(0, BK)
+    a = a_ptr + rm[:, None] * K + rk[None, :]
+    b = b_ptr + rk[:, None] * N + rn[None, :]
+    acc = tl.zeros([BM, BN], tl.float32)
+    for _ in range(0, K, BK):
+        acc = tl.dot(tl.load(a), tl.load(b), acc)
+        a += BK
+        b += BK * N
+    tl.store(c_ptr + rm[:, None] * N + rn[None, :], acc.to(tl.float16))
+
+
+@triton.jit
+def attention(
+    q_ptr, k_ptr, v_ptr, o_ptr,
+    M: tl.constexpr, T: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BT: tl.constexpr,
+):  # fmt: skip
+    """O = softmax(Q K^T) V for heads x M queries and T keys of width D: online softmax, one pass."""
+    head = tl.program_id(1)
+    rm = tl.program_id(0) * BM + tl.arange(0, BM)
+    rt = tl.arange(0, BT)
+    rd = tl.arange(0, D)
+    whole: tl.constexpr = M % BM == 0
+    rows = q_ptr + head * M * D + rm[:, None] * D + rd[None, :]
+    q = tl.load(rows) if whole else tl.load(rows, mask=rm[:, None] < M, other=0.0)
+    k = k_ptr + head * T * D + rt[None, :] * D + rd[:, None]
+    v = v_ptr + head * T * D + rt[:, None] * D + rd[None, :]
+    highest = tl.full([BM], float("-inf"), tl.float32)
+    total = tl.zeros([BM], tl.float32)
+    acc = tl.zeros([BM, D], tl.float32)
+    for _ in range(0, T, BT):
+        s = tl.dot(q, tl.load(k))
+        new = tl.maximum(highest, tl.max(s, 1))
+        p = tl.exp2(s * 1.4426950408889634 - (new * 1.4426950408889634)[:, None])
+        scale = tl.exp2((highest - new) * 1.4426950408889634)
+        total = total * scale + tl.sum(p, 1)
+        acc = tl.dot(p.to(tl.float16), tl.load(v), acc * scale[:, None])
+        highest = new
+        k += BT * D
+        v += BT * D
+    out = (acc / total[:, None]).to(tl.float16)
+    o = o_ptr + head * M * D + rm[:, None] * D + rd[None, :]
+    if whole:
+        tl.store(o, out)
+    else:
+        tl.store(o, out, mask=rm[:, None] < M)
+
+
+@triton.jit
+def rmsnorm(x_ptr, o_ptr, N: tl.constexpr, eps: tl.constexpr):
+    """One row of N elements a block."""
+    at = tl.program_id(0) * N + tl.arange(0, N)
+    x = tl.load(x_ptr + at).to(tl.float32)
+    tl.store(o_ptr + at, (x * tl.rsqrt(tl.sum(x * x, 0) / N + eps)).to(tl.float16))
+
+
+@triton.jit
+def rmsnorm_linear(
+    x_ptr, w_ptr, o_ptr,
+    M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, eps: tl.constexpr,
+):  # fmt: skip
+    """O = rmsnorm(X) W: the sum of squares beside the product, in one loop."""
+    rm = tl.arange(0, M)
+    rn = tl.program_id(0) * BN + tl.arange(0, BN)
+    rk = tl.arange(0, BK)
+    x = x_ptr + rm[:, None] * K + rk[None, :]
+    w = w_ptr + rk[:, None] * N + rn[None, :]
+    acc = tl.zeros([M, BN], tl.float32)
+    squares = tl.zeros([M], tl.float32)
+    for _ in range(0, K, BK):
+        tile = tl.load(x)
+        acc = tl.dot(tile, tl.load(w), acc)
+        wide = tile.to(tl.float32)
+        squares += tl.sum(wide * wide, 1)
+        x += BK
+        w += BK * N
+    out = acc * tl.rsqrt(squares / K + eps)[:, None]
+    tl.store(o_ptr + rm[:, None] * N + rn[None, :], out.to(tl.float16))
+
+
+@triton.jit
+def gated_mlp(
+    x_ptr, w_ptr, v_ptr, o_ptr,
+    M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """O = silu(X W) * (X V), both products in one loop; rows from M up to BM are padding."""
+    rm = tl.arange(0, BM)
+    rn = tl.program_id(0) * BN + tl.arange(0, BN)
+    rk = tl.arange(0, BK)
+    x = x_ptr + rm[:, None] * K + rk[None, :]
+    w = w_ptr + rk[:, None] * N + rn[None, :]
+    v = v_ptr + rk[:, None] * N + rn[None, :]
+    gate = tl.zeros([BM, BN], tl.float32)
+    up = tl.zeros([BM, BN], tl.float32)
+    for _ in range(0, K, BK):
+        tile = tl.load(x) if M == BM else tl.load(x, mask=rm[:, None] < M, other=0.0)
+        gate = tl.dot(tile, tl.load(w), gate)
+        up = tl.dot(tile, tl.load(v), up)
+        x += BK
+        w += BK * N
+        v += BK * N
+    out = (gate / (1.0 + tl.exp(-gate)) * up).to(tl.float16)
+    at = o_ptr + rm[:, None] * N + rn[None, :]
+    if M == BM:
+        tl.store(at, out)
+    else:
+        tl.store(at, out, mask=rm[:, None] < M)

@@ -1,0 +1,320 @@
+"""Loops of block graphs with trips as short as the hardware likes them.
+
+    custom {loops = [8]}                           custom {loops = [64]}
+      %x = iterator(X) fmap [1]   16 x 512           %x = iterator(X) fmap [1]   16 x 64
+      %w = iterator(W) fmap [0]  512 x 64     ->     %w = iterator(W) fmap [0]   64 x 64
+      accumulate(matmul(%x, %w)) sum                 accumulate(matmul(%x, %w)) sum
+      accumulate(reduce_sum(square(%x))) sum         accumulate(reduce_sum(square(%x))) sum
+
+A search counts what a trip moves; what a trip holds is decided here, so that several trips are in flight at
+once. Where there is no loop, one is made: what is reduced over the axis gets an accumulator.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from superopt.diagnostics import Diagnostics
+from superopt.operators import OPERATORS, Nest, infer_type, normalize_attrs
+from superopt.program import DTYPE_BYTES, Attr, BlockGraph, KernelGraph, Node, ThreadGraph, Value
+from superopt.spec import iterator_type
+from superopt.transforms.lower.shape import reduction_depth
+from superopt.transforms.passes import GraphPass
+
+_Dim = tuple[Value, int]
+# How parts of a reduction over an axis are joined -> the accumulators that join them so.
+_JOINS = {"add": ("sum", "rescaled"), "max": ("max",)}
+# How a value depends on a running maximum, by how its operands do (see `_scaled`); None: not at all.
+_MOVES = ("cast", "reshape", "transpose", "broadcast")
+_FOLLOWS: dict[tuple[str, tuple[str | None, ...]], str] = {
+    ("sub", (None, "max")): "less",
+    ("add", ("less", None)): "less",
+    ("add", (None, "less")): "less",
+    ("sub", ("less", None)): "less",
+    ("exp", ("less",)): "scaled",
+    ("reduce_sum", ("scaled",)): "scaled",
+    ("mul", ("scaled", None)): "scaled",
+    ("mul", (None, "scaled")): "scaled",
+    ("div", ("scaled", None)): "scaled",
+    ("matmul", ("scaled", None)): "scaled",
+    ("matmul", (None, "scaled")): "scaled",
+}
+
+
+@dataclass(frozen=True)
+class RefineLoops(GraphPass):
+    """Cut long trips of custom kernels into short ones, and deep products without a loop into a loop.
+
+    Tiles of one trip then fit into shared memory several times, and loads overlap with products.
+    """
+
+    flag: ClassVar[str] = "refine-loops"
+
+    def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
+        """The graph with refined loops in its `custom` nodes."""
+        nodes = [
+            replace(n, body=refine(n.body)) if isinstance(n.body, BlockGraph) else n for n in graph.nodes
+        ]
+        return KernelGraph(graph.name, graph.inputs, nodes, graph.outputs, graph.location)
+
+
+def refine(block: BlockGraph) -> BlockGraph:
+    """`block` with the axis cut that its products contract, where one may be and should be."""
+    axes = _Axes(block)
+    for axis in axes.contracted:
+        loop = axes.loop(axis)
+        if loop is None or not _may_cut(block, axes, axis, loop):
+            continue
+        tiles = axes.tiles(axis)
+        extent = axes.extent(axis)
+        trips = block.loops[loop] if loop < len(block.loops) else 1
+        per_point = sum(v.type.elements // extent * DTYPE_BYTES[v.dtype] for v in tiles)
+        depth = reduction_depth(extent, extent * trips, per_point)
+        if depth < extent:
+            return _cut(block, axes, axis, loop, extent // depth)
+    return block
+
+
+class _Axes:
+    """Which dimensions of a block's values are one axis: those that an operator walks together."""
+
+    def __init__(self, block: BlockGraph) -> None:
+        self.block = block
+        self._parent: dict[_Dim, _Dim] = {}
+        self._extents: dict[_Dim, int] = {}
+        fixed: list[_Dim] = []
+        contracted: list[_Dim] = []
+        for node in block.nodes:
+            fixed += self._joined(node)
+            if node.op == "matmul":
+                nest, a = _nest(node), node.operands[0]
+                assert nest is not None
+                contracted += [(a, d) for d, i in enumerate(nest.operands[0]) if i.dim in nest.reductions]
+        for value in itertools.chain.from_iterable(n.results for n in block.nodes):
+            for d, extent in enumerate(value.shape):
+                self._extents[self.find((value, d))] = extent
+        self.fixed = {self.find(d) for d in fixed}
+        self.contracted = [a for a in dict.fromkeys(map(self.find, contracted)) if a not in self.fixed]
+
+    def _joined(self, node: Node) -> list[_Dim]:
+        """Join the dimensions that `node` walks together; returns those that must stay whole."""
+        if node.op in ("iterator", "save"):
+            return []
+        if node.op in ("accumulate", "running_max"):
+            pairs = zip(_dims(node.operands[0]), _dims(node.result), strict=True)
+            for a, b in pairs:
+                self._join(a, b)
+            return []
+        everything = [d for v in (*node.operands, *node.results) for d in _dims(v)]
+        if isinstance(node.body, ThreadGraph) or node.op == "slice":
+            return everything
+        if node.op == "reshape":
+            before, after = (
+                [d for d in _dims(v) if v.shape[d[1]] > 1] for v in (*node.operands, node.result)
+            )
+            if [v.shape[d] for v, d in before] != [v.shape[d] for v, d in after]:
+                return everything
+            for a, b in zip(before, after, strict=True):
+                self._join(a, b)
+            return []
+        nest = _nest(node)
+        if nest is None:
+            return [] if node.op == "constant" else everything
+        first: dict[int, _Dim] = {}
+        for value, maps in zip(node.operands, nest.operands, strict=True):
+            for d, index in enumerate(maps):
+                if index.dim is not None:
+                    self._join((value, d), first.setdefault(index.dim, (value, d)))
+        for d, dim in enumerate(nest.result):
+            if dim is not None:
+                self._join((node.result, d), first.setdefault(dim, (node.result, d)))
+        return []
+
+    def find(self, dim: _Dim) -> _Dim:
+        """The axis of a dimension."""
+        while (parent := self._parent.get(dim, dim)) != dim:
+            dim = parent
+        return dim
+
+    def _join(self, a: _Dim, b: _Dim) -> None:
+        self._parent[self.find(a)] = self.find(b)
+
+    def extent(self, axis: _Dim) -> int:
+        """Points of the axis in a trip."""
+        return self._extents[axis]
+
+    def along(self, value: Value, axis: _Dim) -> list[int]:
+        """The dimensions of `value` that are of the axis."""
+        return [d for v, d in _dims(value) if self.find((v, d)) == axis]
+
+    def tiles(self, axis: _Dim) -> list[Value]:
+        """What is loaded that has the axis."""
+        return [n.result for n in self.block.nodes if n.op == "iterator" and self.along(n.result, axis)]
+
+    def loop(self, axis: _Dim) -> int | None:
+        """The loop that walks along the axis and nothing else, a new one where there is none at all."""
+        walked: set[int] = set()
+        for node in self.block.nodes:
+            if node.op == "iterator":
+                dims = self.along(node.result, axis)
+                walked |= {i for i, d in enumerate(_fmap(node)) if d in dims and self.block.loops[i] > 1}
+        if not walked:
+            return None if any(n > 1 for n in self.block.loops) else len(self.block.loops)
+        (loop, *more) = walked
+        alone = all(
+            self.along(n.result, axis) == ([_fmap(n)[loop]] if _fmap(n)[loop] >= 0 else [])
+            for n in self.block.nodes
+            if n.op == "iterator"
+        )
+        return loop if alone and not more else None
+
+
+def _dims(value: Value) -> list[_Dim]:
+    return [(value, d) for d in range(len(value.shape))]
+
+
+def _fmap(iterator: Node) -> tuple[int, ...]:
+    fmap = iterator.attrs["fmap"]
+    assert isinstance(fmap, tuple)
+    return tuple(int(d) for d in fmap)
+
+
+def _nest(node: Node) -> Nest | None:
+    entry = OPERATORS[node.op]
+    if entry.nest is None:
+        return None
+    return entry.nest([v.shape for v in node.operands], normalize_attrs(entry, node.attrs))
+
+
+def _reduced_by(node: Node, axes: _Axes, axis: _Dim) -> str | None:
+    """How `node` joins what it visits along the axis: "add" or "max"; "" where it does not reduce it; None
+    where its parts cannot be joined.
+    """
+    if not any(axes.along(v, axis) for v in node.operands) or axes.along(node.result, axis):
+        return ""
+    entry = OPERATORS[node.op]
+    return entry.combiner if entry.finish is None and entry.combiner in _JOINS else None
+
+
+def _may_cut(block: BlockGraph, axes: _Axes, axis: _Dim, loop: int) -> bool:
+    """Whether trips over parts of the axis give what trips over all of it give.
+
+    So it is where what is reduced over the axis goes straight into an accumulator of the loop that joins parts in
+    the same way, no other value is accumulated there, and values with the axis know of other trips only what
+    rescaling allows. A new loop gets its accumulators later; nothing with the axis may need what they hold.
+    """
+    new = loop == len(block.loops)
+    parts: dict[Value, str] = {}  # what is reduced over the axis, and how
+    behind: set[Value] = set()  # what would stand behind a new loop
+    scales: dict[Value, tuple[str, Value]] = {}
+    for node in block.nodes:
+        if any(len(axes.along(v, axis)) > 1 for v in (*node.operands, *node.results)):
+            return False
+        if node.op == "iterator":
+            continue
+        if node.op in ("accumulate", "running_max", "save") and axes.along(node.operands[0], axis):
+            return False
+        if node.op == "save":
+            continue
+        if node.op in ("accumulate", "running_max"):
+            if node.attrs["loop"] == loop and not _joins(node, parts, scales):
+                return False
+            if node.op == "running_max":
+                scales[node.result] = ("max", node.result)
+            continue
+        if not _scaled(node, scales):
+            return False
+        how = _reduced_by(node, axes, axis)
+        if how is None:
+            return False
+        if behind.intersection(node.operands):
+            if any(axes.along(r, axis) for r in node.results):
+                return False
+            behind.update(node.results)
+        carried = [parts[v] for v in node.operands if v in parts]
+        if carried and not new:
+            if node.op not in ("cast", "reshape"):
+                return False
+            how = carried[0]
+        if how:
+            parts[node.result] = how
+            if new:
+                behind.add(node.result)
+    return True
+
+
+def _joins(node: Node, parts: dict[Value, str], scales: dict[Value, tuple[str, Value]]) -> bool:
+    """Whether an accumulator of the loop joins parts of the axis as the reduction before it does."""
+    how, scale = parts.get(node.operands[0]), scales.get(node.operands[0])
+    if node.op == "running_max":
+        return how == "max" and scale is None
+    kind = node.attrs["kind"]
+    if kind == "rescaled":
+        return how == "add" and scale == ("scaled", node.operands[1])
+    return how is not None and kind in _JOINS[how] and scale is None
+
+
+def _scaled(node: Node, scales: dict[Value, tuple[str, Value]]) -> bool:
+    """Note in `scales` how the result depends on a running maximum m; False where cutting trips would show.
+
+    A value may be m itself ("max"), a difference x - m ("less"), or a multiple of exp(-m) ("scaled"), which a
+    rescaled accumulator brings to the next trip's m.
+    """
+    have = [scales.get(v) for v in node.operands]
+    known = {s for s in have if s is not None}
+    if not known:
+        return True
+    kinds = tuple(s and s[0] for s in have)
+    becomes = kinds[0] if node.op in _MOVES else _FOLLOWS.get((node.op, kinds))
+    if len(known) > 1 or becomes is None:
+        return False
+    ((_, maximum),) = known
+    scales[node.result] = (becomes, maximum)
+    return True
+
+
+def _cut(block: BlockGraph, axes: _Axes, axis: _Dim, loop: int, factor: int) -> BlockGraph:
+    """`block` with `factor` times as many trips, each over a part of the axis."""
+    new = loop == len(block.loops)
+    loops = (
+        (*block.loops, factor)
+        if new
+        else tuple(n * (factor if i == loop else 1) for i, n in enumerate(block.loops))
+    )
+    nodes: list[Node] = []
+    graph = BlockGraph(block.grid, loops, block.inputs, nodes)
+    values: dict[Value, Value] = {v: v for v in block.inputs}
+    for node in block.nodes:
+        operands = tuple(values[v] for v in node.operands)
+        attrs = dict(node.attrs)
+        if node.op == "save":
+            nodes.append(replace(node, operands=operands))
+            continue
+        if node.op == "iterator":
+            if new:
+                attrs["fmap"] = (*_fmap(node), *(axes.along(node.result, axis) or [-1]))
+            kind = iterator_type(operands[0].type, replace(node, operands=operands, attrs=attrs), graph)
+        elif node.op in ("accumulate", "running_max"):
+            kind = node.result.type
+        elif isinstance(node.body, ThreadGraph):
+            nodes.append(replace(node, operands=operands))
+            values.update(zip(node.results, node.results, strict=True))
+            continue
+        else:
+            if "shape" in attrs:
+                dims = axes.along(node.result, axis)
+                shape = node.result.shape
+                attrs["shape"] = tuple(n // factor if d in dims else n for d, n in enumerate(shape))
+            kind = infer_type(node.op, [v.type for v in operands], attrs)
+        result = Value(kind, node.result.name)
+        values[node.result] = result
+        nodes.append(replace(node, operands=operands, results=(result,), attrs=attrs))
+        how = "" if node.op in ("iterator", "accumulate", "running_max") else _reduced_by(node, axes, axis)
+        if new and how:
+            total = Value(kind, f"{node.result.name}_total" if node.result.name else "")
+            joined: dict[str, Attr] = {"kind": _JOINS[how][0], "loop": loop}
+            nodes.append(Node("accumulate", (result,), (total,), joined, node.location))
+            values[node.result] = total
+    return graph
