@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,8 +57,8 @@ class Tally:
     losses: list[str] = field(default_factory=list[str])
 
 
-def campaign(count: int, seed: int) -> Tally:
-    """Kill `count` runs."""
+def campaign(count: int, seed: int, watch: Callable[[Tally], object] = lambda tally: None) -> Tally:
+    """Kill `count` runs; `watch` sees the tally now and then."""
     from superopt.store import Store
 
     _preload()
@@ -90,6 +91,8 @@ def campaign(count: int, seed: int) -> Tally:
                 start = time.monotonic()
                 _finish(folder, f"whole{kill}", run_seed, tally)
                 typical = 0.8 * typical + 0.2 * (time.monotonic() - start)
+                tally.entries = len(store.keys())
+                watch(tally)
         tally.entries = len(store.keys())
     return tally
 
@@ -204,11 +207,23 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     start = time.monotonic()
-    tally = campaign(args.count, args.seed)
-    record = {
+
+    def record(tally: Tally) -> str:
+        text = json.dumps(_record(tally, args.seed, time.monotonic() - start), indent=1)
+        if args.json:
+            args.json.write_text(text + "\n")
+        return text
+
+    tally = campaign(args.count, args.seed, record)
+    print(record(tally))
+    return 1 if tally.losses else 0
+
+
+def _record(tally: Tally, seed: int, seconds: float) -> dict[str, object]:
+    return {
         **about(),
-        "seed": args.seed,
-        "seconds": round(time.monotonic() - start, 1),
+        "seed": seed,
+        "seconds": round(seconds, 1),
         "kills": tally.kills,
         "ended before": tally.late,
         "sent": dict(tally.sent),
@@ -218,11 +233,6 @@ def main() -> int:
         "entries": tally.entries,
         "losses": tally.losses,
     }
-    text = json.dumps(record, indent=1)
-    print(text)
-    if args.json:
-        args.json.write_text(text + "\n")
-    return 1 if tally.losses else 0
 
 
 if __name__ == "__main__":

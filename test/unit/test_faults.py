@@ -159,6 +159,37 @@ def test_killed_runs_lose_nothing_and_the_next_one_goes_on():
     assert tally.completed == 1 + KILLS // kills.PERIOD
 
 
+TERMINATED = """
+import pathlib, sys, time
+from superopt.driver.isolation import isolated
+
+def work():
+    half = pathlib.Path(sys.argv[1])
+    half.write_text("half")
+    try:
+        print("there", flush=True)
+        time.sleep(60)
+    finally:
+        half.unlink()
+    return 0
+
+sys.exit(isolated(work, "tool"))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_is_half_written_is_removed_when_a_tool_is_terminated(tmp_path: Path, number: signal.Signals):
+    command = [sys.executable, "-c", TERMINATED, str(tmp_path / "half")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "there\n"
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert errors == ""
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_compiler_killed_or_out_of_memory_costs_one_kernel():
     from superopt.dialects.reader import read
     from superopt.transforms.emit import compile as compiling

@@ -18,6 +18,14 @@ _PHASE_BYTES = 4096
 _phase_memory: mmap.mmap | None = None
 
 
+class Terminated(BaseException):
+    """SIGTERM or SIGHUP, once: what was half written is removed on the way out. The second one kills."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number
+
+
 def phase(what: str) -> None:
     """Say what is being done, for the message should it crash; does nothing outside `isolated`."""
     if _phase_memory is not None:
@@ -37,11 +45,15 @@ def isolated(work: Callable[[], int], tool: str) -> int:
         _die_with(parent)
         code = 1
         try:
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, _terminate)
             code = work()
             sys.stdout.flush()
             sys.stderr.flush()
         except BrokenPipeError:
             code = 128 + signal.SIGPIPE
+        except Terminated as error:
+            code = error.exit_code
         except BaseException:
             traceback.print_exc()  # a fault of ours: what users can cause was answered inside `work`
             sys.stderr.flush()
@@ -76,6 +88,11 @@ def isolated(work: Callable[[], int], tool: str) -> int:
         file=sys.stderr,
     )
     return 1
+
+
+def _terminate(received: int, frame: object) -> None:
+    signal.signal(received, signal.SIG_DFL)
+    raise Terminated(received)
 
 
 def _die_with(parent: int) -> None:

@@ -35,6 +35,9 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         _say("superopt-opt: interrupted; nothing was written")
         return 128 + signal.SIGINT
+    except isolation.Terminated as error:
+        _say("superopt-opt: terminated; nothing was written")
+        return error.exit_code
     except BrokenPipeError:  # whoever read our output has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE

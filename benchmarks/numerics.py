@@ -1,0 +1,153 @@
+"""How wrong programs are in floating point: the calibration of the numeric gate.
+
+    python -m benchmarks.numerics            the table, kept in benchmarks/results/numerics.json
+
+For each benchmark, distribution of inputs and dtype: the largest error against fp64, as a share of the
+largest number of the output, of the program with every operator rounding its result to the dtype ("eager", as
+PyTorch runs it), of what the search made of it, lowered ("ours"), and of the program in fp32. Both are
+evaluated as the gate does it: fp32 arithmetic, rounding where a program stores. `of_tolerance` is what the
+gate says of ours: above 1 it is rejected. The last rows are programs without the subtraction of the maximum,
+as candidates for those with it: the gate rejects them by these numbers, there is no rule against them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from benchmarks.record import keep
+from benchmarks.trinity.programs import PROGRAMS, Config
+
+from superopt.api import read_program
+from superopt.cost import cost, target
+from superopt.diagnostics import Diagnostics
+from superopt.errors import SuperoptError
+from superopt.numerics.checking import DISTRIBUTIONS, compare, make_inputs
+from superopt.numerics.float_gate import input_specs
+from superopt.program import KernelGraph
+from superopt.transforms.lower import lower
+from superopt.transforms.mugraph_search import propose
+from superopt.transforms.partition.segments import partition, stitch
+from superopt.verify.domains import Array, FloatDomain, round_to
+from superopt.verify.evaluate import evaluate
+from superopt.verify.hashing import canonical_text, parse
+from superopt.verify.reduce import fewer_blocks
+
+ROOT = Path(__file__).resolve().parents[1]
+SMALL = Config(hidden=128, heads=2, ffn=256, groups=1, tokens=16, prefix=112)
+SEARCH_SECONDS = 6.0
+DTYPES = ("f16", "bf16")
+# One of the shapes of each program: the others differ in the number of rows.
+LEFT_OUT = ("_b8", "_b8_safe", "_prefill_b1", "_prefill_b1_safe", "_spec_b1", "_spec_b1_safe", "_public_b1")
+
+
+def programs() -> Iterator[tuple[str, KernelGraph]]:
+    """The benchmarks by name; Trinity's at small extents, as they go through segments of their own."""
+    for folder in ("examples", "benchmarks/mugraph"):
+        for path in sorted((ROOT / folder).glob("*.mlir")):
+            if not path.stem.endswith(LEFT_OUT):
+                yield f"{path.parent.name}/{path.stem}", read_program(path, Diagnostics())
+    for name, make in PROGRAMS.items():
+        yield f"trinity/{name}", make(SMALL, name)
+        if name != "swiglu_ffn":
+            yield f"trinity/{name}_safe", make(SMALL, name, safe=True)
+
+
+def optimized(graph: KernelGraph, seconds: float = SEARCH_SECONDS) -> KernelGraph:
+    """`graph` with the muGraph search's best candidates, by the cost model, in place of its segments."""
+    gpu, whole = target("sm_90"), graph
+    for segment in partition(graph):
+        try:
+            candidates = propose(segment.graph, gpu, budget=seconds).candidates
+        except SuperoptError:
+            continue
+        if candidates:
+            whole = stitch(whole, segment, min(candidates, key=lambda c: cost(c, gpu).seconds))
+    return whole
+
+
+def in_dtype(graph: KernelGraph, dtype: str) -> KernelGraph:
+    """The program with all its tensors of another floating-point type."""
+    text = canonical_text(graph)
+    for other in ("f16", "bf16", "f32"):
+        text = text.replace(f'"{other}"', f'"{dtype}"')
+    return parse(text)
+
+
+def measure(original: KernelGraph, candidate: KernelGraph) -> dict[str, Any]:
+    """Errors by dtype and distribution."""
+    original, candidate = fewer_blocks(original, candidate) or (original, candidate)
+    exact, faithful = FloatDomain(), FloatDomain(faithful=True)
+    specs = [replace(s, shape=v.shape) for s, v in zip(input_specs(original), original.inputs, strict=True)]
+    rows: dict[str, Any] = {}
+    for dtype in DTYPES:
+        typed = {
+            "eager": in_dtype(original, dtype),
+            "ours": in_dtype(candidate, dtype),
+            "fp32": in_dtype(original, "f32"),
+        }
+        for name in DISTRIBUTIONS:
+            inputs = [round_to(x, dtype) for x in make_inputs(specs, name)]
+            reference = _run(typed["eager"], inputs, exact)
+            found = {k: _run(g, inputs, faithful) for k, g in typed.items()}
+            judged = [
+                compare(name, "", dtype, got, want, same).ratio
+                for got, want, same in zip(found["ours"], reference, found["eager"], strict=True)
+            ]
+            row: dict[str, float | None] = {k: _error(outputs, reference) for k, outputs in found.items()}
+            rows.setdefault(dtype, {})[name] = {**row, "of_tolerance": _number(max(judged))}
+    return rows
+
+
+def _run(graph: KernelGraph, inputs: list[Array], domain: FloatDomain) -> list[Array]:
+    return [t.planes[0] for t in evaluate(graph, [domain.tensor(x) for x in inputs], domain)]
+
+
+def _error(outputs: list[Array], reference: list[Array]) -> float | None:
+    """The largest error as a share of the largest number; None where an output is not finite and should be."""
+    worst = 0.0
+    for got, want in zip(outputs, reference, strict=True):
+        asked = np.isfinite(want)
+        error = np.abs(np.asarray(got, np.float64) - want)[asked]
+        size = np.abs(want[asked]).max(initial=0.0)
+        worst = max(worst, float(error.max(initial=0.0) / size) if size else 0.0)
+    return _number(worst)
+
+
+def _number(x: float) -> float | None:
+    return float(f"{x:.3g}") if math.isfinite(x) else None
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Errors of the benchmarks in floating point.")
+    parser.add_argument("--only", help="programs whose name has this in it")
+    args = parser.parse_args()
+    known, rows, unsafe = dict(programs()), dict[str, Any](), dict[str, Any]()
+    for name, graph in known.items():
+        if args.only and args.only not in name:
+            continue
+        candidate = lower(optimized(graph))
+        rows[name] = measure(graph, candidate)
+        worst = max(
+            (r["of_tolerance"] or math.inf for d in rows[name].values() for r in d.values()), default=0.0
+        )
+        print(f"{name}: at worst {worst:.2f} of the tolerance", flush=True)
+        if (safe := known.get(f"{name}_safe")) is not None:
+            unsafe[name] = measure(safe, lower(graph))
+            rejected = {
+                d: [n for n, r in by.items() if (r["of_tolerance"] or math.inf) > 1]
+                for d, by in unsafe[name].items()
+            }
+            print(f"{name} in place of {name}_safe: rejected on {rejected}", flush=True)
+    if not args.only:
+        keep("numerics", rows, without_maximum=unsafe)
+
+
+if __name__ == "__main__":
+    main()
