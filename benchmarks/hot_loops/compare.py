@@ -70,12 +70,11 @@ def main() -> None:
     )
     parser.add_argument("--only", default="", help="programs whose name holds this; nothing is stored")
     parser.add_argument("--targets", default=",".join(TARGETS))
-    parser.add_argument("--small", action="store_true", help="the sizes of the tests; nothing is stored")
     parser.add_argument("--opcodes", action="store_true", help="print both loops' opcodes")
     options = parser.parse_args()
     targets = options.targets.split(",")
     rows: dict[str, dict[str, Any]] = {}
-    for case in (c for c in cases(small=options.small) if options.only in c.name):
+    for case in (c for c in cases() if options.only in c.name):
         for target in targets:
             try:
                 row, ours, theirs = compare(case, target)
@@ -94,7 +93,7 @@ def main() -> None:
             if options.opcodes:
                 for name in sorted({*ours.opcodes, *theirs.opcodes}):
                     print(f"    {name:40} {ours.opcodes.get(name, 0):5} {theirs.opcodes.get(name, 0):5}")
-    if options.only or options.small or targets != list(TARGETS):
+    if options.only or targets != list(TARGETS):
         return
     data = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),

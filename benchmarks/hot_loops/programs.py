@@ -154,52 +154,50 @@ def tile(program: TileProgram, buffer: str) -> tuple[int, ...]:
     return tuple(n for n in min((s.result for s in loads), key=lambda v: v.type.elements).shape if n > 1)
 
 
-def cases(*, small: bool = False) -> list[Case]:
-    """What is compared; `small` keeps the tiles and shortens the loops, for tests."""
-    out: list[Case] = []
+def _product(m: int, n: int, k: int) -> Case:
+    def reference(p: TileProgram) -> tuple[str, dict[str, float]]:
+        (bm, bk), (_, bn) = tile(p, "a"), tile(p, "b")
+        return "matmul", {"M": m, "N": n, "K": k, "BM": bm, "BN": bn, "BK": bk, "GROUP": 8}
 
-    def products(m: int, n: int, k: int) -> None:
-        def reference(e: TileProgram) -> tuple[str, dict[str, float]]:
-            (bm, bk), (_, bn) = tile(e, "a"), tile(e, "b")
-            return "matmul", {"M": m, "N": n, "K": k, "BM": bm, "BN": bn, "BK": bk, "GROUP": 8}
+    return Case(f"matmul {m}x{n}x{k}", matmul(m, n, k), reference)
 
-        out.append(Case(f"matmul {m}x{n}x{k}", matmul(m, n, k), reference))
 
-    def attends(name: str, heads: int, m: int, t: int, d: int, rows: int, trips: int) -> None:
-        def reference(e: TileProgram) -> tuple[str, dict[str, float]]:
-            bt = tile(e, "k")[-2]
-            return "attention", {"M": m, "T": t, "D": d, "BM": max(rows, 16), "BT": bt}
+def _attention(name: str, heads: int, m: int, t: int, d: int, rows: int) -> Case:
+    def reference(p: TileProgram) -> tuple[str, dict[str, float]]:
+        return "attention", {"M": m, "T": t, "D": d, "BM": max(rows, 16), "BT": tile(p, "k")[-2]}
 
-        out.append(Case(f"{name} {heads}x{m}x{t}x{d}", attention(heads, m, t, d, rows, trips), reference))
+    return Case(f"{name} {heads}x{m}x{t}x{d}", attention(heads, m, t, d, rows, 16), reference)
 
-    for size in (2048,) if small else (512, 1024, 2048, 4096, 8192):
-        products(size, size, size)
-    for rows in (16,) if small else (16, 64, 256):
-        products(rows, 4096, 1024 if small else 4096)
-    attends("prefill", 2 if small else 32, 1024 if small else 4096, 1024 if small else 4096, 128, 128, 16)
-    attends("prefill", 2 if small else 32, 1024 if small else 4096, 1024 if small else 4096, 64, 128, 16)
-    attends("decode", 8 if small else 256, 1, 1024 if small else 4096, 128, 1, 16)
-    if not small:
-        attends("decode", 64, 8, 4096, 128, 8, 16)
-    rows, width = (64, 4096) if small else (4096, 4096)
-    out.append(
-        Case(
-            f"rmsnorm {rows}x{width}", rmsnorm(rows, width), lambda _: ("rmsnorm", {"N": width, "eps": 1e-5})
-        )
-    )
-    m, n, k, columns = 16, 6144, 1024 if small else 4096, 64
 
-    def normed(e: TileProgram, m: int = m, columns: int = columns) -> tuple[str, dict[str, float]]:
-        return "rmsnorm_linear", {"M": m, "N": n, "K": k, "BN": columns, "BK": tile(e, "w")[0], "eps": 1e-5}
+def _rmsnorm(m: int, n: int) -> Case:
+    return Case(f"rmsnorm {m}x{n}", rmsnorm(m, n), lambda _: ("rmsnorm", {"N": n, "eps": 1e-5}))
 
-    out.append(
-        Case(f"rmsnorm_linear {m}x{n}x{k}", rmsnorm_linear(m, n, k, columns, 2 if small else 8), normed)
-    )
-    for m, columns in ((8, 32),) if small else ((8, 32), (128, 64)):
 
-        def gated(e: TileProgram, m: int = m, columns: int = columns) -> tuple[str, dict[str, float]]:
-            sizes = {"M": m, "N": 4096, "K": k, "BM": max(m, 16), "BN": columns, "BK": tile(e, "w")[0]}
-            return "gated_mlp", sizes
+def _rmsnorm_linear(m: int, n: int, k: int, columns: int) -> Case:
+    def reference(p: TileProgram) -> tuple[str, dict[str, float]]:
+        return "rmsnorm_linear", {"M": m, "N": n, "K": k, "BN": columns, "BK": tile(p, "w")[0], "eps": 1e-5}
 
-        out.append(Case(f"gated_mlp {m}x4096x{k}", gated_mlp(m, 4096, k, columns, 2 if small else 8), gated))
-    return out
+    return Case(f"rmsnorm_linear {m}x{n}x{k}", rmsnorm_linear(m, n, k, columns, 8), reference)
+
+
+def _gated_mlp(m: int, n: int, k: int, columns: int) -> Case:
+    def reference(p: TileProgram) -> tuple[str, dict[str, float]]:
+        return "gated_mlp", {"M": m, "N": n, "K": k, "BM": max(m, 16), "BN": columns, "BK": tile(p, "w")[0]}
+
+    return Case(f"gated_mlp {m}x{n}x{k}", gated_mlp(m, n, k, columns, 8), reference)
+
+
+def cases() -> list[Case]:
+    """What is compared."""
+    return [
+        *(_product(n, n, n) for n in (512, 1024, 2048, 4096, 8192)),
+        *(_product(m, 4096, 4096) for m in (16, 64, 256)),
+        _attention("prefill", 32, 4096, 4096, 128, 128),
+        _attention("prefill", 32, 4096, 4096, 64, 128),
+        _attention("decode", 256, 1, 4096, 128, 1),
+        _attention("decode", 64, 8, 4096, 128, 8),
+        _rmsnorm(4096, 4096),
+        _rmsnorm_linear(16, 6144, 4096, 64),
+        _gated_mlp(8, 4096, 4096, 32),
+        _gated_mlp(128, 4096, 4096, 64),
+    ]

@@ -14,7 +14,15 @@ _POINTS = 1024
 _REDUCED = 4096
 _COLUMNS = 64
 # Rows, columns and depth of a matrix product's tile, the largest first; f32 products run without tensor cores.
-_MATMUL = ((128, 128, 64), (128, 64, 64), (64, 64, 64), (64, 32, 64), (32, 32, 64), (16, 32, 128))
+_MATMUL = (
+    (128, 256, 64),
+    (128, 128, 64),
+    (128, 64, 64),
+    (64, 64, 64),
+    (64, 32, 64),
+    (32, 32, 64),
+    (16, 32, 128),
+)
 _MATMUL_F32 = ((64, 64, 32), (32, 64, 32), (32, 32, 32), (16, 32, 32))
 
 # Depth of one trip of a product; bytes that it may load, and below which it may be deeper.
@@ -64,7 +72,10 @@ def _matmul_tiles(nest: Nest, dtype: str, target: Target) -> tuple[int, ...]:
     *batch, m, n, k = nest.extents
     tiles = (m, n, k)
     for rows, cols, depth in _MATMUL_F32 if dtype == "f32" else _MATMUL:
-        tiles = (min(rows, m), min(cols, n), min(depth, k))
+        rows, cols = min(rows, m), min(cols, n)
+        if dtype != "f32" and k % _DEPTH == 0:
+            depth = reduction_depth(k, k, (rows + cols) * DTYPE_BYTES[dtype])
+        tiles = (rows, cols, min(depth, k))
         blocks = math.prod(batch) * math.ceil(m / tiles[0]) * math.ceil(n / tiles[1])
         if blocks >= target.multiprocessors:
             break
