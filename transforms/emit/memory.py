@@ -1,0 +1,150 @@
+"""Device memory: pointers and masks of tiles, pointers that move with a loop, barriers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from superopt.program import Buffer, Load, Loop, TileProgram, Value, Window
+from superopt.transforms.emit.axes import Axes, expansion
+from superopt.transforms.emit.grid import parallel_loops, trip_count
+from superopt.transforms.emit.writer import Writer
+
+_INT32_MAX = 2**31 - 1
+
+
+def in_memory(buffer: Buffer) -> bool:
+    """Whether a buffer is in device memory, not on chip."""
+    return buffer.placement == "device"
+
+
+class Memory:
+    """The buffers of a program in device memory.
+
+    `pointers` are the arguments that point to them, `views` scratch buffers that share another's memory, `moved`
+    the pointers of loaded tiles that move with a loop.
+    """
+
+    def __init__(self, program: TileProgram, views: dict[Buffer, Buffer], axes: Axes, writer: Writer) -> None:
+        self.program, self.views, self.axes, self.writer = program, views, axes, writer
+        self.pointers: dict[Buffer, str] = {}
+        self.moved: dict[Value, str] = {}
+        self._dirty: set[Buffer] = set()
+        self._read: set[Buffer] = set()
+        self._last = {
+            s.var: s.start + (trip_count(s) - 1) * s.step for s in program.statements() if isinstance(s, Loop)
+        }
+
+    def shared(self, buffer: Buffer) -> Buffer:
+        """The buffer whose memory this one is."""
+        return self.views.get(buffer, buffer)
+
+    def loads(self, buffer: Buffer) -> None:
+        """A load follows: not before what was stored is there."""
+        if self.shared(buffer) in self._dirty:
+            self._barrier()
+        self._read.add(self.shared(buffer))
+
+    def stores(self, buffer: Buffer) -> None:
+        """A store follows: not before what stands there was loaded."""
+        memory = self.shared(buffer)
+        if memory in self._read or (memory in self._dirty and memory in self.program.locals):
+            self._barrier()
+        self._dirty.add(memory)
+
+    def carried(self, buffers: set[Buffer]) -> None:
+        """A loop follows whose trips load what earlier ones stored."""
+        self._dirty |= buffers
+        self._read |= buffers
+
+    def _barrier(self) -> None:
+        self.writer.line("tl.debug_barrier()")
+        self._dirty.clear()
+        self._read.clear()
+
+    def moving_pointers(self, loop: Loop) -> dict[str, int]:
+        """Pointers of the tiles that each trip reads, set in front of the loop, and how far a trip moves them.
+
+        Their offsets are then added once, not in every trip.
+        """
+        steps: dict[str, int] = {}
+        names: dict[str, str] = {}
+        for s in loop.body:
+            if not isinstance(s, Load) or not in_memory(s.buffer):
+                continue
+            shape = s.buffer.type.shape
+            scales = [sum(scale for var, scale in w.terms if var is loop.var) for w in s.windows]
+            strides = [math.prod(shape[d + 1 :]) for d in range(len(shape))]
+            step = sum(a * b for a, b in zip(scales, strides, strict=True)) * loop.step
+            if not step:
+                continue
+            first = [
+                Window(
+                    w.size,
+                    w.base + scale * loop.start,
+                    tuple(t for t in w.terms if t[0] is not loop.var),
+                    w.stride,
+                )
+                for w, scale in zip(s.windows, scales, strict=True)
+            ]
+            text = self.pointer(s.buffer, first, s.result)
+            if text not in names:
+                names[text] = self.writer.unique(f"{s.buffer.name}_ptrs")
+                self.writer.line(f"{names[text]} = {text}")
+                steps[names[text]] = step
+            self.moved[s.result] = names[text]
+        return steps
+
+    def pointer(self, buffer: Buffer, windows: Sequence[Window], value: Value) -> str:
+        """Pointers to the elements that `windows` cut out."""
+        dims = self.axes.live(value)
+        shape = buffer.type.shape
+        wide = buffer.type.elements > _INT32_MAX or (
+            buffer in self.program.locals and self._scratch_elements(buffer) > _INT32_MAX
+        )
+        offsets: list[str] = []
+        if buffer in self.program.locals:
+            block = f"{self.writer.block}.to(tl.int64)" if wide else self.writer.block
+            offsets.append(f"{block} * {buffer.type.elements}")
+        for d, window in enumerate(windows):
+            stride = math.prod(shape[d + 1 :])
+            if d not in dims:
+                text = self.writer.start(window, wide=wide)
+                if text != "0":
+                    offsets.append(_product(text, stride))
+                continue
+            span = self.writer.span(window, self.axes.pad(value, d))
+            index = f"{span}.to(tl.int64)" if wide else span
+            offsets.append(_product(index + expansion((d,), dims), stride))
+        return " + ".join([self.pointers[buffer], *offsets])
+
+    def mask(self, buffer: Buffer, windows: Sequence[Window], value: Value) -> str:
+        """Which of the elements that `windows` cut out exist; empty where all do."""
+        dims = self.axes.live(value)
+        masks: list[str] = []
+        for d in dims:
+            window, extent, pad = windows[d], buffer.type.shape[d], self.axes.pad(value, d)
+            end = self._end(window) + (window.size - 1) * window.stride
+            bounds: list[str] = []
+            if pad > window.size and (end < extent or window.terms):
+                bounds.append(f"({self.writer.span(Window(window.size), pad)} < {window.size})")
+            if end >= extent:
+                bounds.append(f"({self.writer.span(window, pad)} < {extent})")
+            masks += [b + expansion((d,), dims) for b in bounds]
+        text = " & ".join(masks)
+        return text[1:-1] if len(masks) == 1 and text.endswith(")") else text
+
+    def _scratch_elements(self, buffer: Buffer) -> int:
+        return buffer.type.elements * math.prod(
+            trip_count(loop) for loop in parallel_loops(self.program.body)
+        )
+
+    def _end(self, window: Window) -> int:
+        """The largest start that a window takes."""
+        return window.base + sum(scale * self._last[var] for var, scale in window.terms)
+
+
+def _product(text: str, stride: int) -> str:
+    if stride == 1:
+        return text
+    return f"({text}) * {stride}" if " " in text and "[" not in text else f"{text} * {stride}"

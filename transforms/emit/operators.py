@@ -1,0 +1,313 @@
+"""Operators of the table on tiles, in Triton: elementwise text, reductions, moves, `tl.dot`."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from superopt.errors import UnsupportedProgram
+from superopt.operators import OPERATORS, Scalar, arg, exp
+from superopt.program import Compute, Statement, Store, TileProgram, Value, Window
+from superopt.transforms.emit.axes import Axes, expansion, nest_of, same_dimensions
+from superopt.transforms.emit.memory import in_memory
+from superopt.transforms.emit.spelling import evaluate, number, spell
+from superopt.transforms.emit.tiles import TRITON_DTYPES, Tile, Tiles, atom
+from superopt.transforms.emit.writer import Writer
+
+_REDUCTIONS = {"add": ("tl.sum", 0.0), "max": ("tl.max", -math.inf), "min": ("tl.min", math.inf)}
+_LOG2_E = math.log2(math.e)
+_EXP_OF_DIFFERENCE = exp(arg(0) + -arg(1))
+
+
+class Operators:
+    """Writes the operators of a program, those that another one absorbs where that one stands."""
+
+    def __init__(self, program: TileProgram, axes: Axes, tiles: Tiles, writer: Writer) -> None:
+        self.axes, self.tiles, self.writer = axes, tiles, writer
+        self._users: dict[Value, list[Compute | Store]] = defaultdict(list)
+        for s in program.statements():
+            if isinstance(s, Compute | Store):
+                for v in s.operands if isinstance(s, Compute) else (s.value,):
+                    self._users[v].append(s)
+        self._delayed: dict[Value, Compute] = {}  # products, until what they are added to is known
+        self._differences: dict[Value, Compute] = {}  # of which only the exponential is used
+
+    def tile(self, value: Value) -> Tile:
+        """The tile of a value."""
+        if value in self._delayed:
+            self._matmul(self._delayed.pop(value), None)
+        return self.tiles.known[value]
+
+    def in_f32(self, value: Value) -> bool:
+        """Whether all that uses a value computes in f32."""
+        users = self._users[value]
+        return bool(users) and all(isinstance(u, Compute) and _in_f32(u) for u in users)
+
+    def compute(self, statement: Compute, following: Statement | None) -> None:
+        """Write an operator; `following` is the next statement of the same body."""
+        result = statement.result
+        if (
+            isinstance(following, Store)
+            and following.value is result
+            and not in_memory(following.buffer)
+            and following.buffer in self.tiles.variables
+            and len(self._users[result]) == 1
+        ):
+            self.tiles.named[result] = self.tiles.variables[following.buffer]
+        entry = OPERATORS[statement.op]
+        if statement.op == "constant":
+            self._constant(statement)
+        elif statement.op == "matmul":
+            if len(self._users[result]) == 1 and self._accumulates(self._users[result][0], result):
+                self._delayed[result] = statement
+            else:
+                self._matmul(statement, None)
+        elif statement.op == "reshape":
+            self._reshape(statement)
+        elif (
+            statement.op == "sub"
+            and isinstance(following, Compute)
+            and following.op == "exp"
+            and following.operands == (result,)
+            and len(self._users[result]) == 1
+        ):
+            self._differences[result] = statement
+        elif statement.op == "exp" and statement.operands[0] in self._differences:
+            self._exponential(statement, self._differences.pop(statement.operands[0]))
+        elif entry.elementwise:
+            self._pointwise(statement)
+        elif entry.combiner is not None:
+            self._reduce(statement)
+        else:
+            self._move(statement)
+
+    def _constant(self, statement: Compute) -> None:
+        value = statement.attrs["value"]
+        if isinstance(value, np.ndarray) or not isinstance(value, int | float):
+            raise UnsupportedProgram("expected dense constants as arguments of a kernel, got one inside")
+        self.tiles.known[statement.result] = Tile(number(value), "f32", (), constant=float(value))
+
+    def _accumulates(self, user: Compute | Store, product: Value) -> bool:
+        """Whether `user` adds the product to something of its shape, which `tl.dot` does by itself."""
+        if not isinstance(user, Compute) or user.op != "add":
+            return False
+        (other,) = [v for v in user.operands if v is not product] or [product]
+        return other is not product and other.shape == product.shape
+
+    def _pointwise(self, statement: Compute) -> None:
+        result = statement.result
+        for value in statement.operands:
+            product = self._delayed.pop(value, None)
+            if product is not None:
+                (other,) = (v for v in statement.operands if v is not value)
+                tile = self.tile(other)
+                if tile.dims == self.axes.live(other) and tile.constant is None:
+                    self._matmul(product, self.tiles.as_f32(tile).text, result)
+                    return
+                self._matmul(product, None)
+        body = OPERATORS[statement.op].body
+        assert body is not None
+        self._apply(statement, body(statement.attrs), self._aligned(statement))
+
+    def _exponential(self, statement: Compute, difference: Compute) -> None:
+        """`exp(x - m)`: where m is the same along a dimension, `exp2(x * log2(e) - m * log2(e))`.
+
+        The hardware has powers of two only: one fused multiply-add for each x then replaces a difference and a
+        product.
+        """
+        x, m = self._aligned(difference)
+        if not set(m.dims) < set(x.dims) or m.constant is not None:
+            self._pointwise(difference)
+            self._pointwise(statement)
+            return
+        scaled = dataclasses.replace(m, text=f"({m.text} * {_LOG2_E})")
+        self._apply(statement, _EXP_OF_DIFFERENCE, [x, scaled], f"tl.exp2({{0}} * {_LOG2_E} - {{1}})")
+
+    def _aligned(self, statement: Compute) -> list[Tile]:
+        """The operands of an elementwise operator in f32, by the result's dimensions."""
+        nest = nest_of(statement)
+        assert nest is not None
+        tiles: list[Tile] = []
+        for value, maps in zip(statement.operands, nest.operands, strict=True):
+            keep = [d for d, index in enumerate(maps) if index.dim is not None]
+            tile = self.tiles.collapsed(value, self.tiles.as_f32(self.tile(value)), keep)
+            shift = len(statement.result.shape) - len(value.shape)
+            dims = tuple(d + shift for d in tile.dims)
+            padding = {d + shift: p for d, p in tile.padding.items()}
+            tiles.append(Tile(tile.text, tile.dtype, dims, padding, tile.constant))
+        return tiles
+
+    def _apply(self, statement: Compute, scalar: Scalar, tiles: Sequence[Tile], text: str = "") -> None:
+        """`scalar` on tiles that are aligned with the result's dimensions; `text` is another spelling of it."""
+        result = statement.result
+        dims = tuple(sorted({d for t in tiles for d in t.dims}))
+        numbers = [t.constant for t in tiles]
+        known = [n for n in numbers if n is not None]
+        foldable = len(known) == len(tiles) or scalar.head == "const"
+        if foldable and (folded := evaluate(scalar, known)) is not None:
+            self.tiles.known[result] = Tile(number(folded), "f32", (), constant=folded)
+            return
+        padding: dict[int, float] = {}
+        for d in dims:
+            if self.axes.pad(result, d) > result.shape[d]:
+                at = [t.constant if t.constant is not None else t.padding.get(d) for t in tiles]
+                there = [p for p in at if p is not None]
+                if len(there) == len(at) and (p := evaluate(scalar, there)) is not None:
+                    padding[d] = p
+        texts = [t.text + expansion(t.dims, dims) for t in tiles]
+        texts = [t.text if t.dims == dims else x for t, x in zip(tiles, texts, strict=True)]
+        if scalar == arg(0):  # a cast: numbers on chip keep their f32 bits
+            self.tiles.known[result] = Tile(tiles[0].text, tiles[0].dtype, dims, padding)
+            return
+        name = self.tiles.assign(result, text.format(*texts) if text else spell(scalar, texts), statement.op)
+        self.tiles.known[result] = Tile(name, "f32", dims, padding)
+
+    def _reduce(self, statement: Compute) -> None:
+        entry = OPERATORS[statement.op]
+        (value,), result = statement.operands, statement.result
+        nest = nest_of(statement)
+        assert nest is not None
+        assert entry.combiner is not None
+        call, neutral = _REDUCTIONS[entry.combiner]
+        tile = self.tiles.as_f32(self.tile(value))
+        present = [d for d in nest.reductions if d in tile.dims]
+        absent = math.prod(value.shape[d] for d in nest.reductions if d not in tile.dims)
+        tile = self.tiles.masked(value, tile, present, neutral)
+        text, dims = tile.text, list(tile.dims)
+        for d in reversed(present):
+            text = f"{call}({text}, axis={dims.index(d)})"
+            dims.remove(d)
+        if entry.combiner == "add" and absent > 1:
+            text = f"{text} * {absent}"
+        place = {dim: d for d, dim in enumerate(nest.result) if dim is not None}
+        padding = {place[d]: p for d, p in tile.padding.items() if d in dims and p == 0.0 == neutral}
+        kept = tuple(place[d] for d in dims)
+        if entry.finish is not None:
+            text = spell(entry.finish(nest.reduced), [f"({text})" if absent > 1 else text])
+        if tile.constant is not None:
+            text = f"tl.full([], {text}, tl.float32)"
+        self.tiles.known[result] = Tile(self.tiles.assign(result, text, statement.op), "f32", kept, padding)
+
+    def _move(self, statement: Compute) -> None:
+        """`transpose` and `broadcast`: dimensions get other places; those broadcast along are left out."""
+        (value,), result = statement.operands, statement.result
+        nest = nest_of(statement)
+        assert nest is not None
+        (maps,) = nest.operands
+        place = {d: index.dim for d, index in enumerate(maps) if index.dim is not None}
+        tile = self.tiles.collapsed(value, self.tile(value), list(place))
+        moved = [place[d] for d in tile.dims]
+        order = sorted(range(len(moved)), key=lambda i: moved[i])
+        text = tile.text
+        if order != list(range(len(moved))):
+            text = f"tl.trans({text})" if len(order) == 2 else f"tl.permute({text}, {tuple(order)})"
+            text = self.tiles.assign(result, text, statement.op)
+        padding = {place[d]: p for d, p in tile.padding.items()}
+        self.tiles.known[result] = Tile(text, tile.dtype, tuple(sorted(moved)), padding, tile.constant)
+
+    def _reshape(self, statement: Compute) -> None:
+        (value,), result = statement.operands, statement.result
+        tile = self.tile(value)
+        if tile.constant is not None:
+            self.tiles.known[result] = tile
+            return
+        plain = [d for d, e in enumerate(value.shape) if e > 1]
+        tile = self.tiles.collapsed(value, tile, plain)
+        if (pairs := same_dimensions(statement)) is not None:
+            moved = dict(pairs)
+            padding = {moved[d]: p for d, p in tile.padding.items()}
+            kept = tuple(moved[d] for d in tile.dims)
+            self.tiles.known[result] = Tile(tile.text, tile.dtype, kept, padding)
+            return
+        target = [d for d, e in enumerate(result.shape) if e > 1]
+        if any(self.axes.pad(value, d) > value.shape[d] for d in plain):
+            tile = self.tiles.as_f32(tile)
+        text = self._unpadded(value, self.tiles.full(value, tile, plain), plain)
+        text = f"tl.reshape({text}, {[result.shape[d] for d in target]})"
+        text = self._padded(result, text, target)
+        self.tiles.known[result] = Tile(self.tiles.assign(result, text, "reshape"), tile.dtype, tuple(target))
+
+    def _unpadded(self, value: Value, text: str, dims: Sequence[int]) -> str:
+        """A tensor with `dims` of a value whose extents are powers of two, without their padding."""
+        shape = [self.axes.pad(value, d) for d in dims]
+        for i, d in enumerate(dims):
+            extent = value.shape[d]
+            if shape[i] == extent:
+                continue
+            parts = shape[i] // extent
+            lane = self.writer.span(Window(parts), parts)
+            first = "[" + ", ".join([*["None"] * i, ":", *["None"] * (len(dims) - i)]) + "]"
+            apart = f"tl.reshape({text}, {[*shape[:i], parts, extent, *shape[i + 1 :]]})"
+            text = f"tl.sum(tl.where(({lane} == 0){first}, {apart}, 0.0), axis={i})"
+            shape[i] = extent
+        return text
+
+    def _padded(self, value: Value, text: str, dims: Sequence[int]) -> str:
+        """A tensor with `dims` of a value, repeated up to their padded extents."""
+        shape = [value.shape[d] for d in dims]
+        for i, d in enumerate(dims):
+            pad = self.axes.pad(value, d)
+            if shape[i] == pad:
+                continue
+            repeated = [*shape[:i], pad // shape[i], *shape[i:]]
+            text = f"tl.broadcast_to(tl.expand_dims({text}, {i}), {repeated})"
+            shape[i] = pad
+            text = f"tl.reshape({text}, {shape})"
+        return text
+
+    def _matmul(self, statement: Compute, accumulator: str | None, result: Value | None = None) -> None:
+        """`tl.dot`, to which leading dimensions are one batch dimension."""
+        target = result or statement.result
+        nest = nest_of(statement)
+        assert nest is not None
+        batch = [d for d in range(len(nest.extents) - 3) if nest.extents[d] > 1]
+        dot = statement.result
+        texts: list[str] = []
+        dtype = statement.operands[0].dtype
+        for value, maps, key in zip(
+            statement.operands, nest.operands, ("transpose_a", "transpose_b"), strict=True
+        ):
+            rank = len(value.shape)
+            inner = [rank - 2, rank - 1]
+            contracted = next(d for d in inner if maps[d].dim == len(nest.extents) - 1)
+            tile = self.tile(value)
+            text = self.tiles.full(value, tile, [d for d in range(rank) if d in inner or d in tile.dims])
+            dims = tuple(d for d in range(rank) if d in inner or d in tile.dims)
+            tile = Tile(text, tile.dtype if tile.constant is None else "f32", dims, tile.padding)
+            tile = self.tiles.masked(value, tile, [contracted], 0.0)
+            text = tile.text
+            if tile.dtype != dtype:
+                text = f"{atom(text)}.to({TRITON_DTYPES[dtype]})"
+            here = [maps[d].dim for d in dims[:-2]]
+            if batch and here != batch:
+                shape = [nest.extents[d] for d in batch] + [self.axes.pad(value, d) for d in inner]
+                index = "[" + ", ".join([*(":" if d in here else "None" for d in batch), ":", ":"]) + "]"
+                text = f"tl.broadcast_to({atom(text)}{index}, {shape})"
+            if len(batch) > 1:
+                shape = [math.prod(nest.extents[d] for d in batch), *(self.axes.pad(value, d) for d in inner)]
+                text = f"tl.reshape({text}, {shape})"
+            if statement.attrs.get(key):
+                text = f"tl.permute({text}, (0, 2, 1))" if batch else f"tl.trans({text})"
+            texts.append(text)
+        pads = [self.axes.pad(dot, d) for d in range(len(dot.shape) - 2, len(dot.shape))]
+        if any(e & (e - 1) for e in (nest.extents[d] for d in batch)):
+            raise UnsupportedProgram("expected batch extents of a product inside a block to be powers of two")
+        extra = ', input_precision="ieee"' if dtype == "f32" else ""
+        dims = self.axes.live(dot)
+        if accumulator is not None and len(batch) <= 1:
+            text = f"tl.dot({', '.join(texts)}, {accumulator}{extra})"
+        else:
+            text = f"tl.dot({', '.join(texts)}{extra})"
+            if len(batch) > 1:
+                text = f"tl.reshape({text}, {[*(nest.extents[d] for d in batch), *pads]})"
+            if accumulator is not None:
+                text = f"{accumulator} + {text}"
+        self.tiles.known[target] = Tile(self.tiles.assign(target, text, "product"), "f32", dims)
+
+
+def _in_f32(statement: Compute) -> bool:
+    return OPERATORS[statement.op].elementwise and statement.op != "cast"

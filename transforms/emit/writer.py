@@ -1,0 +1,78 @@
+"""The text of a kernel as it grows: lines, names, and vectors of indices that are written once."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+
+from superopt.program import LoopVar, Window
+
+
+class Writer:
+    """Lines of a function's body; `header` stands before the rest, outside every loop.
+
+    `loops` are the names of loop variables, `sequential` those of `for` loops, `block` that of the number of the
+    running block, where something needs it.
+    """
+
+    def __init__(self) -> None:
+        self.header: list[str] = []
+        self.lines: list[str] = []
+        self.used: set[str] = {"tl", "triton", *keyword.kwlist, *dir(builtins)}
+        self.loops: dict[LoopVar, str] = {}
+        self.sequential: set[LoopVar] = set()
+        self.block = ""
+        self._indent = 1
+        self._spans: list[dict[str, str]] = [{}]
+
+    def unique(self, name: str) -> str:
+        """`name`, with a number where it is taken."""
+        text, i = name, 1
+        while text in self.used:
+            text, i = f"{name}_{i}", i + 1
+        self.used.add(text)
+        return text
+
+    def line(self, text: str) -> None:
+        """Append a line."""
+        self.lines.append("    " * self._indent + text)
+
+    def enter(self) -> None:
+        """What follows stands in a loop."""
+        self._indent += 1
+        self._spans.append({})
+
+    def leave(self) -> None:
+        """What follows stands behind the loop."""
+        self._indent -= 1
+        self._spans.pop()
+
+    def start(self, window: Window, *, wide: bool = False) -> str:
+        """The first index of a window, as text."""
+        parts = [
+            (f"{self.loops[var]}.to(tl.int64)" if wide else self.loops[var])
+            + (f" * {scale}" if scale != 1 else "")
+            for var, scale in window.terms
+        ]
+        if window.base or not parts:
+            parts.append(str(window.base))
+        return " + ".join(parts)
+
+    def span(self, window: Window, pad: int) -> str:
+        """The name of the vector of a window's indices, made where first needed, outside loops if it can."""
+        lanes = f"tl.arange(0, {pad})" + (f" * {window.stride}" if window.stride != 1 else "")
+        start = self.start(window)
+        text = lanes if start == "0" else f"{start} + {lanes}"
+        for scope in self._spans:
+            if text in scope:
+                return scope[text]
+        moving = [var for var, _ in window.terms if var in self.sequential]
+        variables = "_".join(self.loops[var] for var, _ in window.terms)
+        name = self.unique(f"{variables}_span" if variables else f"span_{pad}")
+        if moving:
+            self.line(f"{name} = {text}")
+            self._spans[-1][text] = name
+        else:
+            self.header.append(f"    {name} = {text}")
+            self._spans[0][text] = name
+        return name
