@@ -5,8 +5,8 @@ Parallel loops become `tl.program_id`s, sequential ones `for`; tiles are tensors
 or a product runs over it. Arithmetic is in f32; operands of `tl.dot` keep their dtype. Buffers on chip are
 variables. The text depends on nothing but the program: the same program gives the same text.
 
-Here stand the function and its statements in order; `grid` says which block computes what, `memory` writes pointers
-and masks, `operators` what computes, on `tiles`, and `writer` keeps lines and names.
+Here stand the function and its statements in order; `grid` says which block computes what, `memory` writes
+pointers and masks, `operators` what computes, on `tiles`, and `writer` keeps lines and names.
 """
 
 from __future__ import annotations
