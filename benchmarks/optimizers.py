@@ -46,7 +46,7 @@ def measure(graph: KernelGraph, gpu: str, budget: float) -> dict[str, Any]:
         found: Any = optimizer.propose(graph, hardware, budget=budget)
         row[name] = {
             "predicted_us": round(found.predicted[0] * 1e6, 2) if found.candidates else None,
-            "kernels": len(found.candidates[0].nodes) if found.candidates else None,
+            "kernels": tile_saturation.search.kernel_count(found.candidates[0]) if found.candidates else None,
             "seconds": round(time.perf_counter() - start, 2),
         }
     return row

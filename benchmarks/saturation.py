@@ -25,7 +25,13 @@ from benchmarks.trinity.programs import CONFIGS, PROGRAMS, Config, decoder_layer
 from superopt.cost import cost, target
 from superopt.program import KernelGraph
 from superopt.transforms.tile_saturation.loops import execute
-from superopt.transforms.tile_saturation.search import Saturation, SearchOptions, propose, saturate
+from superopt.transforms.tile_saturation.search import (
+    Saturation,
+    SearchOptions,
+    kernel_count,
+    propose,
+    saturate,
+)
 
 RESULTS = Path(__file__).parent / "results" / "saturation.json"
 SMALL = Config(hidden=128, heads=2, ffn=256, groups=1, tokens=16, prefix=112)
@@ -82,7 +88,7 @@ def measure(name: str, config: str, gpu: str, budget: float, nodes: int) -> dict
         "paper_seconds": PAPER.get(name),
         "input_predicted_us": round(cost(graph, hardware).seconds * 1e6, 2),
         "best_predicted_us": round(found.predicted[0] * 1e6, 2) if found.predicted else None,
-        "best_kernels": len(found.candidates[0].nodes) if found.candidates else None,
+        "best_kernels": kernel_count(found.candidates[0]) if found.candidates else None,
         "one_kernel_predicted_us": round(one * 1e6, 2) if one else None,
         "remark": found.remark,
     }

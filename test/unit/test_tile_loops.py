@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +16,9 @@ from superopt.transforms.tile_saturation.bundle import bundled
 from superopt.transforms.tile_saturation.dead import canonical, opened, without_dead
 from superopt.transforms.tile_saturation.loops import Expr, Var, render
 from superopt.transforms.tile_saturation.to_kernels import retiled
+from superopt.transforms.tile_saturation.unmerge import unmerged
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 N, K = Var("n", 8, 0, 4), Var("k", 8, 0, 4)
 X, Y = tensor("x", 8, kind="input"), tensor("y", 8, kind="input")
@@ -93,3 +98,35 @@ def test_widths_are_free_where_no_reshape_is() -> None:
     view = Expr("reshape", (load(at(X, fixed)),), (("shape", (4,)),))
     kept = loop(fixed, put(at(A, fixed), view))
     assert retiled(kept) == kept
+
+
+@pytest.mark.parametrize("name", ["vanilla", "pre_norm", "qk_norm", "roco", "keyformer"])
+@pytest.mark.parametrize("safe", [False, True])
+def test_groups_and_the_heads_in_them_are_dimensions_of_their_own(name: str, safe: bool) -> None:
+    from benchmarks.trinity.programs import PROGRAMS, Config
+
+    from superopt.verify.domains import FloatDomain
+    from superopt.verify.evaluate import evaluate
+
+    config = Config(hidden=32, heads=4, ffn=32, groups=2, tokens=4, prefix=12, dtype="f32")
+    graph = PROGRAMS[name](config, name, safe=safe, grouped=True)
+    apart = unmerged(graph).graph
+    products = [n.result.shape for n in apart.nodes if n.op == "matmul"]
+    assert (2, 2, 4, 16) in products  # scores: group, head in it, tokens, keys
+    domain, rng = FloatDomain(), np.random.default_rng(0)
+    inputs = [rng.standard_normal(v.shape) for v in graph.inputs]
+    want = evaluate(graph, [domain.tensor(x) for x in inputs], domain)
+    views = [domain.tensor(x.reshape(v.shape)) for x, v in zip(inputs, apart.inputs, strict=True)]
+    for a, b in zip(want, evaluate(apart, views, domain), strict=True):
+        np.testing.assert_allclose(a.planes[0].ravel(), b.planes[0].ravel(), rtol=1e-9)
+
+
+def test_what_is_cut_in_two_at_most_is_left_alone() -> None:
+    from benchmarks.trinity.programs import Builder, Config, attention
+
+    graph = attention(Config(hidden=32, heads=4, ffn=32, groups=2, tokens=4, prefix=12), "f")
+    assert unmerged(graph).graph is graph
+    b = Builder("f", "f32")
+    x = b.op("reshape", b.input("x", 4, 6), shape=(6, 4))  # no part of one divides the other
+    crossing = b.outputs(b.op("reshape", x, shape=(2, 3, 2, 2)))
+    assert unmerged(crossing).graph is crossing

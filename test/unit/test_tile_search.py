@@ -22,7 +22,7 @@ from superopt.spec import check_kernel
 from superopt.transforms.core import _egraph
 from superopt.transforms.tile_saturation.kernel_to_tile_loops import KernelToTileLoops
 from superopt.transforms.tile_saturation.saturate_tiles import SaturateTiles
-from superopt.transforms.tile_saturation.search import SearchOptions, propose, saturate
+from superopt.transforms.tile_saturation.search import SearchOptions, kernel_count, propose, saturate
 from superopt.transforms.tile_saturation.tile_loops import tile_loops
 from superopt.verify import certify
 
@@ -83,7 +83,7 @@ def test_attention_becomes_one_certified_kernel(name: str, variant: str) -> None
 def test_other_programs_are_certified(name: str) -> None:
     graph = graph_of(name)
     found = propose(graph, H100, budget=30, options=SearchOptions(inline=("all",), best=4, candidates=2))
-    assert len(found.candidates[0].nodes) <= 2
+    assert kernel_count(found.candidates[0]) <= 2
     assert certify(graph, found.candidates[0]).equivalent
 
 
@@ -166,7 +166,7 @@ def test_naive_loops_are_the_program(name: str, inline: str) -> None:
     graph = graph_of(name)
     lowered = KernelToTileLoops(inline=inline).apply(graph, Diagnostics())  # type: ignore[arg-type]
     check_kernel(lowered)
-    assert {n.op for n in lowered.nodes} == {"tiled"}
+    assert {n.op for n in lowered.nodes} <= {"tiled", "reshape"}
     assert certify(graph, lowered).equivalent
 
 

@@ -11,7 +11,7 @@ Dimensions that an operator maps onto each other are one axis. How an axis is cu
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -96,12 +96,12 @@ def nominal_width(extent: int) -> int:
 
 
 class Axes:
-    """The axes of a graph; raises UnsupportedProgram for operators that tile loops do not express."""
+    """The axes of a graph, those of `whole` not cut; UnsupportedProgram for what tile loops do not express."""
 
-    def __init__(self, graph: KernelGraph) -> None:
+    def __init__(self, graph: KernelGraph, whole: Collection[Dim] = ()) -> None:
         self._parent: dict[Dim, Dim] = {}
         self._elem: set[Dim] = set()
-        self._full: set[Dim] = set()
+        self._full: set[Dim] = set(whole)
         self._splits: list[tuple[Dim, list[Dim]]] = []  # a merged dimension and those it splits into
         values = [*graph.inputs, *(r for n in graph.nodes for r in n.results)]
         for node in graph.nodes:
@@ -144,7 +144,7 @@ class Axes:
         elif node.op == "reshape":
             self._relate_reshape(node)
         elif node.op == "transpose":
-            for d, source in enumerate(_ints(node, "perm")):
+            for d, source in enumerate(ints(node, "perm")):
                 self._join((node.operands[0], source), (result, d))
         elif node.op in ("reduce_sum", "reduce_mean", "reduce_max"):
             for source, d in reduced_dims(node):
@@ -230,7 +230,8 @@ class Axes:
                 whole.leader = first.merged[0] if first.merged[0] is not whole else None
 
 
-def _ints(node: Node, name: str) -> tuple[int, ...]:
+def ints(node: Node, name: str) -> tuple[int, ...]:
+    """An attribute that is a list of numbers."""
     value = node.attrs[name]
     assert isinstance(value, tuple)
     return value
@@ -238,7 +239,7 @@ def _ints(node: Node, name: str) -> tuple[int, ...]:
 
 def reduced_dims(node: Node) -> list[tuple[int, int]]:
     """(dimension of the operand, of the result) for the dimensions that a reduction keeps."""
-    dims = set(_ints(node, "dims"))
+    dims = set(ints(node, "dims"))
     rank = len(node.operands[0].shape)
     kept = [d for d in range(rank) if d not in dims]
     return [(d, d) for d in kept] if node.attrs.get("keepdims") else [(d, i) for i, d in enumerate(kept)]

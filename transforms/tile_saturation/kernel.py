@@ -2,7 +2,7 @@
 
     parallel    a loop is a grid dimension if what an iteration writes lies apart from what others read and write;
                 what an iteration writes before it reads it, and nobody reads later, is its own (privatisation)
-    on chip     a tensor that is always accessed at one region, by the block or within one loop body
+    on chip     a tensor that is always accessed at one region, by the block or within the loops that move it
     device      the rest: outputs that are read again (with a barrier, which the emitter sets), and scratch
 
 Values are computed once per scope and as far out as their operands allow.
@@ -38,25 +38,34 @@ class Rejected(Exception):
 
 @dataclass(frozen=True)
 class Access:
-    """One access in program order: a start, a load or a store, and the loop body it stands in."""
+    """One access in program order: a start, a load or a store, and the loops it stands in, outermost first."""
 
     region: Region
     kind: str  # "start" | "load" | "store"
-    body: int
+    loops: tuple[tuple[Var, int], ...]
 
 
-def accesses(body: Sequence[Statement]) -> Iterator[Access]:
-    """Every access in program order."""
-    here = id(body)
-    for statement in body:
+def accesses(body: Sequence[Statement], loops: tuple[tuple[Var, int], ...] = ()) -> Iterator[Access]:
+    """Every access in program order; equal loops at two places are told apart by where they stand."""
+    for i, statement in enumerate(body):
         if isinstance(statement, Store):
             for region in statement.value.regions:
-                yield Access(region, "load", here)
-            yield Access(statement.region, "store", here)
+                yield Access(region, "load", loops)
+            yield Access(statement.region, "store", loops)
         else:
             for region, _ in statement.starts:
-                yield Access(region, "start", here)
-            yield from accesses(statement.body)
+                yield Access(region, "start", loops)
+            yield from accesses(statement.body, (*loops, (statement.var, i)))
+
+
+def _common(found: Sequence[Access]) -> set[Var]:
+    """Variables of the loops that all the accesses stand in."""
+    out: set[Var] = set()
+    for level in zip(*(a.loops for a in found), strict=False):
+        if len(set(level)) > 1:
+            break
+        out.add(level[0][0])
+    return out
 
 
 def written(body: Sequence[Statement]) -> set[Tensor]:
@@ -197,19 +206,15 @@ class KernelBuilder:
                 out.append(1 if index.kind == "elem" else self.step(index.var))
         return tuple(out)
 
-    def windows(self, region: Region, *, private: bool = False) -> tuple[ir.Window, ...]:
-        """The windows of a region; in a block's own memory its grid's variables do not count."""
+    def windows(self, region: Region) -> tuple[ir.Window, ...]:
+        """The windows of a region."""
         out: list[ir.Window] = []
-        mine = {loop.var for loop in self.grid}
         for size, index in zip(self.shape(region), region.dims, strict=True):
             if index.var is None:
                 out.append(ir.Window(size, index.base))
                 continue
             if index.var not in self.loop_vars:
                 raise Rejected("a variable is used outside its loop")
-            if private and index.var in mine:
-                out.append(ir.Window(size))
-                continue
             scale = 1
             if index.var in self.by_elem and index.kind == "tile":
                 scale = self.step(index.var)
@@ -236,7 +241,7 @@ class KernelBuilder:
             found = by_tensor[tensor]
             regions = {a.region for a in found}
             inner = {v for r in regions for v in r.vars} - mine
-            together = len({a.body for a in found}) == 1
+            together = inner <= _common(found)
             live = tensor in self.live_after
             stored = [a for a in found if a.kind != "load"]
             if live and len(found) == len(stored) and all(a.kind == "store" for a in found):
@@ -255,11 +260,8 @@ class KernelBuilder:
             elif live:
                 self.direct.add(tensor)
             else:
-                shape = list(tensor.shape)
-                for d in range(len(shape)):
-                    if all(r.dims[d].var in mine for r in regions):
-                        shape[d] = max(self.shape(r)[d] for r in regions)
-                buffer = ir.Buffer(ir.TensorType(tuple(shape), tensor.dtype), self._name(tensor), "device")
+                # As large as the tensor, so that every block writes a part of its own.
+                buffer = ir.Buffer(ir.TensorType(tensor.shape, tensor.dtype), self._name(tensor), "device")
                 self.scratch[tensor] = buffer
                 self.locals.append(buffer)
 
@@ -325,7 +327,7 @@ class KernelBuilder:
         if tensor in self.chip:
             store(out, self.chip[tensor], whole(self.chip[tensor]), value)
         elif tensor in self.scratch:
-            store(out, self.scratch[tensor], self.windows(region, private=True), value)
+            store(out, self.scratch[tensor], self.windows(region), value)
         if tensor in self.direct:
             store(out, self.out_buffers[tensor], self.windows(region), value)
 
@@ -369,7 +371,7 @@ class KernelBuilder:
             return load(out, self.chip[tensor], whole(self.chip[tensor]), self.chip[tensor].name)
         if tensor in self.scratch:
             buffer = self.scratch[tensor]
-            return load(out, buffer, self.windows(region, private=True), buffer.name)
+            return load(out, buffer, self.windows(region), buffer.name)
         buffer = self.out_buffers[tensor] if tensor in self.written else self.in_buffers[tensor]
         return load(out, buffer, self.windows(region), buffer.name)
 

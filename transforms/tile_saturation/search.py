@@ -58,6 +58,13 @@ class SearchOptions:
         enabled_rules(self.rules)
 
 
+def kernel_count(graph: KernelGraph) -> int:
+    """How many nodes are kernels; views are none."""
+    from superopt.cost.model import VIEWS
+
+    return sum(n.op not in VIEWS for n in graph.nodes)
+
+
 def enabled_rules(changes: Sequence[str] = ()) -> list[str]:
     """The default rules with `changes` (`name` adds, `-name` removes); BadOption for an unknown name."""
     from superopt.transforms.core import _egraph
@@ -248,7 +255,7 @@ class _Run:
         ranked.sort(key=lambda r: r[:2])
         best = ranked[: self.options.candidates]
         for seconds, _, kernels in ranked:
-            self.result.by_kernels.setdefault(len(kernels.nodes), seconds)
+            self.result.by_kernels.setdefault(kernel_count(kernels), seconds)
         self.count["tiles.candidates"] = len(best)
         self.result.candidates = [k for _, _, k in best]
         self.result.predicted = [s for s, _, _ in best]

@@ -39,6 +39,7 @@ from superopt.transforms.tile_saturation.loops import (
     Tensor,
     Var,
 )
+from superopt.transforms.tile_saturation.unmerge import Unmerged, unmerged
 
 Inline: TypeAlias = Literal["single", "all"]
 Indices: TypeAlias = "tuple[Index, ...]"
@@ -48,8 +49,11 @@ _REDUCTIONS = {"reduce_sum": "reduce_sum", "reduce_mean": "reduce_sum", "reduce_
 
 
 def tile_loops(graph: KernelGraph, inline: Inline = "single", *, bundle: bool = True) -> LoopProgram:
-    """`graph` as naive tile loops; raises UnsupportedProgram for what they do not express."""
-    program = _Builder(graph, inline).build()
+    """`graph` as naive tile loops; raises UnsupportedProgram for what they do not express.
+
+    Tensors of the program may have more dimensions than the inputs and outputs that they are (see `unmerge`).
+    """
+    program = _Builder(unmerged(graph), inline).build()
     if bundle:
         from superopt.transforms.tile_saturation.bundle import bundled
 
@@ -66,9 +70,9 @@ class _Space:
 
 
 class _Builder:
-    def __init__(self, graph: KernelGraph, inline: Inline) -> None:
-        self.graph = graph
-        self.axes = Axes(graph)
+    def __init__(self, source: Unmerged, inline: Inline) -> None:
+        self.graph = graph = source.graph
+        self.axes = Axes(graph, source.whole)
         self.producer = {n.result: n for n in graph.nodes}
         self.uses = Counter(v for n in graph.nodes for v in n.operands)
         self.inline = inline

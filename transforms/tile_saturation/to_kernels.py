@@ -54,8 +54,10 @@ def to_kernels(
     `widths` remembers what was chosen for a kernel.
     """
     body = without_dead(opened(body), program.outputs)
-    values: dict[Tensor, Value] = dict(zip(program.inputs, graph.inputs, strict=True))
+    values: dict[Tensor, Value] = {}
     nodes: list[Node] = []
+    for tensor, value in zip(program.inputs, graph.inputs, strict=True):
+        values[tensor] = _viewed(value, tensor.shape, value.name, nodes)
     for i, statement in enumerate(body):
         live = _live_after(body[i + 1 :], program.outputs)
         name = f"{identifier(graph.name, 'kernel')}_{i}"
@@ -73,7 +75,20 @@ def to_kernels(
         )
     if any(t not in values or t in program.inputs for t in program.outputs):
         raise Rejected("an output that no kernel writes")
-    return KernelGraph(graph.name, graph.inputs, nodes, [values[t] for t in program.outputs], graph.location)
+    outputs = [
+        _viewed(values[t], v.shape, v.name, nodes)
+        for t, v in zip(program.outputs, graph.outputs, strict=True)
+    ]
+    return KernelGraph(graph.name, graph.inputs, nodes, outputs, graph.location)
+
+
+def _viewed(value: Value, shape: tuple[int, ...], name: str, nodes: list[Node]) -> Value:
+    """The value in another shape, which is a view of it."""
+    if value.shape == shape:
+        return value
+    view = Value(TensorType(shape, value.dtype), name)
+    nodes.append(Node("reshape", (value,), (view,), {"shape": shape}))
+    return view
 
 
 def _live_after(rest: Sequence[Statement], outputs: Sequence[Tensor]) -> set[Tensor]:
