@@ -4,7 +4,8 @@ An entry gives an operator's loop nest (as in `linalg.generic`: extents, iterato
 each operand, as functions of operand shapes and attributes) and its scalar body over a handful of primitives.
 From these follow shape inference and the verifier of each level, the numpy reference, the evaluation over
 finite fields, the abstract expression, flops and bytes, the class, and the Triton spelling. Operators that only
-move data (`reshape`, `repeat`, `concat`) are no affine nest: they say by hand how they arrange elements.
+move data (`reshape`, `repeat`, `concat`, `update_slice`) are no affine nest: they say by hand how they arrange
+elements.
 
 Adding an operator is adding one entry here and one lit test (CONTRIBUTING.md shows it).
 """
@@ -373,6 +374,27 @@ def _concatenated(shapes: Sequence[Shape], attrs: Attrs) -> Shape:
     return (*first[:dim], sum(s[dim] for s in shapes), *first[dim + 1 :])
 
 
+def _updated_shape(shapes: Sequence[Shape], attrs: Attrs) -> Shape:
+    base, update = shapes
+    (dim,) = _dims((_int(attrs, "dim"),), len(base), "dim")
+    if len(update) != len(base) or any(update[d] != base[d] for d in range(len(base)) if d != dim):
+        raise _fail(f"expected shapes equal but for dimension {dim}, got {list(shapes)}")
+    offset = _int(attrs, "offset")
+    if not 0 <= offset <= base[dim] - update[dim]:
+        raise _fail(
+            f"expected an offset within 0 and {base[dim] - update[dim]} along dimension {dim}, got {offset}"
+        )
+    return base
+
+
+def _updated(arrays: Sequence[Array], attrs: Attrs) -> Array:
+    base, update = arrays
+    out, start = base.copy(), _int(attrs, "offset")
+    dim = _int(attrs, "dim")
+    out[(*(slice(None),) * dim, slice(start, start + update.shape[dim]))] = update
+    return out
+
+
 def _repeat(arrays: Sequence[Array], attrs: Attrs) -> Array:
     (array,) = arrays
     times = [1] * array.ndim
@@ -488,6 +510,11 @@ _ENTRIES: tuple[Operator, ...] = (
     Operator(
         "concat", None, "Operands one after the other along `dim`.", GRAPH_LEVELS, (AttrSpec("dim", "int"),),
         arrange=lambda xs, a: np.concatenate(xs, axis=_int(a, "dim")), arranged_shape=_concatenated,
+    ),
+    Operator(
+        "update_slice", 2, "The first operand with the second in place of elements from `offset` on along `dim`.",
+        GRAPH_LEVELS, (AttrSpec("dim", "int"), AttrSpec("offset", "int")),
+        arrange=_updated, arranged_shape=_updated_shape,
     ),
     Operator(
         "constant", 0, "A splat of `value`, or its elements where it is a dense array.", GRAPH_LEVELS,

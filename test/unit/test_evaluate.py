@@ -88,6 +88,9 @@ def _cases(torch: Any) -> dict[str, list[Case]]:
         "reshape": [([(2, 6)], {"shape": (3, 2, 2)}, lambda x: x.reshape(3, 2, 2))],
         "repeat": [([(2, 3)], {"dim": 1, "times": 2}, lambda x: x.repeat(1, 2))],
         "concat": [([(2, 1), (2, 3), (2, 2)], {"dim": 1}, lambda a, b, c: torch.cat((a, b, c), 1))],
+        "update_slice": [
+            ([(2, 5), (2, 3)], {"dim": 1, "offset": 1}, lambda a, b: torch.slice_scatter(a, b, 1, 1, 4))
+        ],
         "constant": [([], {"value": 1.5, "shape": (2, 2), "dtype": "f32"}, lambda: torch.full((2, 2), 1.5))],
     }  # fmt: skip
 

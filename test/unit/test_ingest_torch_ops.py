@@ -50,6 +50,7 @@ MASK = torch.tensor([[True, False, True, True, False, True, False, True]])
 
 # name: (function, inputs, operators that must come out of the torch entrance, or None)
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], list[str] | None]] = {
+    "slice_scatter": (lambda x, y: torch.slice_scatter(x, y[:, :3], 1, 2, 5), (X, Y), ["slice", "update_slice"]),
     "add_alpha": (lambda x, y: torch.add(x, y, alpha=2), (X, Y), ["mul", "add"]),
     "sub": (lambda x, y: 3 - x * y, (X, Y), ["mul", "sub"]),
     "div": (lambda x, y: x / y + 1 / y, (X, P), ["div", "reciprocal", "add"]),

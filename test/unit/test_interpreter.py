@@ -124,6 +124,7 @@ ATTRS: dict[str, dict[str, Attr]] = {
     "reshape": {"shape": (13, 7)},
     "repeat": {"dim": 1, "times": 3},
     "concat": {"dim": 0},
+    "update_slice": {"dim": 0, "offset": 2},
     "constant": {"value": 1.5, "shape": (7, 13), "dtype": "f16"},
 }
 POSITIVE = ("log", "sqrt", "rsqrt", "reciprocal", "div", "pow")
@@ -133,6 +134,7 @@ POSITIVE = ("log", "sqrt", "rsqrt", "reciprocal", "div", "pow")
 @pytest.mark.parametrize("op", list(OPERATORS))
 def test_every_operator_alone(op: str, dtype: str) -> None:
     shapes = {"matmul": [(7, 13), (13, 5)], "constant": [], "concat": [(7, 13), (4, 13), (7, 13)]}
+    shapes["update_slice"] = [(7, 13), (4, 13)]
     arity = OPERATORS[op].arity or 1
     types = [TensorType(s, dtype) for s in shapes.get(op, [(7, 13)] * arity)]
     attrs = dict(ATTRS.get(op, {}))

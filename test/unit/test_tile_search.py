@@ -87,6 +87,22 @@ def test_other_programs_are_certified(name: str) -> None:
     assert certify(graph, found.candidates[0]).equivalent
 
 
+def test_a_cache_that_is_updated_in_the_middle() -> None:
+    """New rows replace old ones of a cache of fixed length; one kernel updates it and attends to it."""
+    b = Builder("decode", "f16")
+    x, w = b.input("x", 16, 128), b.input("w", 128, 128)
+    cache = b.input("cache", 2, 256, 64)
+    rows = b.op("reshape", b.op("matmul", x, w), shape=(16, 2, 64))
+    heads = b.op("transpose", rows, perm=(1, 0, 2), name="new")
+    keys = b.op("update_slice", cache, heads, dim=1, offset=160, name="keys")
+    graph = b.outputs(keys, b.op("matmul", heads, keys, transpose_b=True, name="scores"))
+    found = propose(graph, H100, budget=30, options=SearchOptions(inline=("all",), best=4, candidates=4))
+    one = next(c for c in found.candidates if kernel_count(c) == 1)
+    assert certify(graph, one).equivalent
+    lowered = KernelToTileLoops().apply(graph, Diagnostics())
+    assert certify(graph, lowered).equivalent
+
+
 def test_attention_with_its_ffn_finishes() -> None:
     found = propose(
         graph_of("layer"), H100, budget=60, options=SearchOptions(inline=("all",), best=4, candidates=2)

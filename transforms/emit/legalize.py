@@ -33,7 +33,12 @@ class _Rewriter:
         for statement in body:
             if isinstance(statement, Loop):
                 out.append(dataclasses.replace(statement, body=self.body(statement.body)))
-            elif isinstance(statement, Compute) and statement.op in ("slice", "concat", "repeat"):
+            elif isinstance(statement, Compute) and statement.op in (
+                "slice",
+                "concat",
+                "repeat",
+                "update_slice",
+            ):
                 out += self.moved(statement)
             elif (
                 isinstance(statement, Compute) and statement.op == "reshape" and not _in_registers(statement)
@@ -66,6 +71,16 @@ class _Rewriter:
             windows = tuple(Window(n, o, (), s) for o, n, s in zip(*rows, strict=True))
             return [Store(buffer, tuple(map(Window, source.shape)), source), Load(result, buffer, windows)]
         buffer = self.scratch(result.type)
+        if statement.op == "update_slice":
+            base, update = statement.operands
+            dim, offset = statement.attrs["dim"], statement.attrs["offset"]
+            assert isinstance(offset, int)
+            windows = tuple(Window(n, offset if d == dim else 0) for d, n in enumerate(update.shape))
+            return [
+                Store(buffer, tuple(map(Window, base.shape)), base),
+                Store(buffer, windows, update),
+                Load(result, buffer, tuple(map(Window, result.shape))),
+            ]
         dim, times = statement.attrs["dim"], statement.attrs.get("times", 1)
         assert isinstance(dim, int)
         assert isinstance(times, int)

@@ -139,6 +139,11 @@ def torch_text(
         cuts = [c for c in (values[k] for k in ("offsets", "sizes", "strides")) if isinstance(c, tuple)]
         parts = [f"{o}:{o + (n - 1) * s + 1}:{s}" for o, n, s in zip(*cuts, strict=True)]
         return f"{operands[0]}[{', '.join(parts)}]"
+    if op == "update_slice":
+        start, size = values["offset"], shapes[1][int(str(values["dim"]))]
+        return (
+            f"torch.slice_scatter({operands[0]}, {operands[1]}, {values['dim']}, {start}, {start} + {size})"
+        )
     if op == "repeat":
         times = [values["times"] if d == values["dim"] else 1 for d in range(len(shapes[0]))]
         return f"{operands[0]}.repeat({', '.join(map(str, times))})"

@@ -450,6 +450,21 @@ def _cat(r: TorchReader, args: Args) -> Value:
     return r.build.emit("concat", *parts, dim=dim_of(parts[0], args[1] if len(args) > 1 else 0))
 
 
+@handles("slice_scatter", "slice_scatter_copy")
+def _slice_scatter(r: TorchReader, args: Args) -> Value:
+    """What an assignment to a slice becomes: the base, and the source in place of some of it."""
+    base, source = r.tensor(args[0], r.element), r.tensor(args[1], r.element)
+    dim = dim_of(base, args[2] if len(args) > 2 else 0)
+    extent = base.shape[dim]
+    start = 0 if len(args) < 4 or args[3] is None else args[3]
+    start = min(max(start + extent if start < 0 else start, 0), extent)
+    if len(args) > 5 and args[5] != 1:
+        raise NotExpressible("an assignment to a slice with gaps")
+    if source.shape[dim] == extent:
+        return source
+    return r.build.emit("update_slice", base, source, dim=dim, offset=start)
+
+
 @handles("stack")
 def _stack(r: TorchReader, args: Args) -> Value:
     parts = [r.tensor(a, r.element) for a in args[0]]

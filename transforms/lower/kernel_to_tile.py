@@ -158,7 +158,7 @@ class _Lowering:
         return self.params[-1]
 
     def body(self) -> list[Statement]:
-        if self.last.op in ("repeat", "concat"):
+        if self.last.op in ("repeat", "concat", "update_slice"):
             return self.copies()
         nest = self.nest(self.last)
         entry = OPERATORS[self.last.op]
@@ -308,40 +308,62 @@ class _Lowering:
 
     # --- copies ---
 
+    def pieces(self, dim: int) -> list[tuple[Value, int, int, list[int]]]:
+        """What the result is made of along `dim`: (operand, its first element, how many, where they go)."""
+        if self.last.op == "update_slice":
+            (base, update), start = self.last.operands, self.last.attrs["offset"]
+            assert isinstance(start, int)
+            end = start + update.shape[dim]
+            found = [
+                (base, 0, start, [0]),
+                (update, 0, update.shape[dim], [start]),
+                (base, end, base.shape[dim] - end, [end]),
+            ]
+            return [piece for piece in found if piece[2]]
+        times = self.last.attrs.get("times", 1)
+        assert isinstance(times, int)
+        out: list[tuple[Value, int, int, list[int]]] = []
+        start = 0
+        for value in self.last.operands:
+            extent = value.shape[dim]
+            out.append((value, 0, extent, [start + i * extent for i in range(times)]))
+            start += extent
+        return out
+
     def copies(self) -> list[Statement]:
-        """`repeat` and `concat`: tiles of each operand, stored where they go; a grid over the other dims."""
+        """`repeat`, `concat`, `update_slice`: tiles of each piece, stored where they go; a grid over the rest."""
         dim = self.last.attrs["dim"]
         assert isinstance(dim, int)
         shape = self.last.result.shape
         others = [d for d in range(len(shape)) if d != dim]
-        times = self.last.attrs.get("times", 1)
-        assert isinstance(times, int)
+        pieces = self.pieces(dim)
         tiles = [1] * len(shape)
         for d in reversed(range(len(shape))):
-            extent = min(v.shape[d] for v in self.last.operands)
+            extent = min(size for _, _, size, _ in pieces) if d == dim else shape[d]
             tiles[d] = min(extent, max(1024 // math.prod(tiles), 1))
+        everywhere = [Index(d) for d in range(len(shape))]
 
         def leaf(at: dict[int, _Span]) -> list[Statement]:
             body: list[Statement] = []
-            start = 0
-            for value in self.last.operands:
-                extents = value.shape
+            for value, first, size, starts in pieces:
 
-                def copy(at: dict[int, _Span], value: Value = value, start: int = start) -> list[Statement]:
-                    extent = value.shape[dim]
+                def copy(
+                    at: dict[int, _Span],
+                    value: Value = value,
+                    first: int = first,
+                    starts: Sequence[int] = starts,
+                ) -> list[Statement]:
                     out: list[Statement] = []
-                    tile = self.operand(out, value, self.windows([Index(d) for d in range(len(shape))], at))
-                    for i in range(times):
-                        moved = {
-                            **at,
-                            dim: _Span(at[dim].size, at[dim].base + start + i * extent, at[dim].var),
-                        }
-                        windows = self.windows([Index(d) for d in range(len(shape))], moved)
-                        store(out, self.output, windows, tile)
+                    span = at[dim]
+                    taken = {**at, dim: _Span(span.size, span.base + first, span.var)}
+                    tile = self.operand(out, value, self.windows(everywhere, taken))
+                    for start in starts:
+                        moved = {**at, dim: _Span(span.size, span.base + start, span.var)}
+                        store(out, self.output, self.windows(everywhere, moved), tile)
                     return out
 
+                extents = [size if d == dim else n for d, n in enumerate(shape)]
                 body += self.sequence([dim], extents, tiles, at, copy)
-                start += extents[dim]
             return body
 
         return self.grid(others, shape, tiles, leaf)

@@ -202,7 +202,10 @@ class AxisProgram:
 
 def searchable(node: Node) -> bool:
     """Whether the node, taken by itself, can be told over named axes."""
-    if node.op in ("custom", "tiled", "extern", "slice", "concat") or node.op not in OPERATORS:
+    if (
+        node.op in ("custom", "tiled", "extern", "slice", "concat", "update_slice")
+        or node.op not in OPERATORS
+    ):
         return False
     entry = OPERATORS[node.op]
     if node.op == "constant":

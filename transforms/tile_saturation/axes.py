@@ -25,7 +25,7 @@ Group: TypeAlias = "tuple[tuple[int, ...], tuple[int, ...]]"  # dimensions of th
 
 SUPPORTED = frozenset(
     {"matmul", "reduce_sum", "reduce_mean", "reduce_max", "transpose", "reshape", "broadcast", "slice", "concat",
-     "constant", "cast"}
+     "update_slice", "constant", "cast"}
 )  # fmt: skip
 # Extents up to this are not cut: a tile may hold them whole.
 SMALL = 64
@@ -149,7 +149,7 @@ class Axes:
         elif node.op in ("reduce_sum", "reduce_mean", "reduce_max"):
             for source, d in reduced_dims(node):
                 self._join((node.operands[0], source), (result, d))
-        elif node.op in ("slice", "concat"):
+        elif node.op in ("slice", "concat", "update_slice"):
             for operand in node.operands:
                 for d in range(len(result.shape)):
                     self._join((operand, d), (result, d))

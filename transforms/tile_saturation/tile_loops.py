@@ -15,6 +15,7 @@ computed again, and once where its users end in one loop).
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -45,6 +46,7 @@ Inline: TypeAlias = Literal["single", "all"]
 Indices: TypeAlias = "tuple[Index, ...]"
 
 _VIEWS = frozenset({"transpose", "reshape", "broadcast", "slice", "cast", "constant"})
+_PIECES = frozenset({"concat", "update_slice"})
 _REDUCTIONS = {"reduce_sum": "reduce_sum", "reduce_mean": "reduce_sum", "reduce_max": "reduce_max"}
 
 
@@ -104,10 +106,13 @@ class _Builder:
     def choose_stored(self) -> set[Value]:
         outputs = set(self.graph.outputs)
         stored: set[Value] = set()
+        cut = {n.operands[0] for n in self.graph.nodes if n.op == "update_slice"}
         for node in self.graph.nodes:
             value = node.result
+            if value in cut:  # which is read in parts
+                stored.add(value)
             heavy = node.op in ("matmul", *_REDUCTIONS)
-            if self.accumulates(node) or node.op == "concat" or value in outputs:
+            if self.accumulates(node) or node.op in _PIECES or value in outputs:
                 stored.add(value)
             elif node.op in _VIEWS:
                 continue
@@ -190,8 +195,8 @@ class _Builder:
         return Index("block", var, 0, axis.step) if axis.leader else Index("tile", var)
 
     def store(self, node: Node) -> None:
-        if node.op == "concat":
-            self.store_concat(node)
+        if node.op in _PIECES:
+            self.store_pieces(node)
             return
         space = _Space()
         result = node.result
@@ -235,8 +240,23 @@ class _Builder:
             body = [Loop(var, ((region, start),) if outermost else (), tuple(body))]
         self.nest(space, body)
 
-    def store_concat(self, node: Node) -> None:
-        """One store for each operand, in loops over the other dimensions."""
+    def pieces(self, node: Node, dim: int) -> list[tuple[Value, int, int, int]]:
+        """What is stored along `dim`, as (operand, its first element, how many, where they go)."""
+        if node.op == "concat":
+            ends = list(itertools.accumulate((v.shape[dim] for v in node.operands), initial=0))
+            return [(v, 0, v.shape[dim], at) for v, at in zip(node.operands, ends, strict=False)]
+        (base, update), start = node.operands, node.attrs["offset"]
+        assert isinstance(start, int)
+        end = start + update.shape[dim]
+        found = [
+            (base, 0, start, 0),
+            (update, 0, update.shape[dim], start),
+            (base, end, base.shape[dim] - end, end),
+        ]
+        return [piece for piece in found if piece[2]]
+
+    def store_pieces(self, node: Node) -> None:
+        """One store for each piece, in loops over the other dimensions."""
         dim = node.attrs["dim"]
         assert isinstance(dim, int)
         space = _Space()
@@ -246,23 +266,20 @@ class _Builder:
             for d in range(len(result.shape))
         ]
         body: list[Statement] = []
-        base = 0
-        for operand in node.operands:
-            size = operand.shape[dim]
+        for operand, first, size, base in self.pieces(node, dim):
             width = next((w for w in (64, 32, 16) if size % w == 0), 0)
+            inner, target = list(index), list(index)
+            var = None
             if size > 128 and width:
                 var = Var(f"c{len(self.body)}_{len(body)}", size, width, width)
-                inner = list(index)
-                inner[dim] = Index("tile", var)
-                target = Index("tile", var, base)
-                piece = self.value(operand, tuple(inner))
-                region = Region(self.tensor(result), (*index[:dim], target, *index[dim + 1 :]))
-                body.append(Loop(var, (), (Store(region, piece),)))
+                inner[dim], target[dim] = Index("tile", var, first), Index("tile", var, base)
             else:
-                target = Index("range", None, base, size)
-                region = Region(self.tensor(result), (*index[:dim], target, *index[dim + 1 :]))
-                body.append(Store(region, self.value(operand, tuple(index))))
-            base += size
+                inner[dim] = FULL if size == operand.shape[dim] else Index("range", None, first, size)
+                target[dim] = Index("range", None, base, size)
+            piece = Store(Region(self.tensor(result), tuple(target)), self.value(operand, tuple(inner)))
+            body.append(piece if var is None else Loop(var, (), (piece,)))
+        if not space.parallel and len(body) > 1:  # one loop, as one kernel writes all of a tensor
+            space.parallel.append(Var(f"c{len(self.body)}", 1, 1, 1))
         self.nest(space, body)
 
     def nest(self, space: _Space, body: Sequence[Statement]) -> None:

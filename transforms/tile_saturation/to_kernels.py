@@ -67,6 +67,8 @@ def to_kernels(
             raise Rejected("a kernel reads what nobody wrote")
         operands = tuple(values[t] for t in builder.inputs)
         for tensor in builder.results:
+            if tensor in values:
+                raise Rejected("a tensor of which two kernels write a part each")
             values[tensor] = Value(TensorType(tensor.shape, tensor.dtype), tensor.name)
         if not builder.results:
             raise Rejected("a kernel without results")

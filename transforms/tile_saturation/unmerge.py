@@ -180,11 +180,11 @@ class _Rewriter:
             attrs["dims"] = self.places(node.operands[0], ints(node, "dims"))
             reduced = self.emit(node.op, operands, name, **attrs)
             return self.reshaped(reduced, self.shape(result))
-        if node.op == "concat":
+        if node.op in ("concat", "update_slice"):
             dim = node.attrs["dim"]
             assert isinstance(dim, int)
             (attrs["dim"],) = self.single(result, dim)
-            return self.emit("concat", operands, name, **attrs)
+            return self.emit(node.op, operands, name, **attrs)
         if node.op == "slice":
             return self.slice(node)
         if node.op == "constant":

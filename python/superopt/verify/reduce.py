@@ -191,6 +191,13 @@ class Axes:
                 unify(target[along], [Factor(len(pieces), fixed=True), *pieces[0]])
             else:
                 fix([f for p in (*pieces, target[along]) for f in p])
+        elif op == "update_slice":
+            for i, (x, y, z) in enumerate(zip(*operands, target, strict=True)):
+                unify(x, z)
+                if i == along:
+                    fix([f for d in (x, y, z) for f in d])
+                else:
+                    unify(x, y)
         elif not (op == "constant" and not isinstance(attrs.get("value"), np.ndarray)):
             fix([f for dims in (*operands, target) for d in dims for f in d])
 

@@ -160,7 +160,8 @@ struct Outer {
   Id number = NONE;      // the sequence; NONE: the statement is the last one
   uint16_t a = 0, b = 0; // positions in the statement's inner list and in the list of what follows
   uint8_t b_kernels = 0;
-  int32_t live = 0; // tensors needed before it
+  int32_t live = 0;    // tensors needed before it
+  int32_t written = 0; // tensors that its kernels hand on
 };
 
 class Best {
@@ -179,6 +180,7 @@ public:
     for (size_t t = 0; t < g.tables.tensors.size(); ++t)
       if (g.tables.tensors[t].kind == TensorKind::Output && g.tables.tensors[t].members.size() == 1)
         outputs.push_back(static_cast<int32_t>(t));
+    sets_({}); // number 0
     outputs_ = sets_(outputs);
   }
 
@@ -205,7 +207,8 @@ private:
   std::vector<Id> roots_;
   struct InContext {
     double seconds = -1;
-    int32_t live = 0; // before the kernel
+    int32_t live = 0;    // before the kernel
+    int32_t results = 0; // that it hands on
   };
 
   std::vector<std::vector<Entry>> inner_;
@@ -213,6 +216,7 @@ private:
   std::unordered_map<Id, int> on_; // classes whose outer lists are being made
   Interner<TensorSet> sets_;
   int32_t outputs_ = 0;
+  std::unordered_map<uint64_t, int32_t> unions_;
   std::vector<KernelTerm> kernel_terms_;
   std::vector<std::unordered_map<size_t, int32_t>> kernel_numbers_; // by class and rank in its inner list
   std::unordered_map<uint64_t, InContext> in_context_;              // by kernel and live set
@@ -347,9 +351,22 @@ private:
       if (first)
         own->second = kernel_terms_[kernel].on(target_, results);
       std::ranges::set_union(sets_[live], own->second.live, std::back_inserter(before));
-      known = {own->second.seconds, sets_(before)};
+      known = {own->second.seconds, sets_(before), sets_(results)};
     }
     return known;
+  }
+
+  // The union of two sets, -1 where they meet.
+  int32_t both(int32_t x, int32_t y) {
+    const auto [known, fresh] =
+        unions_.try_emplace(static_cast<uint64_t>(x) << 32 | static_cast<uint32_t>(y), -1);
+    if (fresh) {
+      TensorSet all;
+      std::ranges::set_union(sets_[x], sets_[y], std::back_inserter(all));
+      if (all.size() == sets_[x].size() + sets_[y].size())
+        known->second = sets_(all);
+    }
+    return known->second;
   }
 
   const std::vector<std::vector<Outer>> &outer(Id id) {
@@ -367,6 +384,9 @@ private:
       rest.hash += dead ? 0 : mixed(7, e.hash);
       rest.a = static_cast<uint16_t>(rank);
       rest.live = first.live;
+      rest.written = both(first.results, rest.written);
+      if (rest.written < 0) // a tensor of which two kernels write a part each
+        return;
       made[kernels + !dead].push_back(rest);
     };
     for (size_t rank = 0; rank < inner_[id].size(); ++rank)
@@ -385,8 +405,10 @@ private:
         ++tried;
         for (int j = 0; j <= kernels_; ++j)
           for (size_t y = 0; y < bs[j].size() && x + y < k_; ++y) {
-            Outer whole{bs[j][y].seconds,         bs[j][y].hash,           number, 0,
-                        static_cast<uint16_t>(y), static_cast<uint8_t>(j), 0};
+            Outer whole = bs[j][y];
+            whole.number = number;
+            whole.b = static_cast<uint16_t>(y);
+            whole.b_kernels = static_cast<uint8_t>(j);
             put(inner_[a][x], x, estimate(a, x, bs[j][y].live), whole, j);
           }
       }
