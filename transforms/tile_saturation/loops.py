@@ -345,7 +345,7 @@ def apply(expr: Expr, args: list[Array], width: Any) -> Array:
     if expr.op == "concat":
         return np.concatenate(args, axis=attrs["dim"])
     if expr.op in _FUNCTIONS:
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore"):
             return _FUNCTIONS[expr.op](*args)
     return _scalar(OPERATORS[expr.op].body, attrs, expr.op, args)
 
