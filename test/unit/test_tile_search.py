@@ -128,7 +128,10 @@ def test_the_kernels_are_right_in_the_interpreter(name: str) -> None:
     few = min(found.candidates, key=kernel_count)
     assert kernel_count(few) == (2 if name == "swiglu_ffn" else 1)
     rng = np.random.default_rng(1)
-    inputs = [rng.standard_normal(v.shape).astype(np.float16).astype(np.float32) * 0.3 for v in graph.inputs]
+    scale = 0.3 if "safe" in name else 0.05  # exponentials without a maximum leave the range of f16
+    inputs = [
+        (scale * rng.standard_normal(v.shape)).astype(np.float16).astype(np.float32) for v in graph.inputs
+    ]
     domain = FloatDomain()
     want = evaluate(graph, [domain.tensor(x) for x in inputs], domain)
     for a, b in zip(interpret(few, inputs), want, strict=True):
