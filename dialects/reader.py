@@ -142,7 +142,7 @@ class _Reader:
             for key in ("grid", "loops"):
                 attrs.pop(key, None)
         if isinstance(body, TileProgram):
-            for key in ("name", "num_warps", "num_stages"):
+            for key in ("name", "num_warps", "num_stages", "cache_hints"):
                 attrs.pop(key, None)
         self.values.update(zip(operation.results, results, strict=True))
         return Node(name, operands, results, attrs, place, body)
@@ -190,6 +190,7 @@ class _Reader:
         for key in ("num_warps", "num_stages"):
             if isinstance(number := attrs.get(key), int):
                 setattr(program, key, number)
+        program.cache_hints = bool(attrs.get("cache_hints"))
         program.body = self.statements(block, program)
         return program
 

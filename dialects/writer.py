@@ -128,6 +128,8 @@ class _Writer:
                 "num_warps": node.body.num_warps,
                 "num_stages": node.body.num_stages,
             }
+            if node.body.cache_hints:
+                own["cache_hints"] = True
             attrs = {**own, **attrs}
             self.tile_program(node.body, indent)
         self.lines.append(f"{indent}}}){_attributes(attrs, dtype)}{tail}")

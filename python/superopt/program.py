@@ -231,7 +231,10 @@ Statement: TypeAlias = "Loop | Load | Store | Compute"
 
 @dataclass(eq=False)
 class TileProgram:
-    """One kernel as tile loops. `params`: inputs, then outputs, in the order of the `tiled` node."""
+    """One kernel as tile loops. `params`: inputs, then outputs, in the order of the `tiled` node.
+
+    `cache_hints`: loads say whether what they read will be read again.
+    """
 
     name: str
     params: list[Buffer]
@@ -240,6 +243,7 @@ class TileProgram:
     body: list[Statement]
     num_warps: int = 4
     num_stages: int = 2
+    cache_hints: bool = False
 
     def statements(self) -> Iterator[Statement]:
         """Every statement, outer before inner, in program order."""

@@ -111,6 +111,7 @@ def _alive(pid: int) -> bool:
         ("changed", "expected the file 'good/launch.py' as it was prepared"),
         ("missing", "expected the file 'good/launch.py' in the prepared folder"),
         ("program", "expected programs of p, got 'q'"),
+        ("row", "expected rows of good, got 'bad'"),
         ("others", "expected results of the same prepared to resume"),
         ("no json", "got no JSON"),
         ("device", "expected a CUDA device"),
@@ -138,6 +139,8 @@ def test_what_cannot_be_measured(
         (folder / "good" / "launch.py").unlink()
     elif damage == "program":
         more += ["--programs=q"]
+    elif damage == "row":
+        more += ["--rows=bad"]
     elif damage == "others":
         output.write_text(json.dumps({"format": "superopt-bench results", "version": 1, "prepared": {}}))
     elif damage == "no json":

@@ -159,7 +159,8 @@ def test_points_are_compiled_filtered_and_proved() -> None:
     assert len({tuple(p.parameters.items()) for p in points}) == 4
     assert points == sorted(points, key=lambda p: p.predicted_seconds)
     for p in points:
-        assert {"warps", "stages"} < set(p.parameters)
+        assert {"warps", "stages", "hints"} < set(p.parameters)
+        assert ("eviction_policy" in p.emitted.kernels_source) == bool(p.parameters["hints"])
         assert p.proof["guarantee"]
         assert p.proof["ttir"] == "verified"
         assert all(k.spill_bytes == 0 and k.shared_bytes <= H100.shared_per_block for k in p.compiled)
@@ -173,6 +174,23 @@ def test_points_are_compiled_filtered_and_proved() -> None:
     assert (first.parameters, first.known) == (last, True)
     assert space.at({"nothing": 3}) is None
     assert space.at({**last, "warps": 512}) is None
+
+
+def test_cache_hints_follow_from_the_windows() -> None:
+    from superopt.dialects.writer import to_text
+    from superopt.transforms.emit.triton_source import emit_kernel
+    from superopt.verify import program_hash
+
+    lowered = lower(read(RMSNORM_LINEAR_CUSTOM))
+    hinted = with_body(lowered, dataclasses.replace(tile_body(lowered), cache_hints=True))
+    source = emit_kernel(tile_body(hinted)).source
+    loads = [line for line in source.splitlines() if "tl.load" in line]
+    assert len(loads) == 2
+    assert 'tl.load(arg0_ptrs, eviction_policy="evict_last")' in loads[0]  # X: every block reads all of it
+    assert 'tl.load(arg1_ptrs, eviction_policy="evict_first")' in loads[1]  # W: one block, in one trip
+    assert tile_body(read(to_text(hinted))).cache_hints
+    assert program_hash(hinted) != program_hash(lowered)
+    assert certify(lowered, hinted).equivalent
 
 
 def test_nothing_that_is_not_the_program_becomes_a_point(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from superopt.errors import UnsupportedProgram
-from superopt.program import Buffer, Compute, Load, Loop, Statement, Store, TensorType, TileProgram
+from superopt.program import Buffer, Compute, Load, Loop, LoopVar, Statement, Store, TensorType, TileProgram
 from superopt.transforms.emit.axes import Axes, expansion
 from superopt.transforms.emit.grid import lay_out, parallel_loops, trip_count
 from superopt.transforms.emit.legalize import legalize
@@ -61,6 +61,7 @@ class _Emitter:
     """Writes the statements of a program in order."""
 
     def __init__(self, program: TileProgram) -> None:
+        self.open: set[LoopVar] = set()  # the loops around what is written now
         self.program, views = legalize(program)
         self.axes = Axes(self.program)
         self.writer = Writer()
@@ -141,7 +142,9 @@ class _Emitter:
         else:
             self.writer.line(f"for {var} in range({bounds}):")
         self.writer.enter()
+        self.open.add(loop.var)
         self.body(loop.body)
+        self.open.discard(loop.var)
         for name, step in moving.items():
             self.writer.line(f"{name} += {step}")
         self.writer.leave()
@@ -155,13 +158,21 @@ class _Emitter:
         dims = self.axes.live(result)
         pointer = self.memory.moved.get(result) or self.memory.pointer(buffer, statement.windows, result)
         mask = self.memory.mask(buffer, statement.windows, result)
-        text = f"tl.load({pointer}{f', mask={mask}, other=0.0' if mask else ''})"
+        text = f"tl.load({pointer}{f', mask={mask}, other=0.0' if mask else ''}{self.eviction(statement)})"
         dtype = buffer.type.dtype
         if dtype != "f32" and self.operators.in_f32(result):
             text, dtype = f"{text}.to(tl.float32)", "f32"
         name = self.tiles.assign(result, text, buffer.name)
         padding = {d: 0.0 for d in dims if self.axes.pad(result, d) > result.shape[d]}
         self.tiles.known[result] = Tile(name, dtype, dims, padding)
+
+    def eviction(self, statement: Load) -> str:
+        """What is read once leaves the caches first; what another block or trip reads again stays longest."""
+        if not self.program.cache_hints or statement.buffer in self.program.locals:
+            return ""
+        moving = {var for w in statement.windows for var, _ in w.terms}
+        around = {loop.var for loop in parallel_loops(self.program.body) if trip_count(loop) > 1} | self.open
+        return f', eviction_policy="{"evict_first" if around <= moving else "evict_last"}"'
 
     def store(self, statement: Store) -> None:
         buffer, value = statement.buffer, statement.value

@@ -3,6 +3,7 @@
     tile sizes   from the loops and windows of each tile program (`retile.py`)
     warps        as many as the largest tile occupies with at least one element a thread
     stages       as many as keep what a trip loads within shared memory
+    hints        whether loads say which tiles are read again
     splits       each is a candidate of its own: the searches propose them
 
 What the compiler reports removes points (shared memory beyond the target's, spilled registers); the model
@@ -62,7 +63,7 @@ class _Choice:
     """Tile extents of one kernel, and what they are predicted to take."""
 
     seconds: float
-    order: int
+    order: float  # among equals, how far it is from the tiles as they were
     extents: tuple[tuple[str, int], ...]
     program: TileProgram
 
@@ -98,7 +99,7 @@ class Space:
         """The program with these parameters, named as `points` names them; None where there are none such."""
         nodes = list(self.lowered.nodes)
         left = dict(parameters)
-        launch = {name: left.pop(name) for name in ("warps", "stages") if name in left}
+        launch = {name: left.pop(name) for name in ("warps", "stages", "hints") if name in left}
         try:
             for number, index in enumerate(self._kernels):
                 body = nodes[index].body
@@ -121,7 +122,8 @@ class Space:
         tiling = Tiling(node.body)
         names = list(tiling.parameters)
         found: list[_Choice] = []
-        for order, extents in enumerate(itertools.product(*(tiling.parameters[n].choices() for n in names))):
+        now = [tiling.parameters[n].extent for n in names]
+        for extents in itertools.product(*(tiling.parameters[n].choices() for n in names)):
             self.funnel["tilings"] += 1
             try:
                 program = tiling.apply(dict(zip(names, extents, strict=True)))
@@ -140,8 +142,9 @@ class Space:
             choose_launch(program, self.target, None, None)
             seconds = cost.kernel_cost(moved, self.target).seconds
             if math.isfinite(seconds):
+                order = sum(abs(math.log2(e / n)) for e, n in zip(extents, now, strict=True))
                 found.append(_Choice(seconds, order, tuple(zip(names, extents, strict=True)), program))
-        return sorted(found, key=lambda c: (c.seconds, c.order))[:_KEPT]
+        return sorted(found, key=lambda c: (c.seconds, c.order, c.extents))[:_KEPT]
 
     def _holds(self, program: TileProgram) -> bool:
         """Whether the tiles of one statement fit in what a block has on chip, in registers and shared memory."""
@@ -159,8 +162,11 @@ class Space:
         for warps, stages in [default, *(p for p in near if p != default)]:
             nodes = list(graph.nodes)
             moved = dataclasses.replace(body, num_warps=warps, num_stages=stages)
-            nodes[slowest] = dataclasses.replace(nodes[slowest], body=moved)
-            yield {"warps": warps, "stages": stages}, _with_nodes(graph, nodes)
+            for hints in (0, 1):
+                nodes[slowest] = dataclasses.replace(
+                    nodes[slowest], body=dataclasses.replace(moved, cache_hints=bool(hints))
+                )
+                yield {"warps": warps, "stages": stages, "hints": hints}, _with_nodes(graph, nodes)
 
     # --- points ----------------------------------------------------------------------------------------------
 

@@ -138,7 +138,7 @@ def _tile(program: TileProgram) -> dict[str, Any]:
         "buffers": [[*_type(b.type), b.placement] for b in buffers],
         "params": len(program.params),
         "inputs": program.n_inputs,
-        "launch": [program.num_warps, program.num_stages],
+        "launch": [program.num_warps, program.num_stages, *(["cache_hints"] if program.cache_hints else [])],
         "body": [statement(s) for s in program.body],
     }
 

@@ -49,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--device", choices=("cuda", "interpreter"), default="cuda")
     parser.add_argument("--programs", help="comma-separated; default: all")
+    parser.add_argument("--rows", help="comma-separated, as prepared.json names them; default: all")
     parser.add_argument("--rounds", type=_count, default=20, help="interleaved rounds of each program (20)")
     parser.add_argument("--repeats", type=_count, help="calls in a round; default: about 30 ms of them")
     parser.add_argument(
@@ -85,7 +86,7 @@ def measure(args: argparse.Namespace) -> bool:
     """Whether everything is measured; raises CannotMeasure."""
     folder = Path(args.folder)
     prepared, digest = read_prepared(folder)
-    programs = _chosen(prepared["programs"], args.programs)
+    programs = _chosen(prepared["programs"], args.programs, args.rows)
     for name in ("torch", "triton"):
         if importlib.util.find_spec(name) is None:
             raise CannotMeasure(f"expected '{name}' to be installed, got none: pip install {name}")
@@ -203,14 +204,22 @@ def read_prepared(folder: Path) -> tuple[dict[str, Any], str]:
     return data, hashlib.sha256(text).hexdigest()
 
 
-def _chosen(programs: Sequence[dict[str, Any]], names: str | None) -> list[dict[str, Any]]:
-    if names is None:
-        return list(programs)
+def _chosen(programs: Sequence[dict[str, Any]], names: str | None, rows: str | None) -> list[dict[str, Any]]:
     known = {p["name"]: p for p in programs}
-    for name in names.split(","):
+    chosen = _named("programs", names, known)
+    if rows is None:
+        return chosen
+    everywhere = {r["id"]: r for p in chosen for r in p["rows"]}
+    wanted = {r["id"] for r in _named("rows", rows, everywhere)}
+    kept = [{**p, "rows": [r for r in p["rows"] if r["id"] in wanted]} for p in chosen]
+    return [p for p in kept if p["rows"]]
+
+
+def _named(what: str, names: str | None, known: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    for name in names.split(",") if names else ():
         if name not in known:
-            raise CannotMeasure(f"expected programs of {', '.join(known)}, got '{name}'")
-    return [known[name] for name in names.split(",")]
+            raise CannotMeasure(f"expected {what} of {', '.join(known)}, got '{name}'")
+    return [known[name] for name in names.split(",")] if names else list(known.values())
 
 
 if __name__ == "__main__":

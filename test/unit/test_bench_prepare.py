@@ -1,0 +1,83 @@
+"""From a program to results: prepared by the tool, measured in the interpreter where superopt cannot be imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from superopt.measure import report
+from superopt.tools import superopt_bench
+from superopt.transforms.emit import read_bundle
+
+PROGRAM = """
+func.func @small(%x: tensor<16x64xf16>, %w: tensor<64x32xf16>) -> tensor<16x32xf16> {
+  %s = "kernel.square"(%x) : (tensor<16x64xf16>) -> tensor<16x64xf16>
+  %t = "kernel.reduce_sum"(%s) {dims = array<i64: 1>, keepdims = true} : (tensor<16x64xf16>) -> tensor<16x1xf16>
+  %p = "kernel.matmul"(%x, %w) : (tensor<16x64xf16>, tensor<64x32xf16>) -> tensor<16x32xf16>
+  %y = "kernel.div"(%p, %t) : (tensor<16x32xf16>, tensor<16x1xf16>) -> tensor<16x32xf16>
+  return %y : tensor<16x32xf16>
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("prepared")
+    (place / "small.mlir").write_text(PROGRAM)
+    made = place / "folder"
+    few = ["--candidates=1", "--points=2", "--budget=4", "--tuning=60"]
+    assert superopt_bench.run(["prepare", str(place / "small.mlir"), "-o", str(made), *few]) == 0
+    return made
+
+
+def test_what_is_prepared(folder: Path) -> None:
+    described = json.loads((folder / "prepared.json").read_text())
+    (program,) = described["programs"]
+    assert program["name"] == "small"
+    assert program["read_bytes"] == 2 * (16 * 64 + 64 * 32)
+    ids = [r["id"] for r in program["rows"]]
+    assert ids[:3] == ["eager", "compile-default", "compile-max-autotune-no-cudagraphs"]
+    (ours,) = [r for r in program["rows"] if r["kind"] == "superopt"]
+    assert len(ours["points"]) == 2
+    for point in ours["points"]:
+        assert point["proof"]["guarantee"] in ("bound", "congruence", "equality")
+        assert (folder / point["path"] / "kernels.py").is_file()
+    where = folder / "programs" / "small" / ours["id"] / "bundle"
+    assert read_bundle(where).description["targets"] == ["sm_90"]
+    assert "| small |" in report.markdown(report.load(folder))
+
+
+def test_measured_without_superopt(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "superopt").mkdir()
+    (tmp_path / "superopt" / "__init__.py").write_text("raise ImportError('superopt is not here')\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    (ours,) = [
+        r["id"]
+        for r in json.loads((folder / "prepared.json").read_text())["programs"][0]["rows"]
+        if r["kind"] == "superopt"
+    ]
+    command = [
+        sys.executable, str(folder / "measure.py"), "-o", str(tmp_path / "r.json"), "--device=interpreter", "--rounds=3",
+        f"--rows=eager,{ours}", "--strategy=model",
+    ]  # fmt: skip
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "r.json").read_text())["rows"]
+    assert {r["row"]: r["status"] for r in rows} == {"eager": "ok", ours: "ok"}
+    assert all(r["ratio"] <= 1 for r in rows)
+
+
+def test_a_folder_with_other_files_is_left_alone(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "thesis").write_text("x")
+    (tmp_path / "p.mlir").write_text(PROGRAM)
+    assert superopt_bench.run(["prepare", str(tmp_path / "p.mlir"), "-o", str(tmp_path)]) == 1
+    assert "got a folder with other files" in capsys.readouterr().err
+    assert (tmp_path / "thesis").exists()
