@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -41,7 +42,7 @@ def _peak_mb() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
-def measure(name: str, targets: list[str], budget: float, options: dict[str, Any], checks: bool) -> Any:
+def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """One row of the table. The first target's winner is certified, and checked where `checks` says so."""
     from benchmarks.mugraph.references import references
 
@@ -49,19 +50,22 @@ def measure(name: str, targets: list[str], budget: float, options: dict[str, Any
 
     start, cpu = time.perf_counter(), time.process_time()
     graph = program(name)
+    targets = arguments.targets.split(",")
     row: dict[str, Any] = {"operators": sum(n.op != "constant" for n in graph.nodes)}
     winner: KernelGraph | None = None
     for gpu in targets:
         hardware = target(gpu)
-        found = _proposed(graph, gpu, budget, options)
+        found = _proposed(graph, gpu, arguments.budget, json.loads(arguments.options))
         row[gpu] = _search_row(found, _microseconds(cost(graph, hardware).seconds))
         if gpu == targets[0]:
             row["search_peak_mb"] = _peak_mb()
-            winner, certificate = _certified(graph, found, row)
+            winner, certificate = _certified(graph, found, row, arguments.full_work)
             row["plan_seconds"] = round(time.perf_counter() - start, 3)
             row["plan_cpu_seconds"] = round(time.process_time() - cpu, 3)
             row["peak_mb"] = _peak_mb()
-            if winner is not None and certificate is not None and checks:
+            if certificate is not None:
+                row["winner_sha256"] = certificate.second.sha256
+            if winner is not None and certificate is not None and arguments.checks:
                 row["checks"] = _checked(graph, winner, certificate)
         row[gpu]["references_us"] = {
             label: _microseconds(cost(r, hardware).seconds)
@@ -96,20 +100,24 @@ def _search_row(found: SearchResult, input_us: float) -> dict[str, Any]:
 
 
 def _certified(
-    graph: KernelGraph, found: SearchResult, row: dict[str, Any]
+    graph: KernelGraph, found: SearchResult, row: dict[str, Any], full_work: float
 ) -> tuple[KernelGraph | None, Certificate | None]:
     """The first candidate that the certifier accepts; what it says goes to `row`."""
     from superopt.verify import certify
+    from superopt.verify.reduce import reduce_extents, work
 
     start = time.perf_counter()
+    large = work(graph) > full_work
     for rank, candidate in enumerate(found.candidates[:TRIES]):
-        verdict = certify(graph, candidate)
+        reduced = reduce_extents(graph, candidate) if large else None
+        verdict = certify(*(reduced or (graph, candidate)))
         if verdict.certificate is not None:
             row["certificate"] = {
                 "rank": rank,
                 "guarantee": verdict.certificate.guarantee,
                 "delta": verdict.certificate.delta,
-                "extents": verdict.certificate.delta_extents,
+                "extents": "reduced" if reduced else verdict.certificate.delta_extents,
+                "tested_at_full_extents": reduced is None,
                 "uninterpreted": verdict.certificate.uninterpreted,
                 "seconds": round(time.perf_counter() - start, 3),
             }
@@ -174,8 +182,8 @@ def in_child(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """`measure` in a process of its own; a row with "failed" where that does not end well."""
     limit = 20 * arguments.budget + 600 * arguments.checks
     command = [sys.executable, "-m", "benchmarks.search", "--child", "--programs", name]
-    for option in ("targets", "budget", "options"):
-        command += [f"--{option}", str(getattr(arguments, option))]
+    for option in ("targets", "budget", "options", "full_work"):
+        command += [f"--{option.replace('_', '-')}", str(getattr(arguments, option))]
     command += ["--checks"] if arguments.checks else []
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
@@ -185,6 +193,10 @@ def in_child(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
         last = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
         return {"failed": last[0]}
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def _winner(row: dict[str, Any]) -> object:
+    return row.get("winner_sha256"), row.get("certificate", {}).get("tested_at_full_extents")
 
 
 def line(name: str, row: dict[str, Any], gpu: str) -> str:
@@ -208,24 +220,29 @@ def main() -> None:
     parser.add_argument("--programs", default=",".join([*names(), *BLOCKS, *OWN]), help="comma-separated")
     parser.add_argument("--targets", default="sm_90,sm_80", help="the first one's winners are certified")
     parser.add_argument("--budget", type=float, default=20.0, help="seconds of each search")
-    parser.add_argument("--options", default='{"max_custom": 2}', help="of the search, as JSON")
+    parser.add_argument("--options", default="{}", help="of the search, as JSON")
+    parser.add_argument(
+        "--full-work",
+        type=float,
+        default=3e9,
+        help="scalar operations up to which a program is certified at full extents too, not at reduced only",
+    )
     parser.add_argument("--checks", action="store_true", help="compile, interpret, replay each winner")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    targets = arguments.targets.split(",")
-    options = json.loads(arguments.options)
     if arguments.child:
-        row = measure(arguments.programs, targets, arguments.budget, options, arguments.checks)
-        print(json.dumps(row))
+        print(json.dumps(measure(arguments.programs, arguments)))
         return
     rows = load("search")
     for name in arguments.programs.split(","):
         row = in_child(name, arguments)
-        if not arguments.checks and "checks" in rows.get(name, {}):
-            row["checks"] = rows[name]["checks"]
+        row["load_average"] = round(os.getloadavg()[0], 1)
+        before = rows.get(name, {})
+        if not arguments.checks and "checks" in before and _winner(before) == _winner(row):
+            row["checks"] = before["checks"]
         rows[name] = row
-        keep("search", rows, budget=arguments.budget, options=options)
-        print(line(name, row, targets[0]), flush=True)
+        keep("search", rows, budget=arguments.budget, options=json.loads(arguments.options))
+        print(line(name, row, arguments.targets.split(",")[0]), flush=True)
 
 
 if __name__ == "__main__":
