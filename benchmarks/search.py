@@ -76,7 +76,8 @@ def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _proposed(graph: KernelGraph, gpu: str, budget: float, options: dict[str, Any]) -> SearchResult:
     from superopt.cost import target
-    from superopt.transforms.mugraph_search import SearchOptions, propose
+    from superopt.transforms.mugraph_search import SearchOptions
+    from superopt.transforms.partition import propose
 
     return propose(graph, target(gpu), budget=budget, options=SearchOptions(**options))
 
@@ -111,6 +112,9 @@ def _certified(
     for rank, candidate in enumerate(found.candidates[:TRIES]):
         reduced = reduce_extents(graph, candidate) if large else None
         verdict = certify(*(reduced or (graph, candidate)))
+        if reduced and not verdict.equivalent:  # a constant may stand for an extent
+            reduced = None
+            verdict = certify(graph, candidate)
         if verdict.certificate is not None:
             row["certificate"] = {
                 "rank": rank,
@@ -180,7 +184,7 @@ def _interpreted(graph: KernelGraph, winner: KernelGraph) -> dict[str, Any]:
 
 def in_child(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """`measure` in a process of its own; a row with "failed" where that does not end well."""
-    limit = 20 * arguments.budget + 600 * arguments.checks
+    limit = 6 * arguments.budget + 600 * arguments.checks
     command = [sys.executable, "-m", "benchmarks.search", "--child", "--programs", name]
     for option in ("targets", "budget", "options", "full_work"):
         command += [f"--{option.replace('_', '-')}", str(getattr(arguments, option))]

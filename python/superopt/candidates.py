@@ -7,17 +7,17 @@ still so after lowering, compiles, and stays within the numeric tolerance.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from superopt.program import KernelGraph
+from superopt.program import KernelGraph, TileProgram
 
 if TYPE_CHECKING:
     from superopt.cost import Target
     from superopt.pipeline import Superoptimize
-    from superopt.report import Report
+    from superopt.report import Launch, Report
     from superopt.reuse import Earlier
     from superopt.transforms.emit.compile import Compiled
     from superopt.transforms.emit.program_source import EmittedProgram
@@ -157,8 +157,13 @@ class Run:
             self.report.candidates.append(entry)
         return best
 
-    def check(self, graph: KernelGraph, candidate: KernelGraph) -> tuple[Accepted | None, str]:
-        """Prove, lower, compile and measure the error of one candidate; (result, what happened)."""
+    def check(
+        self, graph: KernelGraph, candidate: KernelGraph, launches: Mapping[str, Launch] | None = None
+    ) -> tuple[Accepted | None, str]:
+        """Prove, lower, compile and measure the error of one candidate; (result, what happened).
+
+        `launches`, by the kernels' names, take the place of what `lower` chooses.
+        """
         from superopt.errors import IllegalProgram, UnsupportedProgram
         from superopt.reuse import foreign_externs
         from superopt.spec import check_kernel
@@ -181,6 +186,9 @@ class Run:
         funnel.verified += 1
         with self.timed("lower"):
             lowered = lower(candidate, target.name)
+            for program in (n.body for n in lowered.nodes if isinstance(n.body, TileProgram)):
+                if launches and (launch := launches.get(program.name)):
+                    program.num_warps, program.num_stages = launch.warps, launch.stages
         with self.timed("verify"):
             if not certify(candidate, lowered, delta=settings.delta, seed=settings.seed).equivalent:
                 return None, "lowering changed it"

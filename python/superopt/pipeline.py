@@ -245,7 +245,7 @@ def _outcome(
     from superopt import __version__, cost
     from superopt.dialects.writer import to_text
     from superopt.naming import names_of
-    from superopt.report import KernelReport, Schedule
+    from superopt.report import KernelReport, Schedule, launches
     from superopt.verify import program_hash
 
     target, report = run.target, run.report
@@ -281,6 +281,7 @@ def _outcome(
         program_sha256=program_hash(original),
         optimized=to_text(accepted.graph),
         names=names_of(accepted.graph),
+        launches=launches(accepted.lowered),
     )
     return Outcome(
         original,
@@ -313,7 +314,7 @@ def replay(graph: KernelGraph, schedule: Schedule, diagnostics: Diagnostics) -> 
     run = _start(graph, settings, diagnostics, lambda: False)
     optimized = read(schedule.optimized, "schedule")
     give_names(optimized, schedule.names)
-    accepted, outcome = run.check(graph, optimized)
+    accepted, outcome = run.check(graph, optimized, schedule.launches)
     if accepted is None:
         raise NotEquivalent(
             f"expected a schedule that computes the program, got one that was rejected: {outcome}"

@@ -11,6 +11,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from superopt.program import KernelGraph, TileProgram
+
 VERSION = 1
 
 
@@ -105,6 +107,21 @@ class Report(BaseModel):
     remarks: list[str] = Field(default_factory=list[str])
 
 
+class Launch(BaseModel):
+    """How a kernel of the result is launched: warps of a block, stages of the software pipeline."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    warps: Literal[1, 2, 4, 8, 16, 32]
+    stages: int = Field(ge=1, le=8)
+
+
+def launches(lowered: KernelGraph) -> dict[str, Launch]:
+    """How the kernels of a lowered program are launched."""
+    programs = [n.body for n in lowered.nodes if isinstance(n.body, TileProgram)]
+    return {p.name: Launch.model_validate({"warps": p.num_warps, "stages": p.num_stages}) for p in programs}
+
+
 class Schedule(BaseModel):
     """A frozen result: `superopt-opt INPUT --schedule=FILE` turns INPUT into it again, and proves it again."""
 
@@ -117,6 +134,8 @@ class Schedule(BaseModel):
     program_sha256: str
     optimized: str
     names: list[str] = Field(default_factory=list[str])
+    launches: dict[str, Launch] = Field(default_factory=dict[str, Launch])
+    """By the kernels' names; kernels that are not in it are launched as `lower` chooses."""
 
 
 class StoredProgram(BaseModel):
