@@ -444,13 +444,25 @@ def _clamp(attrs: Attrs) -> Scalar:
     return minimum(maximum(arg(0), _float(attrs, "low")), _float(attrs, "high"))
 
 
+LARGEST_POWER = 64  # of those that are products
+
+
+def _whole_power(x: Scalar, n: int) -> Scalar:
+    """A product; from the ninth power on by squaring, so that its text stays shallow."""
+    if n > 8:
+        half = _whole_power(x, n // 2)
+        return half * half * x if n % 2 else half * half
+    product = x
+    for _ in range(n - 1):
+        product = product * x
+    return product
+
+
 def _pow(attrs: Attrs) -> Scalar:
     """Small integers and halves in primitives that the verifier understands; the rest stays opaque."""
     x, exponent = arg(0), _float(attrs, "exponent")
-    if exponent == int(exponent) and 1 <= abs(exponent) <= 8:
-        product = x
-        for _ in range(int(abs(exponent)) - 1):
-            product = product * x
+    if exponent == int(exponent) and 1 <= abs(exponent) <= LARGEST_POWER:
+        product = _whole_power(x, int(abs(exponent)))
         return product if exponent > 0 else 1 / product
     if exponent == 0:
         return as_scalar(1.0)

@@ -369,3 +369,20 @@ def test_superopt_verify_takes_bundles_and_checks_certificates(
     text.unlink()
     assert superopt_verify.main([str(program), str(bundle)]) == 2
     assert "error: expected a bundle with the file" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("exponent", [9.0, 12.0, -13.0, 64.0])
+def test_whole_powers_are_products_that_are_verified(exponent: float):
+    from superopt.program import Node, TensorType, Value
+    from superopt.transforms.emit.compile import compile_all
+    from superopt.transforms.emit.program_source import emit_program
+    from superopt.transforms.lower import lower
+    from superopt.verify.ttir import verify_compiled
+
+    x = Value(TensorType((16, 32), "f32"), "x")
+    node = Node("pow", (x,), (Value(x.type),), {"exponent": exponent})
+    graph = KernelGraph("power", [x], [node], [node.result])
+    lowered = lower(graph)
+    emitted = emit_program(lowered)
+    records = verify_compiled(graph, lowered, emitted, compile_all(emitted.kernels, ["sm_90"], jobs=1))
+    assert records["sm_90"].end_to_end
