@@ -117,6 +117,8 @@ def _error(outputs: list[Array], reference: list[Array]) -> float | None:
     for got, want in zip(outputs, reference, strict=True):
         asked = np.isfinite(want)
         error = np.abs(np.asarray(got, np.float64) - want)[asked]
+        if not np.isfinite(error).all():
+            return None
         size = np.abs(want[asked]).max(initial=0.0)
         worst = max(worst, float(error.max(initial=0.0) / size) if size else 0.0)
     return _number(worst)

@@ -170,7 +170,7 @@ class Run:
         from superopt.transforms.emit.compile import CompilationFailed, compile_all
         from superopt.transforms.emit.program_source import emit_program
         from superopt.transforms.lower import lower
-        from superopt.verify import certify
+        from superopt.verify import certify_lowered
 
         settings, target, funnel = self.settings, self.target, self.report.funnel
         try:
@@ -179,19 +179,20 @@ class Run:
             return None, f"illegal: {error.message}"
         if foreign := foreign_externs(graph, candidate):
             return None, f"illegal: runs '{foreign[0]}', which the program does not"
-        with self.timed("verify"):
-            verdict = certify(graph, candidate, delta=settings.delta, seed=settings.seed)
-        if not verdict.equivalent:
-            return None, "not equivalent"
-        funnel.verified += 1
         with self.timed("lower"):
             lowered = lower(candidate, target.name)
             for program in (n.body for n in lowered.nodes if isinstance(n.body, TileProgram)):
                 if launches and (launch := launches.get(program.name)):
                     program.num_warps, program.num_stages = launch.warps, launch.stages
         with self.timed("verify"):
-            if not certify(candidate, lowered, delta=settings.delta, seed=settings.seed).equivalent:
-                return None, "lowering changed it"
+            verdict, kept = certify_lowered(
+                graph, candidate, lowered, delta=settings.delta, seed=settings.seed
+            )
+        if not verdict.equivalent:
+            return None, "not equivalent"
+        funnel.verified += 1
+        if not kept:
+            return None, "lowering changed it"
         try:
             with self.timed("compile"):
                 emitted = emit_program(lowered)

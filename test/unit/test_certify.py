@@ -508,3 +508,48 @@ def test_images_agree_on_equal_programs(lattice: Literal["free", "order"]) -> No
         results += evaluate(graph, inputs, field)
     assert not field.differs(results[0], results[1]).any()
     assert not field.differs(results[0], results[2]).any()
+
+
+# --- a program, its candidate and what that is lowered to, at once ------------------------------------------
+
+
+@pytest.mark.parametrize("size", [4, 64])
+def test_lowering_is_certified_with_the_candidate(size: int) -> None:
+    from superopt.transforms.lower import lower
+    from superopt.verify import certify_lowered
+
+    shapes: list[tuple[int, ...]] = [(size, size)] * 3
+    first = program(shapes, lambda f, a, b, c: f("exp", f("add", f("matmul", a, b), f("matmul", c, b))))
+    second = program(shapes, lambda f, a, b, c: f("exp", f("matmul", f("add", c, a), b)))
+    wrong = program(shapes, lambda f, a, b, c: f("exp", f("matmul", f("sub", c, a), b)))
+    verdict, kept = certify_lowered(first, second, lower(second))
+    assert kept
+    assert verdict == certify(first, second), "the certificate is the same, and replays"
+    assert verdict.certificate is not None
+    assert replay(verdict.certificate) == []
+    verdict, kept = certify_lowered(first, second, lower(wrong))
+    assert verdict.equivalent
+    assert not kept
+    verdict, kept = certify_lowered(first, wrong, lower(second))
+    assert not verdict.equivalent
+    assert not kept
+    assert certify_lowered(first, wrong, lower(wrong)) == (certify(first, wrong), False)
+
+
+def test_each_of_several_is_judged_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At full extents alone, where all are evaluated at one point."""
+    from superopt.transforms.lower import lower
+    from superopt.verify import certifier, certify_lowered
+
+    monkeypatch.setattr(certifier, "FORMAL_WORK", 0)
+    monkeypatch.setattr(certifier, "reduce_extents", lambda a, b: None)
+    first = program(SQUARE, lambda f, a, b, c: f("max", f("exp", a), b))
+    second = program(SQUARE, lambda f, a, b, c: f("max", b, f("exp", a)))
+    undefined = program(SQUARE, lambda f, a, b, c: f("div", a, f("sub", b, b)))
+    wrong = program(SQUARE, lambda f, a, b, c: f("max", b, a))
+    verdict, kept = certify_lowered(first, second, lower(second))
+    assert kept
+    assert verdict == certify(first, second)
+    for other in (undefined, wrong):
+        assert certify_lowered(first, second, lower(other)) == (certify(first, second), False)
+        assert not certify_lowered(first, other, lower(other))[0].equivalent

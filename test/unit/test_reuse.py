@@ -15,7 +15,7 @@ from superopt.naming import give_names, names_of
 from superopt.pipeline import Outcome, Superoptimize, superoptimize
 from superopt.report import StoredProgram
 from superopt.store import Key, Store
-from superopt.transforms import mugraph_search
+from superopt.transforms import partition
 from superopt.verify.hashing import canonical_text
 
 for _module in ("torch_mlir", "triton"):
@@ -55,7 +55,7 @@ def no_search(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any, **options: Any) -> Any:
         raise Searched
 
-    monkeypatch.setattr(mugraph_search, "propose", refuse)
+    monkeypatch.setattr(partition, "propose", refuse)
 
 
 def bytes_of(outcome: Outcome) -> list[str]:
@@ -70,13 +70,13 @@ def test_the_second_run_does_not_search_and_gives_the_same_bytes(
 ):
     first = run(tmp_path)
     assert first.report.improved
-    search = mugraph_search.propose
-    monkeypatch.setattr(mugraph_search, "propose", None)
+    search = partition.propose
+    monkeypatch.setattr(partition, "propose", None)
     second = run(tmp_path)
     assert "the result of an earlier run, from the store, was proved again" in second.report.remarks
     assert bytes_of(first) == bytes_of(second)
     assert second.report.funnel.verified == 1, "it is proved again, not believed"
-    monkeypatch.setattr(mugraph_search, "propose", search)
+    monkeypatch.setattr(partition, "propose", search)
     assert bytes_of(run(None)) == bytes_of(first)
 
 
@@ -100,13 +100,13 @@ def test_another_seed_policy_target_or_longer_budget_searches(
 ):
     run(tmp_path, budget=5.0)
     seen: list[float] = []
-    search = mugraph_search.propose
+    search = partition.propose
 
     def watched(*arguments: Any, budget: float, **options: Any) -> Any:
         seen.append(budget)
         return search(*arguments, budget=budget, **options)
 
-    monkeypatch.setattr(mugraph_search, "propose", watched)
+    monkeypatch.setattr(partition, "propose", watched)
     run(tmp_path, budget=4.0)
     assert not seen
     run(tmp_path, seed=1)
@@ -123,7 +123,7 @@ def test_a_run_that_died_goes_on_behind_its_last_search(tmp_path: Path, monkeypa
         dying.setattr(Run, "choose", die)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path)
-    monkeypatch.setattr(mugraph_search, "propose", None)
+    monkeypatch.setattr(partition, "propose", None)
     resumed = run(tmp_path)
     assert resumed.report.improved
     assert resumed.report.funnel.search["store.mugraph"] > 0

@@ -9,14 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from superopt.verify.certificate import Certificate, Counterexample
-    from superopt.verify.certifier import Verdict, certify, check_each
+    from superopt.verify.certifier import Verdict, certify, certify_lowered, check_each
     from superopt.verify.hashing import program_hash
 
-__all__ = ["Certificate", "Counterexample", "Verdict", "certify", "check_each", "program_hash"]
+__all__ = [
+    "Certificate",
+    "Counterexample",
+    "Verdict",
+    "certify",
+    "certify_lowered",
+    "check_each",
+    "program_hash",
+]
 
 _MODULES = {
     "Certificate": "certificate", "Counterexample": "certificate", "Verdict": "certifier",
-    "certify": "certifier", "check_each": "certifier", "program_hash": "hashing",
+    "certify": "certifier", "certify_lowered": "certifier", "check_each": "certifier", "program_hash": "hashing",
 }  # fmt: skip
 
 

@@ -46,6 +46,7 @@ from superopt.verify.certificate import (
     TestRecord,
 )
 from superopt.verify.demand import feeds_exponential
+from superopt.verify.domains import Tensor
 from superopt.verify.evaluate import evaluate
 from superopt.verify.fields import FormalField, ImageField, P, Q
 from superopt.verify.hashing import canonical_text, parse, program_hash
@@ -73,6 +74,7 @@ class Verdict:
 Extents = Literal["full", "reduced"]
 Kind = Literal["formal", "image"]
 Lattice = Literal["free", "order"]
+_Point = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -91,28 +93,68 @@ def certify(a: KernelGraph, b: KernelGraph, *, delta: float = 1e-9, seed: int = 
     Tests go on until different programs would pass with probability at most `delta`, or the formal argument
     does not apply (the certificate then says so, with `delta` null). Deterministic for a `seed`.
     """
-    if mismatch := _interface(a, b):
-        return Verdict(False, counterexample=Counterexample(reason=mismatch))
-    notes: list[str] = []
-    if canonical_text(a) == canonical_text(b):
-        return Verdict(True, _certificate(a, b, [], delta, seed, ["the programs are the same"]))
-    outcomes: list[_Outcome] = []
-    small = max(work(a), work(b)) <= FORMAL_WORK
-    pair = None if small else reduce_extents(a, b)
-    extents: Extents = "reduced" if pair else "full"
-    if small or pair:
-        outcomes = _formal_tests(*(pair or (a, b)), extents, delta, seed)
-    if failure := _failure(outcomes):
-        if extents == "full":
+    question = _Question(a, b, delta, seed)
+    _full_tests(a, [question], seed)
+    return question.verdict()
+
+
+def certify_lowered(
+    a: KernelGraph, b: KernelGraph, lowered: KernelGraph, *, delta: float = 1e-9, seed: int = 0
+) -> tuple[Verdict, bool]:
+    """What `certify(a, b)` says, and whether `lowered` is equivalent to both.
+
+    As much is tested as by `certify(a, b)` and `certify(b, lowered)`, with three evaluations at full extents
+    instead of four: at one point, what equals a equals b.
+    """
+    question = _Question(a, b, delta, seed)
+    questions = [question] if question.failure else [question, _Question(b, lowered, delta, seed)]
+    _full_tests(a, [q for q in questions if not q.failure], seed)
+    verdict = question.verdict()
+    return verdict, verdict.equivalent and questions[-1].verdict().equivalent
+
+
+class _Question:
+    """Whether `a` and `b` are equivalent: the tests that were made of them alone, and which are still wanted."""
+
+    def __init__(self, a: KernelGraph, b: KernelGraph, delta: float, seed: int) -> None:
+        self.a, self.b, self.delta, self.seed = a, b, delta, seed
+        self.notes: list[str] = []
+        self.outcomes: list[_Outcome] = []
+        self.wants_full = False
+        self.full_delta = delta
+        self.failure: Counterexample | None = None
+        if mismatch := _interface(a, b):
+            self.failure = Counterexample(reason=mismatch)
+        elif canonical_text(a) == canonical_text(b):
+            self.notes.append("the programs are the same")
+        else:
+            self._formally()
+
+    def _formally(self) -> None:
+        a, b = self.a, self.b
+        small = max(work(a), work(b)) <= FORMAL_WORK
+        pair = None if small else reduce_extents(a, b)
+        extents: Extents = "reduced" if pair else "full"
+        if small or pair:
+            self.outcomes = _formal_tests(*(pair or (a, b)), extents, self.delta, self.seed)
+        if failure := _failure(self.outcomes):
+            if extents == "full":
+                self.failure = failure
+                return
+            # A constant may stand for an extent, as in dividing a sum by 4096: only full extents decide.
+            self.outcomes = []
+            self.notes.append("the programs differ at reduced extents; tested at full extents only")
+        self.wants_full = not (small and self.outcomes)
+        self.full_delta = self.delta if not self.outcomes else 1.0
+
+    @property
+    def size(self) -> Literal["small", "large"]:
+        return _size([self.a, self.b])
+
+    def verdict(self) -> Verdict:
+        if failure := self.failure or _failure(self.outcomes):
             return Verdict(False, counterexample=failure)
-        # A constant may stand for an extent, as in dividing a sum by 4096: only full extents decide.
-        outcomes = []
-        notes.append("the programs differ at reduced extents; tested at full extents only")
-    if not (small and outcomes):
-        outcomes += _full_tests(a, b, delta if not outcomes else 1.0, seed)
-        if failure := _failure(outcomes):
-            return Verdict(False, counterexample=failure)
-    return Verdict(True, _certificate(a, b, outcomes, delta, seed, notes))
+        return Verdict(True, _certificate(self.a, self.b, self.outcomes, self.delta, self.seed, self.notes))
 
 
 def replay(certificate: Certificate) -> list[str]:
@@ -170,77 +212,129 @@ def _formal_tests(
 ) -> list[_Outcome]:
     outcomes: list[_Outcome] = []
     while not _enough(outcomes, delta):
-        outcomes.append(_test(a, b, "formal", extents, seed, len(outcomes)))
+        outcomes += _test(a, [b], "formal", extents, seed, len(outcomes))
     return outcomes
 
 
-def _full_tests(a: KernelGraph, b: KernelGraph, delta: float, seed: int) -> list[_Outcome]:
-    outcomes: list[_Outcome] = []
-    while not outcomes or not _enough(outcomes, delta):
-        outcomes.append(_test(a, b, "image", "full", seed, MOST_TESTS + len(outcomes)))
-    return outcomes
+def _full_tests(a: KernelGraph, questions: Sequence[_Question], seed: int) -> None:
+    """Tests at full extents against `a`, added to the outcomes of those questions that want them."""
+    questions = [q for q in questions if q.wants_full]
+    made: dict[int, list[_Outcome]] = {id(q): [] for q in questions}
+    for number in range(MOST_TESTS):
+        open_ = [q for q in questions if not (o := made[id(q)]) or not _enough(o, q.full_delta)]
+        if not open_:
+            break
+        for size in {q.size for q in open_}:  # those of one size have one interpretation of max and min
+            group = [q for q in open_ if q.size == size]
+            found = _test(a, [q.b for q in group], "image", "full", seed, MOST_TESTS + number)
+            for question, outcome in zip(group, found, strict=False):
+                made[id(question)].append(outcome)
+                question.outcomes.append(outcome)
+            if any(o.failure for o in found):
+                return
 
 
-def _field(kind: Kind, point: tuple[int, int, int], lattice: Lattice) -> ImageField:
+def _field(kind: Kind, point: _Point, lattice: Lattice) -> ImageField:
     if kind == "formal":
         return FormalField(point, lattice=lattice)
     return ImageField(point, lattice=lattice, threads=len(os.sched_getaffinity(0)))
 
 
+def _size(programs: Sequence[KernelGraph]) -> Literal["small", "large"]:
+    return "small" if max(map(work, programs)) <= LATTICE_WORK else "large"
+
+
 def _test(
-    a: KernelGraph,
-    b: KernelGraph,
-    kind: Kind,
-    extents: Extents,
-    seed: int,
-    number: int,
-) -> _Outcome:
-    """Evaluate both at a random point; another one where a denominator happens to vanish."""
-    shapes = [v.shape for v in a.inputs]
-    exponent = [x or y for x, y in zip(feeds_exponential(a), feeds_exponential(b), strict=True)]
-    lattice: Lattice = "free" if kind == "formal" or max(work(a), work(b)) <= LATTICE_WORK else "order"
-    for attempt in range(ATTEMPTS):
-        point = (seed, number, attempt)
-        field = _field(kind, point, lattice)
-        domain = Extended(field)
-        inputs = [
-            field.random(i, s, exponent=e) for i, (s, e) in enumerate(zip(shapes, exponent, strict=True))
-        ]
+    a: KernelGraph, others: Sequence[KernelGraph], kind: Kind, extents: Extents, seed: int, number: int
+) -> list[_Outcome]:
+    """Evaluate all at one random point, `a` once; ends with the first of `others` that differs from it.
+
+    Takes another point where a denominator happens to vanish.
+    """
+    lattice: Lattice = "free" if kind == "formal" or _size([a, *others]) == "small" else "order"
+    if len(others) > 1:
         try:
-            left = evaluate(a, inputs, domain)
-            right = evaluate(b, inputs, domain)
+            return _at_point(a, others, kind, extents, (seed, number, 0), lattice)
+        except (ZeroDivisionError, MemoryError, IllegalProgram):
+            alone: list[_Outcome] = []  # one of them is to blame: each by itself
+            for b in others:
+                alone += _test(a, [b], kind, extents, seed, number)
+                if alone[-1].failure:
+                    break
+            return alone
+    for attempt in range(ATTEMPTS):
+        try:
+            return _at_point(a, others, kind, extents, (seed, number, attempt), lattice)
         except ZeroDivisionError:
             continue
         except MemoryError:  # too many leaves under max or min to remember
             lattice = "order"
-            continue
         except IllegalProgram as error:
             found = Counterexample(reason=f"a program is undefined: {error.message}", extents=extents)
-            return _Outcome(None, found)
-        degree_p = degree_q = opaque = 0
-        for i, (x, y) in enumerate(zip(left, right, strict=True)):
-            different = domain.differs(x, y)
-            if different.any():
-                position = tuple(int(n) for n in np.argwhere(different)[0])
-                found = Counterexample(
-                    reason="the programs differ", seed=point, output=i, position=position,
-                    extents=extents, inputs=shapes,
-                )  # fmt: skip
-                return _Outcome(None, found)
-            degree_p = max(degree_p, x.degree.p.plus(y.degree.p).num)
-            degree_q = max(degree_q, x.degree.h.plus(y.degree.h).difference)
-            opaque = max(opaque, x.degree.opaque + y.degree.opaque)
-        terms = 2 << (field.terms - 1).bit_length() if field.exponentials else 1
-        opaque = min(opaque, field.applications)
-        bound = (terms * degree_p + terms**2 * degree_q + opaque**2 * (field.argument + 1)) / Q
-        record = TestRecord(
-            kind=kind, seed=point, extents=extents, inputs=shapes, terms=terms, degree_p=degree_p,
-            degree_q=degree_q, applications=opaque, argument=field.argument,
-            delta=bound if bound < 1 and not field.imaged else None,
-        )  # fmt: skip
-        return _Outcome(record, None, frozenset(field.assumed), field.imaged)
+            return [_Outcome(None, found)]
+    shapes = [v.shape for v in a.inputs]
     reason = f"a denominator vanishes at {ATTEMPTS} random points"
-    return _Outcome(None, Counterexample(reason=reason, extents=extents, inputs=shapes))
+    return [_Outcome(None, Counterexample(reason=reason, extents=extents, inputs=shapes))]
+
+
+def _at_point(
+    a: KernelGraph,
+    others: Sequence[KernelGraph],
+    kind: Kind,
+    extents: Extents,
+    point: _Point,
+    lattice: Lattice,
+) -> list[_Outcome]:
+    """The outcome of each of `others` at one point, until one differs."""
+    field = _field(kind, point, lattice)
+    domain = Extended(field)
+    exponent = [any(column) for column in zip(*map(feeds_exponential, [a, *others]), strict=True)]
+    shapes = [v.shape for v in a.inputs]
+    inputs = [field.random(i, s, exponent=e) for i, (s, e) in enumerate(zip(shapes, exponent, strict=True))]
+    outcomes: list[_Outcome] = []
+    left = evaluate(a, inputs, domain)
+    seen = field.seen
+    for b in others:
+        field.seen = seen.copy()  # what the others assumed is no matter of this one
+        outcomes.append(_compared(left, evaluate(b, inputs, domain), domain, kind, extents, point, shapes))
+        if outcomes[-1].failure:
+            break
+    return outcomes
+
+
+def _compared(
+    left: Sequence[Tensor],
+    right: Sequence[Tensor],
+    domain: Extended,
+    kind: Kind,
+    extents: Extents,
+    point: _Point,
+    shapes: list[tuple[int, ...]],
+) -> _Outcome:
+    """The record of a test that both programs passed, or where they differ."""
+    field = domain.field
+    degree_p = degree_q = opaque = 0
+    for i, (x, y) in enumerate(zip(left, right, strict=True)):
+        different = domain.differs(x, y)
+        if different.any():
+            position = tuple(int(n) for n in np.argwhere(different)[0])
+            found = Counterexample(
+                reason="the programs differ", seed=point, output=i, position=position,
+                extents=extents, inputs=shapes,
+            )  # fmt: skip
+            return _Outcome(None, found)
+        degree_p = max(degree_p, x.degree.p.plus(y.degree.p).num)
+        degree_q = max(degree_q, x.degree.h.plus(y.degree.h).difference)
+        opaque = max(opaque, x.degree.opaque + y.degree.opaque)
+    terms = 2 << (field.terms - 1).bit_length() if field.exponentials else 1
+    opaque = min(opaque, field.applications)
+    bound = (terms * degree_p + terms**2 * degree_q + opaque**2 * (field.argument + 1)) / Q
+    record = TestRecord(
+        kind=kind, seed=point, extents=extents, inputs=shapes, terms=terms, degree_p=degree_p,
+        degree_q=degree_q, applications=opaque, argument=field.argument,
+        delta=bound if bound < 1 and not field.imaged else None,
+    )  # fmt: skip
+    return _Outcome(record, None, frozenset(field.assumed), field.imaged)
 
 
 def _certificate(

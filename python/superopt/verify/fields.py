@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
@@ -57,13 +58,26 @@ def key_of(*parts: object) -> int:
     return int.from_bytes(digest, "little")
 
 
+@dataclass
+class Seen:
+    """What was used beyond the axioms of a field; see `ImageField`."""
+
+    assumed: set[str] = field(default_factory=set[str])
+    exponentials: bool = False
+    argument: int = 0
+    applications: int = 0
+
+    def copy(self) -> Seen:
+        """As it is now."""
+        return replace(self, assumed=set(self.assumed))
+
+
 class ImageField(Domain):
     """Z_p x Z_q at 61 bits, with exp(x) = w^x for one random w: a test of the program at any extents.
 
     `lattice` says how `max` and `min` are interpreted: "free" joins sets of leaves (see field/lattice.hpp),
-    "order" picks by one random total order of the residues, which needs no memory. `assumed` names the
-    operators that were uninterpreted, `exponentials` whether an `exp` was mapped to w^x, `argument` bounds the
-    degree of what uninterpreted operators were applied to, `applications` counts them.
+    "order" picks by one random total order of the residues, which needs no memory. What was used beyond the
+    axioms of a field is in `seen`.
     """
 
     def __init__(self, seed: object, *, lattice: Literal["free", "order"] = "free", threads: int = 1) -> None:
@@ -75,13 +89,30 @@ class ImageField(Domain):
     def _start(self, seed: object, p: Any, q: Any, lattice: str, threads: int) -> None:
         self.seed, self.lattice, self.threads = seed, lattice, threads
         self.fields: tuple[_Arithmetic, _Arithmetic] = (p, q)
-        self.assumed: set[str] = set()
-        self.exponentials = False
-        self.argument = 0
-        self.applications = 0
+        self.seen = Seen()
         draw = int(p.uniform(key_of(seed, "root"), 1)[0])
         self.root: int = pow(draw, (p.modulus - 1) // q.modulus, p.modulus)
         self._lattices: dict[tuple[str, int], Any] = {}
+
+    @property
+    def assumed(self) -> set[str]:
+        """The operators that were uninterpreted."""
+        return self.seen.assumed
+
+    @property
+    def exponentials(self) -> bool:
+        """Whether an `exp` was applied."""
+        return self.seen.exponentials
+
+    @property
+    def argument(self) -> int:
+        """A bound on the degree of what uninterpreted operators were applied to."""
+        return self.seen.argument
+
+    @property
+    def applications(self) -> int:
+        """How often they were applied."""
+        return self.seen.applications
 
     @property
     def terms(self) -> int:
@@ -161,7 +192,7 @@ class ImageField(Domain):
         if primitive == "neg":
             return self._arithmetic("sub", self.constant(0.0), operands[0])
         if primitive == "exp" and len(operands[0].planes) == 2:
-            self.exponentials = True
+            self.seen.exponentials = True
             x = operands[0]
             return Tensor((self._exponential(x.planes[1]),), x.degree.exponential())
         if primitive in ("max", "min"):
@@ -194,10 +225,10 @@ class ImageField(Domain):
     # --- uninterpreted operators
 
     def _record(self, name: str, operands: Sequence[Tensor], count: int) -> None:
-        self.assumed.add(name)
-        self.applications += count
+        self.seen.assumed.add(name)
+        self.seen.applications += count
         for t in operands:
-            self.argument = max(self.argument, t.degree.p.difference, t.degree.q.difference)
+            self.seen.argument = max(self.seen.argument, t.degree.p.difference, t.degree.q.difference)
 
     def _opaque_degree(self, operands: Sequence[Tensor], count: int = 1) -> Degree:
         return Degree(Ratio(1), Ratio(1), opaque=count + count * sum(t.degree.opaque for t in operands))

@@ -1,6 +1,6 @@
 """Checks the Triton IR of a lowered program against the program: what `ptxas` gets is what was proved.
 
-Three things are done for every kernel, in this order, and the record says on how many instances:
+Four things are done for every kernel, in this order, and the record says on how many instances:
 
 1. *addresses*, all instances, at full extents: integers are followed through the TTIR alone. Every access is
    within its buffer, no two instances touch what one of them stores, stores and loads of one instance are
@@ -9,7 +9,8 @@ Three things are done for every kernel, in this order, and the record says on ho
    lowered program gives the kernel, all of them or (where that takes too long) a random sample, and what they
    store must be what the lowered program's kernel computes. Where all instances ran, the outputs of the last
    kernels are also compared with the original program's.
-3. *values, formally*, at reduced extents, where the caller can compile: the lowered program is shrunk,
+3. *floats*: some instances in fp64 on ordinary inputs (`floats`), for what overflows or cancels.
+4. *values, formally*, at reduced extents, where the caller can compile: the lowered program is shrunk,
    compiled again and all of its instances run with exponentials kept formal.
 
 Constants are read as fp32, as Triton holds them. Conversions between floating-point types change nothing:
@@ -36,6 +37,7 @@ from superopt.verify.evaluate import evaluate
 from superopt.verify.fields import FormalField, ImageField
 from superopt.verify.reduce import reduce_extents, work
 from superopt.verify.ttir.evaluate import instance_work, launch
+from superopt.verify.ttir.floats import check_floats
 from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.parser import Function, parse
 from superopt.verify.ttir.values import ShapeDomain
@@ -127,6 +129,9 @@ def verify_ttir(
     programs = dict(zip(nodes, zip(functions, kernels, strict=True), strict=True))
     _values(original, lowered, programs, evaluated, seed, formal=work(lowered) <= FORMAL_WORK)
     formal, notes = work(lowered) <= FORMAL_WORK, list[str]()
+    texts = {n: (f, k.grid, k.arguments) for n, (f, k) in programs.items()}
+    if reason := check_floats(lowered, texts, seed):
+        notes.append(reason)
     if not formal and compile_again is not None:
         pair = reduce_extents(original, lowered)
         if pair is not None:
