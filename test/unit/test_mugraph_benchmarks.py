@@ -80,3 +80,9 @@ def test_a_reference_with_a_wrong_epilogue_is_told_apart() -> None:
     node = next(n for n in body.nodes if n.op == "add")
     node.op = "sub"
     assert not certify(graph, reference).equivalent
+
+
+def test_the_page_shows_what_was_kept() -> None:
+    from benchmarks.search_page import PAGE, page
+
+    assert PAGE.read_text() == page()
