@@ -348,18 +348,21 @@ def block_bytes(graph: BlockGraph) -> int:
     """Shared memory of one block: the most bytes that are live at once, in the order of the nodes.
 
     Tiles count until their last use; accumulators from the loop's start to their last use. What is fused in
-    registers does not count.
+    registers does not count, nor does a reshape, which is its operand under another shape.
     """
     stage = stages(graph)
     order = {id(n): i for i, n in enumerate(graph.nodes)}
     end = len(graph.nodes)
     last: dict[Value, int] = {}
+    source: dict[Value, Value] = {}
     for node in graph.nodes:
+        if node.op == "reshape":
+            source[node.result] = source.get(node.operands[0], node.operands[0])
         for operand in node.operands:
-            last[operand] = order[id(node)]
+            last[source.get(operand, operand)] = order[id(node)]
     events = [0] * (end + 1)
     for node in graph.nodes:
-        for result in node.results:
+        for result in node.results if node.op != "reshape" else ():
             start = 0 if node.op in ("accumulate", "running_max") else order[id(node)]
             # An invariant tile used in the loop is needed by every trip.
             stop = last.get(result, order[id(node)])

@@ -466,6 +466,42 @@ def test_the_same_seed_gives_the_same_candidates():
     assert list(map(to_text, first.candidates)) == list(map(to_text, other.candidates))
 
 
+def test_the_result_does_not_depend_on_the_number_of_threads():
+    from superopt.dialects.writer import to_text
+
+    one, two = (search(SMALL["norm-mlp"](), threads=n) for n in (1, 2))
+    assert one.funnel["kernels.size_points"] > 10_000
+    assert list(map(to_text, one.candidates)) == list(map(to_text, two.candidates))
+    assert one.funnel == two.funnel
+
+
+@pytest.mark.parametrize("name", ["attention", "rmsnorm", "gated", "norm-mlp", "two-outputs"])
+def test_branch_and_bound_loses_nothing_that_is_as_cheap(name: str):
+    bounded, all_ = (search(SMALL[name](), branch_and_bound=b, budget=60) for b in (True, False))
+    assert bounded.complete
+    assert all_.complete
+    assert bounded.predicted == pytest.approx(all_.predicted)
+
+
+def qk_norm_attention(heads: int = 32, queries: int = 128, keys: int = 1024, d: int = 64) -> KernelGraph:
+    p = Program("qk_norm_attention")
+    q, k, v = (p.input(heads, n, d, name=c) for n, c in ((queries, "q"), (keys, "k"), (keys, "v")))
+
+    def norm(x: Value) -> Value:
+        mean = p("reduce_mean", p("square", x), dims=(2,), keepdims=True)
+        return p("mul", x, p("rsqrt", p("add", mean, p.constant(1e-5))))
+
+    s = p("matmul", norm(q), norm(k), transpose_b=True)
+    e = p("exp", p("sub", s, p("reduce_max", s, dims=(2,), keepdims=True)))
+    return p.graph(p("matmul", p("div", e, p("reduce_sum", e, dims=(2,), keepdims=True)), v))
+
+
+def test_the_space_of_normalised_attention_with_two_kernels_is_searched_to_its_end():
+    found = search(qk_norm_attention(), budget=60)
+    assert found.complete
+    assert found.predicted[0] < 0.5 * search(qk_norm_attention(), max_custom=1).predicted[0]
+
+
 def hard() -> KernelGraph:
     """A program whose unpruned space is far too large."""
     p = Program("hard")
@@ -480,7 +516,7 @@ def test_the_budget_is_kept_and_what_was_found_is_returned():
     found = search(hard(), budget=0.5, prune="none")
     assert time.perf_counter() - start < 2
     assert not found.complete
-    assert search(hard(), budget=20, max_custom=1).complete
+    assert search(hard(), budget=60).complete
 
 
 def test_a_search_can_be_stopped_and_interrupted():

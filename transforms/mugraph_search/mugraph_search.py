@@ -52,8 +52,14 @@ class MugraphSearch(GraphPass):
     max_loops: int = 1
     """Axes that one custom kernel loops over at most."""
 
-    max_states: int = 500_000
-    """States that the enumeration of kernels may visit."""
+    branch_and_bound: bool = True
+    """Leave out what cannot be part of a plan as cheap as those that are known already."""
+
+    threads: int = 0
+    """Threads that choose the extents of kernels, or 0 for one a core."""
+
+    max_states: int = 2_000_000
+    """States that one pass over the kernels may visit."""
 
     max_values: int = 25
     """Values in one segment at most."""
@@ -80,6 +86,8 @@ class MugraphSearch(GraphPass):
             max_custom=self.max_custom,
             max_loops=self.max_loops,
             max_states=self.max_states,
+            branch_and_bound=self.branch_and_bound,
+            threads=self.threads,
         )
 
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:

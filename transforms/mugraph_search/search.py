@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal
@@ -41,10 +42,15 @@ class SearchOptions:
     """Custom kernels in one candidate at most."""
     max_loops: int = 1
     """Axes that one custom kernel loops over at most."""
-    max_states: int = 500_000
-    """States that the enumeration of kernels may visit, a fifth of them for kernels with the same outputs; what
+    max_states: int = 2_000_000
+    """States that one pass over the kernels may visit, a fifth of them for kernels with the same outputs; what
     is then left out is counted as pruned, and the result not complete. Kernels that compute what they need come
     before those that load it."""
+    branch_and_bound: bool = True
+    """Leave out what cannot be part of a plan as cheap as those that are known already; off, everything cheaper
+    than the program itself is looked at, with the same result."""
+    threads: int = 0
+    """Threads that choose the extents of kernels, or 0 for one a core; the result does not depend on it."""
     max_value_operators: int = 64
     """Operators that a value may need at most; what bounds a search without pruning."""
     candidates: int = 12
@@ -56,8 +62,9 @@ class SearchOptions:
         for name in ("max_block_operators", "max_custom", "max_states", "max_value_operators", "candidates"):
             if getattr(self, name) < 1:
                 raise BadOption(f"expected a positive {name.replace('_', '-')}, got {getattr(self, name)}")
-        if self.max_loops < 0:
-            raise BadOption(f"expected no negative max-loops, got {self.max_loops}")
+        for name in ("max_loops", "threads"):
+            if getattr(self, name) < 0:
+                raise BadOption(f"expected no negative {name.replace('_', '-')}, got {getattr(self, name)}")
 
 
 @dataclass
@@ -143,8 +150,9 @@ def native_options(
     native = Options()
     native.prune = PRUNE.index(options.prune)
     for option in fields(options):
-        if option.name not in ("prune", "rescale"):
+        if option.name not in ("prune", "rescale", "threads"):
             setattr(native, option.name, getattr(options, option.name))
+    native.threads = options.threads or len(os.sched_getaffinity(0))
     native.budget_seconds = budget
     native.seed = seed
     native.intermediate_bytes = element_bytes

@@ -207,7 +207,7 @@ ResultView search(const Problem &problem, const Options &options, nb::object sto
     view_values(values, out.values);
     out.outputs = values.outputs();
     out.program_seconds = result.program_seconds;
-    out.complete = result.complete && !values_clock.expired_now() && planner.counts.by_states == 0;
+    out.complete = result.complete && !values_clock.expired_now();
     const ValueCounts &v = values.counts;
     const KernelCounts &k = planner.counts;
     const auto number = [](std::uint64_t n) { return static_cast<double>(n); };
@@ -229,10 +229,11 @@ ResultView search(const Problem &problem, const Options &options, nb::object sto
                   {"kernels.pruned.labels", number(k.by_labels)},
                   {"kernels.pruned.place", number(k.by_place)},
                   {"kernels.labelled", number(k.labelled)},
-                  {"kernels.pruned.bound", number(k.by_bound)},
-                  {"kernels.pruned.memory", number(k.by_memory)},
-                  {"kernels.sized", number(k.sized)},
-                  {"kernels.size_points", number(k.size_points)},
+                  {"kernels.pruned.traffic", number(k.by_traffic)},
+                  {"kernels.pruned.bound", number(planner.sizes.by_bound)},
+                  {"kernels.pruned.memory", number(planner.sizes.by_memory)},
+                  {"kernels.sized", number(planner.sizes.sized)},
+                  {"kernels.size_points", number(planner.sizes.size_points)},
                   {"plans.ranked", number(out.plans.size())},
                   {"seconds.values", values_seconds},
                   {"seconds.first", values_seconds + result.first_seconds},
@@ -371,6 +372,8 @@ void bind_search(nb::module_ &module) {
       .def_rw("max_block_operators", &Options::max_block_operators)
       .def_rw("max_custom", &Options::max_custom)
       .def_rw("max_loops", &Options::max_loops)
+      .def_rw("branch_and_bound", &Options::branch_and_bound)
+      .def_rw("threads", &Options::threads)
       .def_rw("max_states", &Options::max_states)
       .def_rw("max_value_operators", &Options::max_value_operators)
       .def_rw("max_values", &Options::max_values)

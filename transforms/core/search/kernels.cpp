@@ -6,49 +6,78 @@
 
 namespace superopt::search {
 
-// The needed values, highest rank last, and what was decided so far. The highest is decided next: it is
+// The needed values by rank, highest last, and what was decided so far. The highest is decided next: it is
 // loaded or one of its derivations is chosen. A value is decided after everything that uses it, so every
 // graph is built in exactly one way.
 struct Kernels::State {
-  std::vector<ValueId> needed;
+  std::vector<std::uint32_t> needed;
   std::vector<Step> steps;
   std::vector<ValueId> leaves;
   const std::vector<ValueId> *outputs;
-  // How each axis is reduced: see `label`.
-  Mask looped = 0, whole = 0, inner = 0, split_only = 0, joined = 0, apart = 0; // bit: axis
+  Labels labels;
+  double bytes = 0; // that the kernel reads and writes at least
 };
 
 Kernels::Kernels(const Values &values, const Options &options, Clock &clock)
-    : values_(values), options_(options), clock_(clock), rank_(values.all().size()) {
-  std::vector<ValueId> order(rank_.size());
-  std::iota(order.begin(), order.end(), 0u);
-  std::stable_sort(order.begin(), order.end(),
+    : values_(values), options_(options), clock_(clock), rank_(values.all().size()), order_(rank_.size()),
+      effects_(rank_.size()), after_(rank_.size(), 0) {
+  states_end = options.max_states;
+  std::iota(order_.begin(), order_.end(), 0u);
+  std::stable_sort(order_.begin(), order_.end(),
                    [&](ValueId a, ValueId b) { return values_.all()[a].weight < values_.all()[b].weight; });
-  for (std::uint32_t i = 0; i < order.size(); ++i)
-    rank_[order[i]] = i;
+  for (std::uint32_t i = 0; i < order_.size(); ++i) {
+    const Value &value = values_.all()[order_[i]];
+    rank_[order_[i]] = i;
+    bytes_.push_back(values_.least_bytes(order_[i]));
+    if (value.useful)
+      for (const Derivation &how : value.derivations)
+        effects_[i].push_back(labels_of(how.reduced));
+  }
+  load_only_own(false);
+}
+
+void Kernels::load_only_own(bool only) {
+  own_only_ = only;
+  loadable_.assign(order_.size(), false);
+  operators_.assign(order_.size(), 0);
+  for (std::uint32_t i = 0; i < order_.size(); ++i) {
+    const Value &value = values_.all()[order_[i]];
+    loadable_[i] = value.leaf || (!value.constant && (value.program || !only) && values_.storable(order_[i]));
+    std::uint32_t least = value.leaf ? 0 : options_.max_block_operators + 1;
+    for (std::size_t d = value.own_aside ? 1 : 0; d < value.derivations.size() && !value.leaf; ++d) {
+      std::uint32_t below = 0;
+      for (ValueId operand : {value.derivations[d].a, value.derivations[d].b})
+        below = std::max(below, loadable_[rank_[operand]] ? 0 : operators_[rank_[operand]]);
+      least = std::min(least, below + 1);
+    }
+    operators_[i] = least;
+  }
 }
 
 void Kernels::enumerate(const std::vector<ValueId> &outputs, const Sink &sink) {
   sink_ = &sink;
   // No set of outputs may starve the others.
-  last_state_ = std::min(counts.states + options_.max_states / 5 + 1, options_.max_states);
+  last_state_ = std::min(counts.states + options_.max_states / 5 + 1, states_end);
   State state;
-  state.needed = outputs;
+  for (ValueId output : outputs) {
+    state.needed.push_back(rank_[output]);
+    state.bytes += bytes_[rank_[output]];
+  }
   state.outputs = &outputs;
-  std::sort(state.needed.begin(), state.needed.end(),
-            [&](ValueId a, ValueId b) { return rank_[a] < rank_[b]; });
+  std::sort(state.needed.begin(), state.needed.end());
   expand(state);
 }
 
-// Record that a step reduces these factors; false where that contradicts how the axis is reduced elsewhere.
+// What it says of a kernel that one of its steps reduces these factors.
 //   {tile}                        inside a loop or one part of it; the loop sum follows
 //   {loop}, {split, loop}         the accumulator of a loop over the axis
 //   {loop, tile}, {split, loop, tile}, {tile} of an axis without a loop factor     whole, in one step
 //   {split}                       the end of a sum whose other parts another kernel did
 // A kernel does one of: loop (with or without the split factor, always the same), whole (likewise), split
 // alone.
-bool Kernels::label(State &s, Mask reduced) const {
+Kernels::Labels Kernels::labels_of(Mask reduced) const {
   const Problem &problem = values_.problem();
+  Labels s;
   for (std::size_t a = 0; a < problem.axes.size(); ++a) {
     const Axis &axis = problem.axes[a];
     if (!(axis.mask & reduced))
@@ -81,7 +110,11 @@ bool Kernels::label(State &s, Mask reduced) const {
         (split ? s.joined : s.apart) |= bit;
     }
   }
-  // A loop sum follows a tile sum of the same axis, so `inner` stands for both.
+  return s;
+}
+
+// A loop sum follows a tile sum of the same axis, so `inner` stands for both.
+bool Kernels::consistent(const Labels &s) const {
   if ((s.whole & s.inner) || (s.joined & s.apart) || (s.split_only & (s.looped | s.whole | s.inner)))
     return false;
   return std::popcount(s.looped) <= static_cast<int>(options_.max_loops);
@@ -95,61 +128,96 @@ void Kernels::expand(State &state) {
     return;
   }
   ++counts.states;
-  while (!state.needed.empty() && values_.all()[state.needed.back()].constant &&
-         values_.all()[state.needed.back()].leaf)
-    state.needed.pop_back(); // constants are written into the kernel
   if (state.needed.empty()) {
     complete(state);
     return;
   }
-  const ValueId top = state.needed.back();
-  const Value &value = values_.all()[top];
-  const bool output = std::find(state.outputs->begin(), state.outputs->end(), top) != state.outputs->end();
+  const std::uint32_t top = state.needed.back();
+  const ValueId id = order_[top];
+  const Value &value = values_.all()[id];
+  const bool output = std::find(state.outputs->begin(), state.outputs->end(), id) != state.outputs->end();
+  state.needed.pop_back();
   if (!value.leaf)
     derive(state, top);
   // An input is loaded; any other value may be, if it can stand in device memory and is no output here.
-  if (value.leaf || (!output && values_.storable(top) && !value.constant)) {
-    State next = state;
-    next.needed.pop_back();
-    next.leaves.push_back(top);
-    expand(next);
+  if (loadable_[top] && !output) {
+    const double bytes = value.leaf ? 0 : bytes_[top]; // those of an input are counted when it is needed
+    if (state.bytes + bytes <= most_bytes) {
+      state.bytes += bytes;
+      state.leaves.push_back(id);
+      expand(state);
+      state.leaves.pop_back();
+      state.bytes -= bytes;
+    } else {
+      ++counts.by_traffic;
+    }
   }
+  state.needed.push_back(top);
 }
 
 // Choose each derivation of `top`, the highest value needed.
-void Kernels::derive(const State &state, ValueId top) {
-  if (state.steps.size() >= options_.max_block_operators) {
+void Kernels::derive(State &state, std::uint32_t top) {
+  // What cannot be loaded costs an operator each, and the deepest of them a chain.
+  std::size_t least = operators_[top], others = 1;
+  for (std::uint32_t other : state.needed)
+    if (!loadable_[other]) {
+      ++others;
+      least = std::max<std::size_t>(least, operators_[other]);
+    }
+  if (state.steps.size() + std::max(least, others) > options_.max_block_operators) {
     ++counts.by_operators;
     return;
   }
-  const Value &value = values_.all()[top];
-  for (const Derivation &how : value.derivations) {
-    // What stands aside is for libraries: here the other derivations do the same, and safely.
-    if (value.own_aside && &how == &value.derivations[0])
-      continue;
-    State next = state;
-    if (how.reduced && !label(next, how.reduced)) {
+  const ValueId id = order_[top];
+  const Value &value = values_.all()[id];
+  const Labels before = state.labels;
+  const double bytes_before = state.bytes;
+  // What stands aside is for libraries: here the other derivations do the same, and safely.
+  for (std::size_t i = value.own_aside ? 1 : 0; i < value.derivations.size(); ++i) {
+    const Derivation &how = value.derivations[i];
+    const Labels &effect = effects_[top][i];
+    Labels &s = state.labels;
+    s = {before.looped | effect.looped,         before.whole | effect.whole,   before.inner | effect.inner,
+         before.split_only | effect.split_only, before.joined | effect.joined, before.apart | effect.apart};
+    if (how.reduced && !consistent(s)) {
       ++counts.by_labels;
       continue;
     }
-    next.needed.pop_back();
-    next.steps.push_back({top, how});
-    for (std::uint32_t i = 0; i < how.arity; ++i) {
-      const ValueId operand = i == 0 ? how.a : how.b;
-      const auto at = std::lower_bound(next.needed.begin(), next.needed.end(), operand,
-                                       [&](ValueId x, ValueId y) { return rank_[x] < rank_[y]; });
-      if (at == next.needed.end() || *at != operand)
-        next.needed.insert(at, operand);
+    std::uint32_t added[2];
+    std::size_t n = 0;
+    for (std::uint32_t j = 0; j < how.arity; ++j) {
+      const std::uint32_t operand = rank_[j == 0 ? how.a : how.b];
+      const Value &v = values_.all()[order_[operand]];
+      if (v.leaf && v.constant)
+        continue; // it is written into the kernel
+      const auto at = std::lower_bound(state.needed.begin(), state.needed.end(), operand);
+      if (at != state.needed.end() && *at == operand)
+        continue;
+      state.needed.insert(at, operand);
+      added[n++] = operand;
+      if (v.leaf)
+        state.bytes += bytes_[operand];
     }
-    expand(next);
+    if (state.bytes <= most_bytes) {
+      state.steps.push_back({id, how});
+      expand(state);
+      state.steps.pop_back();
+    } else {
+      ++counts.by_traffic;
+    }
+    for (std::size_t j = 0; j < n; ++j)
+      state.needed.erase(std::lower_bound(state.needed.begin(), state.needed.end(), added[j]));
+    state.bytes = bytes_before;
   }
+  state.labels = before;
 }
 
 void Kernels::complete(const State &state) {
   ++counts.graphs;
   if (state.steps.empty())
     return;
-  if (state.inner & ~state.looped) { // a tile sum whose loop sum is missing can only be saved: not storable
+  if (state.labels.inner &
+      ~state.labels.looped) { // a tile sum whose loop sum is missing can only be saved: not storable
     ++counts.by_labels;
     return;
   }
@@ -162,7 +230,7 @@ void Kernels::complete(const State &state) {
   for (const Step &step : kernel.steps)
     kernel.reduced |= step.how.reduced;
   for (std::size_t a = 0; a < problem.axes.size(); ++a)
-    if (state.looped >> a & 1)
+    if (state.labels.looped >> a & 1)
       for (std::uint32_t f : problem.axes[a].factors)
         if (problem.factors[f].level == Level::Loop)
           kernel.loops |= Mask{1} << f;
@@ -176,22 +244,22 @@ void Kernels::complete(const State &state) {
 
 // Whether every step has its operands in one place: a value inside a loop does not meet one after it, and
 // what is saved is after every loop it varied over.
-bool Kernels::place(Kernel &kernel) const {
-  std::map<ValueId, Mask> after; // the loops that a value comes after
+bool Kernels::place(Kernel &kernel) {
+  for (ValueId leaf : kernel.leaves)
+    after_[leaf] = 0;
   for (const Step &step : kernel.steps) {
     Mask varies = 0, behind = 0;
     for (std::uint32_t i = 0; i < step.how.arity; ++i) {
       const ValueId operand = i == 0 ? step.how.a : step.how.b;
       varies |= values_.all()[operand].mask & kernel.loops;
-      if (auto it = after.find(operand); it != after.end())
-        behind |= it->second;
+      behind |= after_[operand];
     }
     const Mask ends = step.how.reduced & kernel.loops;
     // Only a plain sum or maximum accumulates; a contraction would have to hold its operands across
     // iterations.
     if ((varies & behind) || (ends && step.how.op == Op::Contract))
       return false;
-    after[step.value] = behind | ends;
+    after_[step.value] = behind | ends;
   }
   return std::none_of(kernel.outputs.begin(), kernel.outputs.end(),
                       [&](ValueId output) { return (values_.all()[output].mask & kernel.loops) != 0; });

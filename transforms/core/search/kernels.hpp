@@ -3,29 +3,33 @@
 
 #include "search/values.hpp"
 
+#include <cmath>
 #include <functional>
-#include <map>
-#include <string>
 
 namespace superopt::search {
 
 struct Step {
   ValueId value;
   Derivation how;
+  bool operator==(const Step &) const = default;
 };
 
-// What one kernel computes, with its labels; sizes come later.
-struct Kernel {
+// For each factor its extent in one block (tile) and for the whole kernel (full).
+struct Extents {
+  std::vector<std::int64_t> tile, full;
+  double seconds = 0;
+  double score = 0; // orders kernels that take the same time: traffic and work, in seconds
+};
+
+// What one kernel computes, with its labels; its extents come later.
+struct Kernel : Extents {
   bool custom = true;
   std::vector<ValueId> outputs;
   std::vector<ValueId> leaves; // read from device memory
   std::vector<Step> steps;     // operands before results
   Mask loops = 0;              // loop factors of the axes that the kernel loops over
   Mask reduced = 0;            // every factor that some step reduces
-  // Chosen with the sizes: for each factor its extent in one block (tile), and for the whole kernel (full).
-  std::vector<std::int64_t> tile, full;
-  double seconds = 0;
-  double score = 0; // orders kernels that take the same time: traffic and work, in seconds
+  std::int64_t split = 0;      // extent of the split factors, 0 where the kernel does not depend on it
 };
 
 struct KernelCounts {
@@ -34,12 +38,9 @@ struct KernelCounts {
   std::uint64_t by_operators = 0; // cut: more operators than a block may have
   std::uint64_t by_states = 0;    // cut: more states than allowed, the space is not exhausted
   std::uint64_t by_labels = 0;    // cut: an axis both looped and reduced whole, too many loops
+  std::uint64_t by_traffic = 0;   // cut: reading and writing once what it must takes too long already
   std::uint64_t by_place = 0;     // rejected: mixes values inside and after a loop, or saves one inside
   std::uint64_t labelled = 0;
-  std::uint64_t by_bound = 0;  // not sized: its lower bound is above the program's cost
-  std::uint64_t by_memory = 0; // no tile sizes fit the shared memory
-  std::uint64_t sized = 0;
-  std::uint64_t size_points = 0; // size assignments evaluated
 };
 
 class Kernels {
@@ -52,22 +53,40 @@ public:
   // or the states allowed are used up. Kernels that compute what they need come before those that load it.
   void enumerate(const std::vector<ValueId> &outputs, const Sink &sink);
 
+  // Kernels that read and write more bytes than this are left out. The sink may lower it.
+  double most_bytes = INFINITY;
+  // States that may have been visited at most.
+  std::uint64_t states_end = 0;
+  // Whether kernels load only values that the program itself computes.
+  void load_only_own(bool only);
+  bool own_only() const { return own_only_; }
+
   // Position in an order where operands come before results.
   std::uint32_t rank(ValueId v) const { return rank_[v]; }
   KernelCounts counts;
 
 private:
+  struct Labels { // how each axis is reduced; bit: axis
+    Mask looped = 0, whole = 0, inner = 0, split_only = 0, joined = 0, apart = 0;
+  };
   struct State;
   void expand(State &state);
-  void derive(const State &state, ValueId top);
-  bool label(State &state, Mask reduced) const;
-  bool place(Kernel &kernel) const;
+  void derive(State &state, std::uint32_t top);
+  Labels labels_of(Mask reduced) const;
+  bool consistent(const Labels &labels) const;
+  bool place(Kernel &kernel);
   void complete(const State &state);
 
   const Values &values_;
   const Options &options_;
   Clock &clock_;
-  std::vector<std::uint32_t> rank_;
+  std::vector<std::uint32_t> rank_, order_;  // of a value, and the value of a rank
+  std::vector<std::vector<Labels>> effects_; // by rank, of each derivation
+  std::vector<double> bytes_;                // by rank, in device memory at least
+  std::vector<bool> loadable_;               // by rank
+  std::vector<std::uint32_t> operators_;     // by rank, that a kernel needs at least which does not load it
+  bool own_only_ = false;
+  std::vector<Mask> after_; // scratch of `place`: by value, the loops it comes after
   const Sink *sink_ = nullptr;
   std::uint64_t last_state_ = 0; // where the enumeration for the present outputs ends
 };

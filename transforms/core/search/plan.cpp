@@ -1,8 +1,10 @@
 #include "search/plan.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <set>
+#include <thread>
 
 namespace superopt::search {
 namespace {
@@ -11,16 +13,56 @@ namespace {
 constexpr std::size_t kernels_per_leaves = 4;
 // Plans this much above the program's own cost are still listed: the model errs by more than that.
 constexpr double slack = 1.25;
+// Kernels whose extents are chosen together, by all threads.
+constexpr std::size_t batch_kernels = 1024;
+// Plans of so many kernels are looked for before longer ones.
+constexpr std::uint32_t few_kernels = 4;
+constexpr std::uint32_t any_number = 1000;
 
 double since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+template <typename T> bool cheaper(const T &a, const T &b) {
+  return a.seconds != b.seconds ? a.seconds < b.seconds : a.score < b.score;
+}
+
+// Keep the cheapest `most`, in order; whatever came first goes first among equals.
+template <typename T> void keep(std::vector<T> &kept, T &&fresh, std::size_t most) {
+  if (kept.size() == most && !cheaper(fresh, kept.back()))
+    return;
+  kept.insert(std::upper_bound(kept.begin(), kept.end(), fresh, cheaper<T>), std::move(fresh));
+  if (kept.size() > most)
+    kept.pop_back();
+}
+
+// Call `work(i, thread)` for every i below n; the calling thread does its share.
+template <typename F> void in_parallel(std::size_t n, std::size_t threads, const F &work) {
+  std::atomic<std::size_t> next{0};
+  const auto run = [&](std::size_t thread) {
+    for (std::size_t i = next++; i < n; i = next++)
+      work(i, thread);
+  };
+  std::vector<std::thread> others;
+  for (std::size_t t = 1; t < threads && t < n; ++t)
+    others.emplace_back(run, t);
+  run(0);
+  for (std::thread &other : others)
+    other.join();
 }
 
 } // namespace
 
 Planner::Planner(const Values &values, const Options &options, Clock &clock)
     : values_(values), options_(options), clock_(clock), kernels_(values, options, clock),
-      sizes_(values, options, kernels_.counts), start_(std::chrono::steady_clock::now()) {}
+      sizes_(values, options), start_(std::chrono::steady_clock::now()) {
+  for (std::uint32_t t = 0; t < std::max<std::uint32_t>(options.threads, 1); ++t)
+    sizers_.emplace_back(sizes_);
+  // Without partial sums between kernels any extent does.
+  splits_ = options_.max_custom > 1 && values.problem().split_factors()
+                ? std::vector<std::int64_t>{2, 4, 8, 16, 32, 64}
+                : std::vector<std::int64_t>{1};
+}
 
 Planner::Needed Planner::without_leaves(Needed needed) const {
   std::erase_if(needed, [&](ValueId v) { return values_.all()[v].leaf; });
@@ -30,24 +72,29 @@ Planner::Needed Planner::without_leaves(Needed needed) const {
   return needed;
 }
 
-bool Planner::cheaper(const Part &a, const Part &b) {
-  return a.seconds != b.seconds ? a.seconds < b.seconds : a.score < b.score;
+Planner::Made Planner::store(std::vector<Kernel> kernels) {
+  Made out;
+  for (Kernel &kernel : kernels) {
+    out.push_back(static_cast<std::int32_t>(made_.size()));
+    made_.push_back(std::move(kernel));
+  }
+  return out;
 }
 
 // Each derivation of `v` as one kernel of a library, where its operands can stand in device memory.
-const std::vector<std::int32_t> &Planner::library_for(ValueId v) {
+const Planner::Made &Planner::library_for(ValueId v) {
   auto [it, fresh] = library_.try_emplace(v);
   if (!fresh)
     return it->second;
   const Problem &problem = values_.problem();
-  std::vector<std::int32_t> found;
+  std::vector<Kernel> found;
   for (const Derivation &how : values_.all()[v].derivations) {
     Kernel kernel;
     kernel.custom = false;
     kernel.outputs = {v};
     kernel.steps = {{v, how}};
     kernel.reduced = how.reduced;
-    bool storable = true;
+    bool storable = values_.all()[v].degrees.empty();
     for (std::uint32_t i = 0; i < how.arity; ++i) {
       const ValueId operand = i == 0 ? how.a : how.b;
       const Value &value = values_.all()[operand];
@@ -55,85 +102,142 @@ const std::vector<std::int32_t> &Planner::library_for(ValueId v) {
       if (!value.constant && (i == 0 || how.b != how.a))
         kernel.leaves.push_back(operand);
     }
-    if (!storable || !values_.all()[v].degrees.empty())
+    if (!storable)
       continue;
     std::sort(kernel.leaves.begin(), kernel.leaves.end());
     for (std::size_t f = 0; f < problem.factors.size() && !kernel.loops; ++f)
       if (problem.factors[f].level == Level::Loop && (how.reduced >> f & 1))
         kernel.loops = Mask{1} << f; // how a library reduces a long axis
-    if (!sizes_.optimize(kernel, INFINITY, split_))
-      continue;
-    found.push_back(static_cast<std::int32_t>(made_.size()));
-    made_.push_back(std::move(kernel));
-  }
-  return library_[v] = std::move(found);
-}
-
-const std::vector<std::int32_t> &Planner::customs_for(const Needed &outputs) {
-  auto [it, fresh] = customs_.try_emplace(outputs);
-  if (!fresh)
-    return it->second;
-  std::map<std::vector<ValueId>, std::vector<Kernel>> by_leaves;
-  const auto cheaper = [](const Kernel &a, const Kernel &b) {
-    return a.seconds != b.seconds ? a.seconds < b.seconds : a.score < b.score;
-  };
-  kernels_.enumerate(outputs, [&](Kernel &&kernel) {
-    if (!sizes_.optimize(kernel, limit_, split_))
-      return;
-    if (first_ == 0)
-      first_ = since(start_);
-    std::vector<Kernel> &kept = by_leaves[kernel.leaves];
-    kept.insert(std::upper_bound(kept.begin(), kept.end(), kernel, cheaper), kernel);
-    if (kept.size() > kernels_per_leaves)
-      kept.pop_back();
-  });
-  std::vector<std::int32_t> found;
-  for (auto &[leaves, kernels] : by_leaves)
-    for (Kernel &kernel : kernels) {
-      found.push_back(static_cast<std::int32_t>(made_.size()));
-      made_.push_back(std::move(kernel));
+    const bool splits = sizes_.splits(kernel);
+    for (std::int64_t split : splits_) {
+      Kernel sized = kernel;
+      sized.split = splits ? split : 0;
+      if (sizers_[0].optimize(kernel, INFINITY, split, sized))
+        found.push_back(std::move(sized));
+      if (!splits)
+        break;
     }
-  return customs_[outputs] = std::move(found);
+  }
+  return library_[v] = store(std::move(found));
 }
 
-const std::vector<Planner::Part> &Planner::best(const Needed &needed, std::uint32_t customs) {
-  const std::pair<Needed, std::uint32_t> key{needed, customs};
-  const auto [it, fresh] = best_.try_emplace(key);
-  if (!fresh)
-    return it->second;
+// What making these values takes at least: a launch, and writing them.
+double Planner::least_seconds(const Needed &needed) const {
+  if (needed.empty() || !options_.branch_and_bound)
+    return 0;
+  double bytes = 0;
+  for (ValueId v : needed)
+    bytes += values_.least_bytes(v);
+  return sizes_.bound(bytes);
+}
+
+// Choose the extents of a batch of kernels with the same outputs and keep the cheapest, by what they load and
+// the extent of split factors. Which kernels pass does not depend on the number of threads.
+void Planner::size(std::vector<Kernel> &batch, double limit,
+                   std::map<std::pair<std::vector<ValueId>, std::int64_t>, std::vector<Kernel>> &kept) {
+  struct Item {
+    const Kernel *kernel;
+    bool splits;
+    std::int64_t split;
+    double limit;
+    bool found = false;
+    Extents extents;
+  };
+  std::vector<Item> items;
+  for (const Kernel &kernel : batch) {
+    const bool splits = sizes_.splits(kernel);
+    for (std::int64_t split : splits_) {
+      Item item{&kernel, splits, split, limit, false, {}};
+      const auto known = kept.find({kernel.leaves, splits ? split : 0});
+      if (options_.branch_and_bound && known != kept.end() && known->second.size() == kernels_per_leaves)
+        item.limit = std::min(limit, known->second.back().seconds);
+      items.push_back(std::move(item));
+      if (!splits)
+        break;
+    }
+  }
+  in_parallel(items.size(), sizers_.size(), [&](std::size_t i, std::size_t thread) {
+    Item &item = items[i];
+    item.found = sizers_[thread].optimize(*item.kernel, item.limit, item.split, item.extents);
+  });
+  for (Item &item : items)
+    if (item.found) {
+      if (first_ == 0)
+        first_ = since(start_);
+      std::vector<Kernel> &same = kept[{item.kernel->leaves, item.splits ? item.split : 0}];
+      if (same.size() == kernels_per_leaves && !cheaper<Extents>(item.extents, same.back()))
+        continue;
+      Kernel kernel = *item.kernel;
+      static_cast<Extents &>(kernel) = std::move(item.extents);
+      kernel.split = item.splits ? item.split : 0;
+      keep(same, std::move(kernel), kernels_per_leaves);
+    }
+  batch.clear();
+}
+
+const Planner::Made &Planner::customs_for(const Needed &outputs, double allowance) {
+  Within<Made> &known = customs_[outputs];
+  if (known.allowance >= allowance && (known.cut == 0 || known.cut == pass_))
+    return known.found;
+  const std::uint64_t cut = kernels_.counts.by_states;
+  std::map<std::pair<std::vector<ValueId>, std::int64_t>, std::vector<Kernel>> kept;
+  std::vector<Kernel> batch;
+  kernels_.most_bytes = options_.branch_and_bound ? sizes_.most_bytes(allowance) : INFINITY;
+  kernels_.enumerate(outputs, [&](Kernel &&kernel) {
+    batch.push_back(std::move(kernel));
+    if (batch.size() == batch_kernels)
+      size(batch, allowance, kept);
+  });
+  size(batch, allowance, kept);
+  Made found;
+  for (auto &[key, kernels] : kept)
+    for (std::int32_t id : store(std::move(kernels)))
+      found.push_back(id);
+  const bool whole = kernels_.counts.by_states == cut && !clock_.expired();
+  known = {allowance, std::move(found), whole ? 0 : pass_};
+  return known.found;
+}
+
+const std::vector<Planner::Part> &Planner::best(const Needed &needed, Left left, double allowance) {
+  const std::pair<Needed, Left> key{needed, left};
+  if (const auto known = best_.find(key); known != best_.end() && known->second.allowance >= allowance)
+    return known->second.found;
   std::vector<Part> out;
   if (clock_.expired())
-    customs = 0; // finish what was begun, with library operators
+    left.customs = 0; // finish what was begun, with library operators
   if (needed.empty()) {
     out.push_back({0, 0, -1, -1});
-  } else {
-    const ValueId top = needed.back();
-    const auto consider = [&](std::int32_t id, const Needed &made, std::uint32_t customs_left) {
-      const double seconds = made_[static_cast<std::size_t>(id)].seconds;
-      const double score = made_[static_cast<std::size_t>(id)].score;
-      if (seconds > limit_)
+  } else if (left.kernels > 0) {
+    const bool whole = needed == outputs_;
+    const auto allowed = [&] {
+      return whole && options_.branch_and_bound ? std::min(allowance, limit_) : allowance;
+    };
+    struct Choice { // a kernel and what is needed after it
+      std::int32_t kernel;
+      Left left;
+      double seconds, least;
+      Needed next;
+    };
+    std::vector<Choice> choices;
+    const auto choose = [&](std::int32_t id, const Needed &made, Left after) {
+      const Kernel &kernel = made_[static_cast<std::size_t>(id)];
+      if (kernel.split != 0 && kernel.split != split_)
         return;
       Needed next;
       for (ValueId v : needed)
         if (std::find(made.begin(), made.end(), v) == made.end())
           next.push_back(v);
-      const std::vector<ValueId> leaves = made_[static_cast<std::size_t>(id)].leaves;
-      next.insert(next.end(), leaves.begin(), leaves.end());
-      for (const Part &rest : best(without_leaves(std::move(next)), customs_left)) {
-        if (seconds + rest.seconds > limit_)
-          break;
-        Part part{seconds + rest.seconds, score + rest.score, id, -1};
-        if (out.size() == options_.candidates && !cheaper(part, out.back()))
-          continue;
-        part.rest = static_cast<std::int32_t>(pool_.size());
-        pool_.push_back(rest);
-        out.insert(std::upper_bound(out.begin(), out.end(), part, cheaper), part);
-        if (out.size() > options_.candidates)
-          out.pop_back();
-      }
+      next.insert(next.end(), kernel.leaves.begin(), kernel.leaves.end());
+      next = without_leaves(std::move(next));
+      const double least = kernel.seconds + least_seconds(next);
+      if (least <= allowance && (next.empty() || after.kernels > 0))
+        choices.push_back({id, after, kernel.seconds, least, std::move(next)});
     };
-    if (customs > 0) {
+    const ValueId top = needed.back();
+    if (left.customs > 0) {
       // The outputs of a custom kernel: the highest needed value, with any of the others.
+      Needed sorted = needed;
+      std::sort(sorted.begin(), sorted.end());
       const std::size_t others = std::min<std::size_t>(needed.size() - 1, 4);
       for (std::size_t subset = 0; subset < (std::size_t{1} << others); ++subset) {
         Needed outputs(1, top);
@@ -141,20 +245,50 @@ const std::vector<Planner::Part> &Planner::best(const Needed &needed, std::uint3
           if (subset >> i & 1)
             outputs.push_back(needed[needed.size() - 2 - i]);
         std::sort(outputs.begin(), outputs.end());
-        const std::vector<std::int32_t> found = customs_for(outputs);
+        if (left.kernels == 1 && outputs.size() < needed.size())
+          continue;
+        // What else is needed takes a kernel of its own.
+        Needed others_needed;
+        std::set_difference(sorted.begin(), sorted.end(), outputs.begin(), outputs.end(),
+                            std::back_inserter(others_needed));
+        const Made found = customs_for(outputs, allowed() - least_seconds(others_needed));
         for (std::int32_t id : found)
-          consider(id, outputs, customs - 1);
+          choose(id, outputs, {left.customs - 1, left.kernels - 1});
       }
     }
     // Library operators last: the recursion is deep. Once no custom kernel is left, what the program computes
     // is computed as the program does it; to reassociate there is another search's business.
-    const std::vector<std::int32_t> library = library_for(top);
-    const bool own = customs == 0 && values_.all()[top].program;
+    const Made library = library_for(top);
+    const bool own = (left.customs == 0 || kernels_.own_only()) && values_.all()[top].program;
     const Needed only(1, top);
     for (std::size_t i = 0; i < (own ? std::min<std::size_t>(library.size(), 1) : library.size()); ++i)
-      consider(library[i], only, customs);
+      choose(library[i], only, {left.customs, left.kernels - 1});
+    // The most promising first: what they give bounds the others.
+    if (options_.branch_and_bound)
+      std::stable_sort(choices.begin(), choices.end(),
+                       [](const Choice &a, const Choice &b) { return a.least < b.least; });
+    for (const Choice &choice : choices) {
+      if (choice.least > allowed())
+        continue;
+      const double score = made_[static_cast<std::size_t>(choice.kernel)].score;
+      for (const Part &rest : best(choice.next, choice.left, allowed() - choice.seconds)) {
+        Part part{choice.seconds + rest.seconds, score + rest.score, choice.kernel, -1};
+        if (part.seconds > allowed())
+          break;
+        if (out.size() == parts_kept() && !cheaper(part, out.back()))
+          continue;
+        part.rest = static_cast<std::int32_t>(pool_.size());
+        pool_.push_back(rest);
+        keep(out, std::move(part), parts_kept());
+        // Nothing that takes longer than as many plans as are asked for is of use any more.
+        if (whole && out.size() == parts_kept())
+          limit_ = std::min(limit_, out.back().seconds);
+      }
+    }
   }
-  return best_[key] = std::move(out);
+  Within<std::vector<Part>> &known = best_[key];
+  known = {allowance, std::move(out), 0};
+  return known.found;
 }
 
 // The program as it came: for every value its first derivation, the program's own.
@@ -167,66 +301,95 @@ double Planner::program_seconds() {
     stack.pop_back();
     if (values_.all()[v].leaf || !seen.insert(v).second || values_.all()[v].derivations.empty())
       continue;
-    const std::vector<std::int32_t> library = library_for(v);
+    const Made library = library_for(v);
     const Derivation own = values_.all()[v].derivations[0];
     for (std::int32_t id : library)
-      if (made_[static_cast<std::size_t>(id)].steps[0].how == own)
+      if (made_[static_cast<std::size_t>(id)].steps[0].how == own) {
         total += made_[static_cast<std::size_t>(id)].seconds;
+        break;
+      }
     stack.push_back(own.a);
     stack.push_back(own.b);
   }
   return total;
 }
 
+// Add the plans of one pass that are not known yet.
+void Planner::collect(Result &result, const std::vector<Part> &parts) const {
+  for (Part part : parts) {
+    Plan plan{part.seconds, part.score, 0, {}};
+    bool custom = false;
+    while (part.kernel >= 0) {
+      const Kernel &kernel = made_[static_cast<std::size_t>(part.kernel)];
+      custom |= kernel.custom;
+      plan.split = std::max(plan.split, kernel.split);
+      plan.kernels.insert(plan.kernels.begin(), kernel);
+      part = pool_[static_cast<std::size_t>(part.rest)];
+    }
+    const bool known = std::any_of(result.plans.begin(), result.plans.end(), [&](const Plan &other) {
+      return other.split == plan.split &&
+             std::equal(plan.kernels.begin(), plan.kernels.end(), other.kernels.begin(), other.kernels.end(),
+                        [](const Kernel &a, const Kernel &b) {
+                          return a.custom == b.custom && a.outputs == b.outputs && a.steps == b.steps;
+                        });
+    });
+    if (custom && !known)
+      result.plans.push_back(std::move(plan));
+  }
+}
+
+// The program's own values in device memory and few kernels first: the plans found with them bound what more
+// are worth, and where time is short every part of the program has been looked at.
+std::vector<Planner::Pass> Planner::passes() const {
+  if (!options_.branch_and_bound)
+    return {{{options_.max_custom, any_number}, false}};
+  std::vector<Pass> out;
+  for (std::uint32_t customs = 1; customs <= options_.max_custom; ++customs)
+    out.push_back({{customs, any_number}, true});
+  if (options_.max_custom > 1) {
+    out.push_back({{1, any_number}, false});
+    for (std::uint32_t kernels = 2; kernels <= few_kernels; ++kernels)
+      out.push_back({{options_.max_custom, kernels}, false});
+  }
+  out.push_back({{options_.max_custom, any_number}, false});
+  return out;
+}
+
 Result Planner::run() {
   Result result;
   limit_ = INFINITY;
-  // The extents that split factors may take; one pass for each where there are such factors.
-  const bool splits = std::any_of(values_.problem().factors.begin(), values_.problem().factors.end(),
-                                  [](const Factor &f) { return f.level == Level::Split; });
-  std::vector<std::int64_t> extents{1};
-  if (splits)
-    extents = {2, 4, 8, 16, 32, 64};
   result.program_seconds = program_seconds();
-  for (std::int64_t extent : extents) {
-    split_ = extent;
-    made_.clear();
-    pool_.clear();
-    customs_.clear();
-    library_.clear();
-    best_.clear();
-    limit_ = result.program_seconds * slack;
-    const std::vector<Part> parts = best(without_leaves(values_.outputs()), options_.max_custom);
-    for (Part part : parts) {
-      Plan plan{part.seconds, part.score, 0, {}};
-      bool custom = false, split = false;
-      while (part.kernel >= 0) {
-        const Kernel &kernel = made_[static_cast<std::size_t>(part.kernel)];
-        custom |= kernel.custom;
-        for (ValueId leaf : kernel.leaves)
-          for (const Axis &axis : values_.problem().axes)
-            split |= (values_.all()[leaf].mask & axis.mask) != 0 &&
-                     (values_.all()[leaf].mask & axis.mask) != axis.mask;
-        plan.kernels.insert(plan.kernels.begin(), kernel);
-        part = pool_[static_cast<std::size_t>(part.rest)];
-      }
-      plan.split = split ? extent : 0;
-      // A plan without split values is the same for every extent.
-      if (custom && (split || extent == extents[0]))
-        result.plans.push_back(std::move(plan));
+  limit_ = result.program_seconds * slack;
+  outputs_ = without_leaves(values_.outputs());
+  const std::vector<Pass> passes = this->passes();
+  for (std::size_t i = 0; i < passes.size(); ++i) {
+    const Pass &pass = passes[i];
+    const bool last = i + 1 == passes.size();
+    if (kernels_.own_only() != pass.own_only) {
+      kernels_.load_only_own(pass.own_only);
+      customs_.clear();
     }
-    if (clock_.expired())
-      break;
+    // What one pass may use leaves something for the others.
+    const std::uint64_t cut = kernels_.counts.by_states;
+    kernels_.states_end = kernels_.counts.states + options_.max_states;
+    pass_ = i + 1;
+    clock_.slice(last ? 1.0 : 0.25);
+    for (std::int64_t split :
+         pass.left.customs > 1 && !pass.own_only ? splits_ : std::vector<std::int64_t>{splits_[0]}) {
+      split_ = split;
+      best_.clear();
+      collect(result, best(outputs_, pass.left, limit_));
+    }
+    result.complete = !clock_.expired() && kernels_.counts.by_states == cut;
   }
-  std::stable_sort(result.plans.begin(), result.plans.end(), [](const Plan &a, const Plan &b) {
-    return a.seconds != b.seconds ? a.seconds < b.seconds : a.score < b.score;
-  });
+  std::stable_sort(result.plans.begin(), result.plans.end(), cheaper<Plan>);
   if (result.plans.size() > options_.candidates)
     result.plans.resize(options_.candidates);
-  result.complete = !clock_.expired();
   result.first_seconds = first_;
   result.plan_seconds = since(start_);
   counts = kernels_.counts;
+  for (const Sizer &sizer : sizers_)
+    sizes.add(sizer.counts());
   return result;
 }
 

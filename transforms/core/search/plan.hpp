@@ -28,33 +28,59 @@ public:
 
   Result run();
   KernelCounts counts;
+  SizeCounts sizes;
 
 private:
   struct Part { // the cheapest ways to make some values, as links into `pool_`
     double seconds, score;
     std::int32_t kernel, rest; // -1: nothing left to make
   };
+  struct Left { // how many kernels a plan may still have
+    std::uint32_t customs, kernels;
+    auto operator<=>(const Left &) const = default;
+  };
   using Needed = std::vector<ValueId>;
+  using Made = std::vector<std::int32_t>; // kernels, by their place in `made_`
 
-  const std::vector<Part> &best(const Needed &needed, std::uint32_t customs);
-  const std::vector<std::int32_t> &customs_for(const Needed &outputs);
-  const std::vector<std::int32_t> &library_for(ValueId v);
+  // Cheapest ways to make what is needed within so many seconds.
+  const std::vector<Part> &best(const Needed &needed, Left left, double allowance);
+  const Made &customs_for(const Needed &outputs, double allowance);
+  double least_seconds(const Needed &needed) const;
+  const Made &library_for(ValueId v);
+  void size(std::vector<Kernel> &batch, double limit,
+            std::map<std::pair<std::vector<ValueId>, std::int64_t>, std::vector<Kernel>> &kept);
+  Made store(std::vector<Kernel> kernels);
+  std::size_t parts_kept() const { return options_.candidates + 1; } // one may be the program itself
+  struct Pass {
+    Left left;
+    bool own_only; // only values of the program stand in device memory
+  };
+  std::vector<Pass> passes() const;
   Needed without_leaves(Needed needed) const;
   double program_seconds();
-  static bool cheaper(const Part &a, const Part &b);
+  void collect(Result &result, const std::vector<Part> &parts) const;
 
   const Values &values_;
   const Options &options_;
   Clock &clock_;
   Kernels kernels_;
   Sizes sizes_;
-  double limit_ = 0;
-  std::int64_t split_ = 1;
+  std::vector<Sizer> sizers_;        // one a thread
+  double limit_ = 0;                 // plans that take longer are of no use
+  std::vector<std::int64_t> splits_; // extents that split factors may have
+  std::size_t pass_ = 0;
+  std::int64_t split_ = 1; // the one of the present pass
+  Needed outputs_;
   std::vector<Kernel> made_;
   std::vector<Part> pool_;
-  std::map<Needed, std::vector<std::int32_t>> customs_;
-  std::map<ValueId, std::vector<std::int32_t>> library_;
-  std::map<std::pair<Needed, std::uint32_t>, std::vector<Part>> best_;
+  template <typename T> struct Within { // what was found, looking no further than the allowance
+    double allowance = -1;
+    T found;
+    std::size_t cut = 0; // the pass in which the search for it was cut short; another one tries again
+  };
+  std::map<Needed, Within<Made>> customs_;
+  std::map<ValueId, Made> library_;
+  std::map<std::pair<Needed, Left>, Within<std::vector<Part>>> best_;
   std::chrono::steady_clock::time_point start_;
   double first_ = 0;
 };

@@ -67,10 +67,12 @@ struct Options {
   std::uint32_t max_block_operators = 11;
   std::uint32_t max_custom = 1;
   std::uint32_t max_loops = 1;
+  bool branch_and_bound = true;
+  std::uint32_t threads = 1;
   std::uint32_t max_value_operators = 64; // operators that any graph of a value may need
   std::uint32_t candidates = 12;
   std::uint32_t max_values = 20000;
-  std::uint64_t max_states = 500000; // of the enumeration of kernels, a fifth of them for one set of outputs
+  std::uint64_t max_states = 2000000; // of one pass of the enumeration, a fifth for one set of outputs
   double budget_seconds = 60;
   std::uint64_t seed = 0;
   std::int64_t intermediate_bytes = 2; // of an element that the search stores between kernels
@@ -133,19 +135,27 @@ public:
   // The same, looking at the clock at once: for steps that take long.
   bool expired_now() {
     const auto now = std::chrono::steady_clock::now();
-    expired_ = expired_ || now >= end_;
-    if (!expired_ && stop_ && now >= next_poll_) {
+    over_ = over_ || now >= end_;
+    if (!over_ && stop_ && now >= next_poll_) {
       next_poll_ = now + std::chrono::milliseconds(20);
-      expired_ = stop_();
+      over_ = stop_();
     }
+    expired_ = expired_ || over_ || now >= slice_end_;
     return expired_;
+  }
+  // From now on only this share of the time that is left counts.
+  void slice(double share) {
+    const auto now = std::chrono::steady_clock::now();
+    slice_end_ = now + std::chrono::duration_cast<std::chrono::steady_clock::duration>((end_ - now) * share);
+    expired_ = over_;
   }
 
 private:
   std::chrono::steady_clock::time_point end_, next_poll_{};
+  std::chrono::steady_clock::time_point slice_end_ = std::chrono::steady_clock::time_point::max();
   std::function<bool()> stop_;
   std::uint64_t asked_ = 0;
-  bool expired_ = false;
+  bool expired_ = false, over_ = false;
 };
 
 } // namespace superopt::search

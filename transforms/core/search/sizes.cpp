@@ -1,22 +1,17 @@
 #include "search/sizes.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 namespace superopt::search {
 namespace {
 
-constexpr std::int64_t dot_extent = 16;               // smallest side of a matrix instruction
-constexpr std::int64_t largest_tile = 512;            // of a partitioned axis
-constexpr std::int64_t accumulator_bytes = 128 << 10; // fp32, half of the register file
-constexpr int grid_dimensions = 3;
-
-std::int64_t product(Mask mask, const std::vector<std::int64_t> &extents) {
-  std::int64_t p = 1;
-  for (Mask rest = mask; rest; rest &= rest - 1)
-    p *= extents[static_cast<std::size_t>(std::countr_zero(rest))];
-  return p;
-}
+constexpr double dot_extent = 16;               // smallest side of a matrix instruction
+constexpr std::int64_t largest_tile = 512;      // of a partitioned axis
+constexpr double accumulator_bytes = 128 << 10; // fp32, half of the register file
+constexpr std::size_t most_units = 8;           // axes whose extents are chosen
+constexpr std::ptrdiff_t grid_dimensions = 3;
 
 // Powers of two that divide `extent`, up to the largest tile, and `extent` itself where it is none.
 std::vector<std::int64_t> tiles(std::int64_t extent, std::int64_t smallest) {
@@ -34,265 +29,432 @@ bool is_dot(const Step &step) { return step.how.op == Op::Contract; }
 
 } // namespace
 
-struct Sizes::Unit {
-  std::uint32_t tile_factor; // the factor whose tile extent is chosen
-  std::int64_t loop_factor;  // the factor that takes the rest as trips, or -1 (the rest is the grid)
-  std::int64_t extent;
-  std::vector<std::int64_t> choices;
-};
-
-std::int64_t Sizes::bytes_of(ValueId v) const {
-  const Value &value = values_.all()[v];
-  if (value.leaf && !value.constant)
-    return values_.problem().roles[value.derivations[0].function].element_bytes;
-  return options_.intermediate_bytes;
+// The split factor stands apart where some value has it alone, or the rest of the axis is reduced without it.
+bool Sizes::splits(const Kernel &kernel, const Axis &axis) const {
+  const std::uint32_t f = axis.factors[0];
+  if (values_.problem().factors[f].level != Level::Split)
+    return false;
+  const Mask bit = Mask{1} << f;
+  const auto has_it_alone = [&](ValueId v) { return (values_.all()[v].mask & axis.mask) == bit; };
+  return ((axis.mask & kernel.reduced) && !(kernel.reduced & bit)) ||
+         std::any_of(kernel.leaves.begin(), kernel.leaves.end(), has_it_alone) ||
+         std::any_of(kernel.steps.begin(), kernel.steps.end(),
+                     [&](const Step &s) { return has_it_alone(s.value); });
 }
 
-// Matrix instructions want 16 rows, columns and depth: tiles go below only where the program does.
-bool Sizes::fits_dots(const Kernel &kernel) const {
-  for (const Step &step : kernel.steps) {
-    if (!is_dot(step))
-      continue;
-    const Mask a = values_.all()[step.how.a].mask, b = values_.all()[step.how.b].mask;
-    for (Mask side : {step.how.reduced, a & ~b, b & ~a}) {
-      side &= ~kernel.loops;
-      std::int64_t whole = product(side, kernel.full);
-      if (step.how.reduced & side) // a looped axis: what it could be is all of it
-        whole *= product(kernel.loops & ~side, kernel.full);
-      if (product(side, kernel.tile) < std::min(dot_extent, whole))
-        return false;
+bool Sizes::splits(const Kernel &kernel) const {
+  const std::vector<Axis> &axes = values_.problem().axes;
+  return std::any_of(axes.begin(), axes.end(), [&](const Axis &axis) { return splits(kernel, axis); });
+}
+
+// One kernel whose extents are being chosen. What the cost is made of is told once as terms over the units,
+// the axes whose extents are open: a constant times the tile extents of some and the trips (of the loop or
+// the grid) of some. An assignment of extents is then a few table look-ups a term.
+class Sizing {
+public:
+  Sizing(const Sizes &sizes, SizeCounts &counts)
+      : sizes_(sizes), values_(sizes.values_), problem_(sizes.values_.problem()),
+        target_(sizes.options_.target), counts_(counts) {
+    tile_of_.fill(1);
+    trips_of_.fill(1);
+  }
+
+  bool run(const Kernel &kernel, double limit, std::int64_t split, Extents &out) {
+    kernel_ = &kernel;
+    units_.clear();
+    leaves_.clear();
+    saved_.clear();
+    accumulators_.clear();
+    work_.clear();
+    sides_.clear();
+    held_.clear();
+    blocks_ = {};
+    fixed_grid_ = 0;
+    any_ = any_size_ = false;
+    if (!choose_units(split))
+      return false;
+    // What no choice of extents can avoid: a launch, and every byte once.
+    double compulsory = 0;
+    for (const auto &list : {kernel_->leaves, kernel_->outputs})
+      for (ValueId v : list)
+        compulsory += values_.stored_bytes(v, split);
+    if (sizes_.bound(compulsory) > limit) {
+      ++counts_.by_bound;
+      return false;
     }
-  }
-  return true;
-}
-
-// The most bytes live at once. Loaded tiles that vary are double-buffered; accumulators live from the start.
-std::int64_t Sizes::block_bytes(const Kernel &kernel) const {
-  const auto n = static_cast<int>(kernel.steps.size());
-  std::vector<std::int64_t> change(static_cast<std::size_t>(n) + 2, 0);
-  const auto hold = [&](int from, int to, std::int64_t bytes) {
-    change[static_cast<std::size_t>(from)] += bytes;
-    change[static_cast<std::size_t>(to) + 1] -= bytes;
-  };
-  int loop_end = 0;
-  for (int i = 0; i < n; ++i)
-    if (kernel.steps[static_cast<std::size_t>(i)].how.reduced & kernel.loops)
-      loop_end = i;
-  const auto last_use = [&](ValueId v, int from) {
-    int last = from;
-    for (int i = 0; i < n; ++i)
-      if (const Derivation &how = kernel.steps[static_cast<std::size_t>(i)].how; how.a == v || how.b == v)
-        last = i;
-    return last;
-  };
-  for (ValueId leaf : kernel.leaves) {
-    const Mask mask = values_.all()[leaf].mask;
-    const bool varies = mask & kernel.loops;
-    const std::int64_t bytes = product(mask, kernel.tile) * bytes_of(leaf);
-    const int last = last_use(leaf, 0);
-    hold(0, std::max(last, loop_end), varies ? 2 * bytes : bytes);
-  }
-  for (int i = 0; i < n; ++i) {
-    const Step &step = kernel.steps[static_cast<std::size_t>(i)];
-    const bool accumulates = step.how.reduced & kernel.loops;
-    const bool output =
-        std::find(kernel.outputs.begin(), kernel.outputs.end(), step.value) != kernel.outputs.end();
-    const std::int64_t bytes =
-        product(values_.all()[step.value].mask, kernel.tile) * options_.intermediate_bytes;
-    hold(accumulates ? 0 : i, output ? n - 1 : last_use(step.value, i), bytes);
-  }
-  std::int64_t live = 0, peak = 0;
-  for (std::int64_t c : change)
-    peak = std::max(peak, live += c);
-  return peak;
-}
-
-KernelTraffic Sizes::traffic(const Kernel &kernel) const {
-  KernelTraffic t;
-  Mask outer = ~Mask{0};
-  for (ValueId output : kernel.outputs)
-    outer &= values_.saved_mask(output);
-  outer &= ~kernel.reduced;
-  const std::int64_t trips = product(kernel.loops, kernel.full);
-  std::int64_t blocks = 1;
-  for (std::size_t f = 0; f < kernel.tile.size(); ++f)
-    if (outer >> f & 1)
-      blocks *= kernel.full[f] / kernel.tile[f];
-  t.blocks = blocks;
-  t.loop_trips = kernel.loops ? trips : 0;
-  const auto iterations = [&](Mask mask) { return product(mask & kernel.loops, kernel.full); };
-  if (kernel.custom)
-    t.shared_bytes = block_bytes(kernel);
-  const TargetNumbers &target = options_.target;
-  const std::int64_t resident =
-      std::clamp<std::int64_t>(t.shared_bytes ? target.shared_per_multiprocessor / t.shared_bytes : 64, 1,
-                               target.blocks_per_multiprocessor);
-  const double waves =
-      std::ceil(static_cast<double>(blocks) / static_cast<double>(target.multiprocessors * resident));
-  for (ValueId leaf : kernel.leaves) {
-    const Mask mask = values_.all()[leaf].mask;
-    const auto bytes = static_cast<double>(bytes_of(leaf));
-    const double once = bytes * static_cast<double>(product(mask, kernel.full));
-    const double loaded = bytes * static_cast<double>(product(mask, kernel.tile) * iterations(mask) * blocks);
-    // What does not stay in L2 is read again by each wave of blocks; those of one wave share it.
-    t.dram_bytes += once <= target.l2_capacity ? once : std::min(loaded, once * std::max(waves, 1.0));
-    t.l2_bytes += loaded;
-  }
-  for (ValueId output : kernel.outputs) {
-    const double bytes = static_cast<double>(options_.intermediate_bytes) *
-                         static_cast<double>(product(values_.all()[output].mask, kernel.full));
-    t.dram_bytes += bytes;
-    t.l2_bytes += bytes;
-  }
-  for (const Step &step : kernel.steps) {
-    const Mask a = values_.all()[step.how.a].mask, b = values_.all()[step.how.b].mask;
-    const double times = static_cast<double>(iterations(a | b) * blocks);
-    if (is_dot(step)) {
-      double flops = 2 * static_cast<double>(product(a & b & ~step.how.reduced, kernel.tile));
-      for (Mask side : {step.how.reduced, a & ~b, b & ~a})
-        flops *= static_cast<double>(std::max(dot_extent, product(side, kernel.tile)));
-      t.tensor_flops += times * flops;
-    } else {
-      const bool opaque = step.how.op == Op::Unary || step.how.op == Op::Binary;
-      const double each = opaque ? values_.problem().functions[step.how.function].flops : 1;
-      t.vector_flops += times * each * static_cast<double>(product(a | b, kernel.tile));
+    limit_ = limit;
+    prepare();
+    assign(0);
+    if (!any_) {
+      ++(any_size_ ? counts_.by_bound : counts_.by_memory);
+      return false;
     }
+    ++counts_.sized;
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      const Unit &unit = units_[u];
+      tile_[unit.tile_factor] = best_[u];
+      if (unit.loop_factor >= 0) {
+        full_[unit.tile_factor] = best_[u];
+        full_[static_cast<std::size_t>(unit.loop_factor)] = unit.extent / best_[u];
+      }
+    }
+    out.tile = tile_;
+    out.full = full_;
+    out.seconds = best_seconds_;
+    out.score = best_score_;
+    return true;
   }
-  if (!kernel.custom) { // a library splits what would leave multiprocessors idle
-    t.blocks = std::max(t.blocks, options_.target.multiprocessors);
-    t.loop_trips = 0;
+
+private:
+  struct Unit {                // an axis that one number cuts
+    std::uint32_t tile_factor; // the factor whose tile extent is chosen
+    std::int64_t loop_factor;  // the factor that takes the rest as trips, or -1 (the rest is the grid)
+    std::int64_t extent;
+    std::vector<std::int64_t> choices;
+  };
+  struct Term {
+    double constant = 1;
+    std::uint8_t tiles = 0, trips = 0; // sets of units
+  };
+  struct Leaf {
+    Term once, loaded;
+    double bytes;
+  };
+  struct Work { // of one step: `times` it is done, on so many elements
+    Term times, elements;
+    bool dot;
+    double each;
+    std::array<Term, 3> sides; // of a matrix product: rows, columns, depth
+  };
+  struct Side {
+    Term tile, whole;
+  };
+  struct Held { // bytes live between two steps
+    Term bytes;
+    int from, to;
+  };
+
+  double value(const Term &t) const { return t.constant * tile_of_[t.tiles] * trips_of_[t.trips]; }
+
+  // Extent of these factors in a block, or of all of the kernel.
+  Term tile(Mask mask) const {
+    Term t;
+    for (std::size_t u = 0; u < units_.size(); ++u)
+      if (mask >> units_[u].tile_factor & 1) {
+        t.tiles |= static_cast<std::uint8_t>(1u << u);
+        mask &= ~(Mask{1} << units_[u].tile_factor);
+      }
+    for (; mask; mask &= mask - 1)
+      t.constant *= static_cast<double>(tile_[static_cast<std::size_t>(std::countr_zero(mask))]);
+    return t;
   }
-  return t;
-}
+  Term full(Mask mask) const {
+    Term t;
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      const Unit &unit = units_[u];
+      const bool whole = mask >> unit.tile_factor & 1;
+      const bool loop = unit.loop_factor >= 0 && (mask >> unit.loop_factor & 1);
+      mask &= ~(Mask{1} << unit.tile_factor);
+      if (unit.loop_factor >= 0)
+        mask &= ~(Mask{1} << unit.loop_factor);
+      if (unit.loop_factor < 0 ? whole : whole && loop)
+        t.constant *= static_cast<double>(unit.extent);
+      else if (whole)
+        t.tiles |= static_cast<std::uint8_t>(1u << u);
+      else if (loop)
+        t.trips |= static_cast<std::uint8_t>(1u << u);
+    }
+    for (; mask; mask &= mask - 1)
+      t.constant *= static_cast<double>(full_[static_cast<std::size_t>(std::countr_zero(mask))]);
+    return t;
+  }
+  Term iterations(Mask mask) const { return full(mask & kernel_->loops); }
+  static Term times(Term a, const Term &b) {
+    a.constant *= b.constant;
+    a.tiles |= b.tiles;
+    a.trips |= b.trips;
+    return a;
+  }
 
-bool Sizes::optimize(Kernel &kernel, double limit, std::int64_t split) {
-  const Problem &problem = values_.problem();
-  kernel.tile.assign(problem.factors.size(), 1);
-  kernel.full.assign(problem.factors.size(), 1);
-  Mask present = 0, outer = ~Mask{0};
-  for (ValueId leaf : kernel.leaves)
-    present |= values_.all()[leaf].mask;
-  for (const Step &step : kernel.steps)
-    present |= values_.all()[step.value].mask;
-  for (ValueId output : kernel.outputs)
-    outer &= values_.saved_mask(output);
-  outer &= ~kernel.reduced;
-
-  std::vector<Unit> units;
-  for (const Axis &axis : problem.axes) {
-    if (!(axis.mask & present))
-      continue;
-    const std::uint32_t tile_factor = axis.factors.back();
-    std::int64_t extent = axis.extent;
-    // The split factor stands apart where some value has it alone, or the rest of the axis is reduced without
-    // it.
-    if (const std::uint32_t f = axis.factors[0]; problem.factors[f].level == Level::Split) {
-      const Mask bit = Mask{1} << f;
-      const auto has_it_alone = [&](ValueId v) { return (values_.all()[v].mask & axis.mask) == bit; };
-      const bool apart = ((axis.mask & kernel.reduced) && !(kernel.reduced & bit)) ||
-                         std::any_of(kernel.leaves.begin(), kernel.leaves.end(), has_it_alone) ||
-                         std::any_of(kernel.steps.begin(), kernel.steps.end(),
-                                     [&](const Step &s) { return has_it_alone(s.value); });
-      if (apart) {
+  bool choose_units(std::int64_t split) {
+    tile_.assign(problem_.factors.size(), 1);
+    full_.assign(problem_.factors.size(), 1);
+    Mask present = 0;
+    outer_ = ~Mask{0};
+    for (ValueId leaf : kernel_->leaves)
+      present |= values_.all()[leaf].mask;
+    for (const Step &step : kernel_->steps)
+      present |= values_.all()[step.value].mask;
+    for (ValueId output : kernel_->outputs)
+      outer_ &= values_.saved_mask(output);
+    outer_ &= ~kernel_->reduced;
+    for (const Axis &axis : problem_.axes) {
+      if (!(axis.mask & present))
+        continue;
+      const std::uint32_t tile_factor = axis.factors.back();
+      std::int64_t extent = axis.extent;
+      if (sizes_.splits(*kernel_, axis)) {
+        const std::uint32_t f = axis.factors[0];
+        const Mask bit = Mask{1} << f;
         if (extent % split != 0 || extent / split < 2)
           return false;
         extent /= split;
-        kernel.full[f] = split;
-        kernel.tile[f] = outer & bit ? 1 : split;
+        full_[f] = split;
+        tile_[f] = outer_ & bit ? 1 : split;
         if ((axis.mask & present) == bit)
           continue;
       }
+      std::int64_t loop_factor = -1;
+      for (std::uint32_t f : axis.factors)
+        if (problem_.factors[f].level == Level::Loop && (kernel_->loops >> f & 1))
+          loop_factor = f;
+      if (loop_factor < 0 && !(outer_ >> tile_factor & 1)) {
+        full_[tile_factor] = tile_[tile_factor] = extent;
+        continue;
+      }
+      Unit unit{tile_factor, loop_factor, extent, tiles(extent, 1)};
+      if (loop_factor >= 0)
+        std::erase_if(unit.choices,
+                      [&](std::int64_t t) { return t == extent || (t < dot_extent && extent >= 128); });
+      else
+        full_[tile_factor] = extent;
+      if (unit.choices.empty())
+        return false;
+      if (units_.size() < most_units)
+        units_.push_back(std::move(unit));
+      else if (loop_factor < 0) // uncut: the tables below have to end somewhere
+        tile_[tile_factor] = extent;
+      else
+        return false;
     }
-    std::int64_t loop_factor = -1;
-    for (std::uint32_t f : axis.factors)
-      if (problem.factors[f].level == Level::Loop && (kernel.loops >> f & 1))
-        loop_factor = f;
-    if (loop_factor < 0 && !(outer >> tile_factor & 1)) {
-      kernel.full[tile_factor] = kernel.tile[tile_factor] = extent;
-      continue;
-    }
-    Unit unit{tile_factor, loop_factor, extent, tiles(extent, 1)};
-    if (loop_factor >= 0)
-      std::erase_if(unit.choices,
-                    [&](std::int64_t t) { return t == extent || (t < dot_extent && extent >= 128); });
-    else
-      kernel.full[tile_factor] = extent;
-    if (unit.choices.empty())
-      return false;
-    units.push_back(std::move(unit));
+    return true;
   }
 
-  // What no choice of extents can avoid: a launch, and every byte once.
-  double compulsory = 0;
-  for (const auto &list : {kernel.leaves, kernel.outputs})
-    for (ValueId v : list) {
-      double bytes = static_cast<double>(bytes_of(v));
-      for (const Axis &axis : problem.axes) {
-        const Mask part = values_.all()[v].mask & axis.mask;
-        if (part)
-          bytes *= static_cast<double>(part == axis.mask ? axis.extent : split);
+  void prepare() {
+    for (std::size_t f = 0; f < tile_.size(); ++f) {
+      const bool open =
+          std::any_of(units_.begin(), units_.end(), [&](const Unit &u) { return u.tile_factor == f; });
+      if ((outer_ >> f & 1) && !open) {
+        blocks_.constant *= static_cast<double>(full_[f] / tile_[f]);
+        fixed_grid_ += full_[f] > tile_[f];
       }
-      compulsory += bytes;
     }
-  if (options_.target.launch_seconds + compulsory / options_.target.dram_bytes_per_second > limit) {
-    ++counts_.by_bound;
-    return false;
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      const auto bit = static_cast<std::uint8_t>(1u << u);
+      if (units_[u].loop_factor < 0)
+        blocks_.trips |= bit;
+    }
+    trips_ = full(kernel_->loops);
+    for (ValueId leaf : kernel_->leaves) {
+      const Mask mask = values_.all()[leaf].mask;
+      leaves_.push_back({full(mask), times(tile(mask), iterations(mask)),
+                         static_cast<double>(values_.element_bytes(leaf))});
+    }
+    const auto stored = static_cast<double>(sizes_.options_.intermediate_bytes);
+    for (ValueId output : kernel_->outputs) {
+      Term t = full(values_.all()[output].mask);
+      t.constant *= stored;
+      saved_.push_back(t);
+    }
+    for (const Step &step : kernel_->steps) {
+      const Mask a = values_.all()[step.how.a].mask, b = values_.all()[step.how.b].mask;
+      Work work{iterations(a | b), {}, is_dot(step), 1, {}};
+      if (work.dot) {
+        work.elements = tile(a & b & ~step.how.reduced);
+        std::size_t i = 0;
+        for (Mask side : {step.how.reduced, a & ~b, b & ~a}) {
+          work.sides[i++] = tile(side);
+          side &= ~kernel_->loops;
+          Term whole = full(side);
+          if (step.how.reduced & side) // a looped axis: what it could be is all of it
+            whole = times(whole, full(kernel_->loops & ~side));
+          sides_.push_back({tile(side), whole});
+        }
+      } else {
+        work.elements = tile(a | b);
+        if (step.how.op == Op::Unary || step.how.op == Op::Binary)
+          work.each = problem_.functions[step.how.function].flops;
+      }
+      work_.push_back(work);
+      if (step.how.reduced & kernel_->loops)
+        accumulators_.push_back(tile(values_.all()[step.value].mask));
+    }
+    if (kernel_->custom)
+      prepare_memory();
   }
 
-  double best = 0, best_score = 0;
-  bool any = false, any_size = false;
-  std::vector<std::int64_t> best_tile, best_full;
-  const auto search = [&](auto &self, std::size_t at) -> void {
-    if (at == units.size()) {
-      int grid = 0;
-      std::int64_t accumulators = 0;
-      for (std::size_t f = 0; f < kernel.tile.size(); ++f)
-        grid += (outer >> f & 1) && kernel.full[f] > kernel.tile[f];
-      if (grid > grid_dimensions || !fits_dots(kernel))
-        return;
-      for (const Step &step : kernel.steps)
-        if (step.how.reduced & kernel.loops)
-          accumulators += 4 * product(values_.all()[step.value].mask, kernel.tile);
-      if (accumulators > accumulator_bytes)
-        return;
-      ++counts_.size_points;
-      any_size = true;
-      const KernelTraffic t = traffic(kernel);
-      const double seconds = kernel_seconds(options_.target, t);
-      // Among equals the one that moves and computes less.
-      const double score = seconds * 1000 + t.l2_bytes / options_.target.l2_bytes_per_second +
-                           t.tensor_flops / options_.target.tensor_flops +
-                           t.vector_flops / options_.target.vector_flops;
-      if (seconds <= limit && (!any || score < best_score)) {
-        best = seconds;
-        best_score = score;
-        best_tile = kernel.tile;
-        best_full = kernel.full;
-        any = true;
-      }
+  // What is live when. Loaded tiles that vary are double-buffered; accumulators live from the start.
+  void prepare_memory() {
+    const auto n = static_cast<int>(kernel_->steps.size());
+    int loop_end = 0;
+    for (int i = 0; i < n; ++i)
+      if (kernel_->steps[static_cast<std::size_t>(i)].how.reduced & kernel_->loops)
+        loop_end = i;
+    const auto last_use = [&](ValueId v, int from) {
+      int last = from;
+      for (int i = 0; i < n; ++i)
+        if (const Derivation &how = kernel_->steps[static_cast<std::size_t>(i)].how; how.a == v || how.b == v)
+          last = i;
+      return last;
+    };
+    const auto hold = [&](Mask mask, double bytes, int from, int to) {
+      Term t = tile(mask);
+      t.constant *= bytes;
+      held_.push_back({t, from, to});
+    };
+    for (ValueId leaf : kernel_->leaves) {
+      const Mask mask = values_.all()[leaf].mask;
+      const double copies = mask & kernel_->loops ? 2 : 1;
+      hold(mask, copies * static_cast<double>(values_.element_bytes(leaf)), 0,
+           std::max(last_use(leaf, 0), loop_end));
+    }
+    for (int i = 0; i < n; ++i) {
+      const Step &step = kernel_->steps[static_cast<std::size_t>(i)];
+      const bool output =
+          std::find(kernel_->outputs.begin(), kernel_->outputs.end(), step.value) != kernel_->outputs.end();
+      hold(values_.all()[step.value].mask, static_cast<double>(sizes_.options_.intermediate_bytes),
+           step.how.reduced & kernel_->loops ? 0 : i, output ? n - 1 : last_use(step.value, i));
+    }
+    change_.resize(static_cast<std::size_t>(n) + 2);
+  }
+
+  double peak_bytes() {
+    std::fill(change_.begin(), change_.end(), 0.0);
+    for (const Held &h : held_) {
+      const double bytes = value(h.bytes);
+      change_[static_cast<std::size_t>(h.from)] += bytes;
+      change_[static_cast<std::size_t>(h.to) + 1] -= bytes;
+    }
+    double live = 0, peak = 0;
+    for (double c : change_)
+      peak = std::max(peak, live += c);
+    return peak;
+  }
+
+  void assign(std::size_t at) {
+    if (at == units_.size()) {
+      look();
       return;
     }
-    const Unit &unit = units[at];
+    const Unit &unit = units_[at];
+    const std::size_t n = std::size_t{1} << at;
     for (std::int64_t t : unit.choices) {
-      kernel.tile[unit.tile_factor] = t;
-      if (unit.loop_factor >= 0) {
-        kernel.full[unit.tile_factor] = t;
-        kernel.full[static_cast<std::size_t>(unit.loop_factor)] = unit.extent / t;
+      chosen_[at] = t;
+      const auto extent = static_cast<double>(t), trips = static_cast<double>(unit.extent / t);
+      for (std::size_t i = 0; i < n; ++i) {
+        tile_of_[n + i] = tile_of_[i] * extent;
+        trips_of_[n + i] = trips_of_[i] * trips;
       }
-      self(self, at + 1);
+      assign(at + 1);
     }
-  };
-  search(search, 0);
-  if (!any) {
-    ++(any_size ? counts_.by_bound : counts_.by_memory);
-    return false;
   }
-  ++counts_.sized;
-  kernel.tile = std::move(best_tile);
-  kernel.full = std::move(best_full);
-  kernel.seconds = best;
-  kernel.score = best_score;
-  return true;
+
+  bool legal() const {
+    std::ptrdiff_t grid = fixed_grid_;
+    for (std::size_t u = 0; u < units_.size(); ++u)
+      grid += units_[u].loop_factor < 0 && chosen_[u] < units_[u].extent;
+    if (grid > grid_dimensions)
+      return false;
+    // Matrix instructions want 16 rows, columns and depth: tiles go below only where the program does.
+    if (std::any_of(sides_.begin(), sides_.end(),
+                    [&](const Side &s) { return value(s.tile) < std::min(dot_extent, value(s.whole)); }))
+      return false;
+    double accumulators = 0;
+    for (const Term &t : accumulators_)
+      accumulators += 4 * value(t);
+    return accumulators <= accumulator_bytes;
+  }
+
+  // Cost of the present assignment.
+  void look() {
+    if (!legal())
+      return;
+    ++counts_.size_points;
+    KernelTraffic t;
+    const double blocks = value(blocks_);
+    t.blocks = static_cast<std::int64_t>(blocks);
+    t.loop_trips = kernel_->loops ? static_cast<std::int64_t>(value(trips_)) : 0;
+    if (kernel_->custom)
+      t.shared_bytes = static_cast<std::int64_t>(peak_bytes());
+    if (t.shared_bytes > target_.shared_per_block)
+      return;
+    any_size_ = true;
+    const std::int64_t resident =
+        std::clamp<std::int64_t>(t.shared_bytes ? target_.shared_per_multiprocessor / t.shared_bytes : 64, 1,
+                                 target_.blocks_per_multiprocessor);
+    const double waves = std::ceil(blocks / static_cast<double>(target_.multiprocessors * resident));
+    for (const Leaf &leaf : leaves_) {
+      const double once = leaf.bytes * value(leaf.once);
+      const double loaded = leaf.bytes * value(leaf.loaded) * blocks;
+      // What does not stay in L2 is read again by each wave of blocks; those of one wave share it.
+      t.dram_bytes += once <= target_.l2_capacity ? once : std::min(loaded, once * std::max(waves, 1.0));
+      t.l2_bytes += loaded;
+    }
+    for (const Term &saved : saved_) {
+      const double bytes = value(saved);
+      t.dram_bytes += bytes;
+      t.l2_bytes += bytes;
+    }
+    if (!kernel_->custom) { // a library splits what would leave multiprocessors idle
+      t.blocks = std::max(t.blocks, target_.multiprocessors);
+      t.loop_trips = 0;
+    }
+    // Without its work the kernel takes no longer than with it.
+    const double least = kernel_seconds(target_, t);
+    if (least > limit_ || (any_ && least * 1000 + t.l2_bytes / target_.l2_bytes_per_second >= best_score_))
+      return;
+    for (const Work &work : work_) {
+      const double times = value(work.times) * blocks;
+      if (!work.dot) {
+        t.vector_flops += times * work.each * value(work.elements);
+        continue;
+      }
+      double flops = 2 * value(work.elements);
+      for (const Term &side : work.sides)
+        flops *= std::max(dot_extent, value(side));
+      t.tensor_flops += times * flops;
+    }
+    const double seconds = kernel_seconds(target_, t);
+    // Among equals the one that moves and computes less.
+    const double score = seconds * 1000 + t.l2_bytes / target_.l2_bytes_per_second +
+                         t.tensor_flops / target_.tensor_flops + t.vector_flops / target_.vector_flops;
+    if (seconds <= limit_ && (!any_ || score < best_score_)) {
+      best_seconds_ = seconds;
+      best_score_ = score;
+      best_ = chosen_;
+      any_ = true;
+    }
+  }
+
+  const Sizes &sizes_;
+  const Values &values_;
+  const Problem &problem_;
+  const TargetNumbers &target_;
+  const Kernel *kernel_ = nullptr;
+  std::vector<std::int64_t> tile_, full_; // of the factors that are no unit
+  SizeCounts &counts_;
+  Mask outer_ = 0;
+  std::vector<Unit> units_;
+  Term blocks_, trips_;
+  std::ptrdiff_t fixed_grid_ = 0;
+  std::vector<Leaf> leaves_;
+  std::vector<Term> saved_, accumulators_;
+  std::vector<Work> work_;
+  std::vector<Side> sides_;
+  std::vector<Held> held_;
+  std::vector<double> change_;
+  std::array<double, std::size_t{1} << most_units> tile_of_, trips_of_; // by set of units
+  std::array<std::int64_t, most_units> chosen_{}, best_{};
+  double limit_ = 0, best_seconds_ = 0, best_score_ = 0;
+  bool any_ = false, any_size_ = false;
+};
+
+Sizer::Sizer(const Sizes &sizes) : work_(std::make_unique<Sizing>(sizes, *counts_)) {}
+Sizer::Sizer(Sizer &&) noexcept = default;
+Sizer::~Sizer() = default;
+
+bool Sizer::optimize(const Kernel &kernel, double limit, std::int64_t split, Extents &out) {
+  return work_->run(kernel, limit, split, out);
 }
 
 } // namespace superopt::search

@@ -103,6 +103,21 @@ bool Values::storable(ValueId v) const {
   });
 }
 
+std::int64_t Values::element_bytes(ValueId v) const {
+  const Value &value = values_[v];
+  if (value.leaf && !value.constant)
+    return problem_.roles[value.derivations[0].function].element_bytes;
+  return options_.intermediate_bytes;
+}
+
+double Values::stored_bytes(ValueId v, std::int64_t split) const {
+  auto bytes = static_cast<double>(element_bytes(v));
+  for (const Axis &axis : problem_.axes)
+    if (const Mask part = values_[v].mask & axis.mask)
+      bytes *= static_cast<double>(part == axis.mask ? axis.extent : split);
+  return bytes;
+}
+
 Mask Values::saved_mask(ValueId v) const {
   Mask mask = values_[v].mask;
   for (const Degree &degree : values_[v].degrees) {

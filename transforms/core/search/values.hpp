@@ -84,6 +84,10 @@ public:
   // Whether a value can stand in device memory: a sum of exponentials only once it is summed, but for the
   // split factors, so that its maximum can stand beside it.
   bool storable(ValueId v) const;
+  // Bytes of the value in device memory, split factors having this extent.
+  double stored_bytes(ValueId v, std::int64_t split) const;
+  double least_bytes(ValueId v) const { return stored_bytes(v, 2); }
+  std::int64_t element_bytes(ValueId v) const;
   // The free factors that a grid may cut where a kernel saves the value: its maxima must have them too.
   Mask saved_mask(ValueId v) const;
   ValueCounts counts;
