@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
+import bench_folders
 import pytest
+from test_bench_space import attention
 
-from superopt.measure import report
+from superopt import cost
+from superopt.measure import baselines, report
+from superopt.numerics.float_gate import input_specs
 from superopt.tools import superopt_bench
 from superopt.transforms.emit import read_bundle
+from superopt.transforms.emit.reference_source import reference_source
 
 PROGRAM = """
 func.func @small(%x: tensor<16x64xf16>, %w: tensor<64x32xf16>) -> tensor<16x32xf16> {
@@ -71,6 +78,30 @@ def test_measured_without_superopt(folder: Path, tmp_path: Path) -> None:
     rows = json.loads((tmp_path / "r.json").read_text())["rows"]
     assert {r["row"]: r["status"] for r in rows} == {"eager": "ok", ours: "ok"}
     assert all(r["ratio"] <= 1 for r in rows)
+
+
+def test_attention_baselines_compute_the_program(tmp_path: Path) -> None:
+    """Grouped keys, softmax in f32: eager, SDPA and both hand-written kernels agree, in the interpreter."""
+    pytest.importorskip("torch")
+    graph = attention(m=4, n=64, d=16, scale=0.25, wide=True, groups=4)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "reference.py").write_text(reference_source(graph, {}))
+    rows = baselines.rows(graph, folder, "baselines", cost.target("sm_90"), 2, Counter())
+    described = bench_folders.program("p", [dataclasses.asdict(r) for r in rows])
+    described["inputs"] = [dataclasses.asdict(s) for s in input_specs(graph)]
+    described["outputs"] = [{"name": "y", "shape": graph.outputs[0].shape, "dtype": "f16"}]
+    bench_folders.seal(folder, bench_folders.prepared([described]))
+    wanted = "eager,sdpa,sdpa-math,flash_attention,split_kv"
+    command = [
+        sys.executable, str(folder / "measure.py"), "-o", str(tmp_path / "r.json"), "--rounds=3",
+        "--device=interpreter", f"--rows={wanted}", "--strategy=model", "--points=1",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = {r["row"]: r for r in json.loads((tmp_path / "r.json").read_text())["rows"]}
+    assert {n: r["status"] for n, r in found.items()} == dict.fromkeys(wanted.split(","), "ok")
+    assert all(len(r["parameters"]) >= 4 for n, r in found.items() if n in ("flash_attention", "split_kv"))
 
 
 def test_a_folder_with_other_files_is_left_alone(

@@ -6,6 +6,7 @@ operation, the rest stays as it is. Baselines only; no search sees this.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -17,8 +18,11 @@ TARGET = "attention"
 
 @dataclass(frozen=True)
 class Attention:
-    """One match: q (..., M, D), k (..., N, D), or (..., D, N) where `k_transposed`, v (..., N, D), all of one
-    dtype."""
+    """One match: q (..., M, D), k (..., N, D), or (..., D, N) where `k_transposed`, v (..., N, D).
+
+    All are of one dtype. Where keys and values are repeated for groups of query heads, k and v are those before
+    that: the heads of a group are then more queries of one head, as they lie one after the other.
+    """
 
     q: Value
     k: Value
@@ -30,12 +34,10 @@ class Attention:
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
-        """(heads, queries M, keys N, width D)."""
-        *batch, m, d = self.q.shape
-        heads = 1
-        for extent in batch:
-            heads *= extent
-        return heads, m, self.v.shape[-2], d
+        """(heads of the keys, queries of each, keys, width)."""
+        heads = math.prod(self.v.shape[:-2])
+        *_, keys, width = self.v.shape
+        return heads, math.prod(self.q.shape[:-1]) // heads, keys, width
 
 
 def find(graph: KernelGraph) -> list[Attention]:
@@ -55,7 +57,13 @@ def replaced(graph: KernelGraph, found: Attention) -> KernelGraph:
         elif node.result is found.out:
             attrs = {"target": TARGET, "reason": "a library is asked"}
             nodes.append(Node("extern", (found.q, found.k, found.v), (found.out,), dict(attrs)))
-    return KernelGraph(graph.name, graph.inputs, nodes, graph.outputs, graph.location)
+    kept: list[Node] = []  # without what only the matched operators used, such as repeated keys
+    used = set(graph.outputs)
+    for node in reversed(nodes):
+        if used.intersection(node.results):
+            kept.append(node)
+            used.update(node.operands)
+    return KernelGraph(graph.name, graph.inputs, kept[::-1], graph.outputs, graph.location)
 
 
 class _No(Exception):
@@ -80,8 +88,8 @@ class _Match:
             return None
 
     def _run(self) -> Attention:
-        scores = self._scores()
-        product, scale = self._scale(scores)
+        self.nodes.append(self.exp)
+        product, scale = self._scale(self._scores())
         q, k = product.operands
         turned = self._attr(product, "transpose_a")
         k_transposed = not self._attr(product, "transpose_b")
@@ -93,7 +101,25 @@ class _Match:
             for value in node.results:
                 used = all(u in inner for u in self.users[value]) and value not in self.outputs
                 self._want(value is out or used)
+        before, groups = self._ungrouped(k), self._ungrouped(v)
+        if before is not None and groups is not None and before.shape[:-2] == groups.shape[:-2]:
+            k, v = before, groups
         return Attention(q, k, v, out, scale, k_transposed, tuple(self.nodes))
+
+    def _ungrouped(self, value: Value) -> Value | None:
+        """Keys before they were repeated: (..., H, N, D) as (..., H, 1, N, D), broadcast to (..., H, G, N, D)."""
+        chain: list[Node] = []
+        for op in ("reshape", "broadcast", "reshape"):
+            node = self.made.get(value)
+            if node is None or node.op != op:
+                return None
+            chain.append(node)
+            value = node.operands[0]
+        _, repeated, split = chain
+        *batch, heads, rows, width = value.shape
+        grouped = (*batch, heads, repeated.result.shape[-3], rows, width)
+        same = repeated.result.shape == grouped and split.result.shape == (*batch, heads, 1, rows, width)
+        return value if same and chain[0].result.shape == (*batch, heads * grouped[-3], rows, width) else None
 
     def _want(self, condition: bool) -> None:
         if not condition:
@@ -116,58 +142,76 @@ class _Match:
         rank = len(node.operands[0].shape)
         self._want(dims in ((rank - 1,), (-1,)) and bool(self._attr(node, "keepdims")))
 
+    def _uncast(self, value: Value) -> Value:
+        """What `value` was before it was rounded or widened."""
+        while (node := self.made.get(value)) is not None and node.op == "cast":
+            value = self._take(value, "cast").operands[0]
+        return value
+
     def _scores(self) -> Value:
         """What the exponential is taken of, without its maximum."""
-        self.nodes.append(self.exp)
         argument = self.exp.operands[0]
         node = self.made.get(argument)
         if node is None or node.op != "sub":
-            return argument
+            return self._uncast(argument)
         self._take(argument, "sub")
         scores, largest = node.operands
-        top = self._take(largest, "reduce_max")
+        top = self._take(self._uncast(largest), "reduce_max")
         self._last(top)
-        self._want(top.operands[0] is scores)
+        scores = self._uncast(scores)
+        self._want(self._uncast(top.operands[0]) is scores)
         return scores
 
     def _scale(self, scores: Value) -> tuple[Node, float]:
         """The product of queries and keys, and the constant that it is multiplied with."""
         node = self.made.get(scores)
-        if node is not None and node.op in ("mul", "div"):
-            self._take(scores, node.op)
-            for value, other in (node.operands, reversed(node.operands)):
-                made = self.made.get(other)
-                if made is None or made.op != "constant":
-                    continue
-                number = made.attrs["value"]
-                if isinstance(number, int | float) and not (node.op == "div" and other is node.operands[0]):
-                    return self._take(value, "matmul"), float(number if node.op == "mul" else 1 / number)
-            raise _No
-        return self._take(scores, "matmul"), 1.0
+        if node is None or node.op not in ("mul", "div"):
+            return self._take(scores, "matmul"), 1.0
+        self._take(scores, node.op)
+        for value, other in (node.operands, node.operands[::-1]):
+            made = self.made.get(other)
+            if made is None or made.op != "constant" or (node.op == "div" and other is node.operands[0]):
+                continue
+            number = made.attrs["value"]
+            if isinstance(number, int | float):
+                product = self._take(self._uncast(value), "matmul")
+                return product, float(number if node.op == "mul" else 1 / number)
+        raise _No
 
     def _weighted(self) -> tuple[Value, Value]:
         """(output, values), the sum divided out before or after the second product."""
         weights = self.exp.result
-        sums = [n for n in self.users[weights] if n.op == "reduce_sum"]
+        sums = [n for n in self._users(weights) if n.op == "reduce_sum"]
         self._want(len(sums) == 1)
         total = self._take(sums[0].result, "reduce_sum")
         self._last(total)
-        users = self.users[total.result]
-        self._want(len(users) == 1 and users[0].op == "div" and users[0].operands[1] is total.result)
-        divided = users[0]
-        self._take(divided.result, "div")
-        if divided.operands[0] is weights:
-            product = self._only(divided.result, "matmul")
-            self._want(product.operands[0] is divided.result)
+        users = self._users(total.result)
+        self._want(
+            len(users) == 1 and users[0].op == "div" and self._uncast(users[0].operands[1]) is total.result
+        )
+        divided = self._take(users[0].result, "div")
+        over = self._uncast(divided.operands[0])
+        if over is weights:
+            following = self._users(divided.result)
+            self._want(len(following) == 1 and following[0].op == "matmul")
+            product = self._take(following[0].result, "matmul")
+            self._want(self._uncast(product.operands[0]) is divided.result)
             out = product.result
         else:
-            product = self._take(divided.operands[0], "matmul")
-            self._want(product.operands[0] is weights)
+            product = self._take(over, "matmul")
+            self._want(self._uncast(product.operands[0]) is weights)
             out = divided.result
+            if out.dtype != product.operands[1].dtype:
+                (*_, last) = [n for n in self.users[out] if n.op == "cast"] or [None]
+                self._want(last is not None)
+                out = last.result if last is not None else out
+                self._take(out, "cast")
         self._want(not self._attr(product, "transpose_a") and not self._attr(product, "transpose_b"))
         return out, product.operands[1]
 
-    def _only(self, value: Value, op: str) -> Node:
-        users = self.users[value]
-        self._want(len(users) == 1 and users[0].op == op)
-        return self._take(users[0].result, op)
+    def _users(self, value: Value) -> list[Node]:
+        """Who uses `value`, or a cast of it."""
+        found: list[Node] = []
+        for node in self.users[value]:
+            found += self._users(node.result) if node.op == "cast" else [node]
+        return found
