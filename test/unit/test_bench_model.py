@@ -180,6 +180,15 @@ def test_predictions_are_called_predictions(tmp_path: Path) -> None:
     assert "| p | 2.0 us | 1.0 us | 2.00 |" in text
 
 
+def test_the_page_on_measuring_has_the_predicted_table() -> None:
+    root = Path(__file__).parents[2]
+    text = report.markdown(report.load(root / "benchmarks" / "results" / "predicted_sm_90.json"))
+    page = (root / "docs" / "benchmarking.md").read_text()
+    assert text in page
+    said = report.model_table(cost.load(root / "benchmarks" / "results"))
+    assert f"$ superopt-bench model benchmarks/results\n{said}```" in page
+
+
 def test_rows_become_samples(tmp_path: Path) -> None:
     path, _ = results(tmp_path)
     found = samples(path)
