@@ -166,6 +166,7 @@ def test_tuning_takes_the_best_point_and_is_not_done_again(tmp_path: Path) -> No
     (row,) = run.file.data["rows"]
     assert (row["point"], row["parameters"], row["status"]) == ("2", {"tile": 2}, "ok")
     (tuning,) = run.file.data["tuning"]
+    assert [t["at"] for t in tuning["tried"]] == sorted(t["at"] for t in tuning["tried"])
     assert [t["status"] for t in tuning["tried"]] == ["ok", "crashed", "ok", "ok", "ok"]
     run.file.data["rows"].clear()
     run.file.save()

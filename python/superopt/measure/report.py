@@ -20,6 +20,7 @@ from typing import Any, TypeGuard
 from superopt import cost
 from superopt.errors import BadInput, UnsupportedProgram
 from superopt.measure.standalone import results, run
+from superopt.measure.standalone.floor import peak_matrix_flops
 from superopt.measure.standalone.intervals import paired_ratio
 
 Record = dict[str, Any]
@@ -355,30 +356,33 @@ class _Plots:
             )
         low, high = axes.get_xlim()
         line = [max(low, 1e-2), max(high, 1e3)]
-        axes.plot(line, [x * bandwidth for x in line], color="black", linewidth=1)
+        peak = peak_matrix_flops(device) or math.inf
+        if peak < math.inf:
+            line.insert(1, min(max(peak / bandwidth, line[0]), line[1]))
+        axes.plot(line, [min(x * bandwidth, peak) for x in line], color="black", linewidth=1)
         axes.set(xscale="log", yscale="log")
         axes.legend(fontsize=8)
-        return [(figure, "Roofline: the line is the peak of device memory.")]
+        return [(figure, "Roofline: the peaks of device memory and of the matrix units.")]
 
     def _best_against_time(self) -> list[tuple[Any, str]]:
         tuning = [t for t in self.data.record["tuning"] if any(x["seconds"] for x in t["tried"])]
         if not tuning:
             return []
-        figure, axes = self._axes(4, xlabel="points measured", ylabel="best so far, us")
+        figure, axes = self._axes(4, xlabel="seconds of tuning", ylabel="best so far, us")
         for t in tuning:
             best, line = math.inf, list[float]()
             for tried in t["tried"]:
                 best = min(best, tried["seconds"] or math.inf)
                 line.append(best * 1e6)
             axes.step(
-                range(1, len(line) + 1),
+                [tried["at"] for tried in t["tried"]],
                 line,
                 where="post",
                 label=f"{t['program']}, {t['row']} ({t['strategy']})",
             )
         axes.set_yscale("log")
         axes.legend(fontsize=7)
-        return [(figure, "Tuning: the best time against the number of points measured.")]
+        return [(figure, "Tuning: the best time of a row against the seconds spent.")]
 
     def _predicted_against_measured(self) -> list[tuple[Any, str]]:
         rows = [r for r in self.data.record["rows"] if r["status"] == "ok" and r["predicted_seconds"]]

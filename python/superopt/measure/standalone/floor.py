@@ -27,8 +27,12 @@ def floor_seconds(program: dict[str, Any], point: dict[str, Any], device: dict[s
     )
     written = max(program["written_bytes"] - float(device.get("l2_bytes") or 0), 0)
     bound = (program["read_bytes"] + written) / peak
-    rate = _TENSOR_FLOPS_PER_CLOCK.get(capability, 0) * int(device.get("multiprocessors") or 0)
-    clock = float(device.get("clock_hz") or 0)
-    if rate and clock:
-        bound = max(bound, float(point.get("matrix_flops", 0)) / (rate * clock))
+    if peak_flops := peak_matrix_flops(device):
+        bound = max(bound, float(point.get("matrix_flops", 0)) / peak_flops)
     return bound
+
+
+def peak_matrix_flops(device: dict[str, Any]) -> float:
+    """Dense 16-bit flops per second of all matrix units at the largest clock; 0 where that is not known."""
+    rate = _TENSOR_FLOPS_PER_CLOCK.get(int(device.get("capability") or 0), 0)
+    return rate * int(device.get("multiprocessors") or 0) * float(device.get("clock_hz") or 0)

@@ -142,7 +142,15 @@ class Session:
         share = self.now() + TUNING_SHARE * (end - self.now()) / max(several, 1)
         floor = {p["id"]: floor_seconds(program, p, self.device) for p in points}
 
+        started = self.now()
+        at: list[float] = []  # seconds of tuning after which each point was known
+
         def measure(index: int) -> tuple[float | None, str]:
+            result = timed(index)
+            at.append(round(self.now() - started, 2))
+            return result
+
+        def timed(index: int) -> tuple[float | None, str]:
             seconds, status = self._quick(program, points[index], share)
             if seconds is not None and seconds < floor[points[index]["id"]]:
                 return None, "impossible"
@@ -168,7 +176,10 @@ class Session:
                 "strategy": found.strategy,
                 "points": len(points),
                 "best": best["id"],
-                "tried": [{"point": points[i]["id"], "seconds": s, "status": t} for i, s, t in found.tried],
+                "tried": [
+                    {"point": points[i]["id"], "seconds": s, "status": t, "at": a}
+                    for (i, s, t), a in zip(found.tried, at, strict=True)
+                ],
             }
         )
         self.file.save()
