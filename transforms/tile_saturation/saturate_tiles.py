@@ -46,6 +46,9 @@ class SaturateTiles(GraphPass):
     inline: Literal["all", "single", "both"] = "both"
     """How values with several users start: written into each of them, stored, or one e-graph of each."""
 
+    kernels: int = 12
+    """Kernels in the program at most."""
+
     rules: tuple[str, ...] = ()
     """Rules to apply besides the default ones; those to leave out have a minus in front."""
 
@@ -79,6 +82,7 @@ class SaturateTiles(GraphPass):
             memory_mb=self.memory_mb,
             inline=("all", "single") if self.inline == "both" else (self.inline,),
             rules=self.rules,
+            kernels=self.kernels,
         )
 
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
@@ -124,7 +128,10 @@ class SaturateTiles(GraphPass):
         return False
 
     def report(self, found: SearchResult, location: Location, diagnostics: Diagnostics) -> None:
-        """Remarks on the e-graphs, and the file that was asked for."""
+        """Remarks on the e-graphs and on the best of each number of kernels, and the file that was asked for."""
+        if found.by_kernels:
+            best = [f"{n}: {seconds * 1e6:.1f} us" for n, (seconds, _) in sorted(found.by_kernels.items())]
+            diagnostics.remark(f"predicted, by number of kernels: {', '.join(best)}", location)
         for saturation in found.saturations:
             diagnostics.remark(saturation.summary(), location)
             if self.statistics:

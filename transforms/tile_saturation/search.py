@@ -106,8 +106,10 @@ class SearchResult:
     """Time of saturation, of extraction, and of all."""
     predicted: list[float] = field(default_factory=list[float])
     """Predicted seconds of each candidate."""
-    by_kernels: dict[int, float] = field(default_factory=dict[int, float])
-    """Predicted seconds of the best program for each number of kernels."""
+    by_kernels: dict[int, tuple[float, KernelGraph]] = field(
+        default_factory=dict[int, "tuple[float, KernelGraph]"]
+    )
+    """For each number of kernels the predicted seconds of the best program, and the program."""
     remark: str = ""
     """Why there are no candidates."""
     saturations: list[Saturation] = field(default_factory=list[Saturation])
@@ -255,7 +257,7 @@ class _Run:
         ranked.sort(key=lambda r: r[:2])
         best = ranked[: self.options.candidates]
         for seconds, _, kernels in ranked:
-            self.result.by_kernels.setdefault(kernel_count(kernels), seconds)
+            self.result.by_kernels.setdefault(kernel_count(kernels), (seconds, kernels))
         self.count["tiles.candidates"] = len(best)
         self.result.candidates = [k for _, _, k in best]
         self.result.predicted = [s for s, _, _ in best]
