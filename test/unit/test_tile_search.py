@@ -103,6 +103,20 @@ def test_a_cache_that_is_updated_in_the_middle() -> None:
     assert certify(graph, lowered).equivalent
 
 
+def test_a_product_of_few_columns_is_left_to_the_library() -> None:
+    """One block would read all of the weights; a library splits the sum."""
+    b = Builder("narrow", "f16")
+    product = b.op("matmul", b.input("x", 16, 4096), b.input("w", 4096, 64))
+    graph = b.outputs(b.op("exp", product))
+    found = propose(graph, H100, budget=30)
+    assert [n.op for n in found.candidates[0].nodes] == ["matmul", "tiled"]
+    small = Builder("narrow", "f16")
+    product = small.op("matmul", small.input("x", 16, 128), small.input("w", 128, 64))
+    graph = small.outputs(small.op("exp", product))
+    for _, kernels in propose(graph, H100, budget=30).by_kernels.values():
+        assert certify(graph, kernels).equivalent
+
+
 def test_attention_with_its_ffn_finishes() -> None:
     found = propose(
         graph_of("layer"), H100, budget=60, options=SearchOptions(inline=("all",), best=4, candidates=2)

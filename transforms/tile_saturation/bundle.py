@@ -15,6 +15,7 @@ from superopt.transforms.tile_saturation.loops import (
     Expr,
     Loop,
     LoopProgram,
+    Product,
     Region,
     Statement,
     Store,
@@ -27,6 +28,7 @@ def bundled(program: LoopProgram) -> LoopProgram:
     """`program` with statements of one form, which may stand side by side, as one."""
     body: list[Statement] = []
     bundles: dict[tuple[Tensor, ...], Tensor] = {}
+    products: dict[Statement, tuple[Product, ...]] = {}
     taken: set[int] = set()
     for i, first in enumerate(program.body):
         if i in taken:
@@ -40,8 +42,10 @@ def bundled(program: LoopProgram) -> LoopProgram:
                 lanes.append(other)
                 taken.add(j)
         body.append(first if len(lanes) == 1 else _bundle(lanes, bundles))
+        if all(lane in program.products for lane in lanes):
+            products[body[-1]] = tuple(p for lane in lanes for p in program.products[lane])
     tensors = [*program.tensors, *bundles.values()]
-    return LoopProgram(program.name, program.inputs, program.outputs, tuple(body), tensors)
+    return LoopProgram(program.name, program.inputs, program.outputs, tuple(body), tensors, products)
 
 
 def reads(statement: Statement) -> set[Tensor]:

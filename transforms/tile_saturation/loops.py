@@ -200,6 +200,16 @@ class Loop:
 Statement: TypeAlias = "Loop | Store"
 
 
+@dataclass(frozen=True)
+class Product:
+    """`result = matmul(a, b)`, of whole tensors."""
+
+    result: Tensor
+    a: Tensor
+    b: Tensor
+    attrs: tuple[tuple[str, Any], ...]
+
+
 @dataclass(eq=False)
 class LoopProgram:
     """Tile loops over the tensors of a kernel graph; `inputs` and `outputs` in the graph's order."""
@@ -209,6 +219,10 @@ class LoopProgram:
     outputs: list[Tensor]
     body: tuple[Statement, ...]
     tensors: list[Tensor] = field(default_factory=list[Tensor])
+    products: dict[Statement, tuple[Product, ...]] = field(
+        default_factory=dict["Statement", "tuple[Product, ...]"]
+    )
+    """Statements that are matrix products and nothing else: a library's kernel may take their place."""
 
     def __str__(self) -> str:
         return render(self.body)

@@ -248,7 +248,7 @@ class _Run:
             if ranked and (time.monotonic() > self.end or self.stop()):
                 break
             try:
-                kernels = to_kernels(self.graph, program, body, self.target, widths=self.widths)
+                kernels = to_kernels(self.graph, program, body, self.target, widths=self.widths, library=True)
                 check_kernel(kernels, self.target.shared_per_block)
             except (Rejected, IllegalProgram) as error:
                 self.count[f"tiles.rejected.{error}"] += 1

@@ -34,6 +34,7 @@ from superopt.transforms.tile_saturation.loops import (
     Index,
     Loop,
     LoopProgram,
+    Product,
     Region,
     Statement,
     Store,
@@ -80,6 +81,7 @@ class _Builder:
         self.inline = inline
         self.tensors: dict[Value, Tensor] = {}
         self.body: list[Statement] = []
+        self.products: dict[Statement, tuple[Product, ...]] = {}
         self.links: dict[Axis, Var] = {}
         self.stored = self.choose_stored()
         self.names: Counter[str] = Counter()
@@ -168,9 +170,17 @@ class _Builder:
         for node in self.graph.nodes:
             if node.result in self.stored:
                 self.store(node)
+                self.note_product(node)
         outputs = [self.tensor(v) for v in self.graph.outputs]
         inputs = [self.tensor(v) for v in self.graph.inputs]
-        return LoopProgram(self.graph.name, inputs, outputs, tuple(self.body), list(self.tensors.values()))
+        tensors = list(self.tensors.values())
+        return LoopProgram(self.graph.name, inputs, outputs, tuple(self.body), tensors, self.products)
+
+    def note_product(self, node: Node) -> None:
+        """Remember the statement just written where it is a product of tensors in memory."""
+        if node.op == "matmul" and all(v not in self.producer or v in self.stored for v in node.operands):
+            result, a, b = (self.tensor(v) for v in (node.result, *node.operands))
+            self.products[self.body[-1]] = (Product(result, a, b, tuple(sorted(node.attrs.items()))),)
 
     # --- statements ---
 

@@ -12,7 +12,7 @@ from superopt.errors import IllegalProgram, UnsupportedProgram
 from superopt.program import KernelGraph, Node, TensorType, Value
 from superopt.transforms.lower.builder import identifier
 from superopt.transforms.lower.shape import choose_launch
-from superopt.transforms.tile_saturation.dead import opened, without_dead
+from superopt.transforms.tile_saturation.dead import canonical, opened, without_dead
 from superopt.transforms.tile_saturation.kernel import (
     KernelBuilder,
     Rejected,
@@ -26,6 +26,7 @@ from superopt.transforms.tile_saturation.loops import (
     Index,
     Loop,
     LoopProgram,
+    Product,
     Region,
     Statement,
     Store,
@@ -48,11 +49,14 @@ def to_kernels(
     target: Target,
     *,
     widths: Widths | None = None,
+    library: bool = False,
 ) -> KernelGraph:
     """The statements as kernels on `graph`'s inputs; raises Rejected for what is no program of kernels.
 
-    `widths` remembers what was chosen for a kernel.
+    `widths` remembers what was chosen for a kernel. With `library`, a kernel that is matrix products and nothing
+    else becomes the library's where that is predicted to be faster.
     """
+    products = {canonical(opened((s,))): p for s, p in program.products.items()} if library else {}
     body = without_dead(opened(body), program.outputs)
     values: dict[Tensor, Value] = {}
     nodes: list[Node] = []
@@ -62,6 +66,15 @@ def to_kernels(
         live = _live_after(body[i + 1 :], program.outputs)
         name = f"{identifier(graph.name, 'kernel')}_{i}"
         builder = _tuned(statement, live, name, target, widths or Widths())
+        if (found := products.get(canonical((statement,)))) and all(
+            p.result not in values and p.a in values and p.b in values for p in found
+        ):
+            made = _library(found, values)
+            own = kernel_cost(_node(builder.program), target).seconds
+            if sum(kernel_cost(n, target).seconds for n in made) < own:
+                nodes += made
+                values |= {p.result: n.result for p, n in zip(found, made, strict=True)}
+                continue
         missing = [t.name for t in builder.inputs if t not in values]
         if missing:
             raise Rejected("a kernel reads what nobody wrote")
@@ -82,6 +95,15 @@ def to_kernels(
         for t, v in zip(program.outputs, graph.outputs, strict=True)
     ]
     return KernelGraph(graph.name, graph.inputs, nodes, outputs, graph.location)
+
+
+def _library(products: Sequence[Product], values: Mapping[Tensor, Value]) -> list[Node]:
+    """Each product as the library's operator."""
+    out: list[Node] = []
+    for p in products:
+        result = Value(TensorType(p.result.shape, p.result.dtype), p.result.name)
+        out.append(Node("matmul", (values[p.a], values[p.b]), (result,), dict(p.attrs)))
+    return out
 
 
 def _viewed(value: Value, shape: tuple[int, ...], name: str, nodes: list[Node]) -> Value:
