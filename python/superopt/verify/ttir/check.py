@@ -36,11 +36,12 @@ from superopt.verify.domains import Array, Domain, Tensor
 from superopt.verify.evaluate import evaluate
 from superopt.verify.fields import FormalField, ImageField
 from superopt.verify.reduce import reduce_extents, work
-from superopt.verify.ttir.evaluate import instance_work, launch
+from superopt.verify.ttir.evaluate import launch
 from superopt.verify.ttir.floats import check_floats
 from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.parser import Function, parse
 from superopt.verify.ttir.values import ShapeDomain
+from superopt.verify.ttir.work import instance_work
 
 # Elements computed, over all instances of a kernel, up to which all of them are run over the field.
 FULL_WORK = 200_000_000

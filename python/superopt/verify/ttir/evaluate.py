@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -17,9 +16,19 @@ from superopt.errors import IllegalProgram, UnsupportedProgram
 from superopt.verify.domains import Array, Domain, FloatDomain, Shape
 from superopt.verify.infinities import Number, Numbers
 from superopt.verify.ttir.memory import Buffer
-from superopt.verify.ttir.parser import INTEGERS, Function, Operation, Region, TtirType
+from superopt.verify.ttir.parser import Function, Operation, Region
 from superopt.verify.ttir.types import check_types
-from superopt.verify.ttir.values import Held, Pointer
+from superopt.verify.ttir.values import (
+    Held,
+    Pointer,
+    float_literal,
+    integers,
+    joined,
+    moved,
+    number,
+    wrapped,
+)
+from superopt.verify.ttir.work import widest
 
 LANES = 1 << 20  # elements of one value held at once
 MOST_TRIPS = 1 << 20
@@ -49,49 +58,9 @@ def launch(
         if isinstance(given, Buffer):
             given.begin_launch()
     numbers = np.arange(math.prod(grid)) if programs is None else np.asarray(programs, np.int64)
-    size = max(1, LANES // _widest(kernel.body))
+    size = max(1, LANES // widest(kernel.body))
     for start in range(0, len(numbers), size):
         _Run(kernel, grid, numbers[start : start + size], domain).run(arguments)
-
-
-def instance_work(kernel: Function) -> int:
-    """Elements that one instance computes, about: tiles times trips, and products in full."""
-    return _region_work(kernel.body, {})
-
-
-def _region_work(region: Region, constants: dict[int, int]) -> int:
-    total = 0
-    for op in region.ops:
-        if (
-            op.name == "arith.constant"
-            and op.results
-            and not op.types[0].shape
-            and op.literal.lstrip("-").isdigit()
-        ):
-            constants[op.results[0]] = int(op.literal)
-        size = max((math.prod(t.shape) for t in op.types), default=1)
-        if op.name == "tt.dot":
-            size = (
-                math.prod(op.types[0].shape) * op.types[1].shape[-1] // 16
-            )  # cheaper than an element elsewhere
-        inner = sum(_region_work(r, constants) for r in op.regions)
-        if op.name == "scf.for":
-            low, high, step = (constants.get(v) for v in op.operands[:3])
-            if low is None or high is None or not step or step < 0:
-                total += inner
-            else:
-                total += inner * max(0, math.ceil((high - low) / step))
-        else:
-            total += size + inner
-    return total
-
-
-def _widest(region: Region) -> int:
-    widest = 1
-    for op in region.ops:
-        widest = max([widest, *(math.prod(t.shape) for t in op.types)])
-        widest = max([widest, *(_widest(r) for r in op.regions)])
-    return widest
 
 
 _COMPARE: Mapping[str, Callable[[Array, Array], Array]] = {
@@ -135,9 +104,9 @@ class _Run:
         self.line = 0
 
     def run(self, arguments: Sequence[Buffer | int]) -> None:
-        for number, given in zip(self.kernel.params, arguments, strict=True):
+        for param, given in zip(self.kernel.params, arguments, strict=True):
             offset = np.zeros(1, np.int64)
-            self.env[number] = (
+            self.env[param] = (
                 Pointer(given, offset) if isinstance(given, Buffer) else np.asarray([given], np.int64)
             )
         self.region(self.kernel.body, ())
@@ -189,18 +158,18 @@ class _Run:
         if op.name in _INTEGER or op.name == "arith.cmpi":
             return [self.integer(op, xs)]
         if op.name in _SAME:
-            x = _number(xs[0])
+            x = number(xs[0])
             return [replace(x, tensor=self.domain.stored(x.tensor, op.result_type.element))]
         if op.name in _BINARY:
-            return [self.numbers.apply(_BINARY[op.name], _number(xs[0]), _number(xs[1]))]
+            return [self.numbers.apply(_BINARY[op.name], number(xs[0]), number(xs[1]))]
         if op.name in _UNARY:
-            return [self.numbers.apply(_UNARY[op.name], _number(xs[0]))]
+            return [self.numbers.apply(_UNARY[op.name], number(xs[0]))]
         raise self.unsupported(f"'{op.name}'")
 
     # --- integers
 
     def integer(self, op: Operation, xs: Sequence[Held]) -> Held:
-        a, b = (_integers(x) for x in xs)
+        a, b = (integers(x) for x in xs)
         if op.name == "arith.cmpi":
             predicate = op.words[0]
             if predicate in _COMPARE:
@@ -210,16 +179,16 @@ class _Run:
                 return _COMPARE[signed](a, b)
             raise self.unsupported(f"a comparison '{predicate}'")
         with np.errstate(over="ignore"):
-            return _wrapped(_INTEGER[op.name](a, b), op.result_type)
+            return wrapped(_INTEGER[op.name](a, b), op.result_type)
 
     def divide(self, op: Operation) -> list[Held]:
-        a, b = (_integers(self.env[v]) for v in op.operands)
+        a, b = (integers(self.env[v]) for v in op.operands)
         if (b == 0).any():
             raise IllegalProgram(f"{self.where}: expected a divisor, got zero")
         if op.name.endswith("ui") and ((a < 0).any() or (b < 0).any()):
             raise self.unsupported("an unsigned division of a negative number")
         quotient = np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))  # towards zero
-        return [_wrapped(quotient if "div" in op.name else a - quotient * b, op.result_type)]
+        return [wrapped(quotient if "div" in op.name else a - quotient * b, op.result_type)]
 
     def program_id(self, op: Operation) -> list[Held]:
         x, y, _ = self.grid
@@ -236,7 +205,7 @@ class _Run:
         return [np.arange(start, end, dtype=np.int64)[None]]
 
     def to_float(self, op: Operation) -> list[Held]:
-        x = _integers(self.env[op.operands[0]])
+        x = integers(self.env[op.operands[0]])
         if x.size > LANES or np.abs(x).max(initial=0) >= 1 << 24:
             raise self.unsupported("integers that fp32 does not hold")
         tensor = self.domain.constant(x.astype(np.float64))
@@ -244,12 +213,12 @@ class _Run:
 
     def same_integer(self, op: Operation) -> list[Held]:
         x = self.env[op.operands[0]]
-        x = _integers(x)
+        x = integers(x)
         if op.name == "arith.extsi" and x.dtype == np.bool_:
             return [-x.astype(np.int64)]
         if op.name == "arith.extui" and (x.astype(np.int64) < 0).any():
             raise self.unsupported("zero extension of a negative number")
-        return [_wrapped(x.astype(np.int64), op.result_type)]
+        return [wrapped(x.astype(np.int64), op.result_type)]
 
     # --- shapes
 
@@ -260,12 +229,12 @@ class _Run:
         rank = 1 + len(kind.shape)
         try:
             if kind.floating:
-                return [self.numbers.constant(_float(literal, kind.element), rank)]
+                return [self.numbers.constant(float_literal(literal, kind.element), rank)]
             number = {"true": 1, "false": 0}.get(literal)
             value = int(literal, 0) if number is None else number
         except ValueError:
             raise self.unsupported(f"the constant {literal[:40]}") from None
-        return [_wrapped(np.full((1,) * rank, value, np.int64), kind)]
+        return [wrapped(np.full((1,) * rank, value, np.int64), kind)]
 
     def splat(self, op: Operation) -> list[Held]:
         rank = len(op.result_type.shape)
@@ -300,7 +269,7 @@ class _Run:
 
     def join(self, op: Operation) -> list[Held]:
         shape = op.types[0].shape
-        a, b = (_number(self.env[v]) for v in op.operands)
+        a, b = (number(self.env[v]) for v in op.operands)
         count = max(a.shape[0], b.shape[0])
         full = [
             self.numbers.move(lambda x: np.broadcast_to(x, (count, *shape))[..., None], v) for v in (a, b)
@@ -324,30 +293,30 @@ class _Run:
     # --- numbers
 
     def multiply(self, op: Operation) -> list[Held]:
-        a, b = (_number(self.env[v]) for v in op.operands)
+        a, b = (number(self.env[v]) for v in op.operands)
         return [self.numbers.multiply(a, b)]
 
     def fma(self, op: Operation) -> list[Held]:
-        a, b, c = (_number(self.env[v]) for v in op.operands)
+        a, b, c = (number(self.env[v]) for v in op.operands)
         return [self.numbers.apply("add", self.numbers.apply("mul", a, b), c)]
 
     def reciprocal_root(self, op: Operation) -> list[Held]:
-        x = self.numbers.apply("sqrt", _number(self.env[op.operands[0]]))
+        x = self.numbers.apply("sqrt", number(self.env[op.operands[0]]))
         return [self.numbers.apply("div", self.numbers.constant(1.0, len(x.shape)), x)]
 
     def exp2(self, op: Operation) -> list[Held]:
-        return [self.numbers.exp2(_number(self.env[op.operands[0]]))]
+        return [self.numbers.exp2(number(self.env[op.operands[0]]))]
 
     def log2(self, op: Operation) -> list[Held]:
-        return [self.numbers.log2(_number(self.env[op.operands[0]]))]
+        return [self.numbers.log2(number(self.env[op.operands[0]]))]
 
     def clamp(self, op: Operation) -> list[Held]:
-        x, low, high = (_number(self.env[v]) for v in op.operands)
+        x, low, high = (number(self.env[v]) for v in op.operands)
         return [self.numbers.apply("min", self.numbers.apply("max", x, low), high)]
 
     def external(self, op: Operation) -> list[Held]:
         symbol = op.attrs.get("symbol", "").strip('"')
-        xs = [_number(self.env[v]) for v in op.operands]
+        xs = [number(self.env[v]) for v in op.operands]
         primitive = {"__nv_powf": "pow", "__nv_erff": "erf", "__nv_expf": "exp", "__nv_logf": "log"}.get(
             symbol
         )
@@ -358,7 +327,7 @@ class _Run:
     def compare(self, op: Operation) -> list[Held]:
         if not isinstance(self.domain, FloatDomain) or op.words[0] not in _COMPARE_FLOATS:
             raise self.unsupported("a comparison of floating-point numbers")
-        a, b = (_number(self.env[v]) for v in op.operands)
+        a, b = (number(self.env[v]) for v in op.operands)
         x, y = (
             p if n.infinite is None else np.where(n.infinite != 0, n.infinite * np.inf, p)
             for n, p in ((a, a.tensor.planes[0]), (b, b.tensor.planes[0]))
@@ -367,7 +336,7 @@ class _Run:
 
     def select(self, op: Operation) -> list[Held]:
         mask, a, b = (self.env[v] for v in op.operands)
-        return [self.merge(_integers(mask).astype(np.bool_), a, b)]
+        return [self.merge(integers(mask).astype(np.bool_), a, b)]
 
     def merge(self, mask: Array, a: Held, b: Held) -> Held:
         if isinstance(a, Number) and isinstance(b, Number):
@@ -376,10 +345,10 @@ class _Run:
             if a.buffer is not b.buffer:
                 raise self.unsupported("a choice between pointers to two buffers")
             return Pointer(a.buffer, np.where(mask, a.offsets, b.offsets))
-        return np.where(mask, _integers(a), _integers(b))
+        return np.where(mask, integers(a), integers(b))
 
     def dot(self, op: Operation) -> list[Held]:
-        a, b, c = (_number(self.env[v]) for v in op.operands)
+        a, b, c = (number(self.env[v]) for v in op.operands)
         count = max(a.shape[0], b.shape[0])
         left, right, result = (op.types[i].shape for i in (0, 1, -1))
 
@@ -422,7 +391,7 @@ class _Run:
             (total,) = self.region(op.regions[0], [total, self.pick(x, slice(i, i + 1))])
             out = self.concatenate(out, total)
         self.env[op.results[0]] = out
-        return [self.moved(lambda a: a.transpose(*_moved(a.ndim, axis)), op.results[0])]
+        return [self.moved(lambda a: a.transpose(*moved(a.ndim, axis)), op.results[0])]
 
     def last(self, value: int, shape: Shape, axis: int) -> Held:
         """A value with `axis` last and of its full extent."""
@@ -437,19 +406,19 @@ class _Run:
     def pick(self, x: Held, part: slice | int) -> Held:
         if isinstance(x, Number):
             return self.numbers.move(lambda a: a[..., part], x)
-        return _integers(x)[..., part]
+        return integers(x)[..., part]
 
     def concatenate(self, a: Held, b: Held) -> Held:
         if isinstance(a, Number) and isinstance(b, Number):
-            return self.numbers.merge(lambda x, y: _joined(x, y), a, b)
-        return np.concatenate([_integers(a), _integers(b)], axis=-1)
+            return self.numbers.merge(lambda x, y: joined(x, y), a, b)
+        return np.concatenate([integers(a), integers(b)], axis=-1)
 
     # --- memory
 
     def addptr(self, op: Operation) -> list[Held]:
         pointer, offset = (self.env[v] for v in op.operands)
         assert isinstance(pointer, Pointer)
-        return [Pointer(pointer.buffer, pointer.offsets + _integers(offset))]
+        return [Pointer(pointer.buffer, pointer.offsets + integers(offset))]
 
     def access(self, op: Operation, mask: int | None) -> tuple[Pointer, Shape, Array, Array]:
         """Pointer, full shape, which lanes are active (in the common shape of pointer and mask), instances."""
@@ -459,7 +428,7 @@ class _Run:
         rank = len(shape) - 1
         lanes = self.active.reshape(-1, *(1,) * rank)
         if mask is not None:
-            lanes = lanes & _integers(self.env[mask]).astype(np.bool_)
+            lanes = lanes & integers(self.env[mask]).astype(np.bool_)
         common = np.broadcast_shapes(pointer.offsets.shape, lanes.shape)
         instances = np.broadcast_to(self.programs.reshape(-1, *(1,) * rank), common)
         return pointer, shape, np.broadcast_to(lanes, common), instances
@@ -484,14 +453,14 @@ class _Run:
         if whole:
             return [read]
         other = (
-            _number(self.env[op.operands[2]]) if len(op.operands) > 2 else self.numbers.unknown(lanes.shape)
+            number(self.env[op.operands[2]]) if len(op.operands) > 2 else self.numbers.unknown(lanes.shape)
         )
         return [self.numbers.select(lanes, read, other)]
 
     def store(self, op: Operation) -> list[Held]:
         _, stored, *mask = op.operands
         pointer, shape, lanes, instances = self.access(op, mask[0] if mask else None)
-        value = _number(self.env[stored])
+        value = number(self.env[stored])
         lanes = np.broadcast_to(lanes, shape)
         if value.infinite is not None and (np.broadcast_to(value.infinite != 0, shape) & lanes).any():
             raise self.unsupported("a store of infinity")
@@ -513,7 +482,7 @@ class _Run:
     # --- control
 
     def loop(self, op: Operation) -> list[Held]:
-        low, high, step = (_integers(self.env[v]) for v in op.operands[:3])
+        low, high, step = (integers(self.env[v]) for v in op.operands[:3])
         carried = [self.env[v] for v in op.operands[3:]]
         if (step <= 0).any():
             raise IllegalProgram(f"{self.where}: expected a loop with a positive step, got {step.min()}")
@@ -536,7 +505,7 @@ class _Run:
         return carried
 
     def branch(self, op: Operation) -> list[Held]:
-        condition = _integers(self.env[op.operands[0]]).astype(np.bool_)
+        condition = integers(self.env[op.operands[0]]).astype(np.bool_)
         entered = self.active
         outcomes: list[list[Held]] = []
         for taken, region in zip((condition, ~condition), op.regions, strict=False):
@@ -553,57 +522,6 @@ class _Run:
         """`new` in the instances marked, `old` in the others."""
         ranks = [x.offsets.ndim if isinstance(x, Pointer) else len(x.shape) for x in (new, old)]
         return self.merge(instances.reshape(-1, *(1,) * (max(ranks) - 1)), new, old)
-
-
-def _moved(rank: int, axis: int) -> list[int]:
-    """The permutation that puts the last dimension at `axis`."""
-    order = list(range(rank - 1))
-    order.insert(axis, rank - 1)
-    return order
-
-
-def _joined(x: Array, y: Array) -> Array:
-    """One after the other along the last dimension; the others may have extent 1 in either."""
-    common = np.broadcast_shapes(x.shape[:-1], y.shape[:-1])
-    parts = [np.broadcast_to(a, (*common, a.shape[-1])) for a in (x, y)]
-    return np.concatenate(parts, axis=-1)
-
-
-def _number(x: Held) -> Number:
-    if not isinstance(x, Number):
-        raise IllegalProgram("expected a floating-point operand, got another")
-    return x
-
-
-def _integers(x: Held) -> Array:
-    if isinstance(x, (Number, Pointer)):
-        raise IllegalProgram("expected an integer operand, got another")
-    return x
-
-
-def _wrapped(x: Array, kind: TtirType) -> Array:
-    """Integers as the bits of `kind` hold them, in two's complement."""
-    if kind.element == "i1":
-        return (x & 1).astype(np.bool_) if x.dtype != np.bool_ else x
-    bits = INTEGERS[kind.element]
-    if bits == 64:
-        return x
-    half = 1 << (bits - 1)
-    if x.size and (x.max() >= half or x.min() < -half):
-        return ((x + half) & ((1 << bits) - 1)) - half
-    return x
-
-
-def _float(literal: str, element: str) -> float:
-    """A literal as MLIR prints it: decimal, or the bits in hexadecimal."""
-    if not literal.startswith("0x"):
-        return float(literal)
-    bits = int(literal, 16)
-    if element == "bf16":
-        bits, element = bits << 16, "f32"
-    integer: Any = {"f16": np.uint16, "f32": np.uint32, "f64": np.uint64}[element]
-    kind: Any = {"f16": np.float16, "f32": np.float32, "f64": np.float64}[element]
-    return float(np.asarray([bits], integer).view(kind)[0])
 
 
 def _combiner(region: Region) -> str | None:

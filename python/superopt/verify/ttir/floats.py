@@ -20,9 +20,10 @@ from superopt.program import KernelGraph, Node, Value
 from superopt.verify.domains import Array, FloatDomain, Tensor
 from superopt.verify.evaluate import evaluate
 from superopt.verify.reduce import work
-from superopt.verify.ttir.evaluate import instance_work, launch
+from superopt.verify.ttir.evaluate import launch
 from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.parser import Function
+from superopt.verify.ttir.work import instance_work
 
 MOST_WORK = 2_000_000_000  # of the lowered program: matrix products are fast
 FULL_WORK = 20_000_000  # elements up to which all instances of a kernel are run

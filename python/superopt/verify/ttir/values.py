@@ -8,15 +8,16 @@ domain, with infinities beside it (`superopt.verify.infinities`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from superopt.errors import UnsupportedProgram
+from superopt.errors import IllegalProgram, UnsupportedProgram
 from superopt.verify.degrees import CONSTANT
 from superopt.verify.domains import Array, Domain, Shape, Tensor
 from superopt.verify.infinities import Number
 from superopt.verify.ttir.memory import Buffer
+from superopt.verify.ttir.parser import INTEGERS, TtirType
 
 
 @dataclass(frozen=True)
@@ -64,3 +65,56 @@ class ShapeDomain(Domain):
 
 def _blank(shape: Shape) -> Tensor:
     return Tensor((np.broadcast_to(np.uint8(0), shape),), CONSTANT)
+
+
+def moved(rank: int, axis: int) -> list[int]:
+    """The permutation that puts the last dimension at `axis`."""
+    order = list(range(rank - 1))
+    order.insert(axis, rank - 1)
+    return order
+
+
+def joined(x: Array, y: Array) -> Array:
+    """One after the other along the last dimension; the others may have extent 1 in either."""
+    common = np.broadcast_shapes(x.shape[:-1], y.shape[:-1])
+    parts = [np.broadcast_to(a, (*common, a.shape[-1])) for a in (x, y)]
+    return np.concatenate(parts, axis=-1)
+
+
+def number(x: Held) -> Number:
+    """A value that must be floating-point."""
+    if not isinstance(x, Number):
+        raise IllegalProgram("expected a floating-point operand, got another")
+    return x
+
+
+def integers(x: Held) -> Array:
+    """A value that must be integers."""
+    if isinstance(x, (Number, Pointer)):
+        raise IllegalProgram("expected an integer operand, got another")
+    return x
+
+
+def wrapped(x: Array, kind: TtirType) -> Array:
+    """Integers as the bits of `kind` hold them, in two's complement."""
+    if kind.element == "i1":
+        return (x & 1).astype(np.bool_) if x.dtype != np.bool_ else x
+    bits = INTEGERS[kind.element]
+    if bits == 64:
+        return x
+    half = 1 << (bits - 1)
+    if x.size and (x.max() >= half or x.min() < -half):
+        return ((x + half) & ((1 << bits) - 1)) - half
+    return x
+
+
+def float_literal(literal: str, element: str) -> float:
+    """A literal as MLIR prints it: decimal, or the bits in hexadecimal."""
+    if not literal.startswith("0x"):
+        return float(literal)
+    bits = int(literal, 16)
+    if element == "bf16":
+        bits, element = bits << 16, "f32"
+    integer: Any = {"f16": np.uint16, "f32": np.uint32, "f64": np.uint64}[element]
+    kind: Any = {"f16": np.float16, "f32": np.float32, "f64": np.float64}[element]
+    return float(np.asarray([bits], integer).view(kind)[0])
