@@ -35,6 +35,7 @@ class World:
         self.alive: set[str] = set()
         self.most_alive = 0
         self.fails: dict[tuple[str, int], Ended] = {}
+        self.costs: dict[tuple[str, str], float] = {}  # seconds of an answer, where it is not `cost`
 
     def start(self, request: dict[str, Any]) -> Fake:
         return Fake(self, request["point"]["path"])
@@ -53,9 +54,10 @@ class Fake:
 
     def ask(self, question: dict[str, Any], timeout: float) -> dict[str, Any]:
         world = self.world
-        world.time += min(world.cost, timeout)
+        cost = world.costs.get((self.name, question["do"]), world.cost)
+        world.time += min(cost, timeout)
         world.asked.append((self.name, question["do"]))
-        if timeout < world.cost:
+        if timeout < cost:
             raise Ended("timeout", f"no answer within {timeout} s")
         if question["do"] == "prepare":
             if (self.name, 0) in world.fails:
@@ -146,6 +148,18 @@ def test_the_minutes_are_kept_and_the_next_run_does_the_rest(tmp_path: Path) -> 
     assert set(after) == set(names)
     assert {n: after[n] for n in done} == before
     assert again.file.data["complete"]
+
+
+def test_a_slow_baseline_does_not_keep_the_others_from_being_measured(tmp_path: Path) -> None:
+    slow = bench_folders.point("slow", compile="max-autotune-no-cudagraphs")
+    rows = [bench_folders.row("slow", [slow], "baseline"), bench_folders.row("a", [bench_folders.point("a")])]
+    world = World({"a": 1e-3, "slow": 1e-3}, cost=1.0)
+    world.costs["slow", "prepare"] = 1000.0
+    run = session(tmp_path, world, [bench_folders.program("p", rows)], minutes=1.0)
+    assert run.run()
+    assert world.time <= 61
+    assert statuses(run.file) == {"a": "ok", "slow": "late"}
+    assert run.file.data["rows"][0]["modes"]["plain"]["samples"]
 
 
 def test_a_hang_at_the_end_of_the_minutes_is_not_blamed_on_the_candidate(tmp_path: Path) -> None:

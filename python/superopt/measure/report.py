@@ -38,6 +38,7 @@ class Speedup:
     high: float
     ours: Record
     baseline: Record
+    missing: tuple[str, ...]  # baselines that were not ready in time
 
 
 @dataclass
@@ -91,7 +92,10 @@ def speedups(data: Data) -> list[Speedup]:
             if ours is None or baseline is None:
                 continue
             ratio = paired_ratio(baseline["modes"][mode]["samples"], ours["modes"][mode]["samples"])
-            found.append(Speedup(program, mode, *ratio, ours, baseline))
+            late = (
+                r["label"] for r in data.record["rows"] if r["program"] == program and r["status"] == "late"
+            )
+            found.append(Speedup(program, mode, *ratio, ours, baseline, tuple(late)))
     return found
 
 
@@ -143,9 +147,10 @@ def _measured(data: Data) -> list[str]:
     ]
     for s in speedups(data):
         ours, base = s.ours["modes"][s.mode]["seconds"], s.baseline["modes"][s.mode]["seconds"]
+        without = f"; not ready in time: {', '.join(s.missing)}" if s.missing else ""
         out.append(
             f"| {s.program} | {MODES[s.mode]} | {_us(ours)} ({s.ours['label'].removeprefix('superopt, ')}) "
-            f"| {_us(base)} ({s.baseline['label']}) | {s.ratio:.2f}x | {s.low:.2f} to {s.high:.2f} |"
+            f"| {_us(base)} ({s.baseline['label']}{without}) | {s.ratio:.2f}x | {s.low:.2f} to {s.high:.2f} |"
         )
     for program in data.programs:
         rows = [r for r in data.record["rows"] if r["program"] == program]

@@ -29,6 +29,10 @@ from .worker import repeats_for
 FEWEST_ROUNDS = 3
 # The share of a program's time that tuning may take.
 TUNING_SHARE = 0.5
+# The share of what is left after that, that setting up the rows may take; the rest is for the rounds.
+SETUP_SHARE = 0.7
+# A program gets at least this long while there is time; the last ones are then left for the next run.
+LEAST_SECONDS = 120.0
 
 
 @dataclass
@@ -92,7 +96,8 @@ class Session:
         """Measure what is not measured yet; whether nothing is left."""
         todo = [p for p in self.programs if self._left(p)]
         for number, program in enumerate(todo):
-            share = (self.end - self.now()) / (len(todo) - number)
+            left = self.end - self.now()
+            share = max(left / (len(todo) - number), min(left, LEAST_SECONDS))
             try:
                 self._program(program, self.now() + share)
             except OutOfTime:
@@ -113,7 +118,7 @@ class Session:
     def _program(self, program: dict[str, Any], end: float) -> None:
         rows = self._left(program)
         tuned = {r["id"]: self._tuned(program, r, rows, end) for r in rows}
-        running = self._set_up(program, [(r, tuned[r["id"]]) for r in rows], end)
+        running, late = self._set_up(program, [(r, tuned[r["id"]]) for r in rows], end)
         try:
             rounds = self._rounds(program, running, end)
             if running and rounds < FEWEST_ROUNDS:
@@ -121,8 +126,7 @@ class Session:
         finally:
             for one in running:
                 one.worker.close()
-        made = [self._verdict(program, one) for one in running]
-        self.file.data["rows"] += made
+        self.file.data["rows"] += [self._verdict(program, one) for one in running] + late
         self.file.save()
         self._summary(program)
 
@@ -232,43 +236,43 @@ class Session:
 
     def _set_up(
         self, program: dict[str, Any], chosen: Sequence[tuple[dict[str, Any], dict[str, Any]]], end: float
-    ) -> list[_Running]:
-        """A ready worker for every row that can have one; compilers that time kernels get the device alone."""
+    ) -> tuple[list[_Running], list[dict[str, Any]]]:
+        """A ready worker for every row that can have one, and the rows that were not ready in time.
+
+        Compilers that time kernels get the device alone, and come last: they take longest. Raises OutOfTime where
+        no row was ready.
+        """
         alone = [c for c in chosen if "max-autotune" in (c[1].get("compile") or "")]
         together = [c for c in chosen if c not in alone]
         ready: list[_Running] = []
         failed: list[dict[str, Any]] = []
-        late = False
+        late: list[dict[str, Any]] = []
+        until = self.now() + SETUP_SHARE * (end - self.now())
 
         def one(choice: tuple[dict[str, Any], dict[str, Any]]) -> None:
-            nonlocal late
             row, point = choice
-            if late:
-                return
             worker = self.start(self._request(program, point))
             try:
-                made = self._ask(worker, {"do": "prepare"}, self.settings.setup_timeout, end)
+                made = self._ask(worker, {"do": "prepare"}, self.settings.setup_timeout, until)
             except Ended as error:
                 worker.close()
                 failed.append(self._failed(program, row, point, error))
             except OutOfTime:
                 worker.close()
-                late = True
+                late.append({**self._row(program, row, point, "late"), "error": "not ready within its time"})
             else:
                 ready.append(_Running(row, point, worker, made, ratio=made["ratio"]))
 
-        for choice in alone:
-            one(choice)
         with ThreadPoolExecutor(self.settings.jobs) as pool:
             list(pool.map(one, together))
+        for choice in alone:
+            one(choice)
         if failed:
             self.file.data["rows"] += failed
             self.file.save()
-        if late:
-            for running in ready:
-                running.worker.close()
+        if late and not ready:
             raise OutOfTime
-        return ready
+        return ready, late
 
     def _rounds(self, program: dict[str, Any], running: list[_Running], end: float) -> int:
         """Interleaved rounds; what fails in one leaves `running`. The number of whole rounds."""
