@@ -542,7 +542,7 @@ def test_each_of_several_is_judged_by_itself(monkeypatch: pytest.MonkeyPatch) ->
     from superopt.verify import certifier, certify_lowered
 
     monkeypatch.setattr(certifier, "FORMAL_WORK", 0)
-    monkeypatch.setattr(certifier, "reduce_extents", lambda a, b: None)
+    monkeypatch.setattr(certifier, "reduce_extents", _irreducible)
     first = program(SQUARE, lambda f, a, b, c: f("max", f("exp", a), b))
     second = program(SQUARE, lambda f, a, b, c: f("max", b, f("exp", a)))
     undefined = program(SQUARE, lambda f, a, b, c: f("div", a, f("sub", b, b)))
@@ -553,3 +553,81 @@ def test_each_of_several_is_judged_by_itself(monkeypatch: pytest.MonkeyPatch) ->
     for other in (undefined, wrong):
         assert certify_lowered(first, second, lower(other)) == (certify(first, second), False)
         assert not certify_lowered(first, other, lower(other))[0].equivalent
+
+
+def _irreducible(a: KernelGraph, b: KernelGraph) -> None:
+    return None
+
+
+# --- large programs: two blocks along each dimension of the grids -----------------------------------------
+
+
+def mean_of_products(divisor: float, *, cut: int) -> KernelGraph:
+    """X W summed over 256 columns and divided by a number, by `cut` blocks of rows."""
+    inputs = [value(64, 256), value(256, 16)]
+    rows = 64 // cut
+    tiles = [
+        Value(TensorType(shape, "f32")) for shape in [(rows, 256), (256, 16), (rows, 16), (), (rows, 16)]
+    ]
+    result = Value(TensorType((64, 16), "f32"))
+    nodes = [
+        Node("iterator", (inputs[0],), (tiles[0],), {"imap": (0,), "fmap": ()}),
+        Node("iterator", (inputs[1],), (tiles[1],), {"imap": (-1,), "fmap": ()}),
+        Node("matmul", (tiles[0], tiles[1]), (tiles[2],), {"transpose_b": False}),
+        Node("constant", (), (tiles[3],), {"value": divisor, "shape": (), "dtype": "f32"}),
+        Node("div", (tiles[2], tiles[3]), (tiles[4],)),
+        Node("save", (tiles[4],), (), {"omap": (0,)}),
+    ]
+    body = BlockGraph((cut,), (), inputs, nodes)
+    return KernelGraph("main", inputs, [Node("custom", tuple(inputs), (result,), body=body)], [result])
+
+
+def plain_mean_of_products(divisor: float) -> KernelGraph:
+    def build(f: Builder, x: Value, w: Value) -> Value:
+        return f("div", f("matmul", x, w), f.constant(divisor))
+
+    return program([(64, 256), (256, 16)], build)
+
+
+def test_a_large_program_is_compared_on_a_few_of_its_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certifier_module, "FORMAL_WORK", 0)
+    monkeypatch.setattr(certifier_module, "BLOCKS_WORK", 1)
+    verdict = certify(plain_mean_of_products(256.0), mean_of_products(256.0, cut=16))
+    assert verdict.certificate is not None
+    last = verdict.certificate.tests[-1]
+    assert (last.extents, last.inputs) == ("blocks", [(8, 256), (256, 16)])  # sums keep their extent
+    assert "two blocks a grid dimension" in verdict.certificate.summary
+    assert not replay(verdict.certificate)
+
+
+def test_sums_stay_whole_on_a_few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mean is a division by the extent of its sum: where that shrank, the wrong number would be right."""
+    monkeypatch.setattr(certifier_module, "FORMAL_WORK", 0)
+    monkeypatch.setattr(certifier_module, "BLOCKS_WORK", 1)
+    monkeypatch.setattr(certifier_module, "reduce_extents", _irreducible)  # what follows decides alone
+
+    def mean(f: Builder, x: Value) -> Value:
+        return f("reduce_mean", x, dims=(1,), keepdims=True)
+
+    for divisor, right in ((256.0, True), (2.0, False), (255.0, False)):
+        verdict = certify(program([(64, 256)], mean), blockwise_mean(divisor))
+        assert verdict.equivalent == right
+        tested = verdict.certificate.tests[-1] if verdict.certificate else verdict.counterexample
+        assert tested is not None
+        assert (tested.extents, tested.inputs) == ("blocks", [(8, 256)])
+
+
+def blockwise_mean(divisor: float) -> KernelGraph:
+    """The rows' sums divided by a number, by 16 blocks of rows."""
+    (x,) = inputs = [value(64, 256)]
+    tile, total, number, mean = (Value(TensorType(shape, "f32")) for shape in [(4, 256), (4, 1), (), (4, 1)])
+    result = Value(TensorType((64, 1), "f32"))
+    nodes = [
+        Node("iterator", (x,), (tile,), {"imap": (0,), "fmap": ()}),
+        Node("reduce_sum", (tile,), (total,), {"dims": (1,), "keepdims": True}),
+        Node("constant", (), (number,), {"value": divisor, "shape": (), "dtype": "f32"}),
+        Node("div", (total, number), (mean,)),
+        Node("save", (mean,), (), {"omap": (0,)}),
+    ]
+    body = BlockGraph((16,), (), inputs, nodes)
+    return KernelGraph("main", inputs, [Node("custom", (x,), (result,), body=body)], [result])

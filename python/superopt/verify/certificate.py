@@ -6,6 +6,14 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+Extents = Literal["full", "blocks", "reduced"]
+"""The sizes at which programs were compared: their own; two blocks along each dimension of the grids, with loops,
+tiles and sums whole; or two iterations of every grid, loop and tile."""
+
+_SPOKEN: dict[Extents, str] = {
+    "full": "full extents", "blocks": "full extents of two blocks a grid dimension", "reduced": "reduced extents",
+}  # fmt: skip
+
 
 class Record(BaseModel):
     """Base of the parts: immutable, no unknown fields."""
@@ -25,7 +33,7 @@ class TestRecord(Record):
 
     kind          "formal": exponentials kept as formal terms; "image": mapped to powers of a random root
     seed          of the inputs, with the number of the test and of the attempt
-    extents       "full", or "reduced": every grid, loop and tile boundary with two iterations
+    extents       at which the programs were compared
     inputs        shapes of the inputs in this test
     terms         k of the bound; degree_p, degree_q: degrees of coefficients and exponents
     applications  of uninterpreted operators that one output element may depend on
@@ -35,7 +43,7 @@ class TestRecord(Record):
 
     kind: Literal["formal", "image"]
     seed: tuple[int, int, int]
-    extents: Literal["full", "reduced"]
+    extents: Extents
     inputs: list[tuple[int, ...]]
     terms: int
     degree_p: int
@@ -68,7 +76,7 @@ class Certificate(Record):
                associative, commutative and idempotent), so acceptance is as sound, but more programs that are
                equal may be refused.
     delta      the bound over all tests at `delta_extents`, null where none holds (see `notes`); 0 where both
-               programs are one. At reduced extents it speaks of the programs with those extents.
+               programs are one. At other than full extents it speaks of the programs with those extents.
 
     normal_form  a second proof where there is one: of the same equality, by other means, often at all extents
 
@@ -84,7 +92,7 @@ class Certificate(Record):
     seed: int
     requested_delta: float
     delta: float | None
-    delta_extents: Literal["full", "reduced"]
+    delta_extents: Extents
     guarantee: Literal["bound", "congruence"]
     uninterpreted: list[str]
     tests: list[TestRecord]
@@ -95,10 +103,10 @@ class Certificate(Record):
     def summary(self) -> str:
         """One line for people."""
         bound = (
-            "no bound" if self.delta is None else f"delta {self.delta:.1e} at {self.delta_extents} extents"
+            "no bound" if self.delta is None else f"delta {self.delta:.1e} at {_SPOKEN[self.delta_extents]}"
         )
         assumed = f" of {', '.join(self.uninterpreted)}" if self.uninterpreted else ""
-        tests = ", ".join(f"{t.kind} at {t.extents} extents" for t in self.tests) or "the same program"
+        tests = ", ".join(f"{t.kind} at {_SPOKEN[t.extents]}" for t in self.tests) or "the same program"
         form = f"; normal form for {self.normal_form.extents} extents" if self.normal_form else ""
         return f"{self.guarantee}{assumed}, {bound} ({tests}){form}"
 
@@ -110,11 +118,11 @@ class Counterexample(Record):
     seed: tuple[int, int, int] | None = None
     output: int | None = None
     position: tuple[int, ...] | None = None
-    extents: Literal["full", "reduced"] = "full"
+    extents: Extents = "full"
     inputs: list[tuple[int, ...]] | None = None
 
     def __str__(self) -> str:
         if self.output is None:
             return self.reason
         place = f"output {self.output} at {list(self.position or ())}"
-        return f"{self.reason}: {place}, seed {'/'.join(map(str, self.seed or ()))}, {self.extents} extents"
+        return f"{self.reason}: {place}, seed {'/'.join(map(str, self.seed or ()))}, {_SPOKEN[self.extents]}"

@@ -41,6 +41,7 @@ from superopt.spec import check_kernel
 from superopt.verify.certificate import (
     Certificate,
     Counterexample,
+    Extents,
     NormalFormRecord,
     ProgramRecord,
     TestRecord,
@@ -51,13 +52,15 @@ from superopt.verify.evaluate import evaluate
 from superopt.verify.fields import FormalField, ImageField, P, Q
 from superopt.verify.hashing import canonical_text, parse, program_hash
 from superopt.verify.infinities import Extended
-from superopt.verify.reduce import reduce_extents, work
+from superopt.verify.reduce import fewer_blocks, reduce_extents, work
 from superopt.verify.symbolic import prove
 
 # Scalar operations up to which the formal test runs at full extents.
 FORMAL_WORK = 50_000
 # Beyond this max and min pick by a random order at full extents, where sets of leaves would take too long.
 LATTICE_WORK = 5_000_000
+# Beyond this two blocks along each dimension of the grids are computed instead of all of them.
+BLOCKS_WORK = 1_000_000_000
 MOST_TESTS = 8
 ATTEMPTS = 4
 
@@ -71,7 +74,6 @@ class Verdict:
     counterexample: Counterexample | None = None
 
 
-Extents = Literal["full", "reduced"]
 Kind = Literal["formal", "image"]
 Lattice = Literal["free", "order"]
 _Point = tuple[int, int, int]
@@ -217,7 +219,7 @@ def _formal_tests(
 
 
 def _full_tests(a: KernelGraph, questions: Sequence[_Question], seed: int) -> None:
-    """Tests at full extents against `a`, added to the outcomes of those questions that want them."""
+    """Tests against `a` with all sums whole, added to the outcomes of those questions that want them."""
     questions = [q for q in questions if q.wants_full]
     made: dict[int, list[_Outcome]] = {id(q): [] for q in questions}
     for number in range(MOST_TESTS):
@@ -226,12 +228,21 @@ def _full_tests(a: KernelGraph, questions: Sequence[_Question], seed: int) -> No
             break
         for size in {q.size for q in open_}:  # those of one size have one interpretation of max and min
             group = [q for q in open_ if q.size == size]
-            found = _test(a, [q.b for q in group], "image", "full", seed, MOST_TESTS + number)
+            (left, *others), extents = _affordable([a, *(q.b for q in group)])
+            found = _test(left, others, "image", extents, seed, MOST_TESTS + number)
             for question, outcome in zip(group, found, strict=False):
                 made[id(question)].append(outcome)
                 question.outcomes.append(outcome)
             if any(o.failure for o in found):
                 return
+
+
+def _affordable(programs: list[KernelGraph]) -> tuple[list[KernelGraph], Extents]:
+    """The programs themselves, or their first blocks where all would take too long and a few take less."""
+    most = max(map(work, programs))
+    if most > BLOCKS_WORK and (fewer := fewer_blocks(*programs)) and max(map(work, fewer)) < most:
+        return list(fewer), "blocks"
+    return programs, "full"
 
 
 def _field(kind: Kind, point: _Point, lattice: Lattice) -> ImageField:
@@ -366,11 +377,20 @@ def _certificate(
 
 
 def _best_bound(tests: Sequence[TestRecord], delta: float) -> tuple[Extents, float | None]:
-    """The bound over the tests at full extents, or else at reduced ones; tests of one kind multiply."""
+    """The bound over the tests at the largest extents where it is at most `delta`, or else the smallest bound.
+
+    Tests at the same extents multiply.
+    """
     found: dict[Extents, float] = {}
     for test in tests:
         if test.delta is not None:
             found[test.extents] = found.get(test.extents, 1.0) * test.delta
-    if "full" in found and (found["full"] <= delta or "reduced" not in found):
-        return "full", found["full"]
-    return ("reduced", found["reduced"]) if "reduced" in found else ("full", None)
+    order: tuple[Extents, ...] = ("full", "blocks", "reduced")
+    ranked: list[Extents] = [extents for extents in order if extents in found]
+    if not ranked:
+        return "full", None
+    for extents in ranked:
+        if found[extents] <= delta:
+            return extents, found[extents]
+    smallest = sorted(ranked, key=lambda extents: found[extents])[0]
+    return smallest, found[smallest]

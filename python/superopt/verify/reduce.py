@@ -418,18 +418,20 @@ class _Rebuild:
 # --- fewer blocks of the same kind ------------------------------------------------------------------------
 
 
-def fewer_blocks(a: KernelGraph, b: KernelGraph) -> tuple[KernelGraph, KernelGraph] | None:
-    """Both programs with at most two blocks along each dimension of a grid; what a block does stays as it is.
+def fewer_blocks(first: KernelGraph, *others: KernelGraph) -> tuple[KernelGraph, ...] | None:
+    """The programs with at most two blocks along each dimension of a grid; what a block does stays as it is.
 
     Loops, tiles and all that is summed keep their extents, so that rounding errors are those of the whole
-    program. None where the two programs do not agree on what may shrink.
+    program. None where the programs do not agree on what may shrink.
     """
+    graphs = (first, *others)
     try:
         axes = Axes()
-        for graph in (a, b):
+        for graph in graphs:
             axes.graph(graph)
-        for x, y in zip([*a.inputs, *a.outputs], [*b.inputs, *b.outputs], strict=True):
-            axes.same(axes.of(x), axes.of(y))
+        for other in others:
+            for x, y in zip([*first.inputs, *first.outputs], [*other.inputs, *other.outputs], strict=True):
+                axes.same(axes.of(x), axes.of(y))
         grids = [axes.trips[var] for var, loop in axes.loops.items() if loop.parallel]
         grids += [extent for grid, _ in axes.extents.values() for extent in grid]
         blocks = {leaf for extent in grids for leaf in leaves(extent)}
@@ -438,12 +440,12 @@ def fewer_blocks(a: KernelGraph, b: KernelGraph) -> tuple[KernelGraph, KernelGra
         inside += [extent for _, loops in axes.extents.values() for extent in loops]
         for extent in inside:
             fix([leaf for leaf in leaves(extent) if leaf not in blocks])
-        for graph in (a, b):
+        for graph in graphs:
             _fix_reduced(axes, graph.nodes)
         for var, loop in axes.loops.items():
             if not loop.parallel:
                 fix(axes.trips[var])
-        return (_Rebuild(axes).graph(a), _Rebuild(axes).graph(b))
+        return tuple(_Rebuild(axes).graph(graph) for graph in graphs)
     except (Irreducible, SuperoptError):
         return None
 
