@@ -18,6 +18,7 @@ import resource
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -199,6 +200,14 @@ def in_child(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def _search_commit() -> str:
+    """The commit that last changed the search: rows of different ones do not compare as times."""
+    folders = ["transforms/core/search", "transforms/mugraph_search"]
+    command = ["git", "log", "-1", "--format=%h", "--", *folders]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1], check=False)
+    return done.stdout.strip() or "unknown"
+
+
 def _winner(row: dict[str, Any]) -> object:
     return row.get("winner_sha256"), row.get("certificate", {}).get("tested_at_full_extents")
 
@@ -241,6 +250,7 @@ def main() -> None:
     for name in arguments.programs.split(","):
         row = in_child(name, arguments)
         row["load_average"] = round(os.getloadavg()[0], 1)
+        row["search_commit"] = _search_commit()
         before = rows.get(name, {})
         if not arguments.checks and "checks" in before and _winner(before) == _winner(row):
             row["checks"] = before["checks"]

@@ -6,6 +6,7 @@ python -m benchmarks.search_page
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -76,6 +77,11 @@ def _programs(rows: dict[str, Any], chosen: Iterable[str]) -> str:
     return table(head, [_row(n, rows[n]) for n in chosen if n in rows])
 
 
+def _commits(rows: dict[str, Any]) -> str:
+    counts = Counter(row.get("search_commit", "unknown") for row in rows.values())
+    return "Rows by the commit of the search: " + ", ".join(f"{n} of {c}" for c, n in counts.items()) + "."
+
+
 def _verdict(rows: dict[str, Any]) -> str:
     better, equal, worse = list[str](), list[str](), list[str]()
     for name in names():
@@ -137,7 +143,7 @@ def page() -> str:
         "## The benchmarks\n",
         "`+`: a limit ended the search. `(reduced)`: certified at reduced extents only, for its size. A "
         "certificate says `bound` or `congruence` (docs/verification.md), and its delta.\n",
-        _verdict(rows) + "\n",
+        _commits(rows) + " " + _verdict(rows) + "\n",
         _programs(rows, names()) + "\n",
         "## Larger\n",
         _programs(rows, BLOCKS) + "\n",
