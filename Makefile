@@ -35,11 +35,11 @@ $(VENV)/installed: $(BIN)/python $(BUILD_INPUTS)
 	@touch $@
 
 $(VENV)/installed-test: $(BIN)/python $(BUILD_INPUTS)
-	$(PIP) install -e '.[test,models]' $(TORCH)
+	$(PIP) install -e '.[test,models,bench]' $(TORCH)
 	@touch $(VENV)/installed $@
 
 $(VENV)/installed-dev: $(BIN)/python $(BUILD_INPUTS)
-	$(PIP) install -e '.[test,models,dev]' $(TORCH)
+	$(PIP) install -e '.[test,models,bench,dev]' $(TORCH)
 	@touch $(VENV)/installed $(VENV)/installed-test $@
 
 DEMO := out/rmsnorm_linear
