@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import subprocess
 import sys
 import time
@@ -311,7 +312,9 @@ def looped() -> KernelGraph:
     return p.graph(p("div", p("matmul", x, y), s))
 
 
-def graphs(graph: KernelGraph, operators: int, prune: str, axis_test: bool) -> set[str]:
+def graphs(
+    graph: KernelGraph, operators: int, prune: str, axis_test: bool, *, merge_equal: bool = True
+) -> set[str]:
     """Every graph of one kernel over the inputs, as text that names values by how they are computed.
 
     Without pruning there are also graphs that are equal by laws outside A_eq; Theorem 1 promises only those
@@ -323,6 +326,7 @@ def graphs(graph: KernelGraph, operators: int, prune: str, axis_test: bool) -> s
     options = SearchOptions(
         prune=PRUNE[PRUNE.index(prune)],  # type: ignore[arg-type]
         axis_test=axis_test,
+        merge_equal=merge_equal,
         max_block_operators=operators,
         max_value_operators=operators,
     )
@@ -410,6 +414,45 @@ def test_pruned_and_unpruned_search_find_the_same_graphs(
     assert len(everything) >= at_least
     assert graphs(graph, operators, "normal-form", axis_test=False) == everything
     assert graphs(graph, operators, "normal-form", axis_test=True) == everything
+
+
+@pytest.mark.parametrize("build", [scaled_product, distributed, normalised, exponential, looped])
+def test_one_value_for_equal_evaluations_loses_no_graph(build: Callable[[], KernelGraph]):
+    graph = build()
+    apart = graphs(graph, 5, "normal-form", axis_test=True, merge_equal=False)
+    assert apart
+    assert graphs(graph, 5, "normal-form", axis_test=True) >= apart
+
+
+def test_an_axis_is_split_between_kernels_in_one_way_throughout_a_kernel():
+    """What the label check is for: sums over split and loop at once do not meet sums that leave the split."""
+    from superopt.transforms.core import _search
+
+    program = name_axes(softmax_product())
+    problem = native_problem(program, splits=True)
+    options = native_options(SearchOptions(), TARGET, 60, 0, 2)
+    result = _search.enumerate_kernels(problem, options, None, every=True)
+    levels = dict(enumerate(level for _, level in problem.factors))
+    axis_of = dict(enumerate(axis for axis, _ in problem.factors))
+    kinds: set[tuple[bool, bool]] = set()
+    for plan in result.plans:
+        (kernel,) = plan.kernels
+        for axis in set(axis_of.values()):
+            reduced = [{levels[f] for f in s.reduced if axis_of[f] == axis} for s in kernel.steps]
+            ends = [r for r in reduced if r - {0, 2}]  # reduces the loop factor
+            together, leaves = any(0 in r for r in ends), any(0 not in r for r in ends)
+            alone = any(r == {0} for r in reduced)
+            assert not (together and leaves)
+            assert not (alone and (ends or any(r == {2} for r in reduced)))
+            kinds.add((together, leaves))
+    assert (True, False) in kinds
+
+
+def softmax_product() -> KernelGraph:
+    p = Program("softmax_product")
+    x, v = p.input(16, 256, name="x"), p.input(256, 64, name="v")
+    e = p("exp", x)
+    return p.graph(p("div", p("matmul", e, v), p("reduce_sum", e, dims=(1,), keepdims=True)))
 
 
 @pytest.mark.parametrize("name", ["rmsnorm", "attention", "lora", "gated", "bilinear", "mixed"])
@@ -531,6 +574,24 @@ def test_a_search_can_be_stopped_and_interrupted():
 
     with pytest.raises(KeyboardInterrupt):
         propose(hard(), TARGET, budget=60, options=SearchOptions(prune="none"), stop=interrupt)
+
+
+def test_a_signal_interrupts_a_search_that_asks_z3():
+    pytest.importorskip("z3")
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 1.0)
+    start = time.perf_counter()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            search(hard(), budget=120, prune="smt")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert time.perf_counter() - start < 20
 
 
 def test_programs_that_cannot_be_told_say_why():

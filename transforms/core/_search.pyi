@@ -198,6 +198,12 @@ class Options:
     def axis_test(self, arg: bool, /) -> None: ...
 
     @property
+    def merge_equal(self) -> bool: ...
+
+    @merge_equal.setter
+    def merge_equal(self, arg: bool, /) -> None: ...
+
+    @property
     def max_block_operators(self) -> int: ...
 
     @max_block_operators.setter
@@ -376,7 +382,7 @@ def search(problem: Problem, options: Options, stop: object | None, oracle: obje
     Search plans with custom kernels. `stop()` ends it early; `oracle(term, targets)` answers the pruning question where `options.prune` is 1.
     """
 
-def enumerate_kernels(problem: Problem, options: Options, oracle: object | None) -> Result:
+def enumerate_kernels(problem: Problem, options: Options, oracle: object | None, every: bool = False) -> Result:
     """
-    Every graph of one kernel that computes the outputs, as a plan each, without sizes.
+    Every graph of one kernel that computes the outputs, or (`every`) any value that can be stored, as a plan each, without sizes.
     """

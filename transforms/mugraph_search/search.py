@@ -33,6 +33,9 @@ class SearchOptions:
     asked the same question, or nobody (for tests: the space is then bounded by `max_value_operators` alone)."""
     axis_test: bool = True
     """Also require that the axes of a value can still be bound by what remains to be computed."""
+    merge_equal: bool = True
+    """Take values with equal evaluations for one, with all its derivations; off, only those that the program
+    computes itself are recognised (for comparison: the space is then that of graphs rather than values)."""
     rescale: bool = True
     """Compute sums of exponentials relative to a running maximum where nothing depends on it: softmax in its
     online form, and partial results with their maxima."""

@@ -243,8 +243,9 @@ ResultView search(const Problem &problem, const Options &options, nb::object sto
   return out;
 }
 
-// Every graph of one custom kernel with the program's outputs, as a plan each, without sizes.
-ResultView enumerate_kernels(const Problem &problem, const Options &options, nb::object oracle) {
+// Every graph of one custom kernel with the program's outputs, or with any one value that can be stored, as a
+// plan each, without sizes.
+ResultView enumerate_kernels(const Problem &problem, const Options &options, nb::object oracle, bool every) {
   check(problem);
   Callbacks callbacks(nb::none(), std::move(oracle));
   Clock clock(options.budget_seconds, {});
@@ -254,7 +255,15 @@ ResultView enumerate_kernels(const Problem &problem, const Options &options, nb:
   values.run();
   Kernels kernels(values, options, clock);
   ResultView out;
-  kernels.enumerate(values.outputs(), [&](Kernel &&kernel) { out.plans.push_back({0, 0, {view(kernel)}}); });
+  std::vector<std::vector<ValueId>> wanted{values.outputs()};
+  if (every) {
+    wanted.clear();
+    for (ValueId v = 0; v < values.all().size(); ++v)
+      if (values.all()[v].useful && !values.all()[v].leaf && values.storable(v))
+        wanted.push_back({v});
+  }
+  for (const std::vector<ValueId> &outputs : wanted)
+    kernels.enumerate(outputs, [&](Kernel &&kernel) { out.plans.push_back({0, 0, {view(kernel)}}); });
   view_values(values, out.values);
   out.outputs = values.outputs();
   out.program_seconds = 0;
@@ -369,6 +378,7 @@ void bind_search(nb::module_ &module) {
           [](Options &o, int p) { o.prune = static_cast<Prune>(std::clamp(p, 0, 2)); },
           "0 normal form, 1 smt, 2 none")
       .def_rw("axis_test", &Options::axis_test)
+      .def_rw("merge_equal", &Options::merge_equal)
       .def_rw("max_block_operators", &Options::max_block_operators)
       .def_rw("max_custom", &Options::max_custom)
       .def_rw("max_loops", &Options::max_loops)
@@ -418,8 +428,10 @@ void bind_search(nb::module_ &module) {
   module.def("search", &search, "problem"_a, "options"_a, "stop"_a.none(), "oracle"_a.none(),
              "Search plans with custom kernels. `stop()` ends it early; `oracle(term, targets)` answers the "
              "pruning question where `options.prune` is 1.");
-  module.def("enumerate_kernels", &enumerate_kernels, "problem"_a, "options"_a, "oracle"_a.none(),
-             "Every graph of one kernel that computes the outputs, as a plan each, without sizes.");
+  module.def(
+      "enumerate_kernels", &enumerate_kernels, "problem"_a, "options"_a, "oracle"_a.none(), "every"_a = false,
+      "Every graph of one kernel that computes the outputs, or (`every`) any value that can be stored, as "
+      "a plan each, without sizes.");
 }
 
 } // namespace superopt::search

@@ -64,6 +64,7 @@ enum class Prune : std::uint8_t { NormalForm, Smt, None };
 struct Options {
   Prune prune = Prune::NormalForm;
   bool axis_test = true;
+  bool merge_equal = true; // values with equal evaluations are one
   std::uint32_t max_block_operators = 11;
   std::uint32_t max_custom = 1;
   std::uint32_t max_loops = 1;

@@ -229,7 +229,8 @@ ValueId Values::insert(const Derivation &d, std::vector<Element> field,
   const std::uint64_t key = fingerprint(mask, field);
   std::vector<ValueId> &bucket = by_fingerprint_[key];
   auto same = std::find_if(bucket.begin(), bucket.end(), [&](ValueId id) {
-    return values_[id].mask == mask && values_[id].field == field;
+    return (options_.merge_equal || values_[id].program) && values_[id].mask == mask &&
+           values_[id].field == field;
   });
   ValueId id = 0;
   if (same != bucket.end()) {
