@@ -124,6 +124,11 @@ def _error(outputs: list[Array], reference: list[Array]) -> float | None:
     return _number(worst)
 
 
+def _ratio(row: dict[str, float | None]) -> float:
+    found = row["of_tolerance"]
+    return math.inf if found is None else found
+
+
 def _number(x: float) -> float | None:
     return float(f"{x:.3g}") if math.isfinite(x) else None
 
@@ -142,16 +147,11 @@ def main() -> None:
             print(f"{name}: left out, as it takes too long", flush=True)
             continue
         rows[name] = found
-        worst = max(
-            (r["of_tolerance"] or math.inf for d in rows[name].values() for r in d.values()), default=0.0
-        )
+        worst = max(_ratio(r) for by in found.values() for r in by.values())
         print(f"{name}: at worst {worst:.2f} of the tolerance", flush=True)
         if (safe := known.get(f"{name}_safe")) is not None:
             unsafe[name] = measure(safe, lower(graph))
-            rejected = {
-                d: [n for n, r in by.items() if (r["of_tolerance"] or math.inf) > 1]
-                for d, by in unsafe[name].items()
-            }
+            rejected = {d: [n for n, r in by.items() if _ratio(r) > 1] for d, by in unsafe[name].items()}
             print(f"{name} in place of {name}_safe: rejected on {rejected}", flush=True)
     if not args.only:
         keep("numerics", rows, without_maximum=unsafe)

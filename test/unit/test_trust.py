@@ -1,0 +1,148 @@
+"""docs/trust.md says what the committed results say; run as a program, this writes its tables."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+DOC = ROOT / "docs" / "trust.md"
+RESULTS = ROOT / "benchmarks" / "results"
+BLOCK = re.compile(r"(<!-- (\w+): written from benchmarks/results -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def load(name: str) -> dict[str, Any]:
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def table(head: list[str], rows: list[list[object]]) -> str:
+    lines = [head, ["---"] * len(head), *([str(c) for c in row] for row in rows)]
+    return "".join("| " + " | ".join(map(str, line)) + " |\n" for line in lines)
+
+
+def summary() -> str:
+    """One row for each campaign."""
+    fuzz, kills, mutation, cost = (load(n) for n in ("fuzz", "kills", "mutation", "verification"))
+    fates: dict[str, int] = {}
+    for name, count in mutation["fates"].items():
+        fate = name.partition(": ")[2]
+        fates[fate] = fates.get(fate, 0) + count
+    killed = sum(n for fate, n in fates.items() if fate.startswith("killed"))
+    crashes = sum(n for a, n in fuzz["answers"].items() if a.startswith("crash"))
+    programs = cost["programs"]
+    wrong = len(mutation["wrong and accepted"])
+    return table(
+        ["what was tried", "how often", "what came of it", "run it"],
+        [
+            ["faults injected into the benchmarks' finished programs", f"{mutation['mutants']:,} mutants of "
+             f"{mutation['subjects']} programs", f"{killed:,} killed, {fates.get('equivalent', 0)} judged equivalent, "
+             f"**{wrong} wrong and accepted**", "`make mutate`"],
+            ["kills of whole runs at random moments", f"{kills['kills']} ("
+             + ", ".join(f"{n} {s}" for s, n in sorted(kills["sent"].items())) + ")",
+             f"**{len(kills['losses'])} losses**; {kills['entries']} store entries, all whole; {kills['completed']} runs "
+             f"done again, {kills['resumed']} of them went on from the store", "`make kills`"],
+            ["fuzzing of `superopt-opt` and `superopt-verify`", f"{fuzz['runs']:,} inputs, "
+             f"{fuzz['seconds'] / 3600:.1f} h", f"**{len(fuzz['findings'])} findings**; LLVM crashed on {crashes}, which the "
+             "tools answer with a message", "`make fuzz`"],
+            ["certificates, given to the independent checker", str(len(programs)),
+             f"{sum(r['holds'] for r in programs.values())} hold; {sum(r['elements'] for r in programs.values())} elements "
+             "recomputed", "`python -m benchmarks.verification`"],
+        ],
+    )  # fmt: skip
+
+
+def mutants() -> str:
+    """Mutants by level and fate."""
+    fates = load("mutation")["fates"]
+    columns = [
+        "killed by the rules of the level", "killed by the verifier", "killed by lowering",
+        "killed by the numeric gate", "equivalent", "wrong and accepted",
+    ]  # fmt: skip
+    levels = [("kernel", "kernel"), ("block", "block, thread"), ("tile", "tile"), ("ttir", "TTIR")]
+    return table(
+        ["level", *columns],
+        [[label, *(fates.get(f"{level}: {c}", 0) for c in columns)] for level, label in levels],
+    )
+
+
+def costs() -> str:
+    """CPU seconds that verification takes."""
+    rows: list[list[object]] = []
+    for name, r in load("verification")["programs"].items():
+        bound = "none" if r["delta"] is None else f"{r['delta']:.0e}"
+        rows.append([
+            name, f"{r['search']:.2f}", f"{r['certificates']:.2f}", f"{r['ttir']:.2f}", f"{r['numerics']:.2f}",
+            f"{r['cpu_seconds']:.2f}", f"{r['checker']:.2f}", r["guarantee"], bound, r["normal_form"] or "no",
+        ])  # fmt: skip
+    head = ["program", "search", "certificates", "TTIR", "numeric gate", "whole run", "checker afterwards", "guarantee",
+            "delta", "normal form"]  # fmt: skip
+    return table(head, rows)
+
+
+def numerics() -> str:
+    """The worst errors over the distributions, and what the gate says."""
+    data = load("numerics")
+    rows: list[list[object]] = []
+    for name, by in data["programs"].items():
+        cells: list[object] = [name]
+        for dtype in ("f16", "bf16"):
+            found = by[dtype].values()
+            cells += [worst([r[k] for r in found]) for k in ("eager", "ours")]
+        cells.append(worst([r["fp32"] for d in by.values() for r in d.values()]))
+        ratio = [r["of_tolerance"] for d in by.values() for r in d.values()]
+        cells.append("rejected" if None in ratio or max(ratio) > 1 else f"{max(ratio):.2f}")
+        rows.append(cells)
+    head = ["program", "eager f16", "ours f16", "eager bf16", "ours bf16", "fp32", "of the tolerance"]
+    return table(head, rows)
+
+
+def without_maximum() -> str:
+    """On which inputs programs without the subtraction of the maximum are rejected."""
+    rows: list[list[object]] = []
+    for name, by in load("numerics")["without_maximum"].items():
+        cells: list[object] = [name]
+        for dtype in ("f16", "bf16"):
+            bad = [d for d, r in by[dtype].items() if r["of_tolerance"] is None or r["of_tolerance"] > 1]
+            cells.append(", ".join(bad) or "none")
+        rows.append(cells)
+    return table(["program", "rejected in f16 on", "rejected in bf16 on"], rows)
+
+
+def worst(values: list[float | None]) -> str:
+    known = [v for v in values if v is not None]
+    return "not finite" if len(known) < len(values) else f"{max(known):.1e}"
+
+
+PARTS = {f.__name__: f for f in (summary, mutants, costs, numerics, without_maximum)}
+
+
+def page(text: str) -> str:
+    """The page with its tables as the results have them now."""
+    return BLOCK.sub(lambda m: m[1] + PARTS[m[2]]() + m[3], text)
+
+
+def test_the_page_is_current():
+    text = DOC.read_text()
+    assert {m[2] for m in BLOCK.finditer(text)} == set(PARTS)
+    assert text == page(text), "run `python test/unit/test_trust.py`"
+
+
+def test_nothing_wrong_was_accepted_and_nothing_lost():
+    assert load("mutation")["wrong and accepted"] == []
+    assert load("mutation")["mutants"] >= 2000
+    assert load("kills")["losses"] == []
+    assert load("fuzz")["findings"] == []
+    assert load("fuzz")["seconds"] >= 3600
+    assert all(r["holds"] for r in load("verification")["programs"].values())
+
+
+def test_programs_without_the_maximum_are_rejected_by_measurement():
+    for name, by in load("numerics")["without_maximum"].items():
+        ratios = [r["of_tolerance"] for d in by.values() for r in d.values()]
+        assert None in ratios or max(ratios) > 1, name
+
+
+if __name__ == "__main__":
+    DOC.write_text(page(DOC.read_text()))
