@@ -13,7 +13,7 @@ import pytest
 from superopt import pipeline
 from superopt.api import optimize
 from superopt.dialects.reader import read
-from superopt.transforms import mugraph_search
+from superopt.transforms import partition
 
 PROGRAM = """
 func.func @f(%x: tensor<16x64xf16>, %w: tensor<64x64xf16>) -> tensor<16x64xf16> {
@@ -49,7 +49,7 @@ def test_other_threads_cannot_catch_signals() -> None:
 
 
 def test_what_was_found_by_then_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    search = mugraph_search.propose
+    search = partition.propose
     asked: list[bool] = []
 
     def interrupted(*arguments: Any, stop: Callable[[], bool], **options: Any) -> Any:
@@ -58,7 +58,7 @@ def test_what_was_found_by_then_is_kept(monkeypatch: pytest.MonkeyPatch) -> None
         asked.append(stop())
         return found
 
-    monkeypatch.setattr(mugraph_search, "propose", interrupted)
+    monkeypatch.setattr(partition, "propose", interrupted)
     result = optimize(read(PROGRAM), numerics=False)
     assert asked == [True]
     assert "interrupted: this is the best that was found by then" in result.report.remarks
