@@ -185,7 +185,7 @@ def _interpreted(graph: KernelGraph, winner: KernelGraph) -> dict[str, Any]:
 
 def in_child(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """`measure` in a process of its own; a row with "failed" where that does not end well."""
-    limit = 6 * arguments.budget + 600 * arguments.checks
+    limit = 8 * arguments.budget + 600 * arguments.checks
     command = [sys.executable, "-m", "benchmarks.search", "--child", "--programs", name]
     for option in ("targets", "budget", "options", "full_work"):
         command += [f"--{option.replace('_', '-')}", str(getattr(arguments, option))]
@@ -200,7 +200,7 @@ def in_child(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def _search_commit() -> str:
+def search_commit() -> str:
     """The commit that last changed the search: rows of different ones do not compare as times."""
     folders = ["transforms/core/search", "transforms/mugraph_search"]
     command = ["git", "log", "-1", "--format=%h", "--", *folders]
@@ -250,7 +250,7 @@ def main() -> None:
     for name in arguments.programs.split(","):
         row = in_child(name, arguments)
         row["load_average"] = round(os.getloadavg()[0], 1)
-        row["search_commit"] = _search_commit()
+        row["search_commit"] = search_commit()
         before = rows.get(name, {})
         if not arguments.checks and "checks" in before and _winner(before) == _winner(row):
             row["checks"] = before["checks"]

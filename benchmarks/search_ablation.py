@@ -18,6 +18,7 @@ from typing import Any
 
 from benchmarks.mugraph.programs import program
 from benchmarks.record import keep, load
+from benchmarks.search import search_commit
 
 # GQA in minutes (Mirage, Table 5): with both means, without abstract expressions, without canonical form as well.
 PAPER_MINUTES = {4: (0.15, 0.0, 0.0), 5: (2.3, 249, None), 6: (20, None, None), 7: (76, None, None)}
@@ -87,7 +88,7 @@ def main() -> None:
             for operators in arguments.operators.split(","):
                 row[operators] = in_child(name, variant, int(operators), arguments.limit)
                 print(f"{name:20} {variant:12} {operators:>2}: {json.dumps(row[operators])}", flush=True)
-                keep("search_ablation", rows, limit_seconds=arguments.limit)
+                keep("search_ablation", rows, limit_seconds=arguments.limit, search_commit=search_commit())
                 if not row[operators]["complete"] and variant != "normal form":
                     break  # more operators would take longer still
 
