@@ -13,7 +13,7 @@ from superopt.diagnostics import Diagnostics
 from superopt.dialects.reader import read
 from superopt.pipeline import Outcome, Superoptimize, superoptimize
 from superopt.program import KernelGraph, Node, Value
-from superopt.transforms import mugraph_search, tile_saturation
+from superopt.transforms import mugraph_search, partition, tile_saturation
 
 SMALL = programs.Config(hidden=64, heads=2, ffn=128, groups=2, prefix=48)
 
@@ -97,8 +97,11 @@ def test_the_input_is_returned_where_nothing_passes(
 ) -> None:
     graph = product("relu")
     fused = mugraph_search.propose(product(other), cost.target("sm_90"), budget=5).candidates if other else []
-    for optimizer in (mugraph_search, tile_saturation):
-        monkeypatch.setattr(optimizer, "propose", _constant(optimizer.SearchResult(candidates=fused[:1])))
+    for optimizer, result in (
+        (partition, mugraph_search.SearchResult),
+        (tile_saturation, tile_saturation.SearchResult),
+    ):
+        monkeypatch.setattr(optimizer, "propose", _constant(result(candidates=fused[:1])))
     outcome = run(graph)
     assert outcome.optimized is graph
     assert not outcome.report.improved
