@@ -1,4 +1,4 @@
-# pyright: basic, reportIndexIssue=false, reportArgumentType=false, reportCallIssue=false
+# pyright: basic, reportIndexIssue=false, reportArgumentType=false, reportCallIssue=false, reportOperatorIssue=false
 """Attention with the keys split between blocks, for few queries (after FlashDecoding).
 
 Each block takes BLOCK_M queries of one head and one of SPLITS parts of the keys, and writes its unnormalised sum,
