@@ -66,6 +66,7 @@ def prove(a: KernelGraph, b: KernelGraph) -> Proof | None:
         for x, y in zip([*a.inputs, *a.outputs], [*b.inputs, *b.outputs], strict=True):
             axes.same(axes.of(x), axes.of(y))
         for symbolic in (True, False):
+            f.Steps.start()
             forms = [_Derivation(axes, symbolic=symbolic).outputs(graph) for graph in (a, b)]
             if forms[0] != forms[1]:
                 continue

@@ -27,10 +27,30 @@ T = TypeVar("T")
 
 MOST_TERMS = 200
 MOST_ORDERS = 720
+# Terms and atoms written anew in one proof: forms of nested functions grow with every operator above them.
+MOST_STEPS = 50_000
 
 
 class NoNormalForm(Exception):
     """A program, or the size of its form, that this method does not reach."""
+
+
+class Steps:
+    """Counts the work of one proof; entered by `prove`, so that how far a proof gets depends on the programs alone."""
+
+    left = 0
+
+    @classmethod
+    def start(cls) -> None:
+        """Begin to count."""
+        cls.left = MOST_STEPS
+
+    @classmethod
+    def take(cls) -> None:
+        """One step more; raises NoNormalForm where there were too many."""
+        cls.left -= 1
+        if cls.left < 0:
+            raise NoNormalForm(f"more than {MOST_STEPS} steps")
 
 
 class Var(NamedTuple):
@@ -199,6 +219,7 @@ def bind(form: Form, variables: Sequence[Var], size: Callable[[int], Form]) -> F
 
 def _normal(bound: Sequence[Var], atoms: Sequence[tuple[Atom, Fraction]], coefficient: Fraction) -> Form:
     """A term in canonical form: powers collected, sums to positive powers multiplied out, variables named."""
+    Steps.take()
     powers: dict[str, tuple[Atom, Fraction]] = {}
     for a, e in atoms:
         powers[a.key] = (a, powers[a.key][1] + e if a.key in powers else e)
@@ -387,6 +408,7 @@ def rename_atom(one: Atom, names: Renaming) -> Atom:
     """The atom with free variables renamed; bound ones have heights that no name given to it has."""
     if not any(v in one.free for v in names):
         return one
+    Steps.take()
     index = tuple(names.get(v, v) for v in one.index)
     if not one.bound:
         args = tuple(rename(a, names) for a in one.args)
