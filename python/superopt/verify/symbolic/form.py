@@ -36,7 +36,7 @@ class NoNormalForm(Exception):
 
 
 class Steps:
-    """Counts the work of one proof; entered by `prove`, so that how far a proof gets depends on the programs alone."""
+    """Counts the work of one proof, so that how far it gets depends on the programs alone, not on time."""
 
     left = 0
 
