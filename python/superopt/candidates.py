@@ -164,7 +164,7 @@ class Run:
 
         `launches`, by the kernels' names, take the place of what `lower` chooses.
         """
-        from superopt.errors import IllegalProgram, UnsupportedProgram
+        from superopt.errors import IllegalProgram, SuperoptError, UnsupportedProgram
         from superopt.reuse import foreign_externs
         from superopt.spec import check_kernel
         from superopt.transforms.emit.compile import CompilationFailed, compile_all
@@ -180,7 +180,10 @@ class Run:
         if foreign := foreign_externs(graph, candidate):
             return None, f"illegal: runs '{foreign[0]}', which the program does not"
         with self.timed("lower"):
-            lowered = lower(candidate, target.name)
+            try:
+                lowered = lower(candidate, target.name)
+            except SuperoptError as error:
+                return None, f"cannot be lowered: {error.message}"
             for program in (n.body for n in lowered.nodes if isinstance(n.body, TileProgram)):
                 if launches and (launch := launches.get(program.name)):
                     program.num_warps, program.num_stages = launch.warps, launch.stages

@@ -187,10 +187,12 @@ def _choose_of_parts(
     """The best of a program in parts: a candidate for all of it, or what is chosen for each segment, stitched.
 
     `proposals` are those of each segment, then those for the whole program. Segments are only looked at once
-    no candidate that promises more than all of them together has passed.
+    no candidate that promises more than all of them together has passed. What was found before an interrupt is
+    still proved; one that comes during the proofs leaves the segments to come as they are.
     """
     from superopt.transforms.partition.segments import stitch
 
+    searches_stopped = run.stopped()
     least = run.predicted(graph)
     for segment, candidates in zip(segments, proposals, strict=False):
         if candidates:
@@ -201,8 +203,8 @@ def _choose_of_parts(
         return accepted
     optimized = graph
     for number, (segment, candidates) in enumerate(zip(segments, proposals, strict=False)):
-        if run.stopped():
-            break  # the segments that are left stay as they are
+        if run.stopped() and not searches_stopped:
+            break
         accepted = run.choose(segment.graph, candidates, segment=number)
         if accepted is not None:
             optimized = stitch(optimized, segment, accepted.graph)

@@ -140,3 +140,38 @@ def test_nothing_is_asked_where_the_reference_overflows() -> None:
     assert not compare(
         "d", "o", "f16", np.array([[np.nan, np.inf]]), reference, np.array([[1.0, np.inf]])
     ).passed
+
+
+def test_an_operand_is_rounded_unless_all_that_was_stored_there_already_is() -> None:
+    """A buffer on chip that held f16 numbers and then sums of them feeds a product that rounds to f16."""
+    import numpy as np
+
+    from superopt.program import Buffer, Compute, Load, Store, TensorType, TileProgram, Value, Window
+    from superopt.verify.domains import FloatDomain
+    from superopt.verify.evaluate_tile import evaluate_tile
+
+    square = TensorType((2, 2), "f16")
+    windows = (Window(2), Window(2))
+    x, out, held = (
+        Buffer(square, "x"),
+        Buffer(TensorType((2, 2), "f32"), "out"),
+        Buffer(square, "held", "chip"),
+    )
+    loaded, scaled, again, product = (Value(square) for _ in range(4))
+    body = [
+        Load(loaded, x, windows),
+        Store(held, windows, loaded),
+        Compute("mul", (loaded, loaded), scaled),
+        Store(held, windows, scaled),
+        Load(again, held, windows),
+        Compute("matmul", (again, loaded), product, {"transpose_b": False}),
+        Store(out, windows, product),
+    ]
+    program = TileProgram("f", [x, out], 1, [held], list(body))
+    domain = FloatDomain(faithful=True)
+    value = np.float32(1 + 2**-10)  # an f16, whose square is none
+    inputs = np.eye(2, dtype=np.float32) * value
+    (found,) = evaluate_tile(program, [domain.tensor(inputs, "f16")], domain)
+    rounded = np.float32(np.float16(value * value))
+    assert rounded != value * value
+    assert found.planes[0][0, 0] == rounded * value

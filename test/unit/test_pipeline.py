@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from benchmarks.trinity import programs
 
-from superopt import cost
+from superopt import cost, pipeline
 from superopt.diagnostics import Diagnostics
 from superopt.dialects.reader import read
+from superopt.errors import UnsupportedProgram
 from superopt.pipeline import Outcome, Superoptimize, superoptimize
 from superopt.program import KernelGraph, Node, Value
+from superopt.transforms import lower as lowering
 from superopt.transforms import mugraph_search, partition, tile_saturation
 
 SMALL = programs.Config(hidden=64, heads=2, ffn=128, groups=2, prefix=48)
@@ -106,6 +109,42 @@ def test_the_input_is_returned_where_nothing_passes(
     assert outcome.optimized is graph
     assert not outcome.report.improved
     assert outcome.report.funnel.rejected == ({"not equivalent": 2} if other else {})
+
+
+def test_what_was_found_before_an_interrupt_is_still_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = attention()
+    interrupted: list[bool] = []
+
+    @contextmanager
+    def interrupts() -> Generator[Callable[[], bool]]:
+        yield lambda: bool(interrupted)
+
+    def whole(given: KernelGraph, *_: object, **__: object) -> tile_saturation.SearchResult:
+        if given is graph:
+            interrupted.append(True)  # during the last search
+        return tile_saturation.SearchResult()
+
+    monkeypatch.setattr(pipeline, "first_interrupt_stops", interrupts)
+    monkeypatch.setattr(tile_saturation, "propose", whole)
+    outcome = run(graph)
+    assert any("interrupted" in remark for remark in outcome.report.remarks)
+    assert outcome.report.improved
+    assert [c.outcome for c in outcome.report.candidates if c.optimizer == "segments"] == ["chosen"]
+
+
+def test_what_cannot_be_lowered_costs_one_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = product("relu")
+    real = lowering.lower
+
+    def refuse(given: KernelGraph, *arguments: Any, **options: Any) -> KernelGraph:
+        if given is not graph:
+            raise UnsupportedProgram("expected something else")
+        return real(given, *arguments, **options)
+
+    monkeypatch.setattr(lowering, "lower", refuse)
+    outcome = run(graph, candidates=2)
+    assert outcome.optimized is graph
+    assert outcome.report.funnel.rejected["cannot be lowered: expected something else"] == 2
 
 
 def _constant(found: object) -> Callable[..., object]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from test_interpreter import Build, tensor
 
+from superopt.diagnostics import Diagnostics
 from superopt.program import BlockGraph, KernelGraph, Value
 from superopt.spec import check_kernel
 from superopt.transforms.lower.refine_loops import RefineLoops, refine
@@ -74,7 +75,9 @@ def without_loop(build: Build, x: Value, w: Value) -> Value:
 def test_cut_programs_compute_the_same(make: Make) -> None:
     loop = make is not without_loop
     graph = program(make, loop=loop)
-    cut = KernelGraph(graph.name, graph.inputs, RefineLoops().apply(graph, None).nodes, graph.outputs)  # type: ignore[arg-type]
+    cut = KernelGraph(
+        graph.name, graph.inputs, RefineLoops().apply(graph, Diagnostics()).nodes, graph.outputs
+    )
     check_kernel(cut)
     assert block(cut).loops[-1] > (TRIPS if loop else 1)
     np.testing.assert_allclose(values(cut), values(graph), rtol=1e-12, atol=1e-12)

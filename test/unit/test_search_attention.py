@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,8 +23,8 @@ TARGET = target("sm_90")
 Kind = Callable[[KernelGraph], bool]
 
 
-def candidates(graph: KernelGraph, **options: object) -> list[KernelGraph]:
-    return propose(graph, TARGET, budget=20, options=SearchOptions(**options)).candidates  # type: ignore[arg-type]
+def candidates(graph: KernelGraph, **options: Any) -> list[KernelGraph]:
+    return propose(graph, TARGET, budget=20, options=SearchOptions(**options)).candidates
 
 
 def bodies(graph: KernelGraph) -> list[BlockGraph]:

@@ -204,3 +204,18 @@ def test_the_certificate_says_so():
     assert certificate.normal_form.extents == "all"
     assert "normal form for all extents" in certificate.summary
     assert certificate.tests, "it is tested as well"
+
+
+def test_a_proof_ends_after_a_number_of_steps(monkeypatch: pytest.MonkeyPatch):
+    """So that forms that grow with every operator cost nothing but themselves; steps, not seconds: runs agree."""
+    from superopt.verify.symbolic import form
+
+    graph = gated_mlp()
+    assert prove(graph, graph) is not None
+    first = form.Steps.left
+    assert prove(graph, graph) is not None
+    assert form.Steps.left == first
+    monkeypatch.setattr(form, "MOST_STEPS", form.MOST_STEPS - first)
+    assert prove(graph, graph) is not None
+    monkeypatch.setattr(form, "MOST_STEPS", form.MOST_STEPS - 1)
+    assert prove(graph, graph) is None
