@@ -614,6 +614,18 @@ def test_an_interrupt_within_a_finalizer_is_not_lost():
     assert sys.unraisablehook is hook
 
 
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("op", ["max", "min"])
+def test_a_maximum_at_one_element_is_not_taken_for_its_operand(op: str, seed: int):
+    p = Program("one_element")
+    x, y = p.input(1, name="x"), p.input(1, name="y")
+    for result in (p(op, x, p("neg", x)), p(op, p("add", x, y), p("mul", x, y))):
+        graph = p.graph(result)
+        found = search(graph, seed=seed)
+        assert found.candidates
+        assert all(same(graph, c, seed=s) for c in found.candidates for s in range(4))
+
+
 def test_programs_that_cannot_be_told_say_why():
     p = Program("slices")
     x = p.input(16, 64)

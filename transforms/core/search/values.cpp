@@ -9,6 +9,9 @@ namespace superopt::search {
 namespace {
 
 constexpr int max_free_factors = 18;
+// A maximum equals one of its operands at one position with probability 1/2; where a program takes one,
+// values are evaluated on so many elements at least.
+constexpr std::size_t chosen_elements = 16;
 
 // For each position over `mask`, the position over its subset `part`.
 std::vector<std::uint32_t> project(Mask mask, Mask part) {
@@ -163,13 +166,16 @@ std::optional<std::vector<Element>> Values::evaluate(const Derivation &d) const 
   const Mask full = x.mask | y.mask, mask = full & ~d.reduced;
   const std::vector<std::uint32_t> ix = project(full, x.mask), iy = project(full, y.mask);
   const std::vector<std::uint32_t> io = project(full, mask);
-  std::vector<Element> out(std::size_t{1} << std::popcount(mask), 0);
+  std::vector<Element> out(elements(mask), 0);
+  const std::size_t in_x = elements(x.mask), in_y = elements(y.mask), in_out = out.size();
   const std::uint64_t key = d.op == Op::Unary || d.op == Op::Binary || d.op == Op::Reduce
                                 ? mix(problem_.functions[d.function].key ^ options_.seed)
                                 : 0;
-  for (std::size_t i = 0; i < ix.size(); ++i) {
-    const Element a = x.field[ix[i]], b = y.field[iy[i]];
-    Element &r = out[io[i]];
+  for (std::size_t at = 0; at < ix.size() * samples_; ++at) {
+    const std::size_t sample = at / ix.size(), i = at % ix.size();
+    const Element a = x.field[sample * (in_x / samples_) + ix[i]];
+    const Element b = y.field[sample * (in_y / samples_) + iy[i]];
+    Element &r = out[sample * (in_out / samples_) + io[i]];
     switch (d.op) {
     case Op::Unary:
       r = keyed(key, a);
@@ -280,7 +286,7 @@ ValueId Values::insert(const Derivation &d, std::vector<Element> field,
 ValueId Values::program_value(const Derivation &d) {
   auto field = evaluate(d);
   if (!field)
-    field = std::vector<Element>(std::size_t{1} << std::popcount(result_mask(d)), 1);
+    field = std::vector<Element>(elements(result_mask(d)), 1);
   std::vector<std::uint32_t> args{values_[d.a].expressions[0].term};
   if (d.arity == 2)
     args.push_back(values_[d.b].expressions[0].term);
@@ -293,7 +299,7 @@ ValueId Values::program_value(const Derivation &d) {
 ValueId Values::aside_value(const Derivation &d) {
   auto field = evaluate(d);
   if (!field)
-    field = std::vector<Element>(std::size_t{1} << std::popcount(result_mask(d)), 1);
+    field = std::vector<Element>(elements(result_mask(d)), 1);
   const std::size_t before = values_.size();
   const ValueId id = insert(d, std::move(*field), {}, true);
   if (id == before)
@@ -441,14 +447,31 @@ void Values::combine(ValueId a, ValueId b) {
       attempt({Op::Contract, 0, set, std::min(a, b), std::max(a, b), 2});
 }
 
+// So many independent evaluations that no maximum of the program is taken at few elements only.
+std::size_t Values::samples_needed() const {
+  std::vector<Mask> masks;
+  for (const Role &role : problem_.roles)
+    masks.push_back(role.mask);
+  masks.resize(masks.size() + problem_.constants.size(), 0);
+  std::size_t samples = 1;
+  for (const ProgramNode &node : problem_.nodes) {
+    masks.push_back((masks[node.args.front()] | masks[node.args.back()]) & ~problem_.axis_mask(node.reduced));
+    const std::size_t positions = std::size_t{1} << std::min(std::popcount(masks.back()), max_free_factors);
+    if (node.op == Op::Binary || node.op == Op::Reduce)
+      samples = std::max(samples, chosen_elements / positions);
+  }
+  return samples;
+}
+
 void Values::run() {
+  samples_ = samples_needed();
   for (const Role &role : problem_.roles) {
     // Element = keyed by tensor and position, the position told by the tensor's dimensions, so that two roles
     // of one tensor hold the same elements.
     const auto index = static_cast<std::uint32_t>(&role - problem_.roles.data());
-    std::vector<Element> field(std::size_t{1} << std::popcount(role.mask));
-    for (std::size_t i = 0; i < field.size(); ++i) {
-      std::uint64_t position = mix(role.tensor + 1);
+    std::vector<Element> field(elements(role.mask));
+    for (std::size_t i = 0; i < field.size(); ++i) { // the sample is above the position's bits
+      std::uint64_t position = mix(role.tensor + 1 + (std::uint64_t{i >> std::popcount(role.mask)} << 32));
       for (const auto &dim : role.dims) {
         std::uint64_t at = 1;
         for (std::uint32_t axis : dim)
@@ -466,7 +489,8 @@ void Values::run() {
   for (std::size_t c = 0; c < problem_.constants.size(); ++c) {
     const auto id = static_cast<std::uint32_t>(values_.size());
     const auto symbol = static_cast<std::uint32_t>(c);
-    add_leaf({Op::Constant, symbol, 0, id, id, 0}, 0, {constant_element(problem_.constants[c])},
+    add_leaf({Op::Constant, symbol, 0, id, id, 0}, 0,
+             std::vector<Element>(samples_, constant_element(problem_.constants[c])),
              expressions_.constant(symbol));
   }
   std::vector<ValueId> of_ref(values_.size());

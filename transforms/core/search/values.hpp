@@ -5,6 +5,7 @@
 #include "search/problem.hpp"
 #include "search/subexpression.hpp"
 
+#include <bit>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -34,8 +35,9 @@ struct Degree {
 using Degrees = std::vector<Degree>; // by function
 
 struct Value {
-  Mask mask = 0;              // free factors
-  std::vector<Element> field; // its screening evaluation: extent 2 for each free factor, lowest bit fastest
+  Mask mask = 0; // free factors
+  // Its screening evaluation: extent 2 for each free factor, lowest bit fastest, once for each sample.
+  std::vector<Element> field;
   struct Expression {
     FormId form;
     std::uint32_t term;
@@ -95,6 +97,8 @@ public:
 private:
   std::optional<std::vector<Element>> evaluate(const Derivation &d) const;
   Element constant_element(double value) const;
+  std::size_t elements(Mask mask) const { return samples_ << std::popcount(mask); }
+  std::size_t samples_needed() const;
   std::uint32_t minus_one() const;
   Mask result_mask(const Derivation &d) const;
   FormId form_of(const Derivation &d, FormId a, FormId b);
@@ -118,6 +122,7 @@ private:
   Expressions expressions_;
   Targets targets_;
   Mask split_factors_;
+  std::size_t samples_ = 1; // independent evaluations of each value
   std::vector<Value> values_;
   std::vector<ValueId> outputs_;
   std::vector<std::uint32_t> target_terms_;
