@@ -90,7 +90,7 @@ class _PlanBuilder:
         wanted: list[Piece | None] = []
         for dim in dims:
             wanted += dim or [None]
-        if all(len(dim) <= 1 for dim in dims) and len(wanted) == len(source.shape):
+        if source.shape == tuple(1 if p is None else whole[p] for p in wanted):
             return Named(source, tuple(wanted))
         wanted = [d for d in wanted if d is not None]
         key = (id(source), tuple(wanted))
@@ -145,17 +145,12 @@ class _PlanBuilder:
         named = builder.arrange(builder.cast(named, wanted.dtype), order)
         value = named.value
         have = {p[0] for p in named.pieces}
-        if have != set(axes):  # dimensions that the value does not depend on
-            dims = [[a for a in dim if a in have] for dim in self.program.output_dims[position]]
-            if any(
-                d and len(d) != len(all_)
-                for d, all_ in zip(dims, self.program.output_dims[position], strict=True)
-            ):
-                raise NotBuildable("expected repeated axes in dimensions of their own")
-            shape = tuple(e if d else 1 for d, e in zip(dims, wanted.shape, strict=True))
+        if have != set(axes):  # the value does not depend on some of them
+            shape = tuple(self.program.extents[a] if a in have else 1 for a in axes)
             if value.shape != shape:
                 value = builder.op("reshape", (value,), wanted.name, shape=shape)
-            return builder.op("broadcast", (value,), wanted.name, shape=wanted.shape)
+            repeated = tuple(self.program.extents[a] for a in axes)
+            value = builder.op("broadcast", (value,), wanted.name, shape=repeated)
         if value.shape != wanted.shape:
             value = builder.op("reshape", (value,), wanted.name, shape=wanted.shape)
         return value
@@ -264,14 +259,22 @@ class _PlanBuilder:
 
 
 def _iterators_first_used(nodes: list[Node]) -> list[Node]:
-    """The nodes with every iterator just before its first use, as a person would write them."""
-    loads = {n.result: n for n in nodes if n.op == "iterator"}
+    """The nodes with every iterator, and every reshape of one, just before its first use, as a person would
+    write them: tiles are then live no longer than the search counts."""
+    loads: dict[Value, Node] = {}
     out: list[Node] = []
+
+    def use(value: Value) -> None:
+        if (load := loads.pop(value, None)) is not None:
+            if load.op != "iterator":
+                use(load.operands[0])
+            out.append(load)
+
     for node in nodes:
-        if node.op == "iterator":
+        if node.op == "iterator" or (node.op == "reshape" and node.operands[0] in loads):
+            loads[node.result] = node
             continue
         for operand in node.operands:
-            if (load := loads.pop(operand, None)) is not None:
-                out.append(load)
+            use(operand)
         out.append(node)
     return out

@@ -15,6 +15,7 @@ from superopt.transforms.mugraph_search.axes import AxisProgram, Function, Unsea
 from superopt.transforms.mugraph_search.build import build
 from superopt.transforms.mugraph_search.emit import NotBuildable
 from superopt.transforms.mugraph_search.exponentials import relative_exponentials
+from superopt.transforms.mugraph_search.merge import merge_axes
 from superopt.transforms.mugraph_search.smt import Solver
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def propose(
     """
     options = options or SearchOptions()
     try:
-        program = name_axes(graph)
+        program = merge_axes(name_axes(graph))
         if options.rescale:
             program = relative_exponentials(program)
     except Unsearchable as error:

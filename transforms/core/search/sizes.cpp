@@ -9,7 +9,8 @@ namespace {
 
 constexpr double dot_extent = 16;               // smallest side of a matrix instruction
 constexpr std::int64_t largest_tile = 512;      // of a partitioned axis
-constexpr double accumulator_bytes = 128 << 10; // fp32, half of the register file
+constexpr double accumulator_bytes = 144 << 10; // fp32: half of the register file, and sums of rows beside it
+constexpr double maximum_bytes = 4;             // of a stored maximum: rounded, it would be another one
 constexpr std::size_t most_units = 8;           // axes whose extents are chosen
 constexpr std::ptrdiff_t grid_dimensions = 3;
 
@@ -283,40 +284,78 @@ private:
       prepare_memory();
   }
 
-  // What is live when. Loaded tiles that vary are double-buffered; accumulators live from the start.
+  // What is live when, as the program's checker counts it: from where a tile is made (an accumulator: from
+  // the start) to its last use; what a loop does not change stays until the loop's end. Loads stand before
+  // their first use.
   void prepare_memory() {
     const auto n = static_cast<int>(kernel_->steps.size());
     int loop_end = 0;
     for (int i = 0; i < n; ++i)
-      if (kernel_->steps[static_cast<std::size_t>(i)].how.reduced & kernel_->loops)
+      if (step(i).how.reduced & kernel_->loops)
         loop_end = i;
+    const auto first_use = [&](ValueId v) {
+      int first = 0;
+      while (first + 1 < n && step(first).how.a != v && step(first).how.b != v)
+        ++first;
+      return first;
+    };
     const auto last_use = [&](ValueId v, int from) {
-      int last = from;
-      for (int i = 0; i < n; ++i)
-        if (const Derivation &how = kernel_->steps[static_cast<std::size_t>(i)].how; how.a == v || how.b == v)
-          last = i;
-      return last;
+      for (int i = n - 1; i > from; --i)
+        if (step(i).how.a == v || step(i).how.b == v)
+          return i;
+      return from;
     };
     const auto hold = [&](Mask mask, double bytes, int from, int to) {
       Term t = tile(mask);
       t.constant *= bytes;
       held_.push_back({t, from, to});
     };
+    const auto bytes = static_cast<double>(sizes_.options_.intermediate_bytes);
+    bytes_of_.assign(values_.all().size(), bytes);
+    std::vector<ValueId> after; // a loop
+    const auto stays = [&](ValueId v) {
+      return kernel_->loops && !(values_.all()[v].mask & kernel_->loops) &&
+             std::find(after.begin(), after.end(), v) == after.end();
+    };
+    Degrees stored; // that some leaf has: its maximum stands beside it, in fp32, and so is what meets it
     for (ValueId leaf : kernel_->leaves) {
-      const Mask mask = values_.all()[leaf].mask;
-      const double copies = mask & kernel_->loops ? 2 : 1;
-      hold(mask, copies * static_cast<double>(values_.element_bytes(leaf)), 0,
-           std::max(last_use(leaf, 0), loop_end));
+      const Value &value = values_.all()[leaf];
+      const int first = first_use(leaf), last = last_use(leaf, first);
+      bytes_of_[leaf] = static_cast<double>(values_.element_bytes(leaf));
+      hold(value.mask, bytes_of_[leaf], first, stays(leaf) ? std::max(last, loop_end) : last);
+      if (value.degrees.empty())
+        continue;
+      stored.insert(stored.end(), value.degrees.begin(), value.degrees.end());
+      hold(value.mask, 2 * maximum_bytes, first, last);
+      hold(values_.saved_mask(leaf), 2 * maximum_bytes, first, last);
+      bytes_of_[leaf] = maximum_bytes;
     }
     for (int i = 0; i < n; ++i) {
-      const Step &step = kernel_->steps[static_cast<std::size_t>(i)];
+      const auto &[v, how] = step(i);
+      const Mask mask = values_.all()[v].mask;
+      const bool accumulates = how.reduced & kernel_->loops;
+      if (accumulates || std::find(after.begin(), after.end(), how.a) != after.end() ||
+          std::find(after.begin(), after.end(), how.b) != after.end())
+        after.push_back(v);
+      bytes_of_[v] = std::max(bytes_of_[how.a], bytes_of_[how.b]);
+      // An exponential is relative to the maximum of its tile, that of what came so far, and their factor; or
+      // to one that was stored.
+      if (const Mask over = how.op == Op::Unary ? problem_.functions[how.function].over : 0) {
+        if (std::any_of(stored.begin(), stored.end(),
+                        [&](const Degree &d) { return d.function == how.function; })) {
+          bytes_of_[v] = maximum_bytes;
+          hold(mask, maximum_bytes, i, i);
+        }
+        hold(mask & ~over, 3 * bytes_of_[v], 0, std::max(i, loop_end));
+      }
       const bool output =
-          std::find(kernel_->outputs.begin(), kernel_->outputs.end(), step.value) != kernel_->outputs.end();
-      hold(values_.all()[step.value].mask, static_cast<double>(sizes_.options_.intermediate_bytes),
-           step.how.reduced & kernel_->loops ? 0 : i, output ? n - 1 : last_use(step.value, i));
+          std::find(kernel_->outputs.begin(), kernel_->outputs.end(), v) != kernel_->outputs.end();
+      const int last = output ? n - 1 : last_use(v, i);
+      hold(mask, bytes_of_[v], accumulates ? 0 : i, stays(v) ? std::max(last, loop_end) : last);
     }
     change_.resize(static_cast<std::size_t>(n) + 2);
   }
+  const Step &step(int i) const { return kernel_->steps[static_cast<std::size_t>(i)]; }
 
   double peak_bytes() {
     std::fill(change_.begin(), change_.end(), 0.0);
@@ -443,6 +482,7 @@ private:
   std::vector<Side> sides_;
   std::vector<Held> held_;
   std::vector<double> change_;
+  std::vector<double> bytes_of_;                                        // an element of each value in a block
   std::array<double, std::size_t{1} << most_units> tile_of_, trips_of_; // by set of units
   std::array<std::int64_t, most_units> chosen_{}, best_{};
   double limit_ = 0, best_seconds_ = 0, best_score_ = 0;
