@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from superopt.dialects.argument_names import name_of, parse
 from superopt.dialects.attributes import read_attrs, tensor_type
 from superopt.dialects.define import VARIADIC_NAMESPACE, mlir_name
 from superopt.dialects.mlir import ir
@@ -56,7 +57,7 @@ def read(source: Any, filename: str = "") -> KernelGraph:
     if isinstance(source, str):
         context = base.context()
         try:
-            module = ir.Module.parse(source, context)
+            module = parse(source, context)
         except ir.MLIRError as error:
             raise parse_error(error, filename) from None
         base.verify(module, filename=filename)
@@ -96,7 +97,7 @@ class _Reader:
         if not function.regions[0].blocks:
             raise BadInput("expected a function with a body, got a declaration", place)
         block = function.regions[0].blocks[0]
-        inputs = [self.argument(a, f"arg{i}", place) for i, a in enumerate(block.arguments)]
+        inputs = [self.argument(a, name_of(function, i), place) for i, a in enumerate(block.arguments)]
         nodes: list[Node] = []
         outputs: list[Value] = []
         for op in block:

@@ -38,10 +38,10 @@ def to_text(graph: KernelGraph, *, locations: bool = False) -> str:
 
 def to_module(graph: KernelGraph, context: Any = None) -> Any:
     """`graph` as a verified module of the bindings, in `context` or a fresh one; locations are kept."""
-    from superopt.dialects import base
-    from superopt.dialects.mlir import ir
+    from superopt.dialects import argument_names, base
 
-    return ir.Module.parse(to_text(graph, locations=True), context if context is not None else base.context())
+    text = to_text(graph, locations=True)
+    return argument_names.parse(text, context if context is not None else base.context())
 
 
 def replace(module: Any, graph: KernelGraph) -> None:

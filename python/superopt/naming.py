@@ -42,9 +42,17 @@ def give_names(graph: KernelGraph, names: Sequence[str]) -> None:
     if len(found) != len(names):
         return
     for named, name in zip(found, names, strict=True):
-        allowed = _VALUE if isinstance(named, Value) else _IDENTIFIER
-        if len(name) <= MOST_CHARACTERS and allowed.fullmatch(name):
+        if is_value_name(name) if isinstance(named, Value) else _is_identifier(name):
             named.name = name
+
+
+def is_value_name(name: str) -> bool:
+    """Whether `name` may be that of a value: short, of letters, digits and a few signs, or nothing."""
+    return len(name) <= MOST_CHARACTERS and _VALUE.fullmatch(name) is not None
+
+
+def _is_identifier(name: str) -> bool:
+    return len(name) <= MOST_CHARACTERS and _IDENTIFIER.fullmatch(name) is not None
 
 
 def _named(graph: KernelGraph) -> Iterator[Value | Buffer | LoopVar | TileProgram]:

@@ -2,8 +2,8 @@
 // RUN: superopt-opt %s --emit=text | filecheck %s
 // RUN: superopt-opt %s --emit=text -o %t && diff %t %S/Inputs/emit-text.expected
 
-// CHECK: attention(arg0: f16[64, 64], arg1: f16[64, 128], arg2: f16[128, 64])
-// CHECK-NEXT: t0 = custom0(arg0, arg1, arg2) f16[64, 64]
+// CHECK: attention(q: f16[64, 64], k: f16[64, 128], v: f16[128, 64])
+// CHECK-NEXT: t0 = custom0(q, k, v) f16[64, 64]
 // CHECK: custom0: grid {x: 2}, loops {i: 4}, {{[0-9]+}} bytes of shared memory
 // CHECK-NEXT: t0 = iterator(in0) f16[32, 64] imap {x ↔ 0}, fmap {i ↔ φ}
 // CHECK-NEXT: for i in 0..4:

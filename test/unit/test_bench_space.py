@@ -186,8 +186,8 @@ def test_cache_hints_follow_from_the_windows() -> None:
     source = emit_kernel(tile_body(hinted)).source
     loads = [line for line in source.splitlines() if "tl.load" in line]
     assert len(loads) == 2
-    assert 'tl.load(arg0_ptrs, eviction_policy="evict_last")' in loads[0]  # X: every block reads all of it
-    assert 'tl.load(arg1_ptrs, eviction_policy="evict_first")' in loads[1]  # W: one block, in one trip
+    assert 'tl.load(x_ptrs, eviction_policy="evict_last")' in loads[0]  # X: every block reads all of it
+    assert 'tl.load(w_ptrs, eviction_policy="evict_first")' in loads[1]  # W: one block, in one trip
     assert tile_body(read(to_text(hinted))).cache_hints
     assert program_hash(hinted) != program_hash(lowered)
     assert certify(lowered, hinted).equivalent

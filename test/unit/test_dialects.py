@@ -125,3 +125,15 @@ def test_every_fixed_arity_operator_is_verified_when_parsed() -> None:
 def test_infer_type_of_matmul_broadcasts_batch() -> None:
     a, b = TensorType((5, 1, 2, 3), "f16"), TensorType((4, 7, 3), "f16")
     assert infer_type("matmul", [a, b], {"transpose_b": True}).shape == (5, 4, 2, 7)
+
+
+@pytest.mark.parametrize("name", ["x; import os", "", "a\\0Ab", "x" * 201])
+def test_a_name_that_is_none_is_left_out(name: str):
+    """Names of arguments come from text that anybody may have written, and end up in sources."""
+    text = """func.func @f(%arg0: tensor<4xf32> {{superopt.name = "{}"}}) -> tensor<4xf32> {{
+      %0 = "kernel.exp"(%arg0) : (tensor<4xf32>) -> tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }}"""
+    assert reader.read(text.format(name)).inputs[0].name == "arg0"
+    good = reader.read(text.format("weight"))
+    assert reader.read(writer.to_text(good)).inputs[0].name == "weight"

@@ -11,8 +11,8 @@ from superopt import render
 from superopt.dialects.reader import read
 from superopt.program import BlockGraph, KernelGraph, Node, TensorType, ThreadGraph, Value
 
-TILED = """f(arg0: f16[30, 64])
-  t0 = tiled0(arg0)    f16[30, 64]
+TILED = """f(x: f16[30, 64])
+  t0 = tiled0(x)    f16[30, 64]
   return t0
 
 tiled0: scale(in0: f16[30, 64], out0: f16[30, 64]), 4 warps, 2 stages
@@ -23,10 +23,10 @@ tiled0: scale(in0: f16[30, 64], out0: f16[30, 64]), 4 warps, 2 stages
     out0[i0 : +16, 0 : 64] = t1    f16[16, 64]
 """
 
-FUSED = """f(arg0: f32[8, 16], arg1: f32[8, 32])
-  t0 = concat(arg0, arg1)    f32[8, 48]    dim=1
-  t1 = extern(t0)            f32[8, 48]    reason=not in the operator table, target=aten.cumsum.default
-  t2 = custom0(t1)           f32[8, 48]
+FUSED = """f(x: f32[8, 16], y: f32[8, 32])
+  t0 = concat(x, y)    f32[8, 48]    dim=1
+  t1 = extern(t0)      f32[8, 48]    reason=not in the operator table, target=aten.cumsum.default
+  t2 = custom0(t1)     f32[8, 48]
   return t2
 
 custom0: grid {x: 4}, 768 bytes of shared memory

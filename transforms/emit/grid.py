@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from superopt.program import Compute, Load, Loop, Statement, TileProgram
 from superopt.transforms.emit.writer import Writer
-from superopt.transforms.lower.builder import identifier
 
 _GRID_LIMIT = 65535  # of the second and third grid dimension
 _GROUP = 8  # rows of tiles that blocks go through together
@@ -46,11 +45,11 @@ def lay_out(program: TileProgram, writer: Writer, *, number: bool) -> tuple[int,
         x, y, z = (*reversed(trips), 1, 1, 1)[:3]
         grid = (x, y, z)
     for loop, text in zip(loops, texts, strict=True):
-        writer.loops[loop.var] = writer.unique(identifier(loop.var.name, "pid"))
+        index = writer.index(loop.var, "block")
         if loop.step != 1:
             text = f"{_factor(text)} * {loop.step}"
         text = f"{loop.start} + {text}" if loop.start else text
-        writer.header.append(f"    {writer.loops[loop.var]} = {text}")
+        writer.header.append(f"    {index} = {text}")
     if number:
         writer.block = writer.unique("block")
         ids = [(f"tl.program_id({i})", math.prod(grid[:i])) for i in range(3) if grid[i] > 1]

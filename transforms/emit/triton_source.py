@@ -66,6 +66,7 @@ class _Emitter:
         self.axes = Axes(self.program)
         self.writer = Writer()
         self.writer.used |= {f"{b.name}_ptr" for b in self.program.params}
+        self.writer.tensors = {b.name for b in self.program.params}
         self.memory = Memory(self.program, views, self.axes, self.writer)
         self.tiles = Tiles(self.axes, self.writer)
         self.operators = Operators(self.program, self.axes, self.tiles, self.writer)
@@ -123,7 +124,7 @@ class _Emitter:
             self.memory.shared(s.buffer) for s in inside if isinstance(s, Store) and in_memory(s.buffer)
         }
         loaded = {self.memory.shared(s.buffer) for s in inside if isinstance(s, Load) and in_memory(s.buffer)}
-        var = self.writer.loops[loop.var] = self.writer.unique(identifier(loop.var.name, "i"))
+        var = self.writer.index(loop.var, "step")
         self.writer.sequential.add(loop.var)
         trips = trip_count(loop)
         tiles = [

@@ -6,19 +6,21 @@ import builtins
 import keyword
 
 from superopt.program import LoopVar, Window
+from superopt.transforms.lower.builder import identifier
 
 
 class Writer:
     """Lines of a function's body; `header` stands before the rest, outside every loop.
 
-    `loops` are the names of loop variables, `sequential` those of `for` loops, `block` that of the number of the
-    running block, where something needs it.
+    `tensors` are the names of what is in memory, `loops` those of loop variables, `sequential` those of `for`
+    loops, `block` that of the number of the running block, where something needs it.
     """
 
     def __init__(self) -> None:
         self.header: list[str] = []
         self.lines: list[str] = []
         self.used: set[str] = {"tl", "triton", *keyword.kwlist, *dir(builtins)}
+        self.tensors: set[str] = set()
         self.loops: dict[LoopVar, str] = {}
         self.sequential: set[LoopVar] = set()
         self.block = ""
@@ -32,6 +34,13 @@ class Writer:
             text, i = f"{name}_{i}", i + 1
         self.used.add(text)
         return text
+
+    def index(self, var: LoopVar, kind: str) -> str:
+        """Name a loop variable after itself, or with `kind` before it where a tensor has that name."""
+        name = identifier(var.name, kind)
+        name = self.unique(f"{kind}_{name}" if name in self.tensors else name)
+        self.loops[var] = name
+        return name
 
     def line(self, text: str) -> None:
         """Append a line."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from superopt.diagnostics import Diagnostics
+from superopt.dialects.argument_names import name_of
 from superopt.errors import Location, UnsupportedProgram
 from superopt.program import COMPUTE_DTYPES, KernelGraph, TensorType, Value
 from superopt.transforms.ingest.bodies import Body, Comparison, Form
@@ -52,7 +53,7 @@ class LinalgReader:
             raise UnsupportedProgram("expected one basic block, got control flow", where)
         for i, argument in enumerate(blocks[0].arguments):
             self.held[argument] = self.build.add_input(
-                f"arg{i}", self._type(argument.type, where, "an argument")
+                name_of(self.function, i), self._type(argument.type, where, "an argument")
             )
         operations = [op.operation for op in blocks[0].operations]
         returned = operations.pop()

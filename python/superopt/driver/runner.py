@@ -170,7 +170,7 @@ class Runner:
         self, implementation: GraphPass, module: Any, source: Source, diagnostics: Diagnostics
     ) -> Any:
         """Every function read, changed and written back; declarations stay as they are."""
-        from superopt.dialects import reader, writer
+        from superopt.dialects import argument_names, reader, writer
         from superopt.dialects.mlir import ir
 
         texts: list[str] = []
@@ -181,7 +181,7 @@ class Runner:
             graph = reader.read_function(function, source.name)
             texts.append(writer.to_text(implementation.apply(graph, diagnostics), locations=True))
         try:
-            return ir.Module.parse("\n".join(texts), self.context).operation
+            return argument_names.parse("\n".join(texts), self.context).operation
         except ir.MLIRError as error:
             raise SourceError(error, f"<{implementation.flag}>") from None
 

@@ -84,16 +84,19 @@ def parse(source: Source, context: Any, *, implicit_module: bool = True) -> Any:
 
     Raises `SourceError`, which carries every message of MLIR.
     """
+    from superopt.dialects import argument_names
     from superopt.dialects.mlir import ir
 
     if not source.bytecode:
         if not source.text.strip():
             raise BadInput("expected an MLIR module, got empty input", Location(source.name, 1, 1))
         check_nesting(source)
-    content: str | bytes = source.bytecode or source.text
     try:
         if implicit_module:
-            return ir.Module.parse(content, context).operation
+            if source.bytecode:
+                return ir.Module.parse(source.bytecode, context).operation
+            return argument_names.parse(source.text, context).operation
+        content = source.bytecode or source.text
         return ir.Operation.parse(content, source_name=source.name, context=context).operation
     except ir.MLIRError as error:
         raise SourceError(error, source.name) from None

@@ -1,0 +1,6 @@
+"""What each PyTorch operator is in operators of the table: one handler per operator, in `HANDLERS`."""
+
+from superopt.transforms.ingest.aten import pointwise, sums, views
+from superopt.transforms.ingest.aten.table import HANDLERS
+
+__all__ = ["HANDLERS", "pointwise", "sums", "views"]

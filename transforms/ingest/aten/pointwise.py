@@ -1,0 +1,193 @@
+"""Pointwise operators of PyTorch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from superopt.operators import broadcast_shapes
+from superopt.program import Value
+from superopt.transforms.ingest.aten.table import Args, Handler, fill, handles
+from superopt.transforms.ingest.builder import NotExpressible
+from superopt.transforms.ingest.torch_dialect import TorchReader
+
+
+def _binary(op: str) -> Handler:
+    def handler(r: TorchReader, args: Args) -> Value:
+        if len(args) > 2 and isinstance(args[2], str):
+            raise NotExpressible(f"division with rounding mode '{args[2]}'")
+        return r.build.emit(op, r.tensor(args[0], r.element), r.tensor(args[1], r.element))
+
+    return handler
+
+
+def _unary(op: str) -> Handler:
+    return lambda r, args: r.build.emit(op, r.tensor(args[0], r.element))
+
+
+for _op, _names in {
+    "mul": ("mul.Tensor", "mul.Scalar", "multiply.Tensor"),
+    "div": (
+        "div.Tensor",
+        "div.Scalar",
+        "div.Tensor_mode",
+        "div.Scalar_mode",
+        "divide.Tensor",
+        "true_divide.Tensor",
+    ),
+    "max": ("maximum", "max.other"),
+    "min": ("minimum", "min.other"),
+}.items():
+    handles(*_names)(_binary(_op))
+
+for _op in ("neg", "exp", "log", "sqrt", "rsqrt", "square", "reciprocal", "sigmoid", "silu", "relu", "tanh",
+            "erf", "sin", "cos"):  # fmt: skip
+    handles(_op)(_unary(_op))
+
+
+def _scaled_sum(op: str, swapped: bool) -> Handler:
+    def handler(r: TorchReader, args: Args) -> Value:
+        """a + alpha * b, a - alpha * b"""
+        a, b = r.tensor(args[0], r.element), r.tensor(args[1], r.element)
+        if swapped:
+            a, b = b, a
+        alpha = args[2] if len(args) > 2 else 1
+        if alpha != 1:
+            scale = fill(r, alpha, a)
+            a, b = (r.build.emit("mul", a, scale), b) if swapped else (a, r.build.emit("mul", b, scale))
+        return r.build.emit(op, a, b)
+
+    return handler
+
+
+for _names, _op, _swapped in (
+    (("add.Tensor", "add.Scalar"), "add", False),
+    (("sub.Tensor", "sub.Scalar"), "sub", False),
+    (("rsub.Tensor", "rsub.Scalar"), "sub", True),
+):
+    handles(*_names)(_scaled_sum(_op, _swapped))
+
+
+@handles("gelu")
+def _gelu(r: TorchReader, args: Args) -> Value:
+    if args[1] != "none":
+        raise NotExpressible(f"gelu of the form '{args[1]}'")
+    return r.build.emit("gelu", r.tensor(args[0], r.element))
+
+
+@handles("abs")
+def _abs(r: TorchReader, args: Args) -> Value:
+    x = r.tensor(args[0], r.element)
+    return r.build.emit("max", x, r.build.emit("neg", x))
+
+
+@handles("log1p")
+def _log1p(r: TorchReader, args: Args) -> Value:
+    x = r.tensor(args[0], r.element)
+    return r.build.emit("log", r.build.emit("add", x, fill(r, 1, x)))
+
+
+@handles("expm1")
+def _expm1(r: TorchReader, args: Args) -> Value:
+    x = r.tensor(args[0], r.element)
+    return r.build.emit("sub", r.build.emit("exp", x), fill(r, 1, x))
+
+
+@handles("exp2")
+def _exp2(r: TorchReader, args: Args) -> Value:
+    x = r.tensor(args[0], r.element)
+    return r.build.emit("exp", r.build.emit("mul", x, fill(r, math.log(2), x)))
+
+
+def _log_base(base: float) -> Handler:
+    def handler(r: TorchReader, args: Args) -> Value:
+        x = r.tensor(args[0], r.element)
+        return r.build.emit("div", r.build.emit("log", x), fill(r, math.log(base), x))
+
+    return handler
+
+
+handles("log2")(_log_base(2))
+handles("log10")(_log_base(10))
+
+
+@handles("pow.Tensor_Scalar", "pow.Tensor_Tensor")
+def _pow(r: TorchReader, args: Args) -> Value:
+    x, exponent = r.tensor(args[0], r.element), args[1]
+    if isinstance(exponent, Value) or getattr(exponent, "numel", lambda: 1)() != 1:
+        raise NotExpressible("a power whose exponent is no constant")
+    return r.build.emit("pow", x, exponent=float(exponent))
+
+
+@handles("pow.Scalar")
+def _pow_scalar(r: TorchReader, args: Args) -> Value:
+    x = r.tensor(args[1], r.element)
+    if args[0] <= 0:
+        raise NotExpressible(f"a power of the base {args[0]}")
+    return r.build.emit("exp", r.build.emit("mul", x, fill(r, math.log(args[0]), x)))
+
+
+@handles("clamp", "clamp.Tensor", "hardtanh", "clip")
+def _clamp(r: TorchReader, args: Args) -> Value:
+    x = r.tensor(args[0], r.element)
+    if args[1] is not None:
+        x = r.build.emit("max", x, r.tensor(args[1], r.element))
+    return x if args[2] is None else r.build.emit("min", x, r.tensor(args[2], r.element))
+
+
+@handles("clamp_min", "clamp_min.Tensor")
+def _clamp_min(r: TorchReader, args: Args) -> Value:
+    return r.build.emit("max", r.tensor(args[0], r.element), r.tensor(args[1], r.element))
+
+
+@handles("clamp_max", "clamp_max.Tensor")
+def _clamp_max(r: TorchReader, args: Args) -> Value:
+    return r.build.emit("min", r.tensor(args[0], r.element), r.tensor(args[1], r.element))
+
+
+@handles("relu6")
+def _relu6(r: TorchReader, args: Args) -> Value:
+    return r.build.emit("clamp", r.tensor(args[0], r.element), low=0.0, high=6.0)
+
+
+@handles(
+    "to.dtype", "to.dtype_layout", "to.device", "to.other", "_to_copy", "prims.convert_element_type", "type_as",
+    "contiguous", "clone", "detach", "alias", "lift_fresh_copy", "lift_fresh", "dropout",
+)  # fmt: skip
+def _convert(r: TorchReader, args: Args) -> Value:
+    """Anything that leaves the numbers as they are; the result's dtype says what is left to do."""
+    if isinstance(args[0], Value) and args[0].dtype == r.element:
+        return args[0]
+    return r.tensor(args[0], r.element)
+
+
+@handles("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
+def _where(r: TorchReader, args: Args) -> Value:
+    mask, x, y = args
+    if isinstance(mask, Value):
+        return _where_compared(r, mask, x, y)
+    shape = broadcast_shapes([r.shape_of(a) for a in args])
+    values = r.tensor(x, r.element), r.tensor(y, r.element)
+    return r.build.where_constant(np.asarray(mask.numpy(), np.bool_), *values, shape)
+
+
+def _where_compared(r: TorchReader, mask: Value, x: Any, y: Any) -> Value:
+    """where(a > b, a, b) -> max(a, b), and its kin."""
+    if mask not in r.comparisons:
+        raise NotExpressible("a selection by a tensor that is no constant and no comparison")
+    kind, *sides = r.comparisons[mask]
+    left, right = (r.tensor(s, r.element) for s in sides)
+    first, second = r.tensor(x, r.element), r.tensor(y, r.element)
+    swapped = {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge"}
+    for order, a, b in ((kind, left, right), (swapped.get(kind, ""), right, left)):
+        if order in swapped and first is a and second is b:
+            return r.build.emit("max" if order[0] == "g" else "min", a, b)
+    raise NotExpressible("a selection by a comparison that is no maximum or minimum")
+
+
+@handles("masked_fill.Scalar", "masked_fill.Tensor")
+def _masked_fill(r: TorchReader, args: Args) -> Value:
+    x, mask, number = args
+    return _where(r, [mask, number, x])

@@ -1,0 +1,304 @@
+"""Operators of PyTorch that move data or make constants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from superopt.program import COMPUTE_DTYPES, Value
+from superopt.transforms.ingest.aten.table import Args, Handler, dim_of, handles, value_of
+from superopt.transforms.ingest.builder import NotExpressible
+from superopt.transforms.ingest.torch_dialect import TorchReader
+
+# --- moving data ----------------------------------------------------------------------------------------
+
+
+def _moved(r: TorchReader, held: Any) -> Value:
+    if isinstance(held, Value) and held.dtype not in COMPUTE_DTYPES:
+        raise NotExpressible(f"tensors of element type {held.dtype}")
+    return value_of(r, held)
+
+
+@handles("view", "reshape", "_unsafe_view", "view_copy", "_reshape_alias")
+def _view(r: TorchReader, args: Args) -> Value:
+    x, shape = _moved(r, args[0]), list(args[1])
+    if -1 in shape:
+        known = math.prod(e for e in shape if e != -1)
+        shape[shape.index(-1)] = x.type.elements // known
+    return r.build.reshape(x, shape)
+
+
+@handles("flatten.using_ints")
+def _flatten(r: TorchReader, args: Args) -> Value:
+    x = _moved(r, args[0])
+    start, end = dim_of(x, args[1]), dim_of(x, args[2])
+    return r.build.reshape(x, (*x.shape[:start], math.prod(x.shape[start : end + 1]), *x.shape[end + 1 :]))
+
+
+@handles("unflatten.int")
+def _unflatten(r: TorchReader, args: Args) -> Value:
+    x = _moved(r, args[0])
+    dim, sizes = dim_of(x, args[1]), list(args[2])
+    if -1 in sizes:
+        sizes[sizes.index(-1)] = x.shape[dim] // math.prod(e for e in sizes if e != -1)
+    return r.build.reshape(x, (*x.shape[:dim], *sizes, *x.shape[dim + 1 :]))
+
+
+@handles("unsqueeze")
+def _unsqueeze(r: TorchReader, args: Args) -> Value:
+    x = _moved(r, args[0])
+    dim = args[1] + len(x.shape) + 1 if args[1] < 0 else args[1]
+    return r.build.reshape(x, (*x.shape[:dim], 1, *x.shape[dim:]))
+
+
+@handles("squeeze", "squeeze.dim", "squeeze.dims")
+def _squeeze(r: TorchReader, args: Args) -> Value:
+    x = _moved(r, args[0])
+    chosen = range(len(x.shape)) if len(args) == 1 else [args[1]] if isinstance(args[1], int) else args[1]
+    gone = {dim_of(x, d) for d in chosen}
+    return r.build.reshape(x, [e for d, e in enumerate(x.shape) if e != 1 or d not in gone])
+
+
+@handles("permute", "permute_copy")
+def _permute(r: TorchReader, args: Args) -> Value:
+    x = _moved(r, args[0])
+    return r.build.transpose(x, [dim_of(x, d) for d in args[1]])
+
+
+@handles("transpose.int", "t", "numpy_T", "swapaxes", "swapdims")
+def _transpose(r: TorchReader, args: Args) -> Value:
+    x = _moved(r, args[0])
+    perm = list(range(len(x.shape)))
+    if len(args) == 1:
+        return r.build.transpose(x, perm[::-1])
+    a, b = dim_of(x, args[1]), dim_of(x, args[2])
+    perm[a], perm[b] = perm[b], perm[a]
+    return r.build.transpose(x, perm)
+
+
+@handles("expand", "broadcast_to", "expand_copy")
+def _expand(r: TorchReader, args: Args) -> Value:
+    x = _moved(r, args[0])
+    lead = len(args[1]) - len(x.shape)
+    return r.build.broadcast(x, [x.shape[i - lead] if e == -1 else e for i, e in enumerate(args[1])])
+
+
+@handles("expand_as")
+def _expand_as(r: TorchReader, args: Args) -> Value:
+    return r.build.broadcast(_moved(r, args[0]), r.shape_of(args[1]))
+
+
+@handles("repeat")
+def _repeat(r: TorchReader, args: Args) -> Value:
+    x = _moved(r, args[0])
+    x = r.build.reshape(x, (*(1 for _ in range(len(args[1]) - len(x.shape))), *x.shape))
+    for dim, times in enumerate(args[1]):
+        if times < 1:
+            raise NotExpressible("a tensor repeated no times")
+        if times > 1:
+            x = r.build.emit("repeat", x, dim=dim, times=int(times))
+    return x
+
+
+@handles("repeat_interleave.self_int")
+def _repeat_interleave(r: TorchReader, args: Args) -> Value:
+    """Each element `times` times in place: a unit dimension behind `dim`, spread and joined with it."""
+    x, times = _moved(r, args[0]), args[1]
+    if len(args) < 3 or args[2] is None:
+        x, dim = r.build.reshape(x, [x.type.elements]), 0
+    else:
+        dim = dim_of(x, args[2])
+    before, extent, after = x.shape[:dim], x.shape[dim], x.shape[dim + 1 :]
+    spread = r.build.broadcast(
+        r.build.reshape(x, (*before, extent, 1, *after)), (*before, extent, times, *after)
+    )
+    return r.build.reshape(spread, (*before, extent * times, *after))
+
+
+@handles("cat", "concat")
+def _cat(r: TorchReader, args: Args) -> Value:
+    parts = [
+        p for p in (r.tensor(a, r.element) for a in args[0] if 0 not in r.shape_of(a)) if p.type.elements
+    ]
+    return r.build.emit("concat", *parts, dim=dim_of(parts[0], args[1] if len(args) > 1 else 0))
+
+
+@handles("slice_scatter", "slice_scatter_copy")
+def _slice_scatter(r: TorchReader, args: Args) -> Value:
+    """What an assignment to a slice becomes: the base, and the source in place of some of it."""
+    base, source = r.tensor(args[0], r.element), r.tensor(args[1], r.element)
+    dim = dim_of(base, args[2] if len(args) > 2 else 0)
+    extent = base.shape[dim]
+    start = 0 if len(args) < 4 or args[3] is None else args[3]
+    start = min(max(start + extent if start < 0 else start, 0), extent)
+    if len(args) > 5 and args[5] != 1:
+        raise NotExpressible("an assignment to a slice with gaps")
+    if source.shape[dim] == extent:
+        return source
+    return r.build.emit("update_slice", base, source, dim=dim, offset=start)
+
+
+@handles("stack")
+def _stack(r: TorchReader, args: Args) -> Value:
+    parts = [r.tensor(a, r.element) for a in args[0]]
+    dim = args[1] + len(parts[0].shape) + 1 if args[1] < 0 else args[1]
+    shape = (*parts[0].shape[:dim], 1, *parts[0].shape[dim:])
+    return r.build.emit("concat", *(r.build.reshape(p, shape) for p in parts), dim=dim)
+
+
+@handles("slice.Tensor", "slice_copy.Tensor")
+def _slice(r: TorchReader, args: Args) -> Value:
+    filled: Args = [*args, *(0, None, None, 1)[len(args) - 1 :]]
+    _, dim, start, end, step = filled
+    x = _moved(r, args[0])
+    dim = dim_of(x, dim)
+    first, last, step = slice(start, end, step).indices(x.shape[dim])
+    if last <= first:
+        raise NotExpressible("an empty slice")
+    return r.build.slice(x, dim, first, -(-(last - first) // step), step)
+
+
+@handles("select.int", "select_copy.int")
+def _select(r: TorchReader, args: Args) -> Value:
+    x = _moved(r, args[0])
+    dim = dim_of(x, args[1])
+    index = args[2] + x.shape[dim] if args[2] < 0 else args[2]
+    return r.build.reshape(r.build.slice(x, dim, index, 1), (*x.shape[:dim], *x.shape[dim + 1 :]))
+
+
+@handles("narrow")
+def _narrow(r: TorchReader, args: Args) -> Value:
+    x = _moved(r, args[0])
+    dim = dim_of(x, args[1])
+    start = args[2] + x.shape[dim] if args[2] < 0 else args[2]
+    return r.build.slice(x, dim, start, args[3])
+
+
+def _split_at(r: TorchReader, held: Any, dim: int, sizes: Sequence[int]) -> list[Value]:
+    x = _moved(r, held) if isinstance(held, Value) else held
+    starts = np.cumsum([0, *sizes]).tolist()
+    return [r.build.slice(x, dim, start, size) for start, size in zip(starts, sizes, strict=False)]
+
+
+def _splitting(by_count: bool) -> Handler:
+    def handler(r: TorchReader, args: Args) -> tuple[list[Value]]:
+        """Pieces of one size (the last may be smaller), of given sizes, or of given number."""
+        x, dim = args[0], dim_of(args[0], args[2] if len(args) > 2 else 0)
+        extent, sizes = x.shape[dim], args[1]
+        if isinstance(sizes, int):
+            size = -(-extent // sizes) if by_count else sizes
+            sizes = [min(size, extent - at) for at in range(0, extent, size)]
+        return (_split_at(r, x, dim, sizes),)
+
+    return handler
+
+
+handles("split.Tensor", "split_with_sizes", "split.sizes", "unsafe_split.Tensor")(_splitting(False))
+handles("chunk", "unsafe_chunk")(_splitting(True))
+
+
+@handles("unbind.int")
+def _unbind(r: TorchReader, args: Args) -> tuple[list[Value]]:
+    x = _moved(r, args[0])
+    dim = dim_of(x, args[1] if len(args) > 1 else 0)
+    return ([_select(r, [x, dim, i]) for i in range(x.shape[dim])],)
+
+
+@handles("flip")
+def _flip(r: TorchReader, args: Args) -> Value:
+    """One slice for each element, so short dimensions only."""
+    x = _moved(r, args[0])
+    for dim in (dim_of(x, d) for d in args[1]):
+        x = r.build.take(x, dim, range(x.shape[dim])[::-1])
+    return x
+
+
+@handles("roll")
+def _roll(r: TorchReader, args: Args) -> Value:
+    x = _moved(r, args[0])
+    if not args[2]:
+        raise NotExpressible("a roll of all elements")
+    for shift, d in zip(args[1], args[2], strict=True):
+        dim = dim_of(x, d)
+        cut = -shift % x.shape[dim]
+        if cut:
+            parts = r.build.slice(x, dim, cut, x.shape[dim] - cut), r.build.slice(x, dim, 0, cut)
+            x = r.build.emit("concat", *parts, dim=dim)
+    return x
+
+
+@handles("constant_pad_nd", "pad")
+def _pad(r: TorchReader, args: Args) -> Value:
+    """Constant padding as concatenations; negative amounts as slices."""
+    x, amounts = _moved(r, args[0]), args[1]
+    mode, number = (args[2], args[3]) if isinstance(args[2], str) else ("constant", args[2])
+    if mode != "constant":
+        raise NotExpressible(f"padding of mode '{mode}'")
+    for i in range(len(amounts) // 2):
+        dim = len(x.shape) - 1 - i
+        before, after = amounts[2 * i], amounts[2 * i + 1]
+        start, size = max(-before, 0), x.shape[dim] - max(-before, 0) - max(-after, 0)
+        parts = [r.build.slice(x, dim, start, size)]
+        for extent, at in ((before, 0), (after, 2)):
+            if extent > 0:
+                shape = (*x.shape[:dim], extent, *x.shape[dim + 1 :])
+                parts.insert(at, r.build.constant(float(number or 0), x.dtype, shape))
+        x = r.build.emit("concat", *parts, dim=dim)
+    return x
+
+
+# --- gathers at constant indices ------------------------------------------------------------------------
+
+
+@handles("index_select")
+def _index_select(r: TorchReader, args: Args) -> Value:
+    x = _moved(r, args[0])
+    if isinstance(args[2], Value):
+        raise NotExpressible("a gather at indices that are no constants")
+    return r.build.take(x, dim_of(x, args[1]), args[2].reshape(-1).tolist())
+
+
+@handles("index.Tensor", "index.Tensor_hacked_twin")
+def _index(r: TorchReader, args: Args) -> Value:
+    """x[:, indices, :] with constant indices in one dimension."""
+    x, indices = _moved(r, args[0]), args[1]
+    given = [d for d, i in enumerate(indices) if i is not None]
+    if any(isinstance(indices[d], Value) for d in given):
+        raise NotExpressible("a gather at indices that are no constants")
+    if len(given) != 1 or "bool" in str(indices[given[0]].dtype):
+        raise NotExpressible("a gather in several dimensions at once")
+    (dim,), index = given, indices[given[0]]
+    picked = r.build.take(x, dim, index.reshape(-1).tolist())
+    return r.build.reshape(picked, (*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]))
+
+
+# --- constants shaped like a value ----------------------------------------------------------------------
+
+
+@handles("zeros_like", "new_zeros")
+def _zeros_like(r: TorchReader, args: Args) -> Any:
+    return r.filled(0)
+
+
+@handles("ones_like", "new_ones")
+def _ones_like(r: TorchReader, args: Args) -> Any:
+    return r.filled(1)
+
+
+@handles("full_like")
+def _full_like(r: TorchReader, args: Args) -> Any:
+    return r.filled(args[1])
+
+
+@handles("new_full")
+def _new_full(r: TorchReader, args: Args) -> Any:
+    return r.filled(args[2])
+
+
+@handles("empty_like", "new_empty")
+def _empty_like(r: TorchReader, args: Args) -> Any:
+    """Memory that nobody may read: PyTorch leaves it undefined, so zeros are as good as any."""
+    return r.filled(0)
