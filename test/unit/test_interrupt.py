@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Callable
@@ -28,10 +27,10 @@ def test_the_first_interrupt_only_says_so_and_the_second_is_the_usual_error() ->
     before = signal.getsignal(signal.SIGINT)
     with pipeline.first_interrupt_stops() as stopped:
         assert not stopped()
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         assert stopped()
         with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -54,7 +53,7 @@ def test_what_was_found_by_then_is_kept(monkeypatch: pytest.MonkeyPatch) -> None
 
     def interrupted(*arguments: Any, stop: Callable[[], bool], **options: Any) -> Any:
         found = search(*arguments, stop=stop, **options)
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         asked.append(stop())
         return found
 
