@@ -358,7 +358,9 @@ def test_a_constant_may_stand_for_an_extent() -> None:
         patch.setattr(certifier_module, "FORMAL_WORK", work_limit)
         certificate = certify(first, by(4096.0 * 64)).certificate
         assert certificate
-        assert {t.extents for t in certificate.tests} == {"full"}
+        # All extents reduced they differ; with those kept that the mean divides by they do not.
+        assert [t.extents for t in certificate.tests] == ["reduced", "full"]
+        assert certificate.tests[0].inputs == [(2, 4096)]
         assert certificate.delta is not None
         assert certificate.delta < 1e-9
         # Right at the reduced extents, wrong at the full ones.
@@ -555,7 +557,7 @@ def test_each_of_several_is_judged_by_itself(monkeypatch: pytest.MonkeyPatch) ->
         assert not certify_lowered(first, other, lower(other))[0].equivalent
 
 
-def _irreducible(a: KernelGraph, b: KernelGraph) -> None:
+def _irreducible(a: KernelGraph, b: KernelGraph, *, keep_means: bool = False) -> None:
     return None
 
 
@@ -631,3 +633,18 @@ def blockwise_mean(divisor: float) -> KernelGraph:
     ]
     body = BlockGraph((16,), (), inputs, nodes)
     return KernelGraph("main", inputs, [Node("custom", (x,), (result,), body=body)], [result])
+
+
+def test_too_many_exponentials_leave_the_test_at_full_extents(monkeypatch: pytest.MonkeyPatch) -> None:
+    def formal(point: Any, lattice: Any) -> FormalField:
+        return FormalField(point, lattice=lattice, work=5)
+
+    monkeypatch.setattr(certifier_module, "FormalField", formal)
+    first, second = program(LARGE, _gated), program(LARGE, _gated_otherwise)
+    certificate = certify(first, second).certificate
+    assert certificate
+    assert [(t.kind, t.extents) for t in certificate.tests] == [("image", "full")]
+    assert certificate.delta is None
+    assert "too many exponentials" in " ".join(certificate.notes)
+    wrong = program(LARGE, lambda f, x, w, v: f("neg", _gated(f, x, w, v)))
+    assert not certify(first, wrong).equivalent

@@ -141,7 +141,7 @@ class _Formal:
     """A pool with operators; numbers are constants, E(h) is [h]."""
 
     def __init__(self, cap: int = 1024) -> None:
-        self.pool = _field.FormalPool(P, Q, pow(5, (P - 1) // Q, P), cap)
+        self.pool = _field.FormalPool(P, Q, pow(5, (P - 1) // Q, P), cap, 1 << 40)
 
     def c(self, *f: int) -> np.ndarray[Any, Any]:
         return self.pool.constants(_array([x % P for x in f]))
@@ -216,3 +216,11 @@ def test_the_stub_is_current(tmp_path: Path) -> None:
     subprocess.run(command, check=True)
     committed = Path(__file__).parents[2] / "transforms/core/_field.pyi"
     assert out.read_text() == committed.read_text(), "run: " + " ".join(command[:-1]) + f" {committed}"
+
+
+def test_formal_sums_are_bounded() -> None:
+    pool = _field.FormalPool(P, Q, pow(5, (P - 1) // Q, P), 1024, 100)
+    many = pool.exponentials(np.arange(30, dtype=np.uint64))
+    total = pool.sum(many)
+    with pytest.raises(OverflowError):
+        pool.mul(total, total)

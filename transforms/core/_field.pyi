@@ -56,7 +56,7 @@ class Semilattice:
 class FormalPool:
     """Quotients of sums f [h]; arrays hold the numbers of its elements."""
 
-    def __init__(self, p: int, q: int, root: int, cap: int) -> None: ...
+    def __init__(self, p: int, q: int, root: int, cap: int, work: int) -> None: ...
 
     def constants(self, arg: Annotated[NDArray[numpy.uint64], dict(order='C', device='cpu', writable=False)], /) -> NDArray[numpy.uint64]:
         """elements f [0]"""
@@ -89,6 +89,10 @@ class FormalPool:
     @property
     def widest(self) -> int:
         """most terms of any sum so far"""
+
+    @property
+    def work(self) -> int:
+        """terms that may still be written; then OverflowError"""
 
     @property
     def fallbacks(self) -> int:

@@ -1,15 +1,21 @@
 """Axes of programs as products of factors, unified and split until every program that uses them agrees.
 
 A dimension is a list of factors, outermost first. Where a grid, a loop, a reshape or a concatenation cuts a
-dimension, its list says so: `[grid, loop, tile]`. Equal dimensions have equal lists.
+dimension, its list says so: `[grid, loop, tile]`. Equal dimensions have equal lists. A dimension that is others
+of different extents side by side, as a cache and what is appended to it, is `Joined`: a sum of products.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
+
+# Largest reduced extent, and most factors that may vary together, when a sum of extents has to come out right.
+_MOST_EXTENT = 4
+_MOST_FREE = 7
 
 
 class Irreducible(Exception):
@@ -23,11 +29,12 @@ class Factor:
     size: int
     fixed: bool = False
     parts: list[Factor] = field(default_factory=list["Factor"])
+    chosen: int = 2
 
     @property
     def reduced(self) -> int:
-        """The extent to test at: two, so that every boundary is crossed once."""
-        return self.size if self.fixed else min(self.size, 2)
+        """The extent to test at: two, so that every boundary is crossed once, or more where a sum needs it."""
+        return self.size if self.fixed else min(self.size, self.chosen)
 
 
 Dim: TypeAlias = list[Factor]
@@ -75,3 +82,72 @@ def unify(a: Sequence[Factor], b: Sequence[Factor]) -> None:
         xs, ys = leaves(xs), leaves(ys)
     if math.prod(f.size for f in (*xs, *ys)) != 1:
         raise Irreducible("extents differ")
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A dimension that is others, one after the other."""
+
+    whole: Dim
+    pieces: tuple[Dim, ...]
+
+    @property
+    def leaves(self) -> list[Factor]:
+        """Every factor of both sides."""
+        return [leaf for d in (self.whole, *self.pieces) for leaf in leaves(d)]
+
+    def holds(self) -> bool:
+        """Whether the reduced extents add up."""
+        return reduced(self.whole) == sum(map(reduced, self.pieces))
+
+
+def settle(joined: Sequence[Joined]) -> None:
+    """Choose reduced extents that add up in every joined dimension; extents are kept where no small ones do.
+
+    A dimension that is cut at the same places twice has the same pieces. Raises Irreducible.
+    """
+    _same_pieces(joined)
+    for group in _connected(joined):
+        free = list(dict.fromkeys(leaf for j in group for leaf in j.leaves if not leaf.fixed))
+        choices = [range(min(leaf.size, 2), min(leaf.size, _MOST_EXTENT) + 1) for leaf in free]
+        tries = itertools.product(*choices) if len(free) <= _MOST_FREE else ()
+        best: tuple[int, ...] | None = None
+        least = 0
+        for sizes in tries:
+            for leaf, size in zip(free, sizes, strict=True):
+                leaf.chosen = size
+            if all(j.holds() for j in group):
+                total = sum(reduced(j.whole) for j in group)
+                if best is None or total < least:
+                    best, least = sizes, total
+        if best is None:
+            fix(free)
+        else:
+            for leaf, size in zip(free, best, strict=True):
+                leaf.chosen = size
+
+
+def _same_pieces(joined: Sequence[Joined]) -> None:
+    """Unify the pieces of dimensions that have the same factors and the same cuts, until nothing changes."""
+    before = -1
+    while before != (now := sum(len(j.leaves) for j in joined)):
+        before = now
+        known: dict[tuple[int, ...], Joined] = {}
+        for j in joined:
+            sizes = (math.prod(f.size for f in leaves(piece)) for piece in j.pieces)
+            first = known.setdefault((*map(id, leaves(j.whole)), -1, *sizes), j)
+            for x, y in zip(first.pieces, j.pieces, strict=True):
+                unify(x, y)
+
+
+def _connected(joined: Sequence[Joined]) -> Iterator[list[Joined]]:
+    """Groups that share factors, each once."""
+    rest = list({tuple(map(id, j.leaves)): j for j in joined}.values())
+    while rest:
+        group = [rest.pop()]
+        mine = set(group[0].leaves)
+        while near := [j for j in rest if not mine.isdisjoint(j.leaves)]:
+            group += near
+            mine.update(leaf for j in near for leaf in j.leaves)
+            rest = [j for j in rest if j not in near]
+        yield group

@@ -135,19 +135,39 @@ class _Question:
     def _formally(self) -> None:
         a, b = self.a, self.b
         small = max(work(a), work(b)) <= FORMAL_WORK
-        pair = None if small else reduce_extents(a, b)
-        extents: Extents = "reduced" if pair else "full"
-        if small or pair:
-            self.outcomes = _formal_tests(*(pair or (a, b)), extents, self.delta, self.seed)
-        if failure := _failure(self.outcomes):
-            if extents == "full":
-                self.failure = failure
-                return
-            # A constant may stand for an extent, as in dividing a sum by 4096: only full extents decide.
-            self.outcomes = []
-            self.notes.append("the programs differ at reduced extents; tested at full extents only")
+        if small:
+            self.outcomes = self._formal_tests(a, b, "full")
+            self.failure = _failure(self.outcomes)
+        else:
+            self._reduced()
         self.wants_full = not (small and self.outcomes)
         self.full_delta = self.delta if not self.outcomes else 1.0
+
+    def _reduced(self) -> None:
+        """Formal tests at reduced extents, where there are such; what differs there only full extents decide."""
+        for keep_means in (False, True):
+            # A constant may stand for an extent, as in dividing a sum by 4096 where the other one takes a mean.
+            if not (pair := reduce_extents(self.a, self.b, keep_means=keep_means)):
+                return
+            outcomes = self._formal_tests(*pair, "reduced")
+            if not _failure(outcomes):
+                self.outcomes = outcomes
+                if keep_means and outcomes:
+                    self.notes.append("at reduced extents, those that a mean divides by were kept")
+                return
+            if not keep_means:
+                self.notes.append("the programs differ at reduced extents")
+
+    def _formal_tests(self, a: KernelGraph, b: KernelGraph, extents: Extents) -> list[_Outcome]:
+        """Tests until they are enough; none where there are more exponentials than can be kept formal."""
+        outcomes: list[_Outcome] = []
+        try:
+            while not _enough(outcomes, self.delta):
+                outcomes += _test(a, [b], "formal", extents, self.seed, len(outcomes))
+        except OverflowError:
+            self.notes.append(f"at {extents} extents there are too many exponentials to keep them formal")
+            return []
+        return outcomes
 
     @property
     def size(self) -> Literal["small", "large"]:
@@ -207,15 +227,6 @@ def _enough(outcomes: Sequence[_Outcome], delta: float) -> bool:
     if any(o.failure or o.imaged for o in outcomes) or None in bounds or len(outcomes) == MOST_TESTS:
         return True
     return bool(bounds) and math.prod(b for b in bounds if b is not None) <= delta
-
-
-def _formal_tests(
-    a: KernelGraph, b: KernelGraph, extents: Extents, delta: float, seed: int
-) -> list[_Outcome]:
-    outcomes: list[_Outcome] = []
-    while not _enough(outcomes, delta):
-        outcomes += _test(a, [b], "formal", extents, seed, len(outcomes))
-    return outcomes
 
 
 def _full_tests(a: KernelGraph, questions: Sequence[_Question], seed: int) -> None:

@@ -33,6 +33,8 @@ SCREEN_Q = 524171
 SCREEN_P = 2 * SCREEN_Q + 1
 
 MOST_LEAVES = 1 << 22  # remembered under max and min, 8 bytes each
+# Terms of formal sums written in one evaluation, each some 20 ns; beyond it OverflowError.
+MOST_TERMS = 100_000_000
 
 
 class _Arithmetic(Protocol):
@@ -340,12 +342,19 @@ class FormalField(ImageField):
 
     One test is conclusive, with the bound that `superopt.verify.certify` states, unless `imaged` is set: an
     element outgrew the cap, or one with exponentials entered an uninterpreted operator, and became its image
-    under w.
+    under w. Raises OverflowError once more than `work` terms were written.
     """
 
-    def __init__(self, seed: object, *, cap: int = 1024, lattice: Literal["free", "order"] = "free") -> None:
+    def __init__(
+        self,
+        seed: object,
+        *,
+        cap: int = 1024,
+        lattice: Literal["free", "order"] = "free",
+        work: int = MOST_TERMS,
+    ) -> None:
         super().__init__(seed, lattice=lattice)
-        self.pool: Any = self._core.FormalPool(P, Q, self.root, cap)
+        self.pool: Any = self._core.FormalPool(P, Q, self.root, cap, work)
         self._keyed_by_image = False
 
     @property

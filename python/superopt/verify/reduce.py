@@ -7,6 +7,7 @@ that do not fall on block boundaries, opaque operations.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -33,20 +34,28 @@ from superopt.program import (
     Value,
     Window,
 )
-from superopt.verify.axes import Dim, Factor, Irreducible, dim, fix, leaves, reduced, unify
+from superopt.verify.axes import Dim, Factor, Irreducible, Joined, dim, fix, leaves, reduced, settle, unify
 
 # Reduced programs that are still larger than this (scalar operations) are not worth a formal test.
 MOST_WORK = 2_000_000
+# Parts of a dimension that windows go through one by one; beyond it the dimension stays as it is.
+_MOST_PIECES = 4
 
 
-def reduce_extents(a: KernelGraph, b: KernelGraph) -> tuple[KernelGraph, KernelGraph] | None:
-    """Both programs with shrunk extents, or None where they cannot be shrunk consistently or enough."""
+def reduce_extents(
+    a: KernelGraph, b: KernelGraph, *, keep_means: bool = False
+) -> tuple[KernelGraph, KernelGraph] | None:
+    """Both programs with shrunk extents, or None where they cannot be shrunk consistently or enough.
+
+    With `keep_means`, extents that a mean divides by stay: the other program may name them as numbers.
+    """
     try:
-        axes = Axes()
+        axes = Axes(keep_means=keep_means)
         for graph in (a, b):
             axes.graph(graph)
         for x, y in zip([*a.inputs, *a.outputs], [*b.inputs, *b.outputs], strict=True):
             axes.same(axes.of(x), axes.of(y))
+        axes.finish()
         pair = (_Rebuild(axes).graph(a), _Rebuild(axes).graph(b))
         return None if max(map(work, pair)) > MOST_WORK else pair
     except (Irreducible, SuperoptError):
@@ -104,12 +113,22 @@ def _trips(loop: Loop) -> int:
 class Axes:
     """Dimensions of every value and buffer, and the factors of every grid and loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keep_means: bool = False) -> None:
+        self.keep_means = keep_means
         self.dims: dict[Value | Buffer, list[Dim]] = {}
         self.extents: dict[BlockGraph, tuple[list[Dim], list[Dim]]] = {}
         self.trips: dict[LoopVar, Dim] = {}
         self.loops: dict[LoopVar, Loop] = {}
         self.numbered: dict[Factor, int] = {}
+        self.joined: list[Joined] = []
+        self.partial: dict[tuple[Buffer, int], list[tuple[Window, Dim, Dim]]] = {}
+        self.scattered: set[tuple[Buffer, int]] = set()
+        self.pieces: dict[tuple[Buffer, int], tuple[list[int], list[Dim]]] = {}
+
+    def finish(self) -> None:
+        """To be called once everything is tied: cuts joined dimensions, and chooses extents that add up."""
+        self.cut_buffers()
+        settle(self.joined)
 
     def of(self, value: Value | Buffer) -> list[Dim]:
         """The dimensions of a value or buffer."""
@@ -157,6 +176,8 @@ class Axes:
             return
         nest = entry.nest([v.shape for v in operands], values)
         space = [dim(e) for e in nest.extents]
+        if self.keep_means and entry.finish is not None:
+            fix([f for d in nest.reductions for f in space[d]])
         for value, maps in zip(operands, nest.operands, strict=True):
             for d, extent, index in zip(self.of(value), value.shape, maps, strict=True):
                 if index.dim is None:
@@ -190,7 +211,7 @@ class Axes:
                     unify(piece, pieces[0])
                 unify(target[along], [Factor(len(pieces), fixed=True), *pieces[0]])
             else:
-                fix([f for p in (*pieces, target[along]) for f in p])
+                self.joined.append(Joined(target[along], tuple(pieces)))
         elif op == "update_slice":
             for i, (x, y, z) in enumerate(zip(*operands, target, strict=True)):
                 unify(x, z)
@@ -259,10 +280,11 @@ class Axes:
             else:
                 tile = self.of(s.result if isinstance(s, Load) else s.value)
                 for i, w in enumerate(s.windows):
-                    self.window(w, self.of(s.buffer)[i], s.buffer.type.shape[i], tile[i])
+                    self.window(w, s.buffer, i, tile[i])
 
-    def window(self, w: Window, whole: Dim, extent: int, tile: Dim) -> None:
-        """A dimension is the loops that move its window, then the window's; fixed where it is cut otherwise."""
+    def window(self, w: Window, buffer: Buffer, along: int, tile: Dim) -> None:
+        """A dimension is the loops that move its window, then the window's; what goes through a part waits."""
+        whole, extent = self.of(buffer)[along], buffer.type.shape[along]
         first, moves = self.travel(w)
         inner = w.size
         factors: Dim = []
@@ -271,15 +293,50 @@ class Axes:
             if stride != inner:
                 break
             inner, factors = inner * _trips(self.loops[var]), [*self.trips[var], *factors]
-        if first == 0 and inner == extent and w.stride == 1 and len(factors) == self.factors(moves):
+        if w.stride != 1 or len(factors) != self.factors(moves) or not 0 <= first <= extent - inner:
+            self.scattered.add((buffer, along))
+            self.keep(w, buffer, along, tile)
+        elif inner == extent:
             unify(whole, [*factors, *tile])
-            return
+        else:
+            self.partial.setdefault((buffer, along), []).append((w, factors, tile))
+
+    def keep(self, w: Window, buffer: Buffer, along: int, tile: Dim) -> None:
+        """The number of places that a window can be at stays what it is."""
+        whole, extent = self.of(buffer)[along], buffer.type.shape[along]
+        first, moves = self.travel(w)
         for var, _ in moves:
             fix(self.trips[var])
         if w.stride == 1 and all(n % w.size == 0 for n in (first, extent, *(s for _, s in moves))):
             unify(whole, [*_fixed(extent // w.size), *tile])
         else:
             fix([*whole, *tile])
+
+    def cut_buffers(self) -> None:
+        """Dimensions that windows go through in parts are these parts, side by side."""
+        for (buffer, along), windows in self.partial.items():
+            ranges = [(first := self.travel(w)[0], first + _extent([*f, *t])) for w, f, t in windows]
+            cuts = sorted({0, buffer.type.shape[along], *itertools.chain(*ranges)})
+            if (buffer, along) in self.scattered or len(cuts) - 1 > _MOST_PIECES:
+                for w, _, tile in windows:
+                    self.keep(w, buffer, along, tile)
+                continue
+            pieces = [dim(last - first) for first, last in itertools.pairwise(cuts)]
+            self.pieces[buffer, along] = cuts, pieces
+            self.joined.append(Joined(self.of(buffer)[along], tuple(pieces)))
+            for (first, last), (_, factors, tile) in zip(ranges, windows, strict=True):
+                inside = pieces[cuts.index(first) : cuts.index(last)]
+                if len(inside) == 1:
+                    unify(inside[0], [*factors, *tile])
+                else:
+                    self.joined.append(Joined([*factors, *tile], tuple(inside)))
+
+    def start(self, buffer: Buffer, along: int, first: int) -> int | None:
+        """Where a window begins that goes through a part of a dimension, at reduced extents."""
+        if (buffer, along) not in self.pieces:
+            return None
+        cuts, pieces = self.pieces[buffer, along]
+        return sum(map(reduced, pieces[: cuts.index(first)])) if first in cuts else None
 
     def factors(self, moves: Sequence[tuple[LoopVar, int]]) -> int:
         """How many factors the loops of `moves` have."""
@@ -307,6 +364,10 @@ class _Cut:
     @property
     def on_blocks(self) -> bool:
         return self.stride == 1 and self.extent % self.size == 0 and self.offset % self.size == 0
+
+
+def _extent(d: Dim) -> int:
+    return math.prod(f.size for f in leaves(d))
 
 
 def _fixed(size: int) -> Dim:
@@ -392,17 +453,21 @@ class _Rebuild:
             attrs = self.attrs(s.attrs, s.operands, s.result)
             return Compute(s.op, tuple(map(self.value, s.operands)), self.value(s.result), attrs)
         value = self.value(s.result if isinstance(s, Load) else s.value)
-        windows = tuple(self.window(w, size) for w, size in zip(s.windows, value.shape, strict=True))
+        windows = tuple(
+            self.window(w, size, s.buffer, i)
+            for i, (w, size) in enumerate(zip(s.windows, value.shape, strict=True))
+        )
         if isinstance(s, Load):
             return Load(value, self.buffer(s.buffer), windows)
         return Store(self.buffer(s.buffer), windows, value)
 
-    def window(self, w: Window, size: int) -> Window:
+    def window(self, w: Window, size: int, buffer: Buffer, along: int) -> Window:
         first, moves = self.axes.travel(w)
+        start = self.axes.start(buffer, along, first)
         if size == w.size and all(
             reduced(self.axes.trips[v]) == _trips(self.axes.loops[v]) for v, _ in moves
         ):
-            return Window(size, first, tuple(moves), w.stride)
+            return Window(size, first if start is None else start, tuple(moves), w.stride)
         # Offsets are whole tiles, and a loop's stride is what lies within one of its trips.
         terms: list[tuple[LoopVar, int]] = []
         old, new = w.size, size
@@ -412,7 +477,7 @@ class _Rebuild:
                 old, new = old * _trips(self.axes.loops[var]), new * reduced(self.axes.trips[var])
             else:
                 terms.append((var, stride // w.size * size))
-        return Window(size, first // w.size * size, tuple(terms), w.stride)
+        return Window(size, first // w.size * size if start is None else start, tuple(terms), w.stride)
 
 
 # --- fewer blocks of the same kind ------------------------------------------------------------------------
@@ -432,10 +497,12 @@ def fewer_blocks(first: KernelGraph, *others: KernelGraph) -> tuple[KernelGraph,
         for other in others:
             for x, y in zip([*first.inputs, *first.outputs], [*other.inputs, *other.outputs], strict=True):
                 axes.same(axes.of(x), axes.of(y))
+        axes.cut_buffers()
         grids = [axes.trips[var] for var, loop in axes.loops.items() if loop.parallel]
         grids += [extent for grid, _ in axes.extents.values() for extent in grid]
         blocks = {leaf for extent in grids for leaf in leaves(extent)}
         inside = [d for dims in axes.dims.values() for d in dims]
+        inside += [d for j in axes.joined for d in (j.whole, *j.pieces)]
         inside += [axes.trips[var] for var, loop in axes.loops.items() if not loop.parallel]
         inside += [extent for _, loops in axes.extents.values() for extent in loops]
         for extent in inside:
@@ -445,6 +512,7 @@ def fewer_blocks(first: KernelGraph, *others: KernelGraph) -> tuple[KernelGraph,
         for var, loop in axes.loops.items():
             if not loop.parallel:
                 fix(axes.trips[var])
+        settle(axes.joined)
         return tuple(_Rebuild(axes).graph(graph) for graph in graphs)
     except (Irreducible, SuperoptError):
         return None

@@ -102,6 +102,8 @@ template <class F> auto guarded(F f) {
     return f();
   } catch (const DivisionByZero &) {
     raise(PyExc_ZeroDivisionError, "division by zero in the field");
+  } catch (const std::length_error &error) {
+    raise(PyExc_OverflowError, error.what());
   }
 }
 
@@ -235,10 +237,10 @@ void bind_formal(nb::module_ &m) {
   nb::class_<Pool>(m, "FormalPool", "Quotients of sums f [h]; arrays hold the numbers of its elements.")
       .def(
           "__init__",
-          [](Pool *self, u64 p, u64 q, u64 root, std::size_t cap) {
-            new (self) Pool(checked(p).value(), checked(q).value(), root, cap);
+          [](Pool *self, u64 p, u64 q, u64 root, std::size_t cap, std::size_t work) {
+            new (self) Pool(checked(p).value(), checked(q).value(), root, cap, work);
           },
-          nb::arg("p"), nb::arg("q"), nb::arg("root"), nb::arg("cap"))
+          nb::arg("p"), nb::arg("q"), nb::arg("root"), nb::arg("cap"), nb::arg("work"))
       .def("constants", unary(&Pool::constant), "elements f [0]")
       .def("exponentials", unary(&Pool::exponential), "elements 1 [h]")
       .def("add", binary(&Pool::add))
@@ -275,13 +277,16 @@ void bind_formal(nb::module_ &m) {
             if (shape_of(a) != shape_of(b))
               raise(PyExc_ValueError, "expected arrays of one shape");
             auto out = std::make_unique_for_overwrite<bool[]>(a.size());
-            for (std::size_t i = 0; i < a.size(); ++i)
-              out[i] = pool.equal(a.data()[i], b.data()[i]);
+            guarded([&] {
+              for (std::size_t i = 0; i < a.size(); ++i)
+                out[i] = pool.equal(a.data()[i], b.data()[i]);
+            });
             return wrap(std::move(out), shape_of(a));
           },
           "by cross multiplication")
       .def("__len__", &Pool::size)
       .def_prop_ro("widest", &Pool::widest, "most terms of any sum so far")
+      .def_prop_ro("work", &Pool::work, "terms that may still be written; then OverflowError")
       .def_prop_ro("fallbacks", &Pool::fallbacks, "elements replaced by their image for want of terms");
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <stdexcept>
 #include <unordered_map>
 #include <vector>
 
@@ -26,7 +27,9 @@ struct DivisionByZero {};
 class FormalPool {
 public:
   // `cap` bounds the terms of a sum; an element that would exceed it becomes its image under the root `w`.
-  FormalPool(u64 p, u64 q, u64 root, std::size_t cap) : p_(p), q_(q), powers_(p_, root), cap_(cap) {
+  // More than `work` terms written in all, and std::length_error is thrown.
+  FormalPool(u64 p, u64 q, u64 root, std::size_t cap, std::size_t work)
+      : p_(p), q_(q), powers_(p_, root), cap_(cap), work_(work) {
     constant(0);
   }
 
@@ -117,6 +120,7 @@ public:
   std::size_t size() const { return elements_.size(); }
   std::size_t widest() const { return widest_; }       // most terms of any sum so far
   std::size_t fallbacks() const { return fallbacks_; } // elements replaced by their image
+  std::size_t work() const { return work_; }           // terms that may still be written
 
 private:
   struct Element {
@@ -148,7 +152,10 @@ private:
     return id;
   }
 
-  void append(Sum &target, const Sum &source, u64 shift, u64 scale) const {
+  void append(Sum &target, const Sum &source, u64 shift, u64 scale) {
+    if (source.size() > work_)
+      throw std::length_error("too many terms");
+    work_ -= source.size();
     for (const Term &t : source)
       target.push_back({q_.add(t.h, shift), scale == 1 ? t.f : p_.mul(t.f, scale)});
   }
@@ -175,7 +182,7 @@ private:
     return multiply(x, y);
   }
 
-  Sum multiply(const Sum &x, const Sum &y) const {
+  Sum multiply(const Sum &x, const Sum &y) {
     if (is_one(x))
       return y;
     if (is_one(y))
@@ -275,7 +282,7 @@ private:
 
   Modulus p_, q_;
   Powers powers_;
-  std::size_t cap_, widest_ = 0, fallbacks_ = 0;
+  std::size_t cap_, work_, widest_ = 0, fallbacks_ = 0;
   bool over_ = false;
   std::vector<Element> elements_;
   std::unordered_multimap<u64, u64> index_;

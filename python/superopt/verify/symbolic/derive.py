@@ -65,6 +65,7 @@ def prove(a: KernelGraph, b: KernelGraph) -> Proof | None:
             axes.graph(graph)
         for x, y in zip([*a.inputs, *a.outputs], [*b.inputs, *b.outputs], strict=True):
             axes.same(axes.of(x), axes.of(y))
+        axes.finish()
         for symbolic in (True, False):
             f.Steps.start()
             forms = [_Derivation(axes, symbolic=symbolic).outputs(graph) for graph in (a, b)]

@@ -1,0 +1,189 @@
+"""Reduced extents of dimensions that others are joined to: caches that grow, halves, parts of buffers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from random_programs import Builder, value
+
+from superopt.program import (
+    Compute,
+    KernelGraph,
+    Load,
+    Loop,
+    Node,
+    Statement,
+    Store,
+    TileProgram,
+    Value,
+    Window,
+)
+from superopt.transforms.lower import lower
+from superopt.verify import certifier as certifier_module
+from superopt.verify import certify
+from superopt.verify.axes import Factor, Joined, leaves, reduced, settle
+from superopt.verify.hashing import canonical_text, parse
+from superopt.verify.reduce import fewer_blocks, reduce_extents, work
+
+
+def cached_attention(cache: int, new: int) -> KernelGraph:
+    """Scores of `new` queries against a cache of keys and as many new ones, summed by their values."""
+    f = Builder()
+    q, fresh, keys, values = inputs = [
+        value(new, 32),
+        value(new, 32),
+        value(cache, 32),
+        value(cache + new, 48),
+    ]
+    every = f("concat", keys, fresh, dim=0)
+    scores = f("exp", f("matmul", q, every, transpose_b=True))
+    total = f("reduce_sum", scores, dims=(1,), keepdims=True)
+    return KernelGraph("main", inputs, f.nodes, [f("matmul", f("div", scores, total), values), every])
+
+
+@pytest.mark.parametrize(("cache", "new"), [(1008, 16), (768, 256)])
+def test_a_cache_and_what_is_appended_shrink(cache: int, new: int) -> None:
+    graph = cached_attention(cache, new)
+    for other in (parse(canonical_text(graph)), lower(graph)):
+        pair = reduce_extents(graph, other)
+        assert pair
+        for small in pair:
+            rows = [small.inputs[2].shape[0], small.inputs[1].shape[0]]
+            assert small.outputs[1].shape[0] == sum(rows) <= 12
+            assert all(2 <= n <= 8 for n in rows)
+        assert work(pair[1]) < 100_000
+    certificate = certify(graph, lower(graph)).certificate
+    assert certificate
+    formal = [t for t in certificate.tests if t.kind == "formal"]
+    assert formal
+    assert formal[0].extents == "reduced"
+
+
+def _windows(body: list[Statement], change: Any) -> list[Statement]:
+    """The statements with the windows that `change` gives for each of them."""
+    out: list[Statement] = []
+    for s in body:
+        if isinstance(s, Loop):
+            out.append(replace(s, body=_windows(s.body, change)))
+        elif isinstance(s, Compute):
+            out.append(s)
+        else:
+            out.append(replace(s, windows=tuple(change(w, s) for w in s.windows)))
+    return out
+
+
+def _mutants(graph: KernelGraph) -> list[KernelGraph]:
+    """Programs whose windows into joined dimensions begin elsewhere, each changed at one place."""
+    found: list[KernelGraph] = []
+    for position, node in enumerate(graph.nodes):
+        if not isinstance(node.body, TileProgram):
+            continue
+        places = sum(isinstance(s, Load | Store) for s in node.body.statements())
+        for place in range(places):
+            for shift in (-16, 16):
+                seen = -1
+
+                def change(w: Window, s: Load | Store, place: int = place, shift: int = shift) -> Window:
+                    nonlocal seen, last
+                    if s is not last:
+                        seen, last = seen + 1, s
+                    moved = seen == place and s.buffer.type.shape[0] > 48 and w is s.windows[0]
+                    return replace(w, base=max(w.base + shift, 0)) if moved else w
+
+                last: Any = None
+                body = _windows(node.body.body, change)
+                nodes: list[Node] = list(graph.nodes)
+                nodes[position] = replace(node, body=replace(node.body, body=body))
+                mutant = KernelGraph("main", graph.inputs, nodes, graph.outputs)
+                if canonical_text(mutant) != canonical_text(graph):
+                    found.append(mutant)
+    return found
+
+
+def test_windows_that_begin_elsewhere_are_noticed() -> None:
+    graph = cached_attention(112, 16)
+    lowered = lower(graph)
+    assert certify(graph, lowered).equivalent
+    mutants = _mutants(lowered)
+    assert len(mutants) >= 4
+    for mutant in mutants:
+        assert not certify(graph, mutant).equivalent
+
+
+def test_what_is_joined_the_other_way_round_is_noticed_at_reduced_extents(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(certifier_module, "FORMAL_WORK", 0)
+
+    def joined(*order: int) -> KernelGraph:
+        f = Builder()
+        inputs = [value(1008, 8), value(16, 8)]
+        every = f("concat", *(inputs[i] for i in order), dim=0)
+        return KernelGraph("main", inputs, f.nodes, [f("square", every)])
+
+    pair = reduce_extents(joined(0, 1), joined(1, 0))
+    assert pair is None or max(map(work, pair)) < 1000
+    assert not certify(joined(0, 1), joined(1, 0)).equivalent
+
+
+def test_blocks_of_a_part_of_a_buffer_shrink_with_it() -> None:
+    """Two kernels that each write a part: fewer blocks of one are a smaller buffer."""
+    graph = cached_attention(1024, 512)
+    fewer = fewer_blocks(graph, lower(graph))
+    if fewer is not None:
+        assert fewer[0].outputs[1].shape[0] == fewer[0].inputs[2].shape[0] + fewer[0].inputs[1].shape[0]
+    assert certify(graph, lower(graph)).equivalent
+
+
+# --- sums of factors --------------------------------------------------------------------------------------
+
+
+def _joined(whole: list[Factor], *pieces: list[Factor]) -> Joined:
+    return Joined(whole, pieces)
+
+
+def test_extents_add_up() -> None:
+    loop, tile, cache, block, new = (Factor(n) for n in (64, 16, 63, 16, 16))
+    relation = _joined([loop, tile], [cache, block], [new])
+    settle([relation])
+    assert relation.holds()
+    assert all(2 <= f.reduced <= 4 for f in (loop, tile, cache, block, new))
+    assert reduced(relation.whole) <= 8
+
+
+def test_extents_that_cannot_add_up_are_kept() -> None:
+    whole, left, right = Factor(64), Factor(60, fixed=True), Factor(4)
+    settle([_joined([whole], [left], [right])])
+    assert (whole.reduced, left.reduced, right.reduced) == (64, 60, 4)
+
+
+def test_equal_cuts_have_equal_pieces() -> None:
+    whole = [Factor(100)]
+    a, b, c, d = (Factor(n) for n in (60, 40, 60, 40))
+    settle([_joined(whole, [a], [b]), _joined(whole, [c], [d])])
+    assert leaves([a]) == leaves([c])
+    assert leaves([b]) == leaves([d])
+
+
+def test_sums_that_share_factors_are_chosen_together() -> None:
+    a, b, c = Factor(10), Factor(20), Factor(30)
+    outer, rest = Factor(50), Factor(20)
+    relations = [_joined([c], [a], [b]), _joined([outer], [c], [rest])]
+    settle(relations)
+    assert all(r.holds() for r in relations)
+    assert outer.reduced <= 50
+
+
+def test_inputs_keep_their_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both programs of a pair have the same inputs and outputs, whatever was chosen."""
+    graph = cached_attention(1008, 16)
+    pair = reduce_extents(graph, lower(graph))
+    assert pair
+
+    def types(values: list[Value]) -> list[tuple[int, ...]]:
+        return [v.shape for v in values]
+
+    assert types(pair[0].inputs) == types(pair[1].inputs)
+    assert types(pair[0].outputs) == types(pair[1].outputs)
