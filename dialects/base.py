@@ -7,7 +7,8 @@ of their own, `superopt.*`, which stays unregistered for the bindings; `verify` 
 name that nobody knows:
 
     superopt.custom   a kernel of our own: its region is a block graph; `grid`, `loops`
-    superopt.tiled    a kernel of our own as tile loops; `name`, `num_warps`, `num_stages`, `cache_hints`
+    superopt.tiled    a kernel of our own as tile loops; `name`, `num_warps`, `num_stages`, `cache_hints`,
+                      `descriptors`
     superopt.extern   something that superopt cannot express: opaque, kept in place; `target`, `reason`
     superopt.fused    a thread graph in a block graph: elementwise operators in registers
     superopt.yield    the results of a thread graph

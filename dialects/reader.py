@@ -143,7 +143,7 @@ class _Reader:
             for key in ("grid", "loops"):
                 attrs.pop(key, None)
         if isinstance(body, TileProgram):
-            for key in ("name", "num_warps", "num_stages", "cache_hints"):
+            for key in ("name", "num_warps", "num_stages", "cache_hints", "descriptors"):
                 attrs.pop(key, None)
         self.values.update(zip(operation.results, results, strict=True))
         return Node(name, operands, results, attrs, place, body)
@@ -192,6 +192,7 @@ class _Reader:
             if isinstance(number := attrs.get(key), int):
                 setattr(program, key, number)
         program.cache_hints = bool(attrs.get("cache_hints"))
+        program.descriptors = bool(attrs.get("descriptors"))
         program.body = self.statements(block, program)
         return program
 

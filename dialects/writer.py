@@ -130,6 +130,8 @@ class _Writer:
             }
             if node.body.cache_hints:
                 own["cache_hints"] = True
+            if node.body.descriptors:
+                own["descriptors"] = True
             attrs = {**own, **attrs}
             self.tile_program(node.body, indent)
         self.lines.append(f"{indent}}}){_attributes(attrs, dtype)}{tail}")

@@ -233,7 +233,8 @@ Statement: TypeAlias = "Loop | Load | Store | Compute"
 class TileProgram:
     """One kernel as tile loops. `params`: inputs, then outputs, in the order of the `tiled` node.
 
-    `cache_hints`: loads say whether what they read will be read again.
+    `cache_hints`: loads say whether what they read will be read again. `descriptors`: tiles that
+    loops load come by tensor descriptors, where they may.
     """
 
     name: str
@@ -244,6 +245,7 @@ class TileProgram:
     num_warps: int = 4
     num_stages: int = 2
     cache_hints: bool = False
+    descriptors: bool = False
 
     def statements(self) -> Iterator[Statement]:
         """Every statement, outer before inner, in program order."""

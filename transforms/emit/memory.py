@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from superopt.program import Buffer, Load, Loop, TileProgram, Value, Window
 from superopt.transforms.emit.axes import Axes, expansion
+from superopt.transforms.emit.descriptors import described_loads
 from superopt.transforms.emit.grid import parallel_loops, trip_count
 from superopt.transforms.emit.writer import Writer
 
@@ -29,6 +30,8 @@ class Memory:
         self.program, self.views, self.axes, self.writer = program, views, axes, writer
         self.pointers: dict[Buffer, str] = {}
         self.moved: dict[Value, str] = {}
+        self.descriptors = described_loads(program, axes)
+        self._made: dict[str, str] = {}  # descriptors by their text
         self._dirty: set[Buffer] = set()
         self._read: set[Buffer] = set()
         self._last = {
@@ -70,7 +73,7 @@ class Memory:
         steps: dict[str, int] = {}
         names: dict[str, str] = {}
         for s in loop.body:
-            if not isinstance(s, Load) or not in_memory(s.buffer):
+            if not isinstance(s, Load) or not in_memory(s.buffer) or s in self.descriptors:
                 continue
             shape = s.buffer.type.shape
             scales = [sum(scale for var, scale in w.terms if var is loop.var) for w in s.windows]
@@ -117,6 +120,25 @@ class Memory:
             index = f"{span}.to(tl.int64)" if wide else span
             offsets.append(_product(index + expansion((d,), dims), stride))
         return " + ".join([self.pointers[buffer], *offsets])
+
+    def described(self, load: Load) -> str | None:
+        """The text of a load by a tensor descriptor, made in front of all loops; None where it has none."""
+        made = self.descriptors.get(load)
+        if made is None:
+            return None
+        extents = load.buffer.type.shape
+        wide = load.buffer.type.elements > _INT32_MAX
+        base = [self.pointers[load.buffer]]
+        for d, window in made.base:
+            start = self.writer.start(window, wide=wide)
+            if start != "0":
+                base.append(_product(start, math.prod(extents[d + 1 :])))
+        lists = ", ".join(str(list(x)) for x in (made.shape, made.strides, made.box))
+        text = f"tl.make_tensor_descriptor({' + '.join(base)}, {lists})"
+        if text not in self._made:
+            self._made[text] = self.writer.unique(f"{load.buffer.name}_desc")
+            self.writer.header.append(f"    {self._made[text]} = {text}")
+        return f"{self._made[text]}.load([{', '.join(self.writer.start(w) for w in made.coordinates)}])"
 
     def mask(self, buffer: Buffer, windows: Sequence[Window], value: Value) -> str:
         """Which of the elements that `windows` cut out exist; empty where all do."""

@@ -92,7 +92,8 @@ def emit_program(lowered: KernelGraph) -> EmittedProgram:
         else:
             raise UnsupportedProgram(f"expected a lowered program, got '{node.op}'", node.location)
     source = PRELUDE + "".join(f"\n\n{k.source}" for k in kernels)
-    launcher = _launcher(lowered, names, bodies, constants=bool(constants))
+    described = any(k.descriptors for k in kernels)
+    launcher = _launcher(lowered, names, bodies, constants=bool(constants), descriptors=described)
     return EmittedProgram(identifier(lowered.name, "program"), tuple(kernels), source, launcher, constants)
 
 
@@ -113,7 +114,8 @@ def save_constants(folder: Path, constants: dict[str, np.ndarray[Any, Any]]) -> 
 
 
 def unique_names(
-    graph: KernelGraph, reserved: Sequence[str] = ("device", "externs", "torch", "kernels")
+    graph: KernelGraph,
+    reserved: Sequence[str] = ("device", "externs", "torch", "triton", "kernels", "scratch"),
 ) -> dict[Value, str]:
     """A Python name for every value of a kernel graph, from its own where it has one."""
     names: dict[Value, str] = {}
@@ -167,7 +169,14 @@ def _call_extern(node: Node, names: dict[Value, str]) -> str:
     return "\n".join(lines)
 
 
-def _launcher(graph: KernelGraph, names: dict[Value, str], bodies: Sequence[str], *, constants: bool) -> str:
+def _launcher(
+    graph: KernelGraph,
+    names: dict[Value, str],
+    bodies: Sequence[str],
+    *,
+    constants: bool,
+    descriptors: bool,
+) -> str:
     inputs = [names[v] for v in graph.inputs]
     types = ", ".join(f"{n}: {v.type}" for n, v in zip(inputs, graph.inputs, strict=True))
     has_extern = any(n.op == "extern" for n in graph.nodes)
@@ -177,7 +186,8 @@ def _launcher(graph: KernelGraph, names: dict[Value, str], bodies: Sequence[str]
         '"""\n',
         *(["import json"] if has_extern else []),
         *(["from pathlib import Path\n", "import numpy as np"] if constants else []),
-        "import torch\n",
+        "import torch" if descriptors else "import torch\n",
+        *(["import triton\n"] if descriptors else []),
         "import kernels\n",
     ]
     if constants:
@@ -199,6 +209,15 @@ def _launcher(graph: KernelGraph, names: dict[Value, str], bodies: Sequence[str]
         f"{inputs[0]}.device" if inputs else 'torch.device("cuda" if torch.cuda.is_available() else "cpu")'
     )
     lines.append(f"    device = {device}")
+    if descriptors:
+        lines += [
+            "",
+            "    def scratch(size, alignment, stream):",
+            '        """Where kernels put their tensor descriptors."""',
+            "        return torch.empty(size, dtype=torch.int8, device=device)",
+            "",
+            "    triton.set_allocator(scratch)",
+        ]
     for body in bodies:
         lines += ["    " + line for line in body.split("\n")]
     outputs = "".join(f"{names[v]}, " for v in graph.outputs)

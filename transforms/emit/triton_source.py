@@ -46,6 +46,8 @@ class TritonKernel:
     grid: tuple[int, int, int]
     num_warps: int
     num_stages: int
+    descriptors: bool = False
+    """Whether it makes tensor descriptors: they stand in memory that the launcher allocates."""
 
 
 def emit_kernel(program: TileProgram) -> TritonKernel:
@@ -103,7 +105,13 @@ class _Emitter:
         arguments = ", ".join(p.name for p in parameters)
         text = ["@triton.jit", f"def {name}({arguments}):", *self.writer.header, *self.writer.lines]
         return TritonKernel(
-            name, "\n".join(text) + "\n", tuple(parameters), grid, program.num_warps, program.num_stages
+            name,
+            "\n".join(text) + "\n",
+            tuple(parameters),
+            grid,
+            program.num_warps,
+            program.num_stages,
+            descriptors=bool(self.memory.descriptors),
         )
 
     def body(self, body: Sequence[Statement]) -> None:
@@ -157,9 +165,13 @@ class _Emitter:
             return
         self.memory.loads(buffer)
         dims = self.axes.live(result)
-        pointer = self.memory.moved.get(result) or self.memory.pointer(buffer, statement.windows, result)
-        mask = self.memory.mask(buffer, statement.windows, result)
-        text = f"tl.load({pointer}{f', mask={mask}, other=0.0' if mask else ''}{self.eviction(statement)})"
+        text = self.memory.described(statement)
+        if text is None:
+            pointer = self.memory.moved.get(result) or self.memory.pointer(buffer, statement.windows, result)
+            mask = self.memory.mask(buffer, statement.windows, result)
+            text = (
+                f"tl.load({pointer}{f', mask={mask}, other=0.0' if mask else ''}{self.eviction(statement)})"
+            )
         dtype = buffer.type.dtype
         if dtype != "f32" and self.operators.in_f32(result):
             text, dtype = f"{text}.to(tl.float32)", "f32"

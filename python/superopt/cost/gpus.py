@@ -34,6 +34,11 @@ class Target:
     shared_per_multiprocessor: int
     blocks_per_multiprocessor: int
 
+    @property
+    def has_copy_engine(self) -> bool:
+        """Whether blocks can have tiles fetched by tensor descriptors (TMA)."""
+        return self.capability >= 90
+
     def numbers(self) -> Any:
         """This target as the native cost formula takes it."""
         from superopt.transforms.core import _search

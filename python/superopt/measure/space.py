@@ -4,6 +4,7 @@
     warps        as many as the largest tile occupies with at least one element a thread
     stages       as many as keep what a trip loads within shared memory
     hints        whether loads say which tiles are read again
+    descriptors  whether the copy engine fetches the tiles of loops, where the target has one that can
     splits       each is a candidate of its own: the searches propose them
 
 What the compiler reports removes points (shared memory beyond the target's, spilled registers); the model
@@ -32,10 +33,13 @@ from superopt.program import Compute, KernelGraph, Load, Loop, Node, Statement, 
 from superopt.spec import check_kernel
 from superopt.transforms.emit.compile import CompilationFailed, Compiled, compile_all
 from superopt.transforms.emit.program_source import EmittedProgram, emit_program
+from superopt.transforms.emit.triton_source import emit_kernel
 from superopt.transforms.lower.shape import choose_launch, power_of_two, streamed_bytes
 from superopt.verify import certify
 from superopt.verify.ttir import verify_compiled
 
+# Parameters of a launch; the others are tile extents.
+LAUNCH = ("warps", "stages", "hints", "descriptors")
 THREADS = 32  # of a warp
 MOST_WARPS = 16
 MOST_STAGES = 6
@@ -99,7 +103,7 @@ class Space:
         """The program with these parameters, named as `points` names them; None where there are none such."""
         nodes = list(self.lowered.nodes)
         left = dict(parameters)
-        launch = {name: left.pop(name) for name in ("warps", "stages", "hints") if name in left}
+        launch = {name: left.pop(name) for name in LAUNCH if name in left}
         try:
             for number, index in enumerate(self._kernels):
                 body = nodes[index].body
@@ -157,16 +161,17 @@ class Space:
         slowest = max(bodies, key=lambda i: cost.kernel_cost(graph.nodes[i], self.target).seconds)
         body = bodies[slowest]
         default = (body.num_warps, body.num_stages)
+        flags = _flags(body, self.target)
         pairs = itertools.product(_warps(body), _stages(body, self.target))
         near = sorted(pairs, key=lambda p: (abs(math.log2(p[0] / default[0])) + abs(p[1] - default[1]), p))
         for warps, stages in [default, *(p for p in near if p != default)]:
             nodes = list(graph.nodes)
             moved = dataclasses.replace(body, num_warps=warps, num_stages=stages)
-            for hints in (0, 1):
-                nodes[slowest] = dataclasses.replace(
-                    nodes[slowest], body=dataclasses.replace(moved, cache_hints=bool(hints))
-                )
-                yield {"warps": warps, "stages": stages, "hints": hints}, _with_nodes(graph, nodes)
+            for hints, descriptors in flags:
+                changed = dataclasses.replace(moved, cache_hints=hints, descriptors=descriptors)
+                nodes[slowest] = dataclasses.replace(nodes[slowest], body=changed)
+                parameters = (warps, stages, int(hints), int(descriptors))
+                yield dict(zip(LAUNCH, parameters, strict=True)), _with_nodes(graph, list(nodes))
 
     # --- points ----------------------------------------------------------------------------------------------
 
@@ -307,6 +312,16 @@ def _stages(program: TileProgram, target: Target) -> list[int]:
     streamed = streamed_bytes(program.body)
     most = min(MOST_STAGES, target.shared_per_block // streamed) if streamed else 1
     return list(range(1, max(most, 1) + 1))
+
+
+def _flags(program: TileProgram, target: Target) -> list[tuple[bool, bool]]:
+    """The (cache hints, descriptors) that give different kernels, neither of them first."""
+    found: dict[str, tuple[bool, bool]] = {}
+    for descriptors in (False, True) if target.has_copy_engine else (False,):
+        for hints in (False, True):
+            changed = dataclasses.replace(program, cache_hints=hints, descriptors=descriptors)
+            found.setdefault(emit_kernel(changed).source, (hints, descriptors))
+    return list(found.values())
 
 
 def _with_nodes(graph: KernelGraph, nodes: Sequence[Node]) -> KernelGraph:

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -138,7 +139,12 @@ def _tile(program: TileProgram) -> dict[str, Any]:
         "buffers": [[*_type(b.type), b.placement] for b in buffers],
         "params": len(program.params),
         "inputs": program.n_inputs,
-        "launch": [program.num_warps, program.num_stages, *(["cache_hints"] if program.cache_hints else [])],
+        "launch": [
+            program.num_warps,
+            program.num_stages,
+            *(["cache_hints"] if program.cache_hints else []),
+            *(["descriptors"] if program.descriptors else []),
+        ],
         "body": [statement(s) for s in program.body],
     }
 
@@ -225,4 +231,6 @@ def _parse_tile(data: Mapping[str, Any]) -> TileProgram:
 
     n = data["params"]
     body = [statement(s) for s in data["body"]]
-    return TileProgram("main", buffers[:n], data["inputs"], buffers[n:], body, *data["launch"])
+    warps, stages, *flags = data["launch"]
+    program = TileProgram("main", buffers[:n], data["inputs"], buffers[n:], body, warps, stages)
+    return replace(program, cache_hints="cache_hints" in flags, descriptors="descriptors" in flags)

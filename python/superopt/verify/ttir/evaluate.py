@@ -19,6 +19,7 @@ from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.parser import Function, Operation, Region
 from superopt.verify.ttir.types import check_types
 from superopt.verify.ttir.values import (
+    Descriptor,
     Held,
     Pointer,
     float_literal,
@@ -30,6 +31,8 @@ from superopt.verify.ttir.values import (
 )
 from superopt.verify.ttir.work import widest
 
+# What the copy engine asks: multiples of so many bytes, boxes of so many elements along a dimension at most.
+DESCRIPTOR_ALIGNMENT, MOST_BOX = 16, 256
 LANES = 1 << 20  # elements of one value held at once
 MOST_TRIPS = 1 << 20
 
@@ -81,6 +84,7 @@ _UNARY = {
     "math.erf": "erf", "math.sin": "sin", "math.cos": "cos",
 }  # fmt: skip
 _COMBINERS = {"arith.addf": "add", **{k: v for k, v in _BINARY.items() if v in ("max", "min")}}
+_BYTES = {"f16": 2, "bf16": 2, "f32": 4}
 _SAME = frozenset({"arith.extf", "arith.truncf", "tt.fp_to_fp"})
 _COMPARE_FLOATS: Mapping[str, Callable[[Array, Array], Array]] = {
     "oeq": np.equal, "une": np.not_equal, "olt": np.less, "ole": np.less_equal, "ogt": np.greater,
@@ -137,6 +141,8 @@ class _Run:
 
     def fits(self, value: Held, op: Operation) -> None:
         """Whether a result has the shape that the text says (extents of 1 stand for any)."""
+        if isinstance(value, Descriptor):
+            return
         shape = value.offsets.shape if isinstance(value, Pointer) else value.shape
         wanted = op.result_type.shape
         if len(shape) != len(wanted) + 1 or any(
@@ -288,6 +294,8 @@ class _Run:
         x = self.env[value]
         if isinstance(x, Pointer):
             return Pointer(x.buffer, arrange(x.offsets))
+        if isinstance(x, Descriptor):
+            raise self.unsupported("an operation on a descriptor")
         return self.numbers.move(arrange, x) if isinstance(x, Number) else arrange(x)
 
     # --- numbers
@@ -435,7 +443,14 @@ class _Run:
 
     def load(self, op: Operation) -> list[Held]:
         mask = op.operands[1] if len(op.operands) > 1 else None
+        if op.types[0].element not in _BYTES:
+            raise self.unsupported(f"a load of {op.types[0].element}")
         pointer, _, lanes, instances = self.access(op, mask)
+        other = number(self.env[op.operands[2]]) if len(op.operands) > 2 else None
+        return [self.read(pointer, lanes, instances, other)]
+
+    def read(self, pointer: Pointer, lanes: Array, instances: Array, other: Number | None) -> Number:
+        """What stands in memory in the `lanes` that are marked; `other`, or nothing known, elsewhere."""
         buffer = pointer.buffer
         offsets = np.broadcast_to(pointer.offsets, lanes.shape)
         whole = bool(lanes.all())
@@ -443,19 +458,64 @@ class _Run:
             (offsets.reshape(-1), instances.reshape(-1)) if whole else (offsets[lanes], instances[lanes])
         )
         buffer.load(used, by, self.epoch, self.where)
-        if op.types[0].element not in ("f16", "bf16", "f32"):
-            raise self.unsupported(f"a load of {op.types[0].element}")
         if not lanes.any() or buffer.contents is None:
             read = self.numbers.unknown(lanes.shape)
         else:
             places = offsets if whole else np.where(lanes, offsets, 0)
             read = Number(self.domain.move(lambda x: x[places], buffer.contents))
         if whole:
-            return [read]
-        other = (
-            number(self.env[op.operands[2]]) if len(op.operands) > 2 else self.numbers.unknown(lanes.shape)
-        )
-        return [self.numbers.select(lanes, read, other)]
+            return read
+        return self.numbers.select(lanes, read, other or self.numbers.unknown(lanes.shape))
+
+    def make_descriptor(self, op: Operation) -> list[Held]:
+        """A tensor descriptor; raises IllegalProgram for one that the copy engine does not take."""
+        base, *numbers = (self.env[v] for v in op.operands)
+        assert isinstance(base, Pointer)
+        rank = len(numbers) // 2
+        extents, strides = ([integers(x) for x in part] for part in (numbers[:rank], numbers[rank:]))
+        box, size = op.result_type.shape, _BYTES.get(base.buffer.dtype)
+        if base.buffer.writable or any(k != "padding" for k in op.attrs) or size is None:
+            raise self.unsupported("a descriptor of what is no input")
+        if op.attrs.get("padding", "1").split(":")[0].strip() != "1":
+            raise self.unsupported("a descriptor with another padding than zero")
+        if len(box) != rank or not 2 <= rank <= 5:
+            raise IllegalProgram(f"{self.where}: expected a descriptor of 2 to 5 dimensions, got {rank}")
+        aligned = all((x * size % DESCRIPTOR_ALIGNMENT == 0).all() for x in (base.offsets, *strides[:-1]))
+        if not aligned or (strides[-1] != 1).any():
+            raise IllegalProgram(
+                f"{self.where}: expected a descriptor of rows that are contiguous and begin at multiples of "
+                f"{DESCRIPTOR_ALIGNMENT} bytes, got others"
+            )
+        if (
+            max(box) > MOST_BOX
+            or box[-1] * size < DESCRIPTOR_ALIGNMENT
+            or any((x < 1).any() for x in extents)
+        ):
+            raise IllegalProgram(f"{self.where}: expected a descriptor's box, got {box}")
+        return [Descriptor(base, tuple(extents), tuple(strides), box)]
+
+    def descriptor_load(self, op: Operation) -> list[Held]:
+        """The box at some coordinates, zero past the tensor's edges."""
+        first, *at = (self.env[v] for v in op.operands)
+        assert isinstance(first, Descriptor)
+        if len(at) != len(first.box):
+            raise IllegalProgram(f"{self.where}: expected {len(first.box)} coordinates, got {len(at)}")
+        if op.result_type.shape != first.box:
+            raise self.unsupported("a load of another shape than its descriptor's box")
+        rank = len(first.box)
+        column = (-1, *(1,) * rank)
+        offsets = first.base.offsets.reshape(column)
+        lanes = self.active.reshape(column)
+        for d, (start, extent, stride) in enumerate(zip(at, first.shape, first.strides, strict=True)):
+            steps = np.arange(first.box[d]).reshape(*(-1 if i == d + 1 else 1 for i in range(rank + 1)))
+            index = integers(start).reshape(column) + steps
+            lanes = lanes & (index >= 0) & (index < extent.reshape(column))
+            offsets = offsets + index * stride.reshape(column)
+        pointer = Pointer(first.base.buffer, offsets)
+        common = np.broadcast_shapes(offsets.shape, lanes.shape)
+        instances = np.broadcast_to(self.programs.reshape(column), common)
+        zero = self.numbers.constant(0.0, rank + 1)
+        return [self.read(pointer, np.broadcast_to(lanes, common), instances, zero)]
 
     def store(self, op: Operation) -> list[Held]:
         _, stored, *mask = op.operands
@@ -520,6 +580,8 @@ class _Run:
 
     def masked(self, instances: Array, new: Held, old: Held) -> Held:
         """`new` in the instances marked, `old` in the others."""
+        if isinstance(new, Descriptor) or isinstance(old, Descriptor):
+            raise self.unsupported("a descriptor that a loop or a branch chooses")
         ranks = [x.offsets.ndim if isinstance(x, Pointer) else len(x.shape) for x in (new, old)]
         return self.merge(instances.reshape(-1, *(1,) * (max(ranks) - 1)), new, old)
 
@@ -545,5 +607,6 @@ _HANDLERS: Mapping[str, Callable[[_Run, Operation], list[Held]]] = {
     "tt.expand_dims": _Run.expand_dims, "tt.broadcast": _Run.broadcast, "tt.reshape": _Run.reshape,
     "tt.trans": _Run.transpose, "tt.join": _Run.join, "tt.split": _Run.split, "tt.dot": _Run.dot,
     "tt.reduce": _Run.reduce, "tt.scan": _Run.scan, "tt.addptr": _Run.addptr, "tt.load": _Run.load,
+    "tt.make_tensor_descriptor": _Run.make_descriptor, "tt.descriptor_load": _Run.descriptor_load,
     "tt.store": _Run.store, "gpu.barrier": _Run.barrier, "scf.for": _Run.loop, "scf.if": _Run.branch,
 }  # fmt: skip

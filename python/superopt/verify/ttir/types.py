@@ -91,6 +91,13 @@ class _Checker:
             masked = [first, "i1", pointee] if name == "tt.load" else [first, pointee, "i1"]
             self.expect(op, op.operands, masked[:count])
             return [pointee]
+        if name == "tt.make_tensor_descriptor":
+            rank = (count - 1) // 2
+            self.expect(op, op.operands, [f"ptr<{first}>", *["i32"] * rank, *["i64"] * rank])
+            return [f"desc<{last}>"]
+        if name == "tt.descriptor_load":
+            self.expect(op, op.operands, [f"desc<{first}>", *["i32"] * (count - 1)])
+            return [last]
         if name in ("arith.cmpi", "arith.cmpf"):
             self.expect(op, op.operands, [first] * count)
             return ["i1"]

@@ -28,7 +28,17 @@ class Pointer:
     offsets: Array
 
 
-Held: TypeAlias = "Array | Pointer | Number"
+@dataclass(frozen=True)
+class Descriptor:
+    """A tensor in memory, and the box of it that a load takes; extents and strides in elements, by instance."""
+
+    base: Pointer
+    shape: tuple[Array, ...]
+    strides: tuple[Array, ...]
+    box: Shape
+
+
+Held: TypeAlias = "Array | Pointer | Number | Descriptor"
 
 
 class ShapeDomain(Domain):
@@ -90,7 +100,7 @@ def number(x: Held) -> Number:
 
 def integers(x: Held) -> Array:
     """A value that must be integers."""
-    if isinstance(x, (Number, Pointer)):
+    if isinstance(x, (Number, Pointer, Descriptor)):
         raise IllegalProgram("expected an integer operand, got another")
     return x
 
