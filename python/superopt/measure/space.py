@@ -5,7 +5,7 @@
     stages       as many as keep what a trip loads within shared memory
     hints        whether loads say which tiles are read again
     descriptors  whether the copy engine fetches the tiles of loops, where the target has one that can
-    splits       each is a candidate of its own: the searches propose them
+    split        how many blocks share a reduction whose parts a later kernel joins (`splits.py`)
 
 What the compiler reports removes points (shared memory beyond the target's, spilled registers); the model
 ranks the rest; the verifier has the last word: a point that is not proved equal to the program is no point.
@@ -28,6 +28,7 @@ from superopt.cost import Target
 from superopt.cost.features import program_features
 from superopt.errors import IllegalProgram, NotEquivalent, SuperoptError, UnsupportedProgram
 from superopt.measure.retile import CannotRetile, Tiling
+from superopt.measure.splits import Splits
 from superopt.operators import OPERATORS, normalize_attrs
 from superopt.program import Compute, KernelGraph, Load, Loop, Node, Statement, TileProgram
 from superopt.spec import check_kernel
@@ -81,28 +82,41 @@ class Space:
         self._proofs: dict[str, dict[str, Any] | None] = {}
         self._artifacts: dict[tuple[str, ...], str] = {}
         self._kernels = [i for i, n in enumerate(lowered.nodes) if isinstance(n.body, TileProgram)]
+        self._variants = list(Splits(lowered).variants())
 
     # --- enumeration -----------------------------------------------------------------------------------------
 
     def tilings(self) -> Iterator[tuple[dict[str, int], KernelGraph]]:
-        """Programs with other tile sizes, fastest predicted first; the parameters that say so."""
-        lists = [self._choices(i) for i in self._kernels]
+        """Programs with other splits and tile sizes, fastest predicted first; the parameters that say so."""
+        streams = [self._tilings(parameters, graph) for parameters, graph in self._variants]
+        for _, parameters, graph in heapq.merge(*streams, key=lambda found: found[0]):
+            yield parameters, graph
+
+    def _tilings(
+        self, split: Mapping[str, int], graph: KernelGraph
+    ) -> Iterator[tuple[float, dict[str, int], KernelGraph]]:
+        """Those of one variant, with their predicted seconds."""
+        lists = [self._choices(graph, i) for i in self._kernels]
         if not all(lists):
             return
         several = len(lists) > 1
         for chosen in _cheapest_sums(lists):
-            nodes = list(self.lowered.nodes)
-            parameters: dict[str, int] = {}
+            nodes = list(graph.nodes)
+            parameters = dict(split)
             for number, (index, choice) in enumerate(zip(self._kernels, chosen, strict=True)):
                 nodes[index] = dataclasses.replace(nodes[index], body=choice.program)
                 prefix = f"k{number}." if several else ""
                 parameters |= {prefix + name: extent for name, extent in choice.extents}
-            yield parameters, _with_nodes(self.lowered, nodes)
+            yield sum(c.seconds for c in chosen), parameters, _with_nodes(graph, nodes)
 
     def at(self, parameters: Mapping[str, int]) -> KernelGraph | None:
         """The program with these parameters, named as `points` names them; None where there are none such."""
-        nodes = list(self.lowered.nodes)
         left = dict(parameters)
+        splits = {name: left.pop(name) for name in self._variants[0][0] if name in left}
+        variant = next((g for p, g in self._variants if p == {**self._variants[0][0], **splits}), None)
+        if variant is None:
+            return None
+        nodes = list(variant.nodes)
         launch = {name: left.pop(name) for name in LAUNCH if name in left}
         try:
             for number, index in enumerate(self._kernels):
@@ -114,14 +128,15 @@ class Space:
                 moved = tiling.apply(extents)
                 choose_launch(moved, self.target, None, None)
                 nodes[index] = dataclasses.replace(nodes[index], body=moved)
-            graph = _with_nodes(self.lowered, nodes)
+            graph = _with_nodes(variant, nodes)
             check_kernel(graph)
         except (CannotRetile, IllegalProgram):
             return None
         return None if left else next((g for p, g in self.launches(graph) if p == launch), None)
 
-    def _choices(self, index: int) -> list[_Choice]:
-        node = self.lowered.nodes[index]
+    def _choices(self, graph: KernelGraph, index: int) -> list[_Choice]:
+        """Tile extents of one kernel of a variant, fastest predicted first."""
+        node = graph.nodes[index]
         assert isinstance(node.body, TileProgram)
         tiling = Tiling(node.body)
         names = list(tiling.parameters)
@@ -132,11 +147,7 @@ class Space:
             try:
                 program = tiling.apply(dict(zip(names, extents, strict=True)))
                 moved = dataclasses.replace(node, body=program)
-                check_kernel(
-                    _with_nodes(
-                        self.lowered, [*self.lowered.nodes[:index], moved, *self.lowered.nodes[index + 1 :]]
-                    )
-                )
+                check_kernel(_with_nodes(graph, [*graph.nodes[:index], moved, *graph.nodes[index + 1 :]]))
             except (CannotRetile, IllegalProgram):
                 self.funnel["rejected: extents that do not fit"] += 1
                 continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -378,15 +378,15 @@ def _fixed(size: int) -> Dim:
 
 
 class _Rebuild:
-    """Copies a program with every extent replaced by its reduced one."""
+    """Copies a program; every extent is what `extent` makes of its factors, by default the reduced one."""
 
-    def __init__(self, axes: Axes) -> None:
-        self.axes = axes
+    def __init__(self, axes: Axes, extent: Callable[[Sequence[Factor]], int] = reduced) -> None:
+        self.axes, self.extent = axes, extent
         self.values: dict[Value, Value] = {}
         self.buffers: dict[Buffer, Buffer] = {}
 
     def shape(self, value: Value | Buffer) -> tuple[int, ...]:
-        return tuple(reduced(d) for d in self.axes.of(value))
+        return tuple(self.extent(d) for d in self.axes.of(value))
 
     def value(self, v: Value) -> Value:
         if v not in self.values:
@@ -405,7 +405,7 @@ class _Rebuild:
             attrs = self.attrs(node.attrs, node.operands, node.result)
         body = node.body
         if isinstance(body, BlockGraph):
-            grid, loops = (tuple(map(reduced, dims)) for dims in self.axes.extents[body])
+            grid, loops = (tuple(map(self.extent, dims)) for dims in self.axes.extents[body])
             inner = list(map(self.node, body.nodes))
             body = BlockGraph(grid, loops, list(map(self.value, body.inputs)), inner)
         elif isinstance(body, ThreadGraph):
@@ -447,7 +447,12 @@ class _Rebuild:
         """Loops count trips from zero; windows scale them."""
         if isinstance(s, Loop):
             return Loop(
-                s.var, 0, reduced(self.axes.trips[s.var]), 1, s.parallel, list(map(self.statement, s.body))
+                s.var,
+                0,
+                self.extent(self.axes.trips[s.var]),
+                1,
+                s.parallel,
+                list(map(self.statement, s.body)),
             )
         if isinstance(s, Compute):
             attrs = self.attrs(s.attrs, s.operands, s.result)
@@ -465,7 +470,7 @@ class _Rebuild:
         first, moves = self.axes.travel(w)
         start = self.axes.start(buffer, along, first)
         if size == w.size and all(
-            reduced(self.axes.trips[v]) == _trips(self.axes.loops[v]) for v, _ in moves
+            self.extent(self.axes.trips[v]) == _trips(self.axes.loops[v]) for v, _ in moves
         ):
             return Window(size, first if start is None else start, tuple(moves), w.stride)
         # Offsets are whole tiles, and a loop's stride is what lies within one of its trips.
@@ -474,10 +479,15 @@ class _Rebuild:
         for var, stride in moves:
             if stride == old:
                 terms.append((var, new))
-                old, new = old * _trips(self.axes.loops[var]), new * reduced(self.axes.trips[var])
+                old, new = old * _trips(self.axes.loops[var]), new * self.extent(self.axes.trips[var])
             else:
                 terms.append((var, stride // w.size * size))
         return Window(size, first // w.size * size if start is None else start, tuple(terms), w.stride)
+
+
+def resized(graph: KernelGraph, axes: Axes, extent: Callable[[Sequence[Factor]], int]) -> KernelGraph:
+    """`graph`, whose axes are `axes`, with the extents that `extent` makes of a dimension's factors."""
+    return _Rebuild(axes, extent).graph(graph)
 
 
 # --- fewer blocks of the same kind ------------------------------------------------------------------------

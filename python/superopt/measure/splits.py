@@ -1,0 +1,136 @@
+"""A lowered program with other numbers of parts: how many blocks share a reduction that a later kernel completes.
+
+    K[2, 64, 64, 128] -> 64 blocks, each 64 keys -> parts[2, 64, 8, 128] -> summed over 64
+    K[2, 32, 128, 128] -> 32 blocks, each 128 keys -> parts[2, 32, 8, 128] -> summed over 32
+
+An axis of an input that a grid divides into parts has a factor for the parts, and factors for what lies within
+one (`superopt.verify.axes`). Where a value between two kernels has the first and not the others, these were
+reduced, and the parts are joined later: split-K, or FlashDecoding's keys. Their number may change with what lies
+within, so that inputs and outputs keep their extents. A result is a guess that the verifier has to confirm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from superopt.errors import SuperoptError
+from superopt.program import KernelGraph, Loop, TileProgram, Value
+from superopt.spec import check_kernel
+from superopt.verify.axes import Factor, Irreducible, leaves
+from superopt.verify.reduce import Axes, resized
+
+# Points of the axis that a part has at least: what a matrix product takes.
+SMALLEST_PART = 16
+
+
+@dataclass(frozen=True)
+class Split:
+    """A number of parts that may change: `parts` now, of `total` points in all."""
+
+    name: str
+    parts: int
+    total: int
+    factor: Factor
+    inner: tuple[Factor, ...]
+
+    def choices(self) -> list[int]:
+        """The number now, and powers of two from 2 on that leave at least 16 points to a part."""
+        found = {self.parts}
+        parts = 2
+        while parts * SMALLEST_PART <= self.total:
+            if self.total % parts == 0:
+                found.add(parts)
+            parts *= 2
+        return sorted(found)
+
+
+class Splits:
+    """The splits of a lowered program; `apply` gives it another number of parts."""
+
+    def __init__(self, lowered: KernelGraph) -> None:
+        self.lowered = lowered
+        self.axes = Axes()
+        self.found: dict[str, Split] = {}
+        try:
+            self.axes.graph(lowered)
+        except (Irreducible, SuperoptError):
+            return
+        for factor, values in self._between_kernels().items():
+            inner = () if factor.fixed else self._within(factor)
+            held = {f for v in values for d in self.axes.of(v) for f in leaves(d)}
+            if not inner or held.intersection(inner):
+                continue
+            name = "split" if not self.found else f"split_{len(self.found)}"
+            total = factor.size * math.prod(f.size for f in inner)
+            self.found[name] = Split(name, factor.size, total, factor, inner)
+
+    def _between_kernels(self) -> dict[Factor, list[Value]]:
+        """The values between kernels by their factors that a grid divides an axis into, in the kernels' order."""
+        found: dict[Factor, list[Value]] = {}
+        used = {v for n in self.lowered.nodes for v in n.operands}
+        for node in self.lowered.nodes:
+            if isinstance(node.body, TileProgram):
+                grid = [s for s in node.body.statements() if isinstance(s, Loop) and s.parallel]
+                parallel = {f for loop in grid for f in leaves(self.axes.trips[loop.var])}
+                for value in node.results:
+                    held = [f for d in self.axes.of(value) for f in leaves(d) if value in used]
+                    for factor in held:
+                        if factor in parallel:
+                            found.setdefault(factor, []).append(value)
+        return found
+
+    def _within(self, factor: Factor) -> tuple[Factor, ...]:
+        """The factors that lie within a part, outermost first: what follows it in every input that has it."""
+        lists = [
+            dims[dims.index(factor) + 1 :]
+            for v in self.lowered.inputs
+            for dims in map(leaves, self.axes.of(v))
+            if factor in dims
+        ]
+        alike = bool(lists) and all(x == lists[0] for x in lists)
+        return tuple(lists[0]) if alike and not any(f.fixed for f in lists[0]) else ()
+
+    def apply(self, name: str, parts: int) -> KernelGraph | None:
+        """The program with so many parts; None where there is none such."""
+        split = self.found.get(name)
+        if split is None or parts < 1 or split.total % parts:
+            return None
+        sizes = {split.factor: parts}
+        grow, shrink = math.gcd(parts, split.parts), 1
+        grow, shrink = split.parts // grow, parts // grow  # of what lies within a part
+        for number, factor in enumerate(split.inner):
+            size = factor.size * grow if number == 0 else factor.size
+            common = math.gcd(size, shrink)
+            sizes[factor], shrink = size // common, shrink // common
+        if shrink != 1:
+            return None
+        if parts == split.parts:
+            return self.lowered
+
+        def extent(factors: Sequence[Factor]) -> int:
+            return math.prod(sizes.get(f, f.size) for f in leaves(factors))
+
+        made = resized(self.lowered, self.axes, extent)
+        if _shapes(made) != _shapes(self.lowered):
+            return None
+        try:
+            check_kernel(made)
+        except SuperoptError:
+            return None
+        return made
+
+    def variants(self) -> Iterator[tuple[dict[str, int], KernelGraph]]:
+        """The program as it is, then with every other number of parts, one split at a time."""
+        now = {s.name: s.parts for s in self.found.values()}
+        yield now, self.lowered
+        for split in self.found.values():
+            for parts in split.choices():
+                if parts != split.parts and (made := self.apply(split.name, parts)) is not None:
+                    yield {**now, split.name: parts}, made
+
+
+def _shapes(graph: KernelGraph) -> list[tuple[int, ...]]:
+    ends: list[Value] = [*graph.inputs, *graph.outputs]
+    return [v.shape for v in ends]
