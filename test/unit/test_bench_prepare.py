@@ -12,14 +12,16 @@ from pathlib import Path
 
 import bench_folders
 import pytest
-from test_bench_space import attention
+from test_bench_space import attention, matmul
 
 from superopt import cost
 from superopt.measure import baselines, report
 from superopt.numerics.float_gate import input_specs
 from superopt.tools import superopt_bench
 from superopt.transforms.emit import read_bundle
+from superopt.transforms.emit.program_source import emit_program, write_program
 from superopt.transforms.emit.reference_source import reference_source
+from superopt.transforms.lower import lower
 
 PROGRAM = """
 func.func @small(%x: tensor<16x64xf16>, %w: tensor<64x32xf16>) -> tensor<16x32xf16> {
@@ -102,6 +104,25 @@ def test_attention_baselines_compute_the_program(tmp_path: Path) -> None:
     found = {r["row"]: r for r in json.loads((tmp_path / "r.json").read_text())["rows"]}
     assert {n: r["status"] for n, r in found.items()} == dict.fromkeys(wanted.split(","), "ok")
     assert all(len(r["parameters"]) >= 4 for n, r in found.items() if n in ("flash_attention", "split_kv"))
+
+
+def test_bf16_is_measured_in_the_interpreter(tmp_path: Path) -> None:
+    """numpy has no bf16, so that the interpreter's own products of it are of 16-bit patterns."""
+    pytest.importorskip("torch")
+    graph = matmul(16, 32, 64, "bf16")
+    folder = tmp_path / "folder"
+    (folder / "ours").mkdir(parents=True)
+    (folder / "reference.py").write_text(reference_source(graph, {}))
+    write_program(emit_program(lower(graph)), folder / "ours")
+    described = bench_folders.program("p", [bench_folders.row("ours", [bench_folders.point("ours")])])
+    described["inputs"] = [dataclasses.asdict(s) for s in input_specs(graph)]
+    described["outputs"] = [{"name": "y", "shape": graph.outputs[0].shape, "dtype": "bf16"}]
+    bench_folders.seal(folder, bench_folders.prepared([described]))
+    command = [sys.executable, str(folder / "measure.py"), "-o", str(tmp_path / "r.json"), "--rounds=3"]
+    done = subprocess.run([*command, "--device=interpreter"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads((tmp_path / "r.json").read_text())["rows"]
+    assert (row["status"], row["ratio"] <= 1) == ("ok", True)
 
 
 def test_a_folder_with_other_files_is_left_alone(

@@ -1,7 +1,7 @@
 """Bundles: a folder with a program's kernels and all that is needed to run, check and prove them elsewhere.
 
     kernels.py  launch.py            Triton source, and what launches it; need torch and triton
-    run.py  reference.py  checking.py    check against PyTorch in fp64, and time
+    run.py  reference.py  checking.py  widening.py    check against PyTorch in fp64, and time
     <target>/<kernel>.ttir, .ptx, .cubin    compiled code of every target
     shapes.json                      inputs, outputs, grids, registers, shared memory
     original.mlir  optimized.mlir  lowered.mlir    the program before, after, and as tile loops
@@ -40,6 +40,13 @@ from superopt.transforms.emit.reference_source import reference_source
 
 if TYPE_CHECKING:
     from superopt.pipeline import Outcome
+
+# What runs a bundle elsewhere: package, file, its name in the bundle.
+_RUNNING = (
+    ("superopt.numerics", "runner.py", "run.py"),
+    ("superopt.numerics", "checking.py", "checking.py"),
+    ("superopt.measure.standalone", "widening.py", "widening.py"),
+)
 
 
 @dataclass(frozen=True)
@@ -160,8 +167,8 @@ def _fill(
     (folder / "reference.py").write_text(reference_source(original, constants))
     if constants:
         save_constants(folder, constants)
-    for source, name in (("runner.py", "run.py"), ("checking.py", "checking.py")):
-        (folder / name).write_text(files("superopt.numerics").joinpath(source).read_text())
+    for package, source, name in _RUNNING:
+        (folder / name).write_text(files(package).joinpath(source).read_text())
     (folder / "run.py").chmod(0o755)
     for kernel in compiled:
         place = folder / kernel.target

@@ -32,8 +32,8 @@ def main() -> None:
 def _run(request: dict[str, Any]) -> None:
     torch: Any = importlib.import_module("torch")
     interpreter: Any = importlib.import_module("triton.runtime.interpreter")
-    sys.path.insert(0, str(Path(__file__).parent))
-    importlib.import_module("runner").widen_products(interpreter)
+    sys.path.insert(0, str(Path(__file__).parents[1] / "measure" / "standalone"))
+    importlib.import_module("widening").widen_products(interpreter)
     del sys.path[0]
     torch.set_num_threads(1)
     folder = Path(request["folder"])

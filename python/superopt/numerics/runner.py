@@ -70,10 +70,11 @@ def run(args: argparse.Namespace) -> int:
             importlib.import_module(name)
         except ModuleNotFoundError:
             raise CannotRun(f"expected '{name}' to be installed, got none: pip install {name}") from None
-    if device == "interpreter":
-        widen_products(importlib.import_module("triton.runtime.interpreter"))
     # The folder's own files, before anything of the same name elsewhere.
     sys.path.insert(0, str(folder.resolve()))
+    if device == "interpreter":
+        interpreter = importlib.import_module("triton.runtime.interpreter")
+        importlib.import_module("widening").widen_products(interpreter)
     program = Program(folder, described, "cuda" if device == "cuda" else "cpu")
     result: dict[str, Any] = {"program": described["name"], "device": device, "rows": [], "microseconds": {}}
     passed = True
@@ -134,26 +135,6 @@ def has_cuda() -> bool:
         return bool(importlib.import_module("torch").cuda.is_available())
     except ModuleNotFoundError:
         return False
-
-
-def widen_products(interpreter: Any) -> None:
-    """Let the interpreter multiply bf16 tiles: it keeps them as 16-bit patterns, which it multiplies as
-    integers."""
-    original = interpreter.InterpreterBuilder.create_dot
-    if getattr(original, "widened", False):
-        return
-
-    def create_dot(self: Any, a: Any, b: Any, d: Any, *rest: Any) -> Any:
-        def wide(x: Any) -> Any:
-            if str(x.dtype.scalar) != "bf16":
-                return x
-            bits = x.data.astype(np.uint32) << 16
-            return interpreter.TensorHandle(bits.view(np.float32), interpreter.tl.float32)
-
-        return original(self, wide(a), wide(b), d, *rest)
-
-    setattr(create_dot, "widened", True)  # noqa: B010 - a function has no such attribute by type
-    interpreter.InterpreterBuilder.create_dot = create_dot
 
 
 @contextlib.contextmanager

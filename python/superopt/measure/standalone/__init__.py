@@ -4,6 +4,7 @@
     session.py    one program: workers side by side, interleaved rounds, verdicts
     processes.py  a process for each candidate, that may crash or hang alone
     worker.py     inside such a process: load, check, time, check again
+    widening.py   products of bf16 in the interpreter
     device.py     CUDA events with a flushed L2, CUDA graphs; or Triton's interpreter
     checks.py     inputs, and what an output may be off by
     floor.py      the time below which a measurement cannot be true

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import os
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
+
+from .widening import widen_products
 
 # At least this much is written to flush the L2 cache, however small it says it is.
 _FLUSH_BYTES = 256 << 20
@@ -107,6 +112,8 @@ class Interpreter:
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
+        if os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton") is not None:
+            widen_products(importlib.import_module("triton.runtime.interpreter"))
 
     def facts(self) -> dict[str, Any]:
         """Only that it is no GPU."""
