@@ -17,7 +17,7 @@ import pytest
 
 from superopt import store as store_module
 from superopt.diagnostics import Diagnostics
-from superopt.store import Key, Store, StoreUnavailable
+from superopt.store import Key, Store, StoreUnavailable, eviction
 
 FILES = {"schedule.json": b'{"x": 1}', "sources/kernels.py": b"import triton\n" * 50}
 KILLS = int(os.environ.get("SUPEROPT_TEST_KILLS", "12"))
@@ -28,7 +28,7 @@ def key(n: int = 0, **policy: int) -> Key:
 
 
 def stored_files(store: Store) -> list[Path]:
-    return sorted(p for p in store.folder.rglob("*") if p.is_file())
+    return sorted(p for p in store.folder.rglob("*") if p.is_file() and p.stat().st_size)
 
 
 def test_what_is_published_is_found(tmp_path: Path):
@@ -170,7 +170,7 @@ def test_a_full_disk_ends_in_a_warning_and_a_whole_store(tmp_path: Path, limit: 
 READ_ONLY = """
 import os, sys
 from superopt.diagnostics import Diagnostics
-from superopt.store import Key, Store, StoreUnavailable
+from superopt.store import Key, Store, StoreUnavailable, eviction
 if os.getuid() == 0:
     os.setuid(65534)
 store = Store(sys.argv[1])
@@ -269,3 +269,54 @@ def test_hostile_archives_are_dropped(tmp_path: Path):
     (tmp_path / "no.zip").write_bytes(b"PK\x03\x04 no archive")
     with pytest.raises(StoreUnavailable):
         good.merge(tmp_path / "no.zip")
+
+
+def published(store: Store, n: int, *, shared: bytes = b"shared") -> Key:
+    key = Key(f"{n:064x}", "sm_90", {}, {})
+    store.publish(key, {"own": bytes([n]) * 4000, "shared": shared}, seconds=1.0)
+    return key
+
+
+def test_what_was_not_used_for_longest_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store = Store(tmp_path)
+    keys = [published(store, n) for n in range(4)]
+    for n, key in enumerate(keys):
+        for manifest in (tmp_path / "entries" / key.digest).iterdir():
+            os.utime(manifest, (n, n))
+    assert store.lookup(keys[0]) is not None  # used now: the oldest is number 1
+    monkeypatch.setenv("SUPEROPT_STORE_LIMIT", "20K")
+    keys.append(published(store, 4))
+    assert [store.lookup(key) is not None for key in keys] == [True, False, False, True, True]
+    assert store.check() == []
+    own = [p for p in (tmp_path / "objects").glob("*/*") if p.stat().st_size == 4000]
+    assert len(own) == 3  # the files of those that went are gone, and what they shared is not
+    assert len(store.keys()) == 3
+
+
+def test_the_entry_used_last_stays_whatever_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SUPEROPT_STORE_LIMIT", "1")
+    store = Store(tmp_path)
+    keys = [published(store, n) for n in range(3)]
+    assert [store.lookup(key) is not None for key in keys] == [False, False, True]
+
+
+def test_files_that_no_entry_names_go_only_when_nobody_writes(tmp_path: Path):
+    store = Store(tmp_path)
+    key = published(store, 0)
+    orphan = tmp_path / "objects" / "ab" / ("ab" * 32)
+    orphan.parent.mkdir(exist_ok=True)
+    orphan.write_bytes(b"x" * 100_000)
+    with eviction.writing(tmp_path):
+        eviction.keep_below(tmp_path, 50_000)
+        assert orphan.exists()
+    eviction.keep_below(tmp_path, 50_000)
+    assert not orphan.exists()
+    assert store.lookup(key) is not None
+
+
+@pytest.mark.parametrize("text", ["much", "-1", "1.5G", "9" * 40])
+def test_a_limit_that_is_none_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str):
+    monkeypatch.setenv("SUPEROPT_STORE_LIMIT", text)
+    with pytest.raises(ValueError, match=r"SUPEROPT_STORE_LIMIT.*got"):
+        published(Store(tmp_path), 0)
+    assert Store(tmp_path).keys() == []

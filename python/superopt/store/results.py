@@ -1,0 +1,67 @@
+"""The store as the pipeline uses it: one that fails never fails a run."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from superopt.store.folder import Store
+from superopt.store.records import Entry, Key, StoreUnavailable
+
+if TYPE_CHECKING:
+    from superopt.diagnostics import Diagnostics
+
+
+def _run_key(program_sha256: str, target: str, policy: Mapping[str, str | int | float | bool]) -> Key:
+    versions = {name: _version(name) for name in ("superopt", "triton", "torch-mlir")}
+    return Key(program_sha256, target, versions, dict(policy))
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
+
+
+def lookup(
+    program_sha256: str,
+    target: str,
+    policy: Mapping[str, str | int | float | bool],
+    diagnostics: Diagnostics,
+    *,
+    effort: float = 0.0,
+    folder: Path | None = None,
+) -> Entry | None:
+    """What an earlier run published for this program, target, policy and these versions; None where nothing
+    can be had.
+
+    What is returned is not to be trusted: replay its schedule, which proves it again.
+    """
+    try:
+        return Store(folder).lookup(_run_key(program_sha256, target, policy), effort=effort)
+    except StoreUnavailable as error:
+        diagnostics.warning(f"the store is not used: {error.message}")
+        return None
+
+
+def publish(
+    program_sha256: str,
+    target: str,
+    policy: Mapping[str, str | int | float | bool],
+    files: Mapping[str, bytes],
+    diagnostics: Diagnostics,
+    *,
+    seconds: float,
+    effort: float = 0.0,
+    folder: Path | None = None,
+) -> bool:
+    """Publish a run's files (schedule, certificate, report); False, and a warning, where that fails."""
+    try:
+        Store(folder).publish(_run_key(program_sha256, target, policy), files, seconds=seconds, effort=effort)
+    except (StoreUnavailable, ValueError) as error:
+        diagnostics.warning(f"the result was not stored: {getattr(error, 'message', error)}")
+        return False
+    return True
