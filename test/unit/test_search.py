@@ -32,6 +32,8 @@ from superopt.spec import check_kernel
 from superopt.transforms.core._search import Algebra
 from superopt.transforms.mugraph_search import SearchOptions, propose
 from superopt.transforms.mugraph_search.axes import AxisProgram, name_axes
+from superopt.transforms.mugraph_search.exponentials import relative_exponentials
+from superopt.transforms.mugraph_search.merge import merge_axes
 from superopt.transforms.mugraph_search.search import PRUNE, native_options, native_problem
 
 TARGET = target("sm_90")
@@ -328,6 +330,7 @@ def graphs(
         prune=PRUNE[PRUNE.index(prune)],  # type: ignore[arg-type]
         axis_test=axis_test,
         merge_equal=merge_equal,
+        dominance=0,
         max_block_operators=operators,
         max_value_operators=operators,
     )
@@ -527,6 +530,32 @@ def test_branch_and_bound_loses_nothing_that_is_as_cheap(name: str):
     assert bounded.predicted == pytest.approx(all_.predicted)
 
 
+@pytest.mark.parametrize("name", SMALL)
+def test_of_partial_kernels_with_the_same_left_to_do_the_cheapest_remain(name: str):
+    """What is left out is like something that is kept, in its outputs, its inputs and its loops."""
+    from superopt.transforms.core import _search
+
+    problem = native_problem(relative_exponentials(merge_axes(name_axes(SMALL[name]()))), splits=True)
+    kinds: list[set[tuple[object, ...]]] = []
+    for dominance in (0, 1):
+        options = SearchOptions(max_block_operators=7, dominance=dominance)
+        result = _search.enumerate_kernels(
+            problem, native_options(options, TARGET, 60, 0, 2), None, every=True
+        )
+        assert result.complete
+        kernels = [p.kernels[0] for p in result.plans]
+        kinds.append({(tuple(k.outputs), tuple(k.leaves), tuple(k.loops)) for k in kernels})
+    assert kinds[0] == kinds[1]
+
+
+@pytest.mark.parametrize("name", ["attention", "safe-attention", "rmsnorm-weight", "bilinear", "norm-mlp"])
+def test_what_others_surpass_is_not_the_best(name: str):
+    kept, all_ = (search(SMALL[name](), dominance=d, budget=60) for d in (4, 0))
+    assert kept.complete
+    assert all_.complete
+    assert kept.predicted[0] == all_.predicted[0]
+
+
 def qk_norm_attention(heads: int = 32, queries: int = 128, keys: int = 1024, d: int = 64) -> KernelGraph:
     p = Program("qk_norm_attention")
     q, k, v = (p.input(heads, n, d, name=c) for n, c in ((queries, "q"), (keys, "k"), (keys, "v")))
@@ -543,7 +572,11 @@ def qk_norm_attention(heads: int = 32, queries: int = 128, keys: int = 1024, d: 
 def test_the_space_of_normalised_attention_with_two_kernels_is_searched_to_its_end():
     found = search(qk_norm_attention(), budget=60)
     assert found.complete
-    assert found.predicted[0] < 0.5 * search(qk_norm_attention(), max_custom=1).predicted[0]
+    # Both norms within the attention kernel, 20 operators of it.
+    assert loads(only_kernel(found.candidates[0])) == dict.fromkeys(["q", "k", "v"], 1)
+    few = search(qk_norm_attention(), max_block_operators=11)
+    assert few.complete
+    assert found.predicted[0] < 0.5 * few.predicted[0]
 
 
 def hard() -> KernelGraph:

@@ -46,7 +46,7 @@ class MugraphSearch(GraphPass):
     rescale: bool = True
     """Compute sums of exponentials relative to a running maximum where nothing depends on it (online softmax)."""
 
-    max_block_operators: int = 11
+    max_block_operators: int = 24
     """Operators in one custom kernel at most."""
 
     max_custom: int = 2
@@ -57,6 +57,9 @@ class MugraphSearch(GraphPass):
 
     branch_and_bound: bool = True
     """Leave out what cannot be part of a plan as cheap as those that are known already."""
+
+    dominance: int = 4
+    """Partial kernels with the same left to do that are continued, of those that others surpass; 0 for all."""
 
     threads: int = 0
     """Threads that choose the extents of kernels, or 0 for one a core."""
@@ -91,6 +94,7 @@ class MugraphSearch(GraphPass):
             max_loops=self.max_loops,
             max_states=self.max_states,
             branch_and_bound=self.branch_and_bound,
+            dominance=self.dominance,
             threads=self.threads,
         )
 

@@ -40,7 +40,7 @@ class SearchOptions:
     rescale: bool = True
     """Compute sums of exponentials relative to a running maximum where nothing depends on it: softmax in its
     online form, and partial results with their maxima."""
-    max_block_operators: int = 11
+    max_block_operators: int = 24
     """Operators in one custom kernel at most, accumulators included, loads and stores not."""
     max_custom: int = 2
     """Custom kernels in one candidate at most."""
@@ -53,6 +53,9 @@ class SearchOptions:
     branch_and_bound: bool = True
     """Leave out what cannot be part of a plan as cheap as those that are known already; off, everything cheaper
     than the program itself is looked at, with the same result."""
+    dominance: int = 4
+    """Of partial kernels with the same left to do, how many are continued that others surpass in operators and
+    work; 0 continues all."""
     threads: int = 0
     """Threads that choose the extents of kernels, or 0 for one a core; the result does not depend on it."""
     max_value_operators: int = 64
@@ -66,7 +69,7 @@ class SearchOptions:
         for name in ("max_block_operators", "max_custom", "max_states", "max_value_operators", "candidates"):
             if getattr(self, name) < 1:
                 raise BadOption(f"expected a positive {name.replace('_', '-')}, got {getattr(self, name)}")
-        for name in ("max_loops", "threads"):
+        for name in ("max_loops", "threads", "dominance"):
             if getattr(self, name) < 0:
                 raise BadOption(f"expected no negative {name.replace('_', '-')}, got {getattr(self, name)}")
 

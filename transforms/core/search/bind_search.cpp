@@ -228,6 +228,7 @@ ResultView search(const Problem &problem, const Options &options, nb::object sto
                   {"kernels.pruned.states", number(k.by_states)},
                   {"kernels.pruned.labels", number(k.by_labels)},
                   {"kernels.pruned.place", number(k.by_place)},
+                  {"kernels.pruned.dominance", number(k.by_dominance)},
                   {"kernels.labelled", number(k.labelled)},
                   {"kernels.pruned.traffic", number(k.by_traffic)},
                   {"kernels.pruned.bound", number(planner.sizes.by_bound)},
@@ -383,6 +384,7 @@ void bind_search(nb::module_ &module) {
       .def_rw("max_custom", &Options::max_custom)
       .def_rw("max_loops", &Options::max_loops)
       .def_rw("branch_and_bound", &Options::branch_and_bound)
+      .def_rw("dominance", &Options::dominance)
       .def_rw("threads", &Options::threads)
       .def_rw("max_states", &Options::max_states)
       .def_rw("max_value_operators", &Options::max_value_operators)

@@ -55,11 +55,12 @@ MonomialId Expressions::intern_monomial(std::vector<std::uint8_t> sums, std::vec
   auto [it, fresh] = monomial_ids_.try_emplace(std::move(key), static_cast<MonomialId>(monomials_.size()));
   if (!fresh)
     return it->second;
-  Monomial m{std::move(sums), std::move(atoms), denominator, 0, 0, 0, 0};
+  Monomial m{std::move(sums), std::move(atoms), denominator, 0, 0, 0, 0, 0};
   for (AtomId id : m.atoms) {
     m.least |= atoms_[id].least;
     m.most |= atoms_[id].most;
     m.weight += atoms_[id].weight;
+    m.marks |= std::uint64_t{1} << (id & 63);
   }
   m.least |= forms_[denominator].least;
   m.most |= forms_[denominator].most;
@@ -214,6 +215,8 @@ FormId Expressions::sum(Mask factors, FormId a) {
 }
 
 std::optional<MonomialId> Expressions::quotient(MonomialId t, MonomialId e) {
+  if ((monomials_[e].marks & ~monomials_[t].marks) || (monomials_[e].summed & ~monomials_[t].summed))
+    return std::nullopt;
   auto sums = minus(monomials_[t].sums, monomials_[e].sums);
   if (!sums)
     return std::nullopt;

@@ -48,6 +48,7 @@ struct Monomial {
   FormId denominator = 0;         // `Expressions::unit` where there is none
   Mask least = 0, most = 0, summed = 0;
   std::uint32_t weight = 0;
+  std::uint64_t marks = 0; // a bit for each atom: those of a factor are among those of the product
 };
 
 struct Form {

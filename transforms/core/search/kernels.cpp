@@ -16,12 +16,17 @@ struct Kernels::State {
   const std::vector<ValueId> *outputs;
   Labels labels;
   double bytes = 0; // that the kernel reads and writes at least
+  double work = 0;  // of the steps
 };
 
 Kernels::Kernels(const Values &values, const Options &options, Clock &clock)
     : values_(values), options_(options), clock_(clock), rank_(values.all().size()), order_(rank_.size()),
-      effects_(rank_.size()), after_(rank_.size(), 0) {
+      effects_(rank_.size()), inside_(rank_.size(), 0) {
   states_end = options.max_states;
+  const Problem &problem = values.problem();
+  for (std::size_t f = 0; f < problem.factors.size(); ++f)
+    if (problem.factors[f].level == Level::Loop)
+      loop_factors_ |= Mask{1} << f;
   std::iota(order_.begin(), order_.end(), 0u);
   std::stable_sort(order_.begin(), order_.end(),
                    [&](ValueId a, ValueId b) { return values_.all()[a].weight < values_.all()[b].weight; });
@@ -30,8 +35,15 @@ Kernels::Kernels(const Values &values, const Options &options, Clock &clock)
     rank_[order_[i]] = i;
     bytes_.push_back(values_.least_bytes(order_[i]));
     if (value.useful)
-      for (const Derivation &how : value.derivations)
-        effects_[i].push_back(labels_of(how.reduced));
+      for (const Derivation &how : value.derivations) {
+        const Labels labels = labels_of(how.reduced);
+        Mask ends = 0;
+        for (std::size_t a = 0; a < problem.axes.size(); ++a)
+          if (labels.looped >> a & 1)
+            ends |= problem.axes[a].mask & loop_factors_;
+        const Mask varies = (values_.all()[how.a].mask | values_.all()[how.b].mask) & loop_factors_;
+        effects_[i].push_back({labels, ends, varies, work_of(how)});
+      }
   }
   load_only_own(false);
 }
@@ -56,12 +68,16 @@ void Kernels::load_only_own(bool only) {
 
 void Kernels::enumerate(const std::vector<ValueId> &outputs, const Sink &sink) {
   sink_ = &sink;
+  seen_.clear();
+  saved_ = 0;
+  std::fill(inside_.begin(), inside_.end(), Mask{0});
   // No set of outputs may starve the others.
   last_state_ = std::min(counts.states + options_.max_states / 5 + 1, states_end);
   State state;
   for (ValueId output : outputs) {
     state.needed.push_back(rank_[output]);
     state.bytes += bytes_[rank_[output]];
+    saved_ |= values_.all()[output].mask & loop_factors_;
   }
   state.outputs = &outputs;
   std::sort(state.needed.begin(), state.needed.end());
@@ -128,6 +144,10 @@ void Kernels::expand(State &state) {
     return;
   }
   ++counts.states;
+  if (options_.dominance > 0 && dominated(state)) {
+    ++counts.by_dominance;
+    return;
+  }
   if (state.needed.empty()) {
     complete(state);
     return;
@@ -175,7 +195,14 @@ void Kernels::derive(State &state, std::uint32_t top) {
   // What stands aside is for libraries: here the other derivations do the same, and safely.
   for (std::size_t i = value.own_aside ? 1 : 0; i < value.derivations.size(); ++i) {
     const Derivation &how = value.derivations[i];
-    const Labels &effect = effects_[top][i];
+    const auto &[effect, ends, varies, work] = effects_[top][i];
+    // Only a plain sum or maximum accumulates: a contraction would have to hold its operands across
+    // iterations. A value inside a loop does not meet one after it, and what is saved is after every loop it
+    // varied over.
+    if (ends & (inside_[top] | saved_) || (ends && how.op == Op::Contract)) {
+      ++counts.by_place;
+      continue;
+    }
     Labels &s = state.labels;
     s = {before.looped | effect.looped,         before.whole | effect.whole,   before.inner | effect.inner,
          before.split_only | effect.split_only, before.joined | effect.joined, before.apart | effect.apart};
@@ -184,12 +211,15 @@ void Kernels::derive(State &state, std::uint32_t top) {
       continue;
     }
     std::uint32_t added[2];
-    std::size_t n = 0;
+    std::pair<std::uint32_t, Mask> were[2];
+    std::size_t n = 0, m = 0;
     for (std::uint32_t j = 0; j < how.arity; ++j) {
       const std::uint32_t operand = rank_[j == 0 ? how.a : how.b];
       const Value &v = values_.all()[order_[operand]];
       if (v.leaf && v.constant)
         continue; // it is written into the kernel
+      were[m++] = {operand, inside_[operand]};
+      inside_[operand] |= inside_[top] | varies;
       const auto at = std::lower_bound(state.needed.begin(), state.needed.end(), operand);
       if (at != state.needed.end() && *at == operand)
         continue;
@@ -200,10 +230,16 @@ void Kernels::derive(State &state, std::uint32_t top) {
     }
     if (state.bytes <= most_bytes) {
       state.steps.push_back({id, how});
+      state.work += work;
       expand(state);
+      state.work -= work;
       state.steps.pop_back();
     } else {
       ++counts.by_traffic;
+    }
+    while (m > 0) {
+      --m;
+      inside_[were[m].first] = were[m].second;
     }
     for (std::size_t j = 0; j < n; ++j)
       state.needed.erase(std::lower_bound(state.needed.begin(), state.needed.end(), added[j]));
@@ -234,35 +270,56 @@ void Kernels::complete(const State &state) {
       for (std::uint32_t f : problem.axes[a].factors)
         if (problem.factors[f].level == Level::Loop)
           kernel.loops |= Mask{1} << f;
-  if (!place(kernel)) {
-    ++counts.by_place;
-    return;
-  }
   ++counts.labelled;
   (*sink_)(std::move(kernel));
 }
 
-// Whether every step has its operands in one place: a value inside a loop does not meet one after it, and
-// what is saved is after every loop it varied over.
-bool Kernels::place(Kernel &kernel) {
-  for (ValueId leaf : kernel.leaves)
-    after_[leaf] = 0;
-  for (const Step &step : kernel.steps) {
-    Mask varies = 0, behind = 0;
-    for (std::uint32_t i = 0; i < step.how.arity; ++i) {
-      const ValueId operand = i == 0 ? step.how.a : step.how.b;
-      varies |= values_.all()[operand].mask & kernel.loops;
-      behind |= after_[operand];
-    }
-    const Mask ends = step.how.reduced & kernel.loops;
-    // Only a plain sum or maximum accumulates; a contraction would have to hold its operands across
-    // iterations.
-    if ((varies & behind) || (ends && step.how.op == Op::Contract))
-      return false;
-    after_[step.value] = behind | ends;
+// Seconds that a step takes at nominal extents, on the whole GPU.
+double Kernels::work_of(const Derivation &how) const {
+  const Problem &problem = values_.problem();
+  const Mask mask = values_.all()[how.a].mask | values_.all()[how.b].mask;
+  double elements = 1;
+  for (const Axis &axis : problem.axes) {
+    const Mask part = mask & axis.mask;
+    if (part == axis.mask)
+      elements *= static_cast<double>(axis.extent);
+    else if (part)
+      elements *= std::sqrt(static_cast<double>(axis.extent));
   }
-  return std::none_of(kernel.outputs.begin(), kernel.outputs.end(),
-                      [&](ValueId output) { return (values_.all()[output].mask & kernel.loops) != 0; });
+  if (how.op == Op::Contract)
+    return 2 * elements / options_.target.tensor_flops;
+  const bool function = how.op == Op::Unary || how.op == Op::Binary;
+  return elements * (function ? problem.functions[how.function].flops : 1) / options_.target.vector_flops;
+}
+
+// Whether as many as are kept have come to what is still to be done here with no more steps and work. What
+// may follow depends on nothing but the key.
+bool Kernels::dominated(const State &state) {
+  const Labels &l = state.labels;
+  Key key;
+  key.reserve(state.needed.size() * 2 + state.leaves.size() + 14);
+  const auto add = [&](Mask mask) {
+    key.push_back(static_cast<std::uint32_t>(mask));
+    key.push_back(static_cast<std::uint32_t>(mask >> 32));
+  };
+  for (Mask mask : {l.looped, l.whole, l.inner, l.split_only, l.joined, l.apart})
+    add(mask);
+  key.push_back(static_cast<std::uint32_t>(state.leaves.size()));
+  key.insert(key.end(), state.leaves.begin(), state.leaves.end());
+  for (std::uint32_t rank : state.needed) {
+    key.push_back(rank);
+    if (inside_[rank])
+      add(inside_[rank]);
+  }
+  std::vector<Trace> &traces = seen_[std::move(key)];
+  const auto steps = static_cast<std::uint32_t>(state.steps.size());
+  const auto work = static_cast<float>(state.work);
+  const auto better = std::count_if(traces.begin(), traces.end(),
+                                    [&](const Trace &t) { return t.steps <= steps && t.work <= work; });
+  if (better >= static_cast<std::ptrdiff_t>(options_.dominance))
+    return true;
+  traces.push_back({steps, work});
+  return false;
 }
 
 } // namespace superopt::search

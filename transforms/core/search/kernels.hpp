@@ -39,7 +39,8 @@ struct KernelCounts {
   std::uint64_t by_states = 0;    // cut: more states than allowed, the space is not exhausted
   std::uint64_t by_labels = 0;    // cut: an axis both looped and reduced whole, too many loops
   std::uint64_t by_traffic = 0;   // cut: reading and writing once what it must takes too long already
-  std::uint64_t by_place = 0;     // rejected: mixes values inside and after a loop, or saves one inside
+  std::uint64_t by_place = 0;     // cut: mixes values inside and after a loop, or saves one inside
+  std::uint64_t by_dominance = 0; // cut: others had done as much already with no more steps and work
   std::uint64_t labelled = 0;
 };
 
@@ -74,19 +75,34 @@ private:
   void derive(State &state, std::uint32_t top);
   Labels labels_of(Mask reduced) const;
   bool consistent(const Labels &labels) const;
-  bool place(Kernel &kernel);
+  bool dominated(const State &state);
+  double work_of(const Derivation &how) const;
   void complete(const State &state);
 
   const Values &values_;
   const Options &options_;
   Clock &clock_;
-  std::vector<std::uint32_t> rank_, order_;  // of a value, and the value of a rank
-  std::vector<std::vector<Labels>> effects_; // by rank, of each derivation
+  std::vector<std::uint32_t> rank_, order_; // of a value, and the value of a rank
+  struct Effect {                           // of a derivation
+    Labels labels;
+    Mask ends;   // loops that it ends
+    Mask varies; // loop factors that its operands have
+    double work; // seconds, at nominal extents
+  };
+  std::vector<std::vector<Effect>> effects_; // by rank, of each derivation
   std::vector<double> bytes_;                // by rank, in device memory at least
   std::vector<bool> loadable_;               // by rank
   std::vector<std::uint32_t> operators_;     // by rank, that a kernel needs at least which does not load it
   bool own_only_ = false;
-  std::vector<Mask> after_; // scratch of `place`: by value, the loops it comes after
+  Mask loop_factors_ = 0;
+  Mask saved_ = 0;           // loop factors that an output has: nothing loops over them
+  std::vector<Mask> inside_; // by rank, of needed values: the loops that they must not come after
+  // By what is still to be done, the steps and the work of those that came there first.
+  struct Trace {
+    std::uint32_t steps;
+    float work;
+  };
+  std::unordered_map<Key, std::vector<Trace>, KeyHash> seen_;
   const Sink *sink_ = nullptr;
   std::uint64_t last_state_ = 0; // where the enumeration for the present outputs ends
 };

@@ -65,10 +65,11 @@ struct Options {
   Prune prune = Prune::NormalForm;
   bool axis_test = true;
   bool merge_equal = true; // values with equal evaluations are one
-  std::uint32_t max_block_operators = 11;
+  std::uint32_t max_block_operators = 24;
   std::uint32_t max_custom = 1;
   std::uint32_t max_loops = 1;
   bool branch_and_bound = true;
+  std::uint32_t dominance = 4; // partial kernels with the same left to do that are continued; 0: all
   std::uint32_t threads = 1;
   std::uint32_t max_value_operators = 64; // operators that any graph of a value may need
   std::uint32_t candidates = 12;

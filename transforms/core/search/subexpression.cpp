@@ -1,5 +1,7 @@
 #include "search/subexpression.hpp"
 
+#include <span>
+
 namespace superopt::search {
 
 void Targets::add(FormId form, Mask free) {
@@ -40,7 +42,8 @@ bool Targets::matches(FormId form, Mask free, FormId root, Mask root_free, bool 
   const MonomialId first = expressions_.form(form).monomials[0];
   if (expressions_.form(form).monomials.size() > expressions_.form(root).monomials.size())
     return false;
-  const std::vector<MonomialId> candidates = expressions_.form(root).monomials;
+  // What is interned below moves forms, not the monomials that they hold.
+  const std::span<const MonomialId> candidates = expressions_.form(root).monomials;
   MonomialId previous = 0xffffffffu;
   for (MonomialId t : candidates) {
     if (t == previous)
