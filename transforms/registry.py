@@ -21,6 +21,7 @@ _PASSES: dict[str, str] = {
     "kernel-to-tile": "superopt.transforms.lower.kernel_to_tile:KernelToTile",
     "refine-loops": "superopt.transforms.lower.refine_loops:RefineLoops",
     "block-to-tile": "superopt.transforms.lower.block_to_tile:BlockToTile",
+    "fold-slices": "superopt.transforms.lower.fold_slices:FoldSlices",
     "superoptimize": "superopt.pipeline:Superoptimize",
     "replay-schedule": "superopt.transforms.replay_schedule:ReplaySchedule",
 }

@@ -64,6 +64,20 @@ def check_kernel(graph: KernelGraph, shared_bytes: int = MAX_SHARED_BYTES) -> No
             raise IllegalProgram("expected every output to be computed, got one that is not", graph.location)
 
 
+def slices_in_place(graph: KernelGraph) -> dict[Value, Node]:
+    """The `slice` nodes, by their results, that only kernels read: their loads begin where the slice does
+    (`lower/fold_slices.py`), so nothing is moved.
+    """
+    found = {n.result: n for n in graph.nodes if n.op == "slice"}
+    for node in graph.nodes if found else ():
+        if node.op in ("extern", "reshape", "slice"):
+            for value in node.operands:
+                found.pop(value, None)
+    for value in graph.outputs:
+        found.pop(value, None)
+    return found
+
+
 def _expect(condition: bool, expected: str, got: object, node: Node) -> None:
     if not condition:
         raise IllegalProgram(f"'{node.op}' expected {expected}, got {got}", node.location)

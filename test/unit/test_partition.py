@@ -32,28 +32,33 @@ def test_a_program_that_fits_is_one_segment():
     assert segment.graph is graph
 
 
-def two_halves() -> KernelGraph:
+def two_halves(stride: int = 1) -> KernelGraph:
     p = Program("two_halves")
     x, w = p.input(16, 256, name="x"), p.input(256, 64, name="w")
     y = p("relu", p("matmul", x, w))
-    left = p("slice", y, offsets=(0, 0), sizes=(16, 32), strides=(1, 1))
-    right = p("slice", y, offsets=(0, 32), sizes=(16, 32), strides=(1, 1))
+    left = p("slice", y, offsets=(0, 0), sizes=(16, 32), strides=(1, stride))
+    right = p("slice", y, offsets=(0, 32 if stride == 1 else 1), sizes=(16, 32), strides=(1, stride))
     return p.graph(p("mul", p("silu", left), right))
 
 
-def test_slices_are_boundaries():
-    first, second = partition(two_halves())
+def test_strided_slices_are_boundaries():
+    first, second = partition(two_halves(stride=2))
     assert operators(first) == ["matmul", "relu"]
     assert operators(second) == ["silu", "mul"]
     assert not first.whole
+
+
+def test_other_slices_are_none():
+    (segment,) = partition(two_halves())
+    assert segment.whole
 
 
 def returning_path() -> KernelGraph:
     """From relu over a slice to the sum, and directly: both ends in one segment would not be convex."""
     p = Program("returning_path")
     y = p("relu", p.input(16, 64, name="x"))
-    cut = p("slice", y, offsets=(0, 0), sizes=(16, 1), strides=(1, 1))
-    return p.graph(p("mul", p("exp", y), cut))
+    cut = p("slice", y, offsets=(0, 0), sizes=(16, 32), strides=(1, 2))
+    return p.graph(p("mul", p("exp", y), p("reduce_sum", cut, dims=(1,), keepdims=True)))
 
 
 def reaches(graph: KernelGraph, start: set[Node], goal: set[Node]) -> bool:
@@ -189,7 +194,7 @@ def test_a_long_program_is_cut_in_time():
 
 def test_the_passes_remark_on_what_they_did():
     diagnostics = Diagnostics()
-    graph = two_halves()
+    graph = two_halves(stride=2)
     assert Partition().apply(graph, diagnostics) is graph
     text = "\n".join(map(str, diagnostics.messages))
     assert "segment 0: 1 matmul, 1 relu; 2 inputs, 1 outputs" in text

@@ -662,10 +662,10 @@ def test_a_maximum_at_one_element_is_not_taken_for_its_operand(op: str, seed: in
 def test_programs_that_cannot_be_told_say_why():
     p = Program("slices")
     x = p.input(16, 64)
-    graph = p.graph(p("exp", p("slice", x, offsets=(0, 0), sizes=(8, 64), strides=(1, 1))))
+    graph = p.graph(p("exp", p("slice", x, offsets=(0, 0), sizes=(8, 64), strides=(2, 1))))
     found = search(graph)
     assert not found.candidates
-    assert "'slice'" in found.remark
+    assert "strides" in found.remark
 
     p = Program("views")
     graph = p.graph(p("transpose", p.input(16, 64), perm=(1, 0)))

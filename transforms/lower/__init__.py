@@ -2,6 +2,7 @@
 
 kernel operators --kernel-to-tile--> tiled        a default schedule, derived from the operator's loop nest
 block graphs     --block-to-tile---> tiled        grid, loops, accumulators and maps, said as loops and windows
+slices           --fold-slices-----> tiled        loads that begin where the slice does
 fused chains     --fuse-thread-graphs--> fused    elementwise chains of a block graph, kept in registers
 """
 

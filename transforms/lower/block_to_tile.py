@@ -152,6 +152,7 @@ class _Lowering:
         self.loads: dict[Value, Load] = {}
         self.old_max: dict[Value, Value] = {}
         self.rescale: dict[Value, Value] = {}
+        self.producers = {v: n for n in block.nodes for v in n.results}
         self.consumers: dict[Value, list[Node]] = defaultdict(list)
         for n in block.nodes:
             for operand in n.operands:
@@ -336,10 +337,29 @@ class _Lowering:
                 difference = compute(out, "sub", [self.old_max[new], new])
                 self.rescale[new] = compute(out, "exp", [difference], name="rescale")
             so_far = compute(out, "mul", [so_far, self.rescale[new]])
-        total = compute(out, "max" if kind == "max" else "add", [so_far, added])
+        total = so_far
+        for part in [added] if kind == "max" else self.summands(node.operands[0], out):
+            total = compute(out, "max" if kind == "max" else "add", [total, part])
         store(out, buffer, whole(buffer), total)
         behind = self.levels[loop].after
         self.values[node.result] = load(behind, buffer, whole(buffer), buffer.name)
+
+    def summands(self, value: Value, out: list[Statement]) -> list[Value]:
+        """What is added to an accumulator: two products that were only added to each other are added to it one
+        after the other, so that both are summed in its registers (`(w || x) (y ; z)`, Mirage, figure 9b).
+        """
+        node = self.producers.get(value)
+        shape = value.shape
+        if node is None or node.op != "add" or len(self.consumers[value]) > 1:
+            return [self.values[value]]
+        below = [self.producers.get(v) for v in node.operands]
+        if any(n is None or n.op != "matmul" or n.result.shape != shape for n in below):
+            return [self.values[value]]
+        if node.operands[0] is node.operands[1] or any(len(self.consumers[v]) > 1 for v in node.operands):
+            return [self.values[value]]
+        total = self.values.pop(value)
+        out[:] = [s for s in out if not (isinstance(s, Compute) and s.result is total)]
+        return [self.values[v] for v in node.operands]
 
     def concatenate(self, node: Node, part: Value, loop: int, out: list[Statement]) -> None:
         """Each trip writes its part: into the output where that is all, into scratch memory otherwise."""

@@ -39,6 +39,7 @@ from superopt.program import (
     Value,
     Window,
 )
+from superopt.spec import slices_in_place
 from superopt.transforms.lower.builder import (
     COMBINERS,
     apply_scalar,
@@ -70,16 +71,20 @@ class KernelToTile(GraphPass):
     fuse: bool = True
     """Make one kernel of a chain of elementwise operators whose intermediate results nobody else uses."""
 
+    keep_slices: bool = False
+    """Leave slices that only kernels read; `fold-slices` makes them part of those."""
+
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
         """The graph with `tiled` nodes in place of library operators."""
         gpu = find_target(self.target)
         splats = {n.result: n for n in graph.nodes if n.op == "constant" and not _dense(n)}
         kept_splats = {v for v in graph.outputs if v in splats}
         kept_splats |= {v for n in graph.nodes if n.op in _KEPT for v in n.operands if v in splats}
+        kept_slices = slices_in_place(graph) if self.keep_slices else {}
         nodes: list[Node] = []
         for group in _groups(graph, fuse=self.fuse):
             node = group[-1]
-            if node.op in _KEPT or (node.op == "constant" and _dense(node)):
+            if node.op in _KEPT or node.results[0] in kept_slices or (node.op == "constant" and _dense(node)):
                 nodes.append(node)
             elif node.result not in splats or node.result in kept_splats:
                 nodes.append(_tiled(group, splats, f"{identifier(graph.name, 'kernel')}_{len(nodes)}", gpu))

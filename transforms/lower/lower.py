@@ -7,6 +7,7 @@ from superopt.diagnostics import Diagnostics
 from superopt.program import KernelGraph
 from superopt.spec import check_kernel
 from superopt.transforms.lower.block_to_tile import BlockToTile
+from superopt.transforms.lower.fold_slices import FoldSlices
 from superopt.transforms.lower.kernel_to_tile import KernelToTile
 from superopt.transforms.lower.refine_loops import RefineLoops
 
@@ -23,6 +24,7 @@ def lower(
     name = target if isinstance(target, str) else target.name
     lowered = RefineLoops().apply(graph, diagnostics)
     lowered = BlockToTile(target=name).apply(lowered, diagnostics)
-    lowered = KernelToTile(target=name).apply(lowered, diagnostics)
+    lowered = KernelToTile(target=name, keep_slices=True).apply(lowered, diagnostics)
+    lowered = FoldSlices().apply(lowered, diagnostics)
     check_kernel(lowered)
     return lowered

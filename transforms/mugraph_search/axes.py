@@ -202,11 +202,11 @@ class AxisProgram:
 
 def searchable(node: Node) -> bool:
     """Whether the node, taken by itself, can be told over named axes."""
-    if (
-        node.op in ("custom", "tiled", "extern", "slice", "concat", "update_slice")
-        or node.op not in OPERATORS
-    ):
+    if node.op in ("custom", "tiled", "extern", "update_slice") or node.op not in OPERATORS:
         return False
+    if node.op == "slice":
+        strides = node.attrs["strides"]
+        return isinstance(strides, tuple) and all(s == 1 for s in strides)
     entry = OPERATORS[node.op]
     if node.op == "constant":
         return not isinstance(node.attrs["value"], np.ndarray)

@@ -17,6 +17,7 @@ from superopt.transforms.mugraph_search.emit import NotBuildable
 from superopt.transforms.mugraph_search.exponentials import relative_exponentials
 from superopt.transforms.mugraph_search.merge import merge_axes
 from superopt.transforms.mugraph_search.smt import Solver
+from superopt.transforms.mugraph_search.unfold import unfold
 
 if TYPE_CHECKING:
     from superopt.cost import Target
@@ -110,7 +111,8 @@ def propose(
     """
     options = options or SearchOptions()
     try:
-        program = merge_axes(name_axes(graph))
+        unfolded = unfold(graph)
+        program = merge_axes(name_axes(unfolded.graph))
         if options.rescale:
             program = relative_exponentials(program)
     except Unsearchable as error:
@@ -131,7 +133,7 @@ def propose(
     result.funnel["plans.rejected.illegal"] = 0
     for plan in found.plans:
         try:
-            candidate = build(program, problem.factors, found, plan)
+            candidate = unfolded.fold(build(program, problem.factors, found, plan))
             check_kernel(candidate, target.shared_per_block)
         except NotBuildable:
             result.funnel["plans.rejected.not_buildable"] += 1
@@ -141,7 +143,17 @@ def propose(
             continue
         result.candidates.append(candidate)
         result.predicted.append(plan.seconds)
+    if unfolded.graph is not graph:  # the core knows nothing of what stands before and behind
+        _rank(result, target)
     return result
+
+
+def _rank(result: SearchResult, target: Target) -> None:
+    from superopt.cost import cost
+
+    ranked = sorted(((cost(c, target).seconds, i) for i, c in enumerate(result.candidates)))
+    result.candidates = [result.candidates[i] for _, i in ranked]
+    result.predicted = [seconds for seconds, _ in ranked]
 
 
 def _widest_bytes(graph: KernelGraph) -> int:

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 
 from superopt.program import KernelGraph, Node, Value
 from superopt.transforms.mugraph_search.axes import VIEWS, Unsearchable, name_axes, searchable
+from superopt.transforms.mugraph_search.unfold import unfold
 from superopt.transforms.partition.grouping import group
 
 MAX_VALUES = 25
+# Operators that compute nothing.
+_MOVES = VIEWS | {"slice", "concat"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +37,7 @@ def partition(graph: KernelGraph, max_values: int = MAX_VALUES) -> list[Segment]
     most (`grouping.py`), as long as the result is convex, has at most `max_values` values and can be told over
     named axes; so cuts fall where they cost least. Splat constants belong to every segment that uses them.
     """
-    if counted(graph.nodes) <= max_values and _tellable(graph):
+    if counted(graph.nodes) <= max_values and _tellable(graph, max_values):
         return [Segment(graph, whole=True)] if _worthwhile(graph.nodes) else []
     context = _Context(graph)
     eligible = [n in context.live and not _is_splat(n) and searchable(n) for n in graph.nodes]
@@ -42,7 +45,7 @@ def partition(graph: KernelGraph, max_values: int = MAX_VALUES) -> list[Segment]
         graph.nodes,
         eligible,
         few=lambda nodes: counted(nodes) <= max_values,
-        tellable=lambda nodes: _tellable(context.subgraph(nodes)),
+        tellable=lambda nodes: _tellable(context.subgraph(nodes), max_values),
     )
     return [Segment(context.subgraph(nodes)) for nodes in groups if _worthwhile(nodes)]
 
@@ -53,16 +56,19 @@ def _is_splat(node: Node) -> bool:
 
 def counted(nodes: Iterable[Node]) -> int:
     """Values that a search has to find: views and splat constants are none."""
-    return sum(not _is_splat(n) and n.op not in VIEWS for n in nodes)
+    return sum(not _is_splat(n) and n.op not in _MOVES for n in nodes)
 
 
 def _worthwhile(nodes: Sequence[Node]) -> bool:
-    return any(n.op not in VIEWS and n.op != "constant" for n in nodes)
+    return any(n.op not in _MOVES and n.op != "constant" for n in nodes)
 
 
-def _tellable(graph: KernelGraph) -> bool:
+def _tellable(graph: KernelGraph, max_values: int) -> bool:
     try:
-        name_axes(graph)
+        unfolded = unfold(graph)
+        if unfolded.copies and counted(unfolded.graph.nodes) > max_values:
+            return False
+        name_axes(unfolded.graph)
     except Unsearchable:
         return False
     return True

@@ -27,7 +27,7 @@ from superopt.program import (
     TileProgram,
     Value,
 )
-from superopt.spec import block_bytes, stages
+from superopt.spec import block_bytes, slices_in_place, stages
 
 # Matrix units work on fragments of at least this many rows: a product with fewer costs as much.
 MMA_ROWS = 16
@@ -72,8 +72,15 @@ class Cost:
 
 
 def cost(graph: KernelGraph, target: Target) -> Cost:
-    """Predicted cost of `graph` on `target`; views and constants cost nothing."""
-    return Cost(tuple(kernel_cost(node, target) for node in graph.nodes if node.op not in VIEWS))
+    """Predicted cost of `graph` on `target`; views, constants and slices read in place cost nothing."""
+    free = slices_in_place(graph)
+    return Cost(
+        tuple(
+            kernel_cost(node, target)
+            for node in graph.nodes
+            if node.op not in VIEWS and not (node.op == "slice" and node.result in free)
+        )
+    )
 
 
 def kernel_cost(node: Node, target: Target) -> KernelCost:
