@@ -7,9 +7,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from superopt.errors import BadInput, BadOption, SuperoptError
+
+if TYPE_CHECKING:
+    from superopt.diagnostics import Diagnostics
+    from superopt.measure.modules import Module
+    from superopt.program import KernelGraph
 
 _DESCRIPTION = """\
 prepare   programs -> a folder with verified candidates, parameter points and baselines; needs no GPU
@@ -63,7 +68,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser("superopt-bench", description=_DESCRIPTION, epilog=_EXIT_CODES, formatter_class=raw)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     prepare = commands.add_parser("prepare", help="programs to a folder; no GPU")
-    prepare.add_argument("programs", nargs="+", metavar="FILE.mlir", help="named by their files")
+    prepare.add_argument(
+        "programs",
+        nargs="+",
+        metavar="FILE.mlir|FILE.py:FACTORY",
+        help="programs, named by their files; PyTorch modules, named by their factories (see superopt-import)",
+    )
     prepare.add_argument("-o", dest="output", required=True, metavar="FOLDER")
     prepare.add_argument("--target", default="sm_90", help="sm_80, sm_90 (default) or sm_100")
     prepare.add_argument("--candidates", type=_count, default=2, help="of ours for each program (2)")
@@ -116,16 +126,24 @@ def _prepare(options: argparse.Namespace) -> None:
     from superopt import cost
     from superopt.api import read_program
     from superopt.diagnostics import Diagnostics
+    from superopt.driver import factories
     from superopt.measure.prepare import Settings, prepare
 
     cost.target(options.target)  # an unknown one is the command line's fault
     diagnostics = Diagnostics()
-    programs = [(Path(p).stem, read_program(p, diagnostics)) for p in options.programs]
+    programs: list[tuple[str, KernelGraph]] = []
+    modules: dict[str, Module] = {}
+    for text in options.programs:
+        if factories.is_factory(text):
+            name, graph, modules[name] = _imported(text, diagnostics)
+            programs.append((name, graph))
+        else:
+            programs.append((Path(text).stem, read_program(text, diagnostics)))
     settings = Settings(
         options.target, options.candidates, options.points, options.budget, options.tuning, options.seed
     )
     model = cost.load(options.results) if options.results else cost.Model()
-    made = prepare(programs, Path(options.output), settings, model, diagnostics)
+    made = prepare(programs, Path(options.output), settings, model, diagnostics, modules)
     for message in diagnostics.messages:
         print(message, file=sys.stderr)
     points = sum(len(r["points"]) for p in made["programs"] for r in p["rows"])
@@ -134,6 +152,19 @@ def _prepare(options: argparse.Namespace) -> None:
         f"measure with `python {options.output}/measure.py -o results.json`",
         file=sys.stderr,
     )
+
+
+def _imported(text: str, diagnostics: Diagnostics) -> tuple[str, KernelGraph, Module]:
+    """The name, the program and the module of `FILE.py:FACTORY`."""
+    from superopt.driver import factories
+    from superopt.measure.modules import Module
+    from superopt.transforms.ingest.import_torch import from_torch
+
+    made = factories.load(factories.split(text))
+    imported = from_torch(
+        made.module, made.inputs, name=made.name, diagnostics=diagnostics, location=made.location
+    )
+    return made.name, imported.graph, Module(made, imported.weight_names)
 
 
 def _measure(arguments: Sequence[str]) -> int:

@@ -1,6 +1,7 @@
 """What superopt is compared with, as folders with a `launch.py`: nothing of superopt is in them.
 
-eager, torch.compile      the program operator by operator at its own precision, as is and compiled
+eager, torch.compile      the program operator by operator at its own precision, as is and compiled; the PyTorch
+                          module that it was imported from, where it was (`modules.py`)
 sdpa, flex                the same, PyTorch asked for the attention in it
 triton                    the same, attention by hand-written Triton kernels, their parameters tuned like ours
 """
@@ -21,6 +22,7 @@ from typing import Any
 from superopt.cost import Target, Traffic, kernel_seconds
 from superopt.cost.features import library_features
 from superopt.measure import attention
+from superopt.measure.modules import Module
 from superopt.program import DTYPE_BYTES, KernelGraph, TensorType
 from superopt.transforms.emit.compile import CompilationFailed, compile_kernel
 from superopt.transforms.emit.program_source import save_constants
@@ -82,13 +84,33 @@ class Row:
 
 
 def rows(
-    graph: KernelGraph, folder: Path, where: str, target: Target, most: int, funnel: Counter[str]
+    graph: KernelGraph,
+    folder: Path,
+    where: str,
+    target: Target,
+    most: int,
+    funnel: Counter[str],
+    module: Module | None = None,
 ) -> list[Row]:
-    """Write every baseline of `graph` below `folder / where`; returns their rows. At most `most` points a row."""
-    path = _write(graph, folder, f"{where}/eager", "eager PyTorch", None, {})
+    """Write every baseline of `graph` below `folder / where`; returns their rows. At most `most` points a row.
+
+    With the `module` that it was imported from, eager and compiled PyTorch are that module.
+    """
+    if module is None:
+        path = _write(graph, folder, f"{where}/eager", "eager PyTorch", None, {})
+    else:
+        path = f"{where}/eager"
+        module.write_source(folder / where / "source")
+        module.write(folder / path, "eager PyTorch")
     made = [Row("eager", "baseline", "PyTorch eager", [_point("0", path)])]
     for mode, label in COMPILE_MODES.items():
         made.append(Row(f"compile-{mode}", "baseline", label, [_point("0", path, compile=mode)]))
+    if module is not None and module.calls_attention():
+        for backend in filter(None, SDPA_BACKENDS):
+            name = backend.split("_")[0].lower()
+            path = f"{where}/module-{name}"
+            module.write(folder / path, f"SDPA, {name}", backend)
+            made.append(Row(f"module-{name}", "baseline", f"the module, SDPA {name}", [_point("0", path)]))
     found = attention.find(graph)
     if len(found) != 1:
         return made

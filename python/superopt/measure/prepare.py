@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -31,6 +31,7 @@ from superopt.diagnostics import Diagnostics
 from superopt.errors import BadInput, SuperoptError
 from superopt.measure import baselines, tuned
 from superopt.measure.baselines import Row
+from superopt.measure.modules import Module
 from superopt.measure.space import Point, Space
 from superopt.measure.standalone.run import PREPARED, PREPARED_VERSION
 from superopt.numerics import gate
@@ -78,9 +79,11 @@ def prepare(
     settings: Settings,
     model: cost.Model,
     diagnostics: Diagnostics,
+    modules: Mapping[str, Module] | None = None,
 ) -> dict[str, Any]:
     """Write the folder, whole or not at all, and return what `prepared.json` holds.
 
+    `modules` are the PyTorch modules that programs were imported from, by the programs' names.
     Raises BadInput for a folder that holds something else or cannot be written, and for two programs of one name.
     """
     from superopt import __version__
@@ -105,7 +108,8 @@ def prepare(
             "model": model.source,
             "settings": asdict(settings),
             "programs": [
-                Program(n, g, place, target, settings, model, diagnostics).described() for n, g in programs
+                Program(n, g, place, target, settings, model, diagnostics, (modules or {}).get(n)).described()
+                for n, g in programs
             ],
         }
         seal(place, described)
@@ -162,7 +166,9 @@ class Program:
         settings: Settings,
         model: cost.Model,
         diagnostics: Diagnostics,
+        module: Module | None = None,
     ) -> None:
+        self.module = module
         self.name, self.graph, self.folder, self.target = name, graph, folder, target
         self.settings, self.model, self.diagnostics = settings, model, diagnostics
         self.where = f"programs/{name}"
@@ -181,7 +187,13 @@ class Program:
             save_constants(place, constants)
         rows = self._candidates()
         made = baselines.rows(
-            self.graph, self.folder, f"{self.where}/baselines", self.target, self.settings.points, self.funnel
+            self.graph,
+            self.folder,
+            f"{self.where}/baselines",
+            self.target,
+            self.settings.points,
+            self.funnel,
+            self.module,
         )
         used = {v for n in self.graph.nodes for v in n.operands} | set(self.graph.outputs)
         return {

@@ -1,0 +1,126 @@
+"""PyTorch modules by the function that makes them: `FILE.py:FACTORY`, as the command lines take it."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from superopt.errors import BadInput, BadOption, Location, SuperoptError
+
+
+@dataclass(frozen=True)
+class Factory:
+    """What a factory made: a module and example inputs; `location` is the factory's own."""
+
+    path: Path
+    name: str
+    module: Any
+    inputs: Sequence[Any]
+    location: Location
+
+
+def is_factory(text: str) -> bool:
+    """Whether `text` names a function of a Python file, and not a program."""
+    return text.rpartition(":")[0].endswith(".py")
+
+
+def split(text: str) -> tuple[Path, str]:
+    """The file and the function of `FILE.py:FACTORY`; raises BadOption and, where there is no file, BadInput."""
+    file, _, factory = text.rpartition(":")
+    if not file or not factory.isidentifier():
+        raise BadOption(f"expected FILE.py:FACTORY, got '{text}'")
+    path = Path(file)
+    if path.is_dir():
+        raise BadInput("cannot read: is a directory", Location(file))
+    if not path.exists():
+        raise BadInput("cannot read: no such file", Location(file))
+    return path, factory
+
+
+def load(source: tuple[Path, str]) -> Factory:
+    """Run the file and call its function; raises BadInput, located, where either fails or gives another thing."""
+    path, name = source
+    factory = _function(path, name)
+    place = Location(str(path), inspect.unwrap(factory).__code__.co_firstlineno, 1)
+    module, inputs = _call(factory, name, path, place)
+    return Factory(path, name, module, inputs, place)
+
+
+def _function(path: Path, name: str) -> Any:
+    """The function `name` of the file; raises BadInput where the file fails or has none."""
+    from superopt.transforms.ingest.torch_types import torch_module
+
+    torch_module()  # a missing PyTorch is better said before the file's own import fails
+    spec = importlib.util.spec_from_loader(
+        path.stem, importlib.machinery.SourceFileLoader(path.stem, str(path))
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.resolve().parent))
+    sys.modules.setdefault(path.stem, module)
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        place = Location(error.filename or str(path), error.lineno or 0, error.offset or 0)
+        raise BadInput(f"expected Python, got a syntax error: {error.msg}", place) from None
+    except (UnicodeDecodeError, ValueError) as error:
+        if _line_in(error, path):
+            raise _raised(error, path, "the file raised") from error
+        raise BadInput(f"expected Python text: {error}", Location(str(path))) from None
+    except OSError as error:
+        raise BadInput(f"cannot read: {error.strerror}", Location(str(path))) from None
+    except Exception as error:
+        raise _raised(error, path, "the file raised") from error
+    factory = getattr(module, name, None)
+    if not inspect.isfunction(factory):
+        known = [n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == path.stem]
+        have = f"; it has {', '.join(sorted(known))}" if known else ""
+        what = "no such name" if factory is None else type(factory).__name__
+        raise BadInput(f"expected a function '{name}', got {what}{have}", Location(str(path)))
+    return factory
+
+
+def _call(factory: Any, name: str, path: Path, place: Location) -> tuple[Any, Sequence[Any]]:
+    required = [p for p in inspect.signature(factory).parameters.values() if p.default is p.empty]
+    if any(p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in required):
+        raise BadInput(f"expected '{name}' to take no arguments, got {inspect.signature(factory)}", place)
+    made: Any
+    try:
+        made = factory()
+    except SuperoptError:
+        raise
+    except Exception as error:
+        raise _raised(error, path, f"'{name}' raised") from error
+    parts: tuple[Any, ...] = cast("tuple[Any, ...]", made) if isinstance(made, tuple) else ()
+    inputs: Any = parts[1] if len(parts) == 2 else None
+    if not isinstance(inputs, tuple | list):
+        raise BadInput(
+            f"expected '{name}' to return (module, tuple of example inputs), got {_described(made)}", place
+        )
+    return parts[0], cast("Sequence[Any]", inputs)
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, tuple):
+        return (
+            f"a tuple of {', '.join(type(v).__name__ for v in cast('tuple[Any, ...]', value)) or 'nothing'}"
+        )
+    return type(value).__name__
+
+
+def _line_in(error: BaseException, path: Path) -> int:
+    """The innermost line of the file that led to `error`, or 0."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
+    return (frames[-1].lineno or 0) if frames else 0
+
+
+def _raised(error: BaseException, path: Path, what: str) -> BadInput:
+    return BadInput(f"{what} {type(error).__name__}: {error}", Location(str(path), _line_in(error, path), 1))
