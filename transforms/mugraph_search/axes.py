@@ -18,6 +18,7 @@ import numpy as np
 from superopt.errors import SuperoptError
 from superopt.operators import OPERATORS, Scalar, normalize_attrs
 from superopt.program import Attr, KernelGraph, Node, Value
+from superopt.transforms.mugraph_search.roles import separated
 
 LINEAR = frozenset({"add", "sub", "mul", "div", "neg"})
 # Operators that only move or retype elements: they become lists of axes.
@@ -188,6 +189,8 @@ class AxisProgram:
     reduced_sets: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
     dot_dtype: str | None = None
     """Widest dtype of the operands of the program's matrix products; None where there are none."""
+    copies: int = 0
+    """Nodes that `graph` has more than the program, for intermediates in two roles."""
 
     @property
     def looped(self) -> set[int]:
@@ -224,7 +227,23 @@ def _linear(body: Scalar) -> bool:
 
 def name_axes(graph: KernelGraph) -> AxisProgram:
     """Tell `graph` over named axes; raises Unsearchable, with the node's location, where that cannot be done."""
-    return _Namer(graph).run()
+    namer = _Namer(graph)
+    namer.name()
+    if not namer.distinct():
+        apart = separated(graph, _first_conflict)
+        if apart is None:
+            raise Unsearchable("expected a program in which no tensor has one axis twice", graph.location)
+        namer = _Namer(apart)
+        namer.name()
+    program = namer.run()
+    program.copies = len(namer.graph.nodes) - len(graph.nodes)
+    return program
+
+
+def _first_conflict(graph: KernelGraph) -> int | None:
+    """The first node with which some tensor has one axis twice."""
+    namer = _Namer(graph)
+    return next((i for i in namer.named() if not namer.distinct()), None)
 
 
 class _Namer:
@@ -236,9 +255,23 @@ class _Namer:
         self.role_of: dict[tuple[int, int], int] = {}  # (node, operand) -> use
         self.reduced: dict[int, list[int]] = {}  # node -> axes
 
+    def name(self) -> None:
+        """Give axes to every value."""
+        for _ in self.named():
+            pass
+
     def run(self) -> AxisProgram:
+        """The program, once every value has axes."""
         if not self.graph.outputs:
             raise Unsearchable("expected a program with outputs, got none", self.graph.location)
+        producers = {v for n in self.graph.nodes for v in n.results}
+        for value in self.graph.outputs:
+            if value not in producers:
+                raise Unsearchable("expected every output to be computed, got an input", self.graph.location)
+        return self._lower(self._merge_roles())
+
+    def named(self) -> Iterator[int]:
+        """Give axes to the results of one node after another."""
         producers = {v for n in self.graph.nodes for v in n.results}
         for index, node in enumerate(self.graph.nodes):
             if not searchable(node):
@@ -257,11 +290,7 @@ class _Namer:
                 self.dims[node.result] = self._infer(index, node, dims)
             except Unsearchable as error:
                 raise Unsearchable(error.message, node.location) from None
-        for value in self.graph.outputs:
-            if value not in producers:
-                raise Unsearchable("expected every output to be computed, got an input", self.graph.location)
-        self._check_distinct()
-        return self._lower(self._merge_roles())
+            yield index
 
     def _fresh(self, shape: Sequence[int]) -> Dims:
         return [[self.table.new(e)] if e != 1 else [] for e in shape]
@@ -306,9 +335,10 @@ class _Namer:
         for dims in [*self.dims.values(), *(d for _, d in self.uses)]:
             yield self.table.leaves([a for dim in dims for a in dim])
 
-    def _distinct(self) -> bool:
+    def distinct(self) -> bool:
+        """Whether no tensor has an axis twice."""
         return all(len(set(t)) == len(t) for t in self._tensors()) and all(
-            self._contraction_is_sound(i) for i in range(len(self.graph.nodes))
+            self._contraction_is_sound(i) for i, n in enumerate(self.graph.nodes) if n.result in self.dims
         )
 
     def _contraction_is_sound(self, index: int) -> bool:
@@ -318,13 +348,6 @@ class _Namer:
             return True
         free = self.table.leaves([a for dim in self.dims[node.result] for a in dim])
         return not set(free) & set(self.table.leaves(self.reduced.get(index, [])))
-
-    def _check_distinct(self) -> None:
-        if not self._distinct():
-            raise Unsearchable(
-                "expected a program in which no tensor has one axis twice (an intermediate used in two roles)",
-                self.graph.location,
-            )
 
     def _merge_roles(self) -> list[int]:
         """Which use each use has become; the table changes with every merge."""
@@ -337,7 +360,7 @@ class _Namer:
                 try:
                     for a, b in zip(self.uses[i][1], dims, strict=True):
                         self.table.unify(a, b)
-                    good = self._distinct()
+                    good = self.distinct()
                 except Unsearchable:
                     good = False
                 if good:

@@ -16,6 +16,7 @@ from superopt.transforms.mugraph_search.build import build
 from superopt.transforms.mugraph_search.emit import NotBuildable
 from superopt.transforms.mugraph_search.exponentials import relative_exponentials
 from superopt.transforms.mugraph_search.merge import merge_axes
+from superopt.transforms.mugraph_search.roles import without_twins
 from superopt.transforms.mugraph_search.smt import Solver
 from superopt.transforms.mugraph_search.unfold import unfold
 
@@ -133,7 +134,7 @@ def propose(
     result.funnel["plans.rejected.illegal"] = 0
     for plan in found.plans:
         try:
-            candidate = unfolded.fold(build(program, problem.factors, found, plan))
+            candidate = without_twins(unfolded.fold(build(program, problem.factors, found, plan)))
             check_kernel(candidate, target.shared_per_block)
         except NotBuildable:
             result.funnel["plans.rejected.not_buildable"] += 1
@@ -143,7 +144,7 @@ def propose(
             continue
         result.candidates.append(candidate)
         result.predicted.append(plan.seconds)
-    if unfolded.graph is not graph:  # the core knows nothing of what stands before and behind
+    if program.graph is not graph:  # the core knows nothing of what stands before and behind
         _rank(result, target)
     return result
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from superopt.transforms.mugraph_search.search import SearchOptions, SearchResult
 from superopt.transforms.mugraph_search.search import propose as search
-from superopt.transforms.partition.segments import counted, partition, stitch
+from superopt.transforms.partition.segments import Segment, counted, partition, stitch
 
 if TYPE_CHECKING:
     from superopt.cost import Target
@@ -38,32 +38,40 @@ def propose(
 
     Where a limit or the budget ended that search, or its best has as many custom kernels as it may have, the
     graph is cut in about two (`partition`), each part is searched likewise, and the program made of the best of
-    each is one more candidate.
+    each is one more candidate. So it is where values are computed twice for the sake of the search, which they
+    need not be when they stand in device memory.
     """
+    end = time.monotonic() + budget
+    large = counted(graph.nodes) >= SMALLEST
+    apart = partition(graph, counted(graph.nodes), copies=False)
+    # What is found of a small graph is all there will be.
+    whole = budget * WHOLE if large or len(apart) > 1 else budget
+    found = search(graph, target, budget=whole, seed=seed, options=options, stop=stop)
+
+    def propose_parts(parts: Sequence[Segment], share: float) -> None:
+        stitched = graph
+        last = time.monotonic() + (end - time.monotonic()) * share
+        for i, part in enumerate(parts):
+            left = last - time.monotonic()
+            if left <= 0 or (stop is not None and stop()):
+                break
+            better = propose(
+                part.graph, target, budget=left / (len(parts) - i), seed=seed, options=options, stop=stop
+            )
+            found.funnel = dict(Counter(found.funnel) + Counter(better.funnel))
+            if better.candidates and better.predicted[0] < cost.cost(part.graph, target).seconds:
+                stitched = stitch(stitched, part, better.candidates[0])
+        if stitched is not graph:
+            _insert(found, stitched, cost.cost(stitched, target).seconds)
+
     from superopt import cost
 
-    start = time.monotonic()
-    # What is found of a small graph is all there will be.
-    whole = budget * WHOLE if counted(graph.nodes) >= SMALLEST else budget
-    found = search(graph, target, budget=whole, seed=seed, options=options, stop=stop)
-    if counted(graph.nodes) < SMALLEST or not _limited(found, options or SearchOptions()):
-        return found
-    parts = partition(graph, counted(graph.nodes) // 2)
-    if len(parts) < 2:
-        return found
-    stitched = graph
-    for i, part in enumerate(parts):
-        left = budget - (time.monotonic() - start)
-        if left <= 0 or (stop is not None and stop()):
-            break
-        better = propose(
-            part.graph, target, budget=left / (len(parts) - i), seed=seed, options=options, stop=stop
-        )
-        found.funnel = dict(Counter(found.funnel) + Counter(better.funnel))
-        if better.candidates and better.predicted[0] < cost.cost(part.graph, target).seconds:
-            stitched = stitch(stitched, part, better.candidates[0])
-    if stitched is not graph:
-        _insert(found, stitched, cost.cost(stitched, target).seconds)
+    if len(apart) > 1:
+        propose_parts(apart, 0.5)
+    if large and _limited(found, options or SearchOptions()):
+        halves = partition(graph, counted(graph.nodes) // 2)
+        if len(halves) > 1:
+            propose_parts(halves, 1.0)
     return found
 
 

@@ -30,14 +30,16 @@ class Segment:
     whole: bool = False
 
 
-def partition(graph: KernelGraph, max_values: int = MAX_VALUES) -> list[Segment]:
+def partition(graph: KernelGraph, max_values: int = MAX_VALUES, *, copies: bool = True) -> list[Segment]:
     """The segments of `graph`, in topological order; nodes that no search can improve are in none.
 
     A program that fits is one segment. Otherwise segments grow from single nodes, joined first where it saves
     most (`grouping.py`), as long as the result is convex, has at most `max_values` values and can be told over
     named axes; so cuts fall where they cost least. Splat constants belong to every segment that uses them.
+    Without `copies`, nothing in a segment is told twice: a value that is sliced, concatenated or used in two
+    roles stands between segments.
     """
-    if counted(graph.nodes) <= max_values and _tellable(graph, max_values):
+    if counted(graph.nodes) <= max_values and _tellable(graph, max_values, copies=copies):
         return [Segment(graph, whole=True)] if _worthwhile(graph.nodes) else []
     context = _Context(graph)
     eligible = [n in context.live and not _is_splat(n) and searchable(n) for n in graph.nodes]
@@ -45,7 +47,7 @@ def partition(graph: KernelGraph, max_values: int = MAX_VALUES) -> list[Segment]
         graph.nodes,
         eligible,
         few=lambda nodes: counted(nodes) <= max_values,
-        tellable=lambda nodes: _tellable(context.subgraph(nodes), max_values),
+        tellable=lambda nodes: _tellable(context.subgraph(nodes), max_values, copies=copies),
     )
     return [Segment(context.subgraph(nodes)) for nodes in groups if _worthwhile(nodes)]
 
@@ -63,15 +65,15 @@ def _worthwhile(nodes: Sequence[Node]) -> bool:
     return any(n.op not in _MOVES and n.op != "constant" for n in nodes)
 
 
-def _tellable(graph: KernelGraph, max_values: int) -> bool:
+def _tellable(graph: KernelGraph, max_values: int, *, copies: bool) -> bool:
     try:
         unfolded = unfold(graph)
-        if unfolded.copies and counted(unfolded.graph.nodes) > max_values:
-            return False
-        name_axes(unfolded.graph)
+        told = name_axes(unfolded.graph)
     except Unsearchable:
         return False
-    return True
+    if unfolded.copies <= 0 and told.copies == 0:
+        return True
+    return copies and counted(told.graph.nodes) <= max_values
 
 
 def _live(nodes: Sequence[Node], outputs: Iterable[Value]) -> set[Node]:
