@@ -43,7 +43,8 @@ PAPER = {"vanilla": 61, "qk_norm": 177, "swiglu_ffn": 40, "pre_norm": 936, "roco
 
 def names() -> list[str]:
     """Every program and variant."""
-    variants = [p + v for p in PROGRAMS for v in ("", "+safe", "+gqa") if p != "swiglu_ffn" or not v]
+    suffixes = ("", "+safe", "+gqa", "+inplace")
+    variants = [p + v for p in PROGRAMS for v in suffixes if p != "swiglu_ffn" or not v]
     return [*variants, "layer"]
 
 
@@ -55,7 +56,8 @@ def build(name: str, config: Config) -> KernelGraph:
         return decoder_layer(config, label)
     if base == "swiglu_ffn":
         return PROGRAMS[base](config, label)
-    return PROGRAMS[base](config, label, safe="safe" in variants, grouped="gqa" in variants)
+    options = {"safe": "safe", "grouped": "gqa", "in_place": "inplace"}
+    return PROGRAMS[base](config, label, **{k: v in variants for k, v in options.items()})
 
 
 def _graph_row(found: Saturation) -> dict[str, Any]:

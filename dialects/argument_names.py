@@ -32,13 +32,18 @@ def keep(module: Any, text: str) -> None:
 
     lines: list[str] | None = None
     for function in functions(module):
-        if not function.regions[0].blocks or "arg_attrs" in function.attributes:
+        if not function.regions[0].blocks:
+            continue
+        known = list(function.attributes["arg_attrs"]) if "arg_attrs" in function.attributes else []
+        if any(ATTRIBUTE in attributes for attributes in known):
             continue
         lines = text.split("\n") if lines is None else lines
         names = [_written(a, lines) for a in function.regions[0].blocks[0].arguments]
         if any(names):
             with function.context:
                 attributes = [{ATTRIBUTE: ir.StringAttr.get(n)} if n else {} for n in names]
+                for mine, given in zip(attributes, known, strict=False):
+                    mine.update({a.name: a.attr for a in given})
                 function.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in attributes])
 
 

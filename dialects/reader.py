@@ -30,6 +30,8 @@ from superopt.program import (
 )
 
 _YIELD = mlir_name("thread", "yield")
+# Attribute of a function's argument: the output that is returned in its memory.
+ALIASING = "superopt.aliasing_output"
 _OURS = ("kernel", VARIADIC_NAMESPACE)
 
 
@@ -83,6 +85,32 @@ def read_function(function: Any, filename: str = "") -> KernelGraph:
     return _Reader(filename).function(function)
 
 
+def read_aliases(function: Any, outputs: int, place: Location) -> tuple[int, ...]:
+    """For each output the argument that is stated to hold it, or -1; empty where there is none.
+
+    Raises IllegalProgram where the attribute of an argument is no output's number.
+    """
+    aliases = [-1] * outputs
+    if "arg_attrs" not in function.attributes:
+        return ()
+    for i, found in enumerate(ir.ArrayAttr(function.attributes["arg_attrs"])):
+        attributes = ir.DictAttr(found)
+        if ALIASING not in attributes:
+            continue
+        try:
+            output = ir.IntegerAttr(attributes[ALIASING]).value
+        except ValueError:
+            output = -1
+        if not 0 <= output < outputs or aliases[output] >= 0:
+            raise IllegalProgram(
+                f"expected '{ALIASING}' of argument {i} to be the number of an output (0 to {outputs - 1}) that "
+                f"no other argument has, got {attributes[ALIASING]}",
+                place,
+            )
+        aliases[output] = i
+    return tuple(aliases) if max(aliases, default=-1) >= 0 else ()
+
+
 class _Reader:
     """Reads one function; `values` maps MLIR values, and loop variables and buffers, to ours."""
 
@@ -107,7 +135,8 @@ class _Reader:
             else:
                 nodes.append(self.node(operation, "kernel"))
         name = ir.StringAttr(function.attributes["sym_name"]).value
-        return KernelGraph(name, inputs, nodes, outputs, place)
+        aliases = read_aliases(function, len(outputs), place)
+        return KernelGraph(name, inputs, nodes, outputs, place, aliases)
 
     def place(self, operation: Any) -> Location:
         from superopt.dialects.base import location_of
@@ -143,7 +172,7 @@ class _Reader:
             for key in ("grid", "loops"):
                 attrs.pop(key, None)
         if isinstance(body, TileProgram):
-            for key in ("name", "num_warps", "num_stages", "cache_hints", "descriptors"):
+            for key in ("name", "num_warps", "num_stages", "cache_hints", "descriptors", "aliases"):
                 attrs.pop(key, None)
         self.values.update(zip(operation.results, results, strict=True))
         return Node(name, operands, results, attrs, place, body)
@@ -193,6 +222,8 @@ class _Reader:
                 setattr(program, key, number)
         program.cache_hints = bool(attrs.get("cache_hints"))
         program.descriptors = bool(attrs.get("descriptors"))
+        if "aliases" in attrs:
+            program.aliases = _extents(attrs, "aliases", place)
         program.body = self.statements(block, program)
         return program
 

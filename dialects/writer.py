@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from superopt.aliasing import pairs
 from superopt.dialects.attributes import explicit_attrs, write_attr
 from superopt.dialects.define import mlir_name
+from superopt.dialects.reader import ALIASING
 from superopt.errors import UNKNOWN, Location
 from superopt.operators import OPERATORS
 from superopt.program import (
@@ -68,7 +70,8 @@ class _Writer:
         self.named: list[Value | Buffer | LoopVar] = []
 
     def module(self, graph: KernelGraph) -> str:
-        inputs = ", ".join(f"{self.name(v)}: {v.type}" for v in graph.inputs)
+        held = {j: f" {{{ALIASING} = {i} : i64}}" for i, j in pairs(graph.aliases).items()}
+        inputs = ", ".join(f"{self.name(v)}: {v.type}{held.get(i, '')}" for i, v in enumerate(graph.inputs))
         results = ", ".join(str(v.type) for v in graph.outputs)
         arrow = f" -> {results if len(graph.outputs) == 1 else f'({results})'}" if graph.outputs else ""
         self.lines.append(f"func.func @{_symbol(graph.name)}({inputs}){arrow} {{")
@@ -132,6 +135,8 @@ class _Writer:
                 own["cache_hints"] = True
             if node.body.descriptors:
                 own["descriptors"] = True
+            if pairs(node.body.aliases):
+                own["aliases"] = node.body.aliases
             attrs = {**own, **attrs}
             self.tile_program(node.body, indent)
         self.lines.append(f"{indent}}}){_attributes(attrs, dtype)}{tail}")

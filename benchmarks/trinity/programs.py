@@ -1,9 +1,10 @@
 """The programs of Trinity's evaluation (section 6.1) as kernel graphs, at any size.
 
 A block of tokens is verified against a cache of earlier ones: X holds `tokens` rows, the caches `prefix` rows for
-each head; the new keys and values are appended, and the grown caches are results. As in the paper, `safe=False`
-takes exponentials without subtracting the maximum; `safe=True` is softmax as every framework computes it.
-With `groups`, keys and values have that many heads and each serves heads / groups query heads.
+each head; the new keys and values are appended, and the grown caches are results. With `in_place` the caches have
+room for the new rows, which are written behind the prefix into the caller's own tensors, as in the paper. As
+there, `safe=False` takes exponentials without subtracting the maximum; `safe=True` is softmax as every framework
+computes it. With `groups`, keys and values have that many heads and each serves heads / groups query heads.
 """
 
 from __future__ import annotations
@@ -104,26 +105,37 @@ def attention(
     extra: str = "",
     safe: bool = False,
     grouped: bool = False,
+    in_place: bool = False,
 ) -> KernelGraph:
     """From the embedded tokens to the attention's output, before the output projection."""
     b = Builder(name, config.dtype)
-    _attention(b, config, b.input("x", config.tokens, config.hidden), pre_norm, qk_norm, extra, safe, grouped)
+    x = b.input("x", config.tokens, config.hidden)
+    _attention(b, config, x, pre_norm, qk_norm, extra, safe, grouped, in_place)
     return b.graph
 
 
 def _attention(
-    b: Builder, config: Config, x: Value, pre_norm: bool, qk_norm: bool, extra: str, safe: bool, grouped: bool
+    b: Builder,
+    config: Config,
+    x: Value,
+    pre_norm: bool,
+    qk_norm: bool,
+    extra: str,
+    safe: bool,
+    grouped: bool,
+    in_place: bool,
 ) -> Value:
     heads = config.groups if grouped else config.heads
     each = config.heads // heads
-    width, _total = config.head, config.prefix + config.tokens
+    width = config.head
+    room = config.prefix + config.tokens if in_place else config.prefix
     weights = [
         b.input("wq", config.hidden, config.hidden),
         b.input("wk", config.hidden, heads * width),
         b.input("wv", config.hidden, heads * width),
     ]
-    k_cache = b.input("k_cache", heads, config.prefix, width)
-    v_cache = b.input("v_cache", heads, config.prefix, width)
+    k_cache = b.input("k_cache", heads, room, width)
+    v_cache = b.input("v_cache", heads, room, width)
     if pre_norm:
         x = _normalized(b, x, "xn")
     q1, k1, v1 = (b.op("matmul", x, w, name=n) for w, n in zip(weights, ("q1", "k1", "v1"), strict=True))
@@ -133,8 +145,12 @@ def _attention(
     k, v = _heads(b, k1, heads, "k"), _heads(b, v1, heads, "v")
     if qk_norm:
         q, k = _normalized(b, q, "qn"), _normalized(b, k, "kn")
-    keys = b.op("concat", k_cache, k, dim=1, name="keys")
-    values = b.op("concat", v_cache, v, dim=1, name="values")
+    keys, values = (
+        b.op("update_slice", cache, new, dim=1, offset=config.prefix, name=label)
+        if in_place
+        else b.op("concat", cache, new, dim=1, name=label)
+        for cache, new, label in ((k_cache, k, "keys"), (v_cache, v, "values"))
+    )
     c = b.op("matmul", q, keys, transpose_b=True, name="c")
     extras: list[Value] = []
     if extra == "keyformer":
@@ -153,6 +169,13 @@ def _attention(
         moved = b.op("transpose", o, perm=(1, 0, 2))
         out = b.op("reshape", moved, shape=(config.tokens, config.hidden), name="o2")
     b.outputs(out, keys, values, *extras)
+    if in_place:
+        b.graph.aliases = (
+            -1,
+            b.graph.inputs.index(k_cache),
+            b.graph.inputs.index(v_cache),
+            *[-1] * len(extras),
+        )
     return out
 
 
@@ -187,7 +210,7 @@ def decoder_layer(config: Config, name: str, *, safe: bool = True) -> KernelGrap
     """Pre-norm attention, its output projection, residual, and the feed-forward network."""
     b = Builder(name, config.dtype)
     x = b.input("x", config.tokens, config.hidden)
-    o = _attention(b, config, x, True, False, "", safe, False)
+    o = _attention(b, config, x, True, False, "", safe, False, False)
     caches = b.graph.outputs[1:]
     wo = b.input("wo", config.hidden, config.hidden)
     mid = b.op("add", b.op("matmul", o, wo, name="proj"), x, name="mid")

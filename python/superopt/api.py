@@ -137,7 +137,9 @@ class Optimized:
         """Run the kernels on torch tensors: on their GPU, or, for tensors of the CPU, in Triton's interpreter.
 
         Takes the program's inputs (for a torch module, those of its `forward`) and returns its output, or a
-        tuple of them.
+        tuple of them. A tensor is overwritten only where the program says so: by `superopt.aliasing_output` of
+        an argument, or because the module assigns to it. It is then what is returned as that output (after
+        the module's own, where the module does not return it).
         """
         return self._launcher(*inputs, *self._weights)
 

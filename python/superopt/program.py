@@ -101,13 +101,18 @@ class Node:
 
 @dataclass(eq=False)
 class KernelGraph:
-    """A function: its inputs, nodes in topological order, outputs."""
+    """A function: its inputs, nodes in topological order, outputs.
+
+    `aliases`: for each output the number of the input in whose memory it is returned (the caller's tensor is
+    overwritten), or -1; empty where there is none. See `superopt.aliasing`.
+    """
 
     name: str
     inputs: list[Value]
     nodes: list[Node]
     outputs: list[Value]
     location: Location = UNKNOWN
+    aliases: tuple[int, ...] = ()
 
 
 @dataclass(eq=False)
@@ -234,7 +239,8 @@ class TileProgram:
     """One kernel as tile loops. `params`: inputs, then outputs, in the order of the `tiled` node.
 
     `cache_hints`: loads say whether what they read will be read again. `descriptors`: tiles that
-    loops load come by tensor descriptors, where they may.
+    loops load come by tensor descriptors, where they may. `aliases`: for each output the number of the input whose
+    memory it is, or -1; empty where there is none. Such an output starts as that input, which nothing else accesses.
     """
 
     name: str
@@ -246,6 +252,12 @@ class TileProgram:
     num_stages: int = 2
     cache_hints: bool = False
     descriptors: bool = False
+    aliases: tuple[int, ...] = ()
+
+    @property
+    def arguments(self) -> list[Buffer]:
+        """The parameters that a launch passes: inputs in whose memory no output lies, and outputs."""
+        return [b for i, b in enumerate(self.params) if i >= self.n_inputs or i not in self.aliases]
 
     def statements(self) -> Iterator[Statement]:
         """Every statement, outer before inner, in program order."""

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from superopt.aliasing import check_aliases, pairs
 from superopt.errors import IllegalProgram, Location
 from superopt.operators import OPERATORS, Level, infer_type
 from superopt.program import (
@@ -62,6 +63,7 @@ def check_kernel(graph: KernelGraph, shared_bytes: int = MAX_SHARED_BYTES) -> No
     for value in graph.outputs:
         if value not in defined:
             raise IllegalProgram("expected every output to be computed, got one that is not", graph.location)
+    check_aliases(graph)
 
 
 def slices_in_place(graph: KernelGraph) -> dict[Value, Node]:
@@ -412,10 +414,18 @@ def _check_tiled(node: Node) -> None:
 
 def check_tile(program: TileProgram) -> None:
     """Check a tile program: loops, windows within their buffers, stores only to outputs and locals, types."""
-    buffers = {*program.params, *program.locals}
-    _TileChecker(buffers, set(program.params[: program.n_inputs])).body(
-        program.body, {}, set(), outermost=True
-    )
+    inputs, outputs = program.params[: program.n_inputs], program.params[program.n_inputs :]
+    if program.aliases and len(program.aliases) != len(outputs):
+        raise IllegalProgram(
+            f"expected an alias for each of {len(outputs)} outputs, got {len(program.aliases)}"
+        )
+    aliases = pairs(program.aliases)
+    for out, at in aliases.items():
+        if at >= len(inputs) or inputs[at].type != outputs[out].type or program.aliases.count(at) > 1:
+            raise IllegalProgram(f"expected an input of output {out}'s type for it alone, got input {at}")
+    # An output starts as the input that it overwrites: what both names meant would depend on the order.
+    buffers = {*program.params, *program.locals} - {inputs[at] for at in aliases.values()}
+    _TileChecker(buffers, set(inputs)).body(program.body, {}, set(), outermost=True)
 
 
 class _TileChecker:

@@ -25,6 +25,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from superopt.aliasing import pairs
 from superopt.errors import BadInput, UnsupportedProgram
 from superopt.numerics.float_gate import input_specs
 from superopt.numerics.runner import FORMAT, CannotRun, read_description
@@ -226,6 +227,8 @@ def _describe(
             {"name": v.name or f"out{i}", "shape": v.shape, "dtype": v.dtype}
             for i, v in enumerate(original.outputs)
         ],
+        # Outputs that `run` returns in the memory of an input, which it overwrites.
+        "overwrites": {str(i): j for i, j in pairs(original.aliases).items()},
         "files": {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in listed},
     }
     (folder / "bundle.json").write_text(json.dumps(described, indent=2) + "\n")

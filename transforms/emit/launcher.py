@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from superopt.aliasing import pairs
 from superopt.errors import BadInput
 from superopt.program import Value
 from superopt.transforms.emit.program_source import EmittedProgram, write_program
@@ -22,20 +23,37 @@ if TYPE_CHECKING:
 
 def load_launcher(outcome: Outcome) -> Launcher:
     """A callable that runs the kernels of `outcome`."""
-    return Launcher(outcome.emitted, outcome.original.inputs, outcome.original.outputs)
+    original = outcome.original
+    return Launcher(outcome.emitted, original.inputs, original.outputs, original.aliases)
 
 
 class Launcher:
-    """Takes the program's inputs as torch tensors, and returns its output or a tuple of them."""
+    """Takes the program's inputs as torch tensors, and returns its output or a tuple of them.
 
-    def __init__(self, program: EmittedProgram, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
+    Where the program states that an output is returned in an argument's memory (`aliases`), that tensor is
+    overwritten and is what is returned; no other tensor is changed.
+    """
+
+    def __init__(
+        self,
+        program: EmittedProgram,
+        inputs: Sequence[Value],
+        outputs: Sequence[Value],
+        aliases: tuple[int, ...] = (),
+    ) -> None:
         self._program, self._inputs, self._outputs = program, inputs, outputs
+        self._aliases = pairs(aliases)
 
     def __call__(self, *tensors: Any) -> Any:
         """Run once. Raises BadInput for other numbers, shapes or dtypes of tensors than the program's."""
         self._check(tensors)
         on_gpu = any(t.is_cuda for t in tensors)
         made = self._run(*(t.contiguous() for t in tensors)) if on_gpu else self._interpreted(tensors)
+        made = list(made)
+        for i, j in self._aliases.items():
+            if made[i].data_ptr() != tensors[j].data_ptr():  # interpreted, or not contiguous
+                tensors[j].copy_(made[i])
+            made[i] = tensors[j]
         return made[0] if len(self._outputs) == 1 else tuple(made)
 
     def _check(self, tensors: Sequence[Any]) -> None:
@@ -50,6 +68,12 @@ class Launcher:
             want = (value.shape, names.get(value.dtype, value.dtype))
             if have != want:
                 raise BadInput(f"expected argument {i} of {want[0]} {want[1]}, got {have[0]} {have[1]}")
+        storages = [t.untyped_storage().data_ptr() for t in tensors]
+        for j in self._aliases.values():
+            if storages.count(storages[j]) > 1:
+                raise BadInput(
+                    f"expected argument {j}, which is overwritten, in memory of its own, got it shared"
+                )
 
     @cached_property
     def _run(self) -> Callable[..., Sequence[Any]]:

@@ -55,6 +55,11 @@ class Memory:
             self._barrier()
         self._dirty.add(memory)
 
+    def before_loop(self, loaded: set[Buffer]) -> None:
+        """A loop follows that loads these and stores none of them: one barrier before it serves all trips."""
+        if loaded & self._dirty:
+            self._barrier()
+
     def carried(self, buffers: set[Buffer]) -> None:
         """A loop follows whose trips load what earlier ones stored."""
         self._dirty |= buffers

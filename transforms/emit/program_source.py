@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from superopt.aliasing import copied, pairs
 from superopt.errors import UnsupportedProgram
 from superopt.program import KernelGraph, Node, TileProgram, Value
 from superopt.transforms.emit.compile import PRELUDE
@@ -80,7 +81,7 @@ def emit_program(lowered: KernelGraph) -> EmittedProgram:
         if isinstance(node.body, TileProgram):
             kernel = _emitted(node.body, taken)
             kernels.append(kernel)
-            bodies.append(_launch(kernel, node, names))
+            bodies.append(_launch(kernel, node, node.body, names))
         elif node.op == "reshape":
             bodies.append(f"{names[node.result]} = {names[node.operands[0]]}.reshape({node.attrs['shape']})")
         elif node.op == "constant" and isinstance(array := node.attrs["value"], np.ndarray):
@@ -147,9 +148,15 @@ def _empty(shape: tuple[int, ...], dtype: str) -> str:
     return f"torch.empty({shape}, dtype={TORCH_DTYPES[dtype]}, device=device)"
 
 
-def _launch(kernel: TritonKernel, node: Node, names: dict[Value, str]) -> str:
-    lines = [f"{names[v]} = {_empty(v.shape, v.dtype)}" for v in node.results]
-    arguments = [names[v] for v in (*node.operands, *node.results)]
+def _launch(kernel: TritonKernel, node: Node, program: TileProgram, names: dict[Value, str]) -> str:
+    aliases = pairs(program.aliases)
+    lines = [
+        f"{names[v]} = {names[node.operands[aliases[i]]] if i in aliases else _empty(v.shape, v.dtype)}"
+        for i, v in enumerate(node.results)
+    ]
+    passed = set(program.arguments)
+    values = zip((*node.operands, *node.results), program.params, strict=True)
+    arguments = [names[v] for v, b in values if b in passed]
     arguments += [_empty(p.type.shape, p.type.dtype) for p in kernel.parameters if p.role == "scratch"]
     options = f"num_warps={kernel.num_warps}, num_stages={kernel.num_stages}, enable_fp_fusion=True"
     lines.append(f"kernels.{kernel.name}[{kernel.grid}]({', '.join(arguments)}, {options})")
@@ -204,7 +211,9 @@ def _launcher(
         lines.append(EXTERN_HELPER)
     extra = [*inputs, *(["externs={}"] if has_extern else [])]
     lines.append(f"\ndef run({', '.join(extra)}):")
-    lines.append('    """The program\'s outputs, on the device of its first input."""')
+    overwritten = ", ".join(inputs[j] for j in pairs(graph.aliases).values())
+    says = f" Overwrites {overwritten}." if overwritten else ""
+    lines.append(f'    """The program\'s outputs, on the device of its first input.{says}"""')
     device = (
         f"{inputs[0]}.device" if inputs else 'torch.device("cuda" if torch.cuda.is_available() else "cpu")'
     )
@@ -220,6 +229,8 @@ def _launcher(
         ]
     for body in bodies:
         lines += ["    " + line for line in body.split("\n")]
-    outputs = "".join(f"{names[v]}, " for v in graph.outputs)
-    lines.append(f"    return ({outputs.rstrip()})")
+    aliases = pairs(graph.aliases)
+    lines += [f"    {inputs[aliases[i]]}.copy_({names[graph.outputs[i]]})" for i in copied(graph)]
+    returned = [inputs[aliases[i]] if i in aliases else names[v] for i, v in enumerate(graph.outputs)]
+    lines.append(f"    return ({''.join(f'{name}, ' for name in returned).rstrip()})")
     return "\n".join(lines) + "\n"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from superopt.aliasing import pairs
 from superopt.errors import UnsupportedProgram
 from superopt.operators import OPERATORS, normalize_attrs
 from superopt.program import (
@@ -160,9 +161,13 @@ class _Loops:
         self.buffers: dict[Buffer, str] = dict(zip(program.params, [*operands, *results], strict=True))
         self.variables: dict[LoopVar, str] = {}
         prefix = results[0]
+        aliases = pairs(program.aliases)
         for i, buffer in enumerate([*program.params[program.n_inputs :], *program.locals]):
             name = self.buffers.setdefault(buffer, f"{prefix}_local{i}")
             shape = buffer.type.shape
+            if i in aliases:
+                self.lines.append(f"{name} = {operands[aliases[i]]}.clone()")
+                continue
             self.lines.append(f"{name} = torch.empty({shape}, dtype=like.dtype, device=like.device)")
         self.prefix = prefix
         self.body(program.body, "")

@@ -89,8 +89,9 @@ class _Emitter:
             pointers[buffer] = text
             parameters.append(Parameter(text, type_, role))
 
-        for i, buffer in enumerate(program.params):
-            add(buffer, "input" if i < program.n_inputs else "output", buffer.type)
+        inputs = set(program.params[: program.n_inputs])
+        for buffer in program.arguments:
+            add(buffer, "input" if buffer in inputs else "output", buffer.type)
         blocks = math.prod(trip_count(loop) for loop in parallel_loops(program.body))
         for buffer in program.locals:
             if buffer.placement == "device" and buffer not in self.memory.views:
@@ -141,6 +142,8 @@ class _Emitter:
             if isinstance(s, Load) and in_memory(s.buffer)
         ]
         reads = f", each reads {' and '.join(dict.fromkeys(tiles))}" if tiles else ""
+        if not stored & loaded:
+            self.memory.before_loop(loaded)
         moving = self.memory.moving_pointers(loop)
         self.writer.line(f"# {trips} trips{reads}.")
         bounds = f"{loop.start}, {loop.stop}" + (f", {loop.step}" if loop.step != 1 else "")

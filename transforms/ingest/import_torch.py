@@ -26,7 +26,9 @@ class Imported:
     """A PyTorch module as a kernel graph.
 
     The graph's inputs are the tensors among the example inputs, in order, then `weights`: parameters and
-    floating-point buffers, named in `weight_names` as the module names them.
+    floating-point buffers, named in `weight_names` as the module names them. An input or buffer that the module
+    assigns to (`cache[:, 8:] = k`, `index_copy_`) is stated to be overwritten (`graph.aliases`); what it then
+    holds is returned after the module's outputs, unless it is one of them.
     """
 
     graph: KernelGraph
@@ -77,11 +79,45 @@ def from_torch(
         lifted = lift(module, inputs)
         exported = _exported(lifted, location)
         read = _read_torch if via == "torch" else _read_linalg
+        changed = _overwritten(exported)
         graph = read(exported, lifted, name, diagnostics, narrow_f64, location)
+        _state_overwritten(graph, changed)
     finally:
         for part, mode in modes:
             part.training = mode
     return Imported(graph, lifted.weights, lifted.weight_names, diagnostics)
+
+
+def _overwritten(exported: Any) -> list[int]:
+    """The inputs that the module assigns to; what they then hold are the first outputs of the program.
+
+    Those are made outputs like others, as the importer knows no assignment.
+    """
+    from torch.export.graph_signature import InputKind, OutputKind
+
+    signature = exported.graph_signature
+    inputs = [s.arg.name for s in signature.input_specs if s.kind == InputKind.USER_INPUT]
+    changed: list[int] = []
+    for spec in signature.output_specs:
+        if spec.kind == OutputKind.USER_INPUT_MUTATION:
+            changed.append(inputs.index(spec.target))
+            spec.kind, spec.target = OutputKind.USER_OUTPUT, None
+    return changed
+
+
+def _state_overwritten(graph: KernelGraph, changed: Sequence[int]) -> None:
+    """Outputs as the module returns them, then what it assigned to an input and does not return."""
+    contents, outputs = graph.outputs[: len(changed)], graph.outputs[len(changed) :]
+    aliases = [-1] * len(outputs)
+    for value, at in zip(contents, changed, strict=True):
+        if value is graph.inputs[at]:
+            continue
+        if value in outputs and aliases[outputs.index(value)] < 0:
+            aliases[outputs.index(value)] = at
+        else:
+            outputs.append(value)
+            aliases.append(at)
+    graph.outputs, graph.aliases = outputs, tuple(aliases) if max(aliases, default=-1) >= 0 else ()
 
 
 def lift(module: Any, inputs: Sequence[Any]) -> Any:

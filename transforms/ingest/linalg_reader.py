@@ -15,6 +15,7 @@ import numpy as np
 
 from superopt.diagnostics import Diagnostics
 from superopt.dialects.argument_names import name_of
+from superopt.dialects.reader import read_aliases
 from superopt.errors import Location, UnsupportedProgram
 from superopt.program import COMPUTE_DTYPES, KernelGraph, TensorType, Value
 from superopt.transforms.ingest.bodies import Body, Comparison, Form
@@ -63,7 +64,9 @@ class LinalgReader:
                 self._operation(operation)
         self.build.location = locate(returned, self.filename)
         outputs = [self._output(v) for v in returned.operands]
-        return self.build.finish(outputs, where)
+        graph = self.build.finish(outputs, where)
+        graph.aliases = read_aliases(self.function, len(outputs), where)
+        return graph
 
     # --- types and values ---------------------------------------------------------------------------------
 

@@ -82,7 +82,7 @@ class BlockToTile(GraphPass):
                 choose_launch(program, find_target(self.target), self.num_warps, self.num_stages)
                 node = Node("tiled", node.operands, node.results, {}, node.location, program)
             nodes.append(node)
-        return KernelGraph(graph.name, graph.inputs, nodes, graph.outputs, graph.location)
+        return KernelGraph(graph.name, graph.inputs, nodes, graph.outputs, graph.location, graph.aliases)
 
 
 def tile_program(block: BlockGraph, name: str, names: Sequence[str], node: Node) -> TileProgram:

@@ -23,6 +23,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from superopt.aliasing import updates_in_place
 from superopt.cost.gpus import Target
 from superopt.cost.gpus import target as find_target
 from superopt.diagnostics import Diagnostics
@@ -81,14 +82,16 @@ class KernelToTile(GraphPass):
         kept_splats = {v for v in graph.outputs if v in splats}
         kept_splats |= {v for n in graph.nodes if n.op in _KEPT for v in n.operands if v in splats}
         kept_slices = slices_in_place(graph) if self.keep_slices else {}
+        in_place = updates_in_place(graph)
         nodes: list[Node] = []
         for group in _groups(graph, fuse=self.fuse):
             node = group[-1]
             if node.op in _KEPT or node.results[0] in kept_slices or (node.op == "constant" and _dense(node)):
                 nodes.append(node)
             elif node.result not in splats or node.result in kept_splats:
-                nodes.append(_tiled(group, splats, f"{identifier(graph.name, 'kernel')}_{len(nodes)}", gpu))
-        return KernelGraph(graph.name, graph.inputs, nodes, graph.outputs, graph.location)
+                name = f"{identifier(graph.name, 'kernel')}_{len(nodes)}"
+                nodes.append(_tiled(group, splats, name, gpu, in_place=node in in_place))
+        return KernelGraph(graph.name, graph.inputs, nodes, graph.outputs, graph.location, graph.aliases)
 
 
 def _dense(node: Node) -> bool:
@@ -122,13 +125,17 @@ def _elementwise(node: Node) -> bool:
     return entry is not None and entry.elementwise
 
 
-def _tiled(group: Sequence[Node], splats: dict[Value, Node], name: str, gpu: Target) -> Node:
+def _tiled(
+    group: Sequence[Node], splats: dict[Value, Node], name: str, gpu: Target, *, in_place: bool
+) -> Node:
     inside = {n.result for n in group}
     operands = [v for n in group for v in n.operands if v not in inside and v not in splats]
     operands = list(dict.fromkeys(operands))
     result = group[-1].result
-    lowering = _Lowering(group, operands, splats, gpu)
+    lowering = _Lowering(group, operands, splats, gpu, in_place=in_place)
     program = TileProgram(name, lowering.params, len(operands), lowering.locals, lowering.body())
+    if in_place:
+        program.aliases = (operands.index(group[-1].operands[0]),)
     choose_launch(program, gpu, None, None)
     return Node("tiled", tuple(operands), (result,), {}, group[-1].location, program)
 
@@ -147,9 +154,15 @@ _Leaf = Callable[[dict[int, _Span]], list[Statement]]
 
 class _Lowering:
     def __init__(
-        self, group: Sequence[Node], operands: Sequence[Value], splats: dict[Value, Node], gpu: Target
+        self,
+        group: Sequence[Node],
+        operands: Sequence[Value],
+        splats: dict[Value, Node],
+        gpu: Target,
+        *,
+        in_place: bool,
     ) -> None:
-        self.group, self.splats, self.gpu = group, splats, gpu
+        self.group, self.splats, self.gpu, self.in_place = group, splats, gpu, in_place
         self.last = group[-1]
         values = [*operands, self.last.result]
         n_in = len(operands)
@@ -315,6 +328,10 @@ class _Lowering:
 
     def pieces(self, dim: int) -> list[tuple[Value, int, int, list[int]]]:
         """What the result is made of along `dim`: (operand, its first element, how many, where they go)."""
+        if self.in_place:
+            update, start = self.last.operands[1], self.last.attrs["offset"]
+            assert isinstance(start, int)
+            return [(update, 0, update.shape[dim], [start])]
         if self.last.op == "update_slice":
             (base, update), start = self.last.operands, self.last.attrs["offset"]
             assert isinstance(start, int)

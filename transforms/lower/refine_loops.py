@@ -57,7 +57,7 @@ class RefineLoops(GraphPass):
         nodes = [
             replace(n, body=refine(n.body)) if isinstance(n.body, BlockGraph) else n for n in graph.nodes
         ]
-        return KernelGraph(graph.name, graph.inputs, nodes, graph.outputs, graph.location)
+        return KernelGraph(graph.name, graph.inputs, nodes, graph.outputs, graph.location, graph.aliases)
 
 
 def refine(block: BlockGraph) -> BlockGraph:

@@ -63,7 +63,12 @@ class _PlanBuilder:
                 self._library(kernel)
         outputs = [self._output(i, number) for i, number in enumerate(self.result.outputs)]
         return KernelGraph(
-            graph.name, [self.inputs[v] for v in graph.inputs], self.nodes, outputs, graph.location
+            graph.name,
+            [self.inputs[v] for v in graph.inputs],
+            self.nodes,
+            outputs,
+            graph.location,
+            graph.aliases,
         )
 
     # --- device memory ------------------------------------------------------------------------------------

@@ -370,7 +370,7 @@ def _fold(unfolded: Unfolded, candidate: KernelGraph) -> KernelGraph:
         whole = Value(wanted.type, wanted.name)
         nodes.append(Node("concat", parts, (whole,), {"dim": join.dim}, program.location))
         outputs.append(whole)
-    graph = KernelGraph(program.name, list(program.inputs), nodes, outputs, program.location)
+    graph = KernelGraph(program.name, list(program.inputs), nodes, outputs, program.location, program.aliases)
     return replace(graph, nodes=_live(graph))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from superopt.aliasing import pairs
 from superopt.program import KernelGraph, Node, Value
 from superopt.transforms.mugraph_search.axes import VIEWS, Unsearchable, name_axes, searchable
 from superopt.transforms.mugraph_search.unfold import unfold
@@ -118,7 +119,20 @@ class _Context:
             if v in self.outputs or any(id(user) not in chosen for user in self.users.get(v, ()))
         ]
         where = nodes[0].location
-        return KernelGraph(self.graph.name, list(inputs), [*constants.values(), *nodes], outputs, where)
+        aliases = self.aliases(list(inputs), outputs, chosen)
+        return KernelGraph(
+            self.graph.name, list(inputs), [*constants.values(), *nodes], outputs, where, aliases
+        )
+
+    def aliases(self, inputs: list[Value], outputs: list[Value], chosen: set[int]) -> tuple[int, ...]:
+        """The program's aliases between these inputs and outputs, where nobody else reads the input."""
+        found = [-1] * len(outputs)
+        for i, j in pairs(self.graph.aliases).items():
+            source, result = self.graph.inputs[j], self.graph.outputs[i]
+            inside = all(id(user) in chosen for user in self.users.get(source, ()))
+            if source in inputs and result in outputs and inside:
+                found[outputs.index(result)] = inputs.index(source)
+        return tuple(found) if pairs(tuple(found)) else ()
 
 
 def stitch(graph: KernelGraph, segment: Segment, candidate: KernelGraph) -> KernelGraph:
@@ -150,7 +164,12 @@ def stitch(graph: KernelGraph, segment: Segment, candidate: KernelGraph) -> Kern
     nodes = _sorted([*kept, *new, *extra])
     live = _live(nodes, graph.outputs)  # what was dead may use values that are gone
     return KernelGraph(
-        graph.name, graph.inputs, [n for n in nodes if n in live], graph.outputs, graph.location
+        graph.name,
+        graph.inputs,
+        [n for n in nodes if n in live],
+        graph.outputs,
+        graph.location,
+        graph.aliases,
     )
 
 

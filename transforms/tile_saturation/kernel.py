@@ -3,7 +3,8 @@
     parallel    a loop is a grid dimension if what an iteration writes lies apart from what others read and write;
                 what an iteration writes before it reads it, and nobody reads later, is its own (privatisation)
     on chip     a tensor that is always accessed at one region, by the block or within the loops that move it
-    device      the rest: outputs that are read again (with a barrier, which the emitter sets), and scratch
+    device      the rest: outputs that are read again (with a barrier, which the emitter sets), and scratch;
+                what is updated in place, which the kernel has as an operand and as a result in its memory
 
 Values are computed once per scope and as far out as their operands allow.
 """
@@ -129,21 +130,29 @@ class _Frame:
 
 
 class KernelBuilder:
-    """Writes one kernel; `steps` are the widths of its parameters."""
+    """Writes one kernel; `steps` are the widths of its parameters, `updated` the tensors updated in place."""
 
     def __init__(
-        self, statement: Statement, live_after: set[Tensor], steps: Mapping[Var, int], name: str
+        self,
+        statement: Statement,
+        live_after: set[Tensor],
+        updated: set[Tensor],
+        steps: Mapping[Var, int],
+        name: str,
     ) -> None:
         self.steps = steps
         self.live_after = live_after
         self.grid, self.body = grid(statement, live_after)
         self.written = written((statement,))
         self.outer = read_first((statement,))
+        self.updated = updated & self.written
         self.inputs = list(
             dict.fromkeys(
                 a.region.tensor
                 for a in accesses((statement,))
-                if a.region.tensor not in self.written or a.region.tensor in self.outer
+                if a.region.tensor not in self.written
+                or a.region.tensor in self.outer
+                or a.region.tensor in self.updated
             )
         )
         self.results = [t for t in self._in_order() if t in live_after]
@@ -155,8 +164,8 @@ class KernelBuilder:
             if i.kind in ("elem", "block") and i.var is not None
         }
         self.loop_vars: dict[Var, ir.LoopVar] = {}
-        self.in_buffers = {t: self._buffer(t) for t in self.inputs}
         self.out_buffers = {t: self._buffer(t) for t in self.results}
+        self.in_buffers = {t: self._buffer(t) for t in self.inputs}
         self.locals: list[ir.Buffer] = []
         self.chip: dict[Tensor, ir.Buffer] = {}
         self.scratch: dict[Tensor, ir.Buffer] = {}
@@ -244,7 +253,9 @@ class KernelBuilder:
             together = inner <= _common(found)
             live = tensor in self.live_after
             stored = [a for a in found if a.kind != "load"]
-            if live and len(found) == len(stored) and all(a.kind == "store" for a in found):
+            if tensor in self.updated:
+                self.direct.add(tensor)
+            elif live and len(found) == len(stored) and all(a.kind == "store" for a in found):
                 self.direct.add(tensor)  # written and never read here
             elif len(regions) == 1 and (not inner or (together and tensor not in self.outer)):
                 (region,) = regions
@@ -288,7 +299,10 @@ class KernelBuilder:
         for loop in reversed(self.grid):
             body = [self.loop(loop.var, body, parallel=True)]
         params = [*self.in_buffers.values(), *self.out_buffers.values()]
-        return ir.TileProgram(name, params, len(self.in_buffers), self.locals, body)
+        program = ir.TileProgram(name, params, len(self.in_buffers), self.locals, body)
+        if self.updated:
+            program.aliases = tuple(self.inputs.index(t) if t in self.updated else -1 for t in self.results)
+        return program
 
     def statements(self, body: Sequence[Statement]) -> None:
         """Write statements into the current scope."""

@@ -212,7 +212,10 @@ class Product:
 
 @dataclass(eq=False)
 class LoopProgram:
-    """Tile loops over the tensors of a kernel graph; `inputs` and `outputs` in the graph's order."""
+    """Tile loops over the tensors of a kernel graph; `inputs` and `outputs` in the graph's order.
+
+    A tensor that is both is updated in place.
+    """
 
     name: str
     inputs: list[Tensor]
@@ -226,6 +229,11 @@ class LoopProgram:
 
     def __str__(self) -> str:
         return render(self.body)
+
+    @property
+    def updated(self) -> set[Tensor]:
+        """The tensors that are input and output at once."""
+        return set(self.inputs) & set(self.outputs)
 
     @property
     def vars(self) -> list[Var]:

@@ -8,7 +8,9 @@
                                         E[:, n] = exp(C[:, n])
 
 What is stored: results of reductions along an axis that is cut (they accumulate from an explicit start),
-concatenated values, outputs, and intermediate results by policy. The rest is written into its users; in
+concatenated values, outputs, and intermediate results by policy. An update that the program states to be in place
+is one store into the argument's tensor, which is input and output at once: reads stand before or after it, and no
+rule moves them past it. The rest is written into its users; in
 `inline="single"` only what has one user and what moves no numbers, in `inline="all"` also what has more (it is
 computed again, and once where its users end in one loop).
 """
@@ -24,6 +26,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from superopt.aliasing import updates_in_place
 from superopt.errors import UnsupportedProgram
 from superopt.operators import OPERATORS, normalize_attrs
 from superopt.program import KernelGraph, Node, Value
@@ -79,6 +82,7 @@ class _Builder:
         self.producer = {n.result: n for n in graph.nodes}
         self.uses = Counter(v for n in graph.nodes for v in n.operands)
         self.inline = inline
+        self.in_place = updates_in_place(graph)
         self.tensors: dict[Value, Tensor] = {}
         self.body: list[Statement] = []
         self.products: dict[Statement, tuple[Product, ...]] = {}
@@ -167,6 +171,9 @@ class _Builder:
     def build(self) -> LoopProgram:
         for value in self.graph.inputs:
             self.tensor(value)
+        for node in self.in_place:
+            self.tensors[node.result] = tensor = self.tensors[node.operands[0]]
+            tensor.kind = "output"
         for node in self.graph.nodes:
             if node.result in self.stored:
                 self.store(node)
@@ -258,6 +265,8 @@ class _Builder:
         (base, update), start = node.operands, node.attrs["offset"]
         assert isinstance(start, int)
         end = start + update.shape[dim]
+        if node in self.in_place:
+            return [(update, 0, update.shape[dim], start)]
         found = [
             (base, 0, start, 0),
             (update, 0, update.shape[dim], start),

@@ -62,10 +62,11 @@ def to_kernels(
     nodes: list[Node] = []
     for tensor, value in zip(program.inputs, graph.inputs, strict=True):
         values[tensor] = _viewed(value, tensor.shape, value.name, nodes)
+    given = dict(values)
     for i, statement in enumerate(body):
         live = _live_after(body[i + 1 :], program.outputs)
         name = f"{identifier(graph.name, 'kernel')}_{i}"
-        builder = _tuned(statement, live, name, target, widths or Widths())
+        builder = _tuned(statement, live, program.updated, name, target, widths or Widths())
         if (found := products.get(canonical((statement,)))) and all(
             p.result not in values and p.a in values and p.b in values for p in found
         ):
@@ -80,7 +81,7 @@ def to_kernels(
             raise Rejected("a kernel reads what nobody wrote")
         operands = tuple(values[t] for t in builder.inputs)
         for tensor in builder.results:
-            if tensor in values:
+            if tensor in values and tensor not in builder.updated:
                 raise Rejected("a tensor of which two kernels write a part each")
             values[tensor] = Value(TensorType(tensor.shape, tensor.dtype), tensor.name)
         if not builder.results:
@@ -88,13 +89,13 @@ def to_kernels(
         nodes.append(
             Node("tiled", operands, tuple(values[t] for t in builder.results), {}, body=builder.program)
         )
-    if any(t not in values or t in program.inputs for t in program.outputs):
+    if any(t not in values or values[t] is given.get(t) for t in program.outputs):
         raise Rejected("an output that no kernel writes")
     outputs = [
         _viewed(values[t], v.shape, v.name, nodes)
         for t, v in zip(program.outputs, graph.outputs, strict=True)
     ]
-    return KernelGraph(graph.name, graph.inputs, nodes, outputs, graph.location)
+    return KernelGraph(graph.name, graph.inputs, nodes, outputs, graph.location, graph.aliases)
 
 
 def _library(products: Sequence[Product], values: Mapping[Tensor, Value]) -> list[Node]:
@@ -133,17 +134,22 @@ class Widths:
 
 
 def _tuned(
-    statement: Statement, live: set[Tensor], name: str, target: Target, widths: Widths
+    statement: Statement,
+    live: set[Tensor],
+    updated: set[Tensor],
+    name: str,
+    target: Target,
+    widths: Widths,
 ) -> KernelBuilder:
     """The kernel with the widths that the cost model likes best."""
     key = (statement, frozenset(live & written((statement,))))
     if key not in widths.known:
         free = retiled(statement)
-        widths.known[key] = free, _choose(free, live, name, target)
+        widths.known[key] = free, _choose(free, live, updated, name, target)
     free, chosen = widths.known[key]
     if isinstance(chosen, str):
         raise Rejected(chosen)
-    builder = KernelBuilder(free, live, chosen, name)
+    builder = KernelBuilder(free, live, updated, chosen, name)
     choose_launch(builder.program, target, None, None)
     return builder
 
@@ -152,7 +158,9 @@ def _parameters(statement: Statement) -> list[Var]:
     return list(dict.fromkeys(loop.var for loop in loops((statement,)) if not loop.var.step))
 
 
-def _choose(statement: Statement, live: set[Tensor], name: str, target: Target) -> Mapping[Var, int] | str:
+def _choose(
+    statement: Statement, live: set[Tensor], updated: set[Tensor], name: str, target: Target
+) -> Mapping[Var, int] | str:
     """The best widths of one kernel's parameters, or why there are none."""
     parameters = _parameters(statement)
     choices = [[s for s in STEPS if v.end % s == 0 and s <= v.end] or [v.end] for v in parameters]
@@ -164,7 +172,8 @@ def _choose(statement: Statement, live: set[Tensor], name: str, target: Target) 
         if widths not in tried:
             tried[widths] = math.inf
             try:
-                builder = KernelBuilder(statement, live, dict(zip(parameters, widths, strict=True)), name)
+                chosen = dict(zip(parameters, widths, strict=True))
+                builder = KernelBuilder(statement, live, updated, chosen, name)
             except (IllegalProgram, UnsupportedProgram) as error:
                 reason = error.message
                 return math.inf

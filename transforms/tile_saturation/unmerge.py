@@ -152,7 +152,9 @@ class _Rewriter:
             for d in range(len(old.shape))
             if len(parts := self.parts(old, d)) > 1 and parts[-1] <= WHOLE
         )
-        graph = KernelGraph(self.graph.name, inputs, self.needed(outputs), outputs, self.graph.location)
+        graph = KernelGraph(
+            self.graph.name, inputs, self.needed(outputs), outputs, self.graph.location, self.graph.aliases
+        )
         return Unmerged(graph, whole)
 
     def needed(self, outputs: Sequence[Value]) -> list[Node]:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from superopt.aliasing import copied, updates_in_place
 from superopt.cost.gpus import Target
 from superopt.operators import OPERATORS, Attrs, normalize_attrs
 from superopt.program import (
@@ -72,15 +73,32 @@ class Cost:
 
 
 def cost(graph: KernelGraph, target: Target) -> Cost:
-    """Predicted cost of `graph` on `target`; views, constants and slices read in place cost nothing."""
-    free = slices_in_place(graph)
-    return Cost(
-        tuple(
-            kernel_cost(node, target)
-            for node in graph.nodes
-            if node.op not in VIEWS and not (node.op == "slice" and node.result in free)
-        )
-    )
+    """Predicted cost of `graph` on `target`; views, constants and slices read in place cost nothing.
+
+    An output that is returned in an argument's memory is copied there where no kernel wrote it there.
+    """
+    in_place, free = updates_in_place(graph), slices_in_place(graph)
+    kernels = [
+        _update_cost(node, target) if node in in_place else kernel_cost(node, target)
+        for node in graph.nodes
+        if node.op not in VIEWS and not (node.op == "slice" and node.result in free)
+    ]
+    done = {node.result for node in in_place}
+    for i in copied(graph):
+        if (value := graph.outputs[i]) not in done:
+            traffic = _moved(2 * value.type.bytes, target)
+            kernels.append(KernelCost("copy", kernel_seconds(traffic, target), traffic))
+    return Cost(tuple(kernels))
+
+
+def _update_cost(node: Node, target: Target) -> KernelCost:
+    """An `update_slice` in the memory of its first operand: only the second is moved."""
+    traffic = _moved(2 * node.operands[1].type.bytes, target)
+    return KernelCost(node.op, kernel_seconds(traffic, target), traffic)
+
+
+def _moved(size: int, target: Target) -> Traffic:
+    return Traffic(size, size, blocks=target.multiprocessors)
 
 
 def kernel_cost(node: Node, target: Target) -> KernelCost:

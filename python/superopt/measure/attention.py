@@ -63,7 +63,7 @@ def replaced(graph: KernelGraph, found: Attention) -> KernelGraph:
         if used.intersection(node.results):
             kept.append(node)
             used.update(node.operands)
-    return KernelGraph(graph.name, graph.inputs, kept[::-1], graph.outputs, graph.location)
+    return KernelGraph(graph.name, graph.inputs, kept[::-1], graph.outputs, graph.location, graph.aliases)
 
 
 class _No(Exception):

@@ -336,7 +336,7 @@ def _flags(program: TileProgram, target: Target) -> list[tuple[bool, bool]]:
 
 
 def _with_nodes(graph: KernelGraph, nodes: Sequence[Node]) -> KernelGraph:
-    return KernelGraph(graph.name, graph.inputs, list(nodes), graph.outputs, graph.location)
+    return KernelGraph(graph.name, graph.inputs, list(nodes), graph.outputs, graph.location, graph.aliases)
 
 
 def _cheapest_sums(lists: Sequence[Sequence[_Choice]]) -> Iterator[tuple[_Choice, ...]]:

@@ -35,6 +35,7 @@ from typing import Literal
 
 import numpy as np
 
+from superopt.aliasing import check_aliases, pairs
 from superopt.errors import IllegalProgram, NotEquivalent
 from superopt.program import KernelGraph
 from superopt.spec import check_kernel
@@ -214,6 +215,13 @@ def _interface(a: KernelGraph, b: KernelGraph) -> str | None:
         for i, (v, w) in enumerate(zip(x, y, strict=True)):
             if v.type != w.type:
                 return f"expected {what[:-1]} {i} of type {v.type}, got {w.type}"
+    if pairs(a.aliases) != pairs(b.aliases):
+        return f"expected outputs in the memory of arguments {pairs(a.aliases)}, got {pairs(b.aliases)}"
+    for graph in (a, b):  # values are compared as if nothing were overwritten: that must be so
+        try:
+            check_aliases(graph)
+        except IllegalProgram as error:
+            return f"a program is undefined: {error.message}"
     return None
 
 

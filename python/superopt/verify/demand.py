@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from superopt.aliasing import pairs
 from superopt.operators import OPERATORS
 from superopt.program import (
     Attr,
@@ -67,4 +68,5 @@ def _tile_inputs(program: TileProgram, results: Sequence[bool]) -> list[bool]:
                 statement.result in wanted or _exponentiates(statement.op, statement.attrs)
             ):
                 wanted.update(statement.operands)
-    return [b in wanted for b in program.params[: program.n_inputs]]
+    kept = {j for i, j in pairs(program.aliases).items() if outputs[i] in wanted}
+    return [b in wanted or j in kept for j, b in enumerate(program.params[: program.n_inputs])]

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from superopt.aliasing import pairs
 from superopt.errors import IllegalProgram
 from superopt.program import (
     Buffer,
@@ -38,18 +39,26 @@ def evaluate_tile(program: TileProgram, operands: Sequence[Tensor], domain: Doma
     """The outputs of a `tiled` node.
 
     Raises IllegalProgram where a window starts outside its buffer, where memory is read that this block did not
-    write, where two blocks write one element, and where an element of an output is never written.
+    write, where two blocks write one element, where one block reads what another writes, and where an element of
+    an output is never written. An output that lies in an operand's memory starts as that operand, of which a copy
+    is changed.
     """
     run = _TileRun(program, domain)
     for buffer, tensor in zip(program.params, operands, strict=False):
         run.memory[buffer] = _Memory.of(tensor)
+    outputs = program.params[program.n_inputs :]
+    for out, at in pairs(program.aliases).items():
+        run.memory[outputs[out]] = _Memory.started(operands[at])
     run.statements(program.body, top=True)
-    return [run.result(b) for b in program.params[program.n_inputs :]]
+    return [run.result(b) for b in outputs]
 
 
 @dataclass
 class _Memory:
-    """A buffer: planes, who wrote each element, and whether each block has its own (leading dimensions)."""
+    """A buffer: planes, who wrote each element, and whether each block has its own (leading dimensions).
+
+    `reader` says who read each element, where a block may read what it has not written.
+    """
 
     planes: list[Array]
     owner: Array
@@ -57,11 +66,20 @@ class _Memory:
     input: bool = False
     degree: Degree = CONSTANT
     dtype: str = ""
+    reader: Array | None = None
 
     @classmethod
     def of(cls, tensor: Tensor) -> _Memory:
         owner = np.broadcast_to(np.int64(_EVERYBODY), tensor.shape)
         return cls(list(tensor.planes), owner, False, True, tensor.degree, tensor.dtype)
+
+    @classmethod
+    def started(cls, tensor: Tensor) -> _Memory:
+        """An output that starts as `tensor`, which stays as it is."""
+        owner = np.full(tensor.shape, _EVERYBODY, np.int64)
+        planes = [np.array(x, order="C") for x in tensor.planes]
+        reader = np.full(tensor.shape, _NOBODY, np.int64)
+        return cls(planes, owner, False, False, tensor.degree, tensor.dtype, reader)
 
 
 @dataclass
@@ -175,6 +193,8 @@ class _TileRun:
                 del self.memory[buffer]
             elif not memory.input:
                 memory.owner[memory.owner != _NOBODY] = _EVERYBODY
+                if memory.reader is not None:
+                    memory.reader[...] = _NOBODY
 
     def compute(self, statement: Compute) -> None:
         operands = [self.values[v] for v in statement.operands]
@@ -222,6 +242,7 @@ class _TileRun:
             planes, owner = [x[index] for x in memory.planes], memory.owner[index]
         if not memory.input:
             self.check_readable(buffer, owner, inside)
+            self.note_readers(memory, place)
         loaded = Tensor(tuple(planes), memory.degree, memory.dtype)
         return loaded if inside is None else self.with_unknowns(loaded, inside)
 
@@ -233,6 +254,18 @@ class _TileRun:
             raise IllegalProgram(
                 f"expected a block to read what it wrote to '{buffer.name}', got other elements"
             )
+
+    def note_readers(self, memory: _Memory, place: _Place) -> None:
+        """Remember which block read the elements, or that several did."""
+        if memory.reader is None:
+            return
+        index, inside = place.indices(private=False)
+        at = tuple(np.broadcast_to(i, inside.shape)[inside] for i in index)
+        numbers = np.broadcast_to(self.block_numbers(len(place.windows)), inside.shape)[inside]
+        before = memory.reader[at]
+        memory.reader[at] = numbers
+        others = (memory.reader[at] != numbers) | ((before != _NOBODY) & (before != numbers))
+        memory.reader[tuple(i[others] for i in at)] = _EVERYBODY
 
     def with_unknowns(self, loaded: Tensor, inside: Array) -> Tensor:
         self.unknowns += 1
@@ -253,6 +286,7 @@ class _TileRun:
         memory.planes = memory.planes[: len(value.planes)]
         memory.degree = memory.degree.either(value.degree)
         numbers = self.block_numbers(len(buffer.type.shape))
+        self.check_unread(buffer, memory, place)
         if place.inside:
             for x, y in zip(memory.planes, value.planes, strict=False):
                 place.view(x, private=memory.private)[...] = y
@@ -273,6 +307,18 @@ class _TileRun:
         if not good:
             raise IllegalProgram(
                 f"expected each element of '{buffer.name}' to be written by one block, got two"
+            )
+
+    def check_unread(self, buffer: Buffer, memory: _Memory, place: _Place) -> None:
+        """Blocks run in any order: what one writes no other may have read."""
+        if memory.reader is None:
+            return
+        index, inside = place.indices(private=False)
+        reader = memory.reader[tuple(np.broadcast_to(i, inside.shape) for i in index)]
+        numbers = self.block_numbers(len(buffer.type.shape))
+        if not ((reader == _NOBODY) | (reader == numbers) | ~inside).all():
+            raise IllegalProgram(
+                f"expected no block to write what another one reads of '{buffer.name}', got one that does"
             )
 
     def allocate(self, buffer: Buffer, like: Tensor) -> _Memory:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from superopt.aliasing import pairs
 from superopt.errors import BadInput
 from superopt.operators import OPERATORS
 from superopt.program import (
@@ -44,9 +45,10 @@ def program_hash(graph: KernelGraph) -> str:
 
 def canonical_text(graph: KernelGraph) -> str:
     """One line of JSON; equal for programs that differ in names and locations only."""
-    return json.dumps(
-        _region(graph.inputs, graph.nodes, graph.outputs), sort_keys=True, separators=(",", ":")
-    )
+    data = _region(graph.inputs, graph.nodes, graph.outputs)
+    if pairs(graph.aliases):
+        data["aliases"] = list(graph.aliases)
+    return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
 
 def parse(text: str) -> KernelGraph:
@@ -54,9 +56,10 @@ def parse(text: str) -> KernelGraph:
     try:
         data = json.loads(text)
         inputs, nodes, outputs = _parse_region(data)
+        aliases = tuple(int(j) for j in data.get("aliases", ()))
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(f"expected the canonical text of a program, got something else ({error})") from None
-    return KernelGraph("main", inputs, nodes, outputs)
+    return KernelGraph("main", inputs, nodes, outputs, aliases=aliases)
 
 
 # --- writing ----------------------------------------------------------------------------------------------
@@ -135,7 +138,9 @@ def _tile(program: TileProgram) -> dict[str, Any]:
         values[s.result] = len(values)
         return ["compute", s.op, operands, _type(s.result.type), _attrs(s.op, s.attrs)]
 
+    aliases = {"aliases": list(program.aliases)} if pairs(program.aliases) else {}
     return {
+        **aliases,
         "buffers": [[*_type(b.type), b.placement] for b in buffers],
         "params": len(program.params),
         "inputs": program.n_inputs,
@@ -233,4 +238,6 @@ def _parse_tile(data: Mapping[str, Any]) -> TileProgram:
     body = [statement(s) for s in data["body"]]
     warps, stages, *flags = data["launch"]
     program = TileProgram("main", buffers[:n], data["inputs"], buffers[n:], body, warps, stages)
-    return replace(program, cache_hints="cache_hints" in flags, descriptors="descriptors" in flags)
+    aliases = tuple(int(j) for j in data.get("aliases", ()))
+    hints, descriptors = "cache_hints" in flags, "descriptors" in flags
+    return replace(program, cache_hints=hints, descriptors=descriptors, aliases=aliases)

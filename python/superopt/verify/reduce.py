@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from superopt.aliasing import pairs
 from superopt.errors import SuperoptError
 from superopt.operators import OPERATORS, normalize_attrs
 from superopt.program import (
@@ -159,6 +160,8 @@ class Axes:
         elif isinstance(body, TileProgram):
             for x, y in zip(body.params, [*node.operands, *node.results], strict=True):
                 self.same(self.of(x), self.of(y))
+            for out, at in pairs(body.aliases).items():
+                self.same(self.of(body.params[body.n_inputs + out]), self.of(body.params[at]))
             self.statements(body.body)
         elif node.op in OPERATORS:
             self.operator(node.op, node.operands, node.result, node.attrs)
@@ -396,7 +399,7 @@ class _Rebuild:
     def graph(self, graph: KernelGraph) -> KernelGraph:
         return KernelGraph(
             graph.name, list(map(self.value, graph.inputs)), list(map(self.node, graph.nodes)),
-            list(map(self.value, graph.outputs)), graph.location,
+            list(map(self.value, graph.outputs)), graph.location, graph.aliases,
         )  # fmt: skip
 
     def node(self, node: Node) -> Node:

@@ -141,6 +141,26 @@ def _slice_scatter(r: TorchReader, args: Args) -> Value:
     return r.build.emit("update_slice", base, source, dim=dim, offset=start)
 
 
+@handles("copy")
+def _copy(r: TorchReader, args: Args) -> Value:
+    """What an assignment to all of a tensor becomes: the source, in the tensor's shape and dtype."""
+    return r.build.broadcast(r.tensor(args[1], r.element), r.shape_of(args[0]))
+
+
+@handles("index_copy")
+def _index_copy(r: TorchReader, args: Args) -> Value:
+    """Rows put at constant places that follow each other."""
+    base, dim, index, source = r.tensor(args[0], r.element), args[1], args[2], r.tensor(args[3], r.element)
+    if isinstance(index, Value):
+        raise NotExpressible("an assignment at indices that are no constants")
+    places: list[int] = index.reshape(-1).tolist()
+    if not places or places != list(range(places[0], places[0] + len(places))):
+        raise NotExpressible("an assignment at indices that do not follow each other")
+    if len(places) == base.shape[dim_of(base, dim)]:
+        return source
+    return r.build.emit("update_slice", base, source, dim=dim_of(base, dim), offset=places[0])
+
+
 @handles("stack")
 def _stack(r: TorchReader, args: Args) -> Value:
     parts = [r.tensor(a, r.element) for a in args[0]]

@@ -350,8 +350,16 @@ class _Tile:
                     raise BadInput(f"expected one block to store element {index}, got two")
                 found = stored
         if found is None:
+            found = self.start(buffer, index)
+        if found is None:
             raise BadInput(f"expected element {index} to be stored, got none")
         return found
+
+    def start(self, buffer: int, index: Index) -> Element | None:
+        """What an output that lies in an operand's memory starts as."""
+        aliases = self.data.get("aliases", ())
+        at = aliases[buffer - self.data["inputs"]] if 0 <= buffer - self.data["inputs"] < len(aliases) else -1
+        return self.operands[at].get(index) if at >= 0 else None
 
     def may_store(self, body: Sequence[Any], variables: dict[int, int], buffer: int, index: Index) -> bool:
         """Whether some store of this block could reach the element: loops inside widen its windows."""
@@ -411,6 +419,8 @@ class _Tile:
             if buffer < self.data["inputs"]:
                 return self.operands[int(buffer)].get(at)
             stored = _lookup(before, at)
+            if stored is None:
+                stored = self.start(int(buffer), at)
             if stored is None:
                 raise BadInput(f"expected element {at} of buffer {buffer} to be stored before it is loaded")
             return stored

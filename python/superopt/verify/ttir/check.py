@@ -38,7 +38,7 @@ from superopt.verify.fields import FormalField, ImageField
 from superopt.verify.reduce import reduce_extents, work
 from superopt.verify.ttir.evaluate import launch
 from superopt.verify.ttir.floats import check_floats
-from superopt.verify.ttir.memory import Buffer
+from superopt.verify.ttir.launch_memory import launch_buffers
 from superopt.verify.ttir.parser import Function, parse
 from superopt.verify.ttir.values import ShapeDomain
 from superopt.verify.ttir.work import instance_work
@@ -54,7 +54,7 @@ ATTEMPTS = 4
 class KernelText:
     """A compiled kernel as data: its TTIR, its grid, and the types of its arguments in order.
 
-    `arguments` are the operands, then the results, of the kernel's node, then scratch: (name, elements,
+    `arguments` are those of the kernel's tile program (`TileProgram.arguments`), then scratch: (name, elements,
     dtype).
     """
 
@@ -158,7 +158,8 @@ def verify_ttir(
 
 
 def _interface(node: Node, kernel: KernelText) -> None:
-    wanted = [(v.type.elements, v.dtype) for v in (*node.operands, *node.results)]
+    assert isinstance(node.body, TileProgram)
+    wanted = [(b.type.elements, b.type.dtype) for b in node.body.arguments]
     got = [(elements, dtype) for _, elements, dtype in kernel.arguments[: len(wanted)]]
     if wanted != got:
         raise NotEquivalent(f"kernel '{kernel.name}': expected arguments {wanted}, got {got}")
@@ -166,21 +167,13 @@ def _interface(node: Node, kernel: KernelText) -> None:
         raise IllegalProgram(f"kernel '{kernel.name}': expected a grid, got {kernel.grid}")
 
 
-def _buffers(node: Node, kernel: KernelText) -> list[Buffer]:
-    return [
-        Buffer(name, elements, dtype, writable=i >= len(node.operands))
-        for i, (name, elements, dtype) in enumerate(kernel.arguments)
-    ]
-
-
 def _addresses(function: Function, node: Node, kernel: KernelText) -> None:
     """Run all instances on no numbers; every output must be stored whole."""
     domain = ShapeDomain()
-    buffers = _buffers(node, kernel)
-    for buffer in buffers[: len(node.operands)]:
-        buffer.fill(domain.shaped((buffer.size,)))
+    operands = [domain.shaped((v.type.elements,)) for v in node.operands]
+    buffers, stored = launch_buffers(node, kernel.arguments, operands)
     launch(function, kernel.grid, buffers, domain)
-    for buffer in buffers[len(node.operands) : len(node.operands) + len(node.results)]:
+    for buffer in stored:
         if not buffer.initialised.all():
             at = int(np.argmin(buffer.initialised))
             raise NotEquivalent(
@@ -286,12 +279,9 @@ def _kernel(
     field: ImageField,
 ) -> list[Tensor]:
     """Run the instances; what they stored, compared with `expected` where that is given."""
-    buffers = _buffers(node, kernel)
-    for buffer, tensor in zip(buffers, operands, strict=False):
-        buffer.fill(_flat(tensor, field))
+    buffers, stored = launch_buffers(node, kernel.arguments, [_flat(t, field) for t in operands])
     launch(function, kernel.grid, buffers, field, instances)
     results: list[Tensor] = []
-    stored = buffers[len(node.operands) : len(node.operands) + len(node.results)]
     for i, (buffer, value) in enumerate(zip(stored, node.results, strict=True)):
         contents = buffer.contents
         if contents is None:
@@ -299,7 +289,7 @@ def _kernel(
         if expected is None:
             results.append(field.move(lambda x, s=value.shape: x.reshape(s), contents))
             continue
-        places = np.flatnonzero(buffer.initialised)
+        places = np.flatnonzero(buffer.initialised if instances is None else buffer.stored)
         wanted = field.move(lambda x, at=places: x.reshape(-1)[at], expected[i])
         got = field.move(lambda x, at=places: x[at], contents)
         different = field.differs(wanted, got)

@@ -21,7 +21,7 @@ from superopt.verify.domains import Array, FloatDomain, Tensor
 from superopt.verify.evaluate import evaluate
 from superopt.verify.reduce import work
 from superopt.verify.ttir.evaluate import launch
-from superopt.verify.ttir.memory import Buffer
+from superopt.verify.ttir.launch_memory import launch_buffers
 from superopt.verify.ttir.parser import Function
 from superopt.verify.ttir.work import instance_work
 
@@ -70,13 +70,13 @@ def _compare(
     domain: FloatDomain,
     seed: int,
 ) -> None:
-    buffers = [Buffer(n, size, dtype, i >= len(operands)) for i, (n, size, dtype) in enumerate(arguments)]
-    for buffer, tensor in zip(buffers, operands, strict=False):
-        buffer.fill(Tensor((np.ascontiguousarray(tensor.planes[0]).reshape(-1),)))
-    launch(function, grid, buffers, domain, _instances(function, grid, seed))
-    for buffer, expected in zip(buffers[len(operands) :], results, strict=False):
+    flat = [Tensor((np.ascontiguousarray(t.planes[0]).reshape(-1),)) for t in operands]
+    buffers, stored = launch_buffers(node, arguments, flat)
+    instances = _instances(function, grid, seed)
+    launch(function, grid, buffers, domain, instances)
+    for buffer, expected in zip(stored, results, strict=True):
         assert buffer.contents is not None
-        places = np.flatnonzero(buffer.initialised)
+        places = np.flatnonzero(buffer.initialised if instances is None else buffer.stored)
         got, wanted = buffer.contents.planes[0][places], expected.planes[0].reshape(-1)[places]
         asked = np.isfinite(wanted)
         off = _off(got[asked], wanted[asked])

@@ -41,6 +41,11 @@ class Buffer:
         self.contents = tensor
         self.initialised = np.ones(self.size, np.bool_)
 
+    @property
+    def stored(self) -> Array:
+        """Which elements the last launch stored."""
+        return self._writer != _NOBODY
+
     def begin_launch(self) -> None:
         """Forget who touched what: launches run one after the other."""
         if not self.writable:
