@@ -239,8 +239,9 @@ class TileProgram:
     """One kernel as tile loops. `params`: inputs, then outputs, in the order of the `tiled` node.
 
     `cache_hints`: loads say whether what they read will be read again. `descriptors`: tiles that
-    loops load come by tensor descriptors, where they may. `aliases`: for each output the number of the input whose
-    memory it is, or -1; empty where there is none. Such an output starts as that input, which nothing else accesses.
+    loops load come by tensor descriptors, where they may. `aliases`: for each output the number of the input
+    whose memory it is, or -1; empty where there is none. Such an output starts as that input, which nothing else
+    accesses.
     """
 
     name: str
