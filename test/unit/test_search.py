@@ -252,6 +252,18 @@ def test_candidates_with_two_custom_kernels_compute_the_same(name: str):
     assert all(same(graph, c) for c in found.candidates)
 
 
+@pytest.mark.parametrize("name", ["attention", "safe-attention", "grouped", "lora", "norm-mlp"])
+def test_every_plan_of_three_custom_kernels_can_be_built(name: str):
+    """Parts of split axes and their maxima, stored by one kernel and read as a whole or in parts by others."""
+    graph = SMALL[name]()
+    found = search(graph, candidates=600, max_custom=3)
+    assert found.complete
+    assert any(len(customs(c)) == 3 for c in found.candidates)
+    assert found.funnel["plans.rejected.illegal"] == 0
+    assert found.funnel["plans.rejected.not_buildable"] == 0
+    assert all(same(graph, c) for c in found.candidates[::4])
+
+
 def test_keys_are_split_over_blocks_where_one_kernel_leaves_the_gpu_idle():
     graph = grouped_attention(4, 8, 4096, 64)
     one, two = search(graph, max_custom=1).candidates[0], search(graph, max_custom=2).candidates[0]

@@ -233,8 +233,7 @@ class _PlanBuilder:
                 if id(shift) not in beside:
                     top = builder.cast(block.rescaler.named(shift), "f32")  # rounded, it would be another m
                     lost = [p for p in block.maximum_pieces(number, function) if p not in top.pieces]
-                    top = builder.reshape(top, (*lost, *top.dims)) if lost else top
-                    beside[id(shift)] = stored(top, "maximum")
+                    beside[id(shift)] = stored(self._with(top, lost, builder), "maximum")
                 self.maxima.setdefault(number, {})[function] = beside[id(shift)]
         body = BlockGraph(grid, loops, inside, _iterators_first_used(nodes))
         self.nodes.append(
@@ -248,6 +247,17 @@ class _PlanBuilder:
         """`x` without axes of which a block has one element: matrix products are then plain ones."""
         return builder.reshape(x, tuple(d for d in x.dims if d is None or builder.extent(d) != 1))
 
+    def _with(self, x: Named, lost: Sequence[Piece], builder: Builder) -> Named:
+        """`x` with axes of which a block has one element, and the parts of each split axis next to each other:
+        another kernel may read it whole."""
+        order = list(lost) + list(x.pieces)
+        for axis, part in list(order):
+            if part == SPLIT_PIECE and (axis, REST_PIECE) in order:
+                order.remove((axis, part))
+                order.insert(order.index((axis, REST_PIECE)), (axis, part))
+        x = builder.arrange(x, [p for p in order if p not in lost])
+        return builder.reshape(x, order) if lost else x
+
     def _saved(self, number: int, x: Named, builder: Builder, factors: Factors) -> Named:
         """`x` as it is saved: with every axis of the value, as the grid may cut it; for an output of the program
         in its order and dtype, otherwise as the axes come."""
@@ -255,7 +265,7 @@ class _PlanBuilder:
         lost = [p for p in pieces if p not in x.pieces]
         positions = self.output_values.get(number)
         if not positions:
-            return builder.reshape(x, (*lost, *x.dims)) if lost else x
+            return self._with(x, lost, builder)
         axes = [a for dim in self.program.output_dims[positions[0]] for a in dim]
         order = [p for a in axes for p in sorted(pieces) if p[0] == a]
         x = builder.cast(x, self.program.graph.outputs[positions[0]].dtype)

@@ -49,12 +49,12 @@ Shifts = dict[int, Shift]
 class Rescaler:
     """The maxima of one kernel. Methods take and give values of the kernel and append nodes to its builder.
 
-    `looped` are the pieces that the kernel loops over.
+    `looped` are the pieces that the kernel loops over, `cut` those of which a block sees only a part at a time.
     """
 
-    def __init__(self, builder: Builder, looped: set[Piece]) -> None:
+    def __init__(self, builder: Builder, looped: set[Piece], cut: set[Piece]) -> None:
         self.builder = builder
-        self.looped = looped
+        self.looped, self.cut = looped, cut
         self.loaded: Shifts = {}
         self._scales: dict[tuple[int, int], Named] = {}
 
@@ -68,16 +68,19 @@ class Rescaler:
         return x, {f: self.loaded[f] for f in degrees}
 
     def settle(self, function: int, maxima: Sequence[Shift]) -> None:
-        """What values of one degree that several kernels have stored are relative to from here on."""
+        """What values of one degree that several kernels have stored are relative to from here on: the largest,
+        over the parts of an axis that only some of them have."""
         first, *rest = maxima
         if not rest:
             self.loaded[function] = first
             return
         named = [self.named(m) for m in maxima]
-        if any(set(m.pieces) != set(named[0].pieces) for m in named):
-            raise NotBuildable("expected partial results of equal parts")
-        top = named[0]
-        for m in named[1:]:
+        common = set(named[0].pieces).intersection(*(m.pieces for m in named))
+        apart = {p for m in named for p in m.pieces if p not in common}
+        if apart & self.cut:
+            raise NotBuildable("expected a block to see all the parts that a maximum was taken of")
+        top, *others = (self.builder.reduce("reduce_max", m, list(apart)) for m in named)
+        for m in others:
             top = self.builder.elementwise("max", (top, m), "top")
         self.loaded[function] = Shift(top)
 
@@ -161,15 +164,16 @@ class Rescaler:
         """`x` and what it is relative to, once m does not vary over the pieces that a sum is about to reduce."""
         out = dict(shifts)
         for function, shift in shifts.items():
-            if shift.value is None or function not in degrees:
+            source = shift.inside.source if shift.inside else shift.value
+            if source is None or function not in degrees:
                 continue
-            pieces = tuple(p for p in shift.value.pieces if p in over)
+            pieces = tuple(p for p in source.pieces if p in over)
             if not pieces:
                 continue
             if shift.loop is not None:
                 raise NotBuildable("expected no parts inside a loop over their elements")
             if pieces not in shift.reduced:
-                top = self.builder.reduce("reduce_max", shift.value, pieces)
+                top = self.builder.reduce("reduce_max", self.named(shift), pieces)
                 shift.reduced[pieces] = Shift(top)
             out[function] = shift.reduced[pieces]
             x = self._scaled(x, shift, out[function], degrees[function])

@@ -106,7 +106,9 @@ class BlockSteps:
         self.values = steps.result.values
         self.args: dict[int, Named] = {}
         self.shifts: dict[int, Shifts] = {}
-        self.rescaler = Rescaler(builder, factors.looped)
+        whole = factors.extents(kernel.full)
+        cut = {p for p, extent in whole.items() if builder.extent(p) < extent}
+        self.rescaler = Rescaler(builder, factors.looped, cut)
 
     def load(
         self, args: dict[int, Named], maxima: dict[int, dict[int, Named]], tops: dict[Value, Named]
@@ -188,7 +190,7 @@ class BlockSteps:
             self.shifts[step.value] = joined
 
     def _accumulate(self, step: Step) -> None:
-        """A step that ends loops."""
+        """A step that ends loops; what it reduces besides, such as the parts of a split axis, comes after them."""
         (number,) = step.args
         x, shifts = self.args[number], self.shifts.get(number, {})
         function = self.steps.function(step)
@@ -204,6 +206,10 @@ class BlockSteps:
                 Node("accumulate", (x.value,), (result,), {"kind": "max", "loop": loop})
             )
             x = Named(result, x.dims)
+        rest = [p for p in self.factors.pieces(step.reduced) if p not in self.factors.looped]
+        if rest:
+            x, shifts = self.rescaler.before_sum(x, shifts, self.values[number].degrees, rest)
+            x = self.builder.reduce("reduce_sum" if step.op == "sum" else "reduce_max", x, rest)
         self.args[step.value] = x
         if shifts:
             self.shifts[step.value] = shifts
