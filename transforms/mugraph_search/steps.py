@@ -190,7 +190,7 @@ class BlockSteps:
             self.shifts[step.value] = joined
 
     def _accumulate(self, step: Step) -> None:
-        """A step that ends loops; what it reduces besides, such as the parts of a split axis, comes after them."""
+        """A step that ends loops; what else it reduces (parts of a split axis) comes after them."""
         (number,) = step.args
         x, shifts = self.args[number], self.shifts.get(number, {})
         function = self.steps.function(step)
