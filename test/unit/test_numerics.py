@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +12,12 @@ from test_emission import FULL_SIZE, matmul_program
 from test_interpreter import Build, attention, tensor
 
 from superopt.dialects.reader import read
-from superopt.numerics import gate
+from superopt.numerics import float_gate, gate
 from superopt.numerics.checking import DISTRIBUTIONS, Input, compare, make_inputs
 from superopt.numerics.float_gate import input_specs
 from superopt.program import BlockGraph, KernelGraph, Node, TensorType, Value
 from superopt.transforms.lower import lower
+from superopt.verify.domains import FloatDomain, round_to
 
 
 def softmax_attention(
@@ -96,6 +98,94 @@ def test_full_size_gate_is_quick_and_says_what_it_saw() -> None:
     assert [r.distribution for r in report.rows] == list(DISTRIBUTIONS)
 
 
+def _mlp(width: int, hidden: int) -> KernelGraph:
+    """Two products, the second one summing over what the first one's grid goes over: no blocks to leave out."""
+    x, w, v = (
+        tensor((16, width), name="x"),
+        tensor((width, hidden), name="w"),
+        tensor((hidden, width), name="v"),
+    )
+    build = Build()
+    h = build("matmul", build("div", x, build("reduce_mean", x, dims=(1,), keepdims=True)), w)
+    return KernelGraph("mlp", [x, w, v], build.nodes, [build("matmul", h, v)])
+
+
+def test_sums_are_whole_on_ordinary_inputs_and_shorter_on_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = _mlp(512, 2048)
+    monkeypatch.setattr(float_gate, "WHOLE_WORK", 3_000_000)
+    seen: dict[str, list[tuple[int, ...]]] = {}
+
+    def inputs(specs: Sequence[Input], name: str, seed: int) -> list[np.ndarray]:
+        seen[name] = [s.shape for s in specs]
+        return make_inputs(specs, name, seed)
+
+    monkeypatch.setattr(float_gate, "make_inputs", inputs)
+    report = gate(graph, lower(graph))
+    assert report.passed
+    assert "sums whole on 'ordinary' inputs, at most" in report.summary
+    assert seen["ordinary"][1:] == [(512, 2048), (2048, seen["ordinary"][2][1])]
+    for name in set(DISTRIBUTIONS) - {"ordinary"}:
+        x, w, _ = seen[name]
+        assert w[1] < 2048
+        assert x[1] == w[0] == 512  # what a mean divides by stays
+
+
+def test_a_shorter_sum_is_compared_with_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong program fails on the inputs of shorter sums too."""
+    monkeypatch.setattr(float_gate, "WHOLE_WORK", 3_000_000)
+    right, wrong = _mlp(512, 2048), _mlp(512, 2048)
+    last = wrong.nodes[-1].result
+    build = Build()
+    doubled = build("add", last, last)
+    wrong.nodes += build.nodes
+    wrong.outputs[:] = [doubled]
+    report = gate(right, lower(wrong))
+    assert {r.distribution for r in report.rows if not r.passed} == set(DISTRIBUTIONS)
+
+
+def test_the_reference_is_computed_once_for_many_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = softmax_attention(2, 16, 64, 32, subtract=True, dtype="f16")
+    other = softmax_attention(2, 16, 64, 32, subtract=False, dtype="f16")
+    float_gate.KNOWN.clear()
+    first = gate(original, lower(original))
+    runs: list[KernelGraph] = []
+    run = float_gate.run
+
+    def counted(graph: KernelGraph, *rest: Any) -> Any:
+        runs.append(graph)
+        return run(graph, *rest)
+
+    monkeypatch.setattr(float_gate, "run", counted)
+    assert gate(original, lower(original)).rows == first.rows
+    assert len(runs) == len(DISTRIBUTIONS)  # the candidate alone
+    runs.clear()
+    gate(other, lower(original))
+    assert len(runs) == 3 * len(DISTRIBUTIONS)
+    runs.clear()
+    gate(original, lower(original), seed=1)
+    assert len(runs) == 3 * len(DISTRIBUTIONS)
+
+
+def test_large_operands_are_converted_in_parts() -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((2, 8, 700), (2, 700, 900)))
+    domain = FloatDomain()
+    expected = np.matmul(a.astype(np.float64), b.astype(np.float64))
+    for x, y, want in ((a, b, expected), (b.swapaxes(1, 2), a.swapaxes(1, 2), expected.swapaxes(1, 2))):
+        (found,) = domain.contract(domain.tensor(x, "f32"), domain.tensor(y, "f32")).planes
+        assert found.dtype == np.float64
+        np.testing.assert_allclose(found, want, rtol=1e-13, atol=1e-12)
+    (total,) = domain.apply("add", domain.tensor(a, "f32"), domain.constant(2.0**-40)).planes
+    assert (total != a.astype(np.float64)).all()
+
+
+def test_rounding_large_arrays_is_rounding_their_parts() -> None:
+    x = np.random.default_rng(0).standard_normal((3, 300_000)).astype(np.float32)
+    for dtype in ("f16", "bf16", "f32"):
+        parts = np.stack([round_to(row[:200_000], dtype) for row in x])
+        np.testing.assert_array_equal(round_to(x, dtype)[:, :200_000], parts)
+
+
 def test_a_wrong_kernel_does_not_pass() -> None:
     right = matmul_program(16, 128, 256, 2, 4, "gelu")
     assert gate(right, lower(right)).passed
@@ -147,7 +237,6 @@ def test_an_operand_is_rounded_unless_all_that_was_stored_there_already_is() -> 
     import numpy as np
 
     from superopt.program import Buffer, Compute, Load, Store, TensorType, TileProgram, Value, Window
-    from superopt.verify.domains import FloatDomain
     from superopt.verify.evaluate_tile import evaluate_tile
 
     square = TensorType((2, 2), "f16")

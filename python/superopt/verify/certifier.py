@@ -39,6 +39,7 @@ from superopt.aliasing import check_aliases, pairs
 from superopt.errors import IllegalProgram, NotEquivalent
 from superopt.program import KernelGraph
 from superopt.spec import check_kernel
+from superopt.verify.blocks import fewer_blocks
 from superopt.verify.certificate import (
     Certificate,
     Counterexample,
@@ -53,7 +54,7 @@ from superopt.verify.evaluate import evaluate
 from superopt.verify.fields import FormalField, ImageField, P, Q
 from superopt.verify.hashing import canonical_text, parse, program_hash
 from superopt.verify.infinities import Extended
-from superopt.verify.reduce import fewer_blocks, reduce_extents, work
+from superopt.verify.reduce import reduce_extents, work
 from superopt.verify.symbolic import prove
 
 # Scalar operations up to which the formal test runs at full extents.

@@ -102,6 +102,9 @@ _FLOAT_PRIMITIVES: Mapping[str, Callable[..., Array]] = {
 }  # fmt: skip
 _FLOAT_REDUCTIONS: Mapping[str, Callable[..., Array]] = {"add": np.sum, "max": np.max, "min": np.min}
 
+# Elements that are converted at a time.
+_PART = 1 << 18
+
 Extern: TypeAlias = Callable[[str, Sequence[Array], Sequence[Shape]], Sequence[Array]]
 
 
@@ -119,8 +122,11 @@ class FloatDomain(Domain):
         self.dtype: Any = np.float32 if faithful else np.float64
 
     def tensor(self, value: Array, dtype: str = "") -> Tensor:
-        """An input: `value` in the precision of this domain; where it is given, all are numbers of `dtype`."""
-        return Tensor((np.asarray(value, self.dtype),), dtype=dtype)
+        """An input: `value` in the precision of this domain; where it is given, all are numbers of `dtype`.
+
+        Those are kept as they come, so that a large weight need not be held in fp64: arithmetic converts.
+        """
+        return Tensor((np.asarray(value, None if dtype else self.dtype),), dtype=dtype)
 
     @override
     def constant(self, value: float | Array) -> Tensor:
@@ -129,17 +135,34 @@ class FloatDomain(Domain):
     @override
     def apply(self, primitive: str, *operands: Tensor) -> Tensor:
         with np.errstate(all="ignore"):
-            return Tensor((_FLOAT_PRIMITIVES[primitive](*(t.planes[0] for t in operands)),))
+            return Tensor((_FLOAT_PRIMITIVES[primitive](*map(self._numbers, operands)),))
 
     @override
     def contract(self, a: Tensor, b: Tensor) -> Tensor:
         with np.errstate(all="ignore"):
-            return Tensor((np.matmul(a.planes[0], b.planes[0]),))
+            return Tensor((self._product(a.planes[0], b.planes[0]),))
+
+    def _product(self, a: Array, b: Array) -> Array:
+        """The product in this domain's precision; a large operand of another one is converted in parts."""
+        if a.size > b.size:
+            return self._product(b.transpose(0, 2, 1), a.transpose(0, 2, 1)).transpose(0, 2, 1)
+        a = np.asarray(a, self.dtype)
+        if b.dtype == self.dtype or b.size <= _PART:
+            return np.matmul(a, np.asarray(b, self.dtype))
+        out = np.empty((a.shape[0], a.shape[1], b.shape[2]), self.dtype)
+        width = max(1, _PART // max(1, b.shape[0] * b.shape[1]))
+        for start in range(0, b.shape[2], width):
+            part = slice(start, start + width)
+            np.matmul(a, np.asarray(b[:, :, part], self.dtype), out=out[:, :, part])
+        return out
+
+    def _numbers(self, a: Tensor) -> Array:
+        return np.asarray(a.planes[0], self.dtype)
 
     @override
     def reduce(self, combiner: str, a: Tensor) -> Tensor:
         with np.errstate(all="ignore"):
-            return Tensor((_FLOAT_REDUCTIONS[combiner](a.planes[0], axis=-1),))
+            return Tensor((_FLOAT_REDUCTIONS[combiner](self._numbers(a), axis=-1),))
 
     @override
     def opaque(self, key: str, operands: Sequence[Tensor], shapes: Sequence[Shape]) -> list[Tensor]:
@@ -160,14 +183,24 @@ class FloatDomain(Domain):
 
 def round_to(x: Array, dtype: str) -> Array:
     """fp32 numbers rounded to the nearest of `dtype` (ties to even), still as fp32."""
+    if dtype not in ("f16", "bf16"):
+        return x
+    if x.size <= _PART or not x.flags.c_contiguous:
+        return _rounded(x, dtype)
+    out = np.empty_like(x, np.float32)
+    flat, rounded = x.reshape(-1), out.reshape(-1)
+    for start in range(0, x.size, _PART):  # parts that stay in the cache
+        rounded[start : start + _PART] = _rounded(flat[start : start + _PART], dtype)
+    return out
+
+
+def _rounded(x: Array, dtype: str) -> Array:
     if dtype == "f16":
         with np.errstate(over="ignore"):
             return x.astype(np.float16).astype(np.float32)
-    if dtype == "bf16":
-        bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
-        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
-        return np.where(np.isnan(x), x, rounded.view(np.float32))
-    return x
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+    return np.where(np.isnan(x), x, rounded.view(np.float32))
 
 
 def exact_residues(values: Array, modulus: int, pair: Callable[[int, int], int]) -> Array:

@@ -67,6 +67,7 @@ class _Memory:
     degree: Degree = CONSTANT
     dtype: str = ""
     reader: Array | None = None
+    whole: Shape | None = None  # private, and each of so many blocks wrote all of its own: nothing to check
 
     @classmethod
     def of(cls, tensor: Tensor) -> _Memory:
@@ -234,14 +235,16 @@ class _TileRun:
         inside: Array | None = None
         if place.inside:
             planes = [place.view(x, private=memory.private) for x in memory.planes]
-            owner = place.view(memory.owner, private=memory.private)
             if not memory.input:
                 planes = [x.copy() for x in planes]
+                if memory.whole != tuple(self.blocks):
+                    self.check_readable(buffer, place.view(memory.owner, private=memory.private), None)
         else:
             index, inside = place.indices(private=memory.private)
-            planes, owner = [x[index] for x in memory.planes], memory.owner[index]
+            planes = [x[index] for x in memory.planes]
+            if not memory.input:
+                self.check_readable(buffer, memory.owner[index], inside)
         if not memory.input:
-            self.check_readable(buffer, owner, inside)
             self.note_readers(memory, place)
         loaded = Tensor(tuple(planes), memory.degree, memory.dtype)
         return loaded if inside is None else self.with_unknowns(loaded, inside)
@@ -277,24 +280,34 @@ class _TileRun:
         value = self.values[statement.value]
         if buffer.placement == "device":
             value = self.domain.stored(value, buffer.type.dtype)
-        memory = self.memory.setdefault(buffer, self.allocate(buffer, value))
+        if (memory := self.memory.get(buffer)) is None:
+            memory = self.memory[buffer] = self.allocate(buffer, value)
         if memory.dtype != value.dtype:
             memory.dtype = ""
         if memory.input:
             raise IllegalProgram(f"expected a store to an output or a local, got input '{buffer.name}'")
         place = self.place(buffer, statement.windows, every_block=True)
-        memory.planes = memory.planes[: len(value.planes)]
+        # Among floats, numbers that are kept as they came may be followed by more precise ones.
+        memory.planes = [
+            x.astype(np.result_type(x, y), copy=False)
+            for x, y in zip(memory.planes, value.planes, strict=False)
+        ]
         memory.degree = memory.degree.either(value.degree)
-        numbers = self.block_numbers(len(buffer.type.shape))
         self.check_unread(buffer, memory, place)
         if place.inside:
             for x, y in zip(memory.planes, value.planes, strict=False):
                 place.view(x, private=memory.private)[...] = y
+            if memory.whole == tuple(self.blocks):
+                return
+            numbers = self.block_numbers(len(buffer.type.shape))
             owner = place.view(memory.owner, private=memory.private)
             free = (owner == _NOBODY) | (owner == _EVERYBODY) | (owner == numbers)
             owner[...] = numbers
             good = bool((free & (owner == numbers)).all())
+            if memory.private and place.extents == tuple(w.size for w in place.windows):
+                memory.whole = tuple(self.blocks)
         else:
+            numbers = self.block_numbers(len(buffer.type.shape))
             index, inside = place.indices(private=memory.private)
             picked = tuple(np.broadcast_to(i, inside.shape)[inside] for i in index)
             for x, y in zip(memory.planes, value.planes, strict=False):

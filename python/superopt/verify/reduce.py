@@ -334,12 +334,14 @@ class Axes:
                 else:
                     self.joined.append(Joined([*factors, *tile], tuple(inside)))
 
-    def start(self, buffer: Buffer, along: int, first: int) -> int | None:
-        """Where a window begins that goes through a part of a dimension, at reduced extents."""
+    def start(
+        self, buffer: Buffer, along: int, first: int, extent: Callable[[Sequence[Factor]], int]
+    ) -> int | None:
+        """Where a window begins that goes through a part of a dimension, at the extents that `extent` gives."""
         if (buffer, along) not in self.pieces:
             return None
         cuts, pieces = self.pieces[buffer, along]
-        return sum(map(reduced, pieces[: cuts.index(first)])) if first in cuts else None
+        return sum(map(extent, pieces[: cuts.index(first)])) if first in cuts else None
 
     def factors(self, moves: Sequence[tuple[LoopVar, int]]) -> int:
         """How many factors the loops of `moves` have."""
@@ -471,7 +473,7 @@ class _Rebuild:
 
     def window(self, w: Window, size: int, buffer: Buffer, along: int) -> Window:
         first, moves = self.axes.travel(w)
-        start = self.axes.start(buffer, along, first)
+        start = self.axes.start(buffer, along, first, self.extent)
         if size == w.size and all(
             self.extent(self.axes.trips[v]) == _trips(self.axes.loops[v]) for v, _ in moves
         ):
@@ -491,58 +493,3 @@ class _Rebuild:
 def resized(graph: KernelGraph, axes: Axes, extent: Callable[[Sequence[Factor]], int]) -> KernelGraph:
     """`graph`, whose axes are `axes`, with the extents that `extent` makes of a dimension's factors."""
     return _Rebuild(axes, extent).graph(graph)
-
-
-# --- fewer blocks of the same kind ------------------------------------------------------------------------
-
-
-def fewer_blocks(first: KernelGraph, *others: KernelGraph) -> tuple[KernelGraph, ...] | None:
-    """The programs with at most two blocks along each dimension of a grid; what a block does stays as it is.
-
-    Loops, tiles and all that is summed keep their extents, so that rounding errors are those of the whole
-    program. None where the programs do not agree on what may shrink.
-    """
-    graphs = (first, *others)
-    try:
-        axes = Axes()
-        for graph in graphs:
-            axes.graph(graph)
-        for other in others:
-            for x, y in zip([*first.inputs, *first.outputs], [*other.inputs, *other.outputs], strict=True):
-                axes.same(axes.of(x), axes.of(y))
-        axes.cut_buffers()
-        grids = [axes.trips[var] for var, loop in axes.loops.items() if loop.parallel]
-        grids += [extent for grid, _ in axes.extents.values() for extent in grid]
-        blocks = {leaf for extent in grids for leaf in leaves(extent)}
-        inside = [d for dims in axes.dims.values() for d in dims]
-        inside += [d for j in axes.joined for d in (j.whole, *j.pieces)]
-        inside += [axes.trips[var] for var, loop in axes.loops.items() if not loop.parallel]
-        inside += [extent for _, loops in axes.extents.values() for extent in loops]
-        for extent in inside:
-            fix([leaf for leaf in leaves(extent) if leaf not in blocks])
-        for graph in graphs:
-            _fix_reduced(axes, graph.nodes)
-        for var, loop in axes.loops.items():
-            if not loop.parallel:
-                fix(axes.trips[var])
-        settle(axes.joined)
-        return tuple(_Rebuild(axes).graph(graph) for graph in graphs)
-    except (Irreducible, SuperoptError):
-        return None
-
-
-def _fix_reduced(axes: Axes, nodes: Sequence[Node | Statement]) -> None:
-    """Keep the extents that an operator reduces."""
-    for node in nodes:
-        if isinstance(node, Loop):
-            _fix_reduced(axes, node.body)
-        elif isinstance(node, Node) and isinstance(node.body, BlockGraph | ThreadGraph):
-            _fix_reduced(axes, node.body.nodes)
-        elif isinstance(node, Node) and isinstance(node.body, TileProgram):
-            _fix_reduced(axes, node.body.body)
-        elif isinstance(node, Node | Compute) and (entry := OPERATORS.get(node.op)) and entry.nest:
-            nest = entry.nest([v.shape for v in node.operands], normalize_attrs(entry, node.attrs))
-            for value, maps in zip(node.operands, nest.operands, strict=True):
-                for d, index in zip(axes.of(value), maps, strict=True):
-                    if index.dim in nest.reductions:
-                        fix(d)
