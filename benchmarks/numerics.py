@@ -33,11 +33,10 @@ from superopt.program import KernelGraph
 from superopt.transforms.lower import lower
 from superopt.transforms.mugraph_search import propose
 from superopt.transforms.partition.segments import partition, stitch
-from superopt.verify.blocks import fewer_blocks
 from superopt.verify.domains import Array, FloatDomain, round_to
 from superopt.verify.evaluate import evaluate
 from superopt.verify.hashing import canonical_text, parse
-from superopt.verify.reduce import work
+from superopt.verify.reduce import fewer_blocks, work
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = Config(hidden=128, heads=2, ffn=256, groups=1, tokens=16, prefix=112)

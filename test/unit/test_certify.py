@@ -341,30 +341,34 @@ def test_large_programs_are_tested_at_both_extents() -> None:
     assert (certificate.delta_extents, certificate.guarantee) == ("reduced", "bound")
 
 
-def test_a_constant_may_stand_for_an_extent() -> None:
+def test_a_constant_may_stand_for_an_extent(monkeypatch: pytest.MonkeyPatch) -> None:
     shape = [(4, 4096)]
     first = program(shape, lambda f, x: f("reduce_mean", x, dims=(1,)))
 
-    def by(count: float) -> KernelGraph:
+    def by(count: float, times: float = 1.0, op: str = "div") -> KernelGraph:
         return program(
             shape,
             lambda f, x: f(
-                "div", f("reduce_sum", f("mul", x, f.constant(64.0)), dims=(1,)), f.constant(count, (1,))
+                op, f("reduce_sum", f("mul", x, f.constant(times)), dims=(1,)), f.constant(count, (1,))
             ),
         )
 
-    work_limit = 1000
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(certifier_module, "FORMAL_WORK", work_limit)
-        certificate = certify(first, by(4096.0 * 64)).certificate
+    monkeypatch.setattr(certifier_module, "FORMAL_WORK", 1000)
+    for right in (by(4096.0), by(2.0**-12, op="mul")):
+        certificate = certify(first, right).certificate
         assert certificate
-        # All extents reduced they differ; with those kept that the mean divides by they do not.
+        # All extents reduced they differ; with the number reduced too they do not.
         assert [t.extents for t in certificate.tests] == ["reduced", "full"]
-        assert certificate.tests[0].inputs == [(2, 4096)]
+        assert "numbers that a mean divides by were reduced with its extent" in certificate.notes
         assert certificate.delta is not None
         assert certificate.delta < 1e-9
-        # Right at the reduced extents, wrong at the full ones.
-        assert not certify(first, by(2.0 * 64)).equivalent
+        assert not replay(certificate)
+    # Right at the reduced extents, wrong at the full ones; right where 4096 is 2, but not where it is not.
+    for wrong in (by(2.0), by(4096.0, times=2.0), by(4095.0), by(4096.0, op="mul")):
+        assert not certify(first, wrong).equivalent
+    by_other = certify(first, by(4096.0 * 64, times=64.0)).certificate
+    assert by_other
+    assert [t.extents for t in by_other.tests] == ["full"]
 
 
 def test_reduction_keeps_every_boundary() -> None:
@@ -557,7 +561,7 @@ def test_each_of_several_is_judged_by_itself(monkeypatch: pytest.MonkeyPatch) ->
         assert not certify_lowered(first, other, lower(other))[0].equivalent
 
 
-def _irreducible(a: KernelGraph, b: KernelGraph, *, keep_means: bool = False) -> None:
+def _irreducible(a: KernelGraph, b: KernelGraph, *, numbers: bool = False) -> None:
     return None
 
 

@@ -24,9 +24,8 @@ from superopt.transforms.lower import lower
 from superopt.verify import certifier as certifier_module
 from superopt.verify import certify
 from superopt.verify.axes import Factor, Joined, leaves, reduced, settle
-from superopt.verify.blocks import fewer_blocks
 from superopt.verify.hashing import canonical_text, parse
-from superopt.verify.reduce import reduce_extents, work
+from superopt.verify.reduce import fewer_blocks, reduce_extents, work
 
 
 def cached_attention(cache: int, new: int) -> KernelGraph:

@@ -19,7 +19,8 @@ from superopt.errors import SuperoptError
 from superopt.program import KernelGraph, Loop, TileProgram, Value
 from superopt.spec import check_kernel
 from superopt.verify.axes import Factor, Irreducible, leaves
-from superopt.verify.reduce import Axes, resized
+from superopt.verify.extents import Axes
+from superopt.verify.reduce import resized
 
 # Points of the axis that a part has at least: what a matrix product takes.
 SMALLEST_PART = 16

@@ -24,11 +24,10 @@ from superopt.errors import UnsupportedProgram
 from superopt.numerics.checking import DISTRIBUTIONS, Comparison, Input, compare, make_inputs, table
 from superopt.operators import OPERATORS, normalize_attrs
 from superopt.program import BlockGraph, KernelGraph, Node, ThreadGraph, Value
-from superopt.verify.blocks import fewer_blocks, fewer_trips
 from superopt.verify.domains import Array, FloatDomain, round_to
 from superopt.verify.evaluate import evaluate
 from superopt.verify.hashing import program_hash
-from superopt.verify.reduce import work
+from superopt.verify.reduce import fewer_blocks, fewer_trips, work
 
 # Scalar operations of one evaluation beyond which loops are shortened, all but on these inputs; and to what.
 WHOLE_WORK = 150_000_000

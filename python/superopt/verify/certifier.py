@@ -39,7 +39,6 @@ from superopt.aliasing import check_aliases, pairs
 from superopt.errors import IllegalProgram, NotEquivalent
 from superopt.program import KernelGraph
 from superopt.spec import check_kernel
-from superopt.verify.blocks import fewer_blocks
 from superopt.verify.certificate import (
     Certificate,
     Counterexample,
@@ -54,7 +53,7 @@ from superopt.verify.evaluate import evaluate
 from superopt.verify.fields import FormalField, ImageField, P, Q
 from superopt.verify.hashing import canonical_text, parse, program_hash
 from superopt.verify.infinities import Extended
-from superopt.verify.reduce import reduce_extents, work
+from superopt.verify.reduce import fewer_blocks, reduce_extents, work
 from superopt.verify.symbolic import prove
 
 # Scalar operations up to which the formal test runs at full extents.
@@ -147,17 +146,17 @@ class _Question:
 
     def _reduced(self) -> None:
         """Formal tests at reduced extents, where there are such; what differs there only full extents decide."""
-        for keep_means in (False, True):
+        for numbers in (False, True):
             # A constant may stand for an extent, as in dividing a sum by 4096 where the other one takes a mean.
-            if not (pair := reduce_extents(self.a, self.b, keep_means=keep_means)):
+            if not (pair := reduce_extents(self.a, self.b, numbers=numbers)):
                 return
             outcomes = self._formal_tests(*pair, "reduced")
             if not _failure(outcomes):
                 self.outcomes = outcomes
-                if keep_means and outcomes:
-                    self.notes.append("at reduced extents, those that a mean divides by were kept")
+                if numbers and outcomes:
+                    self.notes.append("numbers that a mean divides by were reduced with its extent")
                 return
-            if not keep_means:
+            if not numbers:
                 self.notes.append("the programs differ at reduced extents")
 
     def _formal_tests(self, a: KernelGraph, b: KernelGraph, extents: Extents) -> list[_Outcome]:

@@ -1,4 +1,4 @@
-"""The same two programs at smaller extents, where the formal test is cheap.
+"""The same programs at smaller extents, where the formal test is cheap, and with fewer blocks and trips.
 
 Every factor of every axis (see `superopt.verify.axes`) shrinks to two, in both programs alike, so that each grid,
 loop and tile boundary is still crossed. What depends on sizes keeps them: elements of dense constants, slices
@@ -7,14 +7,10 @@ that do not fall on block boundaries, opaque operations.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
-from superopt.aliasing import pairs
 from superopt.errors import SuperoptError
 from superopt.operators import OPERATORS, normalize_attrs
 from superopt.program import (
@@ -35,29 +31,33 @@ from superopt.program import (
     Value,
     Window,
 )
-from superopt.verify.axes import Dim, Factor, Irreducible, Joined, dim, fix, leaves, reduced, settle, unify
+from superopt.verify.axes import Factor, Irreducible, fix, leaves, reduced, settle
+from superopt.verify.extents import Axes, trips_of
 
 # Reduced programs that are still larger than this (scalar operations) are not worth a formal test.
 MOST_WORK = 2_000_000
-# Parts of a dimension that windows go through one by one; beyond it the dimension stays as it is.
-_MOST_PIECES = 4
 
 
 def reduce_extents(
-    a: KernelGraph, b: KernelGraph, *, keep_means: bool = False
+    a: KernelGraph, b: KernelGraph, *, numbers: bool = False
 ) -> tuple[KernelGraph, KernelGraph] | None:
     """Both programs with shrunk extents, or None where they cannot be shrunk consistently or enough.
 
-    With `keep_means`, extents that a mean divides by stay: the other program may name them as numbers.
+    With `numbers`, constants that are the extent of a mean, or its inverse, shrink with that extent; None where
+    there are none.
     """
     try:
-        axes = Axes(keep_means=keep_means)
+        axes = Axes()
         for graph in (a, b):
             axes.graph(graph)
         for x, y in zip([*a.inputs, *a.outputs], [*b.inputs, *b.outputs], strict=True):
             axes.same(axes.of(x), axes.of(y))
         axes.finish()
-        pair = (_Rebuild(axes).graph(a), _Rebuild(axes).graph(b))
+        named = axes.numbers() if numbers else {}
+        rebuilt = [_Rebuild(axes, numbers=named) for _ in (a, b)]
+        pair = (rebuilt[0].graph(a), rebuilt[1].graph(b))
+        if numbers and not any(r.renamed for r in rebuilt):
+            return None
         return None if max(map(work, pair)) > MOST_WORK else pair
     except (Irreducible, SuperoptError):
         return None
@@ -96,287 +96,12 @@ def _tile_work(body: Sequence[Statement]) -> int:
     total = 0
     for s in body:
         if isinstance(s, Loop):
-            total += _trips(s) * _tile_work(s.body)
+            total += trips_of(s) * _tile_work(s.body)
         elif isinstance(s, Compute):
             total += _operator_work(s.op, s.operands, (s.result,), s.attrs)
         else:
             total += math.prod(w.size for w in s.windows)
     return total
-
-
-def _trips(loop: Loop) -> int:
-    return max(0, math.ceil((loop.stop - loop.start) / loop.step))
-
-
-# --- which extents depend on which ------------------------------------------------------------------------
-
-
-class Axes:
-    """Dimensions of every value and buffer, and the factors of every grid and loop."""
-
-    def __init__(self, *, keep_means: bool = False) -> None:
-        self.keep_means = keep_means
-        self.dims: dict[Value | Buffer, list[Dim]] = {}
-        self.extents: dict[BlockGraph, tuple[list[Dim], list[Dim]]] = {}
-        self.trips: dict[LoopVar, Dim] = {}
-        self.loops: dict[LoopVar, Loop] = {}
-        self.numbered: dict[Factor, int] = {}
-        self.joined: list[Joined] = []
-        self.partial: dict[tuple[Buffer, int], list[tuple[Window, Dim, Dim]]] = {}
-        self.scattered: set[tuple[Buffer, int]] = set()
-        self.pieces: dict[tuple[Buffer, int], tuple[list[int], list[Dim]]] = {}
-
-    def finish(self) -> None:
-        """To be called once everything is tied: cuts joined dimensions, and chooses extents that add up."""
-        self.cut_buffers()
-        settle(self.joined)
-
-    def of(self, value: Value | Buffer) -> list[Dim]:
-        """The dimensions of a value or buffer."""
-        if value not in self.dims:
-            self.dims[value] = [dim(e) for e in value.type.shape]
-        return self.dims[value]
-
-    def same(self, a: Sequence[Dim], b: Sequence[Dim]) -> None:
-        """Tie dimensions, one by one."""
-        for x, y in zip(a, b, strict=True):
-            unify(x, y)
-
-    def graph(self, graph: KernelGraph | ThreadGraph) -> None:
-        """Tie what the nodes of a graph tie; raises Irreducible."""
-        for node in graph.nodes:
-            self.node(node)
-
-    def node(self, node: Node) -> None:
-        """Tie what one node ties."""
-        body = node.body
-        if isinstance(body, BlockGraph):
-            self.block(node, body)
-        elif isinstance(body, ThreadGraph):
-            self.graph(body)
-            inner, outer = [*body.inputs, *body.outputs], [*node.operands, *node.results]
-            for x, y in zip(inner, outer, strict=True):
-                self.same(self.of(x), self.of(y))
-        elif isinstance(body, TileProgram):
-            for x, y in zip(body.params, [*node.operands, *node.results], strict=True):
-                self.same(self.of(x), self.of(y))
-            for out, at in pairs(body.aliases).items():
-                self.same(self.of(body.params[body.n_inputs + out]), self.of(body.params[at]))
-            self.statements(body.body)
-        elif node.op in OPERATORS:
-            self.operator(node.op, node.operands, node.result, node.attrs)
-        else:
-            for v in (*node.operands, *node.results):
-                fix([f for d in self.of(v) for f in d])
-
-    def operator(self, op: str, operands: Sequence[Value], result: Value, attrs: Mapping[str, Attr]) -> None:
-        """Tie what the nest of a table operator ties."""
-        entry = OPERATORS[op]
-        values = normalize_attrs(entry, attrs)
-        target = self.of(result)
-        if entry.nest is None:
-            self.arranged(op, [self.of(v) for v in operands], target, values)
-            return
-        nest = entry.nest([v.shape for v in operands], values)
-        space = [dim(e) for e in nest.extents]
-        if self.keep_means and entry.finish is not None:
-            fix([f for d in nest.reductions for f in space[d]])
-        for value, maps in zip(operands, nest.operands, strict=True):
-            for d, extent, index in zip(self.of(value), value.shape, maps, strict=True):
-                if index.dim is None:
-                    fix(d)
-                else:
-                    cut = _Cut(extent, nest.extents[index.dim], index.stride, index.offset)
-                    cut.relate(d, space[index.dim])
-        for d, source in zip(target, nest.result, strict=True):
-            if source is not None:
-                unify(d, space[source])
-
-    def arranged(
-        self, op: str, operands: list[list[Dim]], target: list[Dim], attrs: Mapping[str, Attr]
-    ) -> None:
-        """Tie what an operator without a nest ties."""
-        along = attrs.get("dim")
-        if op == "reshape":
-            unify([f for d in operands[0] for f in d], [f for d in target for f in d])
-        elif op in ("repeat", "concat") and isinstance(along, int):
-            for source in operands:
-                for i, (x, y) in enumerate(zip(source, target, strict=True)):
-                    if i != along:
-                        unify(x, y)
-            pieces = [s[along] for s in operands]
-            sizes = {math.prod(f.size for f in p) for p in pieces}
-            times = attrs.get("times")
-            if isinstance(times, int):
-                unify(target[along], [*dim(times), *pieces[0]])
-            elif len(sizes) == 1:
-                for piece in pieces[1:]:
-                    unify(piece, pieces[0])
-                unify(target[along], [Factor(len(pieces), fixed=True), *pieces[0]])
-            else:
-                self.joined.append(Joined(target[along], tuple(pieces)))
-        elif op == "update_slice":
-            for i, (x, y, z) in enumerate(zip(*operands, target, strict=True)):
-                unify(x, z)
-                if i == along:
-                    fix([f for d in (x, y, z) for f in d])
-                else:
-                    unify(x, y)
-        elif not (op == "constant" and not isinstance(attrs.get("value"), np.ndarray)):
-            fix([f for dims in (*operands, target) for d in dims for f in d])
-
-    # --- block level
-
-    def block(self, node: Node, graph: BlockGraph) -> None:
-        """Tie tiles to the grid and loops that cut them."""
-        grid, loops = [dim(e) for e in graph.grid], [dim(e) for e in graph.loops]
-        self.extents[graph] = grid, loops
-        for x, y in zip(graph.inputs, node.operands, strict=True):
-            self.same(self.of(x), self.of(y))
-        results = iter(node.results)
-        for inner in graph.nodes:
-            if inner.op == "save":
-                tile = self.of(inner.operands[0])
-                self.cut(self.of(next(results)), tile, [(inner.attrs["omap"], grid)])
-            elif inner.op == "iterator":
-                maps = [(inner.attrs["imap"], grid), (inner.attrs["fmap"], loops)]
-                self.cut(self.of(inner.operands[0]), self.of(inner.result), maps)
-            elif inner.op in ("accumulate", "running_max"):
-                target = list(self.of(inner.result))
-                along, loop = inner.attrs.get("dim"), inner.attrs["loop"]
-                for i, (x, y) in enumerate(zip(self.of(inner.operands[0]), target, strict=True)):
-                    outer = (
-                        loops[int(str(loop))] if inner.attrs.get("kind") == "concat" and i == along else []
-                    )
-                    unify([*outer, *x], y)
-                for scale in inner.operands[1:]:
-                    for x, y, extent in zip(self.of(scale), target, scale.shape, strict=True):
-                        if extent != 1:
-                            unify(x, y)
-            else:
-                self.node(inner)
-
-    def cut(self, whole: list[Dim], tile: list[Dim], maps: Sequence[tuple[Attr, list[Dim]]]) -> None:
-        """A dimension is what cuts it, then the tile's."""
-        for i, (x, y) in enumerate(zip(whole, tile, strict=True)):
-            outer = [
-                f
-                for entries, extents in maps
-                if isinstance(entries, tuple)
-                for d, extent in zip(entries, extents, strict=True)
-                if d == i
-                for f in extent
-            ]
-            unify(x, [*outer, *y])
-
-    # --- tile level
-
-    def statements(self, body: Sequence[Statement]) -> None:
-        """Tie what the statements of a tile program tie."""
-        for s in body:
-            if isinstance(s, Loop):
-                self.loops[s.var] = s
-                self.trips[s.var] = dim(_trips(s))
-                self.statements(s.body)
-            elif isinstance(s, Compute):
-                self.operator(s.op, s.operands, s.result, s.attrs)
-            else:
-                tile = self.of(s.result if isinstance(s, Load) else s.value)
-                for i, w in enumerate(s.windows):
-                    self.window(w, s.buffer, i, tile[i])
-
-    def window(self, w: Window, buffer: Buffer, along: int, tile: Dim) -> None:
-        """A dimension is the loops that move its window, then the window's; what goes through a part waits."""
-        whole, extent = self.of(buffer)[along], buffer.type.shape[along]
-        first, moves = self.travel(w)
-        inner = w.size
-        factors: Dim = []
-        for var, stride in moves:
-            # Tiles side by side, the loops that move them nested: stride after stride the extent below.
-            if stride != inner:
-                break
-            inner, factors = inner * _trips(self.loops[var]), [*self.trips[var], *factors]
-        if w.stride != 1 or len(factors) != self.factors(moves) or not 0 <= first <= extent - inner:
-            self.scattered.add((buffer, along))
-            self.keep(w, buffer, along, tile)
-        elif inner == extent:
-            unify(whole, [*factors, *tile])
-        else:
-            self.partial.setdefault((buffer, along), []).append((w, factors, tile))
-
-    def keep(self, w: Window, buffer: Buffer, along: int, tile: Dim) -> None:
-        """The number of places that a window can be at stays what it is."""
-        whole, extent = self.of(buffer)[along], buffer.type.shape[along]
-        first, moves = self.travel(w)
-        for var, _ in moves:
-            fix(self.trips[var])
-        if w.stride == 1 and all(n % w.size == 0 for n in (first, extent, *(s for _, s in moves))):
-            unify(whole, [*_fixed(extent // w.size), *tile])
-        else:
-            fix([*whole, *tile])
-
-    def cut_buffers(self) -> None:
-        """Dimensions that windows go through in parts are these parts, side by side."""
-        for (buffer, along), windows in self.partial.items():
-            ranges = [(first := self.travel(w)[0], first + _extent([*f, *t])) for w, f, t in windows]
-            cuts = sorted({0, buffer.type.shape[along], *itertools.chain(*ranges)})
-            if (buffer, along) in self.scattered or len(cuts) - 1 > _MOST_PIECES:
-                for w, _, tile in windows:
-                    self.keep(w, buffer, along, tile)
-                continue
-            pieces = [dim(last - first) for first, last in itertools.pairwise(cuts)]
-            self.pieces[buffer, along] = cuts, pieces
-            self.joined.append(Joined(self.of(buffer)[along], tuple(pieces)))
-            for (first, last), (_, factors, tile) in zip(ranges, windows, strict=True):
-                inside = pieces[cuts.index(first) : cuts.index(last)]
-                if len(inside) == 1:
-                    unify(inside[0], [*factors, *tile])
-                else:
-                    self.joined.append(Joined([*factors, *tile], tuple(inside)))
-
-    def start(
-        self, buffer: Buffer, along: int, first: int, extent: Callable[[Sequence[Factor]], int]
-    ) -> int | None:
-        """Where a window begins that goes through a part of a dimension, at the extents that `extent` gives."""
-        if (buffer, along) not in self.pieces:
-            return None
-        cuts, pieces = self.pieces[buffer, along]
-        return sum(map(extent, pieces[: cuts.index(first)])) if first in cuts else None
-
-    def factors(self, moves: Sequence[tuple[LoopVar, int]]) -> int:
-        """How many factors the loops of `moves` have."""
-        return sum(len(self.trips[var]) for var, _ in moves)
-
-    def travel(self, w: Window) -> tuple[int, list[tuple[LoopVar, int]]]:
-        """Offset of a window in the first trips, and how far each loop of several trips moves it, least first."""
-        first = w.base + sum(scale * self.loops[var].start for var, scale in w.terms)
-        moves = [(var, scale * self.loops[var].step) for var, scale in w.terms if _trips(self.loops[var]) > 1]
-        return first, sorted(moves, key=lambda m: m[1])
-
-
-class _Cut:
-    """A strided window of a dimension: `size` of `extent` elements from `offset` on."""
-
-    def __init__(self, extent: int, size: int, stride: int, offset: int) -> None:
-        self.extent, self.size, self.stride, self.offset = extent, size, stride, offset
-
-    def relate(self, whole: Dim, part: Dim) -> None:
-        if self.on_blocks:
-            unify(whole, [*_fixed(self.extent // self.size), *part])
-        else:
-            fix([*whole, *part])
-
-    @property
-    def on_blocks(self) -> bool:
-        return self.stride == 1 and self.extent % self.size == 0 and self.offset % self.size == 0
-
-
-def _extent(d: Dim) -> int:
-    return math.prod(f.size for f in leaves(d))
-
-
-def _fixed(size: int) -> Dim:
-    return [] if size == 1 else [Factor(size, fixed=True)]
 
 
 # --- the smaller programs ---------------------------------------------------------------------------------
@@ -385,8 +110,14 @@ def _fixed(size: int) -> Dim:
 class _Rebuild:
     """Copies a program; every extent is what `extent` makes of its factors, by default the reduced one."""
 
-    def __init__(self, axes: Axes, extent: Callable[[Sequence[Factor]], int] = reduced) -> None:
-        self.axes, self.extent = axes, extent
+    def __init__(
+        self,
+        axes: Axes,
+        extent: Callable[[Sequence[Factor]], int] = reduced,
+        numbers: Mapping[float, float] | None = None,
+    ) -> None:
+        self.axes, self.extent, self.numbers = axes, extent, numbers or {}
+        self.renamed = False
         self.values: dict[Value, Value] = {}
         self.buffers: dict[Buffer, Buffer] = {}
 
@@ -428,6 +159,9 @@ class _Rebuild:
         out, shape = dict(attrs), self.shape(result)
         if "shape" in out:
             out["shape"] = shape
+            number = out.get("value")
+            if isinstance(number, float) and number in self.numbers:
+                out["value"], self.renamed = self.numbers[number], True
         if isinstance(offsets := out.get("offsets"), tuple) and "sizes" in out:
             out["sizes"] = shape
             full = result.shape
@@ -475,7 +209,7 @@ class _Rebuild:
         first, moves = self.axes.travel(w)
         start = self.axes.start(buffer, along, first, self.extent)
         if size == w.size and all(
-            self.extent(self.axes.trips[v]) == _trips(self.axes.loops[v]) for v, _ in moves
+            self.extent(self.axes.trips[v]) == trips_of(self.axes.loops[v]) for v, _ in moves
         ):
             return Window(size, first if start is None else start, tuple(moves), w.stride)
         # Offsets are whole tiles, and a loop's stride is what lies within one of its trips.
@@ -484,7 +218,7 @@ class _Rebuild:
         for var, stride in moves:
             if stride == old:
                 terms.append((var, new))
-                old, new = old * _trips(self.axes.loops[var]), new * self.extent(self.axes.trips[var])
+                old, new = old * trips_of(self.axes.loops[var]), new * self.extent(self.axes.trips[var])
             else:
                 terms.append((var, stride // w.size * size))
         return Window(size, first // w.size * size if start is None else start, tuple(terms), w.stride)
@@ -493,3 +227,73 @@ class _Rebuild:
 def resized(graph: KernelGraph, axes: Axes, extent: Callable[[Sequence[Factor]], int]) -> KernelGraph:
     """`graph`, whose axes are `axes`, with the extents that `extent` makes of a dimension's factors."""
     return _Rebuild(axes, extent).graph(graph)
+
+
+# --- fewer blocks, fewer trips ---------------------------------------------------------------------------
+
+
+def fewer_blocks(first: KernelGraph, *others: KernelGraph) -> tuple[KernelGraph, ...] | None:
+    """The programs with at most two blocks along each dimension of a grid; what a block does stays as it is.
+
+    Loops, tiles and all that is summed keep their extents, so that rounding errors are those of the whole
+    program. None where the programs do not agree on what may shrink.
+    """
+    return _shrunk((first, *others), trips=0)
+
+
+def fewer_trips(first: KernelGraph, *others: KernelGraph, trips: int) -> tuple[KernelGraph, ...] | None:
+    """The same with at most `trips` trips of each loop, so that sums are shorter; not those of means."""
+    return _shrunk((first, *others), trips=trips)
+
+
+def _shrunk(graphs: tuple[KernelGraph, ...], *, trips: int) -> tuple[KernelGraph, ...] | None:
+    first, *others = graphs
+    try:
+        axes = Axes()
+        for graph in graphs:
+            axes.graph(graph)
+        if trips:
+            for _, extent in axes.means:
+                fix(extent)
+        for other in others:
+            for x, y in zip([*first.inputs, *first.outputs], [*other.inputs, *other.outputs], strict=True):
+                axes.same(axes.of(x), axes.of(y))
+        axes.cut_buffers()
+        grids = [axes.trips[var] for var, loop in axes.loops.items() if loop.parallel]
+        grids += [extent for grid, _ in axes.extents.values() for extent in grid]
+        loops = [axes.trips[var] for var, loop in axes.loops.items() if not loop.parallel]
+        loops += [extent for _, inner in axes.extents.values() for extent in inner]
+        blocks = {leaf for extent in grids for leaf in leaves(extent)}
+        looped = {leaf for extent in loops for leaf in leaves(extent)} if trips else set[Factor]()
+        inside = [d for dims in axes.dims.values() for d in dims]
+        inside += [d for j in axes.joined for d in (j.whole, *j.pieces)]
+        for extent in [*inside, *loops]:
+            fix([leaf for leaf in leaves(extent) if leaf not in blocks and leaf not in looped])
+        if not trips:
+            for graph in graphs:
+                _fix_reduced(axes, graph.nodes)
+            for extent in loops:
+                fix(extent)
+        for leaf in looped:
+            leaf.chosen = trips
+        settle(axes.joined)
+        return tuple(resized(graph, axes, reduced) for graph in graphs)
+    except (Irreducible, SuperoptError):
+        return None
+
+
+def _fix_reduced(axes: Axes, nodes: Sequence[Node | Statement]) -> None:
+    """Keep the extents that an operator reduces."""
+    for node in nodes:
+        if isinstance(node, Loop):
+            _fix_reduced(axes, node.body)
+        elif isinstance(node, Node) and isinstance(node.body, BlockGraph | ThreadGraph):
+            _fix_reduced(axes, node.body.nodes)
+        elif isinstance(node, Node) and isinstance(node.body, TileProgram):
+            _fix_reduced(axes, node.body.body)
+        elif isinstance(node, Node | Compute) and (entry := OPERATORS.get(node.op)) and entry.nest:
+            nest = entry.nest([v.shape for v in node.operands], normalize_attrs(entry, node.attrs))
+            for value, maps in zip(node.operands, nest.operands, strict=True):
+                for d, index in zip(axes.of(value), maps, strict=True):
+                    if index.dim in nest.reductions:
+                        fix(d)

@@ -37,7 +37,7 @@ from superopt.program import (
     Window,
 )
 from superopt.verify.axes import Dim, Factor, Irreducible, leaves
-from superopt.verify.reduce import Axes
+from superopt.verify.extents import Axes
 from superopt.verify.symbolic import form as f
 from superopt.verify.symbolic.form import Form, NoNormalForm, Var
 

@@ -1,0 +1,320 @@
+"""Which extents of programs depend on which: every dimension as the grid, loop and tile factors that cut it.
+
+`Axes` walks programs and ties what their operators, iterators and windows tie (`superopt.verify.axes`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from superopt.aliasing import pairs
+from superopt.operators import OPERATORS, normalize_attrs
+from superopt.program import (
+    Attr,
+    BlockGraph,
+    Buffer,
+    Compute,
+    KernelGraph,
+    Load,
+    Loop,
+    LoopVar,
+    Node,
+    Statement,
+    ThreadGraph,
+    TileProgram,
+    Value,
+    Window,
+)
+from superopt.verify.axes import Dim, Factor, Joined, dim, fix, leaves, reduced, settle, unify
+
+# Parts of a dimension that windows go through one by one; beyond it the dimension stays as it is.
+_MOST_PIECES = 4
+
+
+def trips_of(loop: Loop) -> int:
+    """How often a loop's body runs."""
+    return max(0, math.ceil((loop.stop - loop.start) / loop.step))
+
+
+class Axes:
+    """Dimensions of every value and buffer, and the factors of every grid and loop."""
+
+    def __init__(self) -> None:
+        self.means: list[tuple[int, Dim]] = []
+        self.dims: dict[Value | Buffer, list[Dim]] = {}
+        self.extents: dict[BlockGraph, tuple[list[Dim], list[Dim]]] = {}
+        self.trips: dict[LoopVar, Dim] = {}
+        self.loops: dict[LoopVar, Loop] = {}
+        self.numbered: dict[Factor, int] = {}
+        self.joined: list[Joined] = []
+        self.partial: dict[tuple[Buffer, int], list[tuple[Window, Dim, Dim]]] = {}
+        self.scattered: set[tuple[Buffer, int]] = set()
+        self.pieces: dict[tuple[Buffer, int], tuple[list[int], list[Dim]]] = {}
+
+    def finish(self) -> None:
+        """To be called once everything is tied: cuts joined dimensions, and chooses extents that add up."""
+        self.cut_buffers()
+        settle(self.joined)
+
+    def of(self, value: Value | Buffer) -> list[Dim]:
+        """The dimensions of a value or buffer."""
+        if value not in self.dims:
+            self.dims[value] = [dim(e) for e in value.type.shape]
+        return self.dims[value]
+
+    def numbers(self) -> dict[float, float]:
+        """What the extents of means, and their inverses, become; none that become several numbers."""
+        found: dict[float, set[float]] = {}
+        for extent, factors in self.means:
+            small = reduced(factors)
+            found.setdefault(float(extent), set()).add(float(small))
+            if extent & (extent - 1) == 0:  # others have no exact inverse
+                found.setdefault(1 / extent, set()).add(1 / small)
+        return {number: became.pop() for number, became in found.items() if len(became) == 1}
+
+    def same(self, a: Sequence[Dim], b: Sequence[Dim]) -> None:
+        """Tie dimensions, one by one."""
+        for x, y in zip(a, b, strict=True):
+            unify(x, y)
+
+    def graph(self, graph: KernelGraph | ThreadGraph) -> None:
+        """Tie what the nodes of a graph tie; raises Irreducible."""
+        for node in graph.nodes:
+            self.node(node)
+
+    def node(self, node: Node) -> None:
+        """Tie what one node ties."""
+        body = node.body
+        if isinstance(body, BlockGraph):
+            self.block(node, body)
+        elif isinstance(body, ThreadGraph):
+            self.graph(body)
+            inner, outer = [*body.inputs, *body.outputs], [*node.operands, *node.results]
+            for x, y in zip(inner, outer, strict=True):
+                self.same(self.of(x), self.of(y))
+        elif isinstance(body, TileProgram):
+            for x, y in zip(body.params, [*node.operands, *node.results], strict=True):
+                self.same(self.of(x), self.of(y))
+            for out, at in pairs(body.aliases).items():
+                self.same(self.of(body.params[body.n_inputs + out]), self.of(body.params[at]))
+            self.statements(body.body)
+        elif node.op in OPERATORS:
+            self.operator(node.op, node.operands, node.result, node.attrs)
+        else:
+            for v in (*node.operands, *node.results):
+                fix([f for d in self.of(v) for f in d])
+
+    def operator(self, op: str, operands: Sequence[Value], result: Value, attrs: Mapping[str, Attr]) -> None:
+        """Tie what the nest of a table operator ties."""
+        entry = OPERATORS[op]
+        values = normalize_attrs(entry, attrs)
+        target = self.of(result)
+        if entry.nest is None:
+            self.arranged(op, [self.of(v) for v in operands], target, values)
+            return
+        nest = entry.nest([v.shape for v in operands], values)
+        space = [dim(e) for e in nest.extents]
+        if entry.finish is not None:
+            self.means.append((nest.reduced, [f for d in nest.reductions for f in space[d]]))
+        for value, maps in zip(operands, nest.operands, strict=True):
+            for d, extent, index in zip(self.of(value), value.shape, maps, strict=True):
+                if index.dim is None:
+                    fix(d)
+                else:
+                    cut = _Cut(extent, nest.extents[index.dim], index.stride, index.offset)
+                    cut.relate(d, space[index.dim])
+        for d, source in zip(target, nest.result, strict=True):
+            if source is not None:
+                unify(d, space[source])
+
+    def arranged(
+        self, op: str, operands: list[list[Dim]], target: list[Dim], attrs: Mapping[str, Attr]
+    ) -> None:
+        """Tie what an operator without a nest ties."""
+        along = attrs.get("dim")
+        if op == "reshape":
+            unify([f for d in operands[0] for f in d], [f for d in target for f in d])
+        elif op in ("repeat", "concat") and isinstance(along, int):
+            for source in operands:
+                for i, (x, y) in enumerate(zip(source, target, strict=True)):
+                    if i != along:
+                        unify(x, y)
+            pieces = [s[along] for s in operands]
+            sizes = {math.prod(f.size for f in p) for p in pieces}
+            times = attrs.get("times")
+            if isinstance(times, int):
+                unify(target[along], [*dim(times), *pieces[0]])
+            elif len(sizes) == 1:
+                for piece in pieces[1:]:
+                    unify(piece, pieces[0])
+                unify(target[along], [Factor(len(pieces), fixed=True), *pieces[0]])
+            else:
+                self.joined.append(Joined(target[along], tuple(pieces)))
+        elif op == "update_slice":
+            for i, (x, y, z) in enumerate(zip(*operands, target, strict=True)):
+                unify(x, z)
+                if i == along:
+                    fix([f for d in (x, y, z) for f in d])
+                else:
+                    unify(x, y)
+        elif not (op == "constant" and not isinstance(attrs.get("value"), np.ndarray)):
+            fix([f for dims in (*operands, target) for d in dims for f in d])
+
+    # --- block level
+
+    def block(self, node: Node, graph: BlockGraph) -> None:
+        """Tie tiles to the grid and loops that cut them."""
+        grid, loops = [dim(e) for e in graph.grid], [dim(e) for e in graph.loops]
+        self.extents[graph] = grid, loops
+        for x, y in zip(graph.inputs, node.operands, strict=True):
+            self.same(self.of(x), self.of(y))
+        results = iter(node.results)
+        for inner in graph.nodes:
+            if inner.op == "save":
+                tile = self.of(inner.operands[0])
+                self.cut(self.of(next(results)), tile, [(inner.attrs["omap"], grid)])
+            elif inner.op == "iterator":
+                maps = [(inner.attrs["imap"], grid), (inner.attrs["fmap"], loops)]
+                self.cut(self.of(inner.operands[0]), self.of(inner.result), maps)
+            elif inner.op in ("accumulate", "running_max"):
+                target = list(self.of(inner.result))
+                along, loop = inner.attrs.get("dim"), inner.attrs["loop"]
+                for i, (x, y) in enumerate(zip(self.of(inner.operands[0]), target, strict=True)):
+                    outer = (
+                        loops[int(str(loop))] if inner.attrs.get("kind") == "concat" and i == along else []
+                    )
+                    unify([*outer, *x], y)
+                for scale in inner.operands[1:]:
+                    for x, y, extent in zip(self.of(scale), target, scale.shape, strict=True):
+                        if extent != 1:
+                            unify(x, y)
+            else:
+                self.node(inner)
+
+    def cut(self, whole: list[Dim], tile: list[Dim], maps: Sequence[tuple[Attr, list[Dim]]]) -> None:
+        """A dimension is what cuts it, then the tile's."""
+        for i, (x, y) in enumerate(zip(whole, tile, strict=True)):
+            outer = [
+                f
+                for entries, extents in maps
+                if isinstance(entries, tuple)
+                for d, extent in zip(entries, extents, strict=True)
+                if d == i
+                for f in extent
+            ]
+            unify(x, [*outer, *y])
+
+    # --- tile level
+
+    def statements(self, body: Sequence[Statement]) -> None:
+        """Tie what the statements of a tile program tie."""
+        for s in body:
+            if isinstance(s, Loop):
+                self.loops[s.var] = s
+                self.trips[s.var] = dim(trips_of(s))
+                self.statements(s.body)
+            elif isinstance(s, Compute):
+                self.operator(s.op, s.operands, s.result, s.attrs)
+            else:
+                tile = self.of(s.result if isinstance(s, Load) else s.value)
+                for i, w in enumerate(s.windows):
+                    self.window(w, s.buffer, i, tile[i])
+
+    def window(self, w: Window, buffer: Buffer, along: int, tile: Dim) -> None:
+        """A dimension is the loops that move its window, then the window's; what goes through a part waits."""
+        whole, extent = self.of(buffer)[along], buffer.type.shape[along]
+        first, moves = self.travel(w)
+        inner = w.size
+        factors: Dim = []
+        for var, stride in moves:
+            # Tiles side by side, the loops that move them nested: stride after stride the extent below.
+            if stride != inner:
+                break
+            inner, factors = inner * trips_of(self.loops[var]), [*self.trips[var], *factors]
+        if w.stride != 1 or len(factors) != self.factors(moves) or not 0 <= first <= extent - inner:
+            self.scattered.add((buffer, along))
+            self.keep(w, buffer, along, tile)
+        elif inner == extent:
+            unify(whole, [*factors, *tile])
+        else:
+            self.partial.setdefault((buffer, along), []).append((w, factors, tile))
+
+    def keep(self, w: Window, buffer: Buffer, along: int, tile: Dim) -> None:
+        """The number of places that a window can be at stays what it is."""
+        whole, extent = self.of(buffer)[along], buffer.type.shape[along]
+        first, moves = self.travel(w)
+        for var, _ in moves:
+            fix(self.trips[var])
+        if w.stride == 1 and all(n % w.size == 0 for n in (first, extent, *(s for _, s in moves))):
+            unify(whole, [*_fixed(extent // w.size), *tile])
+        else:
+            fix([*whole, *tile])
+
+    def cut_buffers(self) -> None:
+        """Dimensions that windows go through in parts are these parts, side by side."""
+        for (buffer, along), windows in self.partial.items():
+            ranges = [(first := self.travel(w)[0], first + _extent([*f, *t])) for w, f, t in windows]
+            cuts = sorted({0, buffer.type.shape[along], *itertools.chain(*ranges)})
+            if (buffer, along) in self.scattered or len(cuts) - 1 > _MOST_PIECES:
+                for w, _, tile in windows:
+                    self.keep(w, buffer, along, tile)
+                continue
+            pieces = [dim(last - first) for first, last in itertools.pairwise(cuts)]
+            self.pieces[buffer, along] = cuts, pieces
+            self.joined.append(Joined(self.of(buffer)[along], tuple(pieces)))
+            for (first, last), (_, factors, tile) in zip(ranges, windows, strict=True):
+                inside = pieces[cuts.index(first) : cuts.index(last)]
+                if len(inside) == 1:
+                    unify(inside[0], [*factors, *tile])
+                else:
+                    self.joined.append(Joined([*factors, *tile], tuple(inside)))
+
+    def start(
+        self, buffer: Buffer, along: int, first: int, extent: Callable[[Sequence[Factor]], int]
+    ) -> int | None:
+        """Where a window begins that goes through a part of a dimension, at the extents that `extent` gives."""
+        if (buffer, along) not in self.pieces:
+            return None
+        cuts, pieces = self.pieces[buffer, along]
+        return sum(map(extent, pieces[: cuts.index(first)])) if first in cuts else None
+
+    def factors(self, moves: Sequence[tuple[LoopVar, int]]) -> int:
+        """How many factors the loops of `moves` have."""
+        return sum(len(self.trips[var]) for var, _ in moves)
+
+    def travel(self, w: Window) -> tuple[int, list[tuple[LoopVar, int]]]:
+        """Offset of a window in the first trips, and how far each loop of several trips moves it, least first."""
+        first = w.base + sum(scale * self.loops[var].start for var, scale in w.terms)
+        moves = [
+            (var, scale * self.loops[var].step) for var, scale in w.terms if trips_of(self.loops[var]) > 1
+        ]
+        return first, sorted(moves, key=lambda m: m[1])
+
+
+class _Cut:
+    """A strided window of a dimension: `size` of `extent` elements from `offset` on."""
+
+    def __init__(self, extent: int, size: int, stride: int, offset: int) -> None:
+        self.extent, self.size, self.stride, self.offset = extent, size, stride, offset
+
+    def relate(self, whole: Dim, part: Dim) -> None:
+        if self.on_blocks:
+            unify(whole, [*_fixed(self.extent // self.size), *part])
+        else:
+            fix([*whole, *part])
+
+    @property
+    def on_blocks(self) -> bool:
+        return self.stride == 1 and self.extent % self.size == 0 and self.offset % self.size == 0
+
+
+def _extent(d: Dim) -> int:
+    return math.prod(f.size for f in leaves(d))
+
+
+def _fixed(size: int) -> Dim:
+    return [] if size == 1 else [Factor(size, fixed=True)]
