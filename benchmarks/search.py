@@ -132,23 +132,28 @@ def _certified(
 
 def _checked(graph: KernelGraph, winner: KernelGraph, certificate: Certificate) -> dict[str, Any]:
     """The winner compiled for every target, interpreted at reduced extents, its certificate replayed."""
-    from superopt.transforms.emit.compile import CompilationFailed, compile_all
-    from superopt.transforms.emit.program_source import emit_program
+    from superopt.cost import target
+    from superopt.shaping import shape
+    from superopt.transforms.emit.compile import CompilationFailed
     from superopt.transforms.lower import lower
-    from superopt.verify.certifier import replay
+    from superopt.verify.certifier import certify, replay
 
     out: dict[str, Any] = {"compiled": {}}
     for gpu in COMPILED_FOR:
         try:
-            kernels = compile_all(emit_program(lower(winner, gpu)).kernels, [gpu])
+            shaped = shape(graph, lower(winner, gpu), target(gpu))
         except CompilationFailed as error:
             out["compiled"][gpu] = error.message
             continue
+        kernels = shaped.compiled
         out["compiled"][gpu] = {
             "registers": [k.registers for k in kernels],
             "shared_bytes": [k.shared_bytes for k in kernels],
             "spilled_bytes": [k.spill_bytes for k in kernels],
         }
+        if shaped.reason:
+            proved = not shaped.parameters or certify(winner, shaped.lowered).equivalent
+            out["compiled"][gpu] |= {"shape": shaped.reason, "proved": proved}
     out["interpreter"] = _interpreted(graph, winner)
     out["replay"] = replay(certificate)
     return out

@@ -7,20 +7,19 @@ still so after lowering, compiles, and stays within the numeric tolerance.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from superopt.program import KernelGraph, TileProgram
+from superopt.program import KernelGraph
 
 if TYPE_CHECKING:
     from superopt.cost import Target
     from superopt.pipeline import Superoptimize
-    from superopt.report import Launch, Report
+    from superopt.report import Report, Schedule
     from superopt.reuse import Earlier
-    from superopt.transforms.emit.compile import Compiled
-    from superopt.transforms.emit.program_source import EmittedProgram
+    from superopt.shaping import Shaped
     from superopt.verify import Verdict
 
 
@@ -38,9 +37,7 @@ class Accepted:
     """A program that passed every check, with what the checks made of it."""
 
     graph: KernelGraph
-    lowered: KernelGraph
-    emitted: EmittedProgram
-    compiled: tuple[Compiled, ...]
+    shaped: Shaped
     verdict: Verdict
     numerics: str
 
@@ -158,17 +155,17 @@ class Run:
         return best
 
     def check(
-        self, graph: KernelGraph, candidate: KernelGraph, launches: Mapping[str, Launch] | None = None
+        self, graph: KernelGraph, candidate: KernelGraph, schedule: Schedule | None = None
     ) -> tuple[Accepted | None, str]:
         """Prove, lower, compile and measure the error of one candidate; (result, what happened).
 
-        `launches`, by the kernels' names, take the place of what `lower` chooses.
+        The tiles and launches of a `schedule` take the place of what is chosen here.
         """
         from superopt.errors import IllegalProgram, SuperoptError, UnsupportedProgram
         from superopt.reuse import foreign_externs
+        from superopt.shaping import as_scheduled, shape
         from superopt.spec import check_kernel
-        from superopt.transforms.emit.compile import CompilationFailed, compile_all
-        from superopt.transforms.emit.program_source import emit_program
+        from superopt.transforms.emit.compile import CompilationFailed
         from superopt.transforms.lower import lower
         from superopt.verify import certify_lowered
 
@@ -184,9 +181,8 @@ class Run:
                 lowered = lower(candidate, target.name)
             except SuperoptError as error:
                 return None, f"cannot be lowered: {error.message}"
-            for program in (n.body for n in lowered.nodes if isinstance(n.body, TileProgram)):
-                if launches and (launch := launches.get(program.name)):
-                    program.num_warps, program.num_stages = launch.warps, launch.stages
+            if schedule is not None and (lowered := as_scheduled(lowered, schedule, target)) is None:
+                return None, "has not the tiles of the schedule"
         with self.timed("verify"):
             verdict, kept = certify_lowered(
                 graph, candidate, lowered, delta=settings.delta, seed=settings.seed
@@ -198,13 +194,24 @@ class Run:
             return None, "lowering changed it"
         try:
             with self.timed("compile"):
-                emitted = emit_program(lowered)
-                compiled = tuple(compile_all(emitted.kernels, [target.name]))
+                shaped = shape(graph, lowered, target, fixed=schedule is not None)
         except CompilationFailed as error:
             return None, f"does not compile: {error.message}"
         except UnsupportedProgram as error:
             return None, f"cannot be written as kernels: {error.message}"
         funnel.compiled += 1
+        if shaped.parameters:
+            with self.timed("verify"):
+                again, kept = certify_lowered(
+                    graph, candidate, shaped.lowered, delta=settings.delta, seed=settings.seed
+                )
+            if again.equivalent and kept:
+                verdict = again
+            else:
+                shaped = shape(graph, lowered, target, fixed=True)
+        if schedule is not None:
+            shaped = replace(shaped, parameters=schedule.parameters, reason=schedule.reason)
+        lowered = shaped.lowered
         numerics = "not checked"
         if settings.numerics:
             from superopt.numerics import gate
@@ -214,4 +221,4 @@ class Run:
             numerics = measured.summary
             if not measured.passed:
                 return None, f"numerically unsafe: {numerics}"
-        return Accepted(candidate, lowered, emitted, compiled, verdict, numerics), "chosen"
+        return Accepted(candidate, shaped, verdict, numerics), "chosen"

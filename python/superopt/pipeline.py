@@ -259,8 +259,10 @@ def _outcome(
     report.guarantee, report.delta = certificate.guarantee, certificate.delta
     report.numerics = accepted.numerics
     report.remarks += [str(m) for m in diagnostics.messages]
-    tiled = [node for node in accepted.lowered.nodes if node.op == "tiled"]
-    for node, kernel in zip(tiled, accepted.compiled, strict=True):
+    if accepted.shaped.reason:
+        report.remarks.append(f"shape of the kernels: {accepted.shaped.reason}")
+    tiled = [node for node in accepted.shaped.lowered.nodes if node.op == "tiled"]
+    for node, kernel in zip(tiled, accepted.shaped.compiled, strict=True):
         predicted = cost.kernel_cost(node, target)
         report.kernels.append(
             KernelReport(
@@ -283,14 +285,16 @@ def _outcome(
         program_sha256=program_hash(original),
         optimized=to_text(accepted.graph),
         names=names_of(accepted.graph),
-        launches=launches(accepted.lowered),
+        launches=launches(accepted.shaped.lowered),
+        parameters=dict(accepted.shaped.parameters),
+        reason=accepted.shaped.reason,
     )
     return Outcome(
         original,
         accepted.graph,
-        accepted.lowered,
-        accepted.emitted,
-        accepted.compiled,
+        accepted.shaped.lowered,
+        accepted.shaped.emitted,
+        accepted.shaped.compiled,
         certificate,
         report,
         schedule,
@@ -316,7 +320,7 @@ def replay(graph: KernelGraph, schedule: Schedule, diagnostics: Diagnostics) -> 
     run = _start(graph, settings, diagnostics, lambda: False)
     optimized = read(schedule.optimized, "schedule")
     give_names(optimized, schedule.names)
-    accepted, outcome = run.check(graph, optimized, schedule.launches)
+    accepted, outcome = run.check(graph, optimized, schedule)
     if accepted is None:
         raise NotEquivalent(
             f"expected a schedule that computes the program, got one that was rejected: {outcome}"

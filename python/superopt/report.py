@@ -108,18 +108,31 @@ class Report(BaseModel):
 
 
 class Launch(BaseModel):
-    """How a kernel of the result is launched: warps of a block, stages of the software pipeline."""
+    """How a kernel of the result is launched: warps of a block, stages of the software pipeline, and whether its
+    loads have cache hints and tensor descriptors."""
 
     model_config = ConfigDict(extra="forbid")
 
     warps: Literal[1, 2, 4, 8, 16, 32]
     stages: int = Field(ge=1, le=8)
+    cache_hints: bool = False
+    descriptors: bool = False
 
 
 def launches(lowered: KernelGraph) -> dict[str, Launch]:
     """How the kernels of a lowered program are launched."""
     programs = [n.body for n in lowered.nodes if isinstance(n.body, TileProgram)]
-    return {p.name: Launch.model_validate({"warps": p.num_warps, "stages": p.num_stages}) for p in programs}
+    return {
+        p.name: Launch.model_validate(
+            {
+                "warps": p.num_warps,
+                "stages": p.num_stages,
+                "cache_hints": p.cache_hints,
+                "descriptors": p.descriptors,
+            }
+        )
+        for p in programs
+    }
 
 
 class Schedule(BaseModel):
@@ -136,6 +149,10 @@ class Schedule(BaseModel):
     names: list[str] = Field(default_factory=list[str])
     launches: dict[str, Launch] = Field(default_factory=dict[str, Launch])
     """By the kernels' names; kernels that are not in it are launched as `lower` chooses."""
+    parameters: dict[str, int] = Field(default_factory=dict[str, int])
+    """Tiles and splits, by the names of `superopt.measure.space`; others are as `lower` chooses."""
+    reason: str = ""
+    """Why launches, tiles and splits are not what `lower` chooses; empty where they are."""
 
 
 class StoredProgram(BaseModel):

@@ -8,10 +8,34 @@ import math
 import pytest
 from programs import RMSNORM_LINEAR_CUSTOM, TILED_SCALE
 
-from superopt.cost import Target, Traffic, cost, kernel_seconds, node_traffic, target, target_names
+from superopt.cost import (
+    Target,
+    Traffic,
+    compiled_cost,
+    compiled_seconds,
+    cost,
+    kernel_cost,
+    kernel_seconds,
+    node_traffic,
+    target,
+    target_names,
+)
 from superopt.dialects.reader import read
 from superopt.errors import BadOption
-from superopt.program import KernelGraph, Node, TensorType, Value
+from superopt.program import (
+    Buffer,
+    KernelGraph,
+    Loop,
+    LoopVar,
+    Node,
+    Statement,
+    TensorType,
+    TileProgram,
+    Value,
+    Window,
+)
+from superopt.transforms.emit.compile import Compiled
+from superopt.transforms.lower.builder import compute, constant, load, store, whole
 
 TARGETS = [target(name) for name in target_names()]
 
@@ -67,3 +91,95 @@ def test_more_of_anything_is_never_faster(gpu: Target) -> None:
         assert kernel_seconds(dataclasses.replace(base, **{name: value * 100}), gpu) > before
     assert kernel_seconds(dataclasses.replace(base, blocks=1), gpu) > before
     assert kernel_seconds(dataclasses.replace(base, shared_bytes=gpu.shared_per_block + 1), gpu) == math.inf
+
+
+# --- what the compiler's report adds
+
+
+def streaming(rows: int = 16, columns: int = 64, depth: int = 64, blocks: int = 64, trips: int = 64) -> Node:
+    """`blocks` columns of tiles, each adding up `trips` products; all of them read the same rows."""
+    x, acc = LoopVar("x"), Buffer(TensorType((rows, columns), "f16"), "acc", "chip")
+    a = Buffer(TensorType((rows, depth * trips), "f16"), "a")
+    b = Buffer(TensorType((depth * trips, columns * blocks), "f16"), "b")
+    c = Buffer(TensorType((rows, columns * blocks), "f16"), "c")
+    k = LoopVar("k")
+    inner: list[Statement] = []
+    left = load(inner, a, (Window(rows), Window(depth, 0, ((k, depth),))), "left")
+    right = load(inner, b, (Window(depth, 0, ((k, depth),)), Window(columns, 0, ((x, columns),))), "right")
+    part = compute(inner, "matmul", [left, right], {})
+    store(inner, acc, whole(acc), compute(inner, "add", [load(inner, acc, whole(acc), "old"), part], {}))
+    body: list[Statement] = []
+    store(body, acc, whole(acc), constant(body, 0.0, acc.type.shape, "f16"))
+    body.append(Loop(k, 0, trips, 1, False, inner))
+    store(body, c, (Window(rows), Window(columns, 0, ((x, columns),))), load(body, acc, whole(acc), "all"))
+    program = TileProgram("p", [a, b, c], 2, [acc], [Loop(x, 0, blocks, 1, True, body)])
+    values = [Value(v.type) for v in (a, b, c)]
+    return Node("tiled", (values[0], values[1]), (values[2],), body=program)
+
+
+def report(
+    registers: int = 64, shared: int = 32 << 10, spills: int = 0, ptx: str = "cp.async", name: str = "p"
+) -> Compiled:
+    return Compiled(name, "sm_90", "", "", "", ptx, b"", shared, registers, spills)
+
+
+def launched(node: Node, warps: int = 4, stages: int = 4, hints: bool = False) -> Node:
+    assert isinstance(node.body, TileProgram)
+    body = dataclasses.replace(node.body, num_warps=warps, num_stages=stages, cache_hints=hints)
+    return dataclasses.replace(node, body=body)
+
+
+@pytest.mark.parametrize("gpu", TARGETS, ids=target_names())
+def test_a_compiled_kernel_is_never_faster_than_the_analytic_model_says(gpu: Target) -> None:
+    node = streaming()
+    least = kernel_cost(node, gpu).seconds
+    for warps, stages, registers in ((1, 1, 32), (4, 4, 64), (8, 3, 255), (16, 2, 40)):
+        facts = report(registers, ptx="" if stages == 1 else "cp.async")
+        assert compiled_cost(launched(node, warps, stages), facts, gpu).seconds >= least
+
+
+@pytest.mark.parametrize("gpu", TARGETS, ids=target_names())
+def test_what_the_compiler_reports_orders_launches(gpu: Target) -> None:
+    def seconds(facts: Compiled, stages: int = 4) -> float:
+        return compiled_cost(launched(streaming(), stages=stages), facts, gpu).seconds
+
+    best = seconds(report())
+    assert seconds(report(spills=400)) > best
+    assert seconds(report(spills=800)) > seconds(report(spills=400))
+    assert seconds(report(), stages=2) > seconds(report(), stages=3) >= best  # fewer bytes under way
+    assert seconds(report(ptx=""), stages=4) > seconds(report(), stages=3)  # nothing is copied ahead
+    assert seconds(report(ptx="cp.async tensormap")) > best  # descriptors are made first
+
+
+def test_occupancy_follows_the_programming_guide() -> None:
+    h100 = target("sm_90")
+
+    def resident(warps: int, registers: int, shared: int) -> int:
+        return compiled_cost(launched(streaming(), warps), report(registers, shared), h100).resident
+
+    assert resident(4, registers=64, shared=0) == 8  # 65536 / (64 * 128)
+    assert resident(4, registers=65, shared=0) == 7  # 72 are given
+    assert resident(8, registers=255, shared=0) == 1
+    assert resident(4, registers=32, shared=75 << 10) == 3  # 76 KiB each of 228
+    assert resident(16, registers=16, shared=0) == 4  # 64 warps
+    assert resident(1, registers=16, shared=0) == 32  # blocks
+
+
+def test_hints_matter_where_waves_read_again_what_l2_cannot_keep() -> None:
+    h100, facts = target("sm_90"), report(registers=128, shared=200 << 10)
+    small = launched(streaming(blocks=4 * h100.multiprocessors, trips=4))  # everything stays in L2
+    assert compiled_cost(small, facts, h100) == compiled_cost(launched(small, hints=True), facts, h100)
+    tiny = dataclasses.replace(h100, l2_capacity=small_bytes(small) // 2, l2_bytes_per_second=1e15)
+    slow = compiled_cost(launched(small), facts, tiny).seconds
+    assert compiled_cost(launched(small, hints=True), facts, tiny).seconds < slow
+
+
+def small_bytes(node: Node) -> int:
+    return sum(v.type.bytes for v in node.operands)
+
+
+def test_a_program_costs_what_its_kernels_do() -> None:
+    h100, node = target("sm_90"), launched(streaming())
+    graph = KernelGraph("f", list(node.operands), [node], list(node.results))
+    one = compiled_cost(node, report(), h100).seconds
+    assert compiled_seconds(graph, [report()], h100) == one

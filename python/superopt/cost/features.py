@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from superopt.cost.compiled import compiled_seconds, resident_blocks
 from superopt.cost.gpus import Target
 from superopt.cost.model import Traffic, kernel_cost
 from superopt.program import KernelGraph, TileProgram
@@ -17,8 +18,6 @@ from superopt.program import KernelGraph, TileProgram
 if TYPE_CHECKING:
     from superopt.transforms.emit.compile import Compiled
 
-REGISTERS = 65536  # of a multiprocessor, on every target so far
-WARPS_PER_MULTIPROCESSOR = 64
 NAMES = (
     "log_seconds",
     "kernels",
@@ -41,7 +40,7 @@ NAMES = (
 def program_features(graph: KernelGraph, compiled: Sequence[Compiled], target: Target) -> dict[str, float]:
     """Features of a lowered program and its compiled kernels: `NAMES`; sums over kernels, or of the longest one.
 
-    `log_seconds` is the analytic prediction, with the shared memory that the compiler reports.
+    `log_seconds` is the prediction of `compiled.py`.
     """
     kernels = [n for n in graph.nodes if isinstance(n.body, TileProgram)]
     costs = [kernel_cost(n, target) for n in kernels]
@@ -57,7 +56,7 @@ def program_features(graph: KernelGraph, compiled: Sequence[Compiled], target: T
         return _log(sum(float(getattr(c.traffic, name)) for c in costs))
 
     return {
-        "log_seconds": math.log(sum(c.seconds for c in costs)),
+        "log_seconds": math.log(compiled_seconds(graph, compiled, target)),
         "kernels": float(len(costs)),
         "log_dram": total("dram_bytes"),
         "log_l2": total("l2_bytes"),
@@ -73,14 +72,6 @@ def program_features(graph: KernelGraph, compiled: Sequence[Compiled], target: T
         "resident_warps": float(resident * body.num_warps),
         "log_waves": _log(waves),
     }
-
-
-def resident_blocks(facts: Compiled, warps: int, target: Target) -> int:
-    """Blocks that one multiprocessor holds, by what the compiler says of them; at least 1."""
-    by_registers = REGISTERS // max(facts.registers * 32 * warps, 1)
-    by_shared = target.shared_per_multiprocessor // max(facts.shared_bytes, 1)
-    by_warps = WARPS_PER_MULTIPROCESSOR // max(warps, 1)
-    return max(min(by_registers, by_shared, by_warps, 32), 1)
 
 
 def library_features(traffic: Traffic, seconds: float) -> dict[str, float]:

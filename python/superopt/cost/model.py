@@ -16,6 +16,7 @@ from superopt.cost.gpus import Target
 from superopt.operators import OPERATORS, Attrs, normalize_attrs
 from superopt.program import (
     BlockGraph,
+    Buffer,
     Compute,
     KernelGraph,
     Load,
@@ -224,6 +225,13 @@ def _tile_traffic(program: TileProgram, target: Target) -> Traffic:
     return Traffic(
         dram, l2, counts.tensor, counts.vector, counts.blocks, counts.shared, counts.trips // counts.blocks
     )
+
+
+def tile_reads(program: TileProgram) -> dict[Buffer, float]:
+    """Bytes that all blocks together load of each input."""
+    counts = _TileCounts(program)
+    counts.visit(program.body, 1)
+    return {b: moved for b, moved in counts.moved.items() if b in program.params[: program.n_inputs]}
 
 
 class _TileCounts:

@@ -132,7 +132,9 @@ class Space:
             check_kernel(graph)
         except (CannotRetile, IllegalProgram):
             return None
-        return None if left else next((g for p, g in self.launches(graph) if p == launch), None)
+        if left:
+            return None
+        return next((g for p, g in self.launches(graph) if p == launch), None) if launch else graph
 
     def _choices(self, graph: KernelGraph, index: int) -> list[_Choice]:
         """Tile extents of one kernel of a variant, fastest predicted first."""
@@ -173,7 +175,7 @@ class Space:
         body = bodies[slowest]
         default = (body.num_warps, body.num_stages)
         flags = _flags(body, self.target)
-        pairs = itertools.product(_warps(body), _stages(body, self.target))
+        pairs = itertools.product(warp_choices(body), stage_choices(body, self.target))
         near = sorted(pairs, key=lambda p: (abs(math.log2(p[0] / default[0])) + abs(p[1] - default[1]), p))
         for warps, stages in [default, *(p for p in near if p != default)]:
             nodes = list(graph.nodes)
@@ -311,7 +313,8 @@ def _tile_bytes(statement: Statement) -> int:
     return 4 * math.prod(map(power_of_two, statement.result.shape))
 
 
-def _warps(program: TileProgram) -> list[int]:
+def warp_choices(program: TileProgram) -> list[int]:
+    """Powers of two up to what the largest tile has elements for."""
     largest = max((_tile_bytes(s) // 4 for s in program.statements()), default=1)
     out = [1]
     while out[-1] < MOST_WARPS and 2 * out[-1] * THREADS <= largest:
@@ -319,7 +322,8 @@ def _warps(program: TileProgram) -> list[int]:
     return out
 
 
-def _stages(program: TileProgram, target: Target) -> list[int]:
+def stage_choices(program: TileProgram, target: Target) -> list[int]:
+    """As many as keep what a trip loads within shared memory."""
     streamed = streamed_bytes(program.body)
     most = min(MOST_STAGES, target.shared_per_block // streamed) if streamed else 1
     return list(range(1, max(most, 1) + 1))

@@ -1,0 +1,127 @@
+"""What a compiled kernel costs: the analytic model, and what the compiler's report adds to it.
+
+The analytic model knows tiles, not how they are run. What tells launches apart without a GPU:
+
+occupancy    Blocks that a multiprocessor holds, by registers (given to warps by the 256), shared memory (1 KiB of
+             each block is the system's), warps and blocks: CUDA C Programming Guide, Compute Capabilities.
+pipelining   Little's law: bytes that arrive per second are at most the bytes under way over the latency (Volkov,
+             Understanding Latency Hiding on GPUs, 2016, ch. 2). Under way are, for each resident block, as many
+             trips as there are stages but one; the latency of device memory is the target's `iteration_seconds`,
+             that of L2 half of it (400 and 200 cycles from Volta to Hopper: doi 10.1016/j.ultsonch.2023.106546,
+             table 3). A loop whose loads are not copied asynchronously waits for each trip, and then computes.
+issue        Four schedulers of a multiprocessor need a warp each before its units are busy.
+spills       ptxas counts bytes; each is taken to be moved once a trip, at the rate of L2.
+hints        Without them, a tensor that waves of blocks read again stays in L2 only if all that is read fits.
+descriptors  A block makes its own and has it fetched before the first tile: two latencies a wave.
+
+Each of these only adds: a kernel is never predicted to be faster than by the analytic model. None of it was held
+against a GPU yet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from superopt.cost.gpus import Target
+from superopt.cost.model import VIEWS, kernel_seconds, node_traffic, tile_reads
+from superopt.program import KernelGraph, Node, TileProgram
+
+if TYPE_CHECKING:
+    from superopt.transforms.emit.compile import Compiled
+
+WARP = 32
+SCHEDULERS = 4
+REGISTERS = 65536  # of a multiprocessor, on every target so far
+REGISTER_UNIT = 8  # of a thread: a warp gets multiples of 256
+SYSTEM_SHARED = 1024  # bytes of every block
+MOST_WARPS, MOST_BLOCKS = 64, 32  # of a multiprocessor
+# Trips under way from which the latency of one no longer shows behind another's.
+DEEP = 2
+
+
+@dataclass(frozen=True)
+class CompiledCost:
+    """Predicted seconds of a compiled kernel, and why: resident blocks, trips under way, what limits it."""
+
+    seconds: float
+    resident: int
+    depth: int
+    limit: str
+
+
+def compiled_seconds(graph: KernelGraph, compiled: Sequence[Compiled], target: Target) -> float:
+    """Predicted seconds of a lowered program, `compiled` being its kernels in order."""
+    facts = iter(compiled)
+    total = 0.0
+    for node in graph.nodes:
+        if isinstance(node.body, TileProgram):
+            total += compiled_cost(node, next(facts), target).seconds
+        elif node.op not in VIEWS:
+            total += kernel_seconds(node_traffic(node, target), target)
+    return total
+
+
+def compiled_cost(node: Node, facts: Compiled, target: Target) -> CompiledCost:
+    """Predicted cost of one kernel, a `tiled` node, as it was compiled."""
+    program = node.body
+    assert isinstance(program, TileProgram)
+    traffic = node_traffic(node, target)
+    traffic = replace(traffic, shared_bytes=max(traffic.shared_bytes, facts.shared_bytes))
+    analytic = kernel_seconds(traffic, target)
+    if math.isinf(analytic):
+        return CompiledCost(analytic, 0, 0, "shared memory")
+    blocks, trips, warps = traffic.blocks, max(traffic.loop_trips, 1), program.num_warps
+    resident = resident_blocks(facts, warps, target)
+    waves = math.ceil(blocks / (target.multiprocessors * resident))
+    asynchronous = "cp.async" in facts.ptx
+    depth = program.num_stages - 1 if asynchronous and trips > 1 else 0
+
+    together = min(resident, math.ceil(blocks / target.multiprocessors))
+    busy_units = min(blocks, target.multiprocessors)
+    under_way = busy_units * together * max(depth, 1) * traffic.l2_bytes / (blocks * trips)
+    latency = target.iteration_seconds
+    streaming = min(1.0, 2.0 * busy_units / target.multiprocessors)
+    dram = min(target.dram_bytes_per_second * streaming, under_way / latency)
+    l2 = min(target.l2_bytes_per_second * streaming, 2 * under_way / latency)
+    memory = max(_dram_bytes(program, traffic.dram_bytes, waves, target) / dram, traffic.l2_bytes / l2)
+
+    rounds = math.ceil(blocks / target.multiprocessors)
+    share = blocks / (rounds * target.multiprocessors) * min(1.0, together * warps / SCHEDULERS)
+    compute = max(traffic.tensor_flops / target.tensor_flops, traffic.vector_flops / target.vector_flops)
+    compute /= share
+    exposed = waves * trips * latency * max(1.0, DEEP / max(depth, 1) if trips > 1 else 1.0)
+
+    parts = {"memory": memory, "compute": compute, "latency": exposed}
+    limit = max(parts, key=lambda name: parts[name])
+    seconds = parts[limit]
+    if depth == 0 and trips > 1:
+        seconds, limit = max(memory + compute, exposed), "waiting for loads"
+    spilled = facts.spill_bytes * WARP * warps * blocks * trips / target.l2_bytes_per_second
+    if spilled > seconds:
+        limit = "spills"
+    made = 2 * latency * waves if "tensormap" in facts.ptx else 0.0
+    return CompiledCost(
+        max(analytic, target.launch_seconds + seconds + spilled) + made, resident, depth, limit
+    )
+
+
+def resident_blocks(facts: Compiled, warps: int, target: Target) -> int:
+    """Blocks that one multiprocessor holds, by what the compiler says of them; at least 1."""
+    registers = -(-max(facts.registers, 1) // REGISTER_UNIT) * REGISTER_UNIT
+    by_registers = REGISTERS // (registers * WARP * warps)
+    by_shared = target.shared_per_multiprocessor // (facts.shared_bytes + SYSTEM_SHARED)
+    return max(min(by_registers, by_shared, MOST_WARPS // warps, MOST_BLOCKS), 1)
+
+
+def _dram_bytes(program: TileProgram, counted: float, waves: int, target: Target) -> float:
+    """The analytic model's bytes of device memory, and those that nobody kept in L2 for the next wave."""
+    reads = tile_reads(program)
+    again = {b: moved for b, moved in reads.items() if moved > b.type.bytes and waves > 1}
+    kept = again if program.cache_hints else reads
+    if not again or sum(b.type.bytes for b in kept) <= target.l2_capacity:
+        return counted
+    within = {b: moved for b, moved in again.items() if b.type.bytes <= target.l2_capacity}
+    return counted + sum(min(moved, b.type.bytes * waves) - b.type.bytes for b, moved in within.items())

@@ -1,0 +1,168 @@
+"""The shape of a program's kernels, decided by what the compiler says of them: launches, tile sizes, splits.
+
+What `lower` chooses follows from tiles alone. Where a kernel of it spills registers or exceeds shared memory,
+others are compiled until one does neither: first more warps or fewer stages for the same tiles, then the tilings
+of `measure.space`, fastest predicted first. Of what was compiled, the one is taken that `cost.compiled` predicts
+to be fastest, spills included. A launch changes no number; other tiles have to be proved again, by who asked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from superopt.cost import Target, compiled_seconds
+from superopt.measure.space import Space, warp_choices
+from superopt.program import KernelGraph, TileProgram
+from superopt.transforms.emit.compile import CompilationFailed, Compiled, compile_all
+from superopt.transforms.emit.program_source import EmittedProgram, emit_program
+from superopt.transforms.emit.triton_source import TritonKernel
+from superopt.transforms.lower.shape import registers
+
+if TYPE_CHECKING:
+    from superopt.report import Schedule
+
+# Programs that are compiled at most: with other launches, and with other tiles.
+MOST_LAUNCHES, MOST_TILINGS = 2, 8
+# Tilings that are looked at for one that needs fewer registers.
+MOST_LOOKED_AT = 400
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """A lowered program as it is delivered; `parameters` are its tiles and splits where they are not `lower`'s.
+
+    `reason` says why it is so; empty where nothing had to be decided.
+    """
+
+    lowered: KernelGraph
+    emitted: EmittedProgram
+    compiled: tuple[Compiled, ...]
+    parameters: Mapping[str, int] = field(default_factory=dict[str, int])
+    reason: str = ""
+
+
+def shape(original: KernelGraph, lowered: KernelGraph, target: Target, *, fixed: bool = False) -> Shaped:
+    """`lowered`, a lowered form of `original`, with the kernels that suit `target` best; as it is where `fixed`.
+
+    Raises CompilationFailed and UnsupportedProgram where it cannot be compiled as it is.
+    """
+    compiler = _Compiler(target)
+    first = compiler.shaped(lowered)
+    bad = _bad(first, target)
+    if not bad or fixed:
+        return first
+    found = [first]
+    for options, most in (
+        (_launches(first, bad, target), MOST_LAUNCHES),
+        (_tilings(original, first, bad, target), MOST_TILINGS),
+    ):
+        for parameters, graph in itertools.islice(options, most):
+            try:
+                made = compiler.shaped(graph, parameters)
+            except CompilationFailed:
+                continue
+            if made.compiled == first.compiled:
+                continue
+            found.append(made)
+            if not _bad(made, target):
+                break
+    best = min(found, key=lambda s: (bool(_oversized(s, target)), _seconds(s, target)))
+    if best is first:
+        return dataclasses.replace(
+            first, reason=f"{_said(first, bad)}; none of {len(found) - 1} other shapes is faster"
+        )
+    return dataclasses.replace(
+        best, reason=f"{_said(first, bad)}; {_said(best, bad)} after {len(found) - 1} tries"
+    )
+
+
+def as_scheduled(lowered: KernelGraph, schedule: Schedule, target: Target) -> KernelGraph | None:
+    """`lowered` with the tiles, splits and launches of a schedule; None where it has no such tiles."""
+    made: KernelGraph | None = lowered
+    if schedule.parameters:
+        made = Space(lowered, lowered, target).at(schedule.parameters)
+    for _, program in _programs(made) if made is not None else ():
+        if (launch := schedule.launches.get(program.name)) is not None:
+            program.num_warps, program.num_stages = launch.warps, launch.stages
+            program.cache_hints, program.descriptors = launch.cache_hints, launch.descriptors
+    return made
+
+
+class _Compiler:
+    """Compiles programs, each different kernel once."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._made: dict[TritonKernel, Compiled] = {}
+
+    def shaped(self, graph: KernelGraph, parameters: Mapping[str, int] | None = None) -> Shaped:
+        emitted = emit_program(graph)
+        new = [k for k in dict.fromkeys(emitted.kernels) if k not in self._made]
+        self._made.update(zip(new, compile_all(new, [self.target.name]), strict=True))
+        return Shaped(graph, emitted, tuple(self._made[k] for k in emitted.kernels), parameters or {})
+
+
+def _programs(graph: KernelGraph) -> list[tuple[int, TileProgram]]:
+    return [(i, n.body) for i, n in enumerate(graph.nodes) if isinstance(n.body, TileProgram)]
+
+
+def _bad(shaped: Shaped, target: Target) -> list[int]:
+    """The kernels, by number, that spill or do not fit."""
+    return [
+        i for i, k in enumerate(shaped.compiled) if k.spill_bytes or k.shared_bytes > target.shared_per_block
+    ]
+
+
+def _oversized(shaped: Shaped, target: Target) -> list[int]:
+    return [i for i, k in enumerate(shaped.compiled) if k.shared_bytes > target.shared_per_block]
+
+
+def _seconds(shaped: Shaped, target: Target) -> float:
+    return compiled_seconds(shaped.lowered, shaped.compiled, target)
+
+
+def _launches(
+    shaped: Shaped, bad: Sequence[int], target: Target
+) -> Iterator[tuple[dict[str, int], KernelGraph]]:
+    """The same tiles with more warps for the kernels that spill, with fewer stages for those that do not fit."""
+    kernels = _programs(shaped.lowered)
+    oversized = _oversized(shaped, target)
+    for step in range(1, MOST_LAUNCHES + 1):
+        nodes = list(shaped.lowered.nodes)
+        for i in bad:
+            index, body = kernels[i]
+            warps = [w for w in warp_choices(body) if w >= body.num_warps]
+            stages = max(body.num_stages - step, 1) if i in oversized else body.num_stages
+            more = body.num_warps if i in oversized else warps[min(step, len(warps) - 1)]
+            body = dataclasses.replace(body, num_warps=more, num_stages=stages)
+            nodes[index] = dataclasses.replace(nodes[index], body=body)
+        yield {}, dataclasses.replace(shaped.lowered, nodes=nodes)
+
+
+def _tilings(
+    original: KernelGraph, shaped: Shaped, bad: Sequence[int], target: Target
+) -> Iterator[tuple[dict[str, int], KernelGraph]]:
+    """Other tiles and splits that need fewer registers in the bad kernels, fastest predicted first."""
+
+    def needed(graph: KernelGraph) -> float:
+        bodies = [body for _, body in _programs(graph)]
+        return max(registers(bodies[i], bodies[i].num_warps) for i in bad)
+
+    now = needed(shaped.lowered)
+    space = Space(original, shaped.lowered, target)
+    for parameters, graph in itertools.islice(space.tilings(), MOST_LOOKED_AT):
+        if needed(graph) < now:
+            yield parameters, graph
+
+
+def _said(shaped: Shaped, bad: Sequence[int]) -> str:
+    """What the compiler said of some kernels with their shape."""
+    bodies = [body for _, body in _programs(shaped.lowered)]
+    tiles = "".join(f", {name} {extent}" for name, extent in shaped.parameters.items())
+    spilled = sum(shaped.compiled[i].spill_bytes for i in bad)
+    launch = f"{bodies[bad[0]].num_warps} warps, {bodies[bad[0]].num_stages} stages"
+    return f"{launch}{tiles}: {spilled} bytes spilled"

@@ -1,0 +1,116 @@
+"""Kernels that the compiler says are badly shaped get another launch or other tiles, and the schedule says so."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import pytest
+from search_programs import gated_mlp
+from test_bench_space import matmul, tile_body, with_body
+
+from superopt import cost
+from superopt.diagnostics import Diagnostics
+from superopt.measure.retile import Tiling
+from superopt.pipeline import Superoptimize, replay, superoptimize
+from superopt.program import KernelGraph
+from superopt.report import Launch
+from superopt.shaping import as_scheduled, shape
+from superopt.transforms.emit import compile as compiling
+from superopt.transforms.emit.compile import Compiled
+from superopt.transforms.emit.triton_source import TritonKernel
+from superopt.transforms.lower import lower
+from superopt.transforms.lower.shape import registers
+from superopt.verify import certify
+
+H100 = cost.target("sm_90")
+
+
+def with_tiles(graph: KernelGraph, warps: int, **extents: int) -> KernelGraph:
+    lowered = lower(graph)
+    body = Tiling(tile_body(lowered)).apply(extents)
+    return with_body(lowered, dataclasses.replace(body, num_warps=warps, num_stages=2))
+
+
+@pytest.fixture
+def limited(monkeypatch: pytest.MonkeyPatch) -> list[TritonKernel]:
+    """A compiler that spills what takes more than 200 registers by the estimate; what it was asked for."""
+    asked: list[TritonKernel] = []
+
+    def compile_all(kernels: Sequence[TritonKernel], targets: Sequence[str]) -> list[Compiled]:
+        asked.extend(kernels)
+        return [report(k) for k in kernels]
+
+    def report(kernel: TritonKernel) -> Compiled:
+        rows, columns = (int(n) for n in kernel.source.split("acc = tl.zeros([")[1].split("]")[0].split(","))
+        needed = rows * columns // (32 * kernel.num_warps)
+        spilled = 4 * max(needed - 200, 0)
+        return Compiled(kernel.name, "sm_90", "", "", "", "cp.async", b"", 0, min(needed, 255), spilled)
+
+    monkeypatch.setattr("superopt.shaping.compile_all", compile_all)
+    return asked
+
+
+def test_what_does_not_spill_stays(limited: list[TritonKernel]) -> None:
+    graph = matmul(512, 512, 512)
+    lowered = with_tiles(graph, 8, i0=128, i1=128)
+    made = shape(graph, lowered, H100)
+    assert (made.lowered, made.parameters, made.reason) == (lowered, {}, "")
+    assert len(limited) == 1
+
+
+def test_more_warps_come_before_other_tiles(limited: list[TritonKernel]) -> None:
+    graph = matmul(512, 512, 512)
+    made = shape(graph, with_tiles(graph, 4, i0=128, i1=256), H100)
+    assert made.compiled[0].spill_bytes == 0
+    assert "4 warps, 2 stages: 224 bytes spilled" in made.reason
+    assert {k.num_warps for k in limited[:2]} == {4, 8}
+
+
+def test_other_tiles_are_taken_where_no_launch_helps(limited: list[TritonKernel]) -> None:
+    graph = matmul(512, 512, 512)
+    lowered = with_tiles(graph, 16, i0=512, i1=512)
+    made = shape(graph, lowered, H100)
+    assert made.compiled[0].spill_bytes == 0
+    assert made.parameters
+    assert registers(tile_body(made.lowered), 16) < registers(tile_body(lowered), 16)
+    assert certify(graph, made.lowered).equivalent
+    assert shape(graph, lowered, H100, fixed=True).lowered is lowered
+
+
+def test_the_compiler_itself_is_satisfied_with_more_warps() -> None:
+    graph = matmul(256, 512, 256)
+    lowered = with_tiles(graph, 4, i0=128, i1=256)
+    (first,) = compiling.compile_all(_kernels(lowered), ["sm_80"])
+    assert first.spill_bytes > 0
+    made = shape(graph, lowered, cost.target("sm_80"))
+    assert made.compiled[0].spill_bytes == 0
+
+
+def _kernels(lowered: KernelGraph) -> Sequence[TritonKernel]:
+    from superopt.transforms.emit.program_source import emit_program
+
+    return emit_program(lowered).kernels
+
+
+def test_schedules_hold_tiles_and_launches_and_replay_them() -> None:
+    graph = gated_mlp(16, 64, 128)
+    settings = Superoptimize(target="sm_80", budget=5, store=None, optimizers=("mugraph",))
+    outcome = superoptimize(graph, settings, Diagnostics())
+    tiling = Tiling(tile_body(outcome.lowered))
+    name, parameter = next((n, p) for n, p in tiling.parameters.items() if len(p.choices()) > 1)
+    other = next(e for e in parameter.choices() if e != parameter.extent)
+    launch = Launch(warps=2, stages=1, cache_hints=True)
+    kernel = tile_body(outcome.lowered).name
+    changed = outcome.schedule.model_copy(
+        update={"parameters": {name: other}, "launches": {kernel: launch}, "reason": "as somebody wished"}
+    )
+    again = replay(graph, changed, Diagnostics())
+    body = tile_body(again.lowered)
+    assert Tiling(body).parameters[name].extent == other
+    assert (body.num_warps, body.num_stages, body.cache_hints) == (2, 1, True)
+    assert again.schedule.parameters == {name: other}
+    assert again.schedule.reason == "as somebody wished"
+    assert "shape of the kernels: as somebody wished" in again.report.remarks
+    missing = changed.model_copy(update={"parameters": {"nothing": 2}})
+    assert as_scheduled(outcome.lowered, missing, H100) is None
