@@ -201,43 +201,66 @@ def _run_blocks(node: Node, body: BlockGraph, args: list[Array]) -> list[Array]:
     whole = dict(zip(body.inputs, args, strict=True))
     results = [np.full(v.shape, np.nan) for v in node.results]
     stage = stages(body)
-    assert len(body.loops) <= 1, "the reference runs one loop"
+
+    def place(varies: frozenset[int], after: frozenset[int]) -> tuple[int, bool]:
+        depth = max(varies, default=-1) + 1
+        return depth, any(loop >= depth for loop in after)
+
+    # What is done inside how many loops, before or after the next inner one.
+    at: dict[tuple[int, bool], list[Node]] = {}
+    ended: dict[int, list[Value]] = {}  # by loop, what begins anew with it
+    for n in body.nodes:
+        of = stage[n.operands[0] if n.op == "save" else n.results[0]]
+        where = place(of.varies, of.after)
+        if n.op in ("accumulate", "running_max"):
+            loop = n.attrs["loop"]
+            assert isinstance(loop, int)
+            ended.setdefault(loop, []).append(n.result)
+            operand = stage[n.operands[0]]
+            where = place(operand.varies | {loop}, operand.after)
+        at.setdefault(where, []).append(n)
+    outputs = dict(zip(map(id, body.savers), results, strict=True))
     for block in itertools.product(*map(range, body.grid)):
         env: dict[Value, Array] = {}
         before: dict[Value, Array] = {}  # running maxima of the trip before
-        tiles = {
-            n.result: _cut(whole[n.operands[0]], n.attrs["imap"], block, body.grid)
-            for n in body.nodes
-            if n.op == "iterator"
-        }
-        # Trips first, over everything that is not after the loop; then the rest.
-        for trip in range(body.loops[0] if body.loops else 1):
-            for n in body.nodes:
-                if n.op == "iterator":
-                    env[n.result] = _cut(
-                        tiles[n.result], n.attrs["fmap"], (trip,) * len(body.loops), body.loops
-                    )
-                elif n.op == "running_max":
-                    new = env[n.operands[0]]
-                    before[n.result] = env.get(n.result, new)
-                    env[n.result] = np.maximum(before[n.result], new)
-                elif n.op == "accumulate":
-                    assert n.attrs["kind"] in ("sum", "max", "rescaled")
-                    new = env[n.operands[0]]
-                    join: Any = np.maximum if n.attrs["kind"] == "max" else np.add
-                    so_far = env.get(n.result, new)
-                    if n.attrs["kind"] == "rescaled":
-                        top = n.operands[1]
-                        so_far = so_far * np.exp(before[top] - env[top])
-                    env[n.result] = new if trip == 0 else join(so_far, new)
-                elif n.op != "save" and not stage[n.result].after:
-                    env[n.result] = apply(n.op, n.attrs, [env[v] for v in n.operands])
-        outputs = iter(results)
-        for n in body.nodes:
-            if n.op == "save":
-                _cut(next(outputs), n.attrs["omap"], block, body.grid)[...] = env[n.operands[0]]
-            elif n.op not in ("iterator", "accumulate") and stage[n.result].after:
+
+        def step(n: Node, trips: tuple[int, ...], block: tuple[int, ...]) -> None:
+            if n.op == "iterator":
+                tile = _cut(whole[n.operands[0]], n.attrs["imap"], block, body.grid)
+                padded = (*trips, *[0] * (len(body.loops) - len(trips)))
+                env[n.result] = _cut(tile, n.attrs["fmap"], padded, body.loops)
+            elif n.op == "running_max":
+                new = env[n.operands[0]]
+                before[n.result] = env.get(n.result, new)
+                env[n.result] = np.maximum(before[n.result], new)
+            elif n.op == "accumulate":
+                assert n.attrs["kind"] in ("sum", "max", "rescaled")
+                new = env[n.operands[0]]
+                join: Any = np.maximum if n.attrs["kind"] == "max" else np.add
+                so_far = env.get(n.result)
+                if so_far is not None and n.attrs["kind"] == "rescaled":
+                    top = n.operands[1]
+                    so_far = so_far * np.exp(before[top] - env[top])
+                env[n.result] = new if so_far is None else join(so_far, new)
+            elif n.op == "save":
+                _cut(outputs[id(n)], n.attrs["omap"], block, body.grid)[...] = env[n.operands[0]]
+            else:
                 env[n.result] = apply(n.op, n.attrs, [env[v] for v in n.operands])
+
+        def level(trips: tuple[int, ...], block: tuple[int, ...]) -> None:
+            depth = len(trips)
+            for n in at.get((depth, False), ()):
+                step(n, trips, block)
+            if depth == len(body.loops):
+                return
+            for value in ended.get(depth, ()):
+                env.pop(value, None)
+            for trip in range(body.loops[depth]):
+                level((*trips, trip), block)
+            for n in at.get((depth, True), ()):
+                step(n, trips, block)
+
+        level((), block)
     return results
 
 

@@ -52,7 +52,7 @@ class MugraphSearch(GraphPass):
     max_custom: int = 2
     """Custom kernels for one segment at most."""
 
-    max_loops: int = 1
+    max_loops: int = 2
     """Axes that one custom kernel loops over at most."""
 
     branch_and_bound: bool = True

@@ -46,7 +46,7 @@ class SearchOptions:
     """Operators in one custom kernel at most, accumulators included, loads and stores not."""
     max_custom: int = 2
     """Custom kernels in one candidate at most."""
-    max_loops: int = 1
+    max_loops: int = 2
     """Axes that one custom kernel loops over at most."""
     max_states: int = 2_000_000
     """States that one pass over the kernels may visit, a fifth of them for kernels with the same outputs; what

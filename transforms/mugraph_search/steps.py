@@ -196,8 +196,10 @@ class BlockSteps:
         function = self.steps.function(step)
         if step.op != "sum" and (function is None or function.op != "reduce_max"):
             raise NotBuildable("expected a sum or a maximum over a loop")
-        for factor in (f for f in step.reduced if f in self.kernel.loops):
-            loop = self.kernel.loops.index(factor)
+        ended = sorted(
+            (self.kernel.loops.index(f) for f in step.reduced if f in self.kernel.loops), reverse=True
+        )
+        for loop in ended:  # inner loops first
             if step.op == "sum":
                 x, shifts = self.rescaler.accumulated(x, shifts, self.values[number].degrees, loop)
                 continue

@@ -163,19 +163,27 @@ def _waves(blocks: int, shared: int, target: Target) -> float:
 
 
 def _library_traffic(node: Node, target: Target) -> Traffic:
-    """A library operator as a well-made kernel of its own: every operand read, every result written."""
+    """A library operator as a well-made kernel of its own: every operand read, every result written.
+
+    What it reduces is not split over blocks (`lower/kernel_to_tile.py`), so a sum to few elements has few of them.
+    """
     ins, outs = sum(v.type.bytes for v in node.operands), sum(v.type.bytes for v in node.results)
     tensor, vector = (0.0, 0.0)
     if node.op in OPERATORS:
         tensor, vector = _flops(node.op, [v.type for v in node.operands], node.attrs)
     l2, blocks = float(ins + outs), target.multiprocessors
+    if node.op in OPERATORS and OPERATORS[node.op].combiner is not None:
+        blocks = min(blocks, node.result.type.elements)
     if node.op == "matmul":
         *batch, rows, columns = node.result.shape
         tiles_m, tiles_n = math.ceil(rows / LIBRARY_TILE), math.ceil(columns / LIBRARY_TILE)
         a, b = (v.type.bytes for v in node.operands)
         l2 = a * tiles_n + b * tiles_m + outs
-        # A library splits the contraction where tiles alone would leave multiprocessors idle.
-        blocks = max(math.prod(batch) * tiles_m * tiles_n, target.multiprocessors)
+        # Tiles are smaller where large ones would leave multiprocessors idle.
+        least = math.ceil(rows / MMA_ROWS) * math.ceil(columns / MMA_ROWS)
+        blocks = max(
+            math.prod(batch) * tiles_m * tiles_n, min(math.prod(batch) * least, target.multiprocessors)
+        )
     return Traffic(ins + outs, l2, tensor, vector, blocks)
 
 
@@ -188,7 +196,7 @@ def _block_traffic(node: Node, graph: BlockGraph, target: Target) -> Traffic:
     loaded: dict[Value, float] = {}
 
     def trips(value: Value) -> int:
-        return math.prod(graph.loops[i] for i in stage[value].varies)
+        return math.prod(graph.loops[: max(stage[value].varies, default=-1) + 1])  # and the loops around
 
     for inner in graph.nodes:
         if inner.op == "iterator":

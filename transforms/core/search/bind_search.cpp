@@ -85,6 +85,8 @@ StepView view(const Step &step) {
 KernelView view(const Kernel &kernel) {
   KernelView k{kernel.custom, kernel.outputs, kernel.leaves, {}, factors_in(kernel.loops),
                kernel.tile,   kernel.full,    kernel.seconds};
+  if (!kernel.loop_order.empty())
+    k.loops = kernel.loop_order;
   for (const Step &step : kernel.steps)
     k.steps.push_back(view(step));
   return k;

@@ -2,9 +2,46 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <numeric>
 
 namespace superopt::search {
+
+std::optional<std::vector<std::uint32_t>> nesting(const Values &values, const Kernel &kernel) {
+  std::map<std::uint32_t, Mask> around; // by loop, those that must stand around it
+  for (Mask rest = kernel.loops; rest; rest &= rest - 1)
+    around[static_cast<std::uint32_t>(std::countr_zero(rest))] = 0;
+  for (const Step &step : kernel.steps)
+    if (const Mask ends = step.how.reduced & kernel.loops)
+      for (auto &[loop, others] : around)
+        if (ends >> loop & 1)
+          others |= values.all()[step.how.a].mask & kernel.loops & ~ends;
+  std::vector<std::uint32_t> order;
+  Mask placed = 0;
+  while (placed != kernel.loops) {
+    const auto next = std::find_if(around.begin(), around.end(), [&](const auto &entry) {
+      return !(placed >> entry.first & 1) && (entry.second & ~placed) == 0;
+    });
+    if (next == around.end())
+      return std::nullopt;
+    order.push_back(next->first);
+    placed |= Mask{1} << next->first;
+  }
+  return order;
+}
+
+Mask enclosing(const Kernel &kernel, Mask loops) {
+  loops &= kernel.loops;
+  if (kernel.loop_order.empty())
+    return loops;
+  Mask around = 0, out = 0;
+  for (std::uint32_t loop : kernel.loop_order) {
+    around |= Mask{1} << loop;
+    if (loops >> loop & 1)
+      out = around;
+  }
+  return out;
+}
 
 // The needed values by rank, highest last, and what was decided so far. The highest is decided next: it is
 // loaded or one of its derivations is chosen. A value is decided after everything that uses it, so every
@@ -270,6 +307,14 @@ void Kernels::complete(const State &state) {
       for (std::uint32_t f : problem.axes[a].factors)
         if (problem.factors[f].level == Level::Loop)
           kernel.loops |= Mask{1} << f;
+  if (std::popcount(kernel.loops) > 1) {
+    auto order = nesting(values_, kernel);
+    if (!order) {
+      ++counts.by_place;
+      return;
+    }
+    kernel.loop_order = std::move(*order);
+  }
   ++counts.labelled;
   (*sink_)(std::move(kernel));
 }

@@ -25,12 +25,20 @@ struct Extents {
 struct Kernel : Extents {
   bool custom = true;
   std::vector<ValueId> outputs;
-  std::vector<ValueId> leaves; // read from device memory
-  std::vector<Step> steps;     // operands before results
-  Mask loops = 0;              // loop factors of the axes that the kernel loops over
-  Mask reduced = 0;            // every factor that some step reduces
-  std::int64_t split = 0;      // extent of the split factors, 0 where the kernel does not depend on it
+  std::vector<ValueId> leaves;           // read from device memory
+  std::vector<Step> steps;               // operands before results
+  Mask loops = 0;                        // loop factors of the axes that the kernel loops over
+  Mask reduced = 0;                      // every factor that some step reduces
+  std::vector<std::uint32_t> loop_order; // the same, outermost first; where there are several
+  std::int64_t split = 0; // extent of the split factors, 0 where the kernel does not depend on it
 };
+
+// The loops of a kernel, outermost first: a loop that a sum ends, while what it sums varies over another one,
+// stands inside that one. Nothing where two would have to stand in each other.
+std::optional<std::vector<std::uint32_t>> nesting(const Values &values, const Kernel &kernel);
+
+// The loops, of a kernel, that are run through by what varies over these: those and the ones around them.
+Mask enclosing(const Kernel &kernel, Mask loops);
 
 struct KernelCounts {
   std::uint64_t states = 0;

@@ -169,7 +169,7 @@ private:
       t.constant *= static_cast<double>(full_[static_cast<std::size_t>(std::countr_zero(mask))]);
     return t;
   }
-  Term iterations(Mask mask) const { return full(mask & kernel_->loops); }
+  Term iterations(Mask mask) const { return full(enclosing(*kernel_, mask)); }
   static Term times(Term a, const Term &b) {
     a.constant *= b.constant;
     a.tiles |= b.tiles;
@@ -434,8 +434,9 @@ private:
       t.dram_bytes += bytes;
       t.l2_bytes += bytes;
     }
-    if (!kernel_->custom) { // a library splits what would leave multiprocessors idle
-      t.blocks = std::max(t.blocks, target_.multiprocessors);
+    if (!kernel_->custom) { // it has as many blocks as there is to do, but does not split what it reduces
+      if (!kernel_->reduced)
+        t.blocks = std::max(t.blocks, target_.multiprocessors);
       t.loop_trips = 0;
     }
     // Without its work the kernel takes no longer than with it.
