@@ -67,7 +67,8 @@ format: $(VENV)/installed-dev ## format Python and C++ in place
 	$(BIN)/clang-format -i $(CXX_FILES)
 
 bench-search: $(VENV)/installed ## search Mirage's programs; the table is kept in benchmarks/results/search.json
-	$(BIN)/python -m benchmarks.search --checks
+	$(BIN)/python -m benchmarks.search
+	$(BIN)/python -m benchmarks.winners
 
 mutate: $(VENV)/installed-test ## inject 2,500 faults into the benchmarks' finished programs; none may be wrong and accepted
 	$(BIN)/python test/mutation/harness.py --benchmarks --count=2500 --json=benchmarks/results/mutation.json

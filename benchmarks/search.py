@@ -2,7 +2,7 @@
 
     python -m benchmarks.search                          every program, kept in benchmarks/results/search.json
     python -m benchmarks.search --programs gqa_decode_b1,lora_b8
-    python -m benchmarks.search --checks                 also compiles, interprets and replays each winner
+    python -m benchmarks.winners                         compiles, interprets and replays each winner
 
 Each program has a process of its own, from its .mlir file to the certified plan. Times are wall times on this
 machine, `cpu_seconds` what the process took (others may share the machine); predicted times are those of the cost
@@ -21,7 +21,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from benchmarks.mugraph.programs import BLOCKS, OWN, names, program
 from benchmarks.record import keep, load
 
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from superopt.transforms.mugraph_search.search import SearchResult
     from superopt.verify import Certificate
 
-COMPILED_FOR = ("sm_80", "sm_90", "sm_100")
 # Candidates that the certifier may refuse before a program counts as not improved.
 TRIES = 4
 
@@ -44,7 +42,7 @@ def _peak_mb() -> int:
 
 
 def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """One row of the table. The first target's winner is certified, and checked where `checks` says so."""
+    """One row of the table. The first target's winner is certified."""
     from benchmarks.mugraph.references import references
 
     from superopt.cost import cost, target
@@ -53,21 +51,18 @@ def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     graph = program(name)
     targets = arguments.targets.split(",")
     row: dict[str, Any] = {"operators": sum(n.op != "constant" for n in graph.nodes)}
-    winner: KernelGraph | None = None
     for gpu in targets:
         hardware = target(gpu)
-        found = _proposed(graph, gpu, arguments.budget, json.loads(arguments.options))
+        found = proposed(graph, gpu, arguments.budget, json.loads(arguments.options))
         row[gpu] = _search_row(found, _microseconds(cost(graph, hardware).seconds))
         if gpu == targets[0]:
             row["search_peak_mb"] = _peak_mb()
-            winner, certificate = _certified(graph, found, row, arguments.full_work)
+            _, certificate = certified(graph, found, row, arguments.full_work)
             row["plan_seconds"] = round(time.perf_counter() - start, 3)
             row["plan_cpu_seconds"] = round(time.process_time() - cpu, 3)
             row["peak_mb"] = _peak_mb()
             if certificate is not None:
                 row["winner_sha256"] = certificate.second.sha256
-            if winner is not None and certificate is not None and arguments.checks:
-                row["checks"] = _checked(graph, winner, certificate)
         row[gpu]["references_us"] = {
             label: _microseconds(cost(r, hardware).seconds)
             for label, r in references(graph, hardware).items()
@@ -75,7 +70,8 @@ def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     return row
 
 
-def _proposed(graph: KernelGraph, gpu: str, budget: float, options: dict[str, Any]) -> SearchResult:
+def proposed(graph: KernelGraph, gpu: str, budget: float, options: dict[str, Any]) -> SearchResult:
+    """What the search of `graph` finds for `gpu` within `budget` seconds."""
     from superopt.cost import target
     from superopt.transforms.mugraph_search import SearchOptions
     from superopt.transforms.partition import propose
@@ -101,7 +97,7 @@ def _search_row(found: SearchResult, input_us: float) -> dict[str, Any]:
     }
 
 
-def _certified(
+def certified(
     graph: KernelGraph, found: SearchResult, row: dict[str, Any], full_work: float
 ) -> tuple[KernelGraph | None, Certificate | None]:
     """The first candidate that the certifier accepts; what it says goes to `row`."""
@@ -130,71 +126,12 @@ def _certified(
     return None, None
 
 
-def _checked(graph: KernelGraph, winner: KernelGraph, certificate: Certificate) -> dict[str, Any]:
-    """The winner compiled for every target, interpreted at reduced extents, its certificate replayed."""
-    from superopt.cost import target
-    from superopt.shaping import shape
-    from superopt.transforms.emit.compile import CompilationFailed
-    from superopt.transforms.lower import lower
-    from superopt.verify.certifier import certify, replay
-
-    out: dict[str, Any] = {"compiled": {}}
-    for gpu in COMPILED_FOR:
-        try:
-            shaped = shape(graph, lower(winner, gpu), target(gpu))
-        except CompilationFailed as error:
-            out["compiled"][gpu] = error.message
-            continue
-        kernels = shaped.compiled
-        out["compiled"][gpu] = {
-            "registers": [k.registers for k in kernels],
-            "shared_bytes": [k.shared_bytes for k in kernels],
-            "spilled_bytes": [k.spill_bytes for k in kernels],
-        }
-        if shaped.reason:
-            proved = not shaped.parameters or certify(winner, shaped.lowered).equivalent
-            out["compiled"][gpu] |= {"shape": shaped.reason, "proved": proved}
-    out["interpreter"] = _interpreted(graph, winner)
-    out["replay"] = replay(certificate)
-    return out
-
-
-def _interpreted(graph: KernelGraph, winner: KernelGraph) -> dict[str, Any]:
-    """The emitted kernels at reduced extents against the program in fp64; the error is that of the largest."""
-    from superopt.numerics.interpreter import Interpreter
-    from superopt.transforms.emit.program_source import emit_program
-    from superopt.transforms.lower import lower
-    from superopt.verify.domains import FloatDomain
-    from superopt.verify.evaluate import evaluate
-    from superopt.verify.reduce import reduce_extents
-
-    pair = reduce_extents(graph, winner)
-    if pair is None:
-        return {"error": None, "reason": "the extents cannot be reduced"}
-    small, kernels = pair
-    rng = np.random.default_rng(0)
-    inputs = [rng.normal(size=v.shape).astype(np.float16).astype(np.float64) / 2 for v in small.inputs]
-    domain = FloatDomain()
-    wanted = [np.asarray(t.planes[0]) for t in evaluate(small, [domain.tensor(x) for x in inputs], domain)]
-    interpreter = Interpreter()
-    try:
-        got = interpreter.run(emit_program(lower(kernels)), inputs, [v.dtype for v in small.inputs])
-    finally:
-        interpreter.close()
-    errors = [
-        float(np.abs(x.reshape(y.shape) - y).max() / np.abs(y).max())
-        for x, y in zip(got, wanted, strict=True)
-    ]
-    return {"error": float(f"{max(errors):.1e}"), "shapes": [list(v.shape) for v in small.inputs]}
-
-
 def in_child(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """`measure` in a process of its own; a row with "failed" where that does not end well."""
-    limit = 8 * arguments.budget + 600 * arguments.checks
+    limit = 8 * arguments.budget
     command = [sys.executable, "-m", "benchmarks.search", "--child", "--programs", name]
     for option in ("targets", "budget", "options", "full_work"):
         command += [f"--{option.replace('_', '-')}", str(getattr(arguments, option))]
-    command += ["--checks"] if arguments.checks else []
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
     except subprocess.TimeoutExpired:
@@ -211,10 +148,6 @@ def search_commit() -> str:
     command = ["git", "log", "-1", "--format=%h", "--", *folders]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1], check=False)
     return done.stdout.strip() or "unknown"
-
-
-def _winner(row: dict[str, Any]) -> object:
-    return row.get("winner_sha256"), row.get("certificate", {}).get("tested_at_full_extents")
 
 
 def line(name: str, row: dict[str, Any], gpu: str) -> str:
@@ -245,7 +178,6 @@ def main() -> None:
         default=3e9,
         help="scalar operations up to which a program is certified at full extents too, not at reduced only",
     )
-    parser.add_argument("--checks", action="store_true", help="compile, interpret, replay each winner")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -256,9 +188,6 @@ def main() -> None:
         row = in_child(name, arguments)
         row["load_average"] = round(os.getloadavg()[0], 1)
         row["search_commit"] = search_commit()
-        before = rows.get(name, {})
-        if not arguments.checks and "checks" in before and _winner(before) == _winner(row):
-            row["checks"] = before["checks"]
         rows[name] = row
         keep("search", rows, budget=arguments.budget, options=json.loads(arguments.options))
         print(line(name, row, arguments.targets.split(",")[0]), flush=True)
