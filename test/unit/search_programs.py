@@ -198,70 +198,76 @@ def _cut(array: Array, maps: Attr, position: tuple[int, ...], extents: tuple[int
 
 
 def _run_blocks(node: Node, body: BlockGraph, args: list[Array]) -> list[Array]:
-    whole = dict(zip(body.inputs, args, strict=True))
-    results = [np.full(v.shape, np.nan) for v in node.results]
-    stage = stages(body)
-
-    def place(varies: frozenset[int], after: frozenset[int]) -> tuple[int, bool]:
-        depth = max(varies, default=-1) + 1
-        return depth, any(loop >= depth for loop in after)
-
-    # What is done inside how many loops, before or after the next inner one.
-    at: dict[tuple[int, bool], list[Node]] = {}
-    ended: dict[int, list[Value]] = {}  # by loop, what begins anew with it
-    for n in body.nodes:
-        of = stage[n.operands[0] if n.op == "save" else n.results[0]]
-        where = place(of.varies, of.after)
-        if n.op in ("accumulate", "running_max"):
-            loop = n.attrs["loop"]
-            assert isinstance(loop, int)
-            ended.setdefault(loop, []).append(n.result)
-            operand = stage[n.operands[0]]
-            where = place(operand.varies | {loop}, operand.after)
-        at.setdefault(where, []).append(n)
-    outputs = dict(zip(map(id, body.savers), results, strict=True))
+    runner = _BlockRunner(body, args, [np.full(v.shape, np.nan) for v in node.results])
     for block in itertools.product(*map(range, body.grid)):
-        env: dict[Value, Array] = {}
-        before: dict[Value, Array] = {}  # running maxima of the trip before
+        runner.run(block)
+    return list(runner.outputs.values())
 
-        def step(n: Node, trips: tuple[int, ...], block: tuple[int, ...]) -> None:
-            if n.op == "iterator":
-                tile = _cut(whole[n.operands[0]], n.attrs["imap"], block, body.grid)
-                padded = (*trips, *[0] * (len(body.loops) - len(trips)))
-                env[n.result] = _cut(tile, n.attrs["fmap"], padded, body.loops)
-            elif n.op == "running_max":
-                new = env[n.operands[0]]
-                before[n.result] = env.get(n.result, new)
-                env[n.result] = np.maximum(before[n.result], new)
-            elif n.op == "accumulate":
-                assert n.attrs["kind"] in ("sum", "max", "rescaled")
-                new = env[n.operands[0]]
-                join: Any = np.maximum if n.attrs["kind"] == "max" else np.add
-                so_far = env.get(n.result)
-                if so_far is not None and n.attrs["kind"] == "rescaled":
-                    top = n.operands[1]
-                    so_far = so_far * np.exp(before[top] - env[top])
-                env[n.result] = new if so_far is None else join(so_far, new)
-            elif n.op == "save":
-                _cut(outputs[id(n)], n.attrs["omap"], block, body.grid)[...] = env[n.operands[0]]
-            else:
-                env[n.result] = apply(n.op, n.attrs, [env[v] for v in n.operands])
 
-        def level(trips: tuple[int, ...], block: tuple[int, ...]) -> None:
-            depth = len(trips)
-            for n in at.get((depth, False), ()):
-                step(n, trips, block)
-            if depth == len(body.loops):
-                return
-            for value in ended.get(depth, ()):
-                env.pop(value, None)
-            for trip in range(body.loops[depth]):
-                level((*trips, trip), block)
-            for n in at.get((depth, True), ()):
-                step(n, trips, block)
+class _BlockRunner:
+    """A block graph, one block after the other, its loops run for real."""
 
-        level((), block)
-    return results
+    def __init__(self, body: BlockGraph, args: list[Array], results: list[Array]) -> None:
+        self.body = body
+        self.whole = dict(zip(body.inputs, args, strict=True))
+        self.outputs = dict(zip(map(id, body.savers), results, strict=True))
+        self.at: dict[tuple[int, bool], list[Node]] = {}  # inside so many loops, before or after the next one
+        self.begins: dict[int, list[Value]] = {}  # by loop, what begins anew with it
+        stage = stages(body)
+        for n in body.nodes:
+            of = stage[n.operands[0] if n.op == "save" else n.results[0]]
+            varies, after = of.varies, of.after
+            if n.op in ("accumulate", "running_max"):
+                loop = n.attrs["loop"]
+                assert isinstance(loop, int)
+                self.begins.setdefault(loop, []).append(n.result)
+                operand = stage[n.operands[0]]
+                varies, after = operand.varies | {loop}, operand.after
+            depth = max(varies, default=-1) + 1
+            self.at.setdefault((depth, any(loop >= depth for loop in after)), []).append(n)
+
+    def run(self, block: tuple[int, ...]) -> None:
+        self.block = block
+        self.env: dict[Value, Array] = {}
+        self.before: dict[Value, Array] = {}  # running maxima of the trip before
+        self.level(())
+
+    def level(self, trips: tuple[int, ...]) -> None:
+        depth, loops = len(trips), self.body.loops
+        for n in self.at.get((depth, False), ()):
+            self.step(n, trips)
+        if depth == len(loops):
+            return
+        for value in self.begins.get(depth, ()):
+            self.env.pop(value, None)
+        for trip in range(loops[depth]):
+            self.level((*trips, trip))
+        for n in self.at.get((depth, True), ()):
+            self.step(n, trips)
+
+    def step(self, n: Node, trips: tuple[int, ...]) -> None:
+        env, body = self.env, self.body
+        if n.op == "iterator":
+            tile = _cut(self.whole[n.operands[0]], n.attrs["imap"], self.block, body.grid)
+            padded = (*trips, *[0] * (len(body.loops) - len(trips)))
+            env[n.result] = _cut(tile, n.attrs["fmap"], padded, body.loops)
+        elif n.op == "running_max":
+            new = env[n.operands[0]]
+            self.before[n.result] = env.get(n.result, new)
+            env[n.result] = np.maximum(self.before[n.result], new)
+        elif n.op == "accumulate":
+            assert n.attrs["kind"] in ("sum", "max", "rescaled")
+            new = env[n.operands[0]]
+            join: Any = np.maximum if n.attrs["kind"] == "max" else np.add
+            so_far = env.get(n.result)
+            if so_far is not None and n.attrs["kind"] == "rescaled":
+                top = n.operands[1]
+                so_far = so_far * np.exp(self.before[top] - env[top])
+            env[n.result] = new if so_far is None else join(so_far, new)
+        elif n.op == "save":
+            _cut(self.outputs[id(n)], n.attrs["omap"], self.block, body.grid)[...] = env[n.operands[0]]
+        else:
+            env[n.result] = apply(n.op, n.attrs, [env[v] for v in n.operands])
 
 
 def same(a: KernelGraph, b: KernelGraph, seed: int = 0) -> bool:

@@ -165,7 +165,7 @@ def _waves(blocks: int, shared: int, target: Target) -> float:
 def _library_traffic(node: Node, target: Target) -> Traffic:
     """A library operator as a well-made kernel of its own: every operand read, every result written.
 
-    What it reduces is not split over blocks (`lower/kernel_to_tile.py`), so a sum to few elements has few of them.
+    What it reduces is not split over blocks (`lower/kernel_to_tile.py`): a sum to few elements has few blocks.
     """
     ins, outs = sum(v.type.bytes for v in node.operands), sum(v.type.bytes for v in node.results)
     tensor, vector = (0.0, 0.0)
