@@ -347,7 +347,7 @@ def graphs(
         max_value_operators=operators,
     )
     native = native_options(options, TARGET, 60, 0, 2)
-    native.max_values = 1_000_000
+    native.max_values = native.max_attempts = 1_000_000_000
     problem = native_problem(program, splits=False)
     result = _search.enumerate_kernels(problem, native, None)
     assert result.complete

@@ -64,6 +64,9 @@ class MugraphSearch(GraphPass):
     threads: int = 0
     """Threads that choose the extents of kernels, or 0 for one a core."""
 
+    max_attempts: int = 100_000
+    """Derivations of values that are tried at most."""
+
     max_states: int = 2_000_000
     """States that one pass over the kernels may visit."""
 
@@ -92,6 +95,7 @@ class MugraphSearch(GraphPass):
             max_block_operators=self.max_block_operators,
             max_custom=self.max_custom,
             max_loops=self.max_loops,
+            max_attempts=self.max_attempts,
             max_states=self.max_states,
             branch_and_bound=self.branch_and_bound,
             dominance=self.dominance,

@@ -48,6 +48,8 @@ class SearchOptions:
     """Custom kernels in one candidate at most."""
     max_loops: int = 2
     """Axes that one custom kernel loops over at most."""
+    max_attempts: int = 100_000
+    """Derivations of values that are tried at most, those found pruned included."""
     max_states: int = 2_000_000
     """States that one pass over the kernels may visit, a fifth of them for kernels with the same outputs; what
     is then left out is counted as pruned, and the result not complete. Kernels that compute what they need come
@@ -68,7 +70,14 @@ class SearchOptions:
     def __post_init__(self) -> None:
         if self.prune not in PRUNE:
             raise BadOption(f"expected prune to be one of {', '.join(PRUNE)}, got '{self.prune}'")
-        for name in ("max_block_operators", "max_custom", "max_states", "max_value_operators", "candidates"):
+        for name in (
+            "max_block_operators",
+            "max_custom",
+            "max_attempts",
+            "max_states",
+            "max_value_operators",
+            "candidates",
+        ):
             if getattr(self, name) < 1:
                 raise BadOption(f"expected a positive {name.replace('_', '-')}, got {getattr(self, name)}")
         for name in ("max_loops", "threads", "dominance"):

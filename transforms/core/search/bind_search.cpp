@@ -209,7 +209,7 @@ ResultView search(const Problem &problem, const Options &options, nb::object sto
     view_values(values, out.values);
     out.outputs = values.outputs();
     out.program_seconds = result.program_seconds;
-    out.complete = result.complete && !values_clock.expired_now();
+    out.complete = result.complete && !values.limited() && !values_clock.expired_now();
     const ValueCounts &v = values.counts;
     const KernelCounts &k = planner.counts;
     const auto number = [](std::uint64_t n) { return static_cast<double>(n); };
@@ -270,7 +270,7 @@ ResultView enumerate_kernels(const Problem &problem, const Options &options, nb:
   view_values(values, out.values);
   out.outputs = values.outputs();
   out.program_seconds = 0;
-  out.complete = !clock.expired_now() && kernels.counts.by_states == 0;
+  out.complete = !clock.expired_now() && !values.limited() && kernels.counts.by_states == 0;
   callbacks.raise();
   return out;
 }
@@ -391,6 +391,7 @@ void bind_search(nb::module_ &module) {
       .def_rw("max_states", &Options::max_states)
       .def_rw("max_value_operators", &Options::max_value_operators)
       .def_rw("max_values", &Options::max_values)
+      .def_rw("max_attempts", &Options::max_attempts)
       .def_rw("candidates", &Options::candidates)
       .def_rw("budget_seconds", &Options::budget_seconds)
       .def_rw("seed", &Options::seed)

@@ -19,6 +19,17 @@ constexpr std::size_t batch_kernels = 1024;
 constexpr std::uint32_t few_kernels = 4;
 constexpr std::uint32_t any_number = 1000;
 
+// Parts of a split axis at most.
+constexpr std::int64_t most_parts = 64;
+
+// Whether some axis can be split in so many parts: the divisors of a power of two are powers of two.
+bool splits_some(const Problem &problem, std::int64_t parts) {
+  return std::any_of(problem.axes.begin(), problem.axes.end(), [&](const Axis &axis) {
+    return problem.factors[axis.factors[0]].level == Level::Split && axis.extent % parts == 0 &&
+           axis.extent / parts >= 2;
+  });
+}
+
 double since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -59,9 +70,12 @@ Planner::Planner(const Values &values, const Options &options, Clock &clock)
   for (std::uint32_t t = 0; t < std::max<std::uint32_t>(options.threads, 1); ++t)
     sizers_.emplace_back(sizes_);
   // Without partial sums between kernels any extent does.
-  splits_ = options_.max_custom > 1 && values.problem().split_factors()
-                ? std::vector<std::int64_t>{2, 4, 8, 16, 32, 64}
-                : std::vector<std::int64_t>{1};
+  if (options_.max_custom > 1)
+    for (std::int64_t split = 2; split <= most_parts; ++split)
+      if (splits_some(values.problem(), split))
+        splits_.push_back(split);
+  if (splits_.empty())
+    splits_.push_back(1);
 }
 
 Planner::Needed Planner::without_leaves(Needed needed) const {

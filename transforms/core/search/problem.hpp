@@ -74,7 +74,8 @@ struct Options {
   std::uint32_t max_value_operators = 64; // operators that any graph of a value may need
   std::uint32_t candidates = 12;
   std::uint32_t max_values = 20000;
-  std::uint64_t max_states = 2000000; // of one pass of the enumeration, a fifth for one set of outputs
+  std::uint64_t max_attempts = 100000; // derivations of values tried
+  std::uint64_t max_states = 2000000;  // of one pass of the enumeration, a fifth for one set of outputs
   double budget_seconds = 60;
   std::uint64_t seed = 0;
   std::int64_t intermediate_bytes = 2; // of an element that the search stores between kernels

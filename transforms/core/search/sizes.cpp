@@ -14,16 +14,22 @@ constexpr double maximum_bytes = 4;             // of a stored maximum: rounded,
 constexpr std::size_t most_units = 8;           // axes whose extents are chosen
 constexpr std::ptrdiff_t grid_dimensions = 3;
 
-// Powers of two that divide `extent`, up to the largest tile, and `extent` itself where it is none.
+// What divides `extent`, up to the largest tile, and `extent` itself where it is no power of two: of one, the
+// divisors are powers of two; of any other, tiles are padded to them.
 std::vector<std::int64_t> tiles(std::int64_t extent, std::int64_t smallest) {
   std::vector<std::int64_t> out;
-  for (std::int64_t t = 1; t <= std::min(extent, largest_tile) && extent % t == 0; t *= 2)
-    if (t >= smallest || t == extent)
+  for (std::int64_t t = 1; t <= std::min(extent, largest_tile); ++t)
+    if (extent % t == 0 && (t >= smallest || t == extent))
       out.push_back(t);
   if (out.empty() || (out.back() != extent && !std::has_single_bit(static_cast<std::uint64_t>(extent)) &&
                       extent <= 2 * largest_tile))
     out.push_back(extent);
   return out;
+}
+
+// How much longer a tile is once it is padded.
+double padding(std::int64_t tile) {
+  return static_cast<double>(std::bit_ceil(static_cast<std::uint64_t>(tile))) / static_cast<double>(tile);
 }
 
 bool is_dot(const Step &step) { return step.how.op == Op::Contract; }
@@ -455,9 +461,12 @@ private:
       t.tensor_flops += times * flops;
     }
     const double seconds = kernel_seconds(target_, t);
-    // Among equals the one that moves and computes less.
-    const double score = seconds * 1000 + t.l2_bytes / target_.l2_bytes_per_second +
-                         t.tensor_flops / target_.tensor_flops + t.vector_flops / target_.vector_flops;
+    // Among equals the one that moves and computes less, what is padded included.
+    double padded = 1;
+    for (std::size_t u = 0; u < units_.size(); ++u)
+      padded *= padding(chosen_[u]);
+    const double work = t.tensor_flops / target_.tensor_flops + t.vector_flops / target_.vector_flops;
+    const double score = seconds * 1000 + t.l2_bytes / target_.l2_bytes_per_second + padded * work;
     if (seconds <= limit_ && (!any_ || score < best_score_)) {
       best_seconds_ = seconds;
       best_score_ = score;

@@ -533,7 +533,7 @@ void Values::run() {
   // Each value is combined with all before it, and again when it gains a normal form.
   std::vector<ValueId> done;
   std::vector<bool> is_done;
-  for (std::size_t next = 0; next < work_.size() && !clock_.expired(); ++next) {
+  for (std::size_t next = 0; next < work_.size() && !ended(); ++next) {
     const ValueId v = work_[next];
     is_done.resize(values_.size(), false);
     if (!is_done[v]) {
@@ -541,12 +541,15 @@ void Values::run() {
       done.push_back(v);
     }
     extend(v);
-    for (std::size_t i = 0; i < done.size() && !clock_.expired(); ++i)
+    for (std::size_t i = 0; i < done.size() && !ended(); ++i)
       combine(v, done[i]);
-    if (values_.size() > options_.max_values)
-      break;
   }
   keep_useful();
+}
+
+bool Values::ended() {
+  limited_ = limited_ || counts.attempted >= options_.max_attempts || values_.size() > options_.max_values;
+  return limited_ || clock_.expired();
 }
 
 void Values::keep_useful() {

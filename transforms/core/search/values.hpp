@@ -78,6 +78,9 @@ public:
   // Saturate; afterwards `all()` are in an order in which operands come before results.
   void run();
 
+  // Whether a limit ended that before there was nothing new.
+  bool limited() const { return limited_; }
+
   const std::vector<Value> &all() const { return values_; }
   const std::vector<ValueId> &outputs() const { return outputs_; }
   const std::vector<Term> &terms() const { return terms_; }
@@ -112,6 +115,7 @@ private:
   void combine(ValueId a, ValueId b);
   void extend(ValueId a);
   std::vector<Mask> suffixes(Mask present, Mask allowed) const;
+  bool ended();
   void keep_useful();
   std::uint32_t term(Op op, std::uint32_t symbol, Mask reduced, std::vector<std::uint32_t> args);
 
@@ -133,6 +137,7 @@ private:
   std::vector<std::pair<ValueId, Derivation>> asides_; // in the program's order
   std::vector<Mask> reduced_sets_;                     // the axes that a node of the program reduces at once
   Mask reducible_ = 0;
+  bool limited_ = false;
   bool adds_ = false, subs_ = false, muls_ = false, divs_ = false, sums_ = false;
 };
 
