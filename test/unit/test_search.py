@@ -35,6 +35,7 @@ from superopt.transforms.mugraph_search.axes import AxisProgram, name_axes
 from superopt.transforms.mugraph_search.exponentials import relative_exponentials
 from superopt.transforms.mugraph_search.merge import merge_axes
 from superopt.transforms.mugraph_search.search import PRUNE, native_options, native_problem
+from superopt.transforms.mugraph_search.unfold import unfold
 
 TARGET = target("sm_90")
 
@@ -327,6 +328,35 @@ def looped() -> KernelGraph:
     return p.graph(p("div", p("matmul", x, y), s))
 
 
+def concatenated() -> KernelGraph:
+    """`(x || y) (w ; v)`: a product in two parts."""
+    p = Program("concatenated")
+    x, y = p.input(4, 128, name="x"), p.input(4, 2, name="y")
+    w, v = p.input(128, 4, name="w"), p.input(2, 4, name="v")
+    return p.graph(p("matmul", p("concat", x, y, dim=1), p("concat", w, v, dim=0)))
+
+
+def sliced() -> KernelGraph:
+    """One half of a product scales the other."""
+    p = Program("sliced")
+    y = p("matmul", p.input(4, 8, name="x"), p.input(8, 8, name="w"))
+    left, right = (p("slice", y, offsets=(0, o), sizes=(4, 4), strides=(1, 1)) for o in (0, 4))
+    return p.graph(p("mul", left, p("exp", right)))
+
+
+def in_two_roles() -> KernelGraph:
+    """A scaled tensor times itself, transposed."""
+    p = Program("in_two_roles")
+    y = p("mul", p.input(4, 8, name="x"), p.input(4, 1, name="s"))
+    return p.graph(p("matmul", y, y, transpose_b=True))
+
+
+def nested_loops() -> KernelGraph:
+    p = Program("nested_loops")
+    rows = p("reduce_sum", p("exp", p.input(128, 128, name="x")), dims=(1,))
+    return p.graph(p("reduce_sum", rows, dims=(0,)))
+
+
 def graphs(
     graph: KernelGraph, operators: int, prune: str, axis_test: bool, *, merge_equal: bool = True
 ) -> set[str]:
@@ -337,7 +367,7 @@ def graphs(
     """
     from superopt.transforms.core import _search
 
-    program = name_axes(graph)
+    program = name_axes(unfold(graph).graph)
     options = SearchOptions(
         prune=PRUNE[PRUNE.index(prune)],  # type: ignore[arg-type]
         axis_test=axis_test,
@@ -360,7 +390,7 @@ def graphs(
         forms: dict[int, int] = {}
         for number, info in result.values.items():
             if info.leaf == "input":
-                names[number] = program.roles[info.symbol].source.name
+                names[number] = f"{program.roles[info.symbol].source.name}{info.symbol}"
                 forms[number] = algebra.input(info.symbol)
             elif info.leaf == "constant":
                 names[number], forms[number] = (
@@ -419,8 +449,18 @@ def _program_form(p: AxisProgram, a: Algebra) -> int:
 
 @pytest.mark.parametrize(
     ("build", "operators", "at_least"),
-    [(scaled_product, 4, 2), (distributed, 3, 2), (normalised, 3, 2), (exponential, 4, 3), (looped, 3, 5)],
-    ids=["scaled", "distributed", "normalised", "exponential", "looped"],
+    [
+        (scaled_product, 4, 2),
+        (distributed, 3, 2),
+        (normalised, 3, 2),
+        (exponential, 4, 3),
+        (looped, 3, 5),
+        (concatenated, 4, 2),
+        (sliced, 4, 1),
+        (in_two_roles, 3, 5),
+        (nested_loops, 5, 14),
+    ],
+    ids=lambda x: x.__name__ if callable(x) else "",
 )
 def test_pruned_and_unpruned_search_find_the_same_graphs(
     build: Callable[[], KernelGraph], operators: int, at_least: int
