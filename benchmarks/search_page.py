@@ -15,6 +15,8 @@ from benchmarks.record import RESULTS
 from benchmarks.search_ablation import PAPER_MINUTES
 
 PAGE = FOLDER / "README.md"
+# What was found for our own programs, in words; by hand, from the plans.
+FINDINGS = FOLDER / "own_findings.md"
 INTRODUCTION = """\
 <!-- written by `python -m benchmarks.search_page` from benchmarks/results; do not edit -->
 # The muGraph search on Mirage's programs
@@ -152,6 +154,7 @@ def page() -> str:
         _programs(rows, BLOCKS) + "\n",
         "## Ten programs of other kinds\n",
         _programs(rows, OWN) + "\n",
+        FINDINGS.read_text(),
     ]
     winners = RESULTS / "winners.json"
     if winners.exists():
