@@ -12,8 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.saturation import build
-from benchmarks.trinity.programs import CONFIGS
+from benchmarks.trinity.programs import CONFIGS, build
 
 from superopt.cost import cost, target
 from superopt.program import KernelGraph

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.trinity.programs import CONFIGS, PROGRAMS, Config, decoder_layer
+from benchmarks.trinity.programs import CONFIGS, Config, build, names
 
 from superopt.cost import cost, target, target_names
 from superopt.program import KernelGraph
@@ -39,25 +39,6 @@ SMALL = Config(hidden=128, heads=2, ffn=256, groups=1, tokens=16, prefix=112)
 SMALL_GROUPED = Config(hidden=256, heads=4, ffn=256, groups=2, tokens=16, prefix=112)
 # Saturation and extraction in the paper (Trinity, Table 2), seconds.
 PAPER = {"vanilla": 61, "qk_norm": 177, "swiglu_ffn": 40, "pre_norm": 936, "roco": 652, "keyformer": 1354}
-
-
-def names() -> list[str]:
-    """Every program and variant."""
-    suffixes = ("", "+safe", "+gqa", "+inplace")
-    variants = [p + v for p in PROGRAMS for v in suffixes if p != "swiglu_ffn" or not v]
-    return [*variants, "layer"]
-
-
-def build(name: str, config: Config) -> KernelGraph:
-    """A program by name, with its variants after plus signs."""
-    base, *variants = name.split("+")
-    label = name.replace("+", "_")
-    if base == "layer":
-        return decoder_layer(config, label)
-    if base == "swiglu_ffn":
-        return PROGRAMS[base](config, label)
-    options = {"safe": "safe", "grouped": "gqa", "in_place": "inplace"}
-    return PROGRAMS[base](config, label, **{k: v in variants for k, v in options.items()})
 
 
 def _graph_row(found: Saturation) -> dict[str, Any]:

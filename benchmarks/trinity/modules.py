@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from benchmarks.trinity.programs import CONFIGS, PROGRAMS, Config
+from benchmarks.trinity.programs import CONFIGS, VARIANTS, Config, build, names
 
 Tensor = torch.Tensor
 
@@ -42,15 +42,13 @@ class Attention(torch.nn.Module):
         qk_norm: bool = False,
         extra: str = "",
         safe: bool = False,
+        grouped: bool = False,
+        in_place: bool = False,
     ) -> None:
         super().__init__()
-        self.config, self.pre_norm, self.qk_norm, self.extra, self.safe = (
-            config,
-            pre_norm,
-            qk_norm,
-            extra,
-            safe,
-        )
+        self.config, self.extra, self.safe = config, extra, safe
+        self.pre_norm, self.qk_norm, self.in_place = pre_norm, qk_norm, in_place
+        self.groups = config.groups if grouped else config.heads
 
     def forward(
         self, x: Tensor, wq: Tensor, wk: Tensor, wv: Tensor, k_cache: Tensor, v_cache: Tensor, *noise: Tensor
@@ -58,10 +56,17 @@ class Attention(torch.nn.Module):
         """The attention's output, the grown caches, and what the variant adds."""
         if self.pre_norm:
             x = _normalized(x)
-        q, k, v = (self._heads(x @ w) for w in (wq, wk, wv))
+        # One group of keys for all serves every query head by broadcasting; more make a product for each group.
+        by_group = 1 < self.groups < self.config.heads
+        q = self._grouped(x @ wq) if by_group else self._heads(x @ wq)
+        k, v = self._heads(x @ wk), self._heads(x @ wv)
         if self.qk_norm:
             q, k = _normalized(q), _normalized(k)
-        keys, values = torch.cat([k_cache, k], 1), torch.cat([v_cache, v], 1)
+        if self.in_place:
+            k_cache[:, self.config.prefix :], v_cache[:, self.config.prefix :] = k, v
+            keys, values = k_cache, v_cache
+        else:
+            keys, values = torch.cat([k_cache, k], 1), torch.cat([v_cache, v], 1)
         c = q @ keys.transpose(1, 2)
         extras: list[Tensor] = []
         if self.extra == "keyformer":
@@ -69,11 +74,17 @@ class Attention(torch.nn.Module):
         p = _softmax(c, safe=self.safe)
         if self.extra == "roco":
             extras += [p.sum(1), (p * p).sum(1)]
-        o = (p @ values).transpose(0, 1).reshape(x.shape[0], -1)
-        return o, keys, values, *extras
+        o = p @ values
+        if by_group:
+            o = o.reshape(self.config.heads, x.shape[0], self.config.head)
+        return o.transpose(0, 1).reshape(x.shape[0], -1), keys, values, *extras
 
     def _heads(self, x: Tensor) -> Tensor:
-        return x.reshape(x.shape[0], self.config.heads, self.config.head).transpose(0, 1)
+        return x.reshape(x.shape[0], -1, self.config.head).transpose(0, 1)
+
+    def _grouped(self, x: Tensor) -> Tensor:
+        """The query heads of a group as rows of one product."""
+        return self._heads(x).reshape(self.groups, -1, self.config.head)
 
 
 class SwigluFfn(torch.nn.Module):
@@ -85,26 +96,57 @@ class SwigluFfn(torch.nn.Module):
         return (torch.nn.functional.silu(n @ w_gate) * (n @ w_up)) @ w_down + x
 
 
+class DecoderLayer(torch.nn.Module):
+    """Pre-norm attention, its output projection, residual, and the feed-forward network."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.attention, self.ffn = Attention(config, pre_norm=True, safe=True), SwigluFfn()
+
+    def forward(
+        self,
+        x: Tensor,
+        wq: Tensor,
+        wk: Tensor,
+        wv: Tensor,
+        k_cache: Tensor,
+        v_cache: Tensor,
+        *weights: Tensor,
+    ) -> tuple[Tensor, ...]:
+        """`x` after the layer, and the grown caches."""
+        wo, w_gate, w_up, w_down = weights
+        o, keys, values = self.attention(x, wq, wk, wv, k_cache, v_cache)
+        return self.ffn(o @ wo + x, w_gate, w_up, w_down), keys, values
+
+
 _OPTIONS: dict[str, dict[str, Any]] = {
     "vanilla": {}, "pre_norm": {"pre_norm": True}, "qk_norm": {"qk_norm": True},
     "roco": {"extra": "roco"}, "keyformer": {"extra": "keyformer"},
 }  # fmt: skip
 
 
-def module(name: str, config: Config, *, safe: bool = False) -> tuple[torch.nn.Module, tuple[Tensor, ...]]:
-    """A module and example inputs, in the order of the kernel graph's inputs."""
-    graph = PROGRAMS[name](config, name) if name == "swiglu_ffn" else PROGRAMS[name](config, name, safe=safe)
+def module(name: str, config: Config) -> tuple[torch.nn.Module, tuple[Tensor, ...]]:
+    """A module and example inputs, in the order of the kernel graph's inputs.
+
+    `name` is a program's, with its variants after plus signs: "vanilla+gqa", "roco+safe", "layer".
+    """
     generator = torch.Generator().manual_seed(0)
     dtype = {"f16": torch.float16, "f32": torch.float32}[config.dtype]
+    graph = build(name, config)
     inputs = tuple(0.1 * torch.randn(v.shape, generator=generator).to(dtype) for v in graph.inputs)
-    made = SwigluFfn() if name == "swiglu_ffn" else Attention(config, safe=safe, **_OPTIONS[name])
-    return made, inputs
+    base, *variants = name.split("+")
+    if base == "layer":
+        return DecoderLayer(config), inputs
+    if base == "swiglu_ffn":
+        return SwigluFfn(), inputs
+    chosen: dict[str, Any] = {VARIANTS[v]: True for v in variants}
+    return Attention(config, **_OPTIONS[base], **chosen), inputs
 
 
 def _factory(name: str, config: Config) -> Callable[[], tuple[torch.nn.Module, tuple[Tensor, ...]]]:
     return lambda: module(name, config)
 
 
-for _name in [*_OPTIONS, "swiglu_ffn"]:
+for _name in names():
     for _size, _config in CONFIGS.items():
-        globals()[f"{_name}_{_size}"] = _factory(_name, _config)
+        globals()[f"{_name.replace('+', '_')}_{_size}"] = _factory(_name, _config)

@@ -226,3 +226,22 @@ PROGRAMS: dict[str, Callable[..., KernelGraph]] = {
     "keyformer": lambda c, n, **k: attention(c, n, extra="keyformer", **k),
     "swiglu_ffn": lambda c, n, **_: swiglu_ffn(c, n),
 }
+
+# What stands behind a plus sign in the name of an attention, and the option that it is.
+VARIANTS = {"safe": "safe", "gqa": "grouped", "inplace": "in_place"}
+
+
+def names() -> list[str]:
+    """Every program and variant."""
+    suffixes = ["", *(f"+{v}" for v in VARIANTS)]
+    variants = [p + v for p in PROGRAMS for v in suffixes if p != "swiglu_ffn" or not v]
+    return [*variants, "layer"]
+
+
+def build(name: str, config: Config) -> KernelGraph:
+    """A program by name, with its variants after plus signs."""
+    base, *variants = name.split("+")
+    label = name.replace("+", "_")
+    if base == "layer":
+        return decoder_layer(config, label)
+    return PROGRAMS[base](config, label, **{VARIANTS[v]: True for v in variants})

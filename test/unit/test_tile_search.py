@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tile_terms import agrees, run
 
-from superopt.cost import target
+from superopt.cost import cost, target
 from superopt.diagnostics import Diagnostics
 from superopt.dialects.writer import to_text
 from superopt.errors import BadOption, UnsupportedProgram
@@ -21,13 +21,24 @@ from superopt.program import KernelGraph, TileProgram
 from superopt.spec import check_kernel
 from superopt.transforms.core import _egraph
 from superopt.transforms.tile_saturation.kernel_to_tile_loops import KernelToTileLoops
+from superopt.transforms.tile_saturation.library import library_operators, library_statements
+from superopt.transforms.tile_saturation.loops import Expr, Loop, Store, Var
 from superopt.transforms.tile_saturation.saturate_tiles import SaturateTiles
 from superopt.transforms.tile_saturation.search import SearchOptions, kernel_count, propose, saturate
 from superopt.transforms.tile_saturation.tile_loops import tile_loops
 from superopt.verify import certify
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from benchmarks.trinity.programs import PROGRAMS, Builder, Config, decoder_layer
+from benchmarks.trinity.programs import (
+    CONFIGS,
+    PROGRAMS,
+    VARIANTS,
+    Builder,
+    Config,
+    build,
+    decoder_layer,
+    names,
+)
 
 TINY = Config(hidden=128, heads=2, ffn=256, groups=1, tokens=16, prefix=112)
 GROUPED = Config(hidden=256, heads=4, ffn=256, groups=2, tokens=16, prefix=112)
@@ -41,11 +52,10 @@ def graph_of(name: str, config: Config = TINY) -> KernelGraph:
     variants = [v.replace("mqa", "gqa") for v in variants]
     if base == "layer":
         return decoder_layer(config, base)
-    variant = {"safe": "safe" in variants, "grouped": "gqa" in variants} if base != "swiglu_ffn" else {}
-    return PROGRAMS[base](config, base, **variant)
+    return PROGRAMS[base](config, base, **{VARIANTS[v]: True for v in variants})
 
 
-ALL = [*PROGRAMS, "vanilla+safe", "keyformer+safe", "vanilla+gqa", "roco+mqa", "layer"]
+ALL = [*PROGRAMS, "vanilla+safe", "keyformer+safe", "vanilla+gqa", "roco+mqa", "vanilla+inplace", "layer"]
 
 
 @pytest.mark.parametrize("inline", ["all", "single"])
@@ -117,6 +127,37 @@ def test_a_product_of_few_columns_is_left_to_the_library() -> None:
         assert certify(graph, kernels).equivalent
 
 
+@pytest.mark.parametrize("config", list(CONFIGS))
+@pytest.mark.parametrize("name", ["vanilla+gqa", "qk_norm+gqa"])
+def test_grouped_queries_gain_at_full_size(name: str, config: str) -> None:
+    """Projections to few columns have narrow tiles or are the library's, as are caches that only grow."""
+    graph = build(name, CONFIGS[config])
+    found = propose(graph, H100, budget=60, options=SearchOptions(inline=("all",)))
+    assert found.predicted[0] < 0.9 * cost(graph, H100).seconds
+
+
+def test_library_operators_are_found_in_any_order_and_side_by_side() -> None:
+    b = Builder("grow", "f16")
+    caches = [b.input(n, 2, 48, 64) for n in ("k_cache", "v_cache")]
+    new = [b.input(n, 2, 16, 64) for n in ("k", "v")]
+    graph = b.outputs(*(b.op("concat", c, n, dim=1) for c, n in zip(caches, new, strict=True)))
+    program = tile_loops(graph, "all", bundle=False)
+    known = library_statements(program)
+    first, second = program.body
+    assert isinstance(first, Loop)
+    assert isinstance(second, Loop)
+    both = Loop(first.var, (), (*second.body, *first.body))
+    assert [len(library_operators(s, known)) for s in (first, both)] == [1, 2]
+    single = Var("one", 64, 64, 64)
+    assert library_operators(Loop(single, (), (first,)), known) == library_operators(first, known)
+    part = Loop(first.var, (), first.body[:1])
+    assert library_operators(part, known) == ()
+    piece = first.body[0]
+    assert isinstance(piece, Store)
+    doubled = Store(piece.region, Expr("add", (piece.value,) * 2))
+    assert library_operators(Loop(first.var, (), (doubled, *first.body[1:])), known) == ()
+
+
 def test_attention_with_its_ffn_finishes() -> None:
     found = propose(
         graph_of("layer"), H100, budget=60, options=SearchOptions(inline=("all",), best=4, candidates=2)
@@ -162,9 +203,6 @@ def test_a_wrong_rewrite_is_not_certified() -> None:
 
 
 def test_the_benchmarks_as_text_are_those_in_memory() -> None:
-    from benchmarks.saturation import build, names
-    from benchmarks.trinity.programs import CONFIGS
-
     folder = Path(__file__).parents[2] / "benchmarks" / "trinity"
     for name in names():
         for config, sizes in CONFIGS.items():
@@ -172,22 +210,33 @@ def test_the_benchmarks_as_text_are_those_in_memory() -> None:
             assert path.read_text() == to_text(build(name, sizes)), path.name
 
 
-@pytest.mark.parametrize("name", list(PROGRAMS))
+@pytest.mark.parametrize("name", names())
 def test_the_benchmarks_as_modules_are_those_in_memory(name: str) -> None:
-    pytest.importorskip("torch")
+    torch = pytest.importorskip("torch")
     from benchmarks.trinity.modules import module
 
+    from superopt.transforms.ingest import from_torch
     from superopt.verify.domains import FloatDomain
     from superopt.verify.evaluate import evaluate
 
-    config = dataclasses.replace(TINY, dtype="f32")
+    config = dataclasses.replace(GROUPED if "gqa" in name else TINY, dtype="f32")
+    graph = build(name, config)
     made, inputs = module(name, config)
-    found: Any = made(*inputs)
-    results: list[Any] = [*found] if isinstance(found, tuple) else [found]
     domain = FloatDomain()
-    want = evaluate(graph_of(name, config), [domain.tensor(x.numpy()) for x in inputs], domain)
+    want = evaluate(graph, [domain.tensor(x.numpy()) for x in inputs], domain)
+    given = [x.clone() for x in inputs]
+    found: Any = made(*given)
+    results: list[Any] = [*found] if isinstance(found, tuple) else [found]
     for a, b in zip(results, want, strict=True):
         np.testing.assert_allclose(a.numpy(), b.planes[0], rtol=1e-3, atol=1e-4)
+    overwritten = [i for i, (x, y) in enumerate(zip(inputs, given, strict=True)) if not torch.equal(x, y)]
+    assert overwritten == sorted(j for j in graph.aliases if j >= 0)
+    imported = from_torch(made, inputs).graph
+    assert imported.aliases == graph.aliases
+    for node in graph.nodes:  # PyTorch's constants are those of the tensors' dtype
+        if node.op == "constant":
+            node.attrs["value"] = float(np.float32(node.attrs["value"]))  # type: ignore[arg-type]
+    assert certify(graph, imported).equivalent
 
 
 def test_it_is_deterministic() -> None:

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 from superopt.transforms.tile_saturation.loops import (
     Expr,
+    LibraryOperator,
     Loop,
     LoopProgram,
-    Product,
     Region,
     Statement,
     Store,
@@ -28,7 +28,7 @@ def bundled(program: LoopProgram) -> LoopProgram:
     """`program` with statements of one form, which may stand side by side, as one."""
     body: list[Statement] = []
     bundles: dict[tuple[Tensor, ...], Tensor] = {}
-    products: dict[Statement, tuple[Product, ...]] = {}
+    library: dict[Statement, tuple[LibraryOperator, ...]] = {}
     taken: set[int] = set()
     for i, first in enumerate(program.body):
         if i in taken:
@@ -42,10 +42,10 @@ def bundled(program: LoopProgram) -> LoopProgram:
                 lanes.append(other)
                 taken.add(j)
         body.append(first if len(lanes) == 1 else _bundle(lanes, bundles))
-        if all(lane in program.products for lane in lanes):
-            products[body[-1]] = tuple(p for lane in lanes for p in program.products[lane])
+        if all(lane in program.library for lane in lanes):
+            library[body[-1]] = tuple(p for lane in lanes for p in program.library[lane])
     tensors = [*program.tensors, *bundles.values()]
-    return LoopProgram(program.name, program.inputs, program.outputs, tuple(body), tensors, products)
+    return LoopProgram(program.name, program.inputs, program.outputs, tuple(body), tensors, library)
 
 
 def reads(statement: Statement) -> set[Tensor]:

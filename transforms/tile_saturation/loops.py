@@ -201,12 +201,12 @@ Statement: TypeAlias = "Loop | Store"
 
 
 @dataclass(frozen=True)
-class Product:
-    """`result = matmul(a, b)`, of whole tensors."""
+class LibraryOperator:
+    """`result = op(operands)`, of whole tensors, each in a shape: what a statement does, and nothing else."""
 
+    op: str
     result: Tensor
-    a: Tensor
-    b: Tensor
+    operands: tuple[tuple[Tensor, tuple[int, ...]], ...]
     attrs: tuple[tuple[str, Any], ...]
 
 
@@ -222,10 +222,10 @@ class LoopProgram:
     outputs: list[Tensor]
     body: tuple[Statement, ...]
     tensors: list[Tensor] = field(default_factory=list[Tensor])
-    products: dict[Statement, tuple[Product, ...]] = field(
-        default_factory=dict["Statement", "tuple[Product, ...]"]
+    library: dict[Statement, tuple[LibraryOperator, ...]] = field(
+        default_factory=dict["Statement", "tuple[LibraryOperator, ...]"]
     )
-    """Statements that are matrix products and nothing else: a library's kernel may take their place."""
+    """Statements that are matrix products or concatenations alone: a library's kernel may take their place."""
 
     def __str__(self) -> str:
         return render(self.body)

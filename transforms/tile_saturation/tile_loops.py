@@ -30,14 +30,14 @@ from superopt.aliasing import updates_in_place
 from superopt.errors import UnsupportedProgram
 from superopt.operators import OPERATORS, normalize_attrs
 from superopt.program import KernelGraph, Node, Value
-from superopt.transforms.tile_saturation.axes import Axes, Axis, reduced_dims, reshape_groups
+from superopt.transforms.tile_saturation.axes import Axes, Axis, ints, reduced_dims, reshape_groups
 from superopt.transforms.tile_saturation.loops import (
     FULL,
     Expr,
     Index,
+    LibraryOperator,
     Loop,
     LoopProgram,
-    Product,
     Region,
     Statement,
     Store,
@@ -85,8 +85,9 @@ class _Builder:
         self.in_place = updates_in_place(graph)
         self.tensors: dict[Value, Tensor] = {}
         self.body: list[Statement] = []
-        self.products: dict[Statement, tuple[Product, ...]] = {}
-        self.links: dict[Axis, Var] = {}
+        self.library: dict[Statement, tuple[LibraryOperator, ...]] = {}
+        self.whole = {self.axes.of(value, dim) for value, dim in source.whole}
+        self.one: dict[int, Var] = {}
         self.stored = self.choose_stored()
         self.names: Counter[str] = Counter()
 
@@ -177,17 +178,38 @@ class _Builder:
         for node in self.graph.nodes:
             if node.result in self.stored:
                 self.store(node)
-                self.note_product(node)
+                self.note_library(node)
         outputs = [self.tensor(v) for v in self.graph.outputs]
         inputs = [self.tensor(v) for v in self.graph.inputs]
         tensors = list(self.tensors.values())
-        return LoopProgram(self.graph.name, inputs, outputs, tuple(self.body), tensors, self.products)
+        return LoopProgram(self.graph.name, inputs, outputs, tuple(self.body), tensors, self.library)
 
-    def note_product(self, node: Node) -> None:
-        """Remember the statement just written where it is a product of tensors in memory."""
-        if node.op == "matmul" and all(v not in self.producer or v in self.stored for v in node.operands):
-            result, a, b = (self.tensor(v) for v in (node.result, *node.operands))
-            self.products[self.body[-1]] = (Product(result, a, b, tuple(sorted(node.attrs.items()))),)
+    def note_library(self, node: Node) -> None:
+        """Remember the statement just written where it is an operator of the library on tensors in memory."""
+        held = [self.held(v) for v in node.operands]
+        if node.op in ("matmul", "concat") and all(v is not None for v in held):
+            operands = tuple(
+                (self.tensor(v), x.shape) for v, x in zip(held, node.operands, strict=True) if v is not None
+            )
+            attrs = tuple(sorted(node.attrs.items()))
+            self.library[self.body[-1]] = (
+                LibraryOperator(node.op, self.tensor(node.result), operands, attrs),
+            )
+
+    def held(self, value: Value) -> Value | None:
+        """The tensor in memory that a value is, or is a view of: only dimensions of extent 1 move."""
+        while (node := self.producer.get(value)) is not None and value not in self.stored:
+            kept = (
+                [d for d, extent in enumerate(node.operands[0].shape) if extent > 1] if node.operands else []
+            )
+            if node.op == "transpose":
+                perm = [d for d in ints(node, "perm") if d in kept]
+                if perm != kept:
+                    return None
+            elif node.op != "reshape":
+                return None
+            value = node.operands[0]
+        return value
 
     # --- statements ---
 
@@ -211,6 +233,17 @@ class _Builder:
             return Index("elem", var)
         return Index("block", var, 0, axis.step) if axis.leader else Index("tile", var)
 
+    def one_tile(self, value: Value, index: Index, space: _Space) -> Index:
+        """The columns of a product that others need whole, as one tile: a kernel of its own may have narrower."""
+        axis = self.axes.of(value, len(value.shape) - 1)
+        if index.kind != "full" or axis is None or axis not in self.whole:
+            return index
+        # One variable for all of an extent, so that statements of one form stay of one form.
+        if axis.extent not in self.one:
+            self.one[axis.extent] = Var(f"all{axis.extent}", axis.extent, axis.extent, axis.extent)
+        space.parallel.append(self.one[axis.extent])
+        return Index("tile", self.one[axis.extent])
+
     def store(self, node: Node) -> None:
         if node.op in _PIECES:
             self.store_pieces(node)
@@ -218,6 +251,8 @@ class _Builder:
         space = _Space()
         result = node.result
         index = tuple(self.space_index(result, d, space, parallel=True) for d in range(len(result.shape)))
+        if node.op == "matmul" and self.accumulates(node):
+            index = (*index[:-1], self.one_tile(result, index[-1], space))
         region = Region(self.tensor(result), index)
         if not self.accumulates(node):
             self.nest(space, [Store(region, self.compute(node, index))])

@@ -12,7 +12,7 @@ from superopt.errors import IllegalProgram, UnsupportedProgram
 from superopt.program import KernelGraph, Node, TensorType, Value
 from superopt.transforms.lower.builder import identifier
 from superopt.transforms.lower.shape import choose_launch
-from superopt.transforms.tile_saturation.dead import canonical, opened, without_dead
+from superopt.transforms.tile_saturation.dead import opened, without_dead
 from superopt.transforms.tile_saturation.kernel import (
     KernelBuilder,
     Rejected,
@@ -21,12 +21,18 @@ from superopt.transforms.tile_saturation.kernel import (
     tile_bytes,
     written,
 )
+from superopt.transforms.tile_saturation.library import (
+    Known,
+    library_nodes,
+    library_operators,
+    library_statements,
+    viewed,
+)
 from superopt.transforms.tile_saturation.loops import (
     Expr,
     Index,
     Loop,
     LoopProgram,
-    Product,
     Region,
     Statement,
     Store,
@@ -53,28 +59,28 @@ def to_kernels(
 ) -> KernelGraph:
     """The statements as kernels on `graph`'s inputs; raises Rejected for what is no program of kernels.
 
-    `widths` remembers what was chosen for a kernel. With `library`, a kernel that is matrix products and nothing
-    else becomes the library's where that is predicted to be faster.
+    `widths` remembers what was chosen for a kernel. With `library`, a kernel that is matrix products or
+    concatenations and nothing else becomes the library's where that is predicted to be faster.
     """
-    products = {canonical(opened((s,))): p for s, p in program.products.items()} if library else {}
+    operators: Known = library_statements(program) if library else {}
     body = without_dead(opened(body), program.outputs)
     values: dict[Tensor, Value] = {}
     nodes: list[Node] = []
     for tensor, value in zip(program.inputs, graph.inputs, strict=True):
-        values[tensor] = _viewed(value, tensor.shape, value.name, nodes)
+        values[tensor] = viewed(value, tensor.shape, value.name, nodes)
     given = dict(values)
     for i, statement in enumerate(body):
         live = _live_after(body[i + 1 :], program.outputs)
         name = f"{identifier(graph.name, 'kernel')}_{i}"
         builder = _tuned(statement, live, program.updated, name, target, widths or Widths())
-        if (found := products.get(canonical((statement,)))) and all(
-            p.result not in values and p.a in values and p.b in values for p in found
+        if (found := library_operators(statement, operators)) and all(
+            p.result not in values and all(t in values for t, _ in p.operands) for p in found
         ):
-            made = _library(found, values)
+            made = [library_nodes(p, values) for p in found]
             own = kernel_cost(_node(builder.program), target).seconds
-            if sum(kernel_cost(n, target).seconds for n in made) < own:
-                nodes += made
-                values |= {p.result: n.result for p, n in zip(found, made, strict=True)}
+            if sum(kernel_cost(new[-1], target).seconds for new in made) < own:
+                nodes += itertools.chain.from_iterable(made)
+                values |= {p.result: new[-1].result for p, new in zip(found, made, strict=True)}
                 continue
         missing = [t.name for t in builder.inputs if t not in values]
         if missing:
@@ -92,28 +98,9 @@ def to_kernels(
     if any(t not in values or values[t] is given.get(t) for t in program.outputs):
         raise Rejected("an output that no kernel writes")
     outputs = [
-        _viewed(values[t], v.shape, v.name, nodes)
-        for t, v in zip(program.outputs, graph.outputs, strict=True)
+        viewed(values[t], v.shape, v.name, nodes) for t, v in zip(program.outputs, graph.outputs, strict=True)
     ]
     return KernelGraph(graph.name, graph.inputs, nodes, outputs, graph.location, graph.aliases)
-
-
-def _library(products: Sequence[Product], values: Mapping[Tensor, Value]) -> list[Node]:
-    """Each product as the library's operator."""
-    out: list[Node] = []
-    for p in products:
-        result = Value(TensorType(p.result.shape, p.result.dtype), p.result.name)
-        out.append(Node("matmul", (values[p.a], values[p.b]), (result,), dict(p.attrs)))
-    return out
-
-
-def _viewed(value: Value, shape: tuple[int, ...], name: str, nodes: list[Node]) -> Value:
-    """The value in another shape, which is a view of it."""
-    if value.shape == shape:
-        return value
-    view = Value(TensorType(shape, value.dtype), name)
-    nodes.append(Node("reshape", (value,), (view,), {"shape": shape}))
-    return view
 
 
 def _live_after(rest: Sequence[Statement], outputs: Sequence[Tensor]) -> set[Tensor]:

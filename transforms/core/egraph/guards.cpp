@@ -124,6 +124,10 @@ bool may_propagate(const EGraph &g, int32_t region, const Facts &value, const Fa
       consumer.reads, [&](int32_t read) { return read == region || !overlap(g.tables, read, region); });
 }
 
+bool is_single_trip(const EGraph &g, const LoopHead &head) {
+  return head.inits.empty() && g.tables.vars[head.var].trips() == 1;
+}
+
 bool may_reindex(const EGraph &g, int32_t h, int32_t n) {
   const Var &from = g.tables.vars[h], &to = g.tables.vars[n];
   if (h == n)

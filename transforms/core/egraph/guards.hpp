@@ -58,4 +58,8 @@ bool may_propagate(const EGraph &g, int32_t region, const Facts &value, const Fa
 // Loops over h may become loops over n: both of known and equal trip counts.
 bool may_reindex(const EGraph &g, int32_t h, int32_t n);
 
+// `for v: x[v]` -> `x[:]`: one trip, and nothing is started before the loop. `untiled` refuses tiles at v
+// that are not all of a dimension.
+bool is_single_trip(const EGraph &g, const LoopHead &head);
+
 } // namespace superopt::egraph

@@ -367,6 +367,17 @@ Sequences reindex(EGraph &g, const Smallest &smallest, const Node &node, RuleCou
   return out;
 }
 
+Sequences open_single_trip(EGraph &g, const Smallest &smallest, const Node &node, RuleCount &count) {
+  const LoopHead head = g.tables.loops[node.payload];
+  Id body = NONE;
+  if (!guarded(count, [&] {
+        body = is_single_trip(g, head) ? untiled(g, smallest, node.a, head.var) : NONE;
+        return body != NONE;
+      }))
+    return {};
+  return {{body}};
+}
+
 } // namespace
 
 std::vector<std::vector<Id>> rewrite_pair(EGraph &g, const Smallest &smallest, std::string_view rule, Id x,
@@ -403,6 +414,8 @@ std::vector<std::vector<Id>> rewrite_single(EGraph &g, const Smallest &smallest,
     return factor(g, node, Op::Mul, count);
   if (rule == "iteration-space-reindexing")
     return reindex(g, smallest, node, count);
+  if (rule == "single-trip")
+    return open_single_trip(g, smallest, node, count);
   return {};
 }
 

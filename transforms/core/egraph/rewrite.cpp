@@ -83,26 +83,24 @@ private:
 
 } // namespace
 
-Id reindexed(EGraph &g, const Smallest &smallest, Id id, int32_t h, int32_t n) {
+namespace {
+
+// The smallest term of `id` with other regions: `move` changes the dimensions of one, or refuses it. A loop
+// over one of `own` refuses all.
+template <class Move>
+Id with_regions(EGraph &g, const Smallest &smallest, Id id, std::initializer_list<int32_t> own, Move move) {
   Tables &t = g.tables;
   const auto moved = [&](int32_t access) -> std::optional<int32_t> {
     Access out = t.accesses[access];
-    for (DimIndex &dim : out.dims) {
-      if (dim.kind != DimIndex::Elem && dim.kind != DimIndex::Tile)
-        continue;
-      if (dim.a == n && !g.weak(Guard::Capture))
-        return std::nullopt; // n is free in the body: the two would be confused
-      if (dim.a == h && dim.kind == DimIndex::Tile && !g.weak(Guard::Reindexing))
-        return std::nullopt; // a tile at n is wider than one at h
-      if (dim.a == h)
-        dim.a = n;
-    }
+    for (size_t d = 0; d < out.dims.size(); ++d)
+      if (!move(out, d))
+        return std::nullopt;
     return t.accesses(out);
   };
   const auto enter = [&](Node &node) {
     if (node.op == Op::Loop) {
       LoopHead head = t.loops[node.payload];
-      if ((head.var == h || head.var == n) && !g.weak(Guard::Capture))
+      if (std::ranges::find(own, head.var) != own.end() && !g.weak(Guard::Capture))
         return false;
       for (auto &[access, kind] : head.inits) {
         const auto to = moved(access);
@@ -122,6 +120,37 @@ Id reindexed(EGraph &g, const Smallest &smallest, Id id, int32_t h, int32_t n) {
   };
   const auto leaf = [](Node &, Id &) { return false; };
   return Rebuild(g, smallest, enter, leaf)(id);
+}
+
+} // namespace
+
+Id reindexed(EGraph &g, const Smallest &smallest, Id id, int32_t h, int32_t n) {
+  return with_regions(g, smallest, id, {h, n}, [&](Access &access, size_t d) {
+    DimIndex &dim = access.dims[d];
+    if (dim.kind != DimIndex::Elem && dim.kind != DimIndex::Tile)
+      return true;
+    if (dim.a == n && !g.weak(Guard::Capture))
+      return false; // n is free in the body: the two would be confused
+    if (dim.a == h && dim.kind == DimIndex::Tile && !g.weak(Guard::Reindexing))
+      return false; // a tile at n is wider than one at h
+    if (dim.a == h)
+      dim.a = n;
+    return true;
+  });
+}
+
+Id untiled(EGraph &g, const Smallest &smallest, Id id, int32_t v) {
+  return with_regions(g, smallest, id, {v}, [&](Access &access, size_t d) {
+    DimIndex &dim = access.dims[d];
+    if ((dim.kind != DimIndex::Elem && dim.kind != DimIndex::Tile) || dim.a != v)
+      return true;
+    const bool whole = dim.kind == DimIndex::Tile && dim.b == 0 &&
+                       g.tables.vars[v].step == g.tables.tensors[access.tensor].shape[d];
+    if (!whole && !g.weak(Guard::Reindexing))
+      return false;
+    dim = {};
+    return true;
+  });
 }
 
 Id propagated(EGraph &g, const Smallest &smallest, Id id, int32_t region, Id value) {

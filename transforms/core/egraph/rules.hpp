@@ -84,6 +84,9 @@ private:
 // The smallest term of `id` with every `elem h` as `elem n`; NONE where h is used in another way, or n
 // occurs.
 Id reindexed(EGraph &g, const Smallest &smallest, Id id, int32_t h, int32_t n);
+// The smallest term of `id` with all of a dimension for every tile at v; NONE where such a tile is not all of
+// its dimension, or v is used in another way.
+Id untiled(EGraph &g, const Smallest &smallest, Id id, int32_t v);
 // The smallest term of `id` with `value` for every load of `region`; NONE where a loop would capture a
 // variable.
 Id propagated(EGraph &g, const Smallest &smallest, Id id, int32_t region, Id value);

@@ -32,6 +32,8 @@ const std::vector<RuleEntry> &rule_table() {
       {"loop-propagation", Two, "(for v: r = e); (for v: ..r..)", "(for v: r = e); (for v: ..e..)",
        "may_fuse, may_propagate", "4.1 over fusible loops", true},
       {"iteration-space-reindexing", S, "for h: x[elem h]", "for n: x[elem n]", "may_reindex", "5.3", true},
+      {"single-trip", S, "for v in 0..e by e: x[v]", "x[:]", "is_single_trip", "a tile as wide as its axis",
+       true},
       // --- A.2, algebra ---
       {"comm-add", P, "(+ ?a ?b)", "(+ ?b ?a)", "", "A.2", true},
       {"assoc-add", P, "(+ ?a (+ ?b ?c))", "(+ (+ ?a ?b) ?c)", "", "A.2", true},
