@@ -15,6 +15,7 @@ from superopt.errors import BadInput, IllegalProgram, NotEquivalent
 from superopt.program import BlockGraph, KernelGraph, Node, TensorType, Value
 from superopt.verify import Certificate, certify, check_each, program_hash
 from superopt.verify import certifier as certifier_module
+from superopt.verify import evaluate as evaluate_module
 from superopt.verify import fields as fields_module
 from superopt.verify.certifier import replay
 from superopt.verify.fields import FormalField, ImageField
@@ -652,3 +653,45 @@ def test_too_many_exponentials_leave_the_test_at_full_extents(monkeypatch: pytes
     assert "too many exponentials" in " ".join(certificate.notes)
     wrong = program(LARGE, lambda f, x, w, v: f("neg", _gated(f, x, w, v)))
     assert not certify(first, wrong).equivalent
+
+
+# --- what programs have in common is computed once --------------------------------------------------------
+
+
+def test_common_operators_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def left(f: Builder, x: Value, w: Value, v: Value) -> Value:
+        return f("mul", f("matmul", x, w), f("matmul", x, v))
+
+    def right(f: Builder, x: Value, w: Value, v: Value) -> Value:
+        return f("mul", f("matmul", x, v), f("matmul", x, w))
+
+    def swapped(f: Builder, x: Value, w: Value, v: Value) -> Value:
+        return f("mul", f("matmul", x, v), f("matmul", x, v))
+
+    calls: list[str] = []
+    run = evaluate_module.evaluate_operator
+
+    def counted(name: str, *rest: Any) -> Any:
+        calls.append(name)
+        return run(name, *rest)
+
+    monkeypatch.setattr(evaluate_module, "evaluate_operator", counted)
+    assert certify(program(SQUARE, left), program(SQUARE, right)).equivalent
+    tests = calls.count("mul") // 2
+    assert calls.count("matmul") == 2 * tests
+    assert not certify(program(SQUARE, left), program(SQUARE, swapped)).equivalent
+
+
+def test_what_only_the_others_assume_is_said_of_each_of_them() -> None:
+    """The candidate and its lowered form compute the same `erf`, which the program does not: both assume it."""
+    first = program(SQUARE, lambda f, a, b, c: f("add", a, b))
+
+    def again(f: Builder, a: Value, b: Value, c: Value) -> Value:
+        e = f("erf", c)
+        return f("add", f("add", b, a), f("sub", e, e))
+
+    second = program(SQUARE, again)
+    third = program(SQUARE, lambda f, a, b, c: f("add", again(f, a, b, c), f("sub", c, c)))
+    point = (0, 0, 0)
+    outcomes = certifier_module._at_point(first, [second, third], "image", "full", point, "order")  # type: ignore[reportPrivateUsage]
+    assert [o.assumed for o in outcomes] == [frozenset({"erf"})] * 2

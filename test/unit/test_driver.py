@@ -177,3 +177,19 @@ def test_import_is_quick() -> None:
         for _ in range(3)
     ]
     assert min(seconds) < 0.1
+
+
+def test_a_result_without_a_bound_has_a_summary() -> None:
+    from types import SimpleNamespace
+    from typing import Any, cast
+
+    from superopt.driver import emission
+
+    report = SimpleNamespace(
+        kernels=[1], predicted_seconds=1e-6, input_predicted_seconds=2e-6, target="sm_90",
+        guarantee="congruence", delta=None,
+    )  # fmt: skip
+    summary = emission.summary(cast(Any, SimpleNamespace(report=report)))
+    assert (
+        summary == "1 kernel; 1.0 us predicted on sm_90, 2.0 us for the input program; congruence, no bound"
+    )

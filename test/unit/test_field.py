@@ -15,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from superopt.transforms.core import _field
-from superopt.verify.fields import SCREEN_P, SCREEN_Q, P, Q, SmallField
+from superopt.verify import products as products_module
+from superopt.verify.fields import SCREEN_P, SCREEN_Q, ImageField, P, Q, SmallField
+from superopt.verify.products import product
 
 CORE = Path(_field.__file__ or "").parent
 MODULI = (P, Q)
@@ -224,3 +226,61 @@ def test_formal_sums_are_bounded() -> None:
     total = pool.sum(many)
     with pytest.raises(OverflowError):
         pool.mul(total, total)
+
+
+# --- products by the BLAS ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("modulus", [P, Q])
+def test_products_by_digits_are_the_same(modulus: int) -> None:
+    field = _field.Field(modulus)
+    a = field.uniform(1, 2 * 130 * 300).reshape(2, 130, 300)
+    b = field.uniform(2, 2 * 300 * 520).reshape(2, 300, 520)
+    expected = field.matmul(a, b)
+    for depth in (100, 299, 300, _field.DEPTH):
+        for threads in (1, 2):
+            assert (product(field, depth, a, b, threads) == expected).all()
+    strided = np.asfortranarray(a), b.transpose(0, 2, 1).copy().transpose(0, 2, 1)
+    assert (product(field, 128, *strided, 2) == expected).all()
+
+
+@pytest.mark.parametrize("modulus", [P, Q])
+def test_the_largest_digits_still_sum_exactly(modulus: int) -> None:
+    """Sums of two digits reach 2^21 in size: DEPTH products of them are 2^53, which float64 still holds."""
+    field = _field.Field(modulus)
+    half = 1 << 20
+    low = (half - 1) + ((half - 1) << 21) + ((half - 1) << 42)
+    high = half + (half << 21) + ((half - 1) << 42)
+    extreme = [x % modulus for x in (low, high, high - 1, -1, -2, 1 << 20, (1 << 20) - 1)]
+    digits = field.digits(_array(extreme))
+    assert np.abs(digits[:3]).max() <= 1 << 20
+    for x, d in zip(extreme, digits.T.astype(object), strict=True):
+        assert int(d[0]) + (int(d[1]) << 21) + (int(d[2]) << 42) == x
+        assert (d[3], d[4], d[5]) == (d[0] + d[1], d[0] + d[2], d[1] + d[2])
+    for x in extreme:
+        for y in extreme:
+            a = np.full((1, 2, _field.DEPTH), x, np.uint64)
+            b = np.full((1, _field.DEPTH, 2), y, np.uint64)
+            found = product(field, _field.DEPTH, a, b, 1)
+            assert {int(n) for n in found.ravel()} == {_field.DEPTH * x * y % modulus}
+
+
+def test_large_products_go_by_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    field = ImageField(3)
+    a, b = (field.random(i, s) for i, s in enumerate([(1, 128, 256), (1, 256, 128)]))
+    expected = field.contract(a, b).planes
+    used: list[tuple[int, ...]] = []
+
+    def counted(f: Any, depth: int, x: Any, y: Any, threads: int) -> Any:
+        used.append(x.shape)
+        return product(f, depth, x, y, threads)
+
+    monkeypatch.setattr(products_module, "product", counted)
+    again = field.contract(a, b).planes
+    assert used == [(1, 128, 256)] * 2
+    monkeypatch.setattr(products_module, "LEAST", 129)
+    other = field.contract(a, b).planes
+    assert len(used) == 2
+    for x, y, z in zip(expected, again, other, strict=True):
+        assert (x == y).all()
+        assert (x == z).all()

@@ -6,6 +6,8 @@ import numpy
 from numpy.typing import NDArray
 
 
+DEPTH: int = 2048
+
 class Field:
     """
     Arithmetic on arrays of residues modulo one odd prime of 61 or 62 bits.
@@ -34,6 +36,14 @@ class Field:
 
     def matmul(self, a: Annotated[NDArray[numpy.uint64], dict(shape=(None, None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.uint64], dict(shape=(None, None, None), device='cpu', writable=False)], threads: int = 1) -> NDArray[numpy.uint64]:
         """(batch, m, k) x (batch, k, n), any strides"""
+
+    def digits(self, a: Annotated[NDArray[numpy.uint64], dict(order='C', device='cpu', writable=False)]) -> NDArray[numpy.float64]:
+        """
+        three digits of each residue, and their sums by two, as float64: shape (6, ...)
+        """
+
+    def join(self, products: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)]) -> NDArray[numpy.uint64]:
+        """what products of at most DEPTH terms of such digits are as residues"""
 
     def uniform(self, key: int, count: int) -> NDArray[numpy.uint64]:
         """independent uniform residues, a function of key and position"""

@@ -69,10 +69,10 @@ def _save(settings: Settings, outcome: Outcome) -> None:
 
     save_bundle(Path(settings.output), outcome)
     if not settings.quiet:
-        sys.stderr.write(f"{settings.output}: {_summary(outcome)}\n")
+        sys.stderr.write(f"{settings.output}: {summary(outcome)}\n")
 
 
-def _summary(outcome: Outcome) -> str:
+def summary(outcome: Outcome) -> str:
     """What was found, in one line."""
     report = outcome.report
     kernels = f"{len(report.kernels)} kernel{'s' if len(report.kernels) != 1 else ''}"
@@ -80,4 +80,5 @@ def _summary(outcome: Outcome) -> str:
         f"{report.predicted_seconds * 1e6:.1f} us predicted on {report.target}, "
         f"{report.input_predicted_seconds * 1e6:.1f} us for the input program"
     )
-    return f"{kernels}; {times}; {report.guarantee}, delta {report.delta:.1e}"
+    bound = "no bound" if report.delta is None else f"delta {report.delta:.1e}"
+    return f"{kernels}; {times}; {report.guarantee}, {bound}"

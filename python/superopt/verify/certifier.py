@@ -49,7 +49,7 @@ from superopt.verify.certificate import (
 )
 from superopt.verify.demand import feeds_exponential
 from superopt.verify.domains import Tensor
-from superopt.verify.evaluate import evaluate
+from superopt.verify.evaluate import Shared, evaluate
 from superopt.verify.fields import FormalField, ImageField, P, Q
 from superopt.verify.hashing import canonical_text, parse, program_hash
 from superopt.verify.infinities import Extended
@@ -322,11 +322,14 @@ def _at_point(
     shapes = [v.shape for v in a.inputs]
     inputs = [field.random(i, s, exponent=e) for i, (s, e) in enumerate(zip(shapes, exponent, strict=True))]
     outcomes: list[_Outcome] = []
-    left = evaluate(a, inputs, domain)
+    shared = Shared(*others)
+    left = evaluate(a, inputs, domain, shared)
     seen = field.seen
     for b in others:
         field.seen = seen.copy()  # what the others assumed is no matter of this one
-        outcomes.append(_compared(left, evaluate(b, inputs, domain), domain, kind, extents, point, shapes))
+        outcomes.append(
+            _compared(left, evaluate(b, inputs, domain, shared), domain, kind, extents, point, shapes)
+        )
         if outcomes[-1].failure:
             break
     return outcomes

@@ -26,22 +26,68 @@ _PRODUCT = arg(0) * arg(1)
 Env = MutableMapping[Value, Tensor]
 
 
-def evaluate(graph: KernelGraph, inputs: Sequence[Tensor], domain: Domain) -> list[Tensor]:
+class Shared:
+    """Results of library operators, kept from the first program for `others` at the same inputs.
+
+    Where they apply an operator to the same values, the result is the same. What only they compute is not kept:
+    a domain counts what it assumed, and that must be what each of them and the first one assumed.
+    """
+
+    def __init__(self, *others: KernelGraph) -> None:
+        self.numbers: dict[str, int] = {}
+        self.results: dict[int, Tensor] = {}
+        self.filled = False
+        self.wanted = {number for graph in others for number in self.of_nodes(graph).values()}
+
+    def of_nodes(self, graph: KernelGraph) -> dict[Node, int]:
+        """A number for each node that is a library operator on inputs and on results of such; equal, if equal."""
+        known = {v: f"input {i}" for i, v in enumerate(graph.inputs)}
+        found: dict[Node, int] = {}
+        for node in graph.nodes:
+            if (
+                node.body is not None
+                or node.op not in OPERATORS
+                or not all(v in known for v in node.operands)
+            ):
+                continue
+            if any(isinstance(a, np.ndarray) for a in node.attrs.values()):
+                continue
+            attrs = sorted(normalize_attrs(OPERATORS[node.op], node.attrs).items())
+            types = [v.type for v in (*node.operands, *node.results)]
+            key = f"{node.op} {attrs!r} {types!r} {[known[v] for v in node.operands]}"
+            number = found[node] = self.numbers.setdefault(key, len(self.numbers))
+            known[node.result] = f"node {number}"
+        return found
+
+
+def evaluate(
+    graph: KernelGraph, inputs: Sequence[Tensor], domain: Domain, shared: Shared | None = None
+) -> list[Tensor]:
     """The outputs of `graph` for `inputs`, one tensor of the domain for each input.
 
-    Raises IllegalProgram where a program reads what it never wrote or writes an element twice, and
-    ZeroDivisionError where a finite field meets a zero denominator.
+    `shared` holds what earlier programs computed of the same inputs in the same domain. Raises IllegalProgram
+    where a program reads what it never wrote or writes an element twice, and ZeroDivisionError where a finite
+    field meets a zero denominator.
     """
     env: dict[Value, Tensor] = dict(zip(graph.inputs, inputs, strict=True))
     last = {v: i for i, n in enumerate(graph.nodes) for v in n.operands}
     kept = {*graph.outputs}
+    shared = shared or Shared()
+    numbers = shared.of_nodes(graph)
     for i, node in enumerate(graph.nodes):
         operands = [env[v] for v in node.operands]
-        for value, result in zip(node.results, _kernel_node(node, operands, domain), strict=True):
-            env[value] = domain.stored(result, value.dtype)
+        number = numbers.get(node, -1)
+        if number in shared.results and shared.filled:
+            env[node.result] = shared.results[number]
+        else:
+            for value, result in zip(node.results, _kernel_node(node, operands, domain), strict=True):
+                env[value] = domain.stored(result, value.dtype)
+            if number in shared.wanted and not shared.filled:
+                shared.results[number] = env[node.result]
         for v in node.operands:
             if last[v] == i and v not in kept:
                 env.pop(v, None)
+    shared.filled = True
     return [env[v] for v in graph.outputs]
 
 

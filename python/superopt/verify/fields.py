@@ -22,6 +22,7 @@ import numpy as np
 from typing_extensions import override
 
 from superopt.errors import UnsupportedProgram
+from superopt.verify import products
 from superopt.verify.degrees import VARIABLE, Degree, Ratio
 from superopt.verify.domains import Array, Domain, Shape, Tensor, exact_residues
 
@@ -180,7 +181,12 @@ class ImageField(Domain):
         return self.fields[0].sum(np.asarray(a, order="C"))
 
     def _product(self, a: Array, b: Array) -> Array:
-        return self.fields[0].matmul(a, b, self.threads)
+        return self._multiply(0, a, b)
+
+    def _multiply(self, i: int, a: Array, b: Array) -> Array:
+        if self._core is not None and products.worthwhile(a, b):
+            return products.product(self.fields[i], self._core.DEPTH, a, b, self.threads)
+        return self.fields[i].matmul(a, b, self.threads)
 
     def _exponential(self, exponents: Array) -> Array:
         return self.fields[0].power(self.root, np.asarray(exponents, order="C"))
@@ -212,7 +218,7 @@ class ImageField(Domain):
     def contract(self, a: Tensor, b: Tensor) -> Tensor:
         planes = [self._product(a.planes[0], b.planes[0])]
         if len(a.planes) == len(b.planes) == 2:
-            planes.append(self.fields[1].matmul(a.planes[1], b.planes[1], self.threads))
+            planes.append(self._multiply(1, a.planes[1], b.planes[1]))
         return Tensor(tuple(planes), a.degree.times(b.degree).repeated(a.shape[2]))
 
     @override
@@ -409,6 +415,7 @@ class ScreenField(ImageField):
     """Z_p x Z_q with p below 2^20: float64 matrix products, no certainty, but quick to tell programs apart."""
 
     def __init__(self, seed: object) -> None:
+        self._core = None
         self._start(seed, SmallField(SCREEN_P), SmallField(SCREEN_Q), "order", 1)
 
 

@@ -1,4 +1,5 @@
 // Python's view of the field core: numpy arrays of residues (uint64) in, arrays out.
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -8,6 +9,7 @@
 
 #include "field/formal.hpp"
 #include "field/lattice.hpp"
+#include "field/limbs.hpp"
 #include "field/matmul.hpp"
 #include "field/modular.hpp"
 #include "field/random.hpp"
@@ -158,6 +160,44 @@ void bind_field(nb::module_ &m) {
           },
           nb::arg("a"), nb::arg("b"), nb::arg("threads") = 1, "(batch, m, k) x (batch, k, n), any strides")
       .def(
+          "digits",
+          [](const Modulus &, In a) {
+            const std::size_t n = a.size();
+            auto out = std::make_unique_for_overwrite<double[]>(6 * n);
+            {
+              nb::gil_scoped_release release;
+              for (std::size_t i = 0; i < n; ++i) {
+                const auto d = digits(a.data()[i]);
+                const std::array<double, 6> all{d[0], d[1], d[2], d[0] + d[1], d[0] + d[2], d[1] + d[2]};
+                for (std::size_t j = 0; j < all.size(); ++j)
+                  out[j * n + i] = all[j];
+              }
+            }
+            std::vector<std::size_t> shape = shape_of(a);
+            shape.insert(shape.begin(), 6);
+            return wrap(std::move(out), std::move(shape));
+          },
+          nb::arg("a"), "three digits of each residue, and their sums by two, as float64: shape (6, ...)")
+      .def(
+          "join",
+          [](const Modulus &f, nb::ndarray<const double, nb::c_contig, nb::device::cpu> products) {
+            std::vector<std::size_t> shape = shape_of(products);
+            if (shape.empty() || shape.front() != 6)
+              raise(PyExc_ValueError, "expected products of shape (6, ...)");
+            shape.erase(shape.begin());
+            const std::size_t n = products.size() / 6;
+            auto out = allocate(n);
+            {
+              nb::gil_scoped_release release;
+              const Joiner joined(f);
+              const double *p = products.data();
+              for (std::size_t i = 0; i < n; ++i)
+                out[i] = joined({p[i], p[n + i], p[2 * n + i], p[3 * n + i], p[4 * n + i], p[5 * n + i]});
+            }
+            return wrap(std::move(out), std::move(shape));
+          },
+          nb::arg("products"), "what products of at most DEPTH terms of such digits are as residues")
+      .def(
           "uniform",
           [](const Modulus &f, u64 key, std::size_t n) {
             auto out = allocate(n);
@@ -296,6 +336,7 @@ void bind_formal(nb::module_ &m) {
 NB_MODULE(_field, module) {
   nb::set_leak_warnings(false); // what a module holds at interpreter exit is no leak
   module.attr("__doc__") = "superopt field core: what certificates rest on";
+  module.attr("DEPTH") = superopt::field::kDepth;
   superopt::field::bind_field(module);
   superopt::field::bind_lattice(module);
   superopt::field::bind_formal(module);
