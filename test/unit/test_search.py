@@ -183,6 +183,16 @@ def repeated_output() -> KernelGraph:
     return p.graph(p("broadcast", p("exp", p("reduce_sum", x, dims=(1,), keepdims=True)), shape=(16, 8)))
 
 
+def repeated_sum() -> KernelGraph:
+    """Sums over what is repeated: a factor, or a sum that only one operand of a product has."""
+    p = Program("repeated_sum")
+    x, s, w = p.input(16, 64, name="x"), p.input(16, 1, name="s"), p.input(1, 32, name="w")
+    scale = p("reduce_mean", p("broadcast", p("exp", s), shape=(16, 64)), dims=(1,), keepdims=True)
+    top = p("reduce_max", p("broadcast", s, shape=(16, 64)), dims=(1,), keepdims=True)
+    product = p("matmul", p("exp", x), p("broadcast", w, shape=(64, 32)))
+    return p.graph(p("mul", product, p("add", scale, top)))
+
+
 def mixed_precision() -> KernelGraph:
     p = Program("mixed")
     x, w = p.input(16, 256, name="x"), p.input(256, 64, name="w")
@@ -222,6 +232,7 @@ SMALL: dict[str, Callable[[], KernelGraph]] = {
     "maximum": maximum,
     "largest": largest_of_long_rows,
     "repeated-output": repeated_output,
+    "repeated-sum": repeated_sum,
     "mixed": mixed_precision,
     "norm-mlp": norm_mlp_residual,
 }

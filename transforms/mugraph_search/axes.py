@@ -10,7 +10,7 @@ contractions over axes, and uninterpreted functions for everything else (docs/se
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -392,13 +392,10 @@ class _Namer:
         kept = [i for i, to in enumerate(merged) if to == i]
         roles = [Role(self.uses[i][0], tuple(map(number, self.uses[i][1]))) for i in kept]
         role_number = {i: kept.index(merged[i]) for i in range(len(self.uses))}
-        body = _Body(
-            self.graph, roles, role_number, self.role_of, {k: number(v) for k, v in self.reduced.items()}
-        )
+        reduced = {k: number(v) for k, v in self.reduced.items()}
+        extents = [self.table.extent(axis) for axis in numbers]
+        body = _Body(self.graph, roles, role_number, self.role_of, reduced, extents.__getitem__)
         body.run()
-        extents = [0] * len(numbers)
-        for axis, n in numbers.items():
-            extents[n] = self.table.extent(axis)
         products = [n for n in self.graph.nodes if n.op == "matmul"]
         order = ["f16", "bf16", "f32"]
         dtypes = sorted({v.dtype for n in products for v in n.operands}, key=order.index)
@@ -430,9 +427,10 @@ class _Body:
         role_number: dict[int, int],
         role_of: dict[tuple[int, int], int],
         reduced: dict[int, tuple[int, ...]],
+        extent: Callable[[int], int],
     ) -> None:
         self.graph, self.roles, self.role_number, self.role_of = graph, roles, role_number, role_of
-        self.reduced = reduced
+        self.reduced, self.extent = reduced, extent
         self.constants: list[float] = []
         self.functions: list[Function] = []
         self.operations: list[tuple[str, tuple[Ref, ...], int, tuple[int, ...]]] = []
@@ -499,23 +497,36 @@ class _Body:
                 return self._scalar(body, args)
             kind = "unary" if len(args) == 1 else "binary"
             return self._emit(kind, tuple(args), self._function(node.op, attrs))
-        for arg in args:
-            if not set(reduced) <= self._axes_of(arg):
-                raise Unsearchable(
-                    f"expected '{node.op}' to reduce what its operand varies over, got a repeated dimension",
-                    node.location,
-                )
-        if not reduced:  # over dimensions of extent 1: the product, or the operand itself
-            result = self._emit("mul", tuple(args)) if len(args) == 2 else args[0]
-        elif entry.combiner != "add":
-            result = self._emit("reduce", tuple(args), self._function(node.op, {}), reduced)
-        else:
-            result = self._emit("contract" if len(args) == 2 else "sum", tuple(args), 0, reduced)
+        if entry.combiner == "add":
+            result = self._summed(args, reduced)
+        else:  # repeated elements change no maximum
+            present = tuple(a for a in reduced if a in self._axes_of(args[0]))
+            function = self._function(node.op, {})
+            result = self._emit("reduce", tuple(args), function, present) if present else args[0]
         if entry.finish is not None:
             dims = attrs["dims"]
             assert isinstance(dims, tuple)
             result = self._scalar(entry.finish(math.prod(node.operands[0].shape[d] for d in dims)), [result])
         return result
+
+    def _summed(self, args: Sequence[Ref], reduced: Sequence[int]) -> Ref:
+        """The product of one or two operands, summed over axes; a sum over axes that an operand does not vary
+        along leaves it alone, and one along which none varies is a factor.
+
+            sum_k a_mk b_n = (sum_k a_mk) b_n            sum_k a_m = K a_m
+        """
+        varying = [self._axes_of(arg) for arg in args]
+        shared = tuple(a for a in reduced if all(a in v for v in varying))
+        parts: list[Ref] = []
+        for arg, axes in zip(args, varying, strict=True):
+            alone = tuple(a for a in reduced if a in axes and a not in shared)
+            parts.append(self._emit("sum", (arg,), 0, alone) if alone else arg)
+        if shared:
+            result = self._emit("contract" if len(parts) == 2 else "sum", tuple(parts), 0, shared)
+        else:
+            result = self._emit("mul", tuple(parts)) if len(parts) == 2 else parts[0]
+        times = math.prod(self.extent(a) for a in reduced if not any(a in v for v in varying))
+        return result if times == 1 else self._emit("mul", (self._constant(float(times)), result))
 
     def _scalar(self, body: Scalar, args: Sequence[Ref]) -> Ref:
         if body.head == "arg":
