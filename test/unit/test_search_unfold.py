@@ -209,6 +209,22 @@ def test_random_programs_unfold_to_the_same():
     assert moved > 200
 
 
+def test_candidates_for_random_programs_compute_the_same():
+    options = SearchOptions(candidates=6, max_states=20_000)
+    searched = checked = 0
+    for seed in range(1000, 1060):
+        graph = random_program(random.Random(seed))
+        found = propose(graph, TARGET, budget=5, options=options)
+        searched += bool(found.candidates)
+        assert found.funnel.get("plans.rejected.illegal", 0) == 0
+        for candidate in found.candidates:
+            check_kernel(candidate, TARGET.shared_per_block)
+            assert same(graph, candidate), seed
+            checked += 1
+    assert searched > 50
+    assert checked > 200
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_candidates_for_slices_and_concatenations_compute_the_same(name: str):
     graph = PROGRAMS[name]()
