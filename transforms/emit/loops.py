@@ -1,0 +1,47 @@
+"""Loops that count elements instead of trips: `for k in range(0, 4096, 64)`, and windows that start at `k`.
+
+Nothing else changes, but ptxas decides by it how far it unrolls: a loop of 32 trips that counts elements is unrolled
+as one that a person would write (`benchmarks/hot_loops`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from superopt.program import Load, Loop, LoopVar, Statement, Store, TileProgram, Window
+
+
+def counted_in_elements(program: TileProgram) -> TileProgram:
+    """`program`, its sequential loops of step 1 stepping over what all their windows move by."""
+    scales: dict[LoopVar, int] = {}
+    for statement in program.statements():
+        if isinstance(statement, Load | Store):
+            for window in statement.windows:
+                for var, scale in window.terms:
+                    scales[var] = math.gcd(scales.get(var, 0), scale)
+    units = {
+        s.var: scales[s.var]
+        for s in program.statements()
+        if isinstance(s, Loop) and not s.parallel and (s.start, s.step) == (0, 1) and scales.get(s.var, 0) > 1
+    }
+    return replace(program, body=_body(program.body, units)) if units else program
+
+
+def _body(body: Sequence[Statement], units: Mapping[LoopVar, int]) -> list[Statement]:
+    return [_statement(s, units) for s in body]
+
+
+def _statement(statement: Statement, units: Mapping[LoopVar, int]) -> Statement:
+    if isinstance(statement, Loop):
+        unit = units.get(statement.var, 1)
+        stop, step = statement.stop * unit, statement.step * unit
+        return replace(statement, stop=stop, step=step, body=_body(statement.body, units))
+    if isinstance(statement, Load | Store):
+        return replace(statement, windows=tuple(_window(w, units) for w in statement.windows))
+    return statement
+
+
+def _window(window: Window, units: Mapping[LoopVar, int]) -> Window:
+    return replace(window, terms=tuple((var, scale // units.get(var, 1)) for var, scale in window.terms))
