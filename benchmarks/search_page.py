@@ -160,10 +160,10 @@ def page() -> str:
     if winners.exists():
         parts += [
             "## The winners, compiled and run\n",
-            "By `python -m benchmarks.winners`. Compiled for three GPUs without one, as they are delivered: a star\n"
-            "marks kernels that spilled as they were lowered, and have other launches, tiles or splits.\n"
-            "Interpreted at the extents to which the certifier reduces them, against fp64, relative to the largest\n"
-            "value; certificates replayed.\n",
+            "By `python -m benchmarks.winners`. Compiled for three GPUs without one, as they are delivered: a\n"
+            "star marks kernels that spilled as they were lowered, and have other launches, tiles or splits.\n"
+            "Interpreted at the extents to which the certifier reduces them, against fp64, relative to the\n"
+            "largest value; certificates replayed.\n",
             _winners(json.loads(winners.read_text())["programs"]) + "\n",
         ]
     ablation = RESULTS / "search_ablation.json"

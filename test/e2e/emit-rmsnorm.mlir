@@ -13,7 +13,7 @@
 // CHECK-NEXT: x_ptrs = x_ptr + span_16[:, None] * 4096 + span_64[None, :]
 // CHECK-NEXT: w_ptrs = w_ptr + span_64[:, None] * 6144 + block_x_span[None, :]
 // CHECK-NEXT: # 64 trips, each reads 16x64 of x and 64x64 of w.
-// CHECK-NEXT: for k in range(0, 64):
+// CHECK-NEXT: for k in range(0, 4096, 64):
 // CHECK-NEXT: x = tl.load(x_ptrs)
 // CHECK-NEXT: w = tl.load(w_ptrs)
 // CHECK-NEXT: acc = tl.dot(x, w, acc)

@@ -4,7 +4,7 @@
 // CHECK: @triton.jit
 // CHECK: def attention_0(
 // CHECK: = tl.program_id(0)
-// CHECK: for step_k in range(0, 4):
+// CHECK: for step_k in range(0, 128, 32):
 // CHECK: new_running_max = tl.maximum(old_running_max, reduce_max)
 // CHECK: acc = tl.dot(exp.to(tl.float16), {{.*}}, mul)
 // CHECK: tl.store(

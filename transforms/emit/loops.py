@@ -1,7 +1,7 @@
 """Loops that count elements instead of trips: `for k in range(0, 4096, 64)`, and windows that start at `k`.
 
-Nothing else changes, but ptxas decides by it how far it unrolls: a loop of 32 trips that counts elements is unrolled
-as one that a person would write (`benchmarks/hot_loops`).
+Nothing else changes, but ptxas decides by it how far it unrolls: a loop of 32 trips that counts elements is
+unrolled like one that a person would write (`benchmarks/hot_loops`).
 """
 
 from __future__ import annotations

@@ -14,12 +14,11 @@ from superopt.operators import OPERATORS, Scalar, arg, exp
 from superopt.program import Compute, Statement, Store, TileProgram, Value, Window
 from superopt.transforms.emit.axes import Axes, expansion, nest_of, same_dimensions
 from superopt.transforms.emit.memory import in_memory
-from superopt.transforms.emit.spelling import evaluate, number, spell
+from superopt.transforms.emit.spelling import LOG2_E, evaluate, number, spell
 from superopt.transforms.emit.tiles import TRITON_DTYPES, Tile, Tiles, atom
 from superopt.transforms.emit.writer import Writer
 
 _REDUCTIONS = {"add": ("tl.sum", 0.0), "max": ("tl.max", -math.inf), "min": ("tl.min", math.inf)}
-_LOG2_E = math.log2(math.e)
 _EXP_OF_DIFFERENCE = exp(arg(0) + -arg(1))
 
 
@@ -124,8 +123,8 @@ class Operators:
             self._pointwise(difference)
             self._pointwise(statement)
             return
-        scaled = dataclasses.replace(m, text=f"({m.text} * {_LOG2_E})")
-        self._apply(statement, _EXP_OF_DIFFERENCE, [x, scaled], f"tl.exp2({{0}} * {_LOG2_E} - {{1}})")
+        scaled = dataclasses.replace(m, text=f"({m.text} * {LOG2_E})")
+        self._apply(statement, _EXP_OF_DIFFERENCE, [x, scaled], f"tl.exp2({{0}} * {LOG2_E} - {{1}})")
 
     def _aligned(self, statement: Compute) -> list[Tile]:
         """The operands of an elementwise operator in f32, by the result's dimensions."""
