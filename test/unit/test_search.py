@@ -369,7 +369,12 @@ def nested_loops() -> KernelGraph:
 
 
 def graphs(
-    graph: KernelGraph, operators: int, prune: str, axis_test: bool, *, merge_equal: bool = True
+    graph: KernelGraph,
+    operators: int,
+    prune: str,
+    axis_test: bool,
+    *,
+    canonical: Literal["values", "graphs"] = "values",
 ) -> set[str]:
     """Every graph of one kernel over the inputs, as text that names values by how they are computed.
 
@@ -382,7 +387,7 @@ def graphs(
     options = SearchOptions(
         prune=PRUNE[PRUNE.index(prune)],  # type: ignore[arg-type]
         axis_test=axis_test,
-        merge_equal=merge_equal,
+        canonical=canonical,
         dominance=0,
         max_block_operators=operators,
         max_value_operators=operators,
@@ -486,7 +491,7 @@ def test_pruned_and_unpruned_search_find_the_same_graphs(
 @pytest.mark.parametrize("build", [scaled_product, distributed, normalised, exponential, looped])
 def test_one_value_for_equal_evaluations_loses_no_graph(build: Callable[[], KernelGraph]):
     graph = build()
-    apart = graphs(graph, 5, "normal-form", axis_test=True, merge_equal=False)
+    apart = graphs(graph, 5, "normal-form", axis_test=True, canonical="graphs")
     assert apart
     assert graphs(graph, 5, "normal-form", axis_test=True) >= apart
 
@@ -738,6 +743,8 @@ def test_programs_that_cannot_be_told_say_why():
 def test_bad_options_are_told():
     with pytest.raises(BadOption, match="prune"):
         SearchOptions(prune="z4")  # type: ignore[arg-type]
+    with pytest.raises(BadOption, match="canonical"):
+        SearchOptions(canonical="trees")  # type: ignore[arg-type]
     with pytest.raises(BadOption, match="max-custom"):
         SearchOptions(max_custom=0)
 

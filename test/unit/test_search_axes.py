@@ -37,6 +37,13 @@ def product(*, bias: tuple[int, ...] = (), perm: tuple[int, ...] = ()) -> Kernel
     return p.graph(p("transpose", z, perm=perm) if perm else z)
 
 
+def odd() -> KernelGraph:
+    """Three heads."""
+    p = Program("odd")
+    x, y = p.input(B, 3, N, D, name="x"), p.input(B, 3, D, N, name="y")
+    return p.graph(p("relu", p("matmul", x, y)))
+
+
 def gram() -> KernelGraph:
     """One input in two roles."""
     p = Program("gram")
@@ -70,8 +77,9 @@ def averaged() -> KernelGraph:
         (product(perm=(0, 1, 3, 2)), sorted([B * H, N, N, D])),
         (gram(), sorted([B * H, N, N, D])),
         (averaged(), [N, 256]),
+        (odd(), sorted([B, 3, N, N, D])),
     ],
-    ids=["product", "half-bias", "bias", "swapped", "between", "columns", "gram", "averaged"],
+    ids=["product", "half-bias", "bias", "swapped", "between", "columns", "gram", "averaged", "odd"],
 )
 def test_axes_merge_where_they_always_go_together(graph: KernelGraph, expected: list[int]):
     assert extents(graph) == expected

@@ -90,17 +90,19 @@ def divisors(extent: int) -> list[int]:
 def assignments(
     kernel: Kernel, result: Result, factors: list[tuple[int, int]], extents: list[int]
 ) -> Iterator[Sized]:
-    """Every way to cut the axes that a kernel loops over, or that all its outputs have whole, by any divisor."""
+    """Every way to cut the axes that a kernel loops over, or that all its outputs have whole, by any divisor
+    (products: by powers of two)."""
     looped = {factors[f][0]: f for f in kernel.loops}
     reduced = {factors[f][0] for s in kernel.steps for f in s.reduced}
     tiles = {axis: f for f, (axis, level) in enumerate(factors) if level == TILE}
     used = [a for a, f in tiles.items() if kernel.full[f] > 1]
     kept = [a for a in used if all(tiles[a] in result.values[o].factors for o in kernel.outputs)]
+    product = any(s.op == "contract" for s in kernel.steps)
     choices = [
-        [d for d in divisors(extents[a]) if d <= LARGEST]
+        [d for d in divisors(e) if d <= LARGEST and (d == e or d.bit_count() == 1 or not product)]
         if a in looped or (a in kept and a not in reduced)
-        else [extents[a]]
-        for a in used
+        else [e]
+        for a, e in ((a, extents[a]) for a in used)
     ]
     for chosen in itertools.product(*choices):
         tile, full = list(kernel.tile), list(kernel.full)

@@ -40,8 +40,8 @@ class MugraphSearch(GraphPass):
     axis_test: bool = True
     """Also prune values whose axes nothing that remains could bind."""
 
-    merge_equal: bool = True
-    """Take values with equal evaluations for one; off is for comparison."""
+    canonical: Literal["values", "graphs"] = "values"
+    """What is told apart: values by what they evaluate to, or graphs by their operators, for comparison."""
 
     rescale: bool = True
     """Compute sums of exponentials relative to a running maximum where nothing depends on it (online softmax)."""
@@ -90,7 +90,7 @@ class MugraphSearch(GraphPass):
         return SearchOptions(
             prune=self.prune,
             axis_test=self.axis_test,
-            merge_equal=self.merge_equal,
+            canonical=self.canonical,
             rescale=self.rescale,
             max_block_operators=self.max_block_operators,
             max_custom=self.max_custom,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from superopt.transforms.core._search import Options, Problem
 
 PRUNE = ("normal-form", "smt", "none")
+CANONICAL = ("values", "graphs")
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,10 @@ class SearchOptions:
     asked the same question, or nobody (for tests: the space is then bounded by `max_value_operators` alone)."""
     axis_test: bool = True
     """Also require that the axes of a value can still be bound by what remains to be computed."""
-    merge_equal: bool = True
-    """Take values with equal evaluations for one, with all its derivations; off, only those that the program
-    computes itself are recognised (for comparison: the space is then that of graphs rather than values)."""
+    canonical: Literal["values", "graphs"] = "values"
+    """What is enumerated. "values": what has equal evaluations is one value with all its derivations. "graphs":
+    every operator on the same operands is a node, as in Mirage's algorithm, and graphs of at most
+    `max_block_operators` are told apart (for comparison: equal values are then found again and again)."""
     rescale: bool = True
     """Compute sums of exponentials relative to a running maximum where nothing depends on it: softmax in its
     online form, and partial results with their maxima."""
@@ -70,6 +72,8 @@ class SearchOptions:
     def __post_init__(self) -> None:
         if self.prune not in PRUNE:
             raise BadOption(f"expected prune to be one of {', '.join(PRUNE)}, got '{self.prune}'")
+        if self.canonical not in CANONICAL:
+            raise BadOption(f"expected canonical to be one of {', '.join(CANONICAL)}, got '{self.canonical}'")
         for name in (
             "max_block_operators",
             "max_custom",
@@ -178,9 +182,12 @@ def native_options(
 
     native = Options()
     native.prune = PRUNE.index(options.prune)
+    native.canonical = CANONICAL.index(options.canonical)
     for option in fields(options):
-        if option.name not in ("prune", "rescale", "threads"):
+        if option.name not in ("prune", "canonical", "rescale", "threads"):
             setattr(native, option.name, getattr(options, option.name))
+    if options.canonical == "graphs":
+        native.max_value_operators = min(options.max_value_operators, options.max_block_operators)
     native.threads = options.threads or len(os.sched_getaffinity(0))
     native.budget_seconds = budget
     native.seed = seed

@@ -381,7 +381,10 @@ void bind_search(nb::module_ &module) {
           [](Options &o, int p) { o.prune = static_cast<Prune>(std::clamp(p, 0, 2)); },
           "0 normal form, 1 smt, 2 none")
       .def_rw("axis_test", &Options::axis_test)
-      .def_rw("merge_equal", &Options::merge_equal)
+      .def_prop_rw(
+          "canonical", [](const Options &o) { return static_cast<int>(o.canonical); },
+          [](Options &o, int c) { o.canonical = static_cast<Canonical>(std::clamp(c, 0, 1)); },
+          "0 values, 1 graphs")
       .def_rw("max_block_operators", &Options::max_block_operators)
       .def_rw("max_custom", &Options::max_custom)
       .def_rw("max_loops", &Options::max_loops)

@@ -60,11 +60,13 @@ struct ProgramNode {
 };
 
 enum class Prune : std::uint8_t { NormalForm, Smt, None };
+// What is told apart: values by their evaluation, or graphs by their operators.
+enum class Canonical : std::uint8_t { Values, Graphs };
 
 struct Options {
   Prune prune = Prune::NormalForm;
   bool axis_test = true;
-  bool merge_equal = true; // values with equal evaluations are one
+  Canonical canonical = Canonical::Values;
   std::uint32_t max_block_operators = 24;
   std::uint32_t max_custom = 1;
   std::uint32_t max_loops = 1;

@@ -16,13 +16,14 @@ constexpr std::ptrdiff_t grid_dimensions = 3;
 
 // What divides `extent`, up to the largest tile, and `extent` itself where it is no power of two: of one, the
 // divisors are powers of two; of any other, tiles are padded to them.
-std::vector<std::int64_t> tiles(std::int64_t extent, std::int64_t smallest) {
+// That costs little but on a side of a matrix product, which takes powers of two alone.
+std::vector<std::int64_t> tiles(std::int64_t extent, bool side) {
   std::vector<std::int64_t> out;
   for (std::int64_t t = 1; t <= std::min(extent, largest_tile); ++t)
-    if (extent % t == 0 && (t >= smallest || t == extent))
+    if (extent % t == 0 && (!side || std::has_single_bit(static_cast<std::uint64_t>(t))))
       out.push_back(t);
-  if (out.empty() || (out.back() != extent && !std::has_single_bit(static_cast<std::uint64_t>(extent)) &&
-                      extent <= 2 * largest_tile))
+  if (out.back() != extent && !std::has_single_bit(static_cast<std::uint64_t>(extent)) &&
+      extent <= 2 * largest_tile)
     out.push_back(extent);
   return out;
 }
@@ -186,12 +187,15 @@ private:
   bool choose_units(std::int64_t split) {
     tile_.assign(problem_.factors.size(), 1);
     full_.assign(problem_.factors.size(), 1);
-    Mask present = 0;
+    Mask present = 0, sides = 0; // of matrix products
     outer_ = ~Mask{0};
     for (ValueId leaf : kernel_->leaves)
       present |= values_.all()[leaf].mask;
-    for (const Step &step : kernel_->steps)
+    for (const Step &step : kernel_->steps) {
       present |= values_.all()[step.value].mask;
+      if (is_dot(step))
+        sides |= (values_.all()[step.how.a].mask ^ values_.all()[step.how.b].mask) | step.how.reduced;
+    }
     for (ValueId output : kernel_->outputs)
       outer_ &= values_.saved_mask(output);
     outer_ &= ~kernel_->reduced;
@@ -219,7 +223,7 @@ private:
         full_[tile_factor] = tile_[tile_factor] = extent;
         continue;
       }
-      Unit unit{tile_factor, loop_factor, extent, tiles(extent, 1)};
+      Unit unit{tile_factor, loop_factor, extent, tiles(extent, sides >> tile_factor & 1)};
       if (loop_factor >= 0)
         std::erase_if(unit.choices,
                       [&](std::int64_t t) { return t == extent || (t < dot_extent && extent >= 128); });

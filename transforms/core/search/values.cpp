@@ -235,8 +235,12 @@ ValueId Values::insert(const Derivation &d, std::vector<Element> field,
   const std::uint64_t key = fingerprint(mask, field);
   std::vector<ValueId> &bucket = by_fingerprint_[key];
   auto same = std::find_if(bucket.begin(), bucket.end(), [&](ValueId id) {
-    return (options_.merge_equal || values_[id].program) && values_[id].mask == mask &&
-           values_[id].field == field;
+    const Value &v = values_[id];
+    // As graphs, one operator on the same operands is one, whatever else it equals; only that an output is
+    // reached is told by its evaluation.
+    const bool by_value = options_.canonical == Canonical::Values ||
+                          std::find(outputs_.begin(), outputs_.end(), id) != outputs_.end();
+    return (by_value || (!v.leaf && v.derivations[0] == d)) && v.mask == mask && v.field == field;
   });
   ValueId id = 0;
   if (same != bucket.end()) {
