@@ -25,7 +25,7 @@ from benchmarks.trinity.programs import CONFIGS, Config, build, names
 
 from superopt.cost import cost, target, target_names
 from superopt.program import KernelGraph
-from superopt.transforms.tile_saturation.loops import execute
+from superopt.transforms.tile_saturation.loops import Tensor, Var, execute
 from superopt.transforms.tile_saturation.search import (
     Saturation,
     SearchOptions,
@@ -37,6 +37,8 @@ from superopt.transforms.tile_saturation.search import (
 RESULTS = Path(__file__).parent / "results" / "saturation.json"
 SMALL = Config(hidden=128, heads=2, ffn=256, groups=1, tokens=16, prefix=112)
 SMALL_GROUPED = Config(hidden=256, heads=4, ffn=256, groups=2, tokens=16, prefix=112)
+# Sampled programs that are executed on the same numbers, with the same tile widths.
+SAMPLES_TOGETHER = 10
 # Saturation and extraction in the paper (Trinity, Table 2), seconds.
 PAPER = {"vanilla": 61, "qk_norm": 177, "swiglu_ffn": 40, "pre_norm": 936, "roco": 652, "keyformer": 1354}
 
@@ -110,7 +112,10 @@ def delivered(graph: KernelGraph, candidate: KernelGraph) -> dict[str, Any]:
 
 
 def executed(name: str, samples: int) -> dict[str, Any]:
-    """Sampled programs of both e-graphs at a small size, executed against the naive loops."""
+    """Sampled programs of both e-graphs at a small size, executed against the naive loops.
+
+    Numbers and tile widths change every few programs, for which the naive loops run once.
+    """
     config = SMALL_GROUPED if "gqa" in name else SMALL
     wrong = done = distinct = 0
     for inline in ("all", "single"):
@@ -118,20 +123,25 @@ def executed(name: str, samples: int) -> dict[str, Any]:
         encoder, program = found.encoder, found.program
         rng = np.random.default_rng(0)
         terms: dict[Any, None] = {}
+        start: dict[Tensor, Any] = {}
+        want: dict[Tensor, Any] = {}
+        steps: dict[Var, int] = {}
         for i in range(samples // 2):
+            if i % SAMPLES_TOGETHER == 0:
+                steps = {
+                    v: int(rng.choice([w for w in (32, 64, 128) if v.end % w == 0]))
+                    for v in program.vars
+                    if not v.step
+                }
+                start = {t: 0.005 * rng.uniform(0.5, 1.5, t.shape) for t in program.tensors if not t.lanes}
+                want = {t: x.copy() for t, x in start.items()}
+                execute(program.body, want, steps)
             body = encoder.decode(encoder.graph.sample(encoder.root, i))
             terms[body] = None
-            steps = {
-                v: int(rng.choice([w for w in (32, 64, 128) if v.end % w == 0]))
-                for v in program.vars
-                if not v.step
-            }
-            memory = {t: 0.005 * rng.uniform(0.5, 1.5, t.shape) for t in program.tensors if not t.lanes}
-            other = {t: x.copy() for t, x in memory.items()}
-            execute(program.body, memory, steps)
-            execute(body, other, steps)
+            got = {t: x.copy() for t, x in start.items()}
+            execute(body, got, steps)
             done += 1
-            wrong += not all(np.allclose(memory[t], other[t], rtol=1e-6, atol=1e-9) for t in program.outputs)
+            wrong += not all(np.allclose(want[t], got[t], rtol=1e-6, atol=1e-9) for t in program.outputs)
         distinct += len(terms)
     return {"samples": done, "distinct": distinct, "wrong": wrong}
 

@@ -12,13 +12,14 @@ Values are computed once per scope and as far out as their operands allow.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from superopt import program as ir
 from superopt.operators import infer_type
 from superopt.transforms.lower.builder import compute, constant, identifier, load, store, whole
+from superopt.transforms.tile_saturation.exposed import exposed
 from superopt.transforms.tile_saturation.loops import (
     Expr,
     Loop,
@@ -75,14 +76,6 @@ def written(body: Sequence[Statement]) -> set[Tensor]:
     return out | {r.tensor for loop in loops(body) for r, _ in loop.starts}
 
 
-def read_first(body: Sequence[Statement]) -> set[Tensor]:
-    """Tensors whose first access, in program order, is a load: those that come from before."""
-    first: dict[Tensor, str] = {}
-    for access in accesses(body):
-        first.setdefault(access.region.tensor, access.kind)
-    return {t for t, kind in first.items() if kind == "load"}
-
-
 def grid(statement: Statement, live_after: set[Tensor]) -> tuple[list[Loop], tuple[Statement, ...]]:
     """The loops of a statement that are grid dimensions, and what one block runs."""
     found: list[Loop] = []
@@ -100,23 +93,20 @@ def _parallel(loop: Loop, live_after: set[Tensor]) -> bool:
     regions: dict[Tensor, set[Region]] = {}
     for access in accesses(loop.body):
         regions.setdefault(access.region.tensor, set()).add(access.region)
-    outer = read_first(loop.body)
+    outer = exposed(loop.body)
     for tensor in written(loop.body):
-        dims = range(len(tensor.shape))
-        apart = any(
-            len({r.dims[d] for r in regions[tensor]}) == 1
-            and _moves(next(iter(regions[tensor])), d, loop.var)
-            for d in dims
-        )
         own = tensor not in live_after and tensor not in outer
-        if not apart and not own:
+        if not own and not _apart(regions[tensor], tensor, loop.var):
             return False
     return True
 
 
-def _moves(region: Region, dim: int, var: Var) -> bool:
-    index = region.dims[dim]
-    return index.var is var
+def _apart(regions: Collection[Region], tensor: Tensor, var: Var) -> bool:
+    """Whether what different iterations of `var` access of a tensor lies apart: along one dimension."""
+    return any(
+        len({r.dims[d] for r in regions}) == 1 and next(iter(regions)).dims[d].var is var
+        for d in range(len(tensor.shape))
+    )
 
 
 @dataclass
@@ -144,7 +134,7 @@ class KernelBuilder:
         self.live_after = live_after
         self.grid, self.body = grid(statement, live_after)
         self.written = written((statement,))
-        self.outer = read_first((statement,))
+        self.outer = exposed((statement,))
         self.updated = updated & self.written
         self.inputs = list(
             dict.fromkeys(
@@ -270,6 +260,8 @@ class KernelBuilder:
                 raise Rejected("what an earlier kernel wrote is updated in pieces")
             elif live:
                 self.direct.add(tensor)
+            elif any(not _apart(regions, tensor, loop.var) for loop in self.grid):
+                raise Rejected("scratch of which two blocks write one element")
             else:
                 # As large as the tensor, so that every block writes a part of its own.
                 buffer = ir.Buffer(ir.TensorType(tensor.shape, tensor.dtype), self._name(tensor), "device")

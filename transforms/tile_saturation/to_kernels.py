@@ -13,11 +13,11 @@ from superopt.program import KernelGraph, Node, TensorType, Value
 from superopt.transforms.lower.builder import identifier
 from superopt.transforms.lower.shape import choose_launch
 from superopt.transforms.tile_saturation.dead import opened, without_dead
+from superopt.transforms.tile_saturation.exposed import exposed
 from superopt.transforms.tile_saturation.kernel import (
     KernelBuilder,
     Rejected,
     accesses,
-    read_first,
     tile_bytes,
     written,
 )
@@ -108,7 +108,7 @@ def _live_after(rest: Sequence[Statement], outputs: Sequence[Tensor]) -> set[Ten
     live = set(outputs)
     for statement in reversed(rest):
         live |= {a.region.tensor for a in accesses((statement,)) if a.kind == "load"}
-        partly = read_first((statement,))
+        partly = exposed((statement,))
         live |= partly | written((statement,)) & live
     return live
 
