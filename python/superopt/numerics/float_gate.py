@@ -86,7 +86,7 @@ def gate(
     The tolerance is that of `superopt.numerics.checking`: a multiple of the error that `original` has when
     each of its operators rounds its result to its dtype. Grids are cut down to two blocks along each
     dimension where both programs allow it; nothing that a block does is. Where that is still more than
-    WHOLE_WORK, sums are whole on `WHOLE` inputs, and loops have fewer trips on the others.
+    WHOLE_WORK, sums are whole on `WHOLE` inputs, and loops have fewer trips on the others, 4 at least.
     """
     start = time.perf_counter()
     specs = input_specs(original)
@@ -124,10 +124,12 @@ def _affordable(original: KernelGraph, lowered: KernelGraph) -> tuple[_Pair, _Pa
     if (fewer := fewer_blocks(original, lowered)) is not None:
         # Blocks do the same on other data; sums, loops and tiles are as long as ever.
         whole, blocks = (fewer[0], fewer[1]), "two blocks along each dimension of the grids"
-    if max(map(work, whole)) > WHOLE_WORK:
+    most = max(map(work, whole))
+    if most > WHOLE_WORK:
         for trips in TRIPS:
             shorter = fewer_trips(original, lowered, trips=trips)
-            if shorter and max(map(work, shorter)) <= WHOLE_WORK:
+            left = max(map(work, shorter)) if shorter else most
+            if shorter and (left <= WHOLE_WORK or (trips == TRIPS[-1] and 2 * left <= most)):
                 blocks += f"; sums whole on '{WHOLE}' inputs, at most {trips} trips of a loop on others"
                 return whole, (shorter[0], shorter[1]), blocks
     return whole, whole, blocks
