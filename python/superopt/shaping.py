@@ -3,7 +3,8 @@
 What `lower` chooses follows from tiles alone. Where a kernel of it spills registers or exceeds shared memory,
 others are compiled until one does neither: first more warps or fewer stages for the same tiles, then the tilings
 of `measure.space`, fastest predicted first. Of what was compiled, the one is taken that `cost.compiled` predicts
-to be fastest, spills included. A launch changes no number; other tiles have to be proved again, by who asked.
+to be fastest, spills included; cache hints are added where it says that they pay. A launch or a hint changes no
+number; other tiles have to be proved again, by who asked.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from superopt.cost import Target, compiled_seconds
+from superopt.cost import Target, compiled_cost, compiled_seconds
 from superopt.measure.space import Space, warp_choices
 from superopt.program import KernelGraph, TileProgram
 from superopt.transforms.emit.compile import CompilationFailed, Compiled, compile_all
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 # Programs that are compiled at most: with other launches, and with other tiles.
 MOST_LAUNCHES, MOST_TILINGS = 2, 8
+# Cache hints are taken where they are predicted to leave at most this share of the time.
+LEAST_GAIN = 0.98
 # Tilings that are looked at for one that needs fewer registers.
 MOST_LOOKED_AT = 400
 
@@ -52,10 +55,16 @@ def shape(original: KernelGraph, lowered: KernelGraph, target: Target, *, fixed:
     """
     compiler = _Compiler(target)
     first = compiler.shaped(lowered)
-    bad = _bad(first, target)
-    if not bad or fixed:
+    if fixed:
         return first
-    found = [first]
+    bad = _bad(first, target)
+    best = _reshaped(original, first, bad, compiler) if bad else first
+    return _hinted(best, compiler)
+
+
+def _reshaped(original: KernelGraph, first: Shaped, bad: Sequence[int], compiler: _Compiler) -> Shaped:
+    """The best of the other launches, tiles and splits for the bad kernels of `first`."""
+    target, found = compiler.target, [first]
     for options, most in (
         (_launches(first, bad, target), MOST_LAUNCHES),
         (_tilings(original, first, bad, target), MOST_TILINGS),
@@ -78,6 +87,29 @@ def shape(original: KernelGraph, lowered: KernelGraph, target: Target, *, fixed:
     return dataclasses.replace(
         best, reason=f"{_said(first, bad)}; {_said(best, bad)} after {len(found) - 1} tries"
     )
+
+
+def _hinted(shaped: Shaped, compiler: _Compiler) -> Shaped:
+    """With cache hints in the kernels of which they are predicted to save device memory's bytes."""
+    nodes, saved = list(shaped.lowered.nodes), list[str]()
+    for (index, body), facts in zip(_programs(shaped.lowered), shaped.compiled, strict=True):
+        hinted = dataclasses.replace(nodes[index], body=dataclasses.replace(body, cache_hints=True))
+        before, after = (compiled_cost(n, facts, compiler.target).seconds for n in (nodes[index], hinted))
+        if after < LEAST_GAIN * before:
+            nodes[index] = hinted
+            saved.append(
+                f"{body.name}: cache hints, as waves read again more than L2 keeps: {before * 1e6:.1f} us "
+                f"would be {after * 1e6:.1f} us"
+            )
+    if not saved:
+        return shaped
+    try:
+        made = compiler.shaped(dataclasses.replace(shaped.lowered, nodes=nodes), shaped.parameters)
+    except CompilationFailed:
+        return shaped
+    if _seconds(made, compiler.target) >= _seconds(shaped, compiler.target):
+        return shaped
+    return dataclasses.replace(made, reason="; ".join(filter(None, [shaped.reason, *saved])))
 
 
 def as_scheduled(lowered: KernelGraph, schedule: Schedule, target: Target) -> KernelGraph | None:

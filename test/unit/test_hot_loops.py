@@ -19,6 +19,8 @@ COMPARED = [
     ("rmsnorm 4096x4096", "sm_90"),
     ("rmsnorm_linear 16x6144x4096", "sm_90"),
     ("gated_mlp 8x4096x4096", "sm_90"),
+    ("gated_mlp 8x4096x4096", "sm_80"),
+    ("decode 256x1x4096x128", "sm_90"),
 ]
 MATRIX = {"sm_80": "HMMA", "sm_90": "HGMMA", "sm_100": "UTCHMMA"}
 

@@ -78,6 +78,25 @@ def test_other_tiles_are_taken_where_no_launch_helps(limited: list[TritonKernel]
     assert shape(graph, lowered, H100, fixed=True).lowered is lowered
 
 
+def test_cache_hints_are_taken_where_they_are_predicted_to_pay(limited: list[TritonKernel]) -> None:
+    graph = matmul(1024, 1024, 1024)
+    lowered = with_tiles(graph, 8, i0=128, i1=128)
+    few = dataclasses.replace(H100, multiprocessors=4, l2_bytes_per_second=1e15)
+    made = shape(graph, lowered, few)
+    assert (tile_body(made.lowered).cache_hints, made.reason) == (False, "")
+    small = dataclasses.replace(
+        few, l2_capacity=3e6, dram_bytes_per_second=1e10
+    )  # one operand fits, not both
+    made = shape(graph, lowered, small)
+    assert not tile_body(made.lowered).cache_hints  # both are read again: hints tell nothing apart
+    streamed = matmul(64, 8192, 1024)  # the rows are read again, the columns once
+    small = dataclasses.replace(small, l2_capacity=1e6, multiprocessors=1)
+    made = shape(streamed, with_tiles(streamed, 8, i0=128), small)
+    assert tile_body(made.lowered).cache_hints
+    assert "cache hints, as waves read again more than L2 keeps" in made.reason
+    assert shape(streamed, with_tiles(streamed, 8, i0=128), small, fixed=True).reason == ""
+
+
 def test_the_compiler_itself_is_satisfied_with_more_warps() -> None:
     graph = matmul(256, 512, 256)
     lowered = with_tiles(graph, 4, i0=128, i1=256)
