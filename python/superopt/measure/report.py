@@ -12,6 +12,7 @@ import importlib
 import io
 import json
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -158,7 +159,7 @@ def _measured(data: Data) -> list[str]:
             "",
             f"### {program}",
             "",
-            "| row | graph | plain | floor | of it allowed error | |",
+            "| row | CUDA graph | plain launches | floor | error / allowed | |",
             "| --- | --- | --- | --- | --- | --- |",
         ]
         for r in sorted(rows, key=_order):
@@ -166,12 +167,8 @@ def _measured(data: Data) -> list[str]:
                 _us(r["modes"][m]["seconds"]) if "seconds" in r.get("modes", {}).get(m, {}) else ""
                 for m in MODES
             ]
-            note = (
-                ""
-                if r["status"] == "ok"
-                else f"{r['status']}: {str(r.get('error', '')).splitlines()[0][:80]}"
-            )
-            settings = ", ".join(f"{k} {v}" for k, v in r["parameters"].items())
+            note = "" if r["status"] == "ok" else f"{r['status']}: {_short(str(r.get('error', '')))}"
+            settings = _settings(r["parameters"])
             label = r["label"] + (f" ({settings})" if settings else "")
             error = f"{r['ratio']:.2f}" if "ratio" in r else ""
             out.append(
@@ -203,7 +200,7 @@ def _predicted(data: Data) -> list[str]:
         row = min(rows, key=lambda r: min(p["predicted_seconds"] for p in r["points"]))
         point = min(row["points"], key=lambda p: p["predicted_seconds"])
         facts = "; ".join(f"{k['registers']}, {k['shared_bytes'] // 1024} KiB" for k in point["compiled"])
-        settings = ", ".join(f"{k} {v}" for k, v in point["parameters"].items())
+        settings = _settings(point["parameters"])
         delta = point["proof"]["delta"]
         proof = point["proof"]["guarantee"] + (f", delta {delta:.1e}" if delta is not None else "")
         now = point["predicted_seconds"]
@@ -214,8 +211,22 @@ def _predicted(data: Data) -> list[str]:
     return out
 
 
+def _settings(parameters: dict[str, int]) -> str:
+    """Parameters as text; of those that are switches only the ones that are on."""
+    switches = ("hints", "descriptors")
+    shown = [k if k in switches else f"{k} {v}" for k, v in parameters.items() if v or k not in switches]
+    return ", ".join(shown)
+
+
+def _short(text: str) -> str:
+    """The first line of a message, cut at a word."""
+    return textwrap.shorten(text.strip().split("\n")[0], 90, placeholder=" ...")
+
+
 def _us(seconds: float | None) -> str:
-    return "" if not seconds else f"{seconds * 1e6:.1f} us"
+    if not seconds:
+        return ""
+    return f"{seconds * 1e6:.1f} us" if seconds < 1e-2 else f"{seconds * 1e3:.1f} ms"
 
 
 def model_table(model: cost.Model) -> str:
@@ -244,9 +255,11 @@ _PAGE = """<!doctype html>
 body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; color: #222 }}
 table {{ border-collapse: collapse; margin: 1em 0; font-variant-numeric: tabular-nums }}
 td, th {{ border-bottom: 1px solid #ddd; padding: .25em .7em; text-align: left; vertical-align: top }}
+.number {{ text-align: right; white-space: nowrap }}
+.ours td {{ background: #eef4fa }}
 svg {{ max-width: 100%; height: auto }}
 figcaption {{ color: #555 }}
-</style></head><body><h1>{title}</h1>
+</style></head><body><h1>superopt: {title}</h1>
 {body}
 </body></html>
 """
@@ -284,7 +297,7 @@ def _tables(text: str) -> str:
         if rows:
             head, *rest = rows
             cells = "".join(f"<th>{c}</th>" for c in head)
-            lines = "".join("<tr>" + "".join(f"<td>{c}</td>" for c in r) + "</tr>" for r in rest)
+            lines = "".join(f"<tr{_class(r)}>" + "".join(map(_cell, r)) + "</tr>" for r in rest)
             out.append(f"<table><tr>{cells}</tr>{lines}</table>")
             rows.clear()
 
@@ -302,6 +315,15 @@ def _tables(text: str) -> str:
             out.append("<p>" + "".join(f"<b>{p}</b>" if i % 2 else p for i, p in enumerate(parts)) + "</p>")
     flush()
     return "\n".join(out)
+
+
+def _class(row: Sequence[str]) -> str:
+    return ' class="ours"' if row[0].startswith("superopt,") else ""
+
+
+def _cell(text: str) -> str:
+    number = text.split(" ")[0].rstrip("x").replace(".", "", 1).isdigit() and len(text) < 16
+    return f'<td class="number">{text}</td>' if number else f"<td>{text}</td>"
 
 
 class _Plots:
