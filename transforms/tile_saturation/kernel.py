@@ -12,101 +12,32 @@ Values are computed once per scope and as far out as their operands allow.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from superopt import program as ir
 from superopt.operators import infer_type
 from superopt.transforms.lower.builder import compute, constant, identifier, load, store, whole
+from superopt.transforms.tile_saturation.accesses import (
+    Access,
+    Rejected,
+    accesses,
+    apart,
+    common_loops,
+    grid,
+    written,
+)
 from superopt.transforms.tile_saturation.exposed import exposed
 from superopt.transforms.tile_saturation.loops import (
     Expr,
-    Loop,
     Region,
     Statement,
     Store,
     Tensor,
     Var,
     concrete,
-    loops,
-    stores,
 )
-
-
-class Rejected(Exception):
-    """The term is no program of kernels; the message is counted."""
-
-
-@dataclass(frozen=True)
-class Access:
-    """One access in program order: a start, a load or a store, and the loops it stands in, outermost first."""
-
-    region: Region
-    kind: str  # "start" | "load" | "store"
-    loops: tuple[tuple[Var, int], ...]
-
-
-def accesses(body: Sequence[Statement], loops: tuple[tuple[Var, int], ...] = ()) -> Iterator[Access]:
-    """Every access in program order; equal loops at two places are told apart by where they stand."""
-    for i, statement in enumerate(body):
-        if isinstance(statement, Store):
-            for region in statement.value.regions:
-                yield Access(region, "load", loops)
-            yield Access(statement.region, "store", loops)
-        else:
-            for region, _ in statement.starts:
-                yield Access(region, "start", loops)
-            yield from accesses(statement.body, (*loops, (statement.var, i)))
-
-
-def _common(found: Sequence[Access]) -> set[Var]:
-    """Variables of the loops that all the accesses stand in."""
-    out: set[Var] = set()
-    for level in zip(*(a.loops for a in found), strict=False):
-        if len(set(level)) > 1:
-            break
-        out.add(level[0][0])
-    return out
-
-
-def written(body: Sequence[Statement]) -> set[Tensor]:
-    """Tensors that the statements store or start."""
-    out = {s.region.tensor for s in stores(body)}
-    return out | {r.tensor for loop in loops(body) for r, _ in loop.starts}
-
-
-def grid(statement: Statement, live_after: set[Tensor]) -> tuple[list[Loop], tuple[Statement, ...]]:
-    """The loops of a statement that are grid dimensions, and what one block runs."""
-    found: list[Loop] = []
-    body: tuple[Statement, ...] = (statement,)
-    while len(body) == 1 and len(found) < 3:
-        loop = body[0]
-        if not isinstance(loop, Loop) or loop.starts or not _parallel(loop, live_after):
-            break
-        found.append(loop)
-        body = loop.body
-    return found, body
-
-
-def _parallel(loop: Loop, live_after: set[Tensor]) -> bool:
-    regions: dict[Tensor, set[Region]] = {}
-    for access in accesses(loop.body):
-        regions.setdefault(access.region.tensor, set()).add(access.region)
-    outer = exposed(loop.body)
-    for tensor in written(loop.body):
-        own = tensor not in live_after and tensor not in outer
-        if not own and not _apart(regions[tensor], tensor, loop.var):
-            return False
-    return True
-
-
-def _apart(regions: Collection[Region], tensor: Tensor, var: Var) -> bool:
-    """Whether what different iterations of `var` access of a tensor lies apart: along one dimension."""
-    return any(
-        len({r.dims[d] for r in regions}) == 1 and next(iter(regions)).dims[d].var is var
-        for d in range(len(tensor.shape))
-    )
 
 
 @dataclass
@@ -240,7 +171,7 @@ class KernelBuilder:
             found = by_tensor[tensor]
             regions = {a.region for a in found}
             inner = {v for r in regions for v in r.vars} - mine
-            together = inner <= _common(found)
+            together = inner <= common_loops(found)
             live = tensor in self.live_after
             stored = [a for a in found if a.kind != "load"]
             if tensor in self.updated:
@@ -260,7 +191,7 @@ class KernelBuilder:
                 raise Rejected("what an earlier kernel wrote is updated in pieces")
             elif live:
                 self.direct.add(tensor)
-            elif any(not _apart(regions, tensor, loop.var) for loop in self.grid):
+            elif any(not apart(regions, tensor, loop.var) for loop in self.grid):
                 raise Rejected("scratch of which two blocks write one element")
             else:
                 # As large as the tensor, so that every block writes a part of its own.

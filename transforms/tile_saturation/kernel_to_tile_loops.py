@@ -44,7 +44,7 @@ class KernelToTileLoops(GraphPass):
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
         """The loops as one `tiled` node each."""
         from superopt import cost
-        from superopt.transforms.tile_saturation.kernel import Rejected
+        from superopt.transforms.tile_saturation.accesses import Rejected
         from superopt.transforms.tile_saturation.tile_loops import tile_loops
         from superopt.transforms.tile_saturation.to_kernels import to_kernels
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from superopt.program import Node, TensorType, Value
+from superopt.transforms.tile_saturation.accesses import written
 from superopt.transforms.tile_saturation.dead import opened
-from superopt.transforms.tile_saturation.kernel import written
 from superopt.transforms.tile_saturation.loops import (
     FULL,
     Expr,

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from superopt.errors import BadOption, IllegalProgram, UnsupportedProgram
 from superopt.program import KernelGraph
+from superopt.transforms.tile_saturation.accesses import Rejected
 from superopt.transforms.tile_saturation.dead import canonical, opened, without_dead
 from superopt.transforms.tile_saturation.encode import Encoder
-from superopt.transforms.tile_saturation.kernel import Rejected
 from superopt.transforms.tile_saturation.loops import LoopProgram, Statement
 from superopt.transforms.tile_saturation.tile_loops import Inline, tile_loops
 from superopt.transforms.tile_saturation.to_kernels import Widths, to_kernels

@@ -20,17 +20,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
-
-import numpy as np
+from typing import Literal, TypeAlias
 
 from superopt.aliasing import updates_in_place
-from superopt.errors import UnsupportedProgram
-from superopt.operators import OPERATORS, normalize_attrs
 from superopt.program import KernelGraph, Node, Value
-from superopt.transforms.tile_saturation.axes import Axes, Axis, ints, reduced_dims, reshape_groups
+from superopt.transforms.tile_saturation.axes import Axes, Axis, ints
 from superopt.transforms.tile_saturation.loops import (
     FULL,
     Expr,
@@ -44,14 +40,13 @@ from superopt.transforms.tile_saturation.loops import (
     Tensor,
     Var,
 )
+from superopt.transforms.tile_saturation.tile_values import REDUCTIONS, Indices, TileValues, number
 from superopt.transforms.tile_saturation.unmerge import Unmerged, unmerged
 
 Inline: TypeAlias = Literal["single", "all"]
-Indices: TypeAlias = "tuple[Index, ...]"
 
 _VIEWS = frozenset({"transpose", "reshape", "broadcast", "slice", "cast", "constant"})
 _PIECES = frozenset({"concat", "update_slice"})
-_REDUCTIONS = {"reduce_sum": "reduce_sum", "reduce_mean": "reduce_sum", "reduce_max": "reduce_max"}
 
 
 def tile_loops(graph: KernelGraph, inline: Inline = "single", *, bundle: bool = True) -> LoopProgram:
@@ -89,6 +84,7 @@ class _Builder:
         self.whole = {self.axes.of(value, dim) for value, dim in source.whole}
         self.one: dict[int, Var] = {}
         self.stored = self.choose_stored()
+        self.values = TileValues(self.producer, self.stored, self.tensor)
         self.names: Counter[str] = Counter()
 
     # --- what is stored ---
@@ -103,7 +99,7 @@ class _Builder:
             assert source is not None
             rank = len(source.shape)
             return [self.axes.of(source, rank - 2 if node.attrs.get("transpose_a") else rank - 1)]
-        if node.op in _REDUCTIONS:
+        if node.op in REDUCTIONS:
             assert source is not None
             dims = node.attrs["dims"]
             assert isinstance(dims, tuple)
@@ -118,7 +114,7 @@ class _Builder:
             value = node.result
             if value in cut:  # which is read in parts
                 stored.add(value)
-            heavy = node.op in ("matmul", *_REDUCTIONS)
+            heavy = node.op in ("matmul", *REDUCTIONS)
             if self.accumulates(node) or node.op in _PIECES or value in outputs:
                 stored.add(value)
             elif node.op in _VIEWS:
@@ -255,7 +251,7 @@ class _Builder:
             index = (*index[:-1], self.one_tile(result, index[-1], space))
         region = Region(self.tensor(result), index)
         if not self.accumulates(node):
-            self.nest(space, [Store(region, self.compute(node, index))])
+            self.nest(space, [Store(region, self.values.compute(node, index))])
             return
         self.accumulate(node, region, index, space)
 
@@ -271,7 +267,7 @@ class _Builder:
             k = self.space_index(source, dim, space, parallel=False)
             assert k.var is not None
             reduction.append(k.var)
-            partial = self.product(node, index, k)
+            partial = self.values.product(node, index, k)
         else:
             inner: dict[int, Index] = {}
             dims = node.attrs["dims"]
@@ -280,7 +276,7 @@ class _Builder:
                 inner[d] = self.space_index(source, d, space, parallel=False)
                 if (var := inner[d].var) is not None:
                     reduction.append(var)
-            partial = self.reduction(node, index, inner)
+            partial = self.values.reduction(node, index, inner)
         if node.op == "reduce_mean":  # of each part, so that no sum grows beyond its dtype
             assert isinstance(node.attrs["dims"], tuple)
             count = math.prod(source.shape[d] for d in node.attrs["dims"])
@@ -330,7 +326,9 @@ class _Builder:
             else:
                 inner[dim] = FULL if size == operand.shape[dim] else Index("range", None, first, size)
                 target[dim] = Index("range", None, base, size)
-            piece = Store(Region(self.tensor(result), tuple(target)), self.value(operand, tuple(inner)))
+            piece = Store(
+                Region(self.tensor(result), tuple(target)), self.values.value(operand, tuple(inner))
+            )
             body.append(piece if var is None else Loop(var, (), (piece,)))
         if not space.parallel and len(body) > 1:  # one loop, as one kernel writes all of a tensor
             space.parallel.append(Var(f"c{len(self.body)}", 1, 1, 1))
@@ -341,172 +339,3 @@ class _Builder:
         for var in reversed(space.parallel):
             statements = (Loop(var, (), statements),)
         self.body += statements
-
-    # --- values ---
-
-    def value(self, value: Value, index: Indices) -> Expr:
-        """The tile of `value` at `index`: a load, or its operator on tiles of its operands."""
-        node = self.producer.get(value)
-        if node is None or value in self.stored:
-            return Expr("load", region=Region(self.tensor(value), index))
-        return self.compute(node, index)
-
-    def compute(self, node: Node, index: Indices) -> Expr:
-        entry = OPERATORS[node.op]
-        rank = len(node.result.shape)
-        if node.op == "constant":
-            value = node.attrs["value"]
-            if isinstance(value, np.ndarray):
-                raise UnsupportedProgram("tile loops do not express dense constants", node.location)
-            return Expr("const", (), (("shape", ()), ("value", float(value))))  # pyright: ignore
-        if node.op == "cast":  # numbers on chip are not rounded; what is stored has its tensor's dtype
-            return self.value(node.operands[0], index)
-        if node.op == "matmul":
-            return self.product(node, index, FULL)
-        if node.op in _REDUCTIONS:
-            dims = node.attrs["dims"]
-            assert isinstance(dims, tuple)
-            total = self.reduction(node, index, dict.fromkeys(dims, FULL))
-            if node.op == "reduce_mean":
-                count = math.prod(node.operands[0].shape[d] for d in dims)
-                return Expr("div", (total, number(float(count))))
-            return total
-        if node.op == "transpose":
-            perm = node.attrs["perm"]
-            assert isinstance(perm, tuple)
-            inner = [FULL] * rank
-            for d, source in enumerate(perm):
-                inner[source] = index[d]
-            return Expr("transpose", (self.value(node.operands[0], tuple(inner)),), (("perm", perm),))
-        if node.op == "slice":
-            return self.slice(node, index)
-        if node.op == "reshape":
-            return self.reshape(node, index)
-        if node.op == "broadcast":
-            operand = self.aligned(node.operands[0], node.result, index)
-            return Expr("broadcast", (operand,), (("shape", self.shape(node.result, index)),))
-        attrs = tuple(sorted(normalize_attrs(entry, node.attrs).items()))
-        return Expr(node.op, tuple(self.aligned(v, node.result, index) for v in node.operands), attrs)
-
-    def aligned(self, operand: Value, result: Value, index: Indices) -> Expr:
-        """An operand that broadcasts to `result`."""
-        shift = len(result.shape) - len(operand.shape)
-        inner = tuple(
-            FULL if operand.shape[d] == 1 and result.shape[d + shift] != 1 else index[d + shift]
-            for d in range(len(operand.shape))
-        )
-        return self.value(operand, inner)
-
-    def product(self, node: Node, index: Indices, k: Index) -> Expr:
-        a, b = node.operands
-        rank = len(node.result.shape)
-
-        def operand(value: Value, rows: Index, columns: Index, *, transposed: bool) -> Expr:
-            lead = len(value.shape) - 2
-            batch = [FULL if value.shape[d] == 1 else index[d + rank - len(value.shape)] for d in range(lead)]
-            last = (columns, rows) if transposed else (rows, columns)
-            tile = self.value(value, (*batch, *last))
-            if not transposed:
-                return tile
-            perm = (*range(lead), lead + 1, lead)
-            return Expr("transpose", (tile,), (("perm", perm),))
-
-        left = operand(a, index[-2], k, transposed=bool(node.attrs.get("transpose_a")))
-        right = operand(b, k, index[-1], transposed=bool(node.attrs.get("transpose_b")))
-        return Expr("matmul", (left, right))
-
-    def reduction(self, node: Node, index: Indices, inner: dict[int, Index]) -> Expr:
-        """The reduction of a tile, in the form of the node's result."""
-        source = node.operands[0]
-        rank = len(source.shape)
-        operand = [inner.get(d, FULL) for d in range(rank)]
-        for d, at in reduced_dims(node):
-            operand[d] = index[at]
-        tile = self.value(source, tuple(operand))
-        dims = tuple(sorted(d - rank for d in inner))
-        kept = Expr(_REDUCTIONS[node.op], (tile,), (("dims", dims),))
-        if node.attrs.get("keepdims"):
-            return kept
-        return Expr("reshape", (kept,), (("shape", self.shape(node.result, index)),))
-
-    def slice(self, node: Node, index: Indices) -> Expr:
-        offsets, sizes, strides = (node.attrs[n] for n in ("offsets", "sizes", "strides"))
-        assert isinstance(offsets, tuple)
-        assert isinstance(sizes, tuple)
-        assert isinstance(strides, tuple)
-        source = node.operands[0]
-        inner: list[Index] = []
-        for d, at in enumerate(index):
-            if strides[d] != 1:
-                raise UnsupportedProgram("tile loops do not express strided slices", node.location)
-            if sizes[d] == source.shape[d]:
-                inner.append(at)
-            elif at.kind == "full":
-                inner.append(Index("range", None, offsets[d], sizes[d]))
-            elif at.kind == "block":
-                raise UnsupportedProgram("tile loops do not express this slice", node.location)
-            else:
-                inner.append(Index(at.kind, at.var, at.base + offsets[d], at.size))
-        if source in self.producer and source not in self.stored and any(i.kind == "range" for i in inner):
-            source_node = self.producer[source]
-            return self.sliced(source_node, tuple(inner), node)
-        return self.value(source, tuple(inner))
-
-    def sliced(self, source: Node, index: Indices, node: Node) -> Expr:
-        """A slice of what is not stored is only expressed where elementwise operators stand between."""
-        if OPERATORS[source.op].elementwise or source.op == "cast":
-            return self.compute(source, index)
-        raise UnsupportedProgram(f"tile loops do not express a slice of '{source.op}'", node.location)
-
-    def reshape(self, node: Node, index: Indices) -> Expr:
-        source, result = node.operands[0], node.result
-        inner: list[Index] = [FULL] * len(source.shape)
-        for left, right in reshape_groups(source.shape, result.shape):
-            xs = [d for d in left if source.shape[d] > 1]
-            ys = [d for d in right if result.shape[d] > 1]
-            if len(xs) == 1 and len(ys) == 1:
-                inner[xs[0]] = index[ys[0]]
-            elif any(index[d].kind != "full" for d in ys):
-                first = index[ys[0]]
-                if any(index[d].kind != "full" for d in ys[1:]) or first.base:
-                    raise UnsupportedProgram("tile loops do not express this cut of a reshape", node.location)
-                # elem n of the outer part is tile n of the merged dimension, by the same variable.
-                size = math.prod(source.shape[d] for d in xs) // math.prod(result.shape[d] for d in ys[:1])
-                inner[xs[0]] = self.other_side(first, size, source.shape[xs[0]], node)
-        tile = self.value(source, tuple(inner))
-        return Expr("reshape", (tile,), (("shape", self.shape(result, index)),))
-
-    def other_side(self, index: Index, size: int, extent: int, node: Node) -> Index:
-        """Block i of `size` elements for element i of the outer part, or element i for block i."""
-        var = index.var
-        assert var is not None
-        trips = -(-var.end // var.step) if var.step else 0
-        if index.kind == "elem" and trips * size == extent:
-            return (
-                Index("tile", var) if (var.end, var.step) == (extent, size) else Index("block", var, 0, size)
-            )
-        if index.kind in ("tile", "block") and trips == extent:
-            return Index("elem", var)
-        raise UnsupportedProgram("tile loops do not express this cut of a reshape", node.location)
-
-    def shape(self, value: Value, index: Indices) -> tuple[int | Var, ...]:
-        out: list[int | Var] = []
-        for d, at in enumerate(index):
-            if at.kind == "full":
-                out.append(value.shape[d])
-            elif at.kind in ("range", "block"):
-                out.append(at.size)
-            elif at.kind == "elem":
-                out.append(1)
-            else:
-                assert at.var is not None
-                out.append(at.var.step or at.var)
-        return tuple(out)
-
-
-def number(value: float) -> Expr:
-    """A scalar."""
-    return Expr("const", (), (("shape", ()), ("value", value)))
-
-
-Combine: TypeAlias = Callable[[Any, Any], Any]

@@ -12,15 +12,10 @@ from superopt.errors import IllegalProgram, UnsupportedProgram
 from superopt.program import KernelGraph, Node, TensorType, Value
 from superopt.transforms.lower.builder import identifier
 from superopt.transforms.lower.shape import choose_launch
+from superopt.transforms.tile_saturation.accesses import Rejected, accesses, written
 from superopt.transforms.tile_saturation.dead import opened, without_dead
 from superopt.transforms.tile_saturation.exposed import exposed
-from superopt.transforms.tile_saturation.kernel import (
-    KernelBuilder,
-    Rejected,
-    accesses,
-    tile_bytes,
-    written,
-)
+from superopt.transforms.tile_saturation.kernel import KernelBuilder, tile_bytes
 from superopt.transforms.tile_saturation.library import (
     Known,
     library_nodes,

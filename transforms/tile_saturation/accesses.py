@@ -1,0 +1,93 @@
+"""What the statements of a kernel access, in program order, and which of its loops are grid dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from superopt.transforms.tile_saturation.exposed import exposed
+from superopt.transforms.tile_saturation.loops import (
+    Loop,
+    Region,
+    Statement,
+    Store,
+    Tensor,
+    Var,
+    loops,
+    stores,
+)
+
+
+class Rejected(Exception):
+    """The term is no program of kernels; the message is counted."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """One access in program order: a start, a load or a store, and the loops it stands in, outermost first."""
+
+    region: Region
+    kind: str  # "start" | "load" | "store"
+    loops: tuple[tuple[Var, int], ...]
+
+
+def accesses(body: Sequence[Statement], loops: tuple[tuple[Var, int], ...] = ()) -> Iterator[Access]:
+    """Every access in program order; equal loops at two places are told apart by where they stand."""
+    for i, statement in enumerate(body):
+        if isinstance(statement, Store):
+            for region in statement.value.regions:
+                yield Access(region, "load", loops)
+            yield Access(statement.region, "store", loops)
+        else:
+            for region, _ in statement.starts:
+                yield Access(region, "start", loops)
+            yield from accesses(statement.body, (*loops, (statement.var, i)))
+
+
+def common_loops(found: Sequence[Access]) -> set[Var]:
+    """Variables of the loops that all the accesses stand in."""
+    out: set[Var] = set()
+    for level in zip(*(a.loops for a in found), strict=False):
+        if len(set(level)) > 1:
+            break
+        out.add(level[0][0])
+    return out
+
+
+def written(body: Sequence[Statement]) -> set[Tensor]:
+    """Tensors that the statements store or start."""
+    out = {s.region.tensor for s in stores(body)}
+    return out | {r.tensor for loop in loops(body) for r, _ in loop.starts}
+
+
+def grid(statement: Statement, live_after: set[Tensor]) -> tuple[list[Loop], tuple[Statement, ...]]:
+    """The loops of a statement that are grid dimensions, and what one block runs."""
+    found: list[Loop] = []
+    body: tuple[Statement, ...] = (statement,)
+    while len(body) == 1 and len(found) < 3:
+        loop = body[0]
+        if not isinstance(loop, Loop) or loop.starts or not _parallel(loop, live_after):
+            break
+        found.append(loop)
+        body = loop.body
+    return found, body
+
+
+def _parallel(loop: Loop, live_after: set[Tensor]) -> bool:
+    regions: dict[Tensor, set[Region]] = {}
+    for access in accesses(loop.body):
+        regions.setdefault(access.region.tensor, set()).add(access.region)
+    outer = exposed(loop.body)
+    for tensor in written(loop.body):
+        own = tensor not in live_after and tensor not in outer
+        if not own and not apart(regions[tensor], tensor, loop.var):
+            return False
+    return True
+
+
+def apart(regions: Collection[Region], tensor: Tensor, var: Var) -> bool:
+    """Whether what different iterations of `var` access of a tensor lies apart: along one dimension."""
+    return any(
+        len({r.dims[d] for r in regions}) == 1 and next(iter(regions)).dims[d].var is var
+        for d in range(len(tensor.shape))
+    )
