@@ -2,9 +2,10 @@
 
     python -m benchmarks.search_ablation          printed, and kept in benchmarks/results/search_ablation.json
 
-Each program is searched with at most 4, 5, ... 11 operators in a block: as it is, with z3 in place of the normal
-form, without the test on axes, and without pruning (values of at most as many operators as a block then). Each
-run has a process of its own and a limit; seconds are of that process, so that others on the machine matter less.
+Each program is searched with at most 4, 5, ... 11 operators in a block, and with as many as by default: as it is,
+without the test on axes, without branch and bound, without dominance, over graphs in place of values, with z3 in
+place of the normal form, and without pruning (values of at most as many operators as a block then). Each run has
+a process of its own and a limit; seconds are of that process, so that others on the machine matter less.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ from benchmarks.search import search_commit
 # GQA in minutes (Mirage, Table 5): with both means, without abstract expressions, without canonical form as well.
 PAPER_MINUTES = {4: (0.15, 0.0, 0.0), 5: (2.3, 249, None), 6: (20, None, None), 7: (76, None, None)}
 PROGRAMS = ["gqa_decode_b1", "qknorm_public_b1", "rmsnorm_linear_b8", "gated_mlp_b8", "norm_transformer_b8"]
-OPERATORS = range(4, 12)
+OPERATORS = [*range(4, 12), 24]
 VARIANTS: dict[str, dict[str, Any]] = {
     "normal form": {},
     "without axes": {"axis_test": False},
+    "without bounds": {"branch_and_bound": False},
+    "without dominance": {"dominance": 0},
+    "graphs": {"canonical": "graphs", "max_attempts": 1_000_000_000},
     "z3": {"prune": "smt"},
     "none": {"prune": "none"},
 }

@@ -126,7 +126,7 @@ def _ablation(rows: dict[str, Any]) -> str:
     for name, variants in rows.items():
         sizes = sorted({int(n) for row in variants.values() for n in row})
         body = [[variant, *(_cell(row.get(str(n))) for n in sizes)] for variant, row in variants.items()]
-        parts.append(f"`{name}`:\n\n" + table(["pruning", *sizes], body))
+        parts.append(f"`{name}`:\n\n" + table(["means", *sizes], body))
     return "\n\n".join(parts)
 
 
@@ -135,7 +135,9 @@ def _cell(entry: dict[str, Any] | None) -> str:
         return ""
     if entry["seconds"] is None:
         return "did not end"
-    return f"{_number(entry['seconds'])} s{'' if entry['complete'] else ' +'}, {entry['best_us'] or '-'} us"
+    states = entry["values"] + entry["states"]
+    ended = "" if entry["complete"] else " +"
+    return f"{_number(entry['seconds'])} s{ended}, {states} states, {entry['best_us'] or '-'} us"
 
 
 def page() -> str:

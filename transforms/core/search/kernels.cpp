@@ -52,8 +52,9 @@ struct Kernels::State {
   std::vector<ValueId> leaves;
   const std::vector<ValueId> *outputs;
   Labels labels;
-  double bytes = 0; // that the kernel reads and writes at least
-  double work = 0;  // of the steps
+  double bytes = 0;                          // that the kernel reads and writes at least
+  double work = 0;                           // of the steps
+  std::vector<std::pair<Mask, Mask>> nested; // loops that a step ends, and those that must stand around them
 };
 
 Kernels::Kernels(const Values &values, const Options &options, Clock &clock)
@@ -268,7 +269,12 @@ void Kernels::derive(State &state, std::uint32_t top) {
     if (state.bytes <= most_bytes) {
       state.steps.push_back({id, how});
       state.work += work;
+      const bool inner = ends && (varies & ~ends);
+      if (inner)
+        state.nested.emplace_back(ends, varies & ~ends);
       expand(state);
+      if (inner)
+        state.nested.pop_back();
       state.work -= work;
       state.steps.pop_back();
     } else {
@@ -350,7 +356,12 @@ bool Kernels::dominated(const State &state) {
   for (Mask mask : {l.looped, l.whole, l.inner, l.split_only, l.joined, l.apart})
     add(mask);
   key.push_back(static_cast<std::uint32_t>(state.leaves.size()));
+  key.push_back(static_cast<std::uint32_t>(state.nested.size()));
   key.insert(key.end(), state.leaves.begin(), state.leaves.end());
+  for (const auto &[ends, around] : state.nested) {
+    add(ends);
+    add(around);
+  }
   for (std::uint32_t rank : state.needed) {
     key.push_back(rank);
     if (inside_[rank])
