@@ -175,7 +175,7 @@ def main() -> None:
     parser.add_argument(
         "--full-work",
         type=float,
-        default=3e9,
+        default=3e8,
         help="scalar operations up to which a program is certified at full extents too, not at reduced only",
     )
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
