@@ -133,7 +133,7 @@ def test_fields_agree_with_integers() -> None:
                 assert int(result.planes[plane][i, j]) == exact
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.randoms(use_true_random=False), st.sampled_from([ImageField, ScreenField, FormalField]))
 def test_evaluation_is_deterministic(rng: Any, kind: type[ImageField]) -> None:
     graph = random_kernel(rng)

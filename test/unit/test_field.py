@@ -53,7 +53,7 @@ def _array(numbers: list[int]) -> np.ndarray[Any, Any]:
     return np.array(numbers, np.uint64)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(FIELDS), st.lists(st.tuples(st.integers(0), st.integers(0)), min_size=1, max_size=20))
 def test_arithmetic(field: Any, pairs: list[tuple[int, int]]) -> None:
     m = int(field.modulus)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from superopt.errors import IllegalProgram
@@ -68,10 +68,7 @@ def programs(draw: st.DrawFn) -> KernelGraph:
     return KernelGraph("random", inputs, nodes, [values[-1]])
 
 
-@settings(
-    max_examples=PROGRAMS, deadline=None, derandomize=True, database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)  # fmt: skip
+@settings(max_examples=PROGRAMS)
 @given(graph=programs())
 def test_random_programs_are_proved_down_to_their_ttir(graph: KernelGraph):
     lowered = lower(graph)
@@ -128,10 +125,7 @@ def test_what_optimizers_propose_is_the_program(optimizer: str):
     propose: Any = {"mugraph": mugraph_search.propose, "saturation": tile_saturation.propose}[optimizer]
     accepted = proposed = 0
 
-    @settings(
-        max_examples=2 * PROGRAMS, deadline=None, derandomize=True, database=None,
-        suppress_health_check=[HealthCheck.too_slow],
-    )  # fmt: skip
+    @settings(max_examples=2 * PROGRAMS)
     @given(graph=programs())
     def each(graph: KernelGraph) -> None:
         nonlocal accepted, proposed

@@ -40,7 +40,7 @@ from superopt.transforms.mugraph_search.unfold import unfold
 TARGET = target("sm_90")
 
 
-def search(graph: KernelGraph, budget: float = 20.0, seed: int = 0, **options: object):
+def search(graph: KernelGraph, budget: float = 120.0, seed: int = 0, **options: object):
     return propose(graph, TARGET, budget=budget, seed=seed, options=SearchOptions(**options))  # type: ignore[arg-type]
 
 
@@ -70,7 +70,7 @@ def loads(body: BlockGraph) -> dict[str, int]:
 @pytest.mark.parametrize("name", ["sm_80", "sm_90", "sm_100"])
 def test_rmsnorm_and_linear_become_one_kernel_that_reads_x_once(weight: bool, name: str):
     graph = rmsnorm_linear(weight=weight)
-    best = propose(graph, target(name), budget=20).candidates[0]
+    best = propose(graph, target(name), budget=120).candidates[0]
     body = only_kernel(best)
     assert loads(body) == dict.fromkeys(["x", "w", "g"] if weight else ["x", "w"], 1)
     assert len(body.loops) == 1
@@ -592,7 +592,7 @@ def test_the_result_does_not_depend_on_the_number_of_threads():
 
 @pytest.mark.parametrize("name", ["attention", "rmsnorm", "gated", "norm-mlp", "two-outputs"])
 def test_branch_and_bound_loses_nothing_that_is_as_cheap(name: str):
-    bounded, all_ = (search(SMALL[name](), branch_and_bound=b, budget=60) for b in (True, False))
+    bounded, all_ = (search(SMALL[name](), branch_and_bound=b, budget=300) for b in (True, False))
     assert bounded.complete
     assert all_.complete
     assert bounded.predicted == pytest.approx(all_.predicted)
@@ -618,7 +618,7 @@ def test_of_partial_kernels_with_the_same_left_to_do_the_cheapest_remain(name: s
 
 @pytest.mark.parametrize("name", ["attention", "safe-attention", "rmsnorm-weight", "bilinear", "norm-mlp"])
 def test_what_others_surpass_is_not_the_best(name: str):
-    kept, all_ = (search(SMALL[name](), dominance=d, budget=60) for d in (4, 0))
+    kept, all_ = (search(SMALL[name](), dominance=d, budget=300) for d in (4, 0))
     assert kept.complete
     assert all_.complete
     assert kept.predicted[0] == all_.predicted[0]
@@ -638,7 +638,7 @@ def qk_norm_attention(heads: int = 32, queries: int = 128, keys: int = 1024, d: 
 
 
 def test_the_space_of_normalised_attention_with_two_kernels_is_searched_to_its_end():
-    found = search(qk_norm_attention(), budget=60)
+    found = search(qk_norm_attention(), budget=300)
     assert found.complete
     # Both norms within the attention kernel, 20 operators of it.
     assert loads(only_kernel(found.candidates[0])) == dict.fromkeys(["q", "k", "v"], 1)
@@ -661,13 +661,13 @@ def test_the_budget_is_kept_and_what_was_found_is_returned():
     found = search(hard(), budget=0.5, prune="none")
     assert time.perf_counter() - start < 20
     assert not found.complete
-    assert search(hard(), budget=60).complete
+    assert search(hard(), budget=300).complete
 
 
 def test_a_search_can_be_stopped_and_interrupted():
     calls = itertools.count()
     found = propose(
-        hard(), TARGET, budget=60, options=SearchOptions(prune="none"), stop=lambda: next(calls) > 3
+        hard(), TARGET, budget=300, options=SearchOptions(prune="none"), stop=lambda: next(calls) > 3
     )
     assert not found.complete
 
@@ -675,7 +675,7 @@ def test_a_search_can_be_stopped_and_interrupted():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        propose(hard(), TARGET, budget=60, options=SearchOptions(prune="none"), stop=interrupt)
+        propose(hard(), TARGET, budget=300, options=SearchOptions(prune="none"), stop=interrupt)
 
 
 def test_a_signal_interrupts_a_search_that_asks_z3():

@@ -24,7 +24,7 @@ Kind = Callable[[KernelGraph], bool]
 
 
 def candidates(graph: KernelGraph, **options: Any) -> list[KernelGraph]:
-    return propose(graph, TARGET, budget=20, options=SearchOptions(**options)).candidates
+    return propose(graph, TARGET, budget=120, options=SearchOptions(**options)).candidates
 
 
 def bodies(graph: KernelGraph) -> list[BlockGraph]:

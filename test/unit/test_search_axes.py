@@ -20,7 +20,7 @@ def extents(graph: KernelGraph) -> list[int]:
 
 
 def candidates(graph: KernelGraph) -> list[KernelGraph]:
-    found = propose(graph, TARGET, budget=20, options=SearchOptions(candidates=30))
+    found = propose(graph, TARGET, budget=120, options=SearchOptions(candidates=30))
     assert found.funnel["plans.rejected.not_buildable"] == found.funnel["plans.rejected.illegal"] == 0
     assert found.candidates
     return found.candidates

@@ -59,7 +59,7 @@ def largest_logits(m: int, n: int, d: int) -> KernelGraph:
 @pytest.mark.parametrize("build", [positive_sums, largest_logits])
 def test_a_loop_over_columns_holds_a_loop_over_the_depth(build: Callable[[int, int, int], KernelGraph]):
     graph = build(65536, 65536, 1024)
-    found = propose(graph, TARGET, budget=10)
+    found = propose(graph, TARGET, budget=120)
     best = found.candidates[0]
     (body,) = customs(best)
     assert len(body.loops) == 2
@@ -69,7 +69,7 @@ def test_a_loop_over_columns_holds_a_loop_over_the_depth(build: Callable[[int, i
     assert columns > 1
     assert depth > 1
     assert cost(best, TARGET).seconds == pytest.approx(found.predicted[0], rel=0.02)
-    single = propose(graph, TARGET, budget=10, options=SearchOptions(max_loops=1))
+    single = propose(graph, TARGET, budget=120, options=SearchOptions(max_loops=1))
     assert found.predicted[0] < 0.85 * single.predicted[0]
 
 
@@ -77,7 +77,7 @@ def test_a_loop_over_columns_holds_a_loop_over_the_depth(build: Callable[[int, i
 def test_nested_loops_are_right(build: Callable[[int, int, int], KernelGraph]):
     graph = build(32, 512, 256)
     options = SearchOptions(max_custom=1, candidates=40, branch_and_bound=False)
-    found = propose(graph, TARGET, budget=20, options=options)
+    found = propose(graph, TARGET, budget=120, options=options)
     nested = [c for c in found.candidates if any(len(b.loops) == 2 for b in customs(c))]
     assert nested
     checked(graph, nested[0])
@@ -86,7 +86,7 @@ def test_nested_loops_are_right(build: Callable[[int, int, int], KernelGraph]):
 def test_every_nest_that_is_proposed_is_legal():
     for graph in (attention(2, 32, 256, 128), positive_sums(32, 256, 256)):
         options = SearchOptions(candidates=60, branch_and_bound=False)
-        found = propose(graph, TARGET, budget=20, options=options)
+        found = propose(graph, TARGET, budget=120, options=options)
         assert found.funnel["plans.rejected.illegal"] == 0
         assert all(same(graph, c) for c in found.candidates)
 
@@ -139,7 +139,7 @@ SMALL: dict[str, tuple[int, ...]] = {
 @pytest.mark.parametrize("name", SPLIT)
 def test_blocks_write_parts_of_sums_which_a_second_kernel_joins(name: str):
     graph = SPLIT[name]()
-    found = propose(graph, TARGET, budget=10)
+    found = propose(graph, TARGET, budget=120)
     first, second = customs(found.candidates[0])
     # The parts stand along a dimension of their own, which the grid of the first kernel has.
     part = first.savers[0].operands[0]
@@ -154,7 +154,7 @@ def test_blocks_write_parts_of_sums_which_a_second_kernel_joins(name: str):
 def test_parts_of_sums_are_right(name: str):
     graph = SPLIT[name](*SMALL[name])
     options = SearchOptions(candidates=60, branch_and_bound=False)
-    found = propose(graph, TARGET, budget=20, options=options)
+    found = propose(graph, TARGET, budget=120, options=options)
     split = [c for c in found.candidates if len(customs(c)) == 2]
     assert split
     checked(graph, split[0])

@@ -157,7 +157,7 @@ def test_no_other_extents_are_cheaper(name: str):
 def test_extents_with_odd_factors_are_cut_by_them():
     """231 rows: three or more to a block, not one."""
     graph = odd_rows()
-    best = propose(graph, TARGET, budget=20).candidates[0]
+    best = propose(graph, TARGET, budget=120).candidates[0]
     assert same(graph, best)
     (body,) = [n.body for n in best.nodes if isinstance(n.body, BlockGraph)]
     assert any(1 < extent < 231 and 231 % extent == 0 for extent in body.grid)
@@ -166,7 +166,7 @@ def test_extents_with_odd_factors_are_cut_by_them():
 def test_keys_are_split_by_what_divides_them():
     """4125 = 3 x 5 x 5 x 5 x 11 keys, for few heads."""
     graph = grouped_attention(4, 8, 4125, 64)
-    best = propose(graph, TARGET, budget=20).candidates[0]
+    best = propose(graph, TARGET, budget=120).candidates[0]
     bodies = [n.body for n in best.nodes if isinstance(n.body, BlockGraph)]
     keys = next(v for v in bodies[0].inputs if v.name == "k")
     assert keys.shape[1] * keys.shape[2] == 4125

@@ -214,7 +214,7 @@ def test_candidates_for_random_programs_compute_the_same():
     searched = checked = 0
     for seed in range(1000, 1060):
         graph = random_program(random.Random(seed))
-        found = propose(graph, TARGET, budget=5, options=options)
+        found = propose(graph, TARGET, budget=120, options=options)
         searched += bool(found.candidates)
         assert found.funnel.get("plans.rejected.illegal", 0) == 0
         for candidate in found.candidates:
@@ -228,7 +228,7 @@ def test_candidates_for_random_programs_compute_the_same():
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_candidates_for_slices_and_concatenations_compute_the_same(name: str):
     graph = PROGRAMS[name]()
-    found = propose(graph, TARGET, budget=5)
+    found = propose(graph, TARGET, budget=20)
     assert found.candidates, found.remark
     assert found.predicted == sorted(found.predicted)
     assert found.funnel["plans.rejected.illegal"] == 0
@@ -242,7 +242,7 @@ def test_candidates_for_slices_and_concatenations_compute_the_same(name: str):
 @pytest.mark.parametrize("build", [joined_depth, joined_columns, joined_lora, fused_gate, fused_heads])
 def test_one_kernel_reads_slices_in_place(build: Callable[[], KernelGraph]):
     graph = build()
-    best = propose(graph, TARGET, budget=10).candidates[0]
+    best = propose(graph, TARGET, budget=120).candidates[0]
     kernels = [n for n in best.nodes if n.op not in ("reshape", "slice")]
     assert [n.op for n in kernels] == ["custom"]
     assert all(n.result in slices_in_place(best) for n in best.nodes if n.op == "slice")
@@ -256,7 +256,7 @@ def test_one_kernel_reads_slices_in_place(build: Callable[[], KernelGraph]):
 @pytest.mark.parametrize("build", [joined_depth, joined_lora, fused_gate, rotated_scores])
 def test_the_kernels_that_read_slices_are_right_in_the_interpreter(build: Callable[[], KernelGraph]):
     graph = build()
-    best = propose(graph, TARGET, budget=10).candidates[0]
+    best = propose(graph, TARGET, budget=20).candidates[0]
     rng = np.random.default_rng(1)
     inputs = [rng.normal(size=v.shape).astype(np.float16).astype(np.float64) / 4 for v in graph.inputs]
     interpreter = Interpreter()
@@ -271,7 +271,7 @@ def test_the_kernels_that_read_slices_are_right_in_the_interpreter(build: Callab
 def test_concatenated_products_are_summed_in_one_accumulator():
     """`(x || x a) (w ; b)`: the sum of both products, in the loop, is what is accumulated."""
     graph = joined_lora(16, 4096, 512, 16)
-    found = propose(graph, TARGET, budget=5, options=SearchOptions(candidates=40, max_custom=1))
+    found = propose(graph, TARGET, budget=120, options=SearchOptions(candidates=40, max_custom=1))
 
     def summed_together(candidate: KernelGraph) -> bool:
         ops = [n.op for node in candidate.nodes if isinstance(node.body, BlockGraph) for n in node.body.nodes]

@@ -80,7 +80,7 @@ def test_sampled_programs_compute_the_same(name: str, inline: str) -> None:
 @pytest.mark.parametrize("variant", ["", "+safe"])
 def test_attention_becomes_one_certified_kernel(name: str, variant: str) -> None:
     graph = graph_of(name + variant)
-    found = propose(graph, H100, budget=30, options=SearchOptions(inline=("all",), best=4, candidates=4))
+    found = propose(graph, H100, budget=300, options=SearchOptions(inline=("all",), best=4, candidates=4))
     assert found.predicted == sorted(found.predicted)
     one = next(c for c in found.candidates if len(c.nodes) == 1)
     (node,) = one.nodes
@@ -92,7 +92,7 @@ def test_attention_becomes_one_certified_kernel(name: str, variant: str) -> None
 @pytest.mark.parametrize("name", ["swiglu_ffn", "vanilla+gqa", "vanilla+mqa"])
 def test_other_programs_are_certified(name: str) -> None:
     graph = graph_of(name)
-    found = propose(graph, H100, budget=30, options=SearchOptions(inline=("all",), best=4, candidates=2))
+    found = propose(graph, H100, budget=300, options=SearchOptions(inline=("all",), best=4, candidates=2))
     assert kernel_count(found.candidates[0]) <= 2
     assert certify(graph, found.candidates[0]).equivalent
 
@@ -106,7 +106,7 @@ def test_a_cache_that_is_updated_in_the_middle() -> None:
     heads = b.op("transpose", rows, perm=(1, 0, 2), name="new")
     keys = b.op("update_slice", cache, heads, dim=1, offset=160, name="keys")
     graph = b.outputs(keys, b.op("matmul", heads, keys, transpose_b=True, name="scores"))
-    found = propose(graph, H100, budget=30, options=SearchOptions(inline=("all",), best=4, candidates=4))
+    found = propose(graph, H100, budget=300, options=SearchOptions(inline=("all",), best=4, candidates=4))
     one = next(c for c in found.candidates if kernel_count(c) == 1)
     assert certify(graph, one).equivalent
     lowered = KernelToTileLoops().apply(graph, Diagnostics())
@@ -118,12 +118,12 @@ def test_a_product_of_few_columns_is_left_to_the_library() -> None:
     b = Builder("narrow", "f16")
     product = b.op("matmul", b.input("x", 16, 4096), b.input("w", 4096, 64))
     graph = b.outputs(b.op("exp", product))
-    found = propose(graph, H100, budget=30)
+    found = propose(graph, H100, budget=300)
     assert [n.op for n in found.candidates[0].nodes] == ["matmul", "tiled"]
     small = Builder("narrow", "f16")
     product = small.op("matmul", small.input("x", 16, 128), small.input("w", 128, 64))
     graph = small.outputs(small.op("exp", product))
-    for _, kernels in propose(graph, H100, budget=30).by_kernels.values():
+    for _, kernels in propose(graph, H100, budget=300).by_kernels.values():
         assert certify(graph, kernels).equivalent
 
 
@@ -132,7 +132,7 @@ def test_a_product_of_few_columns_is_left_to_the_library() -> None:
 def test_grouped_queries_gain_at_full_size(name: str, config: str) -> None:
     """Projections to few columns have narrow tiles or are the library's, as are caches that only grow."""
     graph = build(name, CONFIGS[config])
-    found = propose(graph, H100, budget=60, options=SearchOptions(inline=("all",)))
+    found = propose(graph, H100, budget=300, options=SearchOptions(inline=("all",)))
     assert found.predicted[0] < 0.9 * cost(graph, H100).seconds
 
 
@@ -160,7 +160,7 @@ def test_library_operators_are_found_in_any_order_and_side_by_side() -> None:
 
 def test_attention_with_its_ffn_finishes() -> None:
     found = propose(
-        graph_of("layer"), H100, budget=60, options=SearchOptions(inline=("all",), best=4, candidates=2)
+        graph_of("layer"), H100, budget=300, options=SearchOptions(inline=("all",), best=4, candidates=2)
     )
     assert found.saturations[0].encoder.graph.stopped == "saturated"
     assert min(len(c.nodes) for c in found.candidates) <= 4
@@ -179,7 +179,7 @@ def test_the_kernels_are_right_in_the_interpreter(name: str) -> None:
     from superopt.verify.evaluate import evaluate
 
     graph = graph_of(name)
-    found = propose(graph, H100, budget=30, options=SearchOptions(inline=("all",), best=4, candidates=4))
+    found = propose(graph, H100, budget=300, options=SearchOptions(inline=("all",), best=4, candidates=4))
     few = min(found.candidates, key=kernel_count)
     assert kernel_count(few) == (2 if name == "swiglu_ffn" else 1)
     rng = np.random.default_rng(1)
@@ -196,7 +196,7 @@ def test_the_kernels_are_right_in_the_interpreter(name: str) -> None:
 def test_a_wrong_rewrite_is_not_certified() -> None:
     """The certificates that these tests ask for can be refused."""
     graph = graph_of("vanilla")
-    found = propose(graph, H100, budget=30, options=SearchOptions(inline=("all",), best=2, candidates=1))
+    found = propose(graph, H100, budget=300, options=SearchOptions(inline=("all",), best=2, candidates=1))
     wrong = graph_of("vanilla")
     wrong.nodes[next(i for i, n in enumerate(wrong.nodes) if n.op == "exp")].op = "square"
     assert not certify(wrong, found.candidates[0]).equivalent
@@ -242,7 +242,7 @@ def test_the_benchmarks_as_modules_are_those_in_memory(name: str) -> None:
 def test_it_is_deterministic() -> None:
     options = SearchOptions(inline=("all",), best=4, candidates=2)
     texts = [
-        [to_text(c) for c in propose(graph_of("pre_norm"), H100, budget=60, options=options).candidates]
+        [to_text(c) for c in propose(graph_of("pre_norm"), H100, budget=300, options=options).candidates]
         for _ in range(2)
     ]
     assert texts[0] == texts[1]
