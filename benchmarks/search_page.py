@@ -174,8 +174,8 @@ def page() -> str:
         parts += [
             "## Operators in a block, and pruning\n",
             "CPU seconds, values and states, and the best plan on sm_90, by the most operators in a block (24 by "
-            "default). `+`: a limit ended the search, on a machine shared with others. With `graphs` and `none` a "
-            "value has as many operators as a block at most, so small blocks leave a small space. The paper's "
+            "default). `+`: a limit ended the search, on a machine shared with others. With `graphs` and `none` "
+            "a value has as many operators as a block at most, so small blocks leave a small space. The paper's "
             f"Table 5, for grouped-query attention with everything on: {paper}.\n",
             _ablation(json.loads(ablation.read_text())["programs"]) + "\n",
         ]
