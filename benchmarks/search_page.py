@@ -165,8 +165,8 @@ def page() -> str:
             "By `python -m benchmarks.winners`. Compiled for three GPUs without one, as they are delivered: a\n"
             "star marks kernels that spilled as they were lowered, and have other launches, tiles or splits.\n"
             "Interpreted at the extents to which the certifier reduces them, against fp64, relative to the\n"
-            "largest value (none where a constant stands for an extent); certificates replayed. Programs that are\n"
-            "not listed were not run.\n",
+            "largest value (none where a constant stands for an extent); certificates replayed. Programs that\n"
+            "are not listed were not run.\n",
             _winners(json.loads(winners.read_text())["programs"]) + "\n",
         ]
     ablation = RESULTS / "search_ablation.json"
