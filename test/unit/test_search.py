@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import signal
 import subprocess
@@ -696,23 +697,42 @@ def test_a_signal_interrupts_a_search_that_asks_z3():
     assert time.perf_counter() - start < 20
 
 
-def test_an_interrupt_within_a_finalizer_is_not_lost():
+@pytest.mark.parametrize("place", ["finalizer", "conversion of arguments", "query"])
+def test_an_interrupt_in_the_middle_of_z3_is_not_lost(place: str):
+    """Two of these places let no exception of a signal's handler out as it is."""
     pytest.importorskip("z3")
     from superopt.transforms.mugraph_search.smt import Solver
 
     class Released:
         def __del__(self) -> None:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGALRM)
+
+    class Converted:
+        @property
+        def _as_parameter_(self) -> int:
+            signal.raise_signal(signal.SIGALRM)
+            return 0
 
     class Interrupted(Solver):
         def decide(self, part: object, targets: object) -> Literal["yes", "no", "unknown"]:
-            Released()
+            if place == "finalizer":
+                Released()
+            elif place == "query":
+                signal.raise_signal(signal.SIGALRM)
+            else:
+                ctypes.CDLL(None).abs(Converted())
             return "yes"
 
-    hook = sys.unraisablehook
-    with pytest.raises(KeyboardInterrupt):
-        Interrupted().subexpression(("input", 0, [], ()), ())
-    assert sys.unraisablehook is hook
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Interrupted().subexpression(("input", 0, [], ()), ())
+        assert signal.getsignal(signal.SIGALRM) is interrupt
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.parametrize("seed", range(8))

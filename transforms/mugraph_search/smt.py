@@ -9,7 +9,8 @@ be", so nothing useful is pruned.
 
 from __future__ import annotations
 
-import sys
+import signal
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -28,28 +29,31 @@ def _z3() -> Any:
 
 
 @contextmanager
-def _nothing_lost() -> Generator[None]:
-    """Raise at the end what was raised within a finalizer.
+def _signals_later() -> Generator[None]:
+    """Within it signals wait; their handlers run at its end.
 
-    z3's objects are released by `__del__`, from which Python lets no exception out: an interrupt whose handler
-    runs there would be printed and forgotten, and the search go on.
+    z3's bindings are Python called through ctypes. What a handler raises in the middle of them may be lost:
+    objects are released by `__del__`, which lets no exception out, and a conversion of arguments turns any
+    exception into its own. An interrupt would be forgotten, and the search go on.
     """
-    lost: list[BaseException] = []
-    before = sys.unraisablehook
+    if threading.current_thread() is not threading.main_thread():
+        yield  # handlers run in the main thread only
+        return
+    arrived: list[int] = []
+    handlers = {n: h for n in signal.valid_signals() if callable(h := signal.getsignal(n))}
 
-    def keep(unraisable: sys.UnraisableHookArgs) -> None:
-        if unraisable.exc_value is None or isinstance(unraisable.exc_value, Exception):
-            before(unraisable)
-        else:
-            lost.append(unraisable.exc_value)
+    def note(number: int, _frame: object) -> None:
+        arrived.append(number)
 
-    sys.unraisablehook = keep
+    for number in handlers:
+        signal.signal(number, note)
     try:
         yield
     finally:
-        sys.unraisablehook = before
-    if lost:
-        raise lost[0]
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in arrived:
+            signal.raise_signal(number)
 
 
 class Solver:
@@ -69,7 +73,7 @@ class Solver:
 
     def subexpression(self, part: Term, targets: tuple[Term, ...]) -> bool:
         """Whether `part` may be a subexpression of one of `targets`: proved, or not decided."""
-        with _nothing_lost():
+        with _signals_later():
             return self.decide(part, targets) != "no"
 
     def decide(self, part: Term, targets: tuple[Term, ...]) -> Literal["yes", "no", "unknown"]:
