@@ -3,7 +3,7 @@
 checking      inputs and tolerance (numpy alone; copied into bundles)
 float_gate    the check of a lowered program without running its kernels: `gate`
 interpreter   emitted kernels in Triton's interpreter
-runner        `run.py` of a bundle: checks and times the real kernels with torch and triton
+runner        `run.py` of a bundle: checks and times the real kernels with torch, triton and numpy
 """
 
 from __future__ import annotations

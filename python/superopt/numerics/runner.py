@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks and times a superopt bundle: its real kernels against PyTorch in float64. Needs torch and triton only.
+"""Checks and times a superopt bundle: its real kernels against PyTorch in float64. Needs torch, triton and numpy.
 
     python run.py                        on the GPU if there is one, else in Triton's interpreter (slow, on
     the CPU) python run.py --device=interpreter   never on the GPU
@@ -20,7 +20,11 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+try:
+    import numpy as np
+except ModuleNotFoundError:
+    sys.stderr.write("run.py: error: expected torch, triton and numpy, got no numpy\n")
+    raise SystemExit(2) from None
 
 FORMAT = 1
 # Blocks of a kernel that the interpreter computes for all but the first distribution; it takes seconds a block.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 
 def widen_products(interpreter: Any) -> None:
     """Let the interpreter multiply bf16 tiles: it keeps them as 16-bit patterns, which it multiplies as
@@ -18,8 +16,8 @@ def widen_products(interpreter: Any) -> None:
         def wide(x: Any) -> Any:
             if str(x.dtype.scalar) != "bf16":
                 return x
-            bits = x.data.astype(np.uint32) << 16
-            return interpreter.TensorHandle(bits.view(np.float32), interpreter.tl.float32)
+            bits = x.data.astype("uint32") << 16
+            return interpreter.TensorHandle(bits.view("float32"), interpreter.tl.float32)
 
         return original(self, wide(a), wide(b), d, *rest)
 
