@@ -188,6 +188,7 @@ def main() -> None:
         row = in_child(name, arguments)
         row["load_average"] = round(os.getloadavg()[0], 1)
         row["search_commit"] = search_commit()
+        row["budget"] = arguments.budget
         rows[name] = row
         keep("search", rows, budget=arguments.budget, options=json.loads(arguments.options))
         print(line(name, row, arguments.targets.split(",")[0]), flush=True)

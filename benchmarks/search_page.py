@@ -140,13 +140,19 @@ def _cell(entry: dict[str, Any] | None) -> str:
     return f"{_number(entry['seconds'])} s{ended}, {states} states, {entry['best_us'] or '-'} us"
 
 
+def _budgets(rows: dict[str, Any]) -> str:
+    """The budgets that rows were searched with, and how many with each."""
+    counts = Counter(row["budget"] for row in rows.values())
+    return ", ".join(f"{budget:g} s ({number} programs)" for budget, number in sorted(counts.items()))
+
+
 def page() -> str:
     """The page's text."""
     search = json.loads((RESULTS / "search.json").read_text())
     rows = search["programs"]
     parts = [
         INTRODUCTION,
-        f"{search['date']}, {search['machine']['cores']} cores, budget {search['budget']:g} s for each search.\n",
+        f"{search['date']}, {search['machine']['cores']} cores; budget of each search: {_budgets(rows)}.\n",
         "## The benchmarks\n",
         "`+`: a limit ended the search. `(reduced)`: certified at reduced extents only, for its size. A "
         "certificate says `bound` or `congruence` (docs/verification.md), and its delta.\n",

@@ -124,6 +124,29 @@ def test_two_processes_write_one_store(tmp_path: Path):
         assert entry.seconds == 1.0 + n, "the fastest of the key, whoever wrote it"
 
 
+READER = """
+import sys
+from superopt.store import Key, Store
+store = Store(sys.argv[1])
+for n in range(400):
+    entry = store.lookup(Key(f"program {n % 7}", "sm_90", {}, {}))
+    assert entry is None or set(entry.files) == {"a", "b"}
+"""
+
+
+def test_two_writers_and_a_reader_while_old_entries_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    limit = 1 << 20
+    monkeypatch.setenv("SUPEROPT_STORE_LIMIT", str(limit))
+    reader = subprocess.Popen([sys.executable, "-c", READER, str(tmp_path)])
+    processes = [writer(tmp_path, 0, 40), writer(tmp_path, 40, 80)]
+    assert [p.wait(120) for p in (*processes, reader)] == [0, 0, 0]
+    store = Store(tmp_path)
+    assert store.check() == []
+    assert 0 < len(store.keys()) < 80
+    eviction.keep_below(tmp_path, limit)  # the last writers may have found each other in the way
+    assert sum(p.stat().st_size for p in (tmp_path / "objects").glob("*/*")) <= limit
+
+
 def test_a_writer_killed_at_any_moment_leaves_whole_entries(tmp_path: Path):
     """SUPEROPT_TEST_KILLS says how many; what was acknowledged before the kill is still there."""
     generator = random.Random(1)
