@@ -167,7 +167,8 @@ def _launches(
         nodes = list(shaped.lowered.nodes)
         for i in bad:
             index, body = kernels[i]
-            warps = [w for w in warp_choices(body) if w >= body.num_warps]
+            warps = [w for w in warp_choices(body) if w > body.num_warps]
+            warps.insert(0, body.num_warps)
             stages = max(body.num_stages - step, 1) if i in oversized else body.num_stages
             more = body.num_warps if i in oversized else warps[min(step, len(warps) - 1)]
             body = dataclasses.replace(body, num_warps=more, num_stages=stages)

@@ -133,3 +133,12 @@ def test_schedules_hold_tiles_and_launches_and_replay_them() -> None:
     assert "shape of the kernels: as somebody wished" in again.report.remarks
     missing = changed.model_copy(update={"parameters": {"nothing": 2}})
     assert as_scheduled(outcome.lowered, missing, H100) is None
+
+
+def test_a_kernel_with_more_warps_than_any_choice_keeps_them(limited: list[TritonKernel]) -> None:
+    """Programs may come with launches that no choice has: what spills then gets other tiles, or stays."""
+    graph = matmul(512, 512, 512)
+    lowered = with_tiles(graph, 32, i0=512, i1=512)
+    made = shape(graph, lowered, H100)
+    assert len(limited) > 1
+    assert "bytes spilled" in made.reason
