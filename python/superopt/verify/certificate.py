@@ -39,6 +39,8 @@ class TestRecord(Record):
     applications  of uninterpreted operators that one output element may depend on
     argument      degree of what those were applied to
     delta         bound on the probability that different programs pass; null where the argument has gaps
+    piece         which piece of the programs was tested (`superopt.verify.pieces`), null for the whole of them;
+                  inputs and bound are then those of the piece
     """
 
     kind: Literal["formal", "image"]
@@ -51,6 +53,7 @@ class TestRecord(Record):
     applications: int
     argument: int
     delta: float | None
+    piece: int | None = None
 
 
 class NormalFormRecord(Record):
@@ -76,7 +79,8 @@ class Certificate(Record):
                associative, commutative and idempotent), so acceptance is as sound, but more programs that are
                equal may be refused.
     delta      the bound over all tests at `delta_extents`, null where none holds (see `notes`); 0 where both
-               programs are one. At other than full extents it speaks of the programs with those extents.
+               programs are one. At other than full extents it speaks of the programs with those extents. Tests
+               of pieces bound it by their worst: programs that differ do so in one of them.
 
     normal_form  a second proof where there is one: of the same equality, by other means, often at all extents
 

@@ -30,13 +30,13 @@ import hashlib
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from superopt.aliasing import check_aliases, pairs
-from superopt.errors import IllegalProgram, NotEquivalent
+from superopt.errors import IllegalProgram, NotEquivalent, SuperoptError
 from superopt.program import KernelGraph
 from superopt.spec import check_kernel
 from superopt.verify.certificate import (
@@ -53,6 +53,7 @@ from superopt.verify.evaluate import Shared, evaluate
 from superopt.verify.fields import FormalField, ImageField, P, Q
 from superopt.verify.hashing import canonical_text, parse, program_hash
 from superopt.verify.infinities import Extended
+from superopt.verify.pieces import cut
 from superopt.verify.reduce import fewer_blocks, reduce_extents, work
 from superopt.verify.symbolic import prove
 
@@ -62,6 +63,8 @@ FORMAL_WORK = 50_000
 LATTICE_WORK = 5_000_000
 # Beyond this two blocks along each dimension of the grids are computed instead of all of them.
 BLOCKS_WORK = 1_000_000_000
+# The same for a piece of the programs, where even that takes too long for the whole.
+PIECE_WORK = 50_000_000
 MOST_TESTS = 8
 ATTEMPTS = 4
 
@@ -88,6 +91,11 @@ class _Outcome:
     failure: Counterexample | None
     assumed: frozenset[str] = frozenset()
     imaged: bool = False
+
+    def of_piece(self, piece: int) -> _Outcome:
+        """This, where the programs tested were a piece of those in question."""
+        assert self.record is not None
+        return replace(self, record=self.record.model_copy(update={"piece": piece}))
 
 
 def certify(a: KernelGraph, b: KernelGraph, *, delta: float = 1e-9, seed: int = 0) -> Verdict:
@@ -123,6 +131,7 @@ class _Question:
         self.a, self.b, self.delta, self.seed = a, b, delta, seed
         self.notes: list[str] = []
         self.outcomes: list[_Outcome] = []
+        self.reduced: tuple[KernelGraph, KernelGraph] | None = None
         self.wants_full = False
         self.full_delta = delta
         self.failure: Counterexample | None = None
@@ -152,7 +161,7 @@ class _Question:
                 return
             outcomes = self._formal_tests(*pair, "reduced")
             if not _failure(outcomes):
-                self.outcomes = outcomes
+                self.outcomes, self.reduced = outcomes, pair
                 if numbers and outcomes:
                     self.notes.append("numbers that a mean divides by were reduced with its extent")
                 return
@@ -169,6 +178,32 @@ class _Question:
             self.notes.append(f"at {extents} extents there are too many exponentials to keep them formal")
             return []
         return outcomes
+
+    def in_pieces(self) -> bool:
+        """Whether tests of all pieces passed, where the whole would take long: nothing else is needed then."""
+        programs, _ = _affordable([self.a, self.b], BLOCKS_WORK)
+        if max(map(work, programs)) <= BLOCKS_WORK:
+            return False
+        small = self.reduced or reduce_extents(self.a, self.b, most_work=PIECE_WORK)
+        try:
+            parts = cut(self.a, self.b, small, self.seed) if small else None
+        except (ZeroDivisionError, MemoryError, SuperoptError):
+            return False
+        if not parts:
+            return False
+        made: list[_Outcome] = []
+        for piece, part in enumerate(parts):
+            programs, extents = _affordable([part.first, part.second], PIECE_WORK)
+            tests: list[_Outcome] = []
+            while not _enough(tests, self.full_delta):
+                number = MOST_TESTS * (2 + piece) + len(tests)
+                tests += _test(programs[0], programs[1:], "image", extents, self.seed, number)
+            if _failure(tests):
+                return False
+            made += [o.of_piece(piece) for o in tests]
+        self.outcomes += made
+        self.notes.append(f"at full extents the programs were compared in {len(parts)} pieces")
+        return True
 
     @property
     def size(self) -> Literal["small", "large"]:
@@ -239,7 +274,7 @@ def _enough(outcomes: Sequence[_Outcome], delta: float) -> bool:
 
 def _full_tests(a: KernelGraph, questions: Sequence[_Question], seed: int) -> None:
     """Tests against `a` with all sums whole, added to the outcomes of those questions that want them."""
-    questions = [q for q in questions if q.wants_full]
+    questions = [q for q in questions if q.wants_full and not q.in_pieces()]
     made: dict[int, list[_Outcome]] = {id(q): [] for q in questions}
     for number in range(MOST_TESTS):
         open_ = [q for q in questions if not (o := made[id(q)]) or not _enough(o, q.full_delta)]
@@ -247,7 +282,7 @@ def _full_tests(a: KernelGraph, questions: Sequence[_Question], seed: int) -> No
             break
         for size in {q.size for q in open_}:  # those of one size have one interpretation of max and min
             group = [q for q in open_ if q.size == size]
-            (left, *others), extents = _affordable([a, *(q.b for q in group)])
+            (left, *others), extents = _affordable([a, *(q.b for q in group)], BLOCKS_WORK)
             found = _test(left, others, "image", extents, seed, MOST_TESTS + number)
             for question, outcome in zip(group, found, strict=False):
                 made[id(question)].append(outcome)
@@ -256,10 +291,10 @@ def _full_tests(a: KernelGraph, questions: Sequence[_Question], seed: int) -> No
                 return
 
 
-def _affordable(programs: list[KernelGraph]) -> tuple[list[KernelGraph], Extents]:
+def _affordable(programs: list[KernelGraph], limit: int = BLOCKS_WORK) -> tuple[list[KernelGraph], Extents]:
     """The programs themselves, or their first blocks where all would take too long and a few take less."""
     most = max(map(work, programs))
-    if most > BLOCKS_WORK and (fewer := fewer_blocks(*programs)) and max(map(work, fewer)) < most:
+    if most > limit and (fewer := fewer_blocks(*programs)) and max(map(work, fewer)) < most:
         return list(fewer), "blocks"
     return programs, "full"
 
@@ -401,13 +436,23 @@ def _certificate(
 def _best_bound(tests: Sequence[TestRecord], delta: float) -> tuple[Extents, float | None]:
     """The bound over the tests at the largest extents where it is at most `delta`, or else the smallest bound.
 
-    Tests at the same extents multiply.
+    Tests of one thing at the same extents multiply. Of pieces the largest bound counts, and all need one; where
+    they have different extents, the bound is at the smaller ones.
     """
     found: dict[Extents, float] = {}
+    by_piece: dict[int, float] = {}
     for test in tests:
-        if test.delta is not None:
+        if test.delta is None:
+            continue
+        if test.piece is None:
             found[test.extents] = found.get(test.extents, 1.0) * test.delta
+        else:
+            by_piece[test.piece] = by_piece.get(test.piece, 1.0) * test.delta
     order: tuple[Extents, ...] = ("full", "blocks", "reduced")
+    parts = {t.piece: t.extents for t in tests if t.piece is not None}
+    if parts and len(parts) == len(by_piece):
+        at: Extents = max(parts.values(), key=lambda extents: order.index(extents))
+        found[at] = min(found.get(at, 1.0), max(by_piece.values()))
     ranked: list[Extents] = [extents for extents in order if extents in found]
     if not ranked:
         return "full", None

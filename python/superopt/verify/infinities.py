@@ -231,6 +231,11 @@ _VALUE = np.uint64((1 << 62) - 1)
 _FINITE, _MINUS, _PLUS, _UNDEFINED = 0, 1, 2, 3
 
 
+def finite(t: Tensor) -> bool:
+    """Whether every element of a tensor of `Extended` is a number."""
+    return not (t.planes[0] >> _SHIFT).any()
+
+
 class Extended(Domain):
     """A finite field with infinities: two bits of each element's first component say what it is.
 

@@ -39,9 +39,9 @@ MOST_WORK = 2_000_000
 
 
 def reduce_extents(
-    a: KernelGraph, b: KernelGraph, *, numbers: bool = False
+    a: KernelGraph, b: KernelGraph, *, numbers: bool = False, most_work: int = MOST_WORK
 ) -> tuple[KernelGraph, KernelGraph] | None:
-    """Both programs with shrunk extents, or None where they cannot be shrunk consistently or enough.
+    """Both programs with shrunk extents, or None where they cannot be shrunk consistently or to `most_work`.
 
     With `numbers`, constants that are the extent of a mean, or its inverse, shrink with that extent; None where
     there are none.
@@ -58,7 +58,7 @@ def reduce_extents(
         pair = (rebuilt[0].graph(a), rebuilt[1].graph(b))
         if numbers and not any(r.renamed for r in rebuilt):
             return None
-        return None if max(map(work, pair)) > MOST_WORK else pair
+        return None if max(map(work, pair)) > most_work else pair
     except (Irreducible, SuperoptError):
         return None
 

@@ -172,18 +172,30 @@ def check_certificate(
 
 
 def _bound(tests: Sequence[Any], extents: str, q: int, faults: list[str]) -> float | None:
-    """The product of the tests' bounds at `extents`; notes a test whose own bound its figures do not give."""
-    product: float | None = None
+    """The product of the tests' bounds at `extents`; notes a test whose own bound its figures do not give.
+
+    Of tests of pieces it is the largest product of one piece. That counts where every piece has one, at the
+    smallest extents of any.
+    """
+    whole: float | None = None
+    pieces: dict[int, float | None] = {}
+    smallest = 0
     for test in tests:
         k = int(test["terms"])
         figures = [int(test[name]) for name in ("degree_p", "degree_q", "applications", "argument")]
         if k < 1 or min(figures) < 0:
             faults.append("a test has negative figures")
         bound = (k * figures[0] + k * k * figures[1] + figures[2] ** 2 * (figures[3] + 1)) / q
-        if test["delta"] is None:
-            continue
-        if float(test["delta"]) < bound * (1 - 1e-9) or bound >= 1:
+        if test["delta"] is not None and (float(test["delta"]) < bound * (1 - 1e-9) or bound >= 1):
             faults.append(f"a test claims delta {test['delta']}, its figures give {bound}")
-        if test["extents"] == extents:
-            product = (1.0 if product is None else product) * bound
-    return product
+        if (piece := test.get("piece")) is not None:
+            before = pieces.setdefault(int(piece), None)
+            if test["delta"] is not None:
+                pieces[int(piece)] = bound * (1.0 if before is None else before)
+            smallest = max(smallest, ("full", "blocks", "reduced").index(test["extents"]))
+        elif test["delta"] is not None and test["extents"] == extents:
+            whole = (1.0 if whole is None else whole) * bound
+    known = [bound for bound in pieces.values() if bound is not None]
+    if known and len(known) == len(pieces) and ("full", "blocks", "reduced")[smallest] == extents:
+        whole = max(known) if whole is None else min(whole, max(known))
+    return whole

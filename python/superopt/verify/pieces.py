@@ -1,0 +1,140 @@
+"""Cuts two programs at values that both compute, so that large ones are compared piece by piece.
+
+Which values those are is guessed, from one evaluation of both programs at reduced extents, and then proved: a
+piece is what lies between a value and the nearest ones before it, in both programs, as a function of these. If
+the pieces of every value that is needed are equal, on all inputs, so are the programs, by induction along
+their nodes. (Cut points of combinational equivalence checking, as in Kuehlmann and Krohm, DAC'97.) Pieces that
+differ prove nothing: one may use how the values before it came about.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from superopt.program import KernelGraph, Node, Value
+from superopt.verify.demand import feeds_exponential
+from superopt.verify.domains import Shape, Tensor
+from superopt.verify.evaluate import evaluate
+from superopt.verify.fields import ImageField
+from superopt.verify.hashing import canonical_text
+from superopt.verify.infinities import Extended, finite
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Two programs whose inputs are values that the cut ones share; equal for the whole to be equal."""
+
+    first: KernelGraph
+    second: KernelGraph
+
+
+def cut(
+    a: KernelGraph, b: KernelGraph, reduced: tuple[KernelGraph, KernelGraph], seed: object
+) -> list[Piece] | None:
+    """What is to be compared in place of `a` and `b`; None where they share no value that divides them.
+
+    `reduced` are both programs at smaller extents, node by node. Pieces that are the same text are left out.
+    Raises ZeroDivisionError where the random inputs make a denominator vanish.
+    """
+    shared = _shared(a, b, reduced, seed)
+    partner = dict(zip(b.inputs, a.inputs, strict=True)) | shared
+    wanted: dict[Node, dict[Value, Value]] = {}  # per node of b: its results to prove, with their partners
+    makers = {v: n for n in b.nodes for v in n.results}
+    for x, y in zip(a.outputs, b.outputs, strict=True):
+        if y in makers:
+            wanted.setdefault(makers[y], {})[y] = x
+        elif partner.get(y) is not x:
+            return None
+    found: list[Piece] = []
+    for node in reversed(b.nodes):
+        if not (targets := wanted.get(node)):
+            continue
+        known = {v for v in partner if v not in node.results}
+        nodes, ends = _slice(b.nodes, targets, known)
+        if any(v not in partner for v in ends):
+            return None
+        others, first_ends = _slice(a.nodes, targets.values(), {partner[v] for v in ends} | {*a.inputs})
+        inputs = {partner[v]: v for v in ends}
+        # Inputs that only one of them reads are inputs of both.
+        for v, w in zip(a.inputs, b.inputs, strict=True):
+            if v in first_ends:
+                inputs.setdefault(v, w)
+        piece = Piece(
+            KernelGraph("piece", list(inputs), others, list(targets.values())),
+            KernelGraph("piece", list(inputs.values()), nodes, list(targets)),
+        )
+        for v in ends:
+            if v in makers:
+                wanted.setdefault(makers[v], {})[v] = partner[v]
+        if canonical_text(piece.first) != canonical_text(piece.second):
+            found.append(piece)
+    whole = {*a.inputs}, {*a.outputs}
+    if any(({*p.first.inputs} <= whole[0]) and ({*p.first.outputs} == whole[1]) for p in found):
+        return None
+    return found
+
+
+def _slice(
+    nodes: Sequence[Node], targets: Iterable[Value], known: set[Value]
+) -> tuple[list[Node], list[Value]]:
+    """The nodes that `targets` need beyond the values `known`, in order, and those of these that they read."""
+    needed = dict.fromkeys(v for v in targets if v not in known)
+    kept, ends = list[Node](), dict.fromkeys(v for v in targets if v in known)
+    for node in reversed(nodes):
+        if any(v in needed for v in node.results):
+            kept.append(node)
+            for v in node.operands:
+                if v in known:
+                    ends[v] = None
+                else:
+                    needed[v] = None
+    made = {v for node in kept for v in node.results}
+    free = [v for v in needed if v not in made]  # graph inputs that are not known, or targets that are inputs
+    return kept[::-1], [*ends, *free]
+
+
+def _shared(
+    a: KernelGraph, b: KernelGraph, reduced: tuple[KernelGraph, KernelGraph], seed: object
+) -> dict[Value, Value]:
+    """The first value of `b` for the first one of `a`, where they have one shape and seem to be equal."""
+    field = ImageField((seed, "pieces"), lattice="order")
+    domain = Extended(field)
+    exponent = [any(c) for c in zip(*map(feeds_exponential, reduced), strict=True)]
+    inputs = [
+        field.random(i, v.shape, exponent=e)
+        for i, (v, e) in enumerate(zip(reduced[0].inputs, exponent, strict=True))
+    ]
+    known: dict[tuple[Shape, Shape, bytes], Value] = {}
+    for value, key in _values(a, reduced[0], inputs, domain):
+        known.setdefault(key, value)
+    # Each of `a` once: two inputs of a piece are any two tensors.
+    return {v: known.pop(key) for v, key in _values(b, reduced[1], inputs, domain) if key in known}
+
+
+def _values(
+    graph: KernelGraph, small: KernelGraph, inputs: Sequence[Tensor], domain: Extended
+) -> list[tuple[Value, tuple[Shape, Shape, bytes]]]:
+    """Results of nodes, by their full shape and their elements at reduced extents.
+
+    Without those that depend on no input, or are not finite: a piece's inputs are any finite numbers.
+    """
+    env = dict(zip(small.inputs, inputs, strict=True))
+    varying = {*small.inputs}
+    found: list[tuple[Value, tuple[Shape, Shape, bytes]]] = []
+    for node, below in zip(graph.nodes, small.nodes, strict=True):
+        operands = list(dict.fromkeys(below.operands))
+        alone = KernelGraph("node", operands, [below], list(below.results))
+        results = evaluate(alone, [env[v] for v in operands], domain)
+        env.update(zip(below.results, results, strict=True))
+        if not any(v in varying for v in below.operands):
+            continue
+        varying.update(below.results)
+        for value, result in zip(node.results, results, strict=True):
+            if math.prod(result.shape) > 1 and finite(result):
+                elements = np.ascontiguousarray(result.planes[0]).tobytes()
+                found.append((value, (value.shape, result.shape, elements)))
+    return found

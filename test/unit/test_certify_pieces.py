@@ -1,0 +1,154 @@
+"""Large programs compared piece by piece: what is equal so is equal, and nothing else passes."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+
+import pytest
+from random_programs import Builder, mutated, random_kernel, rewritten, value
+
+from superopt.program import KernelGraph
+from superopt.transforms.lower import lower
+from superopt.verify import certifier as certifier_module
+from superopt.verify import certify, certify_lowered
+from superopt.verify.certifier import replay
+from superopt.verify.checker import check_certificate
+from superopt.verify.pieces import Piece, cut
+
+
+@pytest.fixture
+def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FORMAL_WORK", "BLOCKS_WORK", "PIECE_WORK"):
+        monkeypatch.setattr(certifier_module, name, 1)
+
+
+def attention_with_projections(*, scale: float = 0.25, normalised: bool = True) -> KernelGraph:
+    """softmax(scale X Wq (X Wk)') (X Wv) Wo over 32 rows of 16 features."""
+    x, wq, wk, wv, wo = inputs = [value(32, 16), *(value(16, 16) for _ in range(4))]
+    f = Builder()
+    q, k, v = f("matmul", x, wq), f("matmul", x, wk), f("matmul", x, wv)
+    e = f("exp", f("mul", f("matmul", q, k, transpose_b=True), f.constant(scale)))
+    o = f("matmul", e, v)
+    if normalised:
+        o = f("div", o, f("reduce_sum", e, dims=(1,), keepdims=True))
+    return KernelGraph("main", inputs, f.nodes, [f("matmul", o, wo)])
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_an_attention_block_is_compared_in_pieces() -> None:
+    first = attention_with_projections()
+    certificate = certify(first, lower(first)).certificate
+    assert certificate
+    tested = [t for t in certificate.tests if t.piece is not None]
+    assert {t.piece for t in tested} == set(range(len(tested)))
+    assert len(tested) >= 6, "products, exponential, quotient"
+    assert all(t.extents == "reduced" for t in certificate.tests if t.piece is None), "never whole"
+    assert "pieces" in "; ".join(certificate.notes)
+    assert replay(certificate) == []
+    check = check_certificate(certificate.model_dump_json())
+    assert check.faults == []
+
+
+@pytest.mark.usefixtures("everything_is_large")
+@pytest.mark.parametrize("other", [{"scale": 0.5}, {"normalised": False}])
+def test_other_attention_is_refused(other: dict[str, float | bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nothing is looked at as a whole at reduced extents."""
+
+    def nothing(self: object) -> None:
+        return None
+
+    monkeypatch.setattr(certifier_module._Question, "_reduced", nothing)  # pyright: ignore[reportPrivateUsage]
+    first = attention_with_projections()
+    assert certify(first, lower(first)).equivalent
+    wrong = lower(attention_with_projections(**other))  # pyright: ignore[reportArgumentType]
+    verdict = certify(first, wrong)
+    assert not verdict.equivalent
+    assert verdict.counterexample
+    verdict, kept = certify_lowered(first, first, wrong)
+    assert verdict.equivalent
+    assert not kept
+
+
+def _cut(a: KernelGraph, b: KernelGraph, seed: int) -> list[Piece] | None:
+    try:
+        return cut(a, b, (a, b), seed)
+    except ZeroDivisionError:
+        return None
+
+
+@pytest.mark.parametrize("start", range(0, 200, 50))
+def test_equal_pieces_make_equal_programs(start: int) -> None:
+    divided = equal = refused = 0
+    for seed in range(start, start + 50):
+        rng = random.Random(seed)
+        a = random_kernel(rng)
+        for b in (rewritten(a, rng), mutated(a, rng)[0], lower(a)):
+            parts = _cut(a, b, seed)
+            if parts is None:
+                continue
+            divided += 1
+            same = all(certify(p.first, p.second).equivalent for p in parts)
+            equal += same
+            if same:
+                assert certify(a, b).equivalent, seed
+            else:
+                refused += 1
+    assert divided > 20
+    assert equal > 10
+    assert refused > 0
+
+
+@pytest.mark.parametrize(("number", "divided"), [(-1.0, True), (-math.inf, False)])
+def test_a_value_that_may_be_infinite_is_no_place_to_cut(number: float, *, divided: bool) -> None:
+    """Inputs of pieces are numbers: of what happens to infinities they say nothing."""
+
+    def build(*, swap: bool) -> KernelGraph:
+        x, y = inputs = [value(4, 4), value(4, 4)]
+        f = Builder()
+        low = f("add", x, f.constant(number))
+        return KernelGraph("main", inputs, f.nodes, [f("max", y, low) if swap else f("max", low, y)])
+
+    assert (_cut(build(swap=False), build(swap=True), 0) is not None) == divided
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_pieces_that_differ_are_not_the_last_word() -> None:
+    """z = x y / y is x, and a piece in which z and x are any two numbers has not z / x = x / z."""
+    graphs: list[KernelGraph] = []
+    for swap in (False, True):
+        x, y = inputs = [value(4, 4), value(4, 4)]
+        f = Builder()
+        z = f("div", f("mul", x, y), y)
+        out = f("div", x, z) if swap else f("div", z, x)
+        graphs.append(KernelGraph("main", inputs, f.nodes, [f("add", out, y)]))
+    parts = _cut(graphs[0], graphs[1], 0)
+    assert parts
+    assert not all(certify(p.first, p.second).equivalent for p in parts)
+    assert certify(graphs[0], graphs[1]).equivalent
+
+
+def test_the_checker_takes_the_worst_piece() -> None:
+    """A bound that only some pieces have is none; one below the worst piece's is a lie."""
+    x = value(64, 64)
+    f = Builder()
+    first = KernelGraph("main", [x], f.nodes, [f("matmul", f("matmul", x, x), x)])
+    with pytest.MonkeyPatch.context() as patched:
+        for name in ("FORMAL_WORK", "BLOCKS_WORK", "PIECE_WORK"):
+            patched.setattr(certifier_module, name, 1)
+        certificate = certify(first, lower(first)).certificate
+    assert certificate
+    data = json.loads(certificate.model_dump_json())
+    assert check_certificate(json.dumps(data)).faults == []
+    at = data["delta_extents"]
+    assert at != "reduced", "the pieces have a bound of their own"
+    tests = [t for t in data["tests"] if t["piece"] is not None]
+    assert certificate.delta
+    assert certificate.delta == max(t["delta"] for t in tests)
+    lost = data | {"tests": [t | ({"delta": None} if t is tests[0] else {}) for t in data["tests"]]}
+    assert any("delta is claimed" in fault for fault in check_certificate(json.dumps(lost)).faults)
+    assert any(
+        "delta is claimed" in fault
+        for fault in check_certificate(json.dumps(data | {"delta": certificate.delta / 2})).faults
+    )
