@@ -69,7 +69,7 @@ def measure(name: str, config: str, gpu: str, budget: float, nodes: int, *, deli
     fewest = min(found.by_kernels, default=0)
     row = {
         "operators": len(graph.nodes),
-        "graphs": {s.inline: _graph_row(s) for s in found.saturations},
+        "graphs": {s.name: _graph_row(s) for s in found.saturations},
         "saturate_seconds": round(found.seconds["saturation"], 3),
         "extract_seconds": round(found.seconds.get("extraction", 0.0), 3),
         "total_seconds": round(seconds, 3),
@@ -79,14 +79,17 @@ def measure(name: str, config: str, gpu: str, budget: float, nodes: int, *, deli
         "best_predicted_us": round(found.predicted[0] * 1e6, 2) if found.predicted else None,
         "best_kernels": kernel_count(found.candidates[0]) if found.candidates else None,
         "predicted_us_by_kernels": {
-            str(n): round(found.by_kernels[n][0] * 1e6, 2) for n in sorted(found.by_kernels)
+            str(n): round(found.by_kernels[n][0][0] * 1e6, 2) for n in sorted(found.by_kernels)
         },
         "remark": found.remark,
     }
     if deliver and found.candidates:
         row["best"] = delivered(graph, *found.candidates)
         if fewest != row["best_kernels"]:
-            row["fewest_kernels"] = {"kernels": fewest, **delivered(graph, found.by_kernels[fewest][1])}
+            row["fewest_kernels"] = {
+                "kernels": fewest,
+                **delivered(graph, *(candidate for _, candidate in found.by_kernels[fewest])),
+            }
     return row
 
 

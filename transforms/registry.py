@@ -15,6 +15,7 @@ _PASSES: dict[str, str] = {
     "ingest-linalg": "superopt.transforms.ingest.ingest_linalg:IngestLinalg",
     "partition": "superopt.transforms.partition.partition:Partition",
     "mugraph-search": "superopt.transforms.mugraph_search.mugraph_search:MugraphSearch",
+    "stabilize-softmax": "superopt.transforms.stabilize_softmax:StabilizeSoftmax",
     "kernel-to-tile-loops": "superopt.transforms.tile_saturation.kernel_to_tile_loops:KernelToTileLoops",
     "saturate-tiles": "superopt.transforms.tile_saturation.saturate_tiles:SaturateTiles",
     "fuse-thread-graphs": "superopt.transforms.lower.fuse_thread_graphs:FuseThreadGraphs",

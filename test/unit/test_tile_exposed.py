@@ -81,7 +81,7 @@ def refused(seed: int) -> tuple[int, int]:
     """How many candidates there are, and how many of them are no equal programs."""
     graph = moving(seed)
     found = propose(graph, H100, budget=300, options=SearchOptions(best=6))
-    candidates = {id(c): c for c in [*found.candidates, *(c for _, c in found.by_kernels.values())]}
+    candidates = {id(c): c for c in [*found.candidates, *(them[0][1] for them in found.by_kernels.values())]}
     return len(candidates), sum(not certify(graph, c).equivalent for c in candidates.values())
 
 

@@ -130,7 +130,7 @@ class SaturateTiles(GraphPass):
     def report(self, found: SearchResult, location: Location, diagnostics: Diagnostics) -> None:
         """Remarks on the e-graphs and on the best of each number of kernels, and the file that was asked for."""
         if found.by_kernels:
-            best = [f"{n}: {seconds * 1e6:.1f} us" for n, (seconds, _) in sorted(found.by_kernels.items())]
+            best = [f"{n}: {them[0][0] * 1e6:.1f} us" for n, them in sorted(found.by_kernels.items())]
             diagnostics.remark(f"predicted, by number of kernels: {', '.join(best)}", location)
         for saturation in found.saturations:
             diagnostics.remark(saturation.summary(), location)
@@ -138,7 +138,7 @@ class SaturateTiles(GraphPass):
                 for name, matched, refused, fired in saturation.encoder.graph.statistics:
                     if matched:
                         diagnostics.remark(
-                            f"{saturation.inline}: {name}: matched {matched}, refused {refused}, fired {fired}",
+                            f"{saturation.name}: {name}: matched {matched}, refused {refused}, fired {fired}",
                             location,
                         )
         if self.print_egraph is not None and found.saturations:

@@ -4,7 +4,9 @@
 
 The loops are written twice: with values that have several users stored once ("single"), and written into every
 user ("all"), where what ends in one loop is computed once. The second graph is far smaller; the first holds
-programs that compute less. Each is saturated within its own share of the budget.
+programs that compute less. A softmax without its maximum is a program of its own beside the same with one
+(`stabilize_softmax.py`): no rule leads from one to the other, as only their quotients are equal. Each e-graph is
+saturated within its own share of the budget.
 """
 
 from __future__ import annotations
@@ -13,10 +15,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from superopt.errors import BadOption, IllegalProgram, UnsupportedProgram
 from superopt.program import KernelGraph
+from superopt.transforms.stabilize_softmax import stabilized
 from superopt.transforms.tile_saturation.accesses import Rejected
 from superopt.transforms.tile_saturation.dead import canonical, opened, without_dead
 from superopt.transforms.tile_saturation.encode import Encoder
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from superopt.cost import Target
 
 T = TypeVar("T")
+Rough: TypeAlias = tuple[int, float, tuple[LoopProgram, tuple[Statement, ...]]]
+"""Kernels, seconds by the rough cost, and the program itself."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +90,19 @@ class Saturation:
     inline: Inline
     program: LoopProgram
     encoder: Encoder
+    stable: bool = False
+    """Whether maxima were added to the program's exponentials."""
+
+    @property
+    def name(self) -> str:
+        """What tells it from the others of one program."""
+        return f"{self.inline}, stabilized" if self.stable else self.inline
 
     def summary(self) -> str:
         """Sizes and times on one line."""
         g = self.encoder.graph
         return (
-            f"{self.inline}: {g.nodes} nodes in {g.classes} classes after {g.iterations} iterations "
+            f"{self.name}: {g.nodes} nodes in {g.classes} classes after {g.iterations} iterations "
             f"({g.stopped}), {g.count(self.encoder.root):.2g} programs, {g.seconds:.2f} s"
         )
 
@@ -106,10 +118,10 @@ class SearchResult:
     """Time of saturation, of extraction, and of all."""
     predicted: list[float] = field(default_factory=list[float])
     """Predicted seconds of each candidate."""
-    by_kernels: dict[int, tuple[float, KernelGraph]] = field(
-        default_factory=dict[int, "tuple[float, KernelGraph]"]
+    by_kernels: dict[int, list[tuple[float, KernelGraph]]] = field(
+        default_factory=dict[int, "list[tuple[float, KernelGraph]]"]
     )
-    """For each number of kernels the predicted seconds of the best program, and the program."""
+    """For each number of kernels the programs and their predicted seconds, fastest first."""
     remark: str = ""
     """Why there are no candidates."""
     saturations: list[Saturation] = field(default_factory=list[Saturation])
@@ -162,13 +174,19 @@ def propose(
     run = _Run(graph, target, time.monotonic() + budget, options, stop or (lambda: False))
     result = run.result
     start = time.monotonic()
-    for i, inline in enumerate(options.inline):
+    stable = stabilized(graph)
+    programs = [graph] if stable is graph else [graph, stable]
+    starts: list[tuple[KernelGraph, Inline]] = [
+        (program, inline) for program in programs for inline in options.inline
+    ]
+    for i, (program, inline) in enumerate(starts):
         left = run.end - time.monotonic()
         if left <= 0 or run.stop():
             break
         try:
-            share = left / (2 * (len(options.inline) - i))
-            found = saturate(graph, inline, options, share, stop)
+            share = left / (2 * (len(starts) - i))
+            found = saturate(program, inline, options, share, stop)
+            found.stable = program is not graph
         except UnsupportedProgram as error:
             run.count[f"tiles.rejected.{error.message}"] += 1
             result.remark = error.message
@@ -182,6 +200,16 @@ def propose(
     if result.candidates:
         result.remark = ""
     return result
+
+
+def _nanoseconds(ranked: tuple[float, int, KernelGraph]) -> int:
+    return round(ranked[0] * 1e9)
+
+
+def interleaved(lists: Sequence[Sequence[T]]) -> list[T]:
+    """The first of each, then the second of each, and so on."""
+    longest = max(map(len, lists), default=0)
+    return [items[i] for i in range(longest) for items in lists if i < len(items)]
 
 
 class _Run:
@@ -199,7 +227,7 @@ class _Run:
         self.count: Counter[str] = Counter()
         self.seen: set[tuple[Statement, ...]] = set()
         self.widths = Widths()
-        self.rough: list[tuple[int, float, tuple[LoopProgram, tuple[Statement, ...]]]] = []
+        self.rough: dict[bool, list[Rough]] = {}
 
     def add(self, found: Saturation) -> None:
         """Extract terms, ranked by the cost formula at the widths that suit each kernel alone."""
@@ -222,7 +250,8 @@ class _Run:
                 self.count["tiles.rejected.equal up to order"] += 1
                 continue
             self.seen.add(body)
-            self.rough.append((kernels, seconds, (found.program, body)))
+            rough = self.rough.setdefault(found.stable, [])
+            rough.append((kernels, seconds, (found.program, body)))
         spent = self.result.seconds.get("extraction", 0.0)
         self.result.seconds["extraction"] = spent + time.monotonic() - start
 
@@ -243,9 +272,10 @@ class _Run:
         from superopt.spec import check_kernel
 
         start = time.monotonic()
-        ranked: list[tuple[float, int, KernelGraph]] = []
-        for i, (_, _, (program, body)) in enumerate(self._promising(self.rough)):
-            if ranked and (time.monotonic() > self.end or self.stop()):
+        ranked: dict[bool, list[tuple[float, int, KernelGraph]]] = {stable: [] for stable in self.rough}
+        promising = [[(s, term) for _, _, term in self._promising(r)] for s, r in self.rough.items()]
+        for i, (stable, (program, body)) in enumerate(interleaved(promising)):
+            if any(ranked.values()) and (time.monotonic() > self.end or self.stop()):
                 break
             try:
                 kernels = to_kernels(self.graph, program, body, self.target, widths=self.widths, library=True)
@@ -253,11 +283,15 @@ class _Run:
             except (Rejected, IllegalProgram) as error:
                 self.count[f"tiles.rejected.{error}"] += 1
                 continue
-            ranked.append((cost.cost(kernels, self.target).seconds, i, kernels))
-        ranked.sort(key=lambda r: r[:2])
-        best = ranked[: self.options.candidates]
-        for seconds, _, kernels in ranked:
-            self.result.by_kernels.setdefault(kernel_count(kernels), (seconds, kernels))
+            ranked[stable].append((cost.cost(kernels, self.target).seconds, i, kernels))
+        # Where predictions agree, to half a percent, programs with and without maxima take turns: certificates of
+        # those without assume less, and those with maxima pass the numeric check on more inputs.
+        turns = interleaved([sorted(r, key=lambda r: r[:2]) for r in ranked.values()])
+        ordered = sorted(turns, key=lambda r: float(f"{r[0]:.2e}"))
+        best = sorted(ordered[: self.options.candidates], key=_nanoseconds)
+        ordered.sort(key=_nanoseconds)
+        for seconds, _, kernels in ordered:
+            self.result.by_kernels.setdefault(kernel_count(kernels), []).append((seconds, kernels))
         self.count["tiles.candidates"] = len(best)
         self.result.candidates = [k for _, _, k in best]
         self.result.predicted = [s for s, _, _ in best]
