@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,12 @@ import numpy as np
 import pytest
 
 from superopt.errors import BadInput, IllegalProgram, NotEquivalent, SuperoptError, UnsupportedProgram
-from superopt.program import KernelGraph, Node, TensorType, Value
+from superopt.program import KernelGraph, Loop, Node, TensorType, TileProgram, Value
 from superopt.verify.domains import FloatDomain
 from superopt.verify.fields import ImageField
 from superopt.verify.ttir import Buffer, KernelText, launch, parse, verify_bundle, verify_ttir
+from superopt.verify.ttir.check import FULL_WORK
+from superopt.verify.ttir.sampling import some_blocks
 
 
 def kernel(body: str, params: str = "%x: !tt.ptr<f32>, %o: !tt.ptr<f32>") -> str:
@@ -222,6 +226,39 @@ def test_instances_are_sampled_where_all_take_too_long():
     assert 4 <= kernel_record.evaluated < kernel_record.addressed == kernel_record.instances
 
 
+def test_of_a_large_kernel_the_corners_and_others_are_run():
+    """One wrong block at a corner is found; blocks are found by what they store, whatever their number."""
+    x = Value(TensorType((512, 256), "f16"))
+    negated = Node("neg", (x,), (Value(TensorType((512, 256), "f16")),), {})
+    graph = KernelGraph("negate", [x], [negated], [negated.result])
+    lowered, (text,) = compiled(graph)
+    body = lowered.nodes[0].body
+    assert isinstance(body, TileProgram)
+    corners = some_blocks(body, None)
+    assert corners
+    loops = [s for s in corners.statements() if isinstance(s, Loop)]
+    assert [len(range(s.start, s.stop, s.step)) for s in loops] == [2] * len(loops)
+    for at in (0, math.prod(text.grid) - 1):
+        wrong = _wrong_at(text, at)
+        with pytest.raises(NotEquivalent, match="another value"):
+            verify_ttir(graph, lowered, [wrong], full_work=1)
+
+
+def _wrong_at(text: KernelText, instance: int) -> KernelText:
+    """The kernel with one instance (of a grid along x) that stores what it loads."""
+    assert text.grid[1:] == (1, 1)
+    line = re.search(r"^ *(%\w+) = arith.subf (%\w+), (%\w+) : (\S+).*$", text.ttir, re.MULTILINE)
+    assert line
+    result, zero, operand, kind = line.groups()
+    made = f"""%here = tt.get_program_id x : i32
+      %number = arith.constant {instance} : i32
+      %chosen = arith.cmpi eq, %here, %number : i32
+      %mask = tt.splat %chosen : i1 -> {kind.replace("f32", "i1")}
+      %other = arith.subf {zero}, {operand} : {kind}
+      {result} = arith.select %mask, {operand}, %other : {kind.replace("f32", "i1")}, {kind}"""
+    return replace(text, ttir=text.ttir[: line.start()] + made + text.ttir[line.end() :])
+
+
 SWAPS = [
     ("arith.addf", "arith.subf"), ("arith.mulf", "arith.addf"), ("arith.divf", "arith.mulf"),
     ("math.rsqrt", "math.sqrt"), ("arith.addi", "arith.subi"), ("arith.muli", "arith.addi"), ("slt", "sle"),
@@ -233,11 +270,12 @@ SWAPS = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("full_work", [FULL_WORK, 1])
 @pytest.mark.parametrize(("old", "new"), SWAPS)
 def test_wrong_kernels_are_refused(
-    artifact: tuple[KernelGraph, KernelGraph, list[KernelText]], old: str, new: str
+    artifact: tuple[KernelGraph, KernelGraph, list[KernelText]], old: str, new: str, full_work: int
 ):
-    """Every occurrence, one at a time."""
+    """Every occurrence, one at a time, with all instances run and with some of each kernel's."""
     graph, lowered, texts = artifact
     tried = survived = 0
     for n, text in enumerate(texts):
@@ -247,7 +285,7 @@ def test_wrong_kernels_are_refused(
             changed = [*texts[:n], KernelText(text.name, mutant, text.grid, text.arguments), *texts[n + 1 :]]
             tried += 1
             try:
-                verify_ttir(graph, lowered, changed)
+                verify_ttir(graph, lowered, changed, full_work=full_work)
                 survived += 1
             except SuperoptError:
                 pass

@@ -449,9 +449,9 @@ def _best_bound(tests: Sequence[TestRecord], delta: float) -> tuple[Extents, flo
         else:
             by_piece[test.piece] = by_piece.get(test.piece, 1.0) * test.delta
     order: tuple[Extents, ...] = ("full", "blocks", "reduced")
-    parts = {t.piece: t.extents for t in tests if t.piece is not None}
+    parts: dict[int, Extents] = {t.piece: t.extents for t in tests if t.piece is not None}
     if parts and len(parts) == len(by_piece):
-        at: Extents = max(parts.values(), key=lambda extents: order.index(extents))
+        at = max(parts.values(), key=order.index)
         found[at] = min(found.get(at, 1.0), max(by_piece.values()))
     ranked: list[Extents] = [extents for extents in order if extents in found]
     if not ranked:

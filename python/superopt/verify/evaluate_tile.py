@@ -43,6 +43,19 @@ def evaluate_tile(program: TileProgram, operands: Sequence[Tensor], domain: Doma
     an output is never written. An output that lies in an operand's memory starts as that operand, of which a copy
     is changed.
     """
+    run = _ran(program, operands, domain)
+    return [run.result(b) for b in program.params[program.n_inputs :]]
+
+
+def evaluate_written(
+    program: TileProgram, operands: Sequence[Tensor], domain: Domain
+) -> list[tuple[Tensor, Array]]:
+    """The same where not all elements are written: each output with a mask of those that are."""
+    run = _ran(program, operands, domain)
+    return [run.written(b) for b in program.params[program.n_inputs :]]
+
+
+def _ran(program: TileProgram, operands: Sequence[Tensor], domain: Domain) -> _TileRun:
     run = _TileRun(program, domain)
     for buffer, tensor in zip(program.params, operands, strict=False):
         run.memory[buffer] = _Memory.of(tensor)
@@ -50,7 +63,7 @@ def evaluate_tile(program: TileProgram, operands: Sequence[Tensor], domain: Doma
     for out, at in pairs(program.aliases).items():
         run.memory[outputs[out]] = _Memory.started(operands[at])
     run.statements(program.body, top=True)
-    return [run.result(b) for b in outputs]
+    return run
 
 
 @dataclass
@@ -345,12 +358,19 @@ class _TileRun:
         return np.arange(count, dtype=np.int64).reshape(*self.blocks, *(1,) * rank)
 
     def result(self, buffer: Buffer) -> Tensor:
-        memory = self.memory.get(buffer)
-        if memory is None or bool((memory.owner == _NOBODY).any()):
+        tensor, written = self.written(buffer)
+        if not written.all():
             raise IllegalProgram(
                 f"expected every element of '{buffer.name}' to be written, got some that are not"
             )
-        return Tensor(tuple(memory.planes), memory.degree, memory.dtype)
+        return tensor
+
+    def written(self, buffer: Buffer) -> tuple[Tensor, Array]:
+        """What a buffer holds, and where it was written."""
+        memory = self.memory.get(buffer)
+        if memory is None:
+            raise IllegalProgram(f"expected '{buffer.name}' to be written, got no store to it")
+        return Tensor(tuple(memory.planes), memory.degree, memory.dtype), memory.owner != _NOBODY
 
 
 def _depth(body: Sequence[Statement]) -> int:

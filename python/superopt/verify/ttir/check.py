@@ -5,10 +5,10 @@ Four things are done for every kernel, in this order, and the record says on how
 1. *addresses*, all instances, at full extents: integers are followed through the TTIR alone. Every access is
    within its buffer, no two instances touch what one of them stores, stores and loads of one instance are
    divided by barriers, nothing is loaded that was not stored, and every element of every output is stored.
-2. *values*, at full extents: the instances are run over a prime field of 61 bits on the operands that the
-   lowered program gives the kernel, all of them or (where that takes too long) a random sample, and what they
-   store must be what the lowered program's kernel computes. Where all instances ran, the outputs of the last
-   kernels are also compared with the original program's.
+2. *values*, at full extents: the instances are run over a prime field of 61 bits. Where all of the program's can
+   be, they are, one kernel on what the ones before it stored, and the outputs must be the original program's.
+   Else each kernel is run by itself, on operands of its own, some of its instances where all take too long
+   (`sampling`): what they store must be what its node of the lowered program computes.
 3. *floats*: some instances in fp64 on ordinary inputs (`floats`), for what overflows or cancels.
 4. *values, formally*, at reduced extents, where the caller can compile: the lowered program is shrunk,
    compiled again and all of its instances run with exponentials kept formal.
@@ -34,17 +34,22 @@ from superopt.verify.certificate import Record
 from superopt.verify.demand import feeds_exponential
 from superopt.verify.domains import Array, Domain, Tensor
 from superopt.verify.evaluate import evaluate
+from superopt.verify.evaluate_tile import evaluate_written
 from superopt.verify.fields import FormalField, ImageField
 from superopt.verify.reduce import reduce_extents, work
 from superopt.verify.ttir.evaluate import launch
 from superopt.verify.ttir.floats import check_floats
 from superopt.verify.ttir.launch_memory import launch_buffers
+from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.parser import Function, parse
+from superopt.verify.ttir.sampling import instances_of, some_blocks
 from superopt.verify.ttir.values import ShapeDomain
 from superopt.verify.ttir.work import instance_work
 
-# Elements computed, over all instances of a kernel, up to which all of them are run over the field.
+# Elements computed, over all instances of all kernels, up to which all of them are run over the field.
 FULL_WORK = 200_000_000
+# Those of one kernel where the program is larger.
+KERNEL_WORK = 10_000_000
 FORMAL_WORK = 100_000
 FEWEST_SAMPLED = 4
 ATTEMPTS = 4
@@ -123,13 +128,17 @@ def verify_ttir(
         raise NotEquivalent(f"expected {len(nodes)} kernels, got {len(kernels)}")
     for node, kernel in zip(nodes, kernels, strict=True):
         _interface(node, kernel)
-    for function, node, kernel in zip(functions, nodes, kernels, strict=True):
-        _addresses(function, node, kernel)
-    evaluated = {n: _sample(f, k, seed, full_work) for f, n, k in zip(functions, nodes, kernels, strict=True)}
-    whole = all(v is None for v in evaluated.values())
     programs = dict(zip(nodes, zip(functions, kernels, strict=True), strict=True))
-    _values(original, lowered, programs, evaluated, seed, formal=work(lowered) <= FORMAL_WORK)
-    formal, notes = work(lowered) <= FORMAL_WORK, list[str]()
+    stored = {n: _addresses(f, n, k) for n, (f, k) in programs.items()}
+    # Numbers come last: addresses are all known to be good by then, and who stores what.
+    whole = sum(math.prod(k.grid) * instance_work(f) for f, k in programs.values()) <= full_work
+    evaluated = {n: math.prod(k.grid) for n, (_, k) in programs.items()}
+    formal, notes = whole and work(lowered) <= FORMAL_WORK, list[str]()
+    if whole:
+        _values(original, lowered, programs, seed, formal=formal)
+    else:
+        limit = min(full_work, KERNEL_WORK)
+        evaluated = {n: _alone(n, f, k, stored[n], seed, limit) for n, (f, k) in programs.items()}
     texts = {n: (f, k.grid, k.arguments) for n, (f, k) in programs.items()}
     if reason := check_floats(lowered, texts, seed):
         notes.append(reason)
@@ -140,7 +149,7 @@ def verify_ttir(
             smaller = [n for n in pair[1].nodes if isinstance(n.body, TileProgram)]
             parsed = [parse(k.ttir, f"{k.name}.ttir") for k in again]
             table = dict(zip(smaller, zip(parsed, again, strict=True), strict=True))
-            _values(None, pair[1], table, dict.fromkeys(smaller), seed, formal=True)
+            _values(None, pair[1], table, seed, formal=True)
             formal = True
             notes.append("the formal test was of the kernels compiled at reduced extents")
     records = [
@@ -150,7 +159,7 @@ def verify_ttir(
             grid=k.grid,
             instances=math.prod(k.grid),
             addressed=math.prod(k.grid),
-            evaluated=math.prod(k.grid) if (some := evaluated[n]) is None else len(some),
+            evaluated=evaluated[n],
         )
         for n, k in zip(nodes, kernels, strict=True)
     ]
@@ -167,8 +176,8 @@ def _interface(node: Node, kernel: KernelText) -> None:
         raise IllegalProgram(f"kernel '{kernel.name}': expected a grid, got {kernel.grid}")
 
 
-def _addresses(function: Function, node: Node, kernel: KernelText) -> None:
-    """Run all instances on no numbers; every output must be stored whole."""
+def _addresses(function: Function, node: Node, kernel: KernelText) -> list[Buffer]:
+    """Run all instances on no numbers; every output must be stored whole. The outputs' memory, afterwards."""
     domain = ShapeDomain()
     operands = [domain.shaped((v.type.elements,)) for v in node.operands]
     buffers, stored = launch_buffers(node, kernel.arguments, operands)
@@ -179,41 +188,10 @@ def _addresses(function: Function, node: Node, kernel: KernelText) -> None:
             raise NotEquivalent(
                 f"kernel '{kernel.name}': expected all of '{buffer.name}' to be stored, got nothing at {at}"
             )
-
-
-def _sample(function: Function, kernel: KernelText, seed: int, full_work: int) -> list[int] | None:
-    """The numbers of the instances to evaluate; None for all."""
-    count = math.prod(kernel.grid)
-    fit = max(FEWEST_SAMPLED, full_work // max(1, instance_work(function)))
-    if fit >= count:
-        return None
-    # The first and the last instance are where offsets and tails go wrong.
-    drawn = random.Random(f"{seed} {kernel.name}").sample(range(count), fit)
-    return sorted({0, count - 1, *drawn})
+    return stored
 
 
 _Programs = Mapping[Node, tuple[Function, KernelText]]
-
-
-def _values(
-    original: KernelGraph | None,
-    lowered: KernelGraph,
-    programs: _Programs,
-    evaluated: Mapping[Node, Sequence[int] | None],
-    seed: int,
-    *,
-    formal: bool,
-) -> None:
-    """One random point; another where a denominator happens to vanish."""
-    for attempt in range(ATTEMPTS):
-        point = ("ttir", seed, attempt)
-        field = _FormalTriton(point) if formal else _ImageTriton(point, lattice="order")
-        try:
-            _at_point(original, lowered, programs, evaluated, field)
-        except ZeroDivisionError:
-            continue
-        return
-    raise NotEquivalent(f"expected denominators that do not vanish, got zero at {ATTEMPTS} random points")
 
 
 class _Fp32Constants(ImageField):
@@ -231,33 +209,51 @@ class _FormalTriton(_Fp32Constants, FormalField):
     pass
 
 
-def _at_point(
-    original: KernelGraph | None,
-    lowered: KernelGraph,
-    programs: _Programs,
-    evaluated: Mapping[Node, Sequence[int] | None],
-    field: ImageField,
+def _at_some_point(formal: bool, seed: object, test: Callable[[ImageField], None]) -> None:
+    """One random point; another where a denominator happens to vanish."""
+    for attempt in range(ATTEMPTS):
+        point = ("ttir", seed, attempt)
+        try:
+            test(_FormalTriton(point) if formal else _ImageTriton(point, lattice="order"))
+        except ZeroDivisionError:
+            continue
+        return
+    raise NotEquivalent(f"expected denominators that do not vanish, got zero at {ATTEMPTS} random points")
+
+
+# --- all instances ----------------------------------------------------------------------------------------
+
+
+def _values(
+    original: KernelGraph | None, lowered: KernelGraph, programs: _Programs, seed: int, *, formal: bool
 ) -> None:
-    demand = feeds_exponential(lowered)
-    inputs = [
-        field.random(i, v.shape, exponent=e)
-        for i, (v, e) in enumerate(zip(lowered.inputs, demand, strict=True))
-    ]
+    """Run all instances of all kernels; compare with `original`, or else with each node alone."""
+    _at_some_point(formal, seed, lambda field: _at_point(original, lowered, programs, field))
+
+
+def _at_point(
+    original: KernelGraph | None, lowered: KernelGraph, programs: _Programs, field: ImageField
+) -> None:
+    inputs = _random(lowered, field)
     env: dict[Value, Tensor] = dict(zip(lowered.inputs, inputs, strict=True))
-    whole = all(v is None for v in evaluated.values())
     for node in lowered.nodes:
         operands = [env[v] for v in node.operands]
+        results: list[Tensor] = []
         # The reference is the node alone, so that a difference is found at the kernel that makes it.
-        if node not in programs or not (whole and original is not None):
-            alone = KernelGraph("node", list(node.operands), [node], list(node.results))
+        if node not in programs or original is None:
+            alone = _graph_of(node)
             results = evaluate(alone, [env[v] for v in alone.inputs], field)
-        else:
-            results = None
         if node in programs:
-            results = _kernel(*programs[node], node, operands, results, evaluated[node], field)
-        assert results is not None
+            found = _launched(*programs[node], node, operands, None, field)
+            if original is None:
+                _compare(programs[node][1], found, node, results, field)
+            else:
+                results = [
+                    field.move(lambda x, s=v.shape: x.reshape(s), _contents(b, programs[node][1]))
+                    for b, v in zip(found, node.results, strict=True)
+                ]
         env.update(zip(node.results, results, strict=True))
-    if original is None or not whole:
+    if original is None:
         return
     expected = evaluate(original, inputs, field)
     for i, (value, wanted) in enumerate(zip(lowered.outputs, expected, strict=True)):
@@ -269,38 +265,106 @@ def _at_point(
             )
 
 
-def _kernel(
+def _random(graph: KernelGraph, field: ImageField) -> list[Tensor]:
+    wanted = feeds_exponential(graph)
+    return [
+        field.random(i, v.shape, exponent=e)
+        for i, (v, e) in enumerate(zip(graph.inputs, wanted, strict=True))
+    ]
+
+
+def _graph_of(node: Node) -> KernelGraph:
+    return KernelGraph("node", list(dict.fromkeys(node.operands)), [node], list(node.results))
+
+
+def _launched(
     function: Function,
     kernel: KernelText,
     node: Node,
     operands: Sequence[Tensor],
-    expected: Sequence[Tensor] | None,
     instances: Sequence[int] | None,
     field: ImageField,
-) -> list[Tensor]:
-    """Run the instances; what they stored, compared with `expected` where that is given."""
+) -> list[Buffer]:
+    """Run the instances; the memory that they stored to."""
     buffers, stored = launch_buffers(node, kernel.arguments, [_flat(t, field) for t in operands])
     launch(function, kernel.grid, buffers, field, instances)
-    results: list[Tensor] = []
+    return stored
+
+
+def _contents(buffer: Buffer, kernel: KernelText) -> Tensor:
+    if buffer.contents is None:
+        raise NotEquivalent(f"kernel '{kernel.name}': expected stores to '{buffer.name}', got none")
+    return buffer.contents
+
+
+def _compare(
+    kernel: KernelText,
+    stored: Sequence[Buffer],
+    node: Node,
+    expected: Sequence[Tensor],
+    field: ImageField,
+    places: Sequence[Array] | None = None,
+) -> None:
+    """Raise NotEquivalent where what was stored is not what is expected, at some flat places or at all."""
     for i, (buffer, value) in enumerate(zip(stored, node.results, strict=True)):
-        contents = buffer.contents
-        if contents is None:
-            raise NotEquivalent(f"kernel '{kernel.name}': expected stores to '{buffer.name}', got none")
-        if expected is None:
-            results.append(field.move(lambda x, s=value.shape: x.reshape(s), contents))
-            continue
-        places = np.flatnonzero(buffer.initialised if instances is None else buffer.stored)
-        wanted = field.move(lambda x, at=places: x.reshape(-1)[at], expected[i])
-        got = field.move(lambda x, at=places: x[at], contents)
+        at = np.arange(value.type.elements) if places is None else places[i]
+        wanted = field.move(lambda x, at=at: x.reshape(-1)[at], expected[i])
+        got = field.move(lambda x, at=at: x[at], _contents(buffer, kernel))
         different = field.differs(wanted, got)
         if different.any():
-            at = _position(int(places[np.argmax(different)]), value.shape)
+            position = _position(int(at[np.argmax(different)]), value.shape)
             raise NotEquivalent(
                 f"kernel '{kernel.name}': expected '{buffer.name}' as the lowered program computes it, "
-                f"got another value at {at}"
+                f"got another value at {position}"
             )
-        results.append(expected[i])
-    return results
+
+
+# --- one kernel by itself, and some of its instances --------------------------------------------------------
+
+
+def _alone(
+    node: Node, function: Function, kernel: KernelText, stored: Sequence[Buffer], seed: int, limit: int
+) -> int:
+    """Compare instances of a kernel with its node, on operands of its own; how many they were.
+
+    `stored` says which instance stores what.
+    """
+    count = math.prod(kernel.grid)
+    fit = max(FEWEST_SAMPLED, limit // max(1, instance_work(function)))
+    drawn = random.Random(f"{seed} {kernel.name}")
+    body = node.body
+    assert isinstance(body, TileProgram)
+    parts = [some_blocks(body, chosen) for chosen in (None, drawn)] if fit < count else []
+    run: set[int] = set()
+
+    def test(field: ImageField) -> None:
+        graph = _graph_of(node)
+        env = dict(zip(graph.inputs, _random(graph, field), strict=True))
+        operands = [env[v] for v in node.operands]
+
+        def whole(instances: Sequence[int]) -> None:
+            found = _launched(function, kernel, node, operands, instances, field)
+            results = evaluate(graph, list(env.values()), field)
+            _compare(kernel, found, node, results, field, [np.flatnonzero(b.stored) for b in found])
+            run.update(instances)
+
+        for part in parts:
+            if part is None:
+                continue
+            written = evaluate_written(part, operands, field)
+            places = [np.flatnonzero(mask) for _, mask in written]
+            instances = instances_of(stored, places)
+            found = _launched(function, kernel, node, operands, instances, field)
+            if any(np.count_nonzero(b.stored) != len(at) for b, at in zip(found, places, strict=True)):
+                whole(instances)  # which are no blocks of the node: they store other elements, too
+            _compare(kernel, found, node, [t for t, _ in written], field, places)
+            run.update(instances)
+        if not run:
+            # The first and the last instance are where offsets and tails go wrong.
+            whole(sorted({0, count - 1, *drawn.sample(range(count), min(fit, count))}))
+
+    _at_some_point(False, (seed, kernel.name), test)
+    return len(run)
 
 
 def _flat(tensor: Tensor, domain: Domain) -> Tensor:

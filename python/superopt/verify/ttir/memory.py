@@ -46,6 +46,11 @@ class Buffer:
         """Which elements the last launch stored."""
         return self._writer != _NOBODY
 
+    @property
+    def writers(self) -> Array:
+        """The instance that stored each element in the last launch, or a negative number."""
+        return self._writer
+
     def begin_launch(self) -> None:
         """Forget who touched what: launches run one after the other."""
         if not self.writable:
