@@ -104,7 +104,7 @@ def _winners(rows: dict[str, Any]) -> str:
         compiled = [
             f"no: {c[:40]}"
             if isinstance(c, str)
-            else f"{max(c['registers'])} / {sum(c['spilled_bytes'])}{' *' if 'shape' in c else ''}"
+            else f"{max(c['registers'])} / {sum(c['spilled_bytes'])}{_marks(c)}"
             for c in row["compiled"].values()
         ]
         error = row["interpreter"]["error"]
@@ -119,6 +119,11 @@ def _winners(rows: dict[str, Any]) -> str:
         "certificate",
     ]
     return table(head, lines)
+
+
+def _marks(compiled: dict[str, Any]) -> str:
+    marks = ("*" if "shape" in compiled else "") + ("+" if "searched_for" in compiled else "")
+    return f" {marks}" if marks else ""
 
 
 def _ablation(rows: dict[str, Any]) -> str:
@@ -169,10 +174,10 @@ def page() -> str:
         parts += [
             "## The winners, compiled and run\n",
             "By `python -m benchmarks.winners`. Compiled for three GPUs without one, as they are delivered: a\n"
-            "star marks kernels that spilled as they were lowered, and have other launches, tiles or splits.\n"
+            "star marks kernels that spilled as they were lowered, and have other launches, tiles or splits; a\n"
+            "plus, that the winner for sm_90 does not fit or spills there, and another search was made for it.\n"
             "Interpreted at the extents to which the certifier reduces them, against fp64, relative to the\n"
-            "largest value (none where a constant stands for an extent); certificates replayed. Programs that\n"
-            "are not listed were not run.\n",
+            "largest value; certificates replayed. Programs that are not listed were not run.\n",
             _winners(json.loads(winners.read_text())["programs"]) + "\n",
         ]
     ablation = RESULTS / "search_ablation.json"

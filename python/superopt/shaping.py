@@ -3,8 +3,8 @@
 What `lower` chooses follows from tiles alone. Where a kernel of it spills registers or exceeds shared memory,
 others are compiled until one does neither: first more warps or fewer stages for the same tiles, then the tilings
 of `measure.space`, fastest predicted first. Of what was compiled, the one is taken that `cost.compiled` predicts
-to be fastest, spills included; cache hints are added where it says that they pay. A launch or a hint changes no
-number; other tiles have to be proved again, by who asked.
+to be fastest, spills included, one that spills only where it gains much; cache hints are added where it says that
+they pay. A launch or a hint changes no number; other tiles have to be proved again, by who asked.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 MOST_LAUNCHES, MOST_TILINGS = 2, 8
 # Cache hints are taken where they are predicted to leave at most this share of the time.
 LEAST_GAIN = 0.98
+# A shape that spills is taken where it is predicted to need at most this share of the time of one that does not:
+# what spills cost was held against no GPU.
+LEAST_SPILLING_GAIN = 0.8
 # Tilings that are looked at for one that needs fewer registers.
 MOST_LOOKED_AT = 400
 
@@ -51,15 +54,27 @@ class Shaped:
 def shape(original: KernelGraph, lowered: KernelGraph, target: Target, *, fixed: bool = False) -> Shaped:
     """`lowered`, a lowered form of `original`, with the kernels that suit `target` best; as it is where `fixed`.
 
-    Raises CompilationFailed and UnsupportedProgram where it cannot be compiled as it is.
+    Raises CompilationFailed and UnsupportedProgram where it cannot be compiled as it is, CompilationFailed where
+    no shape of it fits the target's shared memory.
     """
     compiler = _Compiler(target)
     first = compiler.shaped(lowered)
     if fixed:
-        return first
+        return _fitting(first, target)
     bad = _bad(first, target)
     best = _reshaped(original, first, bad, compiler) if bad else first
-    return _hinted(best, compiler)
+    return _hinted(_fitting(best, target), compiler)
+
+
+def _fitting(shaped: Shaped, target: Target) -> Shaped:
+    """`shaped`; raises CompilationFailed where a kernel takes more shared memory than a block can have."""
+    for index in _oversized(shaped, target)[:1]:
+        kernel, most = shaped.compiled[index], target.shared_per_block
+        got = f"one that needs {kernel.shared_bytes}"
+        raise CompilationFailed(
+            f"kernel '{kernel.name}' for {target.name}: expected at most {most} bytes of shared memory, got {got}"
+        )
+    return shaped
 
 
 def _reshaped(original: KernelGraph, first: Shaped, bad: Sequence[int], compiler: _Compiler) -> Shaped:
@@ -79,10 +94,10 @@ def _reshaped(original: KernelGraph, first: Shaped, bad: Sequence[int], compiler
             found.append(made)
             if not _bad(made, target):
                 break
-    best = min(found, key=lambda s: (bool(_oversized(s, target)), _seconds(s, target)))
+    best = min(found, key=lambda s: _rank(s, target))
     if best is first:
         return dataclasses.replace(
-            first, reason=f"{_said(first, bad)}; none of {len(found) - 1} other shapes is faster"
+            first, reason=f"{_said(first, bad)}; none of {len(found) - 1} other shapes is better"
         )
     return dataclasses.replace(
         best, reason=f"{_said(first, bad)}; {_said(best, bad)} after {len(found) - 1} tries"
@@ -151,6 +166,13 @@ def _bad(shaped: Shaped, target: Target) -> list[int]:
 
 def _oversized(shaped: Shaped, target: Target) -> list[int]:
     return [i for i, k in enumerate(shaped.compiled) if k.shared_bytes > target.shared_per_block]
+
+
+def _rank(shaped: Shaped, target: Target) -> tuple[bool, float]:
+    """The smaller, the better: whether a kernel does not fit, and the seconds, with a handicap for spills."""
+    spills = any(k.spill_bytes for k in shaped.compiled)
+    seconds = _seconds(shaped, target)
+    return bool(_oversized(shaped, target)), seconds / LEAST_SPILLING_GAIN if spills else seconds
 
 
 def _seconds(shaped: Shaped, target: Target) -> float:

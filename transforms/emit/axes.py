@@ -48,6 +48,22 @@ def same_dimensions(reshape: Compute) -> list[tuple[int, int]] | None:
     return pairs if plain and math.prod(before[d] for d, _ in pairs) == math.prod(before) else None
 
 
+def reshape_groups(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """Which dimensions of a row-major reshape become which: the smallest runs of equal products, in order.
+
+    (1, 71, 4, 64) -> (284, 64) is ([1, 2], [0]) and ([3], [1]); dimensions of extent 1 are in none.
+    """
+    left = [d for d, e in enumerate(before) if e > 1]
+    right = [d for d, e in enumerate(after) if e > 1]
+    found: list[tuple[list[int], list[int]]] = []
+    while left and right:
+        a, b = [left.pop(0)], [right.pop(0)]
+        while (x := math.prod(before[d] for d in a)) != (y := math.prod(after[d] for d in b)):
+            a, b = ([*a, left.pop(0)], b) if x < y else (a, [*b, right.pop(0)])
+        found.append((a, b))
+    return found
+
+
 class Axes:
     """The axis classes of a program."""
 

@@ -4,7 +4,7 @@
                                   ->     scratch[:, 8 : 24] = b
                                          c = scratch[:, :]
 
-Likewise `slice`, `repeat`, and a `reshape` of extents that are no powers of two (padding would move).
+Likewise `slice`, `repeat`, and a `reshape` that would move padding.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 
 from superopt.program import Buffer, Compute, Load, Loop, Statement, Store, TensorType, TileProgram, Window
-from superopt.transforms.emit.axes import power_of_two, same_dimensions
+from superopt.transforms.emit.axes import power_of_two, reshape_groups
 
 
 def legalize(program: TileProgram) -> tuple[TileProgram, dict[Buffer, Buffer]]:
@@ -93,6 +93,14 @@ class _Rewriter:
 
 
 def _in_registers(statement: Compute) -> bool:
-    """Whether a reshape keeps every element's place: powers of two, or only extents of 1 come and go."""
-    extents = (*statement.operands[0].shape, *statement.result.shape)
-    return same_dimensions(statement) is not None or all(e == power_of_two(e) for e in extents)
+    """Whether a reshape moves no padding.
+
+    A dimension may stay as it is; where some become others, only the first of each may be padded: what is not
+    padding then comes first in both, in the same order.
+    """
+    before, after = statement.operands[0].shape, statement.result.shape
+    return all(
+        len(a) == len(b) == 1
+        or all(e == power_of_two(e) for e in [*(before[d] for d in a[1:]), *(after[d] for d in b[1:])])
+        for a, b in reshape_groups(before, after)
+    )

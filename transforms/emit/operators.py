@@ -12,7 +12,14 @@ import numpy as np
 from superopt.errors import UnsupportedProgram
 from superopt.operators import OPERATORS, Scalar, arg, exp
 from superopt.program import Compute, Statement, Store, TileProgram, Value, Window
-from superopt.transforms.emit.axes import Axes, expansion, nest_of, same_dimensions
+from superopt.transforms.emit.axes import (
+    Axes,
+    expansion,
+    nest_of,
+    power_of_two,
+    reshape_groups,
+    same_dimensions,
+)
 from superopt.transforms.emit.memory import in_memory
 from superopt.transforms.emit.spelling import LOG2_E, evaluate, number, spell
 from superopt.transforms.emit.tiles import TRITON_DTYPES, Tile, Tiles, atom
@@ -223,18 +230,28 @@ class Operators:
             self.tiles.known[result] = Tile(tile.text, tile.dtype, kept, padding)
             return
         target = [d for d, e in enumerate(result.shape) if e > 1]
-        if any(self.axes.pad(value, d) > value.shape[d] for d in plain):
+        if any(self._wide(value, d) for d in plain):
             tile = self.tiles.as_f32(tile)
-        text = self._unpadded(value, self.tiles.full(value, tile, plain), plain)
-        text = f"tl.reshape({text}, {[result.shape[d] for d in target]})"
-        text = self._padded(result, text, target)
-        self.tiles.known[result] = Tile(self.tiles.assign(result, text, "reshape"), tile.dtype, tuple(target))
+        text = self._narrowed(value, self.tiles.full(value, tile, plain), plain)
+        text = f"tl.reshape({text}, {[power_of_two(result.shape[d]) for d in target]})"
+        text = self._widened(result, text, target)
+        padding = {
+            made[0]: tile.padding[kept[0]]
+            for kept, made in reshape_groups(value.shape, result.shape)
+            if kept[0] in tile.padding and not self._wide(value, kept[0]) and not self._wide(result, made[0])
+        }
+        name = self.tiles.assign(result, text, "reshape")
+        self.tiles.known[result] = Tile(name, tile.dtype, tuple(target), padding)
 
-    def _unpadded(self, value: Value, text: str, dims: Sequence[int]) -> str:
-        """A tensor with `dims` of a value whose extents are powers of two, without their padding."""
+    def _wide(self, value: Value, dim: int) -> bool:
+        """Whether a dimension is padded to more than the next power of two, as a product's are."""
+        return self.axes.pad(value, dim) > power_of_two(value.shape[dim])
+
+    def _narrowed(self, value: Value, text: str, dims: Sequence[int]) -> str:
+        """A tensor with `dims` of a value, without what pads them further than to powers of two."""
         shape = [self.axes.pad(value, d) for d in dims]
         for i, d in enumerate(dims):
-            extent = value.shape[d]
+            extent = power_of_two(value.shape[d])
             if shape[i] == extent:
                 continue
             parts = shape[i] // extent
@@ -245,9 +262,9 @@ class Operators:
             shape[i] = extent
         return text
 
-    def _padded(self, value: Value, text: str, dims: Sequence[int]) -> str:
-        """A tensor with `dims` of a value, repeated up to their padded extents."""
-        shape = [value.shape[d] for d in dims]
+    def _widened(self, value: Value, text: str, dims: Sequence[int]) -> str:
+        """A tensor with `dims` of a value, padded to powers of two, repeated up to their padded extents."""
+        shape = [power_of_two(value.shape[d]) for d in dims]
         for i, d in enumerate(dims):
             pad = self.axes.pad(value, d)
             if shape[i] == pad:

@@ -3,7 +3,8 @@
     for k in 0..8: x = X[k * 512 : +512]      ->      for k in 0..16: x = X[k * 256 : +256]
 
 Dimensions that operators walk together form a class; a loop that steps over one dimension of a class by
-exactly its extent makes that extent a parameter. So the space follows from the program: no list of tile sizes
+exactly its extent makes that extent a parameter; where a reshape makes one dimension of several, that one follows
+the one of them that a loop steps over. So the space follows from the program: no list of tile sizes
 exists. What a class of dimensions cannot express (a written-out remainder, a whole tensor on one side) is
 fixed. A result is a guess that the verifier has to confirm: a mean within a tile, for one, means something
 else in a smaller one.
@@ -29,7 +30,7 @@ from superopt.program import (
     Value,
     Window,
 )
-from superopt.transforms.emit.axes import nest_of
+from superopt.transforms.emit.axes import nest_of, reshape_groups
 
 # Matrix units take at least this many rows, columns and depth.
 SMALLEST_DOT = 16
@@ -76,7 +77,9 @@ class Tiling:
         self._parent: dict[object, object] = {}
         self._extent: dict[Slot, int] = {}
         self._fixed: set[object] = set()
-        self._dots: set[object] = set()
+        self._dots: list[Slot] = []
+        self._merges: list[tuple[list[Slot], Slot]] = []  # dimensions that a reshape makes one, and that one
+        self._times: dict[Slot, int] = {}  # how many times its class's extent a slot has, where not once
         self._loops: dict[LoopVar, Loop] = {}
         self._nested: set[tuple[LoopVar, LoopVar]] = (
             set()
@@ -86,6 +89,8 @@ class Tiling:
                 self._loops[statement.var] = statement
         for statement in program.statements():
             self._visit(statement)
+        for parts, whole in self._merges:
+            self._merge(parts, whole)
         self.parameters: dict[str, Parameter] = {}
         self._classes: dict[object, str] = {}
         for var, loop in self._loops.items():
@@ -152,13 +157,14 @@ class Tiling:
         operands = [self._slots(v) for v in statement.operands]
         if statement.op == "reshape":
             (source,) = operands
-            kept = [s for s in source if self._extent[s] > 1]
-            made = [s for s in result if self._extent[s] > 1]
-            if [self._extent[s] for s in kept] == [self._extent[s] for s in made]:
-                for a, b in zip(kept, made, strict=True):
-                    self._join(a, b)
-            else:
-                self._fix([*source, *result])
+            for kept, made in reshape_groups(statement.operands[0].shape, statement.result.shape):
+                before, after = [source[d] for d in kept], [result[d] for d in made]
+                if len(before) == len(after) == 1:
+                    self._join(before[0], after[0])
+                elif len(before) == 1 or len(after) == 1:
+                    self._merges.append((before, after[0]) if len(after) == 1 else (after, before[0]))
+                else:
+                    self._fix([*before, *after])
             return
         if statement.op == "constant":  # one number everywhere: it takes the shape of what it starts
             return
@@ -175,14 +181,36 @@ class Tiling:
             if dim is not None:
                 self._join(slot, axes[dim])
         if statement.op == "matmul":
-            self._dots.update(axes[-3:])
+            self._dots += [slots[-i] for slots in operands for i in (1, 2)]
+
+    def _merge(self, parts: Sequence[Slot], whole: Slot) -> None:
+        """Let `whole` change with the one of its `parts` that a loop cuts; fix all where there is not one."""
+        stepped = {self._find(var) for var in self._loops}
+        moving = [s for s in parts if self._find(s) in stepped]
+        if len(moving) != 1:
+            self._fix([*parts, whole])
+            return
+        (part,) = moving
+        self._fix([s for s in parts if s is not part])
+        times = self._extent[whole] // self._extent[part] * self._times.get(part, 1)
+        if self._find(part) == self._find(whole):
+            if times != self._times.get(whole, 1):
+                self._fix([whole])
+            return
+        if self._find(whole) in stepped or self._times.get(whole, 1) != 1:
+            self._fix([*parts, whole])
+            return
+        for slot in self._extent:
+            if self._find(slot) == self._find(whole):
+                self._times[slot] = times
+        self._join(whole, part)
 
     # --- parameters ------------------------------------------------------------------------------------------
 
     def _add(self, var: LoopVar, loop: Loop) -> None:
         root = self._find(var)
         slots = [s for s in self._extent if self._find(s) == root]
-        extents = {self._extent[s] for s in slots}
+        extents = {self._extent[s] // self._times.get(s, 1) for s in slots}
         if root in {self._find(k) for k in self._fixed} or len(extents) != 1 or extents == {1}:
             return
         if root in self._classes:
@@ -195,7 +223,8 @@ class Tiling:
         name, i = var.name, 1
         while name in self.parameters:
             name, i = f"{var.name}_{i}", i + 1
-        smallest = min(extent, SMALLEST_DOT) if root in {self._find(k) for k in self._dots} else 1
+        least = (-(-SMALLEST_DOT // self._times.get(s, 1)) for s in self._dots if self._find(s) == root)
+        smallest = min(extent, max(least, default=1))
         total = loop.stop if loop.step > 1 else loop.stop * extent
         self.parameters[name] = Parameter(name, extent, total, smallest, loop.parallel)
         self._classes[root] = name
