@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from programs import ATTENTION_ONLINE, RMSNORM_LINEAR_CUSTOM
-from test_interpreter import Build, tensor
+from test_interpreter import Build, queries_of_all_heads, tensor
 
 from superopt import cost
 from superopt.cost.features import NAMES
@@ -18,7 +18,7 @@ from superopt.dialects.reader import read
 from superopt.errors import IllegalProgram
 from superopt.measure.retile import CannotRetile, Tiling
 from superopt.measure.space import Space, matrix_flops
-from superopt.program import Attr, KernelGraph, Node, TileProgram, Value
+from superopt.program import Attr, Compute, KernelGraph, Node, TileProgram, Value
 from superopt.spec import check_kernel
 from superopt.transforms.lower import lower
 from superopt.verify import certify
@@ -65,6 +65,21 @@ def test_parameters_follow_from_the_loops() -> None:
         tiling.apply({"k": 8192})
     with pytest.raises(CannotRetile, match="divide"):
         tiling.apply({"x": 80})
+
+
+def test_what_a_reshape_merges_follows_the_dimension_that_a_loop_cuts() -> None:
+    graph = queries_of_all_heads(7, 64, 64, 16, 2, 4)
+    body = tile_body(lower(graph))
+    tiling = Tiling(body)
+    found = {p.name: (p.extent, p.total, p.smallest) for p in tiling.parameters.values()}
+    assert found == {"x": (32, 64, 3), "k": (16, 64, 16)}  # 7 heads with 3 queries each are 16 rows
+    for extents in ({"x": 4}, {"x": 64, "k": 32}):
+        moved = with_body(lower(graph), tiling.apply(extents))
+        check_kernel(moved)
+        assert certify(graph, moved).equivalent
+    shapes = {s.result.shape for s in tiling.apply({"x": 4}).statements() if isinstance(s, Compute)}
+    assert (28, 16) in shapes
+    assert (7, 4, 16) in shapes
 
 
 def test_the_tiles_that_are_there_change_nothing() -> None:

@@ -322,6 +322,68 @@ def test_max_accumulator_and_invariant_sum() -> None:
     check(graph, [-1.0 - np.abs(np.random.default_rng(0).standard_normal((6, 24))), np.ones((6, 1))])
 
 
+def queries_of_all_heads(
+    heads: int, queries: int, keys: int, width: int, grid: int, loops: int
+) -> KernelGraph:
+    """Attention of several heads of queries to one of keys, with the heads folded into the rows of a product."""
+    q, k, v = tensor((heads, queries, width)), tensor((keys, width)), tensor((keys, width))
+    build = Build()
+    each, part = queries // grid, keys // loops
+    qt = build.tile(q, (heads, each, width), (1,), (-1,))
+    kt, vt = (build.tile(x, (part, width), (-1,), (0,)) for x in (k, v))
+    rows = build("reshape", qt, shape=(heads * each, width))
+    s = build("reshape", build("matmul", rows, kt, transpose_b=True), shape=(heads, each, part))
+    m = build.running_max(build("reduce_max", s, dims=(2,), keepdims=True))
+    e = build("exp", build("sub", s, m))
+    product = build("matmul", build("reshape", e, shape=(heads * each, part)), vt)
+    top = build.accumulate(build("reshape", product, shape=(heads, each, width)), m, kind="rescaled")
+    bottom = build.accumulate(build("reduce_sum", e, dims=(2,), keepdims=True), m, kind="rescaled")
+    build.save(build("div", top, bottom), 1)
+    return build.custom([q, k, v], (grid,), (loops,), (heads, queries, width))
+
+
+@pytest.mark.parametrize(("heads", "queries"), [(7, 8), (5, 2), (3, 64), (1, 4)])
+def test_heads_folded_into_rows_stay_in_registers(heads: int, queries: int) -> None:
+    """Only the first of the dimensions that become one is padded."""
+    from superopt.transforms.emit.program_source import emit_program
+    from superopt.transforms.lower import lower
+
+    graph = queries_of_all_heads(heads, queries, 24, 16, 2, 3)
+    assert "scratch" not in emit_program(lower(graph)).kernels_source
+    check(graph)
+
+
+@pytest.mark.parametrize(
+    ("shape", "made", "in_registers"),
+    [
+        ((6, 4), (24,), True),
+        ((24,), (6, 4), True),
+        ((24,), (3, 8), True),
+        ((3, 6, 4), (3, 24), True),
+        ((12, 2), (3, 8), True),
+        ((5, 7), (35,), False),
+        ((4, 6), (24,), False),
+        ((6, 4), (4, 6), False),
+    ],
+)
+def test_reshapes_keep_what_is_no_padding(
+    shape: tuple[int, ...], made: tuple[int, ...], in_registers: bool
+) -> None:
+    """Reduced over every dimension at once: padding that moved to another place would be counted."""
+    from superopt.transforms.emit.program_source import emit_program
+    from superopt.transforms.lower import lower
+
+    x = tensor(shape, "f32", "x")
+    build = Build()
+    tile = build("exp", build.tile(x, shape, (-1,), ()))  # 1 where padding is 0
+    folded = build("reshape", tile, shape=made)
+    build.save(build("reduce_sum", folded, dims=tuple(range(len(made)))))
+    build.nodes[-1].attrs["omap"] = (-1,)
+    graph = build.custom([x], (1,), (), ())
+    assert ("scratch" not in emit_program(lower(graph)).kernels_source) == in_registers
+    check(graph)
+
+
 def test_data_movement_inside_a_block() -> None:
     """Slices, concatenations, repetitions and reshapes of padded tiles go through scratch memory."""
     x = tensor((6, 20), "f32")

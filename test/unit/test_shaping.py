@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from search_programs import gated_mlp
@@ -15,9 +15,9 @@ from superopt.measure.retile import Tiling
 from superopt.pipeline import Superoptimize, replay, superoptimize
 from superopt.program import KernelGraph
 from superopt.report import Launch
-from superopt.shaping import as_scheduled, shape
+from superopt.shaping import Shaped, as_scheduled, shape
 from superopt.transforms.emit import compile as compiling
-from superopt.transforms.emit.compile import Compiled
+from superopt.transforms.emit.compile import CompilationFailed, Compiled
 from superopt.transforms.emit.triton_source import TritonKernel
 from superopt.transforms.lower import lower
 from superopt.transforms.lower.shape import registers
@@ -142,3 +142,47 @@ def test_a_kernel_with_more_warps_than_any_choice_keeps_them(limited: list[Trito
     made = shape(graph, lowered, H100)
     assert len(limited) > 1
     assert "bytes spilled" in made.reason
+
+
+def test_a_kernel_that_fits_in_no_shape_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compile_all(kernels: Sequence[TritonKernel], targets: Sequence[str]) -> list[Compiled]:
+        return [Compiled(k.name, "sm_90", "", "", "", "", b"", 1 << 20, 32, 0) for k in kernels]
+
+    monkeypatch.setattr("superopt.shaping.compile_all", compile_all)
+    graph = matmul(256, 256, 256)
+    for fixed in (False, True):
+        with pytest.raises(
+            CompilationFailed, match="expected at most 232448 bytes of shared memory, got one"
+        ):
+            shape(graph, lower(graph), H100, fixed=fixed)
+
+
+@pytest.mark.parametrize("spills", [True, False])
+def test_a_little_time_is_given_for_no_spills(monkeypatch: pytest.MonkeyPatch, spills: bool) -> None:
+    """What spills is predicted to be fastest; what does not takes a little longer, or much."""
+
+    def tilings(*_: object) -> Iterator[tuple[dict[str, int], KernelGraph]]:
+        yield {"i1": 32}, with_tiles(graph, 4, i1=32)
+
+    def seconds(shaped: Shaped, _: cost.Target) -> float:
+        return 1.0 if shaped.compiled[0].spill_bytes else (1.3 if spills else 1.1)
+
+    def launches(*_: object) -> Iterator[tuple[dict[str, int], KernelGraph]]:
+        yield from ()
+
+    monkeypatch.setattr("superopt.shaping._tilings", tilings)
+    monkeypatch.setattr("superopt.shaping._launches", launches)
+    monkeypatch.setattr("superopt.shaping._seconds", seconds)
+    asked: dict[TritonKernel, int] = {}
+
+    def compile_all(kernels: Sequence[TritonKernel], targets: Sequence[str]) -> list[Compiled]:
+        made: list[Compiled] = []
+        for kernel in kernels:
+            first = asked.setdefault(kernel, len(asked)) == 0
+            made.append(Compiled(kernel.name, "sm_90", "", "", "", "cp.async", b"", 0, 64, 8 * first))
+        return made
+
+    monkeypatch.setattr("superopt.shaping.compile_all", compile_all)
+    graph = matmul(512, 512, 64)
+    made = shape(graph, with_tiles(graph, 4, i1=64), H100)
+    assert bool(made.compiled[0].spill_bytes) == spills
