@@ -47,26 +47,26 @@ def optimize(
 
     options = Superoptimize(target=target, budget=budget, seed=seed, **settings)
     diagnostics = Diagnostics()
-    graph, weights = _load(program, inputs, diagnostics)
-    return Optimized(superoptimize(graph, options, diagnostics), weights)
+    graph, imported = _load(program, inputs, diagnostics)
+    return Optimized(superoptimize(graph, options, diagnostics), imported)
 
 
 def _load(
     program: Any, inputs: Sequence[Any] | None, diagnostics: Diagnostics
-) -> tuple[KernelGraph, list[Any]]:
+) -> tuple[KernelGraph, Imported | None]:
     from superopt.errors import BadInput
     from superopt.program import KernelGraph
 
     if isinstance(program, KernelGraph):
-        return program, []
+        return program, None
     if isinstance(program, str | Path):
-        return read_program(program, diagnostics), []
+        return read_program(program, diagnostics), None
     if callable(program) and hasattr(program, "state_dict"):
         if inputs is None:
             raise BadInput("expected example inputs with a torch module, got none")
         imported = from_torch(program, inputs)
         diagnostics.messages += imported.diagnostics.messages
-        return imported.graph, list(imported.weights)
+        return imported.graph, imported
     raise BadInput(f"expected a path, a KernelGraph or a torch module, got {type(program).__name__}")
 
 
@@ -85,9 +85,9 @@ def read_program(path: str | Path, diagnostics: Diagnostics) -> KernelGraph:
 class Optimized:
     """A verified program: its text at every level, its proof, and the kernels, ready to call."""
 
-    def __init__(self, outcome: Outcome, weights: list[Any]) -> None:
+    def __init__(self, outcome: Outcome, imported: Imported | None = None) -> None:
         self.outcome = outcome
-        self._weights = weights
+        self._imported = imported
 
     @cached_property
     def mlir(self) -> str:
@@ -136,12 +136,17 @@ class Optimized:
     def __call__(self, *inputs: Any) -> Any:
         """Run the kernels on torch tensors: on their GPU, or, for tensors of the CPU, in Triton's interpreter.
 
-        Takes the program's inputs (for a torch module, those of its `forward`) and returns its output, or a
-        tuple of them. A tensor is overwritten only where the program says so: by `superopt.aliasing_output` of
-        an argument, or because the module assigns to it. It is then what is returned as that output (after
-        the module's own, where the module does not return it).
+        Takes what a torch module's `forward` takes and returns what it returns, without gradients; what is no
+        tensor among the arguments has to be as in the example inputs. Of other programs it takes the inputs
+        and returns the output, or a tuple of them. A tensor is overwritten only where the program says so: by
+        `superopt.aliasing_output` of an argument, or because the module assigns to it. Raises BadInput for
+        arguments that the program was not made for.
         """
-        return self._launcher(*inputs, *self._weights)
+        if self._imported is None:
+            return self._launcher(*inputs)
+        signature = self._imported.signature
+        made: Any = self._launcher(*signature.flat(inputs), *self._imported.weights)
+        return signature.nested(made if len(self.outcome.original.outputs) > 1 else [made])
 
     def __repr__(self) -> str:
         report = self.outcome.report

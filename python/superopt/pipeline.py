@@ -175,9 +175,9 @@ def _start(
         target=settings.target,
         settings={o.name: getattr(settings, o.field) for o in settings.options() if o.field != "store"},
     )
+    check_kernel(graph, target.shared_per_block)
     run = Run(settings, target, report, Earlier(settings, target, diagnostics), stopped)
     report.input_predicted_seconds = run.predicted(graph)
-    check_kernel(graph, target.shared_per_block)
     return run
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from superopt.aliasing import check_aliases, pairs
-from superopt.errors import IllegalProgram, Location
+from superopt.errors import IllegalProgram, Location, UnsupportedProgram
 from superopt.operators import OPERATORS, Level, infer_type
 from superopt.program import (
     DTYPE_BYTES,
@@ -37,11 +37,14 @@ from superopt.program import (
 
 # The largest opt-in shared memory of a block on any target (sm_90, sm_100); a target may allow less.
 MAX_SHARED_BYTES = 232448
+# Indices along one dimension are 32 bits wide in kernels and in the searches.
+MAX_EXTENT = 2**31 - 1
 ACCUMULATORS = ("sum", "max", "concat", "rescaled")
 
 
 def check_kernel(graph: KernelGraph, shared_bytes: int = MAX_SHARED_BYTES) -> None:
     """Check a kernel graph and everything in it; `shared_bytes` is the target's limit for one block."""
+    check_types(graph)
     defined = set(graph.inputs)
     for node in graph.nodes:
         _check_defined(node, defined)
@@ -64,6 +67,26 @@ def check_kernel(graph: KernelGraph, shared_bytes: int = MAX_SHARED_BYTES) -> No
         if value not in defined:
             raise IllegalProgram("expected every output to be computed, got one that is not", graph.location)
     check_aliases(graph)
+
+
+def check_types(graph: KernelGraph) -> None:
+    """Raise UnsupportedProgram where an input or a node's result has an unknown dtype or an impossible extent."""
+    for value in graph.inputs:
+        _check_type(value, f"input '{value.name}'" if value.name else "an input", graph.location)
+    for node in graph.nodes:
+        for value in node.results:
+            what = str(node.attrs.get("target", node.op)) if node.op == "extern" else node.op
+            _check_type(value, f"the result of '{what}'", node.location)
+
+
+def _check_type(value: Value, what: str, location: Location) -> None:
+    if value.dtype not in DTYPE_BYTES:
+        known = ", ".join(DTYPE_BYTES)
+        raise UnsupportedProgram(f"expected {what} to have elements of {known}, got {value.dtype}", location)
+    if not all(1 <= extent <= MAX_EXTENT for extent in value.shape):
+        raise UnsupportedProgram(
+            f"expected {what} to have extents of 1 to {MAX_EXTENT}, got {value.type}", location
+        )
 
 
 def slices_in_place(graph: KernelGraph) -> dict[Value, Node]:

@@ -99,6 +99,8 @@ CASES = (
     Case("more shared memory than any target has", _RUN, "x.mlir:2:8: error: expected at most 232448 bytes of shared memory", custom(grid="2", shape="1024x512", tile="1024x256")),
     # what can be parsed but not taken
     Case("a dynamic shape", ("x.mlir", "--ingest-linalg"), "x.mlir:1:1: error: expected static extents", linalg_add("tensor<?x16xf32>")),
+    Case("an extent of zero", ("x.mlir",), "x.mlir:1:1: error: expected input 'x' to have extents of 1 to 2147483647", {"x.mlir": GOOD.replace("8x16", "0x16")}),
+    Case("an extent beyond 32 bits", ("x.mlir",), "x.mlir:1:1: error: expected input 'x' to have extents of 1 to 2147483647", {"x.mlir": GOOD.replace("8x16", "3000000000x16")}),
     Case("a file of comments only", _SEARCH, "x.mlir: error: expected one function with a body, got 0", {"x.mlir": "// nothing\n"}),
     Case("a function without a body", _SEARCH, "x.mlir: error: expected one function with a body, got 0", {"x.mlir": "func.func private @f(tensor<4xf32>) -> tensor<4xf32>\n"}),
     Case("two functions at once", _SEARCH, "x.mlir:5:1: error: expected one function with a body, got 2", {"x.mlir": GOOD + GOOD.replace("@f", "@g")}),

@@ -81,6 +81,10 @@ def test_expected_diagnostics(text: str, messages: list[Message], wrong: list[st
         assert part in line
 
 
+def test_text_from_other_systems() -> None:
+    assert source.from_bytes(b"\xef\xbb\xbfa\r\nb\r\n", "x").text == "a\nb\n"
+
+
 def test_chunks_keep_line_numbers() -> None:
     chunks = source.split(Source("x", "a\n// -----\nb\n// ----- more\nc"))
     assert [c.text for c in chunks] == ["a\n", "\n\nb\n", "\n\n\n\nc"]

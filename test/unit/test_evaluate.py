@@ -31,6 +31,7 @@ from superopt.program import (
     Window,
 )
 from superopt.spec import check_tile
+from superopt.transforms.lower import lower
 from superopt.verify import certify
 from superopt.verify.demand import feeds_exponential
 from superopt.verify.domains import FloatDomain, round_to
@@ -365,3 +366,12 @@ def test_a_sum_may_not_rely_on_padding() -> None:
     x, f = value(6), Builder()
     plain = KernelGraph("main", [x], f.nodes, [f("reduce_sum", x, dims=(0,), keepdims=True)])
     assert not certify(plain, _kernel(TileProgram("f", [source, target], 1, [], body))).equivalent
+
+
+def test_a_tile_without_dimensions() -> None:
+    """What is stored to memory of one element is there: a scalar program is lowered to what computes it."""
+    x, y = Value(TensorType((), "f32"), "x"), Value(TensorType((), "f32"), "y")
+    graph = KernelGraph("f", [x], [Node("exp", (x,), (y,))], [y])
+    domain = FloatDomain()
+    (made,) = evaluate(lower(graph), [domain.tensor(np.asarray(0.5))], domain)
+    np.testing.assert_allclose(made.planes[0], np.exp(0.5))

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from superopt.aliasing import pairs
 from superopt.errors import BadInput
-from superopt.program import Value
-from superopt.transforms.emit.program_source import EmittedProgram, write_program
+from superopt.program import COMPUTE_DTYPES, Value
+from superopt.transforms.emit.program_source import TORCH_DTYPES, EmittedProgram, write_program
 
 if TYPE_CHECKING:
     from superopt.numerics.interpreter import Interpreter
@@ -63,11 +63,11 @@ class Launcher:
         if len(devices) > 1:
             raise BadInput(f"expected tensors of one device, got {' and '.join(sorted(devices))}")
         for i, (tensor, value) in enumerate(zip(tensors, self._inputs, strict=True)):
-            names = {"f16": "torch.float16", "bf16": "torch.bfloat16", "f32": "torch.float32"}
-            have = (tuple(getattr(tensor, "shape", ())), str(getattr(tensor, "dtype", type(tensor).__name__)))
-            want = (value.shape, names.get(value.dtype, value.dtype))
-            if have != want:
-                raise BadInput(f"expected argument {i} of {want[0]} {want[1]}, got {have[0]} {have[1]}")
+            shape = tuple(getattr(tensor, "shape", ()))
+            dtype = str(getattr(tensor, "dtype", type(tensor).__name__))
+            known = TORCH_DTYPES[value.dtype]
+            if shape != value.shape or (dtype != known and (known, dtype) != ("torch.int8", "torch.uint8")):
+                raise BadInput(f"expected argument {i} of {value.shape} {known}, got {shape} {dtype}")
         storages = [t.untyped_storage().data_ptr() for t in tensors]
         for j in self._aliases.values():
             if storages.count(storages[j]) > 1:
@@ -101,10 +101,18 @@ class Launcher:
         import importlib
 
         torch: Any = importlib.import_module("torch")
-        arrays = [t.detach().float().numpy() for t in tensors]
-        made = self._interpreter.run(self._program, arrays, [v.dtype for v in self._inputs])
-        dtypes = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
-        return [torch.from_numpy(x).to(dtypes[v.dtype]) for x, v in zip(made, self._outputs, strict=True)]
+        # numpy has no bf16; what is no compute dtype is read as it is, by operations that no kernel computes.
+        wanted = [v.dtype for v in self._inputs]
+        arrays = [
+            (t.detach().float() if d in COMPUTE_DTYPES else t.detach()).numpy()
+            for t, d in zip(tensors, wanted, strict=True)
+        ]
+        made = self._interpreter.run(self._program, arrays, wanted)
+        dtypes = [getattr(torch, TORCH_DTYPES[v.dtype].removeprefix("torch.")) for v in self._outputs]
+        return [
+            torch.from_numpy(x).to(d) if d.is_floating_point else torch.from_numpy(x)
+            for x, d in zip(made, dtypes, strict=True)
+        ]
 
 
 def _module(path: Path) -> Any:

@@ -25,6 +25,8 @@ TORCH_DTYPES = {
     "f64": "torch.float64",
     "i64": "torch.int64",
     "i32": "torch.int32",
+    "i16": "torch.int16",
+    "i8": "torch.int8",
     "i1": "torch.bool",
 }
 
@@ -41,6 +43,8 @@ def extern(target, args, operands):
             return operands[arg["tensor"]]
         if "float" in arg:
             return float(arg["float"])
+        if "torch" in arg:
+            return getattr(torch, arg["torch"])
         if "device" in arg:
             return operands[0].device if operands else torch.device(arg["device"])
         return torch.tensor(arg["data"], dtype=getattr(torch, arg["dtype"]))

@@ -12,6 +12,7 @@ from superopt.aliasing import pairs
 from superopt.errors import UnsupportedProgram
 from superopt.operators import OPERATORS, normalize_attrs
 from superopt.program import (
+    COMPUTE_DTYPES,
     Attr,
     BlockGraph,
     Buffer,
@@ -76,10 +77,12 @@ def reference_source(graph: KernelGraph, constants: dict[str, Array]) -> str:
         lines += _node(node, names, constants)
     has_extern = any(n.op == "extern" for n in graph.nodes)
     arguments = ", ".join([*(names[v] for v in graph.inputs), "*", "rounded", "constants", "externs"])
-    first = names[graph.inputs[0]] if graph.inputs else "torch.empty(0)"
+    numbers = [names[v] for v in graph.inputs if v.dtype in COMPUTE_DTYPES]
+    device = f", device={names[graph.inputs[0]]}.device" if graph.inputs else ""
+    like = numbers[0] if numbers else f"torch.empty(0, dtype=torch.float64{device})"
     out = [_HEADER.format(name=graph.name, imports="import json\n\n" if has_extern else "")]
     out += [EXTERN_HELPER] if has_extern else []
-    out += [f"\ndef run({arguments}):", f"    like = {first}"]
+    out += [f"\ndef run({arguments}):", f"    like = {like}"]
     out += ["    " + line for line in lines]
     outputs = "".join(f"{names[v]}, " for v in graph.outputs)
     return "\n".join([*out, f"    return ({outputs.rstrip()})"]) + "\n"
@@ -95,6 +98,12 @@ def _node(node: Node, names: dict[Value, str], constants: dict[str, Array]) -> l
             f"call = externs.get({target!r})",
             f"made = call(*{listed}) if call else extern({target!r}, {args!r}, {listed})",
             f"{results} = made if isinstance(made, (tuple, list)) else (made,)",
+            # What it was asked for in a dtype of its own meets numbers of the reference's.
+            *(
+                f"{names[v]} = rounded({names[v]}.to(like), {TORCH_DTYPES[v.dtype]})"
+                for v in node.results
+                if v.dtype in COMPUTE_DTYPES
+            ),
         ]
     if isinstance(node.body, (BlockGraph, TileProgram)):
         body = node.body

@@ -19,6 +19,7 @@ from superopt.diagnostics import Diagnostics
 from superopt.errors import UNKNOWN, IllegalProgram, Location, UnsupportedProgram
 from superopt.operators import infer_type
 from superopt.program import COMPUTE_DTYPES, Attr, KernelGraph, Node, TensorType, Value
+from superopt.spec import check_types
 from superopt.transforms.ingest.fold import evaluate
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -141,7 +142,10 @@ class GraphBuilder:
         return results
 
     def finish(self, outputs: Sequence[Value], location: Location = UNKNOWN) -> KernelGraph:
-        """The graph that computes `outputs`, without the nodes that nobody uses."""
+        """The graph that computes `outputs`, without the nodes that nobody uses.
+
+        Raises UnsupportedProgram, located, for tensors of types that no program may have.
+        """
         live = set(outputs)
         kept: list[Node] = []
         for node in reversed(self.nodes):
@@ -152,7 +156,9 @@ class GraphBuilder:
             if node.op == "extern":
                 target, reason = node.attrs["target"], node.attrs["reason"]
                 self.diagnostics.remark(f"'{target}' is kept as superopt.extern: {reason}", node.location)
-        return KernelGraph(self.name, self.inputs, kept[::-1], list(outputs), location)
+        graph = KernelGraph(self.name, self.inputs, kept[::-1], list(outputs), location)
+        check_types(graph)
+        return graph
 
     def _add(self, op: str, operands: tuple[Value, ...], attrs: dict[str, Attr]) -> Value:
         try:

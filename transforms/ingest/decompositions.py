@@ -226,6 +226,22 @@ def elu(x, alpha=1, scale=1, input_scale=1):
     return (torch.relu(x) + low) * scale
 
 
+def selu(x):
+    """`elu` with the constants that keep mean and variance."""
+    return elu(x, 1.6732632423543772, 1.0507009873554805)
+
+
+def celu(x, alpha=1.0):
+    """max(x, 0) + alpha * (exp(min(x / alpha, 0)) - 1)"""
+    return elu(x, alpha, 1, 1 / alpha)
+
+
+def prelu(x, weight):
+    """`leaky_relu` with a slope for each channel, or one."""
+    slope = _per_channel(weight, x) if x.dim() > 1 else weight.reshape([])
+    return torch.relu(x) + torch.clamp_max(x, 0) * slope
+
+
 def hardswish(x):
     """x * clamp(x + 3, 0, 6) / 6"""
     return x * torch.clamp(x + 3, 0, 6) / 6
@@ -277,10 +293,38 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
     return torch.abs(y).amax(dims, keepdim=keepdim) if ord == math.inf else NotImplemented
 
 
+def cosine_similarity(x, y, dim=1, eps=1e-8):
+    """The product of both, each divided by its 2-norm, which counts as `eps` at least."""
+    x, y = torch.broadcast_tensors(x, y)
+    norms = [torch.clamp_min((v * v).sum(dim, keepdim=True).sqrt(), eps) for v in (x, y)]
+    return (x / norms[0] * (y / norms[1])).sum(dim)
+
+
+def l1_loss(x, target, reduction=1):
+    """The absolute difference, its mean or its sum."""
+    off = torch.abs(x - target)
+    return {0: off, 1: off.mean(), 2: off.sum()}[reduction]
+
+
+def adaptive_average(x, size):
+    """The mean over all positions, where one is asked for."""
+    if any(s != 1 for s in size):
+        return NotImplemented
+    return x.mean(list(range(-len(size), 0)), keepdim=True)
+
+
 def mse_loss(x, target, reduction=1):
     """The square of the difference, its mean or its sum."""
     square = (x - target) * (x - target)
     return {0: square, 1: square.mean(), 2: square.sum()}[reduction]
+
+
+def cross_entropy(x, target, weight=None, reduction=1, ignore_index=-100, label_smoothing=0.0):
+    """`log_softmax`, of which PyTorch then takes what `target`, classes by number, names."""
+    if target.is_floating_point() or label_smoothing:
+        return NotImplemented
+    logarithms = log_softmax(x, 1 if x.dim() > 1 else 0)
+    return torch.ops.aten.nll_loss_nd(logarithms, target, weight, reduction, ignore_index)
 
 
 def triu(x, diagonal=0):
@@ -332,13 +376,21 @@ def table() -> Table:
         a.gelu.default: gelu,
         a.leaky_relu.default: leaky_relu,
         a.elu.default: elu,
+        a.selu.default: selu,
+        a.celu.default: celu,
+        a.prelu.default: prelu,
         a.hardswish.default: hardswish,
         a.hardsigmoid.default: hardsigmoid,
         a.mish.default: mish,
         a.glu.default: glu,
         a.einsum.default: einsum,
         a.linalg_vector_norm.default: vector_norm,
+        a.cosine_similarity.default: cosine_similarity,
         a.mse_loss.default: mse_loss,
+        a.l1_loss.default: l1_loss,
+        a.adaptive_avg_pool1d.default: adaptive_average,
+        a.adaptive_avg_pool2d.default: adaptive_average,
+        a.cross_entropy_loss.default: cross_entropy,
         a.triu.default: triu,
         a.tril.default: tril,
         a.dropout.default: lambda x, p, train: NotImplemented if train and p else identity(x),

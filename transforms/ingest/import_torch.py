@@ -16,6 +16,7 @@ from superopt.diagnostics import Diagnostics
 from superopt.errors import UNKNOWN, Location, SuperoptError, UnsupportedProgram
 from superopt.program import KernelGraph
 from superopt.transforms.ingest.locate import locate
+from superopt.transforms.ingest.signature import Signature
 from superopt.transforms.ingest.torch_types import torch_module
 
 Via: TypeAlias = Literal["torch", "linalg"]
@@ -26,7 +27,8 @@ class Imported:
     """A PyTorch module as a kernel graph.
 
     The graph's inputs are the tensors among the example inputs, in order, then `weights`: parameters and
-    floating-point buffers, named in `weight_names` as the module names them. An input or buffer that the module
+    floating-point buffers, named in `weight_names` as the module names them; `signature` says where tensors stand
+    in its arguments and results. An input or buffer that the module
     assigns to (`cache[:, 8:] = k`, `index_copy_`) is stated to be overwritten (`graph.aliases`); what it then
     holds is returned after the module's outputs, unless it is one of them.
     """
@@ -34,6 +36,7 @@ class Imported:
     graph: KernelGraph
     weights: list[Any]
     weight_names: list[str]
+    signature: Signature
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
 
     @property
@@ -79,19 +82,20 @@ def from_torch(
         lifted = lift(module, inputs)
         exported = _exported(lifted, location)
         read = _read_torch if via == "torch" else _read_linalg
-        changed = _overwritten(exported)
+        changed = _overwritten(exported, lifted.fixed_names, location)
         graph = read(exported, lifted, name, diagnostics, narrow_f64, location)
         _state_overwritten(graph, changed)
     finally:
         for part, mode in modes:
             part.training = mode
-    return Imported(graph, lifted.weights, lifted.weight_names, diagnostics)
+    return Imported(graph, lifted.weights, lifted.weight_names, lifted.signature, diagnostics)
 
 
-def _overwritten(exported: Any) -> list[int]:
+def _overwritten(exported: Any, fixed: Sequence[str], location: Location) -> list[int]:
     """The inputs that the module assigns to; what they then hold are the first outputs of the program.
 
-    Those are made outputs like others, as the importer knows no assignment.
+    Those are made outputs like others, as the importer knows no assignment. Raises UnsupportedProgram for one of
+    the `fixed` buffers, which are constants.
     """
     from torch.export.graph_signature import InputKind, OutputKind
 
@@ -99,6 +103,12 @@ def _overwritten(exported: Any) -> list[int]:
     inputs = [s.arg.name for s in signature.input_specs if s.kind == InputKind.USER_INPUT]
     changed: list[int] = []
     for spec in signature.output_specs:
+        if spec.kind == OutputKind.BUFFER_MUTATION:
+            name = fixed[int(spec.target.removeprefix("fixed_"))]
+            raise UnsupportedProgram(
+                f"expected the module to assign to floating-point buffers only, got an assignment to '{name}'",
+                location,
+            )
         if spec.kind == OutputKind.USER_INPUT_MUTATION:
             changed.append(inputs.index(spec.target))
             spec.kind, spec.target = OutputKind.USER_OUTPUT, None
@@ -123,10 +133,8 @@ def _state_overwritten(graph: KernelGraph, changed: Sequence[int]) -> None:
 def lift(module: Any, inputs: Sequence[Any]) -> Any:
     """A module without parameters whose arguments are the tensors of `inputs`, then `module`'s weights."""
     torch = torch_module()
-    from torch.utils import _pytree as pytree
-
-    leaves, spec = pytree.tree_flatten(tuple(inputs))
-    tensors = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    signature = Signature(inputs)
+    count = len(signature.tensors)
     named = dict(module.named_parameters(remove_duplicate=True))
     buffers = dict(module.named_buffers(remove_duplicate=True))
     named.update({n: b for n, b in buffers.items() if b.is_floating_point()})
@@ -137,23 +145,20 @@ def lift(module: Any, inputs: Sequence[Any]) -> Any:
 
         def __init__(self) -> None:
             super().__init__()  # pyright: ignore[reportUnknownMemberType]
-            self.examples = [leaves[i] for i in tensors]
+            self.signature = signature
+            self.examples = [signature.leaves[i] for i in signature.tensors]
             self.weights = [w.detach() for w in named.values()]
             self.weight_names = list(named)
-            self.input_names = (
-                [f"x{i}" for i in range(len(tensors))] if len(tensors) > 1 else ["x"][: len(tensors)]
-            )
+            self.fixed_names = list(fixed)
+            self.input_names = [f"x{i}" for i in range(count)] if count > 1 else ["x"][:count]
             for i, buffer in enumerate(fixed.values()):
                 self.register_buffer(f"fixed_{i}", buffer)
 
         def forward(self, *args: Any) -> Any:
-            given = list(leaves)
-            for i, value in zip(tensors, args, strict=False):
-                given[i] = value
-            state = dict(zip(named, args[len(tensors) :], strict=True))
+            state = dict(zip(named, args[count:], strict=True))
             state.update({n: getattr(self, f"fixed_{i}") for i, n in enumerate(fixed)})
-            call = torch.func.functional_call(module, state, pytree.tree_unflatten(given, spec))
-            return tuple(o for o in pytree.tree_leaves(call) if isinstance(o, torch.Tensor))
+            arguments = signature.arguments(args[:count])
+            return signature.returned(torch.func.functional_call(module, state, arguments))
 
     return Lifted().eval()
 
@@ -180,6 +185,7 @@ def _exported(lifted: Any, location: Location) -> Any:
     with _quiet(), torch.no_grad():
         try:
             exported = torch.export.export(lifted, arguments, strict=False)
+            return exported.run_decompositions(table())
         except SuperoptError:
             raise
         except Exception as error:
@@ -187,7 +193,6 @@ def _exported(lifted: Any, location: Location) -> Any:
             first = next((line for line in str(error).splitlines() if line.strip()), "")
             what = f"torch.export refuses the module: {type(error).__name__}: {first}"
             raise UnsupportedProgram(what, _raised_at(error) or location) from error
-        return exported.run_decompositions(table())
 
 
 def _raised_at(error: BaseException) -> Location | None:

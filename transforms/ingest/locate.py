@@ -27,7 +27,7 @@ def _places(place: Any, filename: str) -> list[Location]:
     if kind == "FileLineColLoc":
         file = str(place.filename)
         named = filename if file in ("-", "") else file
-        return [Location(named or file, int(place.start_line), int(place.start_col))]
+        return [Location(named or file, int(place.start_line), max(int(place.start_col), 1))]
     if kind == "CallSiteLoc":
         return [*_places(place.callee, filename), *_places(place.caller, filename)]
     if kind == "NameLoc":

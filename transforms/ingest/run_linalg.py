@@ -77,6 +77,10 @@ def _run(operation: Any, env: Mapping[Any, Array]) -> list[Array]:
         return [to_dtype(np.zeros(result.shape), str(result.element_type))]
     if name == "tensor.pad":
         return [_padded(operation, env)]
+    if name in ("tensor.expand_shape", "tensor.collapse_shape"):
+        return [env[operation.operands[0]].reshape(tuple(result.shape))]
+    if name == "tensor.extract_slice":
+        return [env[operation.operands[0]][_cut(operation)].reshape(tuple(result.shape))]
     if name == "tensor.insert_slice":
         return [_inserted(operation, operands[0], operands[1])]
     if name.startswith("linalg.") and len(operation.regions) == 1:
@@ -99,12 +103,15 @@ def _padded(operation: Any, env: Mapping[Any, Array]) -> Array:
     return np.pad(source, amounts, constant_values=number.item())
 
 
-def _inserted(operation: Any, source: Array | None, target: Array | None) -> Array:
+def _cut(operation: Any) -> tuple[slice, ...]:
     offsets, sizes, strides = (_numbers(operation, f"static_{n}") for n in ("offsets", "sizes", "strides"))
+    return tuple(slice(o, o + n * s, s) for o, n, s in zip(offsets, sizes, strides, strict=True))
+
+
+def _inserted(operation: Any, source: Array | None, target: Array | None) -> Array:
     assert source is not None
     out = np.array(target)
-    cut = tuple(slice(o, o + n * s, s) for o, n, s in zip(offsets, sizes, strides, strict=True))
-    out[cut] = source.reshape(sizes)
+    out[_cut(operation)] = source.reshape(_numbers(operation, "static_sizes"))
     return out
 
 

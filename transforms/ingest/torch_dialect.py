@@ -70,7 +70,7 @@ class TorchReader:
         body, _, tail = text.removeprefix("!torch.vtensor<[").partition("],")
         if not text.startswith("!torch.vtensor<[") or not tail:
             raise UnsupportedProgram(f"expected {what} to be a tensor of known shape, got {text}", where)
-        element = tail.rstrip(">")
+        element = tail.removesuffix(">")
         dtype = _ELEMENTS.get(element, element)
         shape = [-1 if e == "?" else int(e) for e in body.split(",") if e]
         return static_type(shape, dtype, where, what)
@@ -143,19 +143,20 @@ class TorchReader:
     def _compute(self, operation: Any, name: str, args: list[Any]) -> None:
         results = list(operation.results)
         where = self.build.location
-        tensors = [str(r.type).startswith("!torch.vtensor") for r in results]
-        types = [
-            self.type_of(r.type, where, f"the result of '{name}'")
-            for r, t in zip(results, tensors, strict=True)
-            if t
-        ]
+        what = f"the result of '{name}'"
+        tensors = [r for r in results if _is_tensor(r)]
+        types = [self.type_of(r.type, where, what) for r in tensors]
         self.types = types
         try:
             made = self._folded(name, args, types) if _constants_only(args) else self._handled(name, args)
         except NotExpressible as reason:
-            if not all(tensors):
+            if (unpacked := _unpacked(results)) is not None:
+                types = [self.type_of(r.type, where, what) for r in unpacked]
+                made = (list(self._extern(name, args, types, str(reason))),)
+            elif len(tensors) == len(results):
+                made = self._extern(name, args, types, str(reason))
+            else:
                 raise UnsupportedProgram(f"'{name}' cannot be kept opaque: {reason}", where) from None
-            made = self._extern(name, args, types, str(reason))
         parts = cast("tuple[Any, ...]", made) if isinstance(made, tuple) else (made,)
         for result, part in zip(results, parts, strict=True):
             self.held[result] = part
@@ -182,7 +183,7 @@ class TorchReader:
     ) -> tuple[Value, ...]:
         overload = find_overload(name)
         operands: list[Value] = []
-        packed = json.dumps([_packed(a, operands) for a in args])
+        packed = json.dumps([_packed(a, operands) for a in _by_name(overload, args)])
         target = str(overload)
         made = self.build.extern(target, reason, operands, types, args=packed)
         kind = name.removeprefix("aten.").split(".")[0]
@@ -207,18 +208,17 @@ def by_schema(overload: Any, args: Sequence[Any]) -> tuple[list[Any], dict[str, 
     The torch dialect numbers dtypes, layouts and memory formats; PyTorch's schemas take the numbers for
     dtypes only as objects.
     """
-    positional: list[Any] = []
-    keywords: dict[str, Any] = {}
-    for parameter, value in zip(overload._schema.arguments, args, strict=False):
-        converted = _converted(str(parameter.type), parameter.name, value)
-        if parameter.kwarg_only:
-            keywords[parameter.name] = converted
-        else:
-            positional.append(converted)
-    return positional, keywords
+    pairs = list(zip(overload._schema.arguments, _by_name(overload, args), strict=False))
+    positional = [value for parameter, value in pairs if not parameter.kwarg_only]
+    return positional, {parameter.name: value for parameter, value in pairs if parameter.kwarg_only}
 
 
-def _converted(kind: str, name: str, value: Any) -> Any:
+def _by_name(overload: Any, args: Sequence[Any]) -> list[Any]:
+    """`args` with dtypes, layouts and memory formats in place of their numbers."""
+    return [_converted(p.name, value) for p, value in zip(overload._schema.arguments, args, strict=False)]
+
+
+def _converted(name: str, value: Any) -> Any:
     from superopt.transforms.ingest.torch_types import dtype_number, layout_number, memory_format_number
 
     if value is None or isinstance(value, bool) or not isinstance(value, int):
@@ -241,6 +241,17 @@ def _constants_only(args: Sequence[Any]) -> bool:
     )
 
 
+def _is_tensor(value: Any) -> bool:
+    return str(value.type).startswith("!torch.vtensor")
+
+
+def _unpacked(results: Sequence[Any]) -> Sequence[Any] | None:
+    """The tensors that the only result, a list, is taken apart into; None where there is no such list."""
+    uses = [use.owner for use in results[0].uses] if len(results) == 1 else []
+    lists = [owner for owner in uses if owner.name == "torch.prim.ListUnpack"]
+    return list(lists[0].results) if lists and all(map(_is_tensor, lists[0].results)) else None
+
+
 def _constant(operation: Any) -> Any:
     name = operation.name
     if name == "torch.constant.none":
@@ -252,7 +263,10 @@ def _constant(operation: Any) -> Any:
 
 
 def _packed(arg: Any, operands: list[Value]) -> Any:
-    """`arg` as JSON; values of the graph are appended to `operands` and stand as `{"tensor": index}`."""
+    """`arg` as JSON; values of the graph are appended to `operands` and stand as `{"tensor": index}`.
+
+    Dtypes and their like stand as `{"torch": name}`.
+    """
     torch = torch_module()
     if isinstance(arg, Value):
         operands.append(arg)
@@ -263,6 +277,8 @@ def _packed(arg: Any, operands: list[Value]) -> Any:
         return [_packed(a, operands) for a in cast("list[Any]", arg)]
     if isinstance(arg, torch.device):
         return {"device": str(arg)}
+    if isinstance(arg, torch.dtype | torch.layout | torch.memory_format):
+        return {"torch": str(arg).removeprefix("torch.")}
     return {"float": repr(arg)} if isinstance(arg, float) else arg
 
 
@@ -278,6 +294,8 @@ def unpacked(arg: Any, tensors: Sequence[Any]) -> Any:
         return tensors[arg["tensor"]]
     if "float" in arg:
         return float(arg["float"])
+    if "torch" in arg:
+        return getattr(torch, arg["torch"])
     if "device" in arg:
         return torch.device(arg["device"])
     return torch.tensor(arg["data"], dtype=getattr(torch, arg["dtype"]))

@@ -10,7 +10,9 @@ _NAMES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float6
           "i32": "int32", "i16": "int16", "i8": "int8", "i1": "bool"}  # fmt: skip
 # The numbering of c10::ScalarType, c10::Layout and c10::MemoryFormat.
 _SCALAR_TYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32",
-                 "complex64", "complex128", "bool", "qint8", "quint8", "qint32", "bfloat16")  # fmt: skip
+                 "complex64", "complex128", "bool", "qint8", "quint8", "qint32", "bfloat16", "quint4x2",
+                 "quint2x4", "bits1x8", "bits2x4", "bits4x2", "bits8", "bits16", "float8_e5m2", "float8_e4m3fn",
+                 "float8_e5m2fnuz", "float8_e4m3fnuz", "uint16", "uint32", "uint64")  # fmt: skip
 _MEMORY_FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
 
 

@@ -56,7 +56,7 @@ def from_bytes(data: bytes, name: str) -> Source:
             "expected MLIR text or bytecode, got binary data (a zero byte)", Location(name, line, column)
         )
     try:
-        text = data.decode("utf-8")
+        text = data.decode("utf-8-sig")  # some editors begin a file with a mark of its encoding
     except UnicodeDecodeError as error:
         line, column = _place(data, error.start)
         byte = data[error.start]

@@ -20,7 +20,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 FACTOR = 4.0
-EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23}
+EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,9 @@ DISTRIBUTIONS: dict[str, Callable[[Array, Input], Array]] = {
 
 
 def make_inputs(specs: Sequence[Input], distribution: str, seed: int = 0) -> list[Array]:
-    """One float32 array an input, the same for the same seed; not yet rounded to the inputs' dtypes."""
+    """One array an input, the same for the same seed: float32, not yet rounded to the inputs' dtypes; of integers
+    and truth values, what `_whole` gives.
+    """
     out: list[Array] = []
     for i, spec in enumerate(specs):
         key = zlib.crc32(f"{distribution} {i}".encode())
@@ -92,8 +94,16 @@ def make_inputs(specs: Sequence[Input], distribution: str, seed: int = 0) -> lis
         count = math.prod(spec.shape)
         block = rng.standard_normal(min(count, 1_000_003), np.float32)
         numbers = np.resize(block, count).reshape(spec.shape)
-        out.append(DISTRIBUTIONS[distribution](numbers, spec))
+        made = DISTRIBUTIONS[distribution] if spec.dtype in EPSILON else _whole
+        out.append(made(numbers, spec))
     return out
+
+
+def _whole(x: Array, spec: Input) -> Array:
+    """Truth values; quantized weights for i8; else 0 and 1, which are indices into every table of two rows."""
+    if spec.dtype == "i8":
+        return np.clip(np.rint(x * 32), -127, 127).astype(np.int8)
+    return x > 0
 
 
 @dataclass(frozen=True)
@@ -121,7 +131,10 @@ class Comparison:
 def compare(
     distribution: str, output: str, dtype: str, candidate: Array, reference: Array, same_precision: Array
 ) -> Comparison:
-    """Judge a candidate's output by the fp64 reference and the reference program at the same precision."""
+    """Judge a candidate's output by the fp64 reference and the reference program at the same precision.
+
+    Integers and truth values have to be equal, but where the two references differ among themselves.
+    """
     candidate, same = (np.asarray(x, np.float64) for x in (candidate, same_precision))
     with np.errstate(all="ignore"):
         asked = np.isfinite(same) & np.isfinite(reference)
@@ -131,7 +144,7 @@ def compare(
             row_off, row_size = off.max(axis=-1, keepdims=True), size.max(axis=-1, keepdims=True)
         else:
             row_off, row_size = off, size
-        allowed = np.maximum(row_off, off.max(initial=0.0) / 8) + EPSILON[dtype] * row_size
+        allowed = np.maximum(row_off, off.max(initial=0.0) / 8) + EPSILON.get(dtype, 0.0) * row_size
         allowed = np.broadcast_to(FACTOR * allowed + np.finfo(np.float32).tiny, reference.shape)
         error = np.abs(candidate - reference)
         ratio = np.where(asked, np.where(np.isfinite(error), error / allowed, np.inf), 0.0)

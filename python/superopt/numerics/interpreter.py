@@ -19,6 +19,7 @@ from typing import IO, Any
 import numpy as np
 
 from superopt.errors import BadInput, SuperoptError
+from superopt.program import COMPUTE_DTYPES
 from superopt.transforms.emit.program_source import EmittedProgram, write_program
 
 Array = np.ndarray[Any, Any]
@@ -37,13 +38,20 @@ class Interpreter:
     def run(
         self, program: EmittedProgram, inputs: Sequence[Array], dtypes: Sequence[str], timeout: float = 600
     ) -> list[Array]:
-        """Outputs as float32 arrays; `inputs` are rounded to `dtypes`.
+        """Outputs, those of f16 and bf16 as float32 arrays.
+
+        `inputs` of f16, bf16 and f32 are rounded to `dtypes`, others are passed on as they are.
 
         Raises InterpreterFailed where a kernel fails, BadInput where torch is not installed.
         """
         with tempfile.TemporaryDirectory(prefix="superopt-interpret-") as folder:
             write_program(program, Path(folder))
-            np.savez(Path(folder, "inputs.npz"), *[np.asarray(x, np.float32) for x in inputs])
+            # The file keeps the order of memory, and kernels read tensors that are contiguous.
+            arrays = [
+                np.asarray(x, np.float32 if d in COMPUTE_DTYPES else None, order="C")
+                for x, d in zip(inputs, dtypes, strict=True)
+            ]
+            np.savez(Path(folder, "inputs.npz"), *arrays)
             answer = self._ask({"folder": folder, "dtypes": list(dtypes)}, timeout)
             if "missing" in answer:
                 raise BadInput(f"expected '{answer['missing']}' to be installed: pip install superopt[torch]")

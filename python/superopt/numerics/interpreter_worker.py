@@ -46,9 +46,11 @@ def _run(request: dict[str, Any]) -> None:
         del sys.path[0]
     dtypes = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
     with np.load(folder / "inputs.npz", allow_pickle=False) as arrays:
-        inputs = [torch.from_numpy(arrays[f"arr_{i}"]).to(dtypes[d]) for i, d in enumerate(request["dtypes"])]
-    outputs = launch.run(*inputs)
-    np.savez(folder / "outputs.npz", *[o.float().numpy() for o in outputs])
+        inputs = [torch.from_numpy(arrays[f"arr_{i}"]) for i in range(len(request["dtypes"]))]
+    given = [x.to(dtypes.get(d, x.dtype)) for x, d in zip(inputs, request["dtypes"], strict=True)]
+    narrow = (torch.float16, torch.bfloat16)  # numpy has no bf16
+    outputs = [o.float() if o.dtype in narrow else o for o in launch.run(*given)]
+    np.savez(folder / "outputs.npz", *[o.numpy() for o in outputs])
 
 
 if __name__ == "__main__":

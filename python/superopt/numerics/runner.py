@@ -206,7 +206,10 @@ class Program:
             importlib.import_module(name) for name in ("launch", "reference", "checking")
         )
         self.overwritten = set(described.get("overwrites", {}).values())
-        self.dtypes = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
+        self.dtypes = {
+            "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64,
+            "i64": torch.int64, "i32": torch.int32, "i16": torch.int16, "i8": torch.int8, "i1": torch.bool,
+        }  # fmt: skip
         self.specs = [
             self.checking.Input(i["name"], tuple(i["shape"]), i["dtype"], i["scale"])
             for i in described["inputs"]

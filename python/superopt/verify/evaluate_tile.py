@@ -138,7 +138,8 @@ class _Place:
             own[g] + sum(moves[g] * s for moves, s in zip(self.moves, unit, strict=True)) for g in range(lead)
         ]
         start: list[Any] = [slice(None)] * (lead if private else 0)
-        origin = x[(*start, *(slice(f, None) for f in self.first))]
+        # Without the ellipsis, memory of one element without dimensions would be copied.
+        origin = x[(*start, *(slice(f, None) for f in self.first), ...)]
         windows = [w.stride * s for w, s in zip(self.windows, unit, strict=True)]
         shape = (*self.blocks, *(w.size for w in self.windows))
         return np.lib.stride_tricks.as_strided(origin, shape, (*strides, *windows))
@@ -355,7 +356,7 @@ class _TileRun:
 
     def block_numbers(self, rank: int) -> Array:
         count = math.prod(self.blocks)
-        return np.arange(count, dtype=np.int64).reshape(*self.blocks, *(1,) * rank)
+        return np.arange(count, dtype=np.int64).reshape((*self.blocks, *(1,) * rank))
 
     def result(self, buffer: Buffer) -> Tensor:
         tensor, written = self.written(buffer)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from superopt.operators import broadcast_shapes
 from superopt.program import COMPUTE_DTYPES, Value
 from superopt.transforms.ingest.aten.table import Args, Handler, dim_of, handles, value_of
 from superopt.transforms.ingest.builder import NotExpressible
@@ -89,6 +90,12 @@ def _expand(r: TorchReader, args: Args) -> Value:
 @handles("expand_as")
 def _expand_as(r: TorchReader, args: Args) -> Value:
     return r.build.broadcast(_moved(r, args[0]), r.shape_of(args[1]))
+
+
+@handles("broadcast_tensors")
+def _broadcast_tensors(r: TorchReader, args: Args) -> tuple[list[Value]]:
+    shape = broadcast_shapes([r.shape_of(a) for a in args[0]])
+    return ([r.build.broadcast(_moved(r, a), shape) for a in args[0]],)
 
 
 @handles("repeat")
