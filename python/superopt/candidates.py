@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from superopt.program import KernelGraph
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from superopt.reuse import Earlier
     from superopt.shaping import Shaped
     from superopt.verify import Verdict
+
+
+# Shares of the budget: what searches may take, and what may be spent until no other shape of a kernel is tried.
+SEARCHES, SHAPES = 0.5, 0.7
 
 
 @dataclass(frozen=True)
@@ -44,13 +48,18 @@ class Accepted:
 
 @dataclass(frozen=True)
 class Run:
-    """What every step of one run knows, and the report that they write; `stopped` says that the user is."""
+    """What every step of one run knows, and the report that they write; `stopped` says that the user is.
+
+    `checks` has the seconds that checks of candidates took.
+    """
 
     settings: Superoptimize
     target: Target
     report: Report
     earlier: Earlier
     stopped: Callable[[], bool] = lambda: False
+    started: float = field(default_factory=time.monotonic)
+    checks: list[float] = field(default_factory=list[float])
 
     def predicted(self, graph: KernelGraph) -> float:
         """Seconds that `graph` is predicted to take."""
@@ -68,10 +77,23 @@ class Run:
             spent = self.report.seconds.get(stage, 0.0) + time.perf_counter() - start
             self.report.seconds[stage] = round(spent, 4)
 
-    def budget_left(self) -> float:
-        """Seconds of the budget that no search has used yet; proofs and compilation do not count."""
+    @property
+    def left(self) -> float:
+        """Seconds of the budget that are left."""
+        return self.settings.budget - (time.monotonic() - self.started)
+
+    def search_budget_left(self) -> float:
+        """Seconds that searches may still take; proofs and compilation have the rest of the budget."""
         searched = sum(t for stage, t in self.report.seconds.items() if stage.startswith("search"))
-        return max(self.settings.budget - searched, 0.0)
+        return max(self.settings.budget * SEARCHES - searched, 0.0)
+
+    def late_for_another(self) -> bool:
+        """Whether a check that takes as long as the longest one so far would end after the budget."""
+        return self.left < max(self.checks, default=0.0)
+
+    def late_for_the_whole(self) -> bool:
+        """Whether so would one that takes as long as all of them, as that of their results together does."""
+        return bool(self.checks) and self.left < sum(self.checks)
 
     def propose(
         self, graph: KernelGraph, optimizers: Sequence[str], *, seconds: float, nominal: float
@@ -138,9 +160,13 @@ class Run:
                 outcome = "not predicted to be faster"
             elif tried == self.settings.candidates:
                 outcome = "not tried: enough candidates failed"
+            elif tried and self.late_for_another():
+                outcome = "not tried: the budget is spent"
             else:
                 tried += 1
+                begun = time.monotonic()
                 best, outcome = self.check(graph, candidate.graph)
+                self.checks.append(time.monotonic() - begun)
             if best is None:
                 self.report.funnel.reject(outcome)
             entry = CandidateReport(
@@ -153,6 +179,9 @@ class Run:
             )
             self.report.candidates.append(entry)
         return best
+
+    def _shapes_end(self) -> bool:
+        return self.left < (1 - SHAPES) * self.settings.budget
 
     def check(
         self, graph: KernelGraph, candidate: KernelGraph, schedule: Schedule | None = None
@@ -194,7 +223,7 @@ class Run:
             return None, "lowering changed it"
         try:
             with self.timed("compile"):
-                shaped = shape(graph, lowered, target, fixed=schedule is not None)
+                shaped = shape(graph, lowered, target, fixed=schedule is not None, stop=self._shapes_end)
         except CompilationFailed as error:
             return None, f"does not compile: {error.message}"
         except UnsupportedProgram as error:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from superopt.candidates import Accepted, Candidate, Run
+from superopt.candidates import SEARCHES, Accepted, Candidate, Run
 from superopt.diagnostics import Diagnostics
 from superopt.errors import BadOption
 from superopt.program import KernelGraph
@@ -40,7 +40,7 @@ class Superoptimize(ModulePass):
     """The GPU to optimize for: sm_80, sm_90 or sm_100."""
 
     budget: float = 60.0
-    """Seconds that the search may take; what was found by then is used."""
+    """Seconds that all may take, searches half of them; beyond a first, no check begins that would end late."""
 
     seed: int = 0
     """Seed of everything random; the same seed gives the same result."""
@@ -112,7 +112,10 @@ def deliver(module: Any, outcome: Outcome, diagnostics: Diagnostics) -> None:
 
 
 def superoptimize(graph: KernelGraph, settings: Superoptimize, diagnostics: Diagnostics) -> Outcome:
-    """The fastest program equivalent to `graph` that the optimizers find within the budget.
+    """The fastest program equivalent to `graph` that the optimizers find and prove within the budget.
+
+    What was proved by its end is delivered. One check is made however late it is: that of the best candidate, or
+    of `graph` itself where that failed.
 
     Raises NotEquivalent where the finished program cannot be certified, which would be a fault of ours.
     """
@@ -137,10 +140,9 @@ def superoptimize(graph: KernelGraph, settings: Superoptimize, diagnostics: Diag
         proposals: list[list[Candidate]] = []
         for number, (part, optimizers) in enumerate(rounds):
             diagnostics.progress(f"search {number + 1} of {len(rounds)}", number / len(rounds))
-            share = run.budget_left() / (len(rounds) - number)
-            proposals.append(
-                run.propose(part, optimizers, seconds=share, nominal=settings.budget / len(rounds))
-            )
+            share = run.search_budget_left() / (len(rounds) - number)
+            nominal = settings.budget * SEARCHES / len(rounds)
+            proposals.append(run.propose(part, optimizers, seconds=share, nominal=nominal))
 
         diagnostics.progress("proofs and compilation", None)
         if in_parts:
@@ -188,7 +190,8 @@ def _choose_of_parts(
 
     `proposals` are those of each segment, then those for the whole program. Segments are only looked at once
     no candidate that promises more than all of them together has passed. What was found before an interrupt is
-    still proved; one that comes during the proofs leaves the segments to come as they are.
+    still proved; one that comes during the proofs leaves the segments to come as they are, and so does the end of
+    the budget.
     """
     from superopt.transforms.partition.segments import stitch
 
@@ -203,7 +206,7 @@ def _choose_of_parts(
         return accepted
     optimized = graph
     for number, (segment, candidates) in enumerate(zip(segments, proposals, strict=False)):
-        if run.stopped() and not searches_stopped:
+        if (run.stopped() and not searches_stopped) or run.late_for_the_whole():
             break
         accepted = run.choose(segment.graph, candidates, segment=number)
         if accepted is not None:

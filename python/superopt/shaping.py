@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -51,9 +51,17 @@ class Shaped:
     reason: str = ""
 
 
-def shape(original: KernelGraph, lowered: KernelGraph, target: Target, *, fixed: bool = False) -> Shaped:
+def shape(
+    original: KernelGraph,
+    lowered: KernelGraph,
+    target: Target,
+    *,
+    fixed: bool = False,
+    stop: Callable[[], bool] = lambda: False,
+) -> Shaped:
     """`lowered`, a lowered form of `original`, with the kernels that suit `target` best; as it is where `fixed`.
 
+    No other shape is tried once `stop` says so and one fits.
     Raises CompilationFailed and UnsupportedProgram where it cannot be compiled as it is, CompilationFailed where
     no shape of it fits the target's shared memory.
     """
@@ -62,7 +70,7 @@ def shape(original: KernelGraph, lowered: KernelGraph, target: Target, *, fixed:
     if fixed:
         return _fitting(first, target)
     bad = _bad(first, target)
-    best = _reshaped(original, first, bad, compiler) if bad else first
+    best = _reshaped(original, first, bad, compiler, stop) if bad else first
     return _hinted(_fitting(best, target), compiler)
 
 
@@ -77,14 +85,22 @@ def _fitting(shaped: Shaped, target: Target) -> Shaped:
     return shaped
 
 
-def _reshaped(original: KernelGraph, first: Shaped, bad: Sequence[int], compiler: _Compiler) -> Shaped:
+def _reshaped(
+    original: KernelGraph, first: Shaped, bad: Sequence[int], compiler: _Compiler, stop: Callable[[], bool]
+) -> Shaped:
     """The best of the other launches, tiles and splits for the bad kernels of `first`."""
     target, found = compiler.target, [first]
+
+    def enough() -> bool:
+        return stop() and not all(_oversized(s, target) for s in found)
+
     for options, most in (
         (_launches(first, bad, target), MOST_LAUNCHES),
-        (_tilings(original, first, bad, target), MOST_TILINGS),
+        (_tilings(original, first, bad, target, enough), MOST_TILINGS),
     ):
         for parameters, graph in itertools.islice(options, most):
+            if enough():
+                break
             try:
                 made = compiler.shaped(graph, parameters)
             except CompilationFailed:
@@ -199,7 +215,7 @@ def _launches(
 
 
 def _tilings(
-    original: KernelGraph, shaped: Shaped, bad: Sequence[int], target: Target
+    original: KernelGraph, shaped: Shaped, bad: Sequence[int], target: Target, stop: Callable[[], bool]
 ) -> Iterator[tuple[dict[str, int], KernelGraph]]:
     """Other tiles and splits that need fewer registers in the bad kernels, fastest predicted first."""
 
@@ -210,6 +226,8 @@ def _tilings(
     now = needed(shaped.lowered)
     space = Space(original, shaped.lowered, target)
     for parameters, graph in itertools.islice(space.tilings(), MOST_LOOKED_AT):
+        if stop():
+            return
         if needed(graph) < now:
             yield parameters, graph
 

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.trinity import programs
 
 from superopt import cost, pipeline
+from superopt.candidates import Run
 from superopt.diagnostics import Diagnostics
 from superopt.dialects.reader import read
 from superopt.errors import UnsupportedProgram
@@ -109,6 +110,30 @@ def test_the_input_is_returned_where_nothing_passes(
     assert outcome.optimized is graph
     assert not outcome.report.improved
     assert outcome.report.funnel.rejected == ({"not equivalent": 2} if other else {})
+
+
+def test_the_budget_bounds_the_proofs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best candidate is always tried, the next ones in the time that is left."""
+    graph = product("relu")
+    wrong = mugraph_search.propose(product("exp"), cost.target("sm_90"), budget=5).candidates[:1]
+    right = mugraph_search.propose(graph, cost.target("sm_90"), budget=5).candidates[:1]
+    monkeypatch.setattr(tile_saturation, "propose", _constant(tile_saturation.SearchResult()))
+    order = {id(found): float(place) for place, found in enumerate([*wrong, *right])}
+
+    def predicted(_: Run, given: KernelGraph) -> float:
+        return order.get(id(given), 9.0)
+
+    monkeypatch.setattr(Run, "predicted", predicted)
+    for found, left, outcomes in (
+        ([*wrong, *right], 60.0, ["not equivalent", "chosen"]),
+        ([*wrong, *right], 0.0, ["not equivalent", "not tried: the budget is spent"]),
+        (right, 0.0, ["chosen"]),
+    ):
+        monkeypatch.setattr(partition, "propose", _constant(mugraph_search.SearchResult(candidates=found)))
+        monkeypatch.setattr(Run, "left", left)
+        outcome = run(graph)
+        assert [c.outcome for c in outcome.report.candidates] == outcomes
+        assert outcome.report.improved == ("chosen" in outcomes)
 
 
 def test_what_was_found_before_an_interrupt_is_still_used(monkeypatch: pytest.MonkeyPatch) -> None:
