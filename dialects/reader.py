@@ -216,12 +216,19 @@ class _Reader:
             name = f"in{i}" if i < n_inputs else f"out{i - n_inputs}"
             params.append(Buffer(_located(tensor_type, argument.type, place), name))
             self.buffers[argument] = params[-1]
-        program = TileProgram(str(attrs.get("name", "kernel")), params, n_inputs, [], [])
-        for key in ("num_warps", "num_stages"):
-            if isinstance(number := attrs.get(key), int):
-                setattr(program, key, number)
-        program.cache_hints = bool(attrs.get("cache_hints"))
-        program.descriptors = bool(attrs.get("descriptors"))
+        program = TileProgram("kernel", params, n_inputs, [], [])
+        for key, kind, what in (
+            ("name", str, "a string"),
+            ("num_warps", int, "an integer"),
+            ("num_stages", int, "an integer"),
+            ("cache_hints", bool, "true or false"),
+            ("descriptors", bool, "true or false"),
+        ):
+            value = attrs.get(key)
+            if value is not None and type(value) is not kind:
+                raise IllegalProgram(f"'tiled' expected attribute '{key}' ({what}), got {value}", place)
+            if value is not None:
+                setattr(program, key, value)
         if "aliases" in attrs:
             program.aliases = _extents(attrs, "aliases", place)
         program.body = self.statements(block, program)

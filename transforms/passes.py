@@ -38,6 +38,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Union, cast, get
 
 from superopt.errors import UNKNOWN, BadOption, Location
 
+# What an option may be at most: native code takes 32 bits.
+MAX_INTEGER = 2**31 - 1
+
 if TYPE_CHECKING:
     from superopt.diagnostics import Diagnostics
     from superopt.program import KernelGraph
@@ -104,6 +107,9 @@ class Pass:
                 raise BadOption(
                     f"{cls.flag}: option '{option.name}' expects {option.type_name}, got {got}", where
                 ) from None
+            except OverflowError:
+                what = f"an integer between {-MAX_INTEGER} and {MAX_INTEGER}, got {value}"
+                raise BadOption(f"{cls.flag}: option '{option.name}' expects {what}", where) from None
         required = dataclasses.MISSING
         missing = [o.name for o in known.values() if o.default is required and o.field not in values]
         if missing:
@@ -223,7 +229,7 @@ def _type_name(annotation: Any) -> str:
 
 
 def _convert(annotation: Any, text: str | None) -> Any:
-    """`text` as a value of the annotation; raises ValueError."""
+    """`text` as a value of the annotation; raises ValueError, and OverflowError for too large an integer."""
     origin, args = _members(annotation)
     if origin in (Union, types.UnionType):
         if type(None) in args and text is not None and text.lower() == "none":
@@ -255,8 +261,12 @@ def _convert(annotation: Any, text: str | None) -> Any:
         if number != number:
             raise ValueError
         return number
-    if annotation is int and "_" in text:  # int("1_0") is 10: not what an option means
-        raise ValueError
+    if annotation is int:
+        if "_" in text:  # int("1_0") is 10: not what an option means
+            raise ValueError
+        if abs(number := int(text)) > MAX_INTEGER:
+            raise OverflowError
+        return number
     return annotation(text)
 
 

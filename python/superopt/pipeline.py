@@ -65,14 +65,15 @@ class Superoptimize(ModulePass):
     superopt in the user's cache folder. What comes from it is proved again."""
 
     def __post_init__(self) -> None:
-        from superopt.cost import target_names
+        from superopt.cost.gpus import target
 
-        if self.target not in target_names():
-            raise BadOption(f"expected a target of {', '.join(target_names())}, got '{self.target}'")
+        target(self.target)
         if not self.budget > 0:
             raise BadOption(f"expected a positive budget in seconds, got {self.budget}")
         if not 0 < self.delta < 1:
             raise BadOption(f"expected a delta between 0 and 1, got {self.delta}")
+        if self.seed < 0:
+            raise BadOption(f"expected no negative seed, got {self.seed}")
         if self.candidates < 1:
             raise BadOption(f"expected at least one candidate, got {self.candidates}")
 

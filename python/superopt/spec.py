@@ -39,6 +39,8 @@ from superopt.program import (
 MAX_SHARED_BYTES = 232448
 # Indices along one dimension are 32 bits wide in kernels and in the searches.
 MAX_EXTENT = 2**31 - 1
+# How many warps a block may have: what Triton takes.
+WARPS = (1, 2, 4, 8, 16, 32)
 ACCUMULATORS = ("sum", "max", "concat", "rescaled")
 
 
@@ -436,7 +438,13 @@ def _check_tiled(node: Node) -> None:
 
 
 def check_tile(program: TileProgram) -> None:
-    """Check a tile program: loops, windows within their buffers, stores only to outputs and locals, types."""
+    """Check a tile program: its launch, loops, windows within their buffers, stores only to outputs and locals,
+    types.
+    """
+    if program.num_warps not in WARPS:
+        raise IllegalProgram(f"expected num_warps of {', '.join(map(str, WARPS))}, got {program.num_warps}")
+    if program.num_stages < 1:
+        raise IllegalProgram(f"expected num_stages of at least 1, got {program.num_stages}")
     inputs, outputs = program.params[: program.n_inputs], program.params[program.n_inputs :]
     if program.aliases and len(program.aliases) != len(outputs):
         raise IllegalProgram(

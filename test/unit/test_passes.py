@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from superopt.errors import BadOption, Location
 from superopt.transforms import registry
-from superopt.transforms.passes import ModulePass, Pass, split_options
+from superopt.transforms.passes import MAX_INTEGER, ModulePass, Pass, split_options
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,11 @@ def test_parse(text: str, expected: Sample) -> None:
             20,
             "sample has no option 'bugdet' (did you mean 'budget'?); its options: budget, ",
         ),
+        (
+            "limit=2147483648",
+            11,
+            "option 'limit' expects an integer between -2147483647 and 2147483647, got 2147",
+        ),
         ("limit=1 limit=2", 19, "sample: option 'limit' is given twice"),
         ("=3", 11, "expected options as name=value, got '=3'"),
         ("name='a", 16, "unterminated ' in option value"),
@@ -98,12 +103,13 @@ def test_parse_errors_are_located(text: str, column: int, message: str) -> None:
     assert caught.value.location == Location("--sample", 1, column)
 
 
+integers = st.integers(-MAX_INTEGER, MAX_INTEGER)
 samples = st.builds(
     Sample,
     budget=st.floats(0, 1e9),
-    dims=st.lists(st.integers()).map(tuple),
+    dims=st.lists(integers).map(tuple),
     mode=st.sampled_from(["fast", "slow"]),
-    limit=st.none() | st.integers(),
+    limit=st.none() | integers,
     dry_run=st.booleans(),
     name=st.text(st.characters(codec="ascii", exclude_categories=["C"])).filter(
         lambda s: not ('"' in s and "'" in s)

@@ -20,7 +20,7 @@ class Mixed(torch.nn.Module):
     """Looks rows up, masks scores, and returns floats, indices, truth values and None, nested."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
         self.table = torch.nn.Embedding(20, 16)
         self.register_buffer("counts", torch.arange(7))
 
@@ -90,11 +90,11 @@ class Counts(torch.nn.Module):
     """Counts its calls."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
 
     def forward(self, x: Any) -> Any:
-        self.calls += 1
+        self.calls += 1  # pyright: ignore[reportUnknownMemberType]
         return 2 * x
 
 

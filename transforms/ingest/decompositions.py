@@ -220,7 +220,7 @@ def leaky_relu(x, negative_slope=0.01):
     return torch.relu(x) + torch.clamp_max(x, 0) * negative_slope
 
 
-def elu(x, alpha=1, scale=1, input_scale=1):
+def elu(x, alpha: float = 1, scale: float = 1, input_scale: float = 1):
     """scale * (max(x, 0) + alpha * (exp(min(input_scale x, 0)) - 1))"""
     low = (torch.exp(torch.clamp_max(x * input_scale, 0)) - 1) * alpha
     return (torch.relu(x) + low) * scale
@@ -238,7 +238,7 @@ def celu(x, alpha=1.0):
 
 def prelu(x, weight):
     """`leaky_relu` with a slope for each channel, or one."""
-    slope = _per_channel(weight, x) if x.dim() > 1 else weight.reshape([])
+    slope = weight.reshape([1, -1, *([1] * (x.dim() - 2))] if x.dim() > 1 else [])
     return torch.relu(x) + torch.clamp_max(x, 0) * slope
 
 

@@ -22,7 +22,7 @@ from typing import ClassVar
 
 from superopt.cost.gpus import target as find_target
 from superopt.diagnostics import Diagnostics
-from superopt.errors import SuperoptError
+from superopt.errors import BadOption, SuperoptError
 from superopt.program import (
     BlockGraph,
     Buffer,
@@ -39,7 +39,7 @@ from superopt.program import (
     Value,
     Window,
 )
-from superopt.spec import Stage, stages
+from superopt.spec import WARPS, Stage, stages
 from superopt.transforms.lower.builder import (
     compute,
     constant,
@@ -70,6 +70,13 @@ class BlockToTile(GraphPass):
 
     num_stages: int | None = None
     """Stages of the software pipeline; as many as shared memory holds, at most four, where none."""
+
+    def __post_init__(self) -> None:
+        find_target(self.target)
+        if self.num_warps is not None and self.num_warps not in WARPS:
+            raise BadOption(f"expected num-warps of {', '.join(map(str, WARPS))}, got {self.num_warps}")
+        if self.num_stages is not None and self.num_stages < 1:
+            raise BadOption(f"expected a positive num-stages, got {self.num_stages}")
 
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
         """The graph with `tiled` nodes in place of `custom` ones."""

@@ -75,6 +75,9 @@ class KernelToTile(GraphPass):
     keep_slices: bool = False
     """Leave slices that only kernels read; `fold-slices` makes them part of those."""
 
+    def __post_init__(self) -> None:
+        find_target(self.target)
+
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
         """The graph with `tiled` nodes in place of library operators."""
         gpu = find_target(self.target)

@@ -74,12 +74,13 @@ class MugraphSearch(GraphPass):
     """Values in one segment at most."""
 
     def __post_init__(self) -> None:
-        from superopt.cost import target_names
+        from superopt.cost.gpus import target
 
-        if self.target not in target_names():
-            raise BadOption(f"expected a target of {', '.join(target_names())}, got '{self.target}'")
+        target(self.target)
         if not self.budget > 0:
             raise BadOption(f"expected a positive budget in seconds, got {self.budget}")
+        if self.seed < 0:
+            raise BadOption(f"expected no negative seed, got {self.seed}")
         if self.max_values < 1:
             raise BadOption(f"expected a positive max-values, got {self.max_values}")
         self._options()

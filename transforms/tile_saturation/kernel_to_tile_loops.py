@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from superopt.errors import BadOption, UnsupportedProgram
+from superopt.errors import UnsupportedProgram
 from superopt.transforms.passes import GraphPass
 
 if TYPE_CHECKING:
@@ -36,10 +36,9 @@ class KernelToTileLoops(GraphPass):
     """Show the loops, bundles and tile parameters as a remark."""
 
     def __post_init__(self) -> None:
-        from superopt.cost import target_names
+        from superopt.cost.gpus import target
 
-        if self.target not in target_names():
-            raise BadOption(f"expected a target of {', '.join(target_names())}, got '{self.target}'")
+        target(self.target)
 
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
         """The loops as one `tiled` node each."""

@@ -62,14 +62,19 @@ class SaturateTiles(GraphPass):
     """Write the first e-graph to this file; its name ends in .dot or .json."""
 
     def __post_init__(self) -> None:
-        from superopt.cost import target_names
+        from superopt.cost.gpus import target
 
-        if self.target not in target_names():
-            raise BadOption(f"expected a target of {', '.join(target_names())}, got '{self.target}'")
+        target(self.target)
         if not self.budget > 0:
             raise BadOption(f"expected a positive budget in seconds, got {self.budget}")
-        if self.print_egraph is not None and Path(self.print_egraph).suffix not in (".dot", ".json"):
-            raise BadOption(f"expected print-egraph to name a .dot or .json file, got '{self.print_egraph}'")
+        if self.seed < 0:
+            raise BadOption(f"expected no negative seed, got {self.seed}")
+        if self.print_egraph is not None:
+            path = Path(self.print_egraph)
+            if path.suffix not in (".dot", ".json"):
+                raise BadOption(f"expected print-egraph to name a .dot or .json file, got '{path}'")
+            if not path.absolute().parent.is_dir():
+                raise BadOption(f"expected print-egraph to name a file in a folder that exists, got '{path}'")
         self.search_options()
 
     def search_options(self) -> SearchOptions:
