@@ -147,15 +147,24 @@ def _splat(attrs: Mapping[str, Attr], domain: Domain, lead: int) -> Tensor:
 def _arrange(
     entry: Operator, attrs: Mapping[str, Attr], operands: Sequence[Tensor], domain: Domain, lead: int
 ) -> Tensor:
-    """An operator that moves data by hand: learn where elements go from their numbers, then move them."""
-    assert entry.arrange is not None
+    """An operator that moves data by hand: the data itself, or beside leading dimensions where its numbers go."""
+    arrange = entry.arrange
+    assert arrange is not None
+    if all(n == 1 for t in operands for n in t.shape[:lead]):
+
+        def moved(*planes: Array) -> Array:
+            common = np.result_type(*planes)
+            result = arrange([x.reshape(x.shape[lead:]).astype(common, copy=False) for x in planes], attrs)
+            return result.reshape((*(1,) * lead, *result.shape))
+
+        return domain.move(moved, *operands)
     sizes = [math.prod(t.shape[lead:]) for t in operands]
     starts = np.cumsum([0, *sizes])
     numbers: list[Array] = [
         start + np.arange(size).reshape(t.shape[lead:])
         for start, size, t in zip(starts.tolist(), sizes, operands, strict=False)
     ]
-    places = entry.arrange(numbers, attrs)
+    places = arrange(numbers, attrs)
     if len(operands) == 1 and np.array_equal(places.reshape(-1), numbers[0].reshape(-1)):
         return domain.move(lambda x: x.reshape((*x.shape[:lead], *places.shape)), operands[0])
 
