@@ -624,6 +624,28 @@ def test_sums_stay_whole_on_a_few_blocks(monkeypatch: pytest.MonkeyPatch) -> Non
         assert (tested.extents, tested.inputs) == ("blocks", [(8, 256)])
 
 
+def test_of_library_operators_alone_some_elements_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they reduce, and divide by, is as long as ever."""
+    monkeypatch.setattr(certifier_module, "FORMAL_WORK", 0)
+    monkeypatch.setattr(certifier_module, "BLOCKS_WORK", 1)
+    monkeypatch.setattr(certifier_module, "reduce_extents", _irreducible)
+
+    def mean(f: Builder, x: Value, w: Value) -> Value:
+        return f("reduce_mean", f("matmul", x, w), dims=(1,), keepdims=True)
+
+    for divisor, right in ((64.0, True), (2.0, False), (63.0, False)):
+
+        def otherwise(f: Builder, x: Value, w: Value, divisor: float = divisor) -> Value:
+            total = f("reduce_sum", w, dims=(1,), keepdims=True)
+            return f("div", f("matmul", x, total), f.constant(divisor))
+
+        verdict = certify(program([(32, 256), (256, 64)], mean), program([(32, 256), (256, 64)], otherwise))
+        assert verdict.equivalent == right
+        tested = verdict.certificate.tests[-1] if verdict.certificate else verdict.counterexample
+        assert tested is not None
+        assert (tested.extents, tested.inputs) == ("blocks", [(2, 256), (256, 64)])
+
+
 def blockwise_mean(divisor: float) -> KernelGraph:
     """The rows' sums divided by a number, by 16 blocks of rows."""
     (x,) = inputs = [value(64, 256)]

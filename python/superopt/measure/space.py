@@ -142,6 +142,7 @@ class Space:
         assert isinstance(node.body, TileProgram)
         tiling = Tiling(node.body)
         names = list(tiling.parameters)
+        operands = list(dict.fromkeys(node.operands))  # the other kernels stay as they are
         found: list[_Choice] = []
         now = [tiling.parameters[n].extent for n in names]
         for extents in itertools.product(*(tiling.parameters[n].choices() for n in names)):
@@ -149,7 +150,7 @@ class Space:
             try:
                 program = tiling.apply(dict(zip(names, extents, strict=True)))
                 moved = dataclasses.replace(node, body=program)
-                check_kernel(_with_nodes(graph, [*graph.nodes[:index], moved, *graph.nodes[index + 1 :]]))
+                check_kernel(KernelGraph("kernel", operands, [moved], list(node.results)))
             except (CannotRetile, IllegalProgram):
                 self.funnel["rejected: extents that do not fit"] += 1
                 continue

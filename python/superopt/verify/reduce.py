@@ -236,7 +236,8 @@ def fewer_blocks(first: KernelGraph, *others: KernelGraph) -> tuple[KernelGraph,
     """The programs with at most two blocks along each dimension of a grid; what a block does stays as it is.
 
     Loops, tiles and all that is summed keep their extents, so that rounding errors are those of the whole
-    program. None where the programs do not agree on what may shrink.
+    program. Where there are library operators only, so do what they reduce and no other extents. None where the
+    programs do not agree on what may shrink.
     """
     return _shrunk((first, *others), trips=0)
 
@@ -267,7 +268,8 @@ def _shrunk(graphs: tuple[KernelGraph, ...], *, trips: int) -> tuple[KernelGraph
         looped = {leaf for extent in loops for leaf in leaves(extent)} if trips else set[Factor]()
         inside = [d for dims in axes.dims.values() for d in dims]
         inside += [d for j in axes.joined for d in (j.whole, *j.pieces)]
-        for extent in [*inside, *loops]:
+        # Library operators alone have no blocks: each element is one.
+        for extent in [*inside, *loops] if blocks or looped else ():
             fix([leaf for leaf in leaves(extent) if leaf not in blocks and leaf not in looped])
         if not trips:
             for graph in graphs:
