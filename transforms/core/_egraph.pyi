@@ -97,10 +97,16 @@ class EGraph:
 
     def smallest(self, arg: int, /) -> list[tuple[str, int, int, int]]: ...
 
-    def best(self, root: int, kernels: int, k: int, target: superopt.transforms.core._search.TargetNumbers, seconds: float, stop: object | None = None) -> list[tuple[int, float, list[tuple[str, int, int, int]]]]:
+    def best(self, root: int, kernels: int, k: int, target: superopt.transforms.core._search.TargetNumbers, seconds: float, stop: object | None = None, library: Sequence[float] = []) -> list[tuple[int, float, list[tuple[str, int, int, int]]]]:
         """
         At most k (kernels, predicted seconds at nominal widths, term) for each number of kernels;
-        nothing where time is up or `stop` says so.
+        nothing where time is up or `stop` says so. `library`: what the library takes for the statements
+        that were noted, in that order.
+        """
+
+    def note_library(self, id: int) -> None:
+        """
+        The library has a kernel for this statement, of which there is one form yet.
         """
 
     def access_at(self, arg: int, /) -> tuple[int, list[tuple[int, int, int]]]: ...

@@ -58,6 +58,8 @@ class Encoder:
         for tensor in program.tensors:
             self.tensor(tensor)
         self.root = self.sequence(program.body)
+        for statement in program.library:
+            self.graph.note_library(self.statement(statement))
 
     # --- to the graph ---
 

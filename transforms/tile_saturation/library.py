@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from superopt.program import Node, TensorType, Value
 from superopt.transforms.tile_saturation.accesses import written
@@ -21,6 +21,9 @@ from superopt.transforms.tile_saturation.loops import (
     Var,
     render,
 )
+
+if TYPE_CHECKING:
+    from superopt.cost import Target
 
 Known: TypeAlias = "Mapping[tuple[Statement, ...], tuple[LibraryOperator, ...]]"
 
@@ -103,6 +106,17 @@ def _uncut(statement: Statement, var: Var) -> Statement:
         return Store(region(statement.region), expr(statement.value))
     starts = tuple((region(r), v) for r, v in statement.starts)
     return Loop(statement.var, starts, tuple(_uncut(s, var) for s in statement.body))
+
+
+def library_seconds(program: LoopProgram, target: Target) -> list[float]:
+    """What the library takes for each statement that it has kernels for."""
+    from superopt.cost import kernel_cost
+
+    def seconds(p: LibraryOperator) -> float:
+        operands = {t: Value(TensorType(t.shape, t.dtype)) for t, _ in p.operands}
+        return kernel_cost(library_nodes(p, operands)[-1], target).seconds
+
+    return [sum(map(seconds, operators)) for operators in program.library.values()]
 
 
 def library_nodes(p: LibraryOperator, values: Mapping[Tensor, Value]) -> list[Node]:

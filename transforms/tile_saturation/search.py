@@ -23,6 +23,7 @@ from superopt.transforms.stabilize_softmax import stabilized
 from superopt.transforms.tile_saturation.accesses import Rejected
 from superopt.transforms.tile_saturation.dead import canonical, opened, without_dead
 from superopt.transforms.tile_saturation.encode import Encoder
+from superopt.transforms.tile_saturation.library import library_seconds
 from superopt.transforms.tile_saturation.loops import LoopProgram, Statement
 from superopt.transforms.tile_saturation.tile_loops import Inline, tile_loops
 from superopt.transforms.tile_saturation.to_kernels import Widths, to_kernels
@@ -202,10 +203,6 @@ def propose(
     return result
 
 
-def _nanoseconds(ranked: tuple[float, int, KernelGraph]) -> int:
-    return round(ranked[0] * 1e9)
-
-
 def interleaved(lists: Sequence[Sequence[T]]) -> list[T]:
     """The first of each, then the second of each, and so on."""
     longest = max(map(len, lists), default=0)
@@ -242,6 +239,7 @@ class _Run:
             self.target.numbers(),
             max(self.end - start, 0.0) / 2,
             self.stop,
+            library_seconds(found.program, self.target),
         )
         for kernels, seconds, term in self._promising(terms):
             self.count["tiles.extracted"] += 1
@@ -288,8 +286,8 @@ class _Run:
         # those without assume less, and those with maxima pass the numeric check on more inputs.
         turns = interleaved([sorted(r, key=lambda r: r[:2]) for r in ranked.values()])
         ordered = sorted(turns, key=lambda r: float(f"{r[0]:.2e}"))
-        best = sorted(ordered[: self.options.candidates], key=_nanoseconds)
-        ordered.sort(key=_nanoseconds)
+        best = sorted(ordered[: self.options.candidates], key=lambda r: r[0])
+        ordered.sort(key=lambda r: r[0])
         for seconds, _, kernels in ordered:
             self.result.by_kernels.setdefault(kernel_count(kernels), []).append((seconds, kernels))
         self.count["tiles.candidates"] = len(best)

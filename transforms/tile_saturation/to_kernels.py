@@ -67,16 +67,22 @@ def to_kernels(
     for i, statement in enumerate(body):
         live = _live_after(body[i + 1 :], program.outputs)
         name = f"{identifier(graph.name, 'kernel')}_{i}"
-        builder = _tuned(statement, live, program.updated, name, target, widths or Widths())
+        builder, reason = None, ""
+        try:
+            builder = _tuned(statement, live, program.updated, name, target, widths or Widths())
+        except Rejected as error:
+            reason = str(error)
         if (found := library_operators(statement, operators)) and all(
             p.result not in values and all(t in values for t, _ in p.operands) for p in found
         ):
             made = [library_nodes(p, values) for p in found]
-            own = kernel_cost(_node(builder.program), target).seconds
+            own = kernel_cost(_node(builder.program), target).seconds if builder else math.inf
             if sum(kernel_cost(new[-1], target).seconds for new in made) < own:
                 nodes += itertools.chain.from_iterable(made)
                 values |= {p.result: new[-1].result for p, new in zip(found, made, strict=True)}
                 continue
+        if builder is None:
+            raise Rejected(reason)
         missing = [t.name for t in builder.inputs if t not in values]
         if missing:
             raise Rejected("a kernel reads what nobody wrote")

@@ -41,6 +41,7 @@ std::function<bool()> asking(const nb::object &stop) {
 struct Handle {
   EGraph g;
   Outcome last;
+  std::vector<LibraryForm> library;
 
   int32_t access(int32_t tensor, const Dims &dims) {
     if (tensor < 0 || tensor >= static_cast<int32_t>(g.tables.tensors.size()))
@@ -228,21 +229,31 @@ NB_MODULE(_egraph, module) {
       .def(
           "best",
           [](Handle &h, Id root, int kernels, int k, const superopt::TargetNumbers &target, double seconds,
-             const nb::object &stop) {
+             const nb::object &stop, const std::vector<double> &library) {
+            if (library.size() > h.library.size())
+              throw std::invalid_argument("expected seconds of statements that were noted");
+            std::vector<LibraryForm> forms(h.library.begin(), h.library.begin() + library.size());
+            for (size_t i = 0; i < forms.size(); ++i)
+              forms[i].seconds = library[i];
             std::vector<std::tuple<int, double, PyTerm>> out;
             std::vector<Candidate> found;
             {
               Watch watch(seconds, asking(stop));
               nb::gil_scoped_release release;
-              found = best(h.g, root, kernels, k, target, watch);
+              found = best(h.g, root, kernels, k, target, forms, watch);
             }
             for (const Candidate &c : found)
               out.emplace_back(c.kernels, c.seconds, to_python(c.term));
             return out;
           },
           "root"_a, "kernels"_a, "k"_a, "target"_a, "seconds"_a, "stop"_a = nb::none(),
+          "library"_a = std::vector<double>{},
           "At most k (kernels, predicted seconds at nominal widths, term) for each number of kernels;\n"
-          "nothing where time is up or `stop` says so.")
+          "nothing where time is up or `stop` says so. `library`: what the library takes for the statements\n"
+          "that were noted, in that order.")
+      .def(
+          "note_library", [](Handle &h, Id id) { h.library.push_back({id, smallest_term(h.g, id), 0}); },
+          "id"_a, "The library has a kernel for this statement, of which there is one form yet.")
       .def("access_at",
            [](const Handle &h, int32_t i) {
              const Access &access = h.g.tables.accesses[i];

@@ -11,8 +11,9 @@ namespace {
 
 // Multiprocessors that a grid is spread over in the estimate; the cost model has the real number.
 constexpr double UNITS = 128;
-constexpr size_t KERNELS = 6; // forms of a statement whose cost as a kernel is asked for
-constexpr int DEEP = 10'000;  // no term is nested as deeply; only a cycle is
+constexpr size_t KERNELS = 6;          // forms of a statement whose cost as a kernel is asked for
+constexpr size_t LIBRARY = UINT16_MAX; // in place of a rank: the library's form of a statement
+constexpr int DEEP = 10'000;           // no term is nested as deeply; only a cycle is
 
 uint64_t mixed(uint64_t h, uint64_t x) {
   h ^= x + 0x9E3779B97F4A7C15ull + (h << 6) + (h >> 2);
@@ -166,8 +167,14 @@ struct Outer {
 
 class Best {
 public:
-  Best(const EGraph &g, int kernels, int k, const TargetNumbers &target, Watch &watch)
+  Best(const EGraph &g, int kernels, int k, const TargetNumbers &target,
+       const std::vector<LibraryForm> &library, Watch &watch)
       : g_(g), kernels_(kernels), k_(static_cast<size_t>(k)), target_(target), watch_(watch) {
+    for (const LibraryForm &form : library) {
+      const LibraryForm *&known = library_[g.find(form.id)];
+      if (!known || form.seconds < known->seconds)
+        known = &form;
+    }
     roots_ = g.roots();
     const Smallest smallest(g);
     // Children mostly before parents, which makes the fixpoint a matter of few rounds.
@@ -213,7 +220,8 @@ private:
 
   std::vector<std::vector<Entry>> inner_;
   std::vector<std::vector<std::vector<Outer>>> outer_;
-  std::unordered_map<Id, int> on_; // classes whose outer lists are being made
+  std::unordered_map<Id, const LibraryForm *> library_; // by class
+  std::unordered_map<Id, int> on_;                      // classes whose outer lists are being made
   Interner<TensorSet> sets_;
   int32_t outputs_ = 0;
   std::unordered_map<uint64_t, int32_t> unions_;
@@ -339,7 +347,7 @@ private:
     int32_t &kernel = kernel_numbers_[id].try_emplace(rank, -1).first->second;
     if (kernel < 0) {
       Writer writer;
-      const Id root = write_inner(writer, id, rank);
+      const Id root = write_form(writer, id, rank);
       kernel = static_cast<int32_t>(kernel_terms_.size());
       kernel_terms_.emplace_back(g_, rooted(writer, root));
     }
@@ -348,8 +356,11 @@ private:
       TensorSet results, before;
       std::ranges::set_intersection(sets_[live], kernel_terms_[kernel].writes(), std::back_inserter(results));
       const auto [own, first] = by_own_results_.try_emplace({kernel, sets_(results)});
-      if (first)
+      if (first) {
         own->second = kernel_terms_[kernel].on(target_, results);
+        if (rank == LIBRARY && own->second.seconds > 0)
+          own->second.seconds = library_.at(id)->seconds;
+      }
       std::ranges::set_union(sets_[live], own->second.live, std::back_inserter(before));
       known = {own->second.seconds, sets_(before), sets_(results)};
     }
@@ -369,6 +380,18 @@ private:
     return known->second;
   }
 
+  // What may be a kernel for a statement, by rank and hash: the library's form, and the first `most` others.
+  std::vector<std::pair<size_t, uint64_t>> forms(Id id, size_t most) const {
+    std::vector<std::pair<size_t, uint64_t>> out;
+    if (library_.contains(id))
+      out.emplace_back(LIBRARY, mixed(LIBRARY, id));
+    most += out.size();
+    for (size_t rank = 0; rank < inner_[id].size() && out.size() < most; ++rank)
+      if (!is_seq(inner_[id][rank]))
+        out.emplace_back(rank, inner_[id][rank].hash);
+    return out;
+  }
+
   const std::vector<std::vector<Outer>> &outer(Id id) {
     id = g_.find(id);
     auto &lists = outer_[id];
@@ -376,12 +399,12 @@ private:
       return lists.empty() ? nothing() : lists;
     on_[id] = 1;
     std::vector<std::vector<Outer>> made(kernels_ + 1);
-    const auto put = [&](const Entry &e, size_t rank, InContext first, Outer rest, int kernels) {
+    const auto put = [&](uint64_t hash, size_t rank, InContext first, Outer rest, int kernels) {
       const bool dead = first.seconds == 0;
       if (kernels + !dead > kernels_ || !std::isfinite(first.seconds))
         return;
       rest.seconds += first.seconds;
-      rest.hash += dead ? 0 : mixed(7, e.hash);
+      rest.hash += dead ? 0 : mixed(7, hash);
       rest.a = static_cast<uint16_t>(rank);
       rest.live = first.live;
       rest.written = both(first.results, rest.written);
@@ -389,28 +412,25 @@ private:
         return;
       made[kernels + !dead].push_back(rest);
     };
-    for (size_t rank = 0; rank < inner_[id].size(); ++rank)
-      if (!is_seq(inner_[id][rank]))
-        put(inner_[id][rank], rank, estimate(id, rank, outputs_), {}, 0);
+    for (const auto &[rank, hash] : forms(id, k_))
+      put(hash, rank, estimate(id, rank, outputs_), {}, 0);
     for (const Id number : g_.at(id).nodes) {
       const Node &n = g_.node(number);
       if (n.op != Op::Seq)
         continue;
       const Id a = g_.find(n.a);
       const auto &bs = outer(n.b);
-      size_t tried = 0;
-      for (size_t x = 0; x < inner_[a].size() && tried < KERNELS; ++x) {
-        if (is_seq(inner_[a][x]))
-          continue;
-        ++tried;
+      size_t x = 0;
+      for (const auto &[rank, hash] : forms(a, KERNELS)) {
         for (int j = 0; j <= kernels_; ++j)
           for (size_t y = 0; y < bs[j].size() && x + y < k_; ++y) {
             Outer whole = bs[j][y];
             whole.number = number;
             whole.b = static_cast<uint16_t>(y);
             whole.b_kernels = static_cast<uint8_t>(j);
-            put(inner_[a][x], x, estimate(a, x, bs[j][y].live), whole, j);
+            put(hash, rank, estimate(a, rank, bs[j][y].live), whole, j);
           }
+        x += rank != LIBRARY;
       }
     }
     for (auto &list : made) {
@@ -442,12 +462,25 @@ private:
     return out.put(node);
   }
 
+  Id write_form(Writer &out, Id id, size_t rank) const {
+    if (rank != LIBRARY)
+      return write_inner(out, id, rank);
+    std::vector<Id> written;
+    for (Node node : library_.at(g_.find(id))->term) {
+      for (Id *child : {&node.a, &node.b})
+        if (*child != NONE)
+          *child = written[*child];
+      written.push_back(out.put(node));
+    }
+    return written.back();
+  }
+
   Id write_outer(Writer &out, Id id, int kernels, size_t rank) {
     const Outer &o = outer(g_.find(id))[kernels][rank];
     if (o.number == NONE)
-      return write_inner(out, id, o.a);
+      return write_form(out, id, o.a);
     Node node = g_.node(o.number);
-    node.a = write_inner(out, node.a, o.a);
+    node.a = write_form(out, node.a, o.a);
     node.b = write_outer(out, node.b, o.b_kernels, o.b);
     return out.put(node);
   }
@@ -456,8 +489,8 @@ private:
 } // namespace
 
 std::vector<Candidate> best(const EGraph &g, Id root, int kernels, int k, const TargetNumbers &target,
-                            Watch &watch) {
-  Best found(g, std::min(kernels, 60), k, target, watch);
+                            const std::vector<LibraryForm> &library, Watch &watch) {
+  Best found(g, std::min(kernels, 60), k, target, library, watch);
   auto out = found.from(root);
   return watch.over() ? std::vector<Candidate>{} : out;
 }

@@ -17,6 +17,14 @@ struct Candidate {
   Term term;
 };
 
+// A statement that a kernel of the library computes: the statement itself, and what that kernel takes.
+// Whatever else its class holds computes the same, so that the library's kernel may stand for it.
+struct LibraryForm {
+  Id id;
+  Term term;
+  double seconds = 0;
+};
+
 // Number of terms, a lower bound where classes are cyclic: no term is counted that runs through a class
 // twice.
 double count_programs(const EGraph &g, Id root);
@@ -28,9 +36,9 @@ Term smallest_term(const EGraph &g, Id root);
 
 // At most `k` terms for each number of kernels up to `kernels`, fewest predicted seconds first. Inside a
 // kernel terms are ranked by the flops and tiles of the busiest unit; kernels, each in its surroundings (what
-// is live after it), by the cost formula. Nothing where `watch` ends it first.
+// is live after it), by the cost formula, or as the library's. Nothing where `watch` ends it first.
 std::vector<Candidate> best(const EGraph &g, Id root, int kernels, int k, const TargetNumbers &target,
-                            Watch &watch);
+                            const std::vector<LibraryForm> &library, Watch &watch);
 
 // Whether iterations of the loop may run in any order, given that temporaries which an iteration writes
 // before it reads them get a copy each.
