@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from superopt.errors import UNKNOWN, Location
+
+if TYPE_CHECKING:
+    from superopt.report import SearchReport
 
 
 @dataclass(frozen=True)
@@ -33,13 +36,14 @@ def _silent(stage: str, fraction: float | None) -> None:
 class Diagnostics:
     """What the passes of one run had to say, in order, and what they hand over besides the program.
 
-    `artifacts` carries what is no IR from a pass to the tool that runs it: "report",
-    "certificate" and "schedule" are JSON text. `progress(stage, fraction)` is called by long passes; a tool on a
-    terminal replaces it by a progress bar (fraction in [0, 1], None where unknown).
+    `artifacts` carries what is no IR from a pass to the tool that runs it: "report", "certificate" and "schedule"
+    are JSON text. `searches` are the reports of passes that search. `progress(stage, fraction)` is called by long
+    passes; a tool on a terminal replaces it by a progress bar (fraction in [0, 1], None where unknown).
     """
 
     messages: list[Diagnostic] = field(default_factory=list[Diagnostic])
     artifacts: dict[str, Any] = field(default_factory=dict[str, Any])
+    searches: list[SearchReport] = field(default_factory=list["SearchReport"])
     progress: Callable[[str, float | None], None] = _silent
 
     def remark(self, message: str, location: Location = UNKNOWN) -> None:

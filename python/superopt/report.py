@@ -83,6 +83,63 @@ class CandidateReport(BaseModel):
     outcome: str
 
 
+class RuleCounts(BaseModel):
+    """What one rule of equality saturation did: how often it matched, its guard refused it, and it fired."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    matched: int
+    refused: int
+    fired: int
+
+
+class EGraphReport(BaseModel):
+    """One saturated e-graph: `stopped` says why it grew no further, `programs` how many it holds."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    nodes: int
+    classes: int
+    iterations: int
+    stopped: str
+    programs: float
+    seconds: float
+    rules: dict[str, RuleCounts]
+
+
+class SearchReport(BaseModel):
+    """What one search pass did with one segment; `program` where it searched the whole function.
+
+    `predicted` are the predicted seconds of its candidates, cheapest first; `chosen` is one of them, or None
+    where the segment stays as it is, and `remark` says why. `complete` is None where a search does not know.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    by: str
+    program: str
+    segment: int | None
+    input_predicted_seconds: float
+    predicted: list[float]
+    chosen: int | None
+    complete: bool | None
+    funnel: dict[str, int]
+    seconds: dict[str, float]
+    egraphs: list[EGraphReport] = Field(default_factory=list[EGraphReport])
+    remark: str = ""
+
+
+class SearchReports(BaseModel):
+    """What `--report` writes where searches ran as passes of their own, without `--superoptimize`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: Literal[1] = VERSION
+    superopt: str
+    searches: list[SearchReport]
+
+
 class Report(BaseModel):
     """One run of the optimizer on one program."""
 

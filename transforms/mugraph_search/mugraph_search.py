@@ -107,6 +107,7 @@ class MugraphSearch(GraphPass):
         """Replace segments where that is predicted to be faster; remarks say what was found."""
         from superopt import cost
         from superopt.cost.model import VIEWS
+        from superopt.report import SearchReport
         from superopt.transforms.mugraph_search.search import propose
         from superopt.transforms.partition.segments import partition, stitch
 
@@ -122,8 +123,23 @@ class MugraphSearch(GraphPass):
                 ((cost.cost(c, target).seconds, i) for i, c in enumerate(found.candidates)),
                 key=lambda c: c[0],
             )
-            if not ranked or ranked[0][0] >= before:
-                reason = found.remark or "no candidate is predicted to be faster"
+            kept = not ranked or ranked[0][0] >= before
+            reason = (found.remark or "no candidate is predicted to be faster") if kept else ""
+            diagnostics.searches.append(
+                SearchReport(
+                    by=str(self),
+                    program=graph.name,
+                    segment=number,
+                    input_predicted_seconds=before,
+                    predicted=[seconds for seconds, _ in ranked],
+                    chosen=None if kept else 0,
+                    complete=found.complete,
+                    funnel=found.funnel,
+                    seconds=found.seconds,
+                    remark=reason,
+                )
+            )
+            if kept:
                 diagnostics.remark(f"segment {number} is kept: {reason}", where)
                 continue
             seconds, best = ranked[0]

@@ -94,17 +94,32 @@ class SaturateTiles(GraphPass):
         """The best program found, or `graph` itself where none is predicted to be faster."""
         from superopt import cost
         from superopt.cost.model import VIEWS
+        from superopt.report import SearchReport
         from superopt.transforms.tile_saturation.search import propose
 
         target = cost.target(self.target)
         found = propose(graph, target, budget=self.budget, options=self.search_options())
         self.report(found, graph.location, diagnostics)
         before = cost.cost(graph, target).seconds
-        for candidate, seconds in zip(found.candidates, found.predicted, strict=True):
+        report = SearchReport(
+            by=str(self),
+            program=graph.name,
+            segment=None,
+            input_predicted_seconds=before,
+            predicted=found.predicted,
+            chosen=None,
+            complete=None,
+            funnel=found.funnel,
+            seconds=found.seconds,
+            egraphs=[saturation.report() for saturation in found.saturations],
+        )
+        diagnostics.searches.append(report)
+        for number, (candidate, seconds) in enumerate(zip(found.candidates, found.predicted, strict=True)):
             if seconds >= before:
                 break
             if not self.accepted(graph, candidate, diagnostics):
                 continue
+            report.chosen = number
             kernels = sum(n.op not in VIEWS for n in candidate.nodes)
             diagnostics.remark(
                 f"{kernels} kernel{'s' * (kernels != 1)}, predicted {seconds * 1e6:.1f} us instead of "
@@ -112,7 +127,7 @@ class SaturateTiles(GraphPass):
                 graph.location,
             )
             return candidate
-        reason = found.remark or "no candidate is predicted to be faster"
+        report.remark = reason = found.remark or "no candidate is predicted to be faster"
         diagnostics.remark(f"the program is kept: {reason}", graph.location)
         return graph
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from superopt.errors import BadOption, IllegalProgram, UnsupportedProgram
 from superopt.program import KernelGraph
+from superopt.report import EGraphReport, RuleCounts
 from superopt.transforms.stabilize_softmax import stabilized
 from superopt.transforms.tile_saturation.accesses import Rejected
 from superopt.transforms.tile_saturation.dead import canonical, opened, without_dead
@@ -98,6 +99,24 @@ class Saturation:
     def name(self) -> str:
         """What tells it from the others of one program."""
         return f"{self.inline}, stabilized" if self.stable else self.inline
+
+    def report(self) -> EGraphReport:
+        """Sizes, times, and what the rules that matched did."""
+        g = self.encoder.graph
+        return EGraphReport(
+            name=self.name,
+            nodes=g.nodes,
+            classes=g.classes,
+            iterations=g.iterations,
+            stopped=g.stopped,
+            programs=g.count(self.encoder.root),
+            seconds=g.seconds,
+            rules={
+                name: RuleCounts(matched=matched, refused=refused, fired=fired)
+                for name, matched, refused, fired in g.statistics
+                if matched
+            },
+        )
 
     def summary(self) -> str:
         """Sizes and times on one line."""

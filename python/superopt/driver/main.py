@@ -226,10 +226,21 @@ def _write_report(settings: Settings, outcomes: list[_Outcome]) -> None:
         return
     import json
 
-    # Passes leave JSON text; an input that no reporting pass has seen has nothing to report.
-    reports = [json.loads(o.diagnostics.artifacts.get("report", "{}")) for o in outcomes]
+    reports = [json.loads(_report(o.diagnostics)) for o in outcomes]
     content = reports[0] if len(reports) == 1 else {"inputs": reports}
     output.write(settings.report, json.dumps(content, indent=2) + "\n")
+
+
+def _report(diagnostics: Diagnostics) -> str:
+    """JSON: of `--superoptimize`, else of the searches that ran; an input that neither has seen has none."""
+    if "report" in diagnostics.artifacts:
+        return diagnostics.artifacts["report"]
+    if not diagnostics.searches:
+        return "{}"
+    from superopt import __version__
+    from superopt.report import SearchReports
+
+    return SearchReports(superopt=__version__, searches=diagnostics.searches).model_dump_json()
 
 
 # --- messages ---------------------------------------------------------------------------------------------
