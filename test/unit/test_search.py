@@ -258,7 +258,7 @@ def test_every_candidate_is_legal_and_computes_the_same(name: str):
 )
 def test_candidates_with_two_custom_kernels_compute_the_same(name: str):
     graph = SMALL[name]()
-    found = search(graph, candidates=12, max_custom=2, budget=4)
+    found = search(graph, candidates=12, max_custom=2, budget=4, margin=100)
     assert any(len(customs(c)) == 2 for c in found.candidates)
     assert found.funnel["plans.rejected.illegal"] == 0
     assert found.funnel["plans.rejected.not_buildable"] == 0
@@ -269,7 +269,7 @@ def test_candidates_with_two_custom_kernels_compute_the_same(name: str):
 def test_every_plan_of_three_custom_kernels_can_be_built(name: str):
     """Parts of split axes and their maxima, stored by one kernel and read as a whole or in parts by others."""
     graph = SMALL[name]()
-    found = search(graph, candidates=600, max_custom=3)
+    found = search(graph, candidates=600, max_custom=3, margin=100)
     assert found.complete
     assert any(len(customs(c)) == 3 for c in found.candidates)
     assert found.funnel["plans.rejected.illegal"] == 0
@@ -585,7 +585,7 @@ def test_the_same_seed_gives_the_same_candidates():
 def test_the_result_does_not_depend_on_the_number_of_threads():
     from superopt.dialects.writer import to_text
 
-    one, two = (search(SMALL["norm-mlp"](), threads=n) for n in (1, 2))
+    one, two = (search(SMALL["norm-mlp"](), threads=n, branch_and_bound=False) for n in (1, 2))
     assert one.funnel["kernels.size_points"] > 10_000
     assert list(map(to_text, one.candidates)) == list(map(to_text, two.candidates))
     assert one.funnel == two.funnel
@@ -596,7 +596,12 @@ def test_branch_and_bound_loses_nothing_that_is_as_cheap(name: str):
     bounded, all_ = (search(SMALL[name](), branch_and_bound=b, budget=300) for b in (True, False))
     assert bounded.complete
     assert all_.complete
-    assert bounded.predicted == pytest.approx(all_.predicted)
+    wanted = [s for s in all_.predicted if s <= 1.25 * all_.predicted[0]]
+    assert bounded.predicted[: len(wanted)] == pytest.approx(wanted)
+    # With a wide margin that goes for all that are asked for. Several passes may bring a few more of the same.
+    wide = search(SMALL[name](), margin=100, budget=300)
+    assert all(w <= a * (1 + 1e-9) for w, a in zip(wide.predicted, all_.predicted, strict=True))
+    assert bounded.funnel["kernels.states"] < all_.funnel["kernels.states"]
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -130,7 +130,7 @@ def allowed(graph: KernelGraph) -> bool:
 def test_no_other_extents_are_cheaper(name: str):
     graph = PROGRAMS[name]()
     program = relative_exponentials(merge_axes(name_axes(graph)))
-    options = SearchOptions(max_custom=1, candidates=3)
+    options = SearchOptions(max_custom=1, candidates=3, margin=100)
     problem = native_problem(program, splits=False)
     settings = native_options(options, TARGET, 60, 0, 2)
     result = _search.search(problem, settings, lambda: False, None)

@@ -58,6 +58,9 @@ class MugraphSearch(GraphPass):
     branch_and_bound: bool = True
     """Leave out what cannot be part of a plan as cheap as those that are known already."""
 
+    margin: float = 0.25
+    """Plans predicted to take up to this share longer than the best are looked for."""
+
     dominance: int = 4
     """Partial kernels with the same left to do that are continued, of those that others surpass; 0 for all."""
 
@@ -99,6 +102,7 @@ class MugraphSearch(GraphPass):
             max_attempts=self.max_attempts,
             max_states=self.max_states,
             branch_and_bound=self.branch_and_bound,
+            margin=self.margin,
             dominance=self.dominance,
             threads=self.threads,
         )

@@ -68,6 +68,9 @@ class SearchOptions:
     """Operators that a value may need at most; what bounds a search without pruning."""
     candidates: int = 12
     """Candidates to return at most, cheapest first."""
+    margin: float = 0.25
+    """Plans predicted to take up to this share longer than the best are looked for; others are returned where
+    they were met on the way. Of no effect without `branch_and_bound`."""
 
     def __post_init__(self) -> None:
         if self.prune not in PRUNE:
@@ -84,7 +87,7 @@ class SearchOptions:
         ):
             if getattr(self, name) < 1:
                 raise BadOption(f"expected a positive {name.replace('_', '-')}, got {getattr(self, name)}")
-        for name in ("max_loops", "threads", "dominance"):
+        for name in ("max_loops", "threads", "dominance", "margin"):
             if getattr(self, name) < 0:
                 raise BadOption(f"expected no negative {name.replace('_', '-')}, got {getattr(self, name)}")
 

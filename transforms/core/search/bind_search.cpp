@@ -396,6 +396,7 @@ void bind_search(nb::module_ &module) {
       .def_rw("max_values", &Options::max_values)
       .def_rw("max_attempts", &Options::max_attempts)
       .def_rw("candidates", &Options::candidates)
+      .def_rw("margin", &Options::margin)
       .def_rw("budget_seconds", &Options::budget_seconds)
       .def_rw("seed", &Options::seed)
       .def_rw("intermediate_bytes", &Options::intermediate_bytes)

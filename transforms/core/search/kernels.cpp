@@ -4,6 +4,7 @@
 #include <bit>
 #include <map>
 #include <numeric>
+#include <tuple>
 
 namespace superopt::search {
 
@@ -52,8 +53,10 @@ struct Kernels::State {
   std::vector<ValueId> leaves;
   const std::vector<ValueId> *outputs;
   Labels labels;
-  double bytes = 0;                          // that the kernel reads and writes at least
+  double bytes = 0;                          // that are read and written at least, by the kernel and for it
   double work = 0;                           // of the steps
+  bool made = false;                         // whether it loads what another kernel makes
+  Mask made_from = 0;                        // the inputs that those kernels read
   std::vector<std::pair<Mask, Mask>> nested; // loops that a step ends, and those that must stand around them
 };
 
@@ -199,7 +202,15 @@ void Kernels::expand(State &state) {
     derive(state, top);
   // An input is loaded; any other value may be, if it can stand in device memory and is no output here.
   if (loadable_[top] && !output) {
-    const double bytes = value.leaf ? 0 : bytes_[top]; // those of an input are counted when it is needed
+    // Those of an input are counted when it is needed. Anything else is written first, by another kernel.
+    double bytes = value.leaf ? 0 : bytes_[top];
+    const auto before = std::pair(state.made, state.made_from);
+    if (!value.leaf && launch_bytes > 0) {
+      bytes += bytes_[top] + values_.input_bytes(value.reads & ~state.made_from);
+      bytes += state.made ? 0 : launch_bytes;
+      state.made = true;
+      state.made_from |= value.reads;
+    }
     if (state.bytes + bytes <= most_bytes) {
       state.bytes += bytes;
       state.leaves.push_back(id);
@@ -209,6 +220,7 @@ void Kernels::expand(State &state) {
     } else {
       ++counts.by_traffic;
     }
+    std::tie(state.made, state.made_from) = before;
   }
   state.needed.push_back(top);
 }

@@ -64,8 +64,13 @@ public:
 
   // Kernels that read and write more bytes than this are left out. The sink may lower it.
   double most_bytes = INFINITY;
+  // What has to be made before it is loaded takes a launch of its own, writing it and reading its inputs: the
+  // bytes that are moved in the time of a launch; or 0 where there are other kernels anyway.
+  double launch_bytes = 0;
   // States that may have been visited at most.
   std::uint64_t states_end = 0;
+  // Whether the latest enumeration was left less than its share of them.
+  bool starved() const { return last_state_ == states_end; }
   // Whether kernels load only values that the program itself computes.
   void load_only_own(bool only);
   bool own_only() const { return own_only_; }

@@ -135,19 +135,23 @@ const Planner::Made &Planner::library_for(ValueId v) {
   return library_[v] = store(std::move(found));
 }
 
-// What making these values takes at least: a launch, and writing them.
+// What making these values takes at least: a launch, writing them, and reading what every way to them reads.
 double Planner::least_seconds(const Needed &needed) const {
   if (needed.empty() || !options_.branch_and_bound)
     return 0;
   double bytes = 0;
-  for (ValueId v : needed)
+  Mask reads = 0;
+  for (ValueId v : needed) {
     bytes += values_.least_bytes(v);
-  return sizes_.bound(bytes);
+    reads |= values_.all()[v].reads;
+  }
+  return sizes_.bound(bytes + values_.input_bytes(reads));
 }
 
 // Choose the extents of a batch of kernels with the same outputs and keep the cheapest, by what they load and
-// the extent of split factors. Which kernels pass does not depend on the number of threads.
-void Planner::size(std::vector<Kernel> &batch, double limit,
+// the extent of split factors; `alone`: what they load has yet to be made within the limit. Which kernels
+// pass does not depend on the number of threads.
+void Planner::size(std::vector<Kernel> &batch, double limit, bool alone,
                    std::map<std::pair<std::vector<ValueId>, std::int64_t>, std::vector<Kernel>> &kept) {
   struct Item {
     const Kernel *kernel;
@@ -160,11 +164,12 @@ void Planner::size(std::vector<Kernel> &batch, double limit,
   std::vector<Item> items;
   for (const Kernel &kernel : batch) {
     const bool splits = sizes_.splits(kernel);
+    const double own = limit - (alone ? least_seconds(without_leaves(kernel.leaves)) : 0);
     for (std::int64_t split : splits_) {
-      Item item{&kernel, splits, split, limit, false, {}};
+      Item item{&kernel, splits, split, own, false, {}};
       const auto known = kept.find({kernel.leaves, splits ? split : 0});
       if (options_.branch_and_bound && known != kept.end() && known->second.size() == kernels_per_leaves)
-        item.limit = std::min(limit, known->second.back().seconds);
+        item.limit = std::min(own, known->second.back().seconds);
       items.push_back(std::move(item));
       if (!splits)
         break;
@@ -189,26 +194,32 @@ void Planner::size(std::vector<Kernel> &batch, double limit,
   batch.clear();
 }
 
-const Planner::Made &Planner::customs_for(const Needed &outputs, double allowance) {
-  Within<Made> &known = customs_[outputs];
-  if (known.allowance >= allowance && (known.cut == 0 || known.cut == pass_))
+const Planner::Made &Planner::customs_for(const Needed &outputs, double allowance, bool alone) {
+  Within<Made> &known = customs_[{outputs, alone}];
+  // A search that used up its states would end where it did, but for tighter bounds.
+  const bool again = known.cut != 0 && known.cut != pass_ && (known.starved || allowance < known.allowance);
+  if (known.allowance >= allowance && !again) {
+    cut_ |= known.cut != 0;
     return known.found;
+  }
   const std::uint64_t cut = kernels_.counts.by_states;
   std::map<std::pair<std::vector<ValueId>, std::int64_t>, std::vector<Kernel>> kept;
   std::vector<Kernel> batch;
   kernels_.most_bytes = options_.branch_and_bound ? sizes_.most_bytes(allowance) : INFINITY;
+  kernels_.launch_bytes = alone ? sizes_.launch_bytes() : 0;
   kernels_.enumerate(outputs, [&](Kernel &&kernel) {
     batch.push_back(std::move(kernel));
     if (batch.size() == batch_kernels)
-      size(batch, allowance, kept);
+      size(batch, allowance, alone, kept);
   });
-  size(batch, allowance, kept);
+  size(batch, allowance, alone, kept);
   Made found;
   for (auto &[key, kernels] : kept)
     for (std::int32_t id : store(std::move(kernels)))
       found.push_back(id);
   const bool whole = kernels_.counts.by_states == cut && !clock_.expired();
-  known = {allowance, std::move(found), whole ? 0 : pass_};
+  cut_ |= !whole;
+  known = {allowance, std::move(found), whole ? 0 : pass_, kernels_.starved()};
   return known.found;
 }
 
@@ -223,8 +234,14 @@ const std::vector<Planner::Part> &Planner::best(const Needed &needed, Left left,
     out.push_back({0, 0, -1, -1});
   } else if (left.kernels > 0) {
     const bool whole = needed == outputs_;
+    // Nothing that takes longer than as many ways as are kept is of use.
+    const auto kept = [&] {
+      const bool full = options_.branch_and_bound && out.size() == parts_kept();
+      return full ? std::min(allowance, out.back().seconds) : allowance;
+    };
+    // No plan that takes much longer than the best is looked for.
     const auto allowed = [&] {
-      return whole && options_.branch_and_bound ? std::min(allowance, limit_) : allowance;
+      return whole && options_.branch_and_bound ? std::min(kept(), limit_) : kept();
     };
     struct Choice { // a kernel and what is needed after it
       std::int32_t kernel;
@@ -265,7 +282,8 @@ const std::vector<Planner::Part> &Planner::best(const Needed &needed, Left left,
         Needed others_needed;
         std::set_difference(sorted.begin(), sorted.end(), outputs.begin(), outputs.end(),
                             std::back_inserter(others_needed));
-        const Made found = customs_for(outputs, allowed() - least_seconds(others_needed));
+        const Made found =
+            customs_for(outputs, allowed() - least_seconds(others_needed), others_needed.empty());
         for (std::int32_t id : found)
           choose(id, outputs, {left.customs - 1, left.kernels - 1});
       }
@@ -277,31 +295,35 @@ const std::vector<Planner::Part> &Planner::best(const Needed &needed, Left left,
     const Needed only(1, top);
     for (std::size_t i = 0; i < (own ? std::min<std::size_t>(library.size(), 1) : library.size()); ++i)
       choose(library[i], only, {left.customs, left.kernels - 1});
-    // The most promising first: what they give bounds the others.
+    // What leaves nothing to be made first, then the most promising: what they give bounds the others.
     if (options_.branch_and_bound)
-      std::stable_sort(choices.begin(), choices.end(),
-                       [](const Choice &a, const Choice &b) { return a.least < b.least; });
+      std::stable_sort(choices.begin(), choices.end(), [](const Choice &a, const Choice &b) {
+        return std::pair(!a.next.empty(), a.least) < std::pair(!b.next.empty(), b.least);
+      });
     for (const Choice &choice : choices) {
-      if (choice.least > allowed())
+      // In the first pass what a custom kernel leaves to the library costs no search: should what is better
+      // be refused later on, there are others.
+      const bool reserve = kernels_.own_only() && left.customs == 1 && choice.left.customs == 0;
+      const double most = reserve ? kept() : allowed();
+      if (choice.least > most)
         continue;
       const double score = made_[static_cast<std::size_t>(choice.kernel)].score;
-      for (const Part &rest : best(choice.next, choice.left, allowed() - choice.seconds)) {
+      for (const Part &rest : best(choice.next, choice.left, most - choice.seconds)) {
         Part part{choice.seconds + rest.seconds, score + rest.score, choice.kernel, -1};
-        if (part.seconds > allowed())
+        if (part.seconds > most)
           break;
         if (out.size() == parts_kept() && !cheaper(part, out.back()))
           continue;
         part.rest = static_cast<std::int32_t>(pool_.size());
         pool_.push_back(rest);
         keep(out, std::move(part), parts_kept());
-        // Nothing that takes longer than as many plans as are asked for is of use any more.
-        if (whole && out.size() == parts_kept())
-          limit_ = std::min(limit_, out.back().seconds);
+        if (whole)
+          limit_ = std::min({limit_, allowed(), out.front().seconds * (1 + options_.margin)});
       }
     }
   }
   Within<std::vector<Part>> &known = best_[key];
-  known = {allowance, std::move(out), 0};
+  known = {allowance, std::move(out), 0, false};
   return known.found;
 }
 
@@ -384,7 +406,7 @@ Result Planner::run() {
       customs_.clear();
     }
     // What one pass may use leaves something for the others.
-    const std::uint64_t cut = kernels_.counts.by_states;
+    cut_ = false;
     kernels_.states_end = kernels_.counts.states + options_.max_states;
     pass_ = i + 1;
     clock_.slice(last ? 1.0 : 0.25);
@@ -394,7 +416,7 @@ Result Planner::run() {
       best_.clear();
       collect(result, best(outputs_, pass.left, limit_));
     }
-    result.complete = !clock_.expired() && kernels_.counts.by_states == cut;
+    result.complete = !clock_.expired() && !cut_;
   }
   std::stable_sort(result.plans.begin(), result.plans.end(), cheaper<Plan>);
   if (result.plans.size() > options_.candidates)

@@ -44,10 +44,11 @@ private:
 
   // Cheapest ways to make what is needed within so many seconds.
   const std::vector<Part> &best(const Needed &needed, Left left, double allowance);
-  const Made &customs_for(const Needed &outputs, double allowance);
+  // Custom kernels with exactly these outputs; `alone`: nothing else is needed beside them.
+  const Made &customs_for(const Needed &outputs, double allowance, bool alone);
   double least_seconds(const Needed &needed) const;
   const Made &library_for(ValueId v);
-  void size(std::vector<Kernel> &batch, double limit,
+  void size(std::vector<Kernel> &batch, double limit, bool alone,
             std::map<std::pair<std::vector<ValueId>, std::int64_t>, std::vector<Kernel>> &kept);
   Made store(std::vector<Kernel> kernels);
   std::size_t parts_kept() const { return options_.candidates + 1; } // one may be the program itself
@@ -69,6 +70,7 @@ private:
   double limit_ = 0;                 // plans that take longer are of no use
   std::vector<std::int64_t> splits_; // extents that split factors may have
   std::size_t pass_ = 0;
+  bool cut_ = false;       // whether the present pass rests on a search that was cut short
   std::int64_t split_ = 1; // the one of the present pass
   Needed outputs_;
   std::vector<Kernel> made_;
@@ -76,9 +78,10 @@ private:
   template <typename T> struct Within { // what was found, looking no further than the allowance
     double allowance = -1;
     T found;
-    std::size_t cut = 0; // the pass in which the search for it was cut short; another one tries again
+    std::size_t cut = 0;  // the pass in which the search for it was cut short; another one may try again
+    bool starved = false; // by others that had used up the states of that pass
   };
-  std::map<Needed, Within<Made>> customs_;
+  std::map<std::pair<Needed, bool>, Within<Made>> customs_;
   std::map<ValueId, Made> library_;
   std::map<std::pair<Needed, Left>, Within<std::vector<Part>>> best_;
   std::chrono::steady_clock::time_point start_;

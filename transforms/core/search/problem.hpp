@@ -75,6 +75,7 @@ struct Options {
   std::uint32_t threads = 1;
   std::uint32_t max_value_operators = 64; // operators that any graph of a value may need
   std::uint32_t candidates = 12;
+  double margin = 0.25; // plans that take up to this share longer than the best are looked for
   std::uint32_t max_values = 20000;
   std::uint64_t max_attempts = 100000; // derivations of values tried
   std::uint64_t max_states = 2000000;  // of one pass of the enumeration, a fifth for one set of outputs

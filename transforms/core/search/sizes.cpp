@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <map>
 
 namespace superopt::search {
 namespace {
@@ -79,20 +80,21 @@ public:
     blocks_ = {};
     fixed_grid_ = 0;
     any_ = any_size_ = false;
-    if (!choose_units(split))
-      return false;
     // What no choice of extents can avoid: a launch, and every byte once.
     double compulsory = 0;
-    for (const auto &list : {kernel_->leaves, kernel_->outputs})
-      for (ValueId v : list)
+    for (const auto *list : {&kernel_->leaves, &kernel_->outputs})
+      for (ValueId v : *list)
         compulsory += values_.stored_bytes(v, split);
     if (sizes_.bound(compulsory) > limit) {
       ++counts_.by_bound;
       return false;
     }
+    if (!choose_units(split))
+      return false;
     limit_ = limit;
     prepare();
-    assign(0);
+    if (drop_narrow() && (!units_.empty() || fits()))
+      assign(0);
     if (!any_) {
       ++(any_size_ ? counts_.by_bound : counts_.by_memory);
       return false;
@@ -184,6 +186,13 @@ private:
     return a;
   }
 
+  const std::vector<std::int64_t> &tiles_of(std::int64_t extent, bool side) {
+    std::vector<std::int64_t> &known = tiles_[{extent, side}];
+    if (known.empty())
+      known = tiles(extent, side);
+    return known;
+  }
+
   bool choose_units(std::int64_t split) {
     tile_.assign(problem_.factors.size(), 1);
     full_.assign(problem_.factors.size(), 1);
@@ -223,7 +232,7 @@ private:
         full_[tile_factor] = tile_[tile_factor] = extent;
         continue;
       }
-      Unit unit{tile_factor, loop_factor, extent, tiles(extent, sides >> tile_factor & 1)};
+      Unit unit{tile_factor, loop_factor, extent, tiles_of(extent, sides >> tile_factor & 1)};
       if (loop_factor >= 0)
         std::erase_if(unit.choices,
                       [&](std::int64_t t) { return t == extent || (t < dot_extent && extent >= 128); });
@@ -380,53 +389,81 @@ private:
     return peak;
   }
 
+  void choose(std::size_t at, std::int64_t extent) {
+    chosen_[at] = extent;
+    const std::size_t n = std::size_t{1} << at;
+    const auto tile = static_cast<double>(extent), trips = static_cast<double>(units_[at].extent / extent);
+    for (std::size_t i = 0; i < n; ++i) {
+      tile_of_[n + i] = tile_of_[i] * tile;
+      trips_of_[n + i] = trips_of_[i] * trips;
+    }
+  }
+
+  // Every assignment of what is still open from this unit on. A larger tile needs no less memory, so where
+  // the smallest of the rest do not fit, nothing does, nor with a larger tile here.
   void assign(std::size_t at) {
     if (at == units_.size()) {
-      look();
+      if (legal())
+        look();
       return;
     }
-    const Unit &unit = units_[at];
-    const std::size_t n = std::size_t{1} << at;
-    for (std::int64_t t : unit.choices) {
-      chosen_[at] = t;
-      const auto extent = static_cast<double>(t), trips = static_cast<double>(unit.extent / t);
-      for (std::size_t i = 0; i < n; ++i) {
-        tile_of_[n + i] = tile_of_[i] * extent;
-        trips_of_[n + i] = trips_of_[i] * trips;
-      }
+    for (std::int64_t extent : units_[at].choices) {
+      choose(at, extent);
+      for (std::size_t later = at + 1; later < units_.size(); ++later)
+        choose(later, units_[later].choices.front());
+      if (!fits())
+        break;
       assign(at + 1);
     }
+  }
+
+  // Matrix instructions want 16 rows, columns and depth: tiles go below only where the program does.
+  bool wide_enough(const Side &side) const {
+    return value(side.tile) >= std::min(dot_extent, value(side.whole));
+  }
+
+  // Drop the extents that are too small for a matrix product whatever the others are.
+  bool drop_narrow() {
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      std::erase_if(units_[u].choices, [&](std::int64_t extent) {
+        choose(u, extent);
+        return std::any_of(sides_.begin(), sides_.end(), [&](const Side &side) {
+          const auto alone = [&](std::uint8_t set) { return (set & ~(1u << u)) == 0; };
+          return alone(side.tile.tiles) && alone(side.whole.tiles) && alone(side.whole.trips) &&
+                 !wide_enough(side);
+        });
+      });
+      if (units_[u].choices.empty())
+        return false;
+    }
+    return true;
+  }
+
+  // Whether the present tiles fit the registers and the shared memory.
+  bool fits() {
+    double accumulators = 0;
+    for (const Term &t : accumulators_)
+      accumulators += 4 * value(t);
+    peak_ = kernel_->custom ? static_cast<std::int64_t>(peak_bytes()) : 0;
+    return accumulators <= accumulator_bytes && peak_ <= target_.shared_per_block;
   }
 
   bool legal() const {
     std::ptrdiff_t grid = fixed_grid_;
     for (std::size_t u = 0; u < units_.size(); ++u)
       grid += units_[u].loop_factor < 0 && chosen_[u] < units_[u].extent;
-    if (grid > grid_dimensions)
-      return false;
-    // Matrix instructions want 16 rows, columns and depth: tiles go below only where the program does.
-    if (std::any_of(sides_.begin(), sides_.end(),
-                    [&](const Side &s) { return value(s.tile) < std::min(dot_extent, value(s.whole)); }))
-      return false;
-    double accumulators = 0;
-    for (const Term &t : accumulators_)
-      accumulators += 4 * value(t);
-    return accumulators <= accumulator_bytes;
+    return grid <= grid_dimensions &&
+           std::all_of(sides_.begin(), sides_.end(), [&](const Side &s) { return wide_enough(s); });
   }
 
   // Cost of the present assignment.
   void look() {
-    if (!legal())
-      return;
     ++counts_.size_points;
     KernelTraffic t;
     const double blocks = value(blocks_);
     t.blocks = static_cast<std::int64_t>(blocks);
     t.loop_trips = kernel_->loops ? static_cast<std::int64_t>(value(trips_)) : 0;
-    if (kernel_->custom)
-      t.shared_bytes = static_cast<std::int64_t>(peak_bytes());
-    if (t.shared_bytes > target_.shared_per_block)
-      return;
+    t.shared_bytes = peak_;
     any_size_ = true;
     const std::int64_t resident =
         std::clamp<std::int64_t>(t.shared_bytes ? target_.shared_per_multiprocessor / t.shared_bytes : 64, 1,
@@ -485,6 +522,7 @@ private:
   const TargetNumbers &target_;
   const Kernel *kernel_ = nullptr;
   std::vector<std::int64_t> tile_, full_; // of the factors that are no unit
+  std::map<std::pair<std::int64_t, bool>, std::vector<std::int64_t>> tiles_;
   SizeCounts &counts_;
   Mask outer_ = 0;
   std::vector<Unit> units_;
@@ -500,6 +538,7 @@ private:
   std::array<double, std::size_t{1} << most_units> tile_of_, trips_of_; // by set of units
   std::array<std::int64_t, most_units> chosen_{}, best_{};
   double limit_ = 0, best_seconds_ = 0, best_score_ = 0;
+  std::int64_t peak_ = 0; // bytes of shared memory that the present tiles take
   bool any_ = false, any_size_ = false;
 };
 

@@ -33,6 +33,10 @@ public:
   double bound(double bytes) const {
     return options_.target.launch_seconds + bytes / options_.target.dram_bytes_per_second;
   }
+  // The bytes that are moved in the time of a launch.
+  double launch_bytes() const {
+    return options_.target.launch_seconds * options_.target.dram_bytes_per_second;
+  }
   // The bytes that a kernel may move which takes `seconds`.
   double most_bytes(double seconds) const {
     return (seconds - options_.target.launch_seconds) * options_.target.dram_bytes_per_second;

@@ -121,6 +121,13 @@ double Values::stored_bytes(ValueId v, std::int64_t split) const {
   return bytes;
 }
 
+double Values::input_bytes(Mask roles) const {
+  double bytes = 0;
+  for (; roles; roles &= roles - 1)
+    bytes += least_bytes(static_cast<ValueId>(std::countr_zero(roles))); // the inputs are the first values
+  return bytes;
+}
+
 Mask Values::saved_mask(ValueId v) const {
   Mask mask = values_[v].mask;
   for (const Degree &degree : values_[v].degrees) {
@@ -591,11 +598,29 @@ void Values::keep_useful() {
       stack.push_back(d.b);
     }
   }
+  find_reads();
   for (const Value &v : values_)
     if (v.useful) {
       ++counts.useful;
       counts.derivations += v.derivations.size();
     }
+}
+
+void Values::find_reads() {
+  std::vector<ValueId> order(values_.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](ValueId a, ValueId b) { return values_[a].weight < values_[b].weight; });
+  for (ValueId id : order) {
+    Value &v = values_[id];
+    if (v.leaf) {
+      v.reads = !v.constant && id < 64 ? Mask{1} << id : 0;
+      continue;
+    }
+    v.reads = v.derivations.empty() ? 0 : ~Mask{0};
+    for (const Derivation &d : v.derivations)
+      v.reads &= values_[d.a].reads | values_[d.b].reads;
+  }
 }
 
 } // namespace superopt::search

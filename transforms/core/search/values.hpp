@@ -54,6 +54,7 @@ struct Value {
   bool own_aside = false; // its first derivation, the program's own, uses such values
   Degrees degrees;
   bool useful = false; // a target reaches it
+  Mask reads = 0;      // the inputs that every way to it reads; bit: role (of the first 64)
 };
 
 struct ValueCounts {
@@ -92,6 +93,8 @@ public:
   // Bytes of the value in device memory, split factors having this extent.
   double stored_bytes(ValueId v, std::int64_t split) const;
   double least_bytes(ValueId v) const { return stored_bytes(v, 2); }
+  // Bytes of these inputs, as `Value::reads` tells them.
+  double input_bytes(Mask roles) const;
   std::int64_t element_bytes(ValueId v) const;
   // The free factors that a grid may cut where a kernel saves the value: its maxima must have them too.
   Mask saved_mask(ValueId v) const;
@@ -117,6 +120,7 @@ private:
   std::vector<Mask> suffixes(Mask present, Mask allowed) const;
   bool ended();
   void keep_useful();
+  void find_reads();
   std::uint32_t term(Op op, std::uint32_t symbol, Mask reduced, std::vector<std::uint32_t> args);
 
   const Problem &problem_;
