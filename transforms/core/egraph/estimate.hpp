@@ -7,13 +7,16 @@
 #pragma once
 
 #include "egraph/egraph.hpp"
+#include "egraph/term.hpp"
 #include "search/cost.hpp"
 
 namespace superopt::egraph {
 
-using Term =
-    std::vector<Node>; // children are positions in the vector, before their parent; the last is the root
 using TensorSet = std::vector<int32_t>; // sorted single tensors (lanes of bundles)
+
+bool in(const TensorSet &set, int32_t tensor);
+bool insert(TensorSet &set, int32_t tensor); // whether it was not there
+bool meet(const TensorSet &x, const TensorSet &y);
 
 struct Estimate {
   double seconds = 0; // infinity: no kernel can be made of it; 0: nothing of it is needed

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
-#include <stdexcept>
 
 namespace superopt::egraph {
 
@@ -13,13 +12,6 @@ namespace {
 constexpr double UNITS = 128;
 constexpr size_t KERNELS = 6;          // forms of a statement whose cost as a kernel is asked for
 constexpr size_t LIBRARY = UINT16_MAX; // in place of a rank: the library's form of a statement
-constexpr int DEEP = 10'000;           // no term is nested as deeply; only a cycle is
-
-uint64_t mixed(uint64_t h, uint64_t x) {
-  h ^= x + 0x9E3779B97F4A7C15ull + (h << 6) + (h >> 2);
-  h *= 0xBF58476D1CE4E5B9ull;
-  return h ^ (h >> 31);
-}
 
 } // namespace
 
@@ -35,111 +27,6 @@ bool is_parallel(const EGraph &g, const LoopHead &head, const Facts &body) {
       return false;
   }
   return true;
-}
-
-double count_programs(const EGraph &g, Id root) {
-  std::unordered_map<Id, double> done;
-  std::set<Id> open;
-  int depth = 0;
-  const auto count = [&](const auto &self, Id id) -> double {
-    id = g.find(id);
-    if (const auto it = done.find(id); it != done.end())
-      return it->second;
-    if (!g.weak(Guard::Cycles) && !open.insert(id).second)
-      return 0;
-    if (++depth > DEEP)
-      throw std::runtime_error("expected a finite term, got a cycle of classes");
-    double total = 0;
-    for (const Id number : g.at(id).nodes) {
-      const Node &n = g.node(number);
-      double product = 1;
-      for (const Id child : {n.a, n.b})
-        if (child != NONE)
-          product *= self(self, child);
-      total += product;
-    }
-    --depth;
-    open.erase(id);
-    return done[id] = total;
-  };
-  return count(count, root);
-}
-
-namespace {
-
-// Writes a term, children first, equal subterms once.
-class Writer {
-public:
-  Id put(Node node) {
-    const auto [it, fresh] = index_.try_emplace(node, static_cast<Id>(term.size()));
-    if (fresh)
-      term.push_back(node);
-    return it->second;
-  }
-  Term term;
-
-private:
-  std::unordered_map<Node, Id, NodeHash> index_;
-};
-
-Id write_smallest(const EGraph &g, const Smallest &smallest, Writer &out, Id id) {
-  Node node = g.node(smallest.node(id));
-  for (Id *child : {&node.a, &node.b})
-    if (*child != NONE)
-      *child = write_smallest(g, smallest, out, *child);
-  return out.put(node);
-}
-
-Term rooted(Writer &writer, Id root) {
-  Term term = std::move(writer.term);
-  if (root + 1 != term.size())
-    throw std::logic_error("a root stands last");
-  return term;
-}
-
-} // namespace
-
-Term smallest_term(const EGraph &g, Id root) {
-  Writer out;
-  const Id id = write_smallest(g, Smallest(g), out, root);
-  return rooted(out, id);
-}
-
-Term sample(const EGraph &g, Id root, uint64_t seed, int depth) {
-  const Smallest smallest(g);
-  uint64_t state = mixed(0x5EED, seed); // streams of neighbouring seeds have nothing in common
-  const auto random = [&](size_t n) {
-    state += 0x9E3779B97F4A7C15ull;
-    return static_cast<size_t>(mixed(0, state) % n);
-  };
-  std::set<Id> open;
-  Writer out;
-  const auto choose = [&](const auto &self, Id id, int left) -> Id {
-    id = g.find(id);
-    std::vector<Id> usable;
-    for (const Id number : g.at(id).nodes) {
-      const Node &n = g.node(number);
-      bool fine = true;
-      for (const Id child : {n.a, n.b})
-        fine = fine && (child == NONE || (g.find(child) != id && !open.contains(g.find(child)) &&
-                                          smallest.node(child) != NONE));
-      if (fine || g.weak(Guard::Cycles))
-        usable.push_back(number);
-    }
-    if (g.weak(Guard::Cycles) && left < -DEEP)
-      throw std::runtime_error("expected a finite term, got a cycle of classes");
-    if (usable.empty() || (left <= 0 && !g.weak(Guard::Cycles)))
-      return write_smallest(g, smallest, out, id);
-    Node node = g.node(usable[random(usable.size())]);
-    open.insert(id);
-    for (Id *child : {&node.a, &node.b})
-      if (*child != NONE)
-        *child = self(self, *child, left - 1);
-    open.erase(id);
-    return out.put(node);
-  };
-  const Id id = choose(choose, root, depth);
-  return rooted(out, id);
 }
 
 namespace {
@@ -199,7 +86,7 @@ public:
       for (size_t rank = 0; rank < list.size(); ++rank) {
         Writer writer;
         const Id id = write_outer(writer, root, kernels, rank);
-        out.push_back({kernels, list[rank].seconds, rooted(writer, id)});
+        out.push_back({kernels, list[rank].seconds, writer.done(id)});
       }
     }
     return out;
@@ -349,7 +236,7 @@ private:
       Writer writer;
       const Id root = write_form(writer, id, rank);
       kernel = static_cast<int32_t>(kernel_terms_.size());
-      kernel_terms_.emplace_back(g_, rooted(writer, root));
+      kernel_terms_.emplace_back(g_, writer.done(root));
     }
     InContext &known = in_context_[static_cast<uint64_t>(kernel) << 32 | static_cast<uint32_t>(live)];
     if (known.seconds < 0) {

@@ -1,4 +1,4 @@
-// Programs out of a class: how many there are, one at random, the k best.
+// Programs out of a class: the k best.
 //
 // The paper's Algorithm 1 (Trinity, section 5.1) enumerates loop structures; taken literally that is
 // infeasible (1e10 of them with one kernel). Here both passes are one dynamic program: for every class the k
@@ -8,6 +8,7 @@
 
 #include "egraph/estimate.hpp"
 #include "egraph/rules.hpp"
+#include "egraph/term.hpp"
 
 namespace superopt::egraph {
 
@@ -24,15 +25,6 @@ struct LibraryForm {
   Term term;
   double seconds = 0;
 };
-
-// Number of terms, a lower bound where classes are cyclic: no term is counted that runs through a class
-// twice.
-double count_programs(const EGraph &g, Id root);
-
-// A random term, uniform over nodes at each choice; the smallest one below `depth` choices.
-Term sample(const EGraph &g, Id root, uint64_t seed, int depth = 400);
-
-Term smallest_term(const EGraph &g, Id root);
 
 // At most `k` terms for each number of kernels up to `kernels`, fewest predicted seconds first. Inside a
 // kernel terms are ranked by the flops and tiles of the busiest unit; kernels, each in its surroundings (what
