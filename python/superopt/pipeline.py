@@ -194,6 +194,7 @@ def _choose_of_parts(
     still proved; one that comes during the proofs leaves the segments to come as they are, and so does the end of
     the budget.
     """
+    from superopt.transforms.lower.choose_layouts import choose_layouts
     from superopt.transforms.partition.segments import stitch
 
     searches_stopped = run.stopped()
@@ -215,6 +216,7 @@ def _choose_of_parts(
             run.earlier.keep_result(graph, optimized, None, finished=False)
     rest = [c for c in wide if c.seconds >= least]
     if optimized is not graph:
+        optimized = choose_layouts(optimized, run.target)  # of what lies between segments
         rest.append(Candidate("segments", optimized, run.predicted(optimized)))
         rest.sort(key=lambda c: c.seconds)
     return run.choose(graph, rest)

@@ -217,7 +217,7 @@ def _launches(
 def _tilings(
     original: KernelGraph, shaped: Shaped, bad: Sequence[int], target: Target, stop: Callable[[], bool]
 ) -> Iterator[tuple[dict[str, int], KernelGraph]]:
-    """Other tiles and splits that need fewer registers in the bad kernels, fastest predicted first."""
+    """Other splits, and tiles of the bad kernels that need fewer registers, fastest predicted first."""
 
     def needed(graph: KernelGraph) -> float:
         bodies = [body for _, body in _programs(graph)]
@@ -225,7 +225,7 @@ def _tilings(
 
     now = needed(shaped.lowered)
     space = Space(original, shaped.lowered, target)
-    for parameters, graph in itertools.islice(space.tilings(), MOST_LOOKED_AT):
+    for parameters, graph in itertools.islice(space.tilings(bad), MOST_LOOKED_AT):
         if stop():
             return
         if needed(graph) < now:

@@ -1,5 +1,6 @@
 """Lowering: library operators and block graphs become tile programs.
 
+transposes       --choose-layouts--> maps         in which order values lie between kernels; by the search
 kernel operators --kernel-to-tile--> tiled        a default schedule, derived from the operator's loop nest
 block graphs     --block-to-tile---> tiled        grid, loops, accumulators and maps, said as loops and windows
 slices           --fold-slices-----> tiled        loads that begin where the slice does

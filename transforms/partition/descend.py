@@ -72,6 +72,20 @@ def propose(
         halves = partition(graph, counted(graph.nodes) // 2)
         if len(halves) > 1:
             propose_parts(halves, 1.0)
+    return _laid_out(found, target)
+
+
+def _laid_out(found: SearchResult, target: Target) -> SearchResult:
+    """The candidates with the layouts between their kernels that suit `target`, cheapest first again."""
+    from superopt import cost
+    from superopt.transforms.lower.choose_layouts import choose_layouts
+
+    ranked: list[tuple[float, KernelGraph]] = []
+    for seconds, candidate in zip(found.predicted, found.candidates, strict=True):
+        made = choose_layouts(candidate, target)
+        ranked.append((seconds if made is candidate else cost.cost(made, target).seconds, made))
+    ranked.sort(key=lambda pair: pair[0])
+    found.predicted, found.candidates = [s for s, _ in ranked], [g for _, g in ranked]
     return found
 
 

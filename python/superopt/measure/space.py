@@ -19,7 +19,7 @@ import itertools
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,17 +86,23 @@ class Space:
 
     # --- enumeration -----------------------------------------------------------------------------------------
 
-    def tilings(self) -> Iterator[tuple[dict[str, int], KernelGraph]]:
-        """Programs with other splits and tile sizes, fastest predicted first; the parameters that say so."""
-        streams = [self._tilings(parameters, graph) for parameters, graph in self._variants]
+    def tilings(self, only: Collection[int] | None = None) -> Iterator[tuple[dict[str, int], KernelGraph]]:
+        """Programs with other splits and tile sizes, fastest predicted first; the parameters that say so.
+
+        With `only`, kernels of other numbers keep their tiles.
+        """
+        streams = [self._tilings(parameters, graph, only) for parameters, graph in self._variants]
         for _, parameters, graph in heapq.merge(*streams, key=lambda found: found[0]):
             yield parameters, graph
 
     def _tilings(
-        self, split: Mapping[str, int], graph: KernelGraph
+        self, split: Mapping[str, int], graph: KernelGraph, only: Collection[int] | None
     ) -> Iterator[tuple[float, dict[str, int], KernelGraph]]:
         """Those of one variant, with their predicted seconds."""
-        lists = [self._choices(graph, i) for i in self._kernels]
+        lists = [
+            self._choices(graph, index, free=only is None or number in only)
+            for number, index in enumerate(self._kernels)
+        ]
         if not all(lists):
             return
         several = len(lists) > 1
@@ -136,8 +142,8 @@ class Space:
             return None
         return next((g for p, g in self.launches(graph) if p == launch), None) if launch else graph
 
-    def _choices(self, graph: KernelGraph, index: int) -> list[_Choice]:
-        """Tile extents of one kernel of a variant, fastest predicted first."""
+    def _choices(self, graph: KernelGraph, index: int, *, free: bool) -> list[_Choice]:
+        """Tile extents of one kernel of a variant, fastest predicted first; where not `free`, those it has."""
         node = graph.nodes[index]
         assert isinstance(node.body, TileProgram)
         tiling = Tiling(node.body)
@@ -145,7 +151,8 @@ class Space:
         operands = list(dict.fromkeys(node.operands))  # the other kernels stay as they are
         found: list[_Choice] = []
         now = [tiling.parameters[n].extent for n in names]
-        for extents in itertools.product(*(tiling.parameters[n].choices() for n in names)):
+        choices = [tiling.parameters[n].choices() for n in names] if free else [[extent] for extent in now]
+        for extents in itertools.product(*choices):
             self.funnel["tilings"] += 1
             try:
                 program = tiling.apply(dict(zip(names, extents, strict=True)))
