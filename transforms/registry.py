@@ -63,7 +63,7 @@ def flags() -> tuple[str, ...]:
 
 def register(flag: str, target: str) -> None:
     """Add a pass from outside the package; `target` is "module:Class". Raises `BadOption` on a clash."""
-    if flag in _TABLE or flag in NATIVE_PASSES:
+    if (flag in _TABLE or flag in NATIVE_PASSES) and _TABLE.get(flag) != target:
         raise BadOption(f"a pass named '{flag}' is registered already")
     _TABLE[flag] = target
 

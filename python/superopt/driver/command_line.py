@@ -101,7 +101,7 @@ class _Help(argparse.Action):
 def parse(arguments: Sequence[str]) -> Settings:
     """The settings of a command line; raises `BadOption`, or `SystemExit` after `--help` and `--version`."""
     parser = _parser()
-    arguments = [_two_dashes(a, parser) for a in arguments]
+    arguments = [_two_dashes(a, parser) for a in _load_plugins(arguments)]
     arguments = ["--verify-each=true" if a == "--verify-each" else a for a in arguments]
     passes, rest = _take_passes(arguments)
     space, unknown = parser.parse_known_args(rest)
@@ -115,8 +115,32 @@ def parse(arguments: Sequence[str]) -> Settings:
         passes.sort(key=lambda p: order.index(p[0]) if p[0] in order else len(order))
     if (schedule := vars(space).pop("schedule")) is not None:
         passes.append(("replay-schedule", f"file={spell_value(schedule)}"))
-    values = {k: v for k, v in vars(space).items() if not k.startswith("_")}
+    values = {k: v for k, v in vars(space).items() if not k.startswith("_") and k != "plugins"}
     return _consistent(Settings(passes=tuple(passes), **values))
+
+
+def _load_plugins(arguments: Sequence[str]) -> list[str]:
+    """Register the passes of plugins, whose flags are then known; gives the other arguments."""
+    parser = _Parser(prog="superopt-opt", add_help=False, allow_abbrev=False)
+    _add_plugins(parser)
+    space, rest = parser.parse_known_args(arguments)
+    if space.plugins:
+        from superopt.driver import plugins
+
+        for file in space.plugins:
+            plugins.load(file)
+    return rest
+
+
+def _add_plugins(group: Any) -> None:
+    group.add_argument(
+        "--load-pass-plugin",
+        metavar="FILE.py",
+        action="append",
+        dest="plugins",
+        default=[],
+        help="add the passes that this Python file defines",
+    )
 
 
 def _consistent(settings: Settings) -> Settings:
@@ -214,6 +238,7 @@ def _add_general(group: Any) -> None:
 def _add_passes(group: Any) -> None:
     _value(group, "--pass-pipeline", "TEXT", "the passes to run: builtin.module(a,func.func(b{x=1}))")
     _value(group, "--schedule", "FILE", "the same as --replay-schedule=file=FILE, after the other passes")
+    _add_plugins(group)
     _switch(group, "--dump-pass-pipeline", "print the pipeline to standard error")
     _value(
         group, "--verify-each", "BOOL", "verify after each pass (default: true)", type=_truth, default=True

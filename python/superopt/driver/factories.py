@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
 import inspect
-import sys
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from superopt.driver import python_files
 from superopt.errors import BadInput, BadOption, Location, SuperoptError
 
 
@@ -58,27 +55,7 @@ def _function(path: Path, name: str) -> Any:
     from superopt.transforms.ingest.torch_types import torch_module
 
     torch_module()  # a missing PyTorch is better said before the file's own import fails
-    spec = importlib.util.spec_from_loader(
-        path.stem, importlib.machinery.SourceFileLoader(path.stem, str(path))
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.resolve().parent))
-    sys.modules.setdefault(path.stem, module)
-    try:
-        spec.loader.exec_module(module)
-    except SyntaxError as error:
-        place = Location(error.filename or str(path), error.lineno or 0, error.offset or 0)
-        raise BadInput(f"expected Python, got a syntax error: {error.msg}", place) from None
-    except (UnicodeDecodeError, ValueError) as error:
-        if _line_in(error, path):
-            raise _raised(error, path, "the file raised") from error
-        raise BadInput(f"expected Python text: {error}", Location(str(path))) from None
-    except OSError as error:
-        raise BadInput(f"cannot read: {error.strerror}", Location(str(path))) from None
-    except Exception as error:
-        raise _raised(error, path, "the file raised") from error
+    module = python_files.load(path, path.stem)
     factory = getattr(module, name, None)
     if not inspect.isfunction(factory):
         known = [n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == path.stem]
@@ -98,7 +75,7 @@ def _call(factory: Any, name: str, path: Path, place: Location) -> tuple[Any, Se
     except SuperoptError:
         raise
     except Exception as error:
-        raise _raised(error, path, f"'{name}' raised") from error
+        raise python_files.raised(error, path, f"'{name}' raised") from error
     parts: tuple[Any, ...] = cast("tuple[Any, ...]", made) if isinstance(made, tuple) else ()
     inputs: Any = parts[1] if len(parts) == 2 else None
     if not isinstance(inputs, tuple | list):
@@ -114,13 +91,3 @@ def _described(value: Any) -> str:
             f"a tuple of {', '.join(type(v).__name__ for v in cast('tuple[Any, ...]', value)) or 'nothing'}"
         )
     return type(value).__name__
-
-
-def _line_in(error: BaseException, path: Path) -> int:
-    """The innermost line of the file that led to `error`, or 0."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
-    return (frames[-1].lineno or 0) if frames else 0
-
-
-def _raised(error: BaseException, path: Path, what: str) -> BadInput:
-    return BadInput(f"{what} {type(error).__name__}: {error}", Location(str(path), _line_in(error, path), 1))
