@@ -57,7 +57,7 @@ def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
         row[gpu] = _search_row(found, _microseconds(cost(graph, hardware).seconds))
         if gpu == targets[0]:
             row["search_peak_mb"] = _peak_mb()
-            _, certificate = certified(graph, found, row, arguments.full_work)
+            _, certificate = certified(graph, found, row)
             row["plan_seconds"] = round(time.perf_counter() - start, 3)
             row["plan_cpu_seconds"] = round(time.process_time() - cpu, 3)
             row["peak_mb"] = _peak_mb()
@@ -98,27 +98,21 @@ def _search_row(found: SearchResult, input_us: float) -> dict[str, Any]:
 
 
 def certified(
-    graph: KernelGraph, found: SearchResult, row: dict[str, Any], full_work: float
+    graph: KernelGraph, found: SearchResult, row: dict[str, Any]
 ) -> tuple[KernelGraph | None, Certificate | None]:
     """The first candidate that the certifier accepts; what it says goes to `row`."""
     from superopt.verify import certify
-    from superopt.verify.reduce import reduce_extents, work
 
     start = time.perf_counter()
-    large = work(graph) > full_work
     for rank, candidate in enumerate(found.candidates[:TRIES]):
-        reduced = reduce_extents(graph, candidate) if large else None
-        verdict = certify(*(reduced or (graph, candidate)))
-        if reduced and not verdict.equivalent:  # a constant may stand for an extent
-            reduced = None
-            verdict = certify(graph, candidate)
+        verdict = certify(graph, candidate)
         if verdict.certificate is not None:
             row["certificate"] = {
                 "rank": rank,
                 "guarantee": verdict.certificate.guarantee,
                 "delta": verdict.certificate.delta,
-                "extents": "reduced" if reduced else verdict.certificate.delta_extents,
-                "tested_at_full_extents": reduced is None,
+                "extents": verdict.certificate.delta_extents,
+                "tested_at_full_extents": {t.extents for t in verdict.certificate.tests} != {"reduced"},
                 "uninterpreted": verdict.certificate.uninterpreted,
                 "seconds": round(time.perf_counter() - start, 3),
             }
@@ -130,7 +124,7 @@ def in_child(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """`measure` in a process of its own; a row with "failed" where that does not end well."""
     limit = 8 * arguments.budget
     command = [sys.executable, "-m", "benchmarks.search", "--child", "--programs", name]
-    for option in ("targets", "budget", "options", "full_work"):
+    for option in ("targets", "budget", "options"):
         command += [f"--{option.replace('_', '-')}", str(getattr(arguments, option))]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
@@ -172,12 +166,6 @@ def main() -> None:
     parser.add_argument("--targets", default="sm_90,sm_80", help="the first one's winners are certified")
     parser.add_argument("--budget", type=float, default=20.0, help="seconds of each search")
     parser.add_argument("--options", default="{}", help="of the search, as JSON")
-    parser.add_argument(
-        "--full-work",
-        type=float,
-        default=3e8,
-        help="scalar operations up to which a program is certified at full extents too, not at reduced only",
-    )
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 COMPILED_FOR = ("sm_80", "sm_90", "sm_100")
 SEARCHED_FOR = "sm_90"
-# Scalar operations up to which a program is certified at full extents too, not at reduced only.
-FULL_WORK = 3e9
 
 # What was compiled in this process, by the winner's hash.
 Kept = dict[str, dict[str, Any]]
@@ -47,7 +45,7 @@ def measure(name: str, budget: float, kept: Kept, interpreter: Interpreter) -> d
     """One row of the table."""
     start, clock = time.process_time(), time.perf_counter()
     graph = program(name)
-    winner, certificate = certified(graph, proposed(graph, SEARCHED_FOR, budget, {}), {}, FULL_WORK)
+    winner, certificate = certified(graph, proposed(graph, SEARCHED_FOR, budget, {}), {})
     if winner is None or certificate is None:
         return {"failed": "no candidate was certified"}
     row = {"winner_sha256": certificate.second.sha256}
@@ -76,7 +74,7 @@ def checked(
         if gpu not in compiled:
             compiled[gpu] = _compiled(graph, winner, gpu)
             if gpu != SEARCHED_FOR and _bad(compiled[gpu]):
-                own, _ = certified(graph, proposed(graph, gpu, budget, {}), {}, FULL_WORK)
+                own, _ = certified(graph, proposed(graph, gpu, budget, {}), {})
                 found = _compiled(graph, own, gpu) if own is not None else None
                 if isinstance(found, dict) and not _bad(found):
                     compiled[gpu] = {**found, "searched_for": gpu}

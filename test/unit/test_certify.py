@@ -596,9 +596,12 @@ def plain_mean_of_products(divisor: float) -> KernelGraph:
     return program([(64, 256), (256, 16)], build)
 
 
-def test_a_large_program_is_compared_on_a_few_of_its_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("limit", ["BLOCKS_WORK", "BLOCKS_ELEMENTS"])
+def test_a_large_program_is_compared_on_a_few_of_its_blocks(
+    limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(certifier_module, "FORMAL_WORK", 0)
-    monkeypatch.setattr(certifier_module, "BLOCKS_WORK", 1)
+    monkeypatch.setattr(certifier_module, limit, 1)
     verdict = certify(plain_mean_of_products(256.0), mean_of_products(256.0, cut=16))
     assert verdict.certificate is not None
     last = verdict.certificate.tests[-1]

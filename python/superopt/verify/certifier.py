@@ -54,15 +54,17 @@ from superopt.verify.fields import FormalField, ImageField, P, Q
 from superopt.verify.hashing import canonical_text, parse, program_hash
 from superopt.verify.infinities import Extended
 from superopt.verify.pieces import cut
-from superopt.verify.reduce import fewer_blocks, reduce_extents, work
+from superopt.verify.reduce import elements, fewer_blocks, reduce_extents, work
 from superopt.verify.symbolic import prove
 
 # Scalar operations up to which the formal test runs at full extents.
 FORMAL_WORK = 50_000
 # Beyond this max and min pick by a random order at full extents, where sets of leaves would take too long.
 LATTICE_WORK = 5_000_000
-# Beyond this two blocks along each dimension of the grids are computed instead of all of them.
+# Beyond this, or so many elements of tensors (about a gigabyte), two blocks along each dimension of the grids are
+# computed instead of all of them.
 BLOCKS_WORK = 1_000_000_000
+BLOCKS_ELEMENTS = 60_000_000
 # The same for a piece of the programs, where even that takes too long for the whole.
 PIECE_WORK = 50_000_000
 MOST_TESTS = 8
@@ -292,9 +294,10 @@ def _full_tests(a: KernelGraph, questions: Sequence[_Question], seed: int) -> No
 
 
 def _affordable(programs: list[KernelGraph], limit: int = BLOCKS_WORK) -> tuple[list[KernelGraph], Extents]:
-    """The programs themselves, or their first blocks where all would take too long and a few take less."""
+    """The programs themselves, or their first blocks where all would take too much and a few take less."""
     most = max(map(work, programs))
-    if most > limit and (fewer := fewer_blocks(*programs)) and max(map(work, fewer)) < most:
+    large = most > limit or max(map(elements, programs)) > BLOCKS_ELEMENTS
+    if large and (fewer := fewer_blocks(*programs)) and max(map(work, fewer)) < most:
         return list(fewer), "blocks"
     return programs, "full"
 

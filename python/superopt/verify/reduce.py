@@ -71,6 +71,11 @@ def work(graph: KernelGraph) -> int:
     return sum(_node_work(n) for n in graph.nodes)
 
 
+def elements(graph: KernelGraph) -> int:
+    """Elements of the tensors in device memory."""
+    return sum(v.type.elements for v in [*graph.inputs, *(v for n in graph.nodes for v in n.results)])
+
+
 def _node_work(node: Node) -> int:
     body = node.body
     if isinstance(body, BlockGraph):
