@@ -14,7 +14,7 @@
 // HELP-NEXT: limit How many may be rewritten. (an integer; default: 1000)
 // UNKNOWN: error: unknown pass or option '--double-to-sum'
 // TEXT: load-pass-plugin.mlir:1:{{[0-9]+}}: error: expected Python, got a syntax error
-// RAISED: lit.cfg.py:{{[0-9]+}}:1: error: the file raised NameError
+// RAISED: lit.cfg.py:{{[0-9]+}}:1: error: the file raised KeyError
 // MISSING: none.py: error: expected a Python file, got no such file
 func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {
   %0 = "kernel.constant"() {value = 2.0 : f64} : () -> tensor<f32>
