@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 
 from superopt.transforms.core import _field
 from superopt.verify import products as products_module
-from superopt.verify.fields import SCREEN_P, SCREEN_Q, ImageField, P, Q, SmallField
+from superopt.verify.fields import SCREEN_P, SCREEN_Q, ImageField, P, Q
 from superopt.verify.products import product
+from superopt.verify.small_field import SmallField
 
 CORE = Path(_field.__file__ or "").parent
 MODULI = (P, Q)
-FIELDS: list[Any] = [_field.Field(P), _field.Field(Q), SmallField(SCREEN_P), SmallField(SCREEN_Q)]
+FIELDS: list[Any] = [_field.Field(P), _field.Field(Q), SmallField(SCREEN_P, P), SmallField(SCREEN_Q, P)]
 
 
 def _is_prime(n: int) -> bool:

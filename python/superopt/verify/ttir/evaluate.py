@@ -15,6 +15,8 @@ import numpy as np
 from superopt.errors import IllegalProgram, UnsupportedProgram
 from superopt.verify.domains import Array, Domain, FloatDomain, Shape
 from superopt.verify.infinities import Number, Numbers
+from superopt.verify.ttir.descriptors import boxed, described
+from superopt.verify.ttir.integers import computed, is_integer
 from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.parser import Function, Operation, Region
 from superopt.verify.ttir.types import check_types
@@ -31,8 +33,6 @@ from superopt.verify.ttir.values import (
 )
 from superopt.verify.ttir.work import widest
 
-# What the copy engine asks: multiples of so many bytes, boxes of so many elements along a dimension at most.
-DESCRIPTOR_ALIGNMENT, MOST_BOX = 16, 256
 LANES = 1 << 20  # elements of one value held at once
 MOST_TRIPS = 1 << 20
 
@@ -66,15 +66,6 @@ def launch(
         _Run(kernel, grid, numbers[start : start + size], domain).run(arguments)
 
 
-_COMPARE: Mapping[str, Callable[[Array, Array], Array]] = {
-    "eq": np.equal, "ne": np.not_equal, "slt": np.less, "sle": np.less_equal, "sgt": np.greater,
-    "sge": np.greater_equal,
-}  # fmt: skip
-_INTEGER: Mapping[str, Callable[[Array, Array], Array]] = {
-    "arith.addi": np.add, "arith.subi": np.subtract, "arith.muli": np.multiply, "arith.andi": np.bitwise_and,
-    "arith.ori": np.bitwise_or, "arith.xori": np.bitwise_xor, "arith.minsi": np.minimum,
-    "arith.maxsi": np.maximum, "arith.shli": np.left_shift, "arith.shrsi": np.right_shift,
-}  # fmt: skip
 _BINARY = {
     "arith.addf": "add", "arith.subf": "sub", "arith.divf": "div", "tt.precise_divf": "div",
     "arith.maxnumf": "max", "arith.maximumf": "max", "arith.minnumf": "min", "arith.minimumf": "min",
@@ -161,8 +152,8 @@ class _Run:
         if handler is not None:
             return handler(self, op)
         xs = [self.env[v] for v in op.operands]
-        if op.name in _INTEGER or op.name == "arith.cmpi":
-            return [self.integer(op, xs)]
+        if is_integer(op):
+            return [computed(op, integers(xs[0]), integers(xs[1]), self.where)]
         if op.name in _SAME:
             x = number(xs[0])
             return [replace(x, tensor=self.domain.stored(x.tensor, op.result_type.element))]
@@ -173,28 +164,6 @@ class _Run:
         raise self.unsupported(f"'{op.name}'")
 
     # --- integers
-
-    def integer(self, op: Operation, xs: Sequence[Held]) -> Held:
-        a, b = (integers(x) for x in xs)
-        if op.name == "arith.cmpi":
-            predicate = op.words[0]
-            if predicate in _COMPARE:
-                return _COMPARE[predicate](a, b)
-            signed = "s" + predicate[1:]
-            if predicate[0] == "u" and signed in _COMPARE and (a >= 0).all() and (b >= 0).all():
-                return _COMPARE[signed](a, b)
-            raise self.unsupported(f"a comparison '{predicate}'")
-        with np.errstate(over="ignore"):
-            return wrapped(_INTEGER[op.name](a, b), op.result_type)
-
-    def divide(self, op: Operation) -> list[Held]:
-        a, b = (integers(self.env[v]) for v in op.operands)
-        if (b == 0).any():
-            raise IllegalProgram(f"{self.where}: expected a divisor, got zero")
-        if op.name.endswith("ui") and ((a < 0).any() or (b < 0).any()):
-            raise self.unsupported("an unsigned division of a negative number")
-        quotient = np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))  # towards zero
-        return [wrapped(quotient if "div" in op.name else a - quotient * b, op.result_type)]
 
     def program_id(self, op: Operation) -> list[Held]:
         x, y, _ = self.grid
@@ -468,54 +437,18 @@ class _Run:
         return self.numbers.select(lanes, read, other or self.numbers.unknown(lanes.shape))
 
     def make_descriptor(self, op: Operation) -> list[Held]:
-        """A tensor descriptor; raises IllegalProgram for one that the copy engine does not take."""
         base, *numbers = (self.env[v] for v in op.operands)
         assert isinstance(base, Pointer)
-        rank = len(numbers) // 2
-        extents, strides = ([integers(x) for x in part] for part in (numbers[:rank], numbers[rank:]))
-        box, size = op.result_type.shape, _BYTES.get(base.buffer.dtype)
-        if base.buffer.writable or any(k != "padding" for k in op.attrs) or size is None:
-            raise self.unsupported("a descriptor of what is no input")
-        if op.attrs.get("padding", "1").split(":")[0].strip() != "1":
-            raise self.unsupported("a descriptor with another padding than zero")
-        if len(box) != rank or not 2 <= rank <= 5:
-            raise IllegalProgram(f"{self.where}: expected a descriptor of 2 to 5 dimensions, got {rank}")
-        aligned = all((x * size % DESCRIPTOR_ALIGNMENT == 0).all() for x in (base.offsets, *strides[:-1]))
-        if not aligned or (strides[-1] != 1).any():
-            raise IllegalProgram(
-                f"{self.where}: expected a descriptor of rows that are contiguous and begin at multiples of "
-                f"{DESCRIPTOR_ALIGNMENT} bytes, got others"
-            )
-        if (
-            max(box) > MOST_BOX
-            or box[-1] * size < DESCRIPTOR_ALIGNMENT
-            or any((x < 1).any() for x in extents)
-        ):
-            raise IllegalProgram(f"{self.where}: expected a descriptor's box, got {box}")
-        return [Descriptor(base, tuple(extents), tuple(strides), box)]
+        return [described(op, base, numbers, _BYTES.get(base.buffer.dtype), self.where)]
 
     def descriptor_load(self, op: Operation) -> list[Held]:
         """The box at some coordinates, zero past the tensor's edges."""
         first, *at = (self.env[v] for v in op.operands)
         assert isinstance(first, Descriptor)
-        if len(at) != len(first.box):
-            raise IllegalProgram(f"{self.where}: expected {len(first.box)} coordinates, got {len(at)}")
-        if op.result_type.shape != first.box:
-            raise self.unsupported("a load of another shape than its descriptor's box")
+        pointer, lanes = boxed(op, first, at, self.active, self.where)
         rank = len(first.box)
-        column = (-1, *(1,) * rank)
-        offsets = first.base.offsets.reshape(column)
-        lanes = self.active.reshape(column)
-        for d, (start, extent, stride) in enumerate(zip(at, first.shape, first.strides, strict=True)):
-            steps = np.arange(first.box[d]).reshape(*(-1 if i == d + 1 else 1 for i in range(rank + 1)))
-            index = integers(start).reshape(column) + steps
-            lanes = lanes & (index >= 0) & (index < extent.reshape(column))
-            offsets = offsets + index * stride.reshape(column)
-        pointer = Pointer(first.base.buffer, offsets)
-        common = np.broadcast_shapes(offsets.shape, lanes.shape)
-        instances = np.broadcast_to(self.programs.reshape(column), common)
-        zero = self.numbers.constant(0.0, rank + 1)
-        return [self.read(pointer, np.broadcast_to(lanes, common), instances, zero)]
+        instances = np.broadcast_to(self.programs.reshape(-1, *(1,) * rank), lanes.shape)
+        return [self.read(pointer, lanes, instances, self.numbers.constant(0.0, rank + 1))]
 
     def store(self, op: Operation) -> list[Held]:
         _, stored, *mask = op.operands
@@ -596,8 +529,7 @@ def _combiner(region: Region) -> str | None:
 
 
 _HANDLERS: Mapping[str, Callable[[_Run, Operation], list[Held]]] = {
-    "arith.constant": _Run.constant, "arith.divsi": _Run.divide, "arith.remsi": _Run.divide,
-    "arith.divui": _Run.divide, "arith.remui": _Run.divide, "arith.sitofp": _Run.to_float,
+    "arith.constant": _Run.constant, "arith.sitofp": _Run.to_float,
     "arith.extsi": _Run.same_integer, "arith.extui": _Run.same_integer, "arith.trunci": _Run.same_integer,
     "arith.index_cast": _Run.same_integer, "arith.mulf": _Run.multiply, "arith.cmpf": _Run.compare,
     "arith.select": _Run.select, "math.fma": _Run.fma, "math.rsqrt": _Run.reciprocal_root, "math.exp2": _Run.exp2,
