@@ -42,7 +42,7 @@ class Tensor:
 
 
 class Domain(ABC):
-    """The primitives of `operators.PRIMITIVES`, sums of products, reductions and opaque functions."""
+    """The primitives of `scalars.PRIMITIVES`, sums of products, reductions and opaque functions."""
 
     @abstractmethod
     def constant(self, value: float | Array) -> Tensor:

@@ -1,0 +1,148 @@
+"""The rules of tile programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from superopt.aliasing import pairs
+from superopt.errors import IllegalProgram
+from superopt.levels.common import check_defined, check_table, expect, types_text
+from superopt.program import (
+    Attr,
+    Buffer,
+    Compute,
+    Load,
+    Loop,
+    LoopVar,
+    Node,
+    Statement,
+    Store,
+    TensorType,
+    TileProgram,
+    Value,
+    Window,
+)
+
+# How many warps a block may have: what Triton takes.
+WARPS = (1, 2, 4, 8, 16, 32)
+
+
+def check_tiled(node: Node) -> None:
+    """A `tiled` node: a legal tile program with the node's operands and results as parameters."""
+    program = node.body
+    if not isinstance(program, TileProgram):
+        raise IllegalProgram("'tiled' expected a region with tile loops, got none", node.location)
+    types = [b.type for b in program.params]
+    wanted = [v.type for v in (*node.operands, *node.results)]
+    expect(types == wanted, f"region arguments {types_text(wanted)}", types_text(types), node)
+    expect(program.n_inputs == len(node.operands), f"{len(node.operands)} inputs", program.n_inputs, node)
+    try:
+        check_tile(program)
+    except IllegalProgram as error:
+        raise IllegalProgram(error.message, node.location) from None
+
+
+def check_tile(program: TileProgram) -> None:
+    """Check a tile program: its launch, loops, windows within their buffers, stores only to outputs and locals,
+    types.
+    """
+    if program.num_warps not in WARPS:
+        raise IllegalProgram(f"expected num_warps of {', '.join(map(str, WARPS))}, got {program.num_warps}")
+    if program.num_stages < 1:
+        raise IllegalProgram(f"expected num_stages of at least 1, got {program.num_stages}")
+    inputs, outputs = program.params[: program.n_inputs], program.params[program.n_inputs :]
+    if program.aliases and len(program.aliases) != len(outputs):
+        raise IllegalProgram(
+            f"expected an alias for each of {len(outputs)} outputs, got {len(program.aliases)}"
+        )
+    aliases = pairs(program.aliases)
+    for out, at in aliases.items():
+        if at >= len(inputs) or inputs[at].type != outputs[out].type or program.aliases.count(at) > 1:
+            raise IllegalProgram(f"expected an input of output {out}'s type for it alone, got input {at}")
+    # An output starts as the input that it overwrites: what both names meant would depend on the order.
+    buffers = {*program.params, *program.locals} - {inputs[at] for at in aliases.values()}
+    _TileChecker(buffers, set(inputs)).body(program.body, {}, set(), outermost=True)
+
+
+class _TileChecker:
+    def __init__(self, buffers: set[Buffer], inputs: set[Buffer]) -> None:
+        self.buffers, self.inputs = buffers, inputs
+
+    def body(
+        self,
+        body: Sequence[Statement],
+        ranges: dict[LoopVar, tuple[int, int]],
+        defined: set[Value],
+        *,
+        outermost: bool,
+    ) -> None:
+        defined = set(defined)
+        for statement in body:
+            if isinstance(statement, Loop):
+                self.loop(statement, ranges, defined, outermost=outermost)
+            elif isinstance(statement, Compute):
+                self.compute(statement, defined)
+            elif isinstance(statement, Load):
+                self.access(statement, ranges, statement.result.type)
+                defined.add(statement.result)
+            else:
+                if statement.buffer in self.inputs:
+                    raise IllegalProgram(
+                        f"expected a store to an output or a local, got input '{statement.buffer.name}'"
+                    )
+                if statement.value not in defined:
+                    raise IllegalProgram("'tile.store' expected a value defined before, got one that is not")
+                self.access(statement, ranges, statement.value.type)
+
+    def loop(
+        self, loop: Loop, ranges: dict[LoopVar, tuple[int, int]], defined: set[Value], *, outermost: bool
+    ) -> None:
+        if loop.step < 1 or loop.stop <= loop.start:
+            raise IllegalProgram(
+                f"expected a loop with trips, got {loop.start} to {loop.stop} by {loop.step}"
+            )
+        if loop.parallel and not outermost:
+            raise IllegalProgram(
+                "expected parallel loops outermost, got one inside a sequential loop or other statements"
+            )
+        trips = math.ceil((loop.stop - loop.start) / loop.step)
+        inner = {**ranges, loop.var: (loop.start, loop.start + (trips - 1) * loop.step)}
+        self.body(loop.body, inner, defined, outermost=outermost and loop.parallel)
+
+    def compute(self, statement: Compute, defined: set[Value]) -> None:
+        attrs: dict[str, Attr] = dict(statement.attrs)
+        node = Node(statement.op, statement.operands, (statement.result,), attrs)
+        check_defined(node, defined)
+        check_table(node, "tile")
+        defined.add(statement.result)
+
+    def access(
+        self, statement: Load | Store, ranges: dict[LoopVar, tuple[int, int]], tile: TensorType
+    ) -> None:
+        buffer, windows = statement.buffer, statement.windows
+        if buffer not in self.buffers:
+            raise IllegalProgram(f"expected a buffer of this kernel, got '{buffer.name}'")
+        if len(windows) != len(buffer.type.shape):
+            raise IllegalProgram(f"expected {len(buffer.type.shape)} windows, got {len(windows)}")
+        for window, extent in zip(windows, buffer.type.shape, strict=True):
+            self.window(window, extent, buffer, ranges)
+        wanted = TensorType(tuple(w.size for w in windows), buffer.type.dtype)
+        if wanted != tile:
+            raise IllegalProgram(f"expected a tile of type {wanted}, got {tile}")
+
+    def window(
+        self, window: Window, extent: int, buffer: Buffer, ranges: dict[LoopVar, tuple[int, int]]
+    ) -> None:
+        first = last = window.base
+        for var, scale in window.terms:
+            if var not in ranges:
+                raise IllegalProgram(f"expected the variable of an enclosing loop, got '{var.name}'")
+            low, high = sorted(scale * v for v in ranges[var])
+            first, last = first + low, last + high
+        # The last tile of an extent that the step does not divide may reach past it: its rest is masked.
+        if first < 0 or last >= extent or window.size < 1 or window.stride < 1:
+            got = f"{first} to {last} of size {window.size}"
+            raise IllegalProgram(
+                f"expected windows that start within extent {extent} of '{buffer.name}', got {got}"
+            )

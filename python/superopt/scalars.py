@@ -1,0 +1,95 @@
+"""Scalar expressions over a handful of primitives: the bodies of the operator table's entries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# What every domain (floats, finite fields, abstract expressions, Triton text) must provide.
+PRIMITIVES: dict[str, int] = {
+    "add": 2, "sub": 2, "mul": 2, "div": 2, "neg": 1, "exp": 1, "log": 1, "sqrt": 1, "erf": 1,
+    "sin": 1, "cos": 1, "max": 2, "min": 2, "pow": 2,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A scalar expression: an argument, a constant, or a primitive applied to expressions.
+
+    `head` is "arg" (payload: index), "const" (payload: float), or a name of `PRIMITIVES`.
+    """
+
+    head: str
+    args: tuple[Scalar, ...] = ()
+    payload: float = 0
+
+    def __add__(self, other: Scalar | float) -> Scalar:
+        return Scalar("add", (self, as_scalar(other)))
+
+    def __radd__(self, other: float) -> Scalar:
+        return Scalar("add", (as_scalar(other), self))
+
+    def __sub__(self, other: Scalar | float) -> Scalar:
+        return Scalar("sub", (self, as_scalar(other)))
+
+    def __rsub__(self, other: float) -> Scalar:
+        return Scalar("sub", (as_scalar(other), self))
+
+    def __mul__(self, other: Scalar | float) -> Scalar:
+        return Scalar("mul", (self, as_scalar(other)))
+
+    def __rmul__(self, other: float) -> Scalar:
+        return Scalar("mul", (as_scalar(other), self))
+
+    def __truediv__(self, other: Scalar | float) -> Scalar:
+        return Scalar("div", (self, as_scalar(other)))
+
+    def __rtruediv__(self, other: float) -> Scalar:
+        return Scalar("div", (as_scalar(other), self))
+
+    def __neg__(self) -> Scalar:
+        return Scalar("neg", (self,))
+
+    def primitives(self) -> list[str]:
+        """Every primitive applied, innermost first, with repetition."""
+        below = [p for a in self.args for p in a.primitives()]
+        return below if self.head in ("arg", "const") else [*below, self.head]
+
+
+def as_scalar(x: Scalar | float) -> Scalar:
+    """`x` itself, or the constant `x`."""
+    return x if isinstance(x, Scalar) else Scalar("const", payload=float(x))
+
+
+def arg(index: int) -> Scalar:
+    """The operand number `index`."""
+    return Scalar("arg", payload=index)
+
+
+def apply(name: str, *args: Scalar | float) -> Scalar:
+    """The primitive `name` on expressions or numbers."""
+    return Scalar(name, tuple(map(as_scalar, args)))
+
+
+def exp(x: Scalar) -> Scalar:
+    """The primitive `exp`, on an expression; the functions below likewise."""
+    return apply("exp", x)
+
+
+def sqrt(x: Scalar) -> Scalar:
+    """See `exp`."""
+    return apply("sqrt", x)
+
+
+def erf(x: Scalar) -> Scalar:
+    """See `exp`."""
+    return apply("erf", x)
+
+
+def maximum(x: Scalar, y: Scalar | float) -> Scalar:
+    """See `exp`."""
+    return apply("max", x, y)
+
+
+def minimum(x: Scalar, y: Scalar | float) -> Scalar:
+    """See `exp`."""
+    return apply("min", x, y)
