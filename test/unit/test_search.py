@@ -604,6 +604,28 @@ def test_branch_and_bound_loses_nothing_that_is_as_cheap(name: str):
     assert bounded.funnel["kernels.states"] < all_.funnel["kernels.states"]
 
 
+def deep_product(depth: int) -> KernelGraph:
+    p = Program("deep_product")
+    x, w = p.input(16, depth, name="x"), p.input(depth, 128, name="w")
+    return p.graph(p("relu", p("matmul", x, w)))
+
+
+def sums_of_rows(length: int) -> KernelGraph:
+    p = Program("sums_of_rows")
+    return p.graph(p("reduce_sum", p("exp", p.input(16, length, name="x")), dims=(1,)))
+
+
+@pytest.mark.parametrize("length", [2048, 4096, 8192, 16384, 65536])
+@pytest.mark.parametrize("build", [lambda n: grouped_attention(4, 8, n, 64), deep_product, sums_of_rows])
+def test_a_second_kernel_is_found_as_soon_as_it_pays(build: Callable[[int], KernelGraph], length: int):
+    """Whether two kernels beat one is a matter of a launch: bounds that ask too much of what the second one
+    loads lose the lengths where two are little better."""
+    bounded, all_ = (
+        search(build(length), branch_and_bound=b, margin=0.0, budget=300).predicted[0] for b in (True, False)
+    )
+    assert bounded == pytest.approx(all_)
+
+
 def fewest_operators(
     graph: KernelGraph, operators: int, dominance: int, splits: bool
 ) -> dict[tuple[tuple[int, ...], ...], int]:
