@@ -1,6 +1,6 @@
-"""The thread level: chains of elementwise operators in registers, the region of `superopt.fused`.
+"""The thread level: operators whose steps stay in registers, the region of `superopt.fused`.
 
-thread.<operator>  every elementwise operator of the table
+thread.<operator>  every elementwise operator of the table, reductions, constants
 superopt.yield     the chain's results
 """
 

@@ -105,7 +105,7 @@ class Operator:
     @property
     def elementwise(self) -> bool:
         """Whether it applies its body point by point (with broadcasting) and nothing else."""
-        return "thread" in self.levels
+        return self.nest is elementwise_nest
 
     def is_contraction(self, attrs: Attrs) -> bool:
         """Whether it is a sum of products of its two operands (so that a domain may use a matrix product)."""
@@ -160,7 +160,7 @@ def _reduction(
     finish: Callable[[int], Scalar] | None = None,
 ) -> Operator:
     specs = (AttrSpec("dims", "ints"), AttrSpec("keepdims", "bool", False))
-    return Operator(name, 1, doc, GRAPH_LEVELS, specs, reduction_nest, lambda _: arg(0), combiner, finish)
+    return Operator(name, 1, doc, ALL_LEVELS, specs, reduction_nest, lambda _: arg(0), combiner, finish)
 
 
 def _moving(
@@ -266,7 +266,7 @@ _ENTRIES: tuple[Operator, ...] = (
         arrange=updated, arranged_shape=updated_shape,
     ),
     Operator(
-        "constant", 0, "A splat of `value`, or its elements where it is a dense array.", GRAPH_LEVELS,
+        "constant", 0, "A splat of `value`, or its elements where it is a dense array.", ALL_LEVELS,
         (AttrSpec("value", "value"), AttrSpec("shape", "ints"), AttrSpec("dtype", "dtype")),
     ),
 )  # fmt: skip

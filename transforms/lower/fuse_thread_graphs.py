@@ -1,21 +1,26 @@
-"""Thread graphs: elementwise chains of a block graph become one operation whose steps stay in registers.
+"""Thread graphs: parts of a block graph become one operation whose steps stay in registers (Mirage, section 4.2).
 
     %a = block.add(%x, %y)              %s = fused(%x, %y) {
     %s = block.silu(%a)          ->       %a = thread.add(%x, %y)
                                           %s = thread.silu(%a)
                                         }
 
-An elementwise node joins the elementwise node that is the only one to use its result, if both stand in the
-same stage (inside or after the same loops) and give tiles of one shape. So nothing is computed twice, no cycle
-can close, and what is left between thread graphs is what shared memory has to hold.
+What is fused, where all of it stands in one stage (inside or after the same loops):
+
+elementwise    a node joins those that use its result, if all are in one thread graph and on tiles of its shape:
+               each thread computes the same points in every step
+reductions     a reduction ends the thread graph whose result only it uses: each thread reduces the points it has
+constants      a splat that a step uses is a number in it
+
+A thread graph has one result, so nothing is computed twice, no cycle can close, and what is left between thread
+graphs is what shared memory has to hold. Row values that are broadcast to a tile do not join: they cross threads.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from superopt.diagnostics import Diagnostics
@@ -27,47 +32,48 @@ from superopt.transforms.passes import GraphPass
 
 @dataclass(frozen=True)
 class FuseThreadGraphs(GraphPass):
-    """Fuse elementwise chains of block graphs into thread graphs, which stay in registers."""
+    """Fuse elementwise operators and reductions of block graphs into thread graphs, which stay in registers."""
 
     flag: ClassVar[str] = "fuse-thread-graphs"
 
     min_ops: int = 2
-    """Chains of fewer operators are left as they are."""
+    """Fewer operators than this, constants not counted, are left as they are."""
 
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
-        """The graph with the chains of its custom kernels fused."""
+        """The graph with thread graphs in its custom kernels."""
         nodes = [
-            dataclasses.replace(n, body=self._fused(n.body)) if isinstance(n.body, BlockGraph) else n
-            for n in graph.nodes
+            replace(n, body=self._fused(n.body)) if isinstance(n.body, BlockGraph) else n for n in graph.nodes
         ]
-        return dataclasses.replace(graph, nodes=nodes)
+        return replace(graph, nodes=nodes)
 
     def _fused(self, block: BlockGraph) -> BlockGraph:
         nodes: list[Node] = []
-        for chain in _chains(block):
-            nodes += [_fused_node(chain)] if len(chain) >= max(self.min_ops, 2) else chain
-        return dataclasses.replace(block, nodes=nodes)
+        splats = {n.result: n for n in block.nodes if _is_splat(n)}
+        for graph in _thread_graphs(block):
+            nodes += [_fused_node(graph, splats)] if len(graph) >= max(self.min_ops, 2) else graph
+        used = {v for n in nodes for v in n.operands}
+        return replace(block, nodes=[n for n in nodes if n.op != "constant" or n.result in used])
 
 
-def _chains(block: BlockGraph) -> list[list[Node]]:
-    """The nodes, those that belong together in one list, in an order that respects every use."""
+def _thread_graphs(block: BlockGraph) -> list[list[Node]]:
+    """The nodes, those of one thread graph in one list, in an order that respects every use."""
     stage = stages(block)
-    uses = Counter(v for n in block.nodes for v in n.operands)
-    chains: dict[int, list[Node]] = {}
-    producers: dict[Value, int] = {}
-    for i, node in enumerate(block.nodes):
-        chain = [node]
-        for operand in dict.fromkeys(node.operands):
-            j = producers.get(operand)
-            if j is None or not _elementwise(node) or uses[operand] != 1:
-                continue
-            producer = chains[j][-1]
-            same = operand.shape == node.result.shape and stage[operand] == stage[node.result]
-            if _elementwise(producer) and same:
-                chain = [*chains.pop(j), *chain]
-        chains[i] = chain
-        producers.update(dict.fromkeys(node.results, i))
-    return list(chains.values())
+    users: dict[Value, list[Node]] = defaultdict(list)
+    for node in block.nodes:
+        for value in node.operands:
+            users[value].append(node)
+    last: dict[Node, Node] = {}  # of each node the one that gives its thread graph's result
+    for node in reversed(block.nodes):
+        if not _by_points(node):
+            continue
+        ends = {last.get(u, u) for u in users[node.result]}
+        end = next(iter(ends)) if len(ends) == 1 else node
+        joins = end in last and _elementwise(node) and _points(end) == node.result.shape
+        last[node] = end if joins and stage[end.result] == stage[node.result] else node
+    members: dict[Node, list[Node]] = defaultdict(list)
+    for node in block.nodes:
+        members[last.get(node, node)].append(node)
+    return [members[node] for node in block.nodes if node in members]
 
 
 def _elementwise(node: Node) -> bool:
@@ -75,15 +81,31 @@ def _elementwise(node: Node) -> bool:
     return entry is not None and entry.elementwise
 
 
-def _fused_node(chain: Sequence[Node]) -> Node:
-    inside = {n.result for n in chain}
-    operands = tuple(dict.fromkeys(v for n in chain for v in n.operands if v not in inside))
-    last = chain[-1]
-    arguments = {v: Value(v.type, v.name) for v in operands}
+def _by_points(node: Node) -> bool:
+    """Whether a thread computes its points of the node by itself: elementwise, or a reduction."""
+    entry = OPERATORS.get(node.op)
+    return entry is not None and "thread" in entry.levels and node.op != "constant"
+
+
+def _points(node: Node) -> tuple[int, ...]:
+    """The shape of the points that the threads of a node share."""
+    return node.result.shape if _elementwise(node) else node.operands[0].shape
+
+
+def _is_splat(node: Node) -> bool:
+    return node.op == "constant" and isinstance(node.attrs["value"], int | float)
+
+
+def _fused_node(graph: Sequence[Node], splats: Mapping[Value, Node]) -> Node:
+    inside = {n.result for n in graph}
+    used = list(dict.fromkeys(v for n in graph for v in n.operands if v not in inside))
+    operands = tuple(v for v in used if v not in splats)
     steps: list[Node] = []
-    for node in chain:
+    arguments = {v: Value(v.type, v.name) for v in operands}
+    for node in [*(splats[v] for v in used if v in splats), *graph]:
         arguments[node.result] = Value(node.result.type, node.result.name)
         taken = tuple(arguments[v] for v in node.operands)
-        steps.append(dataclasses.replace(node, operands=taken, results=(arguments[node.result],)))
+        steps.append(replace(node, operands=taken, results=(arguments[node.result],)))
+    last = graph[-1]
     body = ThreadGraph([arguments[v] for v in operands], steps, [arguments[last.result]])
     return Node("fused", operands, last.results, {}, last.location, body)

@@ -8,6 +8,7 @@ from superopt.program import KernelGraph
 from superopt.spec import check_kernel
 from superopt.transforms.lower.block_to_tile import BlockToTile
 from superopt.transforms.lower.fold_slices import FoldSlices
+from superopt.transforms.lower.fuse_thread_graphs import FuseThreadGraphs
 from superopt.transforms.lower.kernel_to_tile import KernelToTile
 from superopt.transforms.lower.refine_loops import RefineLoops
 
@@ -23,6 +24,7 @@ def lower(
     diagnostics = diagnostics if diagnostics is not None else Diagnostics()
     name = target if isinstance(target, str) else target.name
     lowered = RefineLoops().apply(graph, diagnostics)
+    lowered = FuseThreadGraphs().apply(lowered, diagnostics)
     lowered = BlockToTile(target=name).apply(lowered, diagnostics)
     lowered = KernelToTile(target=name, keep_slices=True).apply(lowered, diagnostics)
     lowered = FoldSlices().apply(lowered, diagnostics)
