@@ -4,7 +4,7 @@ transposes       --choose-layouts--> maps         in which order values lie betw
 kernel operators --kernel-to-tile--> tiled        a default schedule, derived from the operator's loop nest
 block graphs     --block-to-tile---> tiled        grid, loops, accumulators and maps, said as loops and windows
 slices           --fold-slices-----> tiled        loads that begin where the slice does
-fused chains     --fuse-thread-graphs--> fused    elementwise chains of a block graph, kept in registers
+operators of a block --fuse-thread-graphs--> fused    steps that stay in registers
 """
 
 from __future__ import annotations
