@@ -9,7 +9,7 @@ import random
 import pytest
 from random_programs import Builder, mutated, random_kernel, rewritten, value
 
-from superopt.program import KernelGraph
+from superopt.program import BlockGraph, KernelGraph, Node, TensorType, Value
 from superopt.transforms.lower import lower
 from superopt.verify import certifier as certifier_module
 from superopt.verify import certify, certify_lowered
@@ -152,3 +152,33 @@ def test_the_checker_takes_the_worst_piece() -> None:
         "delta is claimed" in fault
         for fault in check_certificate(json.dumps(data | {"delta": certificate.delta / 2})).faults
     )
+
+
+def test_a_kernel_that_makes_a_shared_value_and_another() -> None:
+    """The piece after it has the shared one as an input, and the kernel for the other one."""
+    x, y = inputs = [value(4, 4), value(4, 4)]
+    f = Builder()
+    out = f("mul", f("mul", x, y), f("add", x, y))
+    first = KernelGraph("main", inputs, f.nodes, [out])
+
+    x, y = inputs = [value(4, 4), value(4, 4)]
+    tiles = [Value(TensorType((2, 4), "f32")) for _ in range(6)]
+    product, twice = value(4, 4), value(4, 4)
+    nodes = [
+        Node("iterator", (x,), (tiles[0],), {"imap": (0,), "fmap": ()}),
+        Node("iterator", (y,), (tiles[1],), {"imap": (0,), "fmap": ()}),
+        Node("mul", (tiles[0], tiles[1]), (tiles[2],)),
+        Node("add", (tiles[0], tiles[1]), (tiles[3],)),
+        Node("add", (tiles[3], tiles[3]), (tiles[4],)),
+        Node("save", (tiles[2],), (), {"omap": (0,)}),
+        Node("save", (tiles[4],), (), {"omap": (0,)}),
+    ]
+    kernel = Node("custom", (x, y), (product, twice), body=BlockGraph((2,), (), inputs, nodes))
+    f = Builder()
+    out = f("mul", f("mul", product, twice), f.constant(0.5))
+    second = KernelGraph("main", inputs, [kernel, *f.nodes], [out])
+
+    parts = _cut(first, second, 0)
+    assert parts
+    assert product in {v for p in parts for v in p.second.inputs}
+    assert all(certify(p.first, p.second).equivalent for p in parts)

@@ -10,8 +10,8 @@ differ prove nothing: one may use how the values before it came about.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -94,7 +94,14 @@ def _slice(
                     needed[v] = None
     made = {v for node in kept for v in node.results}
     free = [v for v in needed if v not in made]  # graph inputs that are not known, or targets that are inputs
-    return kept[::-1], [*ends, *free]
+    return [_without(node, ends) for node in reversed(kept)], [*ends, *free]
+
+
+def _without(node: Node, inputs: Container[Value]) -> Node:
+    """The node, with other results in place of those that are inputs here."""
+    if not any(v in inputs for v in node.results):
+        return node
+    return replace(node, results=tuple(Value(v.type) if v in inputs else v for v in node.results))
 
 
 def _shared(
