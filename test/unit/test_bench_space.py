@@ -16,9 +16,9 @@ from superopt import cost
 from superopt.cost.features import NAMES
 from superopt.dialects.reader import read
 from superopt.errors import IllegalProgram
-from superopt.measure.retile import CannotRetile, Tiling
 from superopt.measure.space import Space, matrix_flops
 from superopt.program import Attr, Compute, KernelGraph, Node, TileProgram, Value
+from superopt.shaping.retile import CannotRetile, Tiling
 from superopt.spec import check_kernel
 from superopt.transforms.lower import lower
 from superopt.verify import certify

@@ -10,10 +10,10 @@ from test_interpreter import Build, tensor
 
 from superopt import cost
 from superopt.dialects.reader import read
-from superopt.measure import splits as module
 from superopt.measure.space import Space
-from superopt.measure.splits import Splits
 from superopt.program import KernelGraph
+from superopt.shaping import splits as module
+from superopt.shaping.splits import Splits
 from superopt.transforms.lower import lower
 from superopt.verify import certify
 from superopt.verify.domains import FloatDomain

@@ -11,11 +11,11 @@ from test_bench_space import matmul, tile_body, with_body
 
 from superopt import cost
 from superopt.diagnostics import Diagnostics
-from superopt.measure.retile import Tiling
 from superopt.pipeline import Superoptimize, replay, superoptimize
 from superopt.program import KernelGraph
 from superopt.report import Launch
 from superopt.shaping import Shaped, as_scheduled, shape
+from superopt.shaping.retile import Tiling
 from superopt.transforms.emit import compile as compiling
 from superopt.transforms.emit.compile import CompilationFailed, Compiled
 from superopt.transforms.emit.triton_source import TritonKernel
@@ -47,7 +47,7 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> list[TritonKernel]:
         spilled = 4 * max(needed - 200, 0)
         return Compiled(kernel.name, "sm_90", "", "", "", "cp.async", b"", 0, min(needed, 255), spilled)
 
-    monkeypatch.setattr("superopt.shaping.compile_all", compile_all)
+    monkeypatch.setattr("superopt.shaping.choose.compile_all", compile_all)
     return asked
 
 
@@ -148,7 +148,7 @@ def test_a_kernel_that_fits_in_no_shape_is_refused(monkeypatch: pytest.MonkeyPat
     def compile_all(kernels: Sequence[TritonKernel], targets: Sequence[str]) -> list[Compiled]:
         return [Compiled(k.name, "sm_90", "", "", "", "", b"", 1 << 20, 32, 0) for k in kernels]
 
-    monkeypatch.setattr("superopt.shaping.compile_all", compile_all)
+    monkeypatch.setattr("superopt.shaping.choose.compile_all", compile_all)
     graph = matmul(256, 256, 256)
     for fixed in (False, True):
         with pytest.raises(
@@ -170,9 +170,9 @@ def test_a_little_time_is_given_for_no_spills(monkeypatch: pytest.MonkeyPatch, s
     def launches(*_: object) -> Iterator[tuple[dict[str, int], KernelGraph]]:
         yield from ()
 
-    monkeypatch.setattr("superopt.shaping._tilings", tilings)
-    monkeypatch.setattr("superopt.shaping._launches", launches)
-    monkeypatch.setattr("superopt.shaping._seconds", seconds)
+    monkeypatch.setattr("superopt.shaping.choose._tilings", tilings)
+    monkeypatch.setattr("superopt.shaping.choose._launches", launches)
+    monkeypatch.setattr("superopt.shaping.choose._seconds", seconds)
     asked: dict[TritonKernel, int] = {}
 
     def compile_all(kernels: Sequence[TritonKernel], targets: Sequence[str]) -> list[Compiled]:
@@ -182,7 +182,7 @@ def test_a_little_time_is_given_for_no_spills(monkeypatch: pytest.MonkeyPatch, s
             made.append(Compiled(kernel.name, "sm_90", "", "", "", "cp.async", b"", 0, 64, 8 * first))
         return made
 
-    monkeypatch.setattr("superopt.shaping.compile_all", compile_all)
+    monkeypatch.setattr("superopt.shaping.choose.compile_all", compile_all)
     graph = matmul(512, 512, 64)
     made = shape(graph, with_tiles(graph, 4, i1=64), H100)
     assert bool(made.compiled[0].spill_bytes) == spills

@@ -2,7 +2,7 @@
 
 What `lower` chooses follows from tiles alone. Where a kernel of it spills registers or exceeds shared memory,
 others are compiled until one does neither: first more warps or fewer stages for the same tiles, then the tilings
-of `measure.space`, fastest predicted first. Of what was compiled, the one is taken that `cost.compiled` predicts
+of `tilings.py`, fastest predicted first. Of what was compiled, the one is taken that `cost.compiled` predicts
 to be fastest, spills included, one that spills only where it gains much; cache hints are added where it says that
 they pay. A launch or a hint changes no number; other tiles have to be proved again, by who asked.
 """
@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from superopt.cost import Target, compiled_cost, compiled_seconds
-from superopt.measure.space import Space, warp_choices
 from superopt.program import KernelGraph, TileProgram
+from superopt.shaping.tilings import Tilings, warp_choices
 from superopt.transforms.emit.compile import CompilationFailed, Compiled, compile_all
 from superopt.transforms.emit.program_source import EmittedProgram, emit_program
 from superopt.transforms.emit.triton_source import TritonKernel
@@ -147,7 +147,7 @@ def as_scheduled(lowered: KernelGraph, schedule: Schedule, target: Target) -> Ke
     """`lowered` with the tiles, splits and launches of a schedule; None where it has no such tiles."""
     made: KernelGraph | None = lowered
     if schedule.parameters:
-        made = Space(lowered, lowered, target).at(schedule.parameters)
+        made = Tilings(lowered, target).at(schedule.parameters)
     for _, program in _programs(made) if made is not None else ():
         if (launch := schedule.launches.get(program.name)) is not None:
             program.num_warps, program.num_stages = launch.warps, launch.stages
@@ -224,8 +224,8 @@ def _tilings(
         return max(registers(bodies[i], bodies[i].num_warps) for i in bad)
 
     now = needed(shaped.lowered)
-    space = Space(original, shaped.lowered, target)
-    for parameters, graph in itertools.islice(space.tilings(bad), MOST_LOOKED_AT):
+    tilings = Tilings(shaped.lowered, target)
+    for parameters, graph in itertools.islice(tilings.tilings(bad), MOST_LOOKED_AT):
         if stop():
             return
         if needed(graph) < now:

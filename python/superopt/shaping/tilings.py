@@ -1,0 +1,177 @@
+"""Other tile sizes and splits of a lowered program, fastest predicted first.
+
+    tile sizes   from the loops and windows of each tile program (`retile.py`)
+    split        how many blocks share a reduction whose parts a later kernel joins (`splits.py`)
+
+What a block cannot hold is left out. Each program is a guess: it has to be proved by who takes it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import itertools
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from superopt import cost
+from superopt.cost import Target
+from superopt.errors import IllegalProgram
+from superopt.program import Compute, KernelGraph, Load, Node, Statement, TileProgram
+from superopt.shaping.retile import CannotRetile, Tiling
+from superopt.shaping.splits import Splits
+from superopt.spec import check_kernel
+from superopt.transforms.lower.shape import choose_launch, power_of_two
+
+THREADS = 32  # of a warp
+MOST_WARPS = 16
+# Tilings of one kernel that are kept for combination with those of the others.
+_KEPT = 48
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Tile extents of one kernel, and what they are predicted to take."""
+
+    seconds: float
+    order: float  # among equals, how far it is from the tiles as they were
+    extents: tuple[tuple[str, int], ...]
+    program: TileProgram
+
+
+class Tilings:
+    """The tilings of one lowered program for `target`; `funnel` counts what fell out, by reason."""
+
+    def __init__(self, lowered: KernelGraph, target: Target) -> None:
+        self.lowered, self.target = lowered, target
+        self.funnel: Counter[str] = Counter()
+        self._kernels = [i for i, n in enumerate(lowered.nodes) if isinstance(n.body, TileProgram)]
+        self._variants = list(Splits(lowered).variants())
+
+    def tilings(self, only: Collection[int] | None = None) -> Iterator[tuple[dict[str, int], KernelGraph]]:
+        """Programs with other splits and tile sizes, fastest predicted first; the parameters that say so.
+
+        With `only`, kernels of other numbers keep their tiles.
+        """
+        streams = [self._tilings(parameters, graph, only) for parameters, graph in self._variants]
+        for _, parameters, graph in heapq.merge(*streams, key=lambda found: found[0]):
+            yield parameters, graph
+
+    def _tilings(
+        self, split: Mapping[str, int], graph: KernelGraph, only: Collection[int] | None
+    ) -> Iterator[tuple[float, dict[str, int], KernelGraph]]:
+        """Those of one variant, with their predicted seconds."""
+        lists = [
+            self._choices(graph, index, free=only is None or number in only)
+            for number, index in enumerate(self._kernels)
+        ]
+        if not all(lists):
+            return
+        several = len(lists) > 1
+        for chosen in _cheapest_sums(lists):
+            nodes = list(graph.nodes)
+            parameters = dict(split)
+            for number, (index, choice) in enumerate(zip(self._kernels, chosen, strict=True)):
+                nodes[index] = dataclasses.replace(nodes[index], body=choice.program)
+                prefix = f"k{number}." if several else ""
+                parameters |= {prefix + name: extent for name, extent in choice.extents}
+            yield sum(c.seconds for c in chosen), parameters, with_nodes(graph, nodes)
+
+    def at(self, parameters: Mapping[str, int]) -> KernelGraph | None:
+        """The program with these parameters, named as `points` names them; None where there are none such."""
+        left = dict(parameters)
+        splits = {name: left.pop(name) for name in self._variants[0][0] if name in left}
+        variant = next((g for p, g in self._variants if p == {**self._variants[0][0], **splits}), None)
+        if variant is None:
+            return None
+        nodes = list(variant.nodes)
+        try:
+            for number, index in enumerate(self._kernels):
+                body = nodes[index].body
+                assert isinstance(body, TileProgram)
+                prefix = f"k{number}." if len(self._kernels) > 1 else ""
+                tiling = Tiling(body)
+                extents = {n: left.pop(prefix + n) for n in tiling.parameters if prefix + n in left}
+                moved = tiling.apply(extents)
+                choose_launch(moved, self.target, None, None)
+                nodes[index] = dataclasses.replace(nodes[index], body=moved)
+            graph = with_nodes(variant, nodes)
+            check_kernel(graph)
+        except (CannotRetile, IllegalProgram):
+            return None
+        return None if left else graph
+
+    def _choices(self, graph: KernelGraph, index: int, *, free: bool) -> list[_Choice]:
+        """Tile extents of one kernel of a variant, fastest predicted first; where not `free`, those it has."""
+        node = graph.nodes[index]
+        assert isinstance(node.body, TileProgram)
+        tiling = Tiling(node.body)
+        names = list(tiling.parameters)
+        operands = list(dict.fromkeys(node.operands))  # the other kernels stay as they are
+        found: list[_Choice] = []
+        now = [tiling.parameters[n].extent for n in names]
+        choices = [tiling.parameters[n].choices() for n in names] if free else [[extent] for extent in now]
+        for extents in itertools.product(*choices):
+            self.funnel["tilings"] += 1
+            try:
+                program = tiling.apply(dict(zip(names, extents, strict=True)))
+                moved = dataclasses.replace(node, body=program)
+                check_kernel(KernelGraph("kernel", operands, [moved], list(node.results)))
+            except (CannotRetile, IllegalProgram):
+                self.funnel["rejected: extents that do not fit"] += 1
+                continue
+            if not self._holds(program):
+                self.funnel["rejected: more than a block holds"] += 1
+                continue
+            choose_launch(program, self.target, None, None)
+            seconds = cost.kernel_cost(moved, self.target).seconds
+            if math.isfinite(seconds):
+                order = sum(abs(math.log2(e / n)) for e, n in zip(extents, now, strict=True))
+                found.append(_Choice(seconds, order, tuple(zip(names, extents, strict=True)), program))
+        return sorted(found, key=lambda c: (c.seconds, c.order, c.extents))[:_KEPT]
+
+    def _holds(self, program: TileProgram) -> bool:
+        """Whether the tiles of one statement fit in what a block has on chip, in registers and shared memory."""
+        most = self.target.shared_per_block + 4 * 65536
+        return all(_tile_bytes(s) <= most for s in program.statements())
+
+
+def warp_choices(program: TileProgram) -> list[int]:
+    """Powers of two up to what the largest tile has elements for."""
+    largest = max((_tile_bytes(s) // 4 for s in program.statements()), default=1)
+    out = [1]
+    while out[-1] < MOST_WARPS and 2 * out[-1] * THREADS <= largest:
+        out.append(2 * out[-1])
+    return out
+
+
+def _tile_bytes(statement: Statement) -> int:
+    if not isinstance(statement, Load | Compute):
+        return 0
+    return 4 * math.prod(map(power_of_two, statement.result.shape))
+
+
+def with_nodes(graph: KernelGraph, nodes: Sequence[Node]) -> KernelGraph:
+    """`graph` with other nodes."""
+    return KernelGraph(graph.name, graph.inputs, list(nodes), graph.outputs, graph.location, graph.aliases)
+
+
+def _cheapest_sums(lists: Sequence[Sequence[_Choice]]) -> Iterator[tuple[_Choice, ...]]:
+    """One of each list, by the sum of their seconds."""
+
+    def at(index: tuple[int, ...]) -> tuple[_Choice, ...]:
+        return tuple(choices[i] for choices, i in zip(lists, index, strict=True))
+
+    first: tuple[int, ...] = (0,) * len(lists)
+    heap: list[tuple[float, tuple[int, ...]]] = [(sum(c.seconds for c in at(first)), first)]
+    seen: set[tuple[int, ...]] = {first}
+    while heap:
+        _, index = heapq.heappop(heap)
+        yield at(index)
+        for k in range(len(lists)):
+            following = (*index[:k], index[k] + 1, *index[k + 1 :])
+            if following not in seen and following[k] < len(lists[k]):
+                seen.add(following)
+                heapq.heappush(heap, (sum(c.seconds for c in at(following)), following))
