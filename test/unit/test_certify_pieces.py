@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from typing import Any
 
 import pytest
 from random_programs import Builder, mutated, random_kernel, rewritten, value
@@ -15,6 +16,7 @@ from superopt.verify import certifier as certifier_module
 from superopt.verify import certify, certify_lowered
 from superopt.verify.certifier import replay
 from superopt.verify.checker import check_certificate
+from superopt.verify.fields import FormalField
 from superopt.verify.pieces import Piece, cut
 
 
@@ -182,3 +184,38 @@ def test_a_kernel_that_makes_a_shared_value_and_another() -> None:
     assert parts
     assert product in {v for p in parts for v in p.second.inputs}
     assert all(certify(p.first, p.second).equivalent for p in parts)
+
+
+def test_pieces_have_a_bound_where_the_whole_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two quotients of sums of exponentials, added: too many terms together, few in each."""
+
+    def few(point: Any, lattice: Any) -> FormalField:
+        return FormalField(point, lattice=lattice, cap=8)
+
+    def build(*, swap: bool) -> KernelGraph:
+        x, y = inputs = [value(4, 4), value(4, 4)]
+        f = Builder()
+        parts: list[Value] = []
+        for v in (x, y):
+            e = f("exp", f("mul", v, v) if swap else f("square", v))
+            parts.append(f("div", e, f("reduce_sum", e, dims=(1,), keepdims=True)))
+        return KernelGraph("main", inputs, f.nodes, [f("add", *reversed(parts) if swap else parts)])
+
+    first, second = build(swap=False), build(swap=True)
+    monkeypatch.setattr(certifier_module, "FormalField", few)
+    certificate = certify(first, second).certificate
+    assert certificate
+    assert certificate.tests[0].delta is None, "the whole outgrows the terms"
+    pieces = [t for t in certificate.tests if t.piece is not None]
+    assert len(pieces) > 1
+    assert certificate.delta == max(t.delta or 1.0 for t in pieces)
+    assert check_certificate(certificate.model_dump_json()).faults == []
+    assert replay(certificate) == []
+    monkeypatch.setattr(certifier_module, "cut", _nowhere)
+    alone = certify(first, second).certificate
+    assert alone
+    assert alone.delta is None
+
+
+def _nowhere(*_: object) -> None:
+    return None

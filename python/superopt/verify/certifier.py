@@ -53,7 +53,7 @@ from superopt.verify.evaluate import Shared, evaluate
 from superopt.verify.fields import FormalField, ImageField, P, Q
 from superopt.verify.hashing import canonical_text, parse, program_hash
 from superopt.verify.infinities import Extended
-from superopt.verify.pieces import cut
+from superopt.verify.pieces import Piece, cut
 from superopt.verify.reduce import elements, fewer_blocks, reduce_extents, work
 from superopt.verify.symbolic import prove
 
@@ -171,15 +171,29 @@ class _Question:
                 self.notes.append("the programs differ at reduced extents")
 
     def _formal_tests(self, a: KernelGraph, b: KernelGraph, extents: Extents) -> list[_Outcome]:
-        """Tests until they are enough; none where there are more exponentials than can be kept formal."""
+        """Tests until they are enough; of pieces, too, where there are more exponentials than are kept formal."""
         outcomes: list[_Outcome] = []
         try:
             while not _enough(outcomes, self.delta):
                 outcomes += _test(a, [b], "formal", extents, self.seed, len(outcomes))
         except OverflowError:
             self.notes.append(f"at {extents} extents there are too many exponentials to keep them formal")
-            return []
+            outcomes = []
+        if not outcomes or (any(o.imaged for o in outcomes) and not _failure(outcomes)):
+            outcomes += self._formal_pieces(a, b, extents)
         return outcomes
+
+    def _formal_pieces(self, a: KernelGraph, b: KernelGraph, extents: Extents) -> list[_Outcome]:
+        """Formal tests of all pieces; none where they are none of use."""
+        parts = _cut(a, b, (a, b), self.seed)
+        try:
+            made = self._tests_of_pieces([([p.first, p.second], extents) for p in parts], "formal")
+        except OverflowError:
+            return []
+        if not made or any(o.imaged for o in made):
+            return []
+        self.notes.append(f"at {extents} extents there is a bound for each of {len(parts)} pieces")
+        return made
 
     def in_pieces(self) -> bool:
         """Whether tests of all pieces passed, where the whole would take long: nothing else is needed then."""
@@ -187,25 +201,28 @@ class _Question:
         if max(map(work, programs)) <= BLOCKS_WORK:
             return False
         small = self.reduced or reduce_extents(self.a, self.b, most_work=PIECE_WORK)
-        try:
-            parts = cut(self.a, self.b, small, self.seed) if small else None
-        except (ZeroDivisionError, MemoryError, SuperoptError):
-            return False
-        if not parts:
-            return False
-        made: list[_Outcome] = []
-        for piece, part in enumerate(parts):
-            programs, extents = _affordable([part.first, part.second], PIECE_WORK)
-            tests: list[_Outcome] = []
-            while not _enough(tests, self.full_delta):
-                number = MOST_TESTS * (2 + piece) + len(tests)
-                tests += _test(programs[0], programs[1:], "image", extents, self.seed, number)
-            if _failure(tests):
-                return False
-            made += [o.of_piece(piece) for o in tests]
+        parts = _cut(self.a, self.b, small, self.seed) if small else []
+        made = self._tests_of_pieces([_affordable([p.first, p.second], PIECE_WORK) for p in parts], "image")
         self.outcomes += made
-        self.notes.append(f"at full extents the programs were compared in {len(parts)} pieces")
-        return True
+        if made:
+            self.notes.append(f"at full extents the programs were compared in {len(parts)} pieces")
+        return bool(made)
+
+    def _tests_of_pieces(
+        self, parts: Sequence[tuple[list[KernelGraph], Extents]], kind: Kind
+    ) -> list[_Outcome]:
+        """Tests of all pieces until they are enough for each; none where one differs."""
+        made: list[_Outcome] = []
+        delta = self.delta if kind == "formal" else self.full_delta
+        for piece, ((first, second), extents) in enumerate(parts):
+            tests: list[_Outcome] = []
+            while not _enough(tests, delta):
+                number = MOST_TESTS * (2 + 2 * piece + (kind == "formal")) + len(tests)
+                tests += _test(first, [second], kind, extents, self.seed, number)
+            if _failure(tests):
+                return []
+            made += [o.of_piece(piece) for o in tests]
+        return made
 
     @property
     def size(self) -> Literal["small", "large"]:
@@ -264,6 +281,14 @@ def _interface(a: KernelGraph, b: KernelGraph) -> str | None:
 
 def _failure(outcomes: Sequence[_Outcome]) -> Counterexample | None:
     return next((o.failure for o in outcomes if o.failure), None)
+
+
+def _cut(a: KernelGraph, b: KernelGraph, reduced: tuple[KernelGraph, KernelGraph], seed: int) -> list[Piece]:
+    """The pieces of both, or none."""
+    try:
+        return cut(a, b, reduced, seed) or []
+    except (ZeroDivisionError, MemoryError, SuperoptError):
+        return []
 
 
 def _enough(outcomes: Sequence[_Outcome], delta: float) -> bool:
@@ -439,23 +464,24 @@ def _certificate(
 def _best_bound(tests: Sequence[TestRecord], delta: float) -> tuple[Extents, float | None]:
     """The bound over the tests at the largest extents where it is at most `delta`, or else the smallest bound.
 
-    Tests of one thing at the same extents multiply. Of pieces the largest bound counts, and all need one; where
-    they have different extents, the bound is at the smaller ones.
+    Tests of one thing at the same extents multiply. Of pieces the largest bound counts, and all need one: of the
+    reduced programs' pieces, or else of the others, at the smaller extents where these have different ones.
     """
-    found: dict[Extents, float] = {}
-    by_piece: dict[int, float] = {}
-    for test in tests:
-        if test.delta is None:
-            continue
-        if test.piece is None:
-            found[test.extents] = found.get(test.extents, 1.0) * test.delta
-        else:
-            by_piece[test.piece] = by_piece.get(test.piece, 1.0) * test.delta
     order: tuple[Extents, ...] = ("full", "blocks", "reduced")
-    parts: dict[int, Extents] = {t.piece: t.extents for t in tests if t.piece is not None}
-    if parts and len(parts) == len(by_piece):
-        at = max(parts.values(), key=order.index)
-        found[at] = min(found.get(at, 1.0), max(by_piece.values()))
+    found: dict[Extents, float] = {}
+    for test in tests:
+        if test.piece is None and test.delta is not None:
+            found[test.extents] = found.get(test.extents, 1.0) * test.delta
+    for small in (False, True):
+        parts = [t for t in tests if t.piece is not None and (t.extents == "reduced") == small]
+        bounds: dict[int | None, float] = {}
+        for test in parts:
+            if test.delta is not None:
+                bounds[test.piece] = bounds.get(test.piece, 1.0) * test.delta
+        if parts and len(bounds) == len({t.piece for t in parts}):
+            places: list[Extents] = [t.extents for t in parts]
+            at = max(places, key=order.index)
+            found[at] = min(found.get(at, 1.0), max(bounds.values()))
     ranked: list[Extents] = [extents for extents in order if extents in found]
     if not ranked:
         return "full", None

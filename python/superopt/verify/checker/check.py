@@ -175,7 +175,7 @@ def _bound(tests: Sequence[Any], extents: str, q: int, faults: list[str]) -> flo
     """The product of the tests' bounds at `extents`; notes a test whose own bound its figures do not give.
 
     Of tests of pieces it is the largest product of one piece. That counts where every piece has one, at the
-    smallest extents of any.
+    smallest extents of any; pieces of the reduced programs are apart from the others.
     """
     whole: float | None = None
     pieces: dict[int, float | None] = {}
@@ -189,6 +189,8 @@ def _bound(tests: Sequence[Any], extents: str, q: int, faults: list[str]) -> flo
         if test["delta"] is not None and (float(test["delta"]) < bound * (1 - 1e-9) or bound >= 1):
             faults.append(f"a test claims delta {test['delta']}, its figures give {bound}")
         if (piece := test.get("piece")) is not None:
+            if (test["extents"] == "reduced") != (extents == "reduced"):
+                continue
             before = pieces.setdefault(int(piece), None)
             if test["delta"] is not None:
                 pieces[int(piece)] = bound * (1.0 if before is None else before)
