@@ -13,7 +13,7 @@ from search_programs import Array, Program, run, same
 from superopt.cost import cost, target
 from superopt.diagnostics import Diagnostics
 from superopt.numerics.interpreter import Interpreter
-from superopt.program import BlockGraph, KernelGraph, Value
+from superopt.program import BlockGraph, KernelGraph, Node, TensorType, Value
 from superopt.spec import check_kernel, slices_in_place
 from superopt.transforms.emit.program_source import emit_program
 from superopt.transforms.lower import lower
@@ -330,6 +330,17 @@ def test_what_cannot_be_unfolded_says_why():
     both = p("concat", p("concat", x, y, dim=0), p("concat", x, y, dim=0), dim=1)
     with pytest.raises(Unsearchable, match="one dimension"):
         unfold(p.graph(p("exp", both)))
+
+
+def test_no_slice_is_taken_out_of_what_is_opaque():
+    """Rotary embeddings whose angles are looked up: half of them is no input, and nobody knows how to compute it."""
+    p = Program("rotary")
+    x, table = p.input(8, 16, name="x"), p.input(8, 16, name="angles")
+    angles = Value(TensorType((8, 16), x.dtype), "angles")
+    p.nodes.append(Node("extern", (table,), (angles,), {"target": "lookup", "reason": "test"}))
+    turned = p("concat", cut(p, x, 1, 8, 8), cut(p, x, 1, 0, 8), dim=1)
+    with pytest.raises(Unsearchable, match="got 'extern'"):
+        unfold(p.graph(p("mul", turned, angles)))
 
 
 def test_slices_and_concatenations_are_no_boundaries():

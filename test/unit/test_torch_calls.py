@@ -98,9 +98,21 @@ class Counts(torch.nn.Module):
         return 2 * x
 
 
+class Noise(torch.nn.Module):
+    """Adds numbers that it draws."""
+
+    def forward(self, x: Any) -> Any:
+        return x + torch.randn_like(x)
+
+
 @pytest.mark.parametrize(
     ("module", "inputs", "message"),
     [
+        (
+            Noise(),
+            (torch.randn(4),),
+            r"test_torch_calls.py:\d+:1: error: expected equal results for equal arguments, got 'aten.randn_like'",
+        ),
         (
             Complex(),
             (torch.randn(4, 8), torch.polar(torch.ones(4), torch.randn(4))),
@@ -117,7 +129,7 @@ class Counts(torch.nn.Module):
             r"expected the module to assign to floating-point buffers only, got an assignment to 'calls'",
         ),
     ],
-    ids=["complex", "empty", "integer buffer"],
+    ids=["random", "complex", "empty", "integer buffer"],
 )
 def test_what_no_program_can_hold_is_refused(module: Any, inputs: Any, message: str) -> None:
     with pytest.raises(UnsupportedProgram, match=message):

@@ -182,6 +182,12 @@ class TorchReader:
         self, name: str, args: list[Any], types: Sequence[TensorType], reason: str
     ) -> tuple[Value, ...]:
         overload = find_overload(name)
+        if not _deterministic(overload):
+            raise UnsupportedProgram(
+                f"expected equal results for equal arguments, got '{name}', whose result is random; "
+                "make what it draws an input",
+                self.build.location,
+            )
         operands: list[Value] = []
         packed = json.dumps([_packed(a, operands) for a in _by_name(overload, args)])
         target = str(overload)

@@ -283,8 +283,8 @@ class _Unfolder:
                 raise Unsearchable("expected a constant of one value, got a dense one")
             attrs["shape"] = (*value.shape[:dim], size, *value.shape[dim + 1 :])
             return self.emitted(node, (), attrs)
-        entry = OPERATORS[node.op]
-        if entry.nest is None:
+        entry = OPERATORS.get(node.op)  # of what is opaque there is none
+        if entry is None or entry.nest is None:
             raise Unsearchable(f"expected a slice of what can be computed in parts, got '{node.op}'")
         nest = entry.nest([v.shape for v in node.operands], normalize_attrs(entry, attrs))
         over = nest.result[dim]

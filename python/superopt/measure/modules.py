@@ -112,7 +112,10 @@ class Module:
         files = {self.factory.path.resolve()}
         for loaded in list(sys.modules.values()):
             file = getattr(loaded, "__file__", None)
-            if isinstance(file, str) and file.endswith(".py") and Path(file).resolve().is_relative_to(folder):
+            if not isinstance(file, str) or not file.endswith(".py"):
+                continue
+            # Some modules name no file (that of torch.ops is "_ops.py"), which then would lie where we are.
+            if Path(file).resolve().is_relative_to(folder) and Path(file).is_file():
                 files.add(Path(file).resolve())
         if any("site-packages" in f.relative_to(folder).parts for f in files):
             files = {f for f in files if "site-packages" not in f.relative_to(folder).parts}

@@ -11,22 +11,32 @@ from collections.abc import Sequence
 from typing import Any
 
 FACTOR = 4.0
-EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23}
+EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}
 
 
 def dtypes(torch: Any) -> dict[str, Any]:
     """Torch's dtypes by their short names."""
-    return {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
+    return {
+        "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64,
+        "i64": torch.int64, "i32": torch.int32, "i16": torch.int16, "i8": torch.int8, "i1": torch.bool,
+    }  # fmt: skip
 
 
 def make_inputs(torch: Any, program: dict[str, Any], device: str, seed: int) -> list[Any]:
-    """Normal numbers times each input's scale; the same for the same seed, device type and torch."""
+    """Normal numbers times each input's scale; the same for the same seed, device type and torch.
+
+    Of i8 they are quantized weights; of truth values and other integers 0 and 1, indices into every table of two.
+    """
     made: list[Any] = []
     for i, spec in enumerate(program["inputs"]):
         generator = torch.Generator(device=device)
         generator.manual_seed(seed * 1_000_003 + i)
         numbers = torch.randn(spec["shape"], generator=generator, device=device, dtype=torch.float32)
-        made.append((numbers * spec["scale"]).to(dtypes(torch)[spec["dtype"]]))
+        if spec["dtype"] in EPSILON:
+            numbers = numbers * spec["scale"]
+        else:
+            numbers = (numbers * 32).clamp(-127, 127).round() if spec["dtype"] == "i8" else numbers > 0
+        made.append(numbers.to(dtypes(torch)[spec["dtype"]]))
     return made
 
 
@@ -54,9 +64,10 @@ class Expected:
         wide = torch.float64 if single else torch.float32
 
         def run(rounded: Any) -> list[Any]:
-            cast = [t.to(wide) for t in inputs]
+            cast = [t.to(wide) if t.is_floating_point() else t for t in inputs]
             held = {n: t.to(wide) for n, t in constants.items()}
-            return list(reference.run(*cast, rounded=rounded, constants=held, externs={}))
+            made = reference.run(*cast, rounded=rounded, constants=held, externs={})
+            return [t if t.is_floating_point() else t.to(wide) for t in made]
 
         self.exact = run(_exact)
         rough = run(_rounded)
@@ -74,7 +85,7 @@ class Expected:
         if off.dim():
             off = torch.maximum(off.amax(-1, keepdim=True), off.max() / 8)
             size = size.amax(-1, keepdim=True)
-        return FACTOR * (off + EPSILON[dtype] * size) + torch.finfo(torch.float32).tiny
+        return FACTOR * (off + EPSILON.get(dtype, 0.0) * size) + torch.finfo(torch.float32).tiny
 
     def ratio(self, got: Sequence[Any]) -> float:
         """The largest error of `got` as a share of what is allowed; infinite for wrong shapes and for NaN."""

@@ -115,10 +115,19 @@ class Candidate:
         self.outputs = (made,) if hasattr(made, "untyped_storage") else tuple(made)
 
     def _poison(self) -> None:
-        """Not a number where the last outputs are: what a call does not write cannot pass for its result."""
+        """Not a number where the last outputs are: what a call does not write cannot pass for its result.
+
+        Of integers the least, of truth values the other one.
+        """
         for t in self.outputs:
-            if t.untyped_storage().data_ptr() not in self.own:
+            if t.untyped_storage().data_ptr() in self.own:
+                continue
+            if t.is_floating_point():
                 t.fill_(float("nan"))
+            elif t.dtype == self.torch.bool:
+                t.logical_not_()
+            else:
+                t.fill_(self.torch.iinfo(t.dtype).min)
         self.outputs = ()
 
     def _check(self) -> float:
