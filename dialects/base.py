@@ -10,7 +10,7 @@ name that nobody knows:
     superopt.tiled    a kernel of our own as tile loops; `name`, `num_warps`, `num_stages`, `cache_hints`,
                       `descriptors`
     superopt.extern   something that superopt cannot express: opaque, kept in place; `target`, `reason`
-    superopt.fused    a thread graph in a block graph: elementwise operators in registers
+    superopt.fused    a thread graph in a block graph: steps that stay in registers
     superopt.yield    the results of a thread graph
     superopt.concat   the operator table's `concat`, at every level
 """

@@ -6,7 +6,7 @@ block.accumulate   ends loop `loop`; `kind`: "sum", "max", "concat" (along `dim`
                    the running maximum as second operand: a <- a * exp(m_old - m_new) + y
 block.running_max  in an iteration of `loop`, the elementwise maximum so far
 block.save         writes a result of the kernel; `omap`: data dimension of each grid dimension
-superopt.fused     a thread graph: elementwise operators in registers
+superopt.fused     a thread graph: steps that stay in registers
 block.<operator>   every operator of the table at this level
 """
 

@@ -7,7 +7,7 @@ program is these plain objects. `Value`s are compared by identity; a graph's nod
                   `extern` nodes
     BlockGraph    grid, loops, `iterator` / `accumulate` / `running_max` / `save` nodes and table operators;
                   `fused` nodes have a ThreadGraph as body
-    ThreadGraph   a chain of elementwise table operators, kept in registers
+    ThreadGraph   elementwise table operators and the reduction that ends them, kept in registers
     TileProgram   loops, loads, stores and table operators on tiles; buffers in device memory or on chip
 
 The rules of each level are in `superopt.spec`; what an operator means is in `superopt.operators`.
@@ -137,7 +137,7 @@ class BlockGraph:
 
 @dataclass(eq=False)
 class ThreadGraph:
-    """Elementwise operators fused in registers; the region of a `fused` node."""
+    """Elementwise operators, and a reduction at most, fused in registers; the region of a `fused` node."""
 
     inputs: list[Value]
     nodes: list[Node]
