@@ -614,16 +614,24 @@ def deep_product(depth: int) -> KernelGraph:
     return p.graph(p("relu", p("matmul", x, w)))
 
 
+def product_of_exponentials(rows: int) -> KernelGraph:
+    p = Program("product_of_exponentials")
+    x, w, y = p.input(rows, 512, name="x"), p.input(512, 4096, name="w"), p.input(4096, 512, name="y")
+    return p.graph(p("matmul", p("exp", p("matmul", x, w)), y))
+
+
 def sums_of_rows(length: int) -> KernelGraph:
     p = Program("sums_of_rows")
     return p.graph(p("reduce_sum", p("exp", p.input(16, length, name="x")), dims=(1,)))
 
 
 @pytest.mark.parametrize("length", [2048, 4096, 8192, 16384, 65536])
-@pytest.mark.parametrize("build", [attention_to_long_keys, deep_product, sums_of_rows])
+@pytest.mark.parametrize(
+    "build", [attention_to_long_keys, deep_product, product_of_exponentials, sums_of_rows]
+)
 def test_a_second_kernel_is_found_as_soon_as_it_pays(build: Callable[[int], KernelGraph], length: int):
-    """Whether two kernels beat one is a matter of a launch: bounds that ask too much of what the second one
-    loads lose the lengths where two are little better."""
+    """Whether two kernels beat one is a matter of a launch, or of few products: bounds that ask too much of
+    what the second one loads lose the lengths where two are little better."""
     bounded, all_ = (
         search(build(length), branch_and_bound=b, margin=0.0, budget=300).predicted[0] for b in (True, False)
     )

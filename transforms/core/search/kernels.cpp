@@ -4,7 +4,6 @@
 #include <bit>
 #include <map>
 #include <numeric>
-#include <tuple>
 
 namespace superopt::search {
 
@@ -53,10 +52,15 @@ struct Kernels::State {
   std::vector<ValueId> leaves;
   const std::vector<ValueId> *outputs;
   Labels labels;
-  double bytes = 0;                          // that are read and written at least, by the kernel and for it
-  double work = 0;                           // of the steps
-  bool made = false;                         // whether it loads what another kernel makes
-  Mask made_from = 0;                        // the inputs that those kernels read
+  double bytes = 0;    // that the kernel reads and writes at least
+  double products = 0; // those that are moved while its products are computed
+  double work = 0;     // of the steps
+  struct Made {        // of what it loads and other kernels make, which others need not
+    bool any = false;
+    Mask reads = 0;           // inputs
+    double bytes = 0;         // read and written
+    double product_bytes = 0; // moved in the time of its products
+  } made;
   std::vector<std::pair<Mask, Mask>> nested; // loops that a step ends, and those that must stand around them
 };
 
@@ -75,6 +79,8 @@ Kernels::Kernels(const Values &values, const Options &options, Clock &clock)
     const Value &value = values_.all()[order_[i]];
     rank_[order_[i]] = i;
     bytes_.push_back(values_.least_bytes(order_[i]));
+    made_products_.push_back(value.products / options.target.tensor_flops *
+                             options.target.dram_bytes_per_second);
     if (value.useful)
       for (const Derivation &how : value.derivations) {
         const Labels labels = labels_of(how.reduced);
@@ -83,7 +89,9 @@ Kernels::Kernels(const Values &values, const Options &options, Clock &clock)
           if (labels.looped >> a & 1)
             ends |= problem.axes[a].mask & loop_factors_;
         const Mask varies = (values_.all()[how.a].mask | values_.all()[how.b].mask) & loop_factors_;
-        effects_[i].push_back({labels, ends, varies, work_of(how)});
+        effects_[i].push_back({labels, ends, varies, work_of(how),
+                               values_.product_flops(how) / options.target.tensor_flops *
+                                   options.target.dram_bytes_per_second});
       }
   }
   load_only_own(false);
@@ -177,6 +185,12 @@ bool Kernels::consistent(const Labels &s) const {
   return std::popcount(s.looped) <= static_cast<int>(options_.max_loops);
 }
 
+// What the kernel moves at least, and what makes what it loads; or computes, in bytes moved in that time.
+double Kernels::least_bytes(const State &state) const {
+  const double own = std::max(state.bytes, state.products);
+  return state.made.any ? own + launch_bytes + std::max(state.made.bytes, state.made.product_bytes) : own;
+}
+
 void Kernels::expand(State &state) {
   if (clock_.expired())
     return;
@@ -203,24 +217,24 @@ void Kernels::expand(State &state) {
   // An input is loaded; any other value may be, if it can stand in device memory and is no output here.
   if (loadable_[top] && !output) {
     // Those of an input are counted when it is needed. Anything else is written first, by another kernel.
-    double bytes = value.leaf ? 0 : bytes_[top];
-    const auto before = std::pair(state.made, state.made_from);
+    const double bytes = value.leaf ? 0 : bytes_[top];
+    const State::Made before = state.made;
+    state.bytes += bytes;
     if (!value.leaf && launch_bytes > 0) {
-      bytes += bytes_[top] + values_.input_bytes(value.reads & ~state.made_from);
-      bytes += state.made ? 0 : launch_bytes;
-      state.made = true;
-      state.made_from |= value.reads;
+      state.made.any = true;
+      state.made.bytes += bytes + values_.input_bytes(value.reads & ~before.reads);
+      state.made.reads |= value.reads;
+      state.made.product_bytes = std::max(before.product_bytes, made_products_[top]);
     }
-    if (state.bytes + bytes <= most_bytes) {
-      state.bytes += bytes;
+    if (least_bytes(state) <= most_bytes) {
       state.leaves.push_back(id);
       expand(state);
       state.leaves.pop_back();
-      state.bytes -= bytes;
     } else {
       ++counts.by_traffic;
     }
-    std::tie(state.made, state.made_from) = before;
+    state.bytes -= bytes;
+    state.made = before;
   }
   state.needed.push_back(top);
 }
@@ -241,11 +255,11 @@ void Kernels::derive(State &state, std::uint32_t top) {
   const ValueId id = order_[top];
   const Value &value = values_.all()[id];
   const Labels before = state.labels;
-  const double bytes_before = state.bytes;
+  const double bytes_before = state.bytes, products_before = state.products;
   // What stands aside is for libraries: here the other derivations do the same, and safely.
   for (std::size_t i = value.own_aside ? 1 : 0; i < value.derivations.size(); ++i) {
     const Derivation &how = value.derivations[i];
-    const auto &[effect, ends, varies, work] = effects_[top][i];
+    const auto &[effect, ends, varies, work, product_bytes] = effects_[top][i];
     // Only a plain sum or maximum accumulates: a contraction would have to hold its operands across
     // iterations. A value inside a loop does not meet one after it, and what is saved is after every loop it
     // varied over.
@@ -278,7 +292,8 @@ void Kernels::derive(State &state, std::uint32_t top) {
       if (v.leaf)
         state.bytes += bytes_[operand];
     }
-    if (state.bytes <= most_bytes) {
+    state.products += product_bytes;
+    if (least_bytes(state) <= most_bytes) {
       state.steps.push_back({id, how});
       state.work += work;
       const bool inner = ends && (varies & ~ends);
@@ -299,6 +314,7 @@ void Kernels::derive(State &state, std::uint32_t top) {
     for (std::size_t j = 0; j < n; ++j)
       state.needed.erase(std::lower_bound(state.needed.begin(), state.needed.end(), added[j]));
     state.bytes = bytes_before;
+    state.products = products_before;
   }
   state.labels = before;
 }

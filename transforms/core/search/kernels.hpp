@@ -62,7 +62,8 @@ public:
   // or the states allowed are used up. Kernels that compute what they need come before those that load it.
   void enumerate(const std::vector<ValueId> &outputs, const Sink &sink);
 
-  // Kernels that read and write more bytes than this are left out. The sink may lower it.
+  // Kernels that read and write more bytes than this, or compute for as long, are left out. The sink may
+  // lower it.
   double most_bytes = INFINITY;
   // What has to be made before it is loaded takes a launch of its own, writing it and reading its inputs: the
   // bytes that are moved in the time of a launch; or 0 where there are other kernels anyway.
@@ -84,6 +85,7 @@ private:
     Mask looped = 0, whole = 0, inner = 0, split_only = 0, joined = 0, apart = 0;
   };
   struct State;
+  double least_bytes(const State &state) const;
   void expand(State &state);
   void derive(State &state, std::uint32_t top);
   Labels labels_of(Mask reduced) const;
@@ -98,14 +100,16 @@ private:
   std::vector<std::uint32_t> rank_, order_; // of a value, and the value of a rank
   struct Effect {                           // of a derivation
     Labels labels;
-    Mask ends;   // loops that it ends
-    Mask varies; // loop factors that its operands have
-    double work; // seconds, at nominal extents
+    Mask ends;            // loops that it ends
+    Mask varies;          // loop factors that its operands have
+    double work;          // seconds, at nominal extents
+    double product_bytes; // that could be moved while it computes its matrix product
   };
   std::vector<std::vector<Effect>> effects_; // by rank, of each derivation
   std::vector<double> bytes_;                // by rank, in device memory at least
-  std::vector<bool> loadable_;               // by rank
-  std::vector<std::uint32_t> operators_;     // by rank, that a kernel needs at least which does not load it
+  std::vector<double> made_products_;    // by rank, moved while the products of every way to it are computed
+  std::vector<bool> loadable_;           // by rank
+  std::vector<std::uint32_t> operators_; // by rank, that a kernel needs at least which does not load it
   bool own_only_ = false;
   Mask loop_factors_ = 0;
   Mask saved_ = 0;           // loop factors that an output has: nothing loops over them

@@ -135,17 +135,19 @@ const Planner::Made &Planner::library_for(ValueId v) {
   return library_[v] = store(std::move(found));
 }
 
-// What making these values takes at least: a launch, writing them, and reading what every way to them reads.
+// What making these values takes at least: a launch, writing them and reading what every way to them reads,
+// or the products of every way to one of them.
 double Planner::least_seconds(const Needed &needed) const {
   if (needed.empty() || !options_.branch_and_bound)
     return 0;
-  double bytes = 0;
+  double bytes = 0, products = 0;
   Mask reads = 0;
   for (ValueId v : needed) {
     bytes += values_.least_bytes(v);
     reads |= values_.all()[v].reads;
+    products = std::max(products, values_.all()[v].products);
   }
-  return sizes_.bound(bytes + values_.input_bytes(reads));
+  return sizes_.bound(std::max(bytes + values_.input_bytes(reads), sizes_.product_bytes(products)));
 }
 
 // Choose the extents of a batch of kernels with the same outputs and keep the cheapest, by what they load and

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdlib>
 #include <numeric>
 
@@ -126,6 +127,18 @@ double Values::input_bytes(Mask roles) const {
   for (; roles; roles &= roles - 1)
     bytes += least_bytes(static_cast<ValueId>(std::countr_zero(roles))); // the inputs are the first values
   return bytes;
+}
+
+double Values::product_flops(const Derivation &d) const {
+  if (d.op != Op::Contract)
+    return 0;
+  const Mask mask = values_[d.a].mask | values_[d.b].mask;
+  double flops = 2;
+  for (const Axis &axis : problem_.axes) {
+    const Mask part = mask & axis.mask;
+    flops *= part == axis.mask ? static_cast<double>(axis.extent) : std::exp2(std::popcount(part));
+  }
+  return flops;
 }
 
 Mask Values::saved_mask(ValueId v) const {
@@ -598,7 +611,7 @@ void Values::keep_useful() {
       stack.push_back(d.b);
     }
   }
-  find_reads();
+  find_least();
   for (const Value &v : values_)
     if (v.useful) {
       ++counts.useful;
@@ -606,7 +619,7 @@ void Values::keep_useful() {
     }
 }
 
-void Values::find_reads() {
+void Values::find_least() {
   std::vector<ValueId> order(values_.size());
   std::iota(order.begin(), order.end(), 0u);
   std::stable_sort(order.begin(), order.end(),
@@ -618,8 +631,12 @@ void Values::find_reads() {
       continue;
     }
     v.reads = v.derivations.empty() ? 0 : ~Mask{0};
-    for (const Derivation &d : v.derivations)
-      v.reads &= values_[d.a].reads | values_[d.b].reads;
+    v.products = v.derivations.empty() ? 0 : INFINITY;
+    for (const Derivation &d : v.derivations) {
+      const Value &a = values_[d.a], &b = values_[d.b];
+      v.reads &= a.reads | b.reads;
+      v.products = std::min(v.products, product_flops(d) + std::max(a.products, b.products));
+    }
   }
 }
 

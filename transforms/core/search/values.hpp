@@ -55,6 +55,7 @@ struct Value {
   Degrees degrees;
   bool useful = false; // a target reaches it
   Mask reads = 0;      // the inputs that every way to it reads; bit: role (of the first 64)
+  double products = 0; // flops of matrix products that every way to it does, one after the other
 };
 
 struct ValueCounts {
@@ -95,6 +96,9 @@ public:
   double least_bytes(ValueId v) const { return stored_bytes(v, 2); }
   // Bytes of these inputs, as `Value::reads` tells them.
   double input_bytes(Mask roles) const;
+  // Flops of a derivation that is a matrix product, each factor of an axis in part being 2 at least; 0 of
+  // others.
+  double product_flops(const Derivation &d) const;
   std::int64_t element_bytes(ValueId v) const;
   // The free factors that a grid may cut where a kernel saves the value: its maxima must have them too.
   Mask saved_mask(ValueId v) const;
@@ -120,7 +124,7 @@ private:
   std::vector<Mask> suffixes(Mask present, Mask allowed) const;
   bool ended();
   void keep_useful();
-  void find_reads();
+  void find_least();
   std::uint32_t term(Op op, std::uint32_t symbol, Mask reduced, std::vector<std::uint32_t> args);
 
   const Problem &problem_;
