@@ -78,6 +78,11 @@ Planner::Planner(const Values &values, const Options &options, Clock &clock)
     splits_.push_back(1);
 }
 
+// Where only the program's own values stand in device memory, no partial sums do.
+std::span<const std::int64_t> Planner::splits_now() const {
+  return std::span(splits_).first(kernels_.own_only() ? 1 : splits_.size());
+}
+
 Planner::Needed Planner::without_leaves(Needed needed) const {
   std::erase_if(needed, [&](ValueId v) { return values_.all()[v].leaf; });
   std::sort(needed.begin(), needed.end(),
@@ -167,7 +172,7 @@ void Planner::size(std::vector<Kernel> &batch, double limit, bool alone,
   for (const Kernel &kernel : batch) {
     const bool splits = sizes_.splits(kernel);
     const double own = limit - (alone ? least_seconds(without_leaves(kernel.leaves)) : 0);
-    for (std::int64_t split : splits_) {
+    for (std::int64_t split : splits_now()) {
       Item item{&kernel, splits, split, own, false, {}};
       const auto known = kept.find({kernel.leaves, splits ? split : 0});
       if (options_.branch_and_bound && known != kept.end() && known->second.size() == kernels_per_leaves)
@@ -413,7 +418,7 @@ Result Planner::run() {
     pass_ = i + 1;
     clock_.slice(last ? 1.0 : 0.25);
     for (std::int64_t split :
-         pass.left.customs > 1 && !pass.own_only ? splits_ : std::vector<std::int64_t>{splits_[0]}) {
+         pass.left.customs > 1 ? splits_now() : std::span<const std::int64_t>(splits_).first(1)) {
       split_ = split;
       best_.clear();
       collect(result, best(outputs_, pass.left, limit_));

@@ -4,6 +4,7 @@
 #include "search/sizes.hpp"
 
 #include <map>
+#include <span>
 
 namespace superopt::search {
 
@@ -57,6 +58,7 @@ private:
     bool own_only; // only values of the program stand in device memory
   };
   std::vector<Pass> passes() const;
+  std::span<const std::int64_t> splits_now() const;
   Needed without_leaves(Needed needed) const;
   double program_seconds();
   void collect(Result &result, const std::vector<Part> &parts) const;
