@@ -20,6 +20,7 @@ from superopt.errors import BadOption, UnsupportedProgram
 from superopt.program import KernelGraph, TileProgram
 from superopt.spec import check_kernel
 from superopt.transforms.core import _egraph
+from superopt.transforms.tile_saturation.accesses import grid
 from superopt.transforms.tile_saturation.kernel_to_tile_loops import KernelToTileLoops
 from superopt.transforms.tile_saturation.library import (
     library_operators,
@@ -139,6 +140,16 @@ def test_grouped_queries_gain_at_full_size(name: str, config: str) -> None:
     found = propose(graph, H100, budget=300, options=SearchOptions(inline=("all",)))
     # Falcon's one head of keys is the library's product; extraction that does not know of it ends at 0.7.
     assert found.predicted[0] < (0.65 if config == "falcon_7b" else 0.9) * cost(graph, H100).seconds
+
+
+@pytest.mark.parametrize("trips", [1, 2])
+def test_a_loop_of_one_trip_is_a_grid_dimension(trips: int) -> None:
+    """What is written there and stored at the kernel's end has to be defined outside of any loop."""
+    program = tile_loops(graph_of("vanilla+mqa"), "all")
+    inner = program.body[0]
+    loop = Loop(Var("c", trips, 1), (), (inner,))
+    found, _ = grid(loop, set(program.outputs) | set(program.tensors))
+    assert (loop in found) == (trips == 1)
 
 
 def test_extraction_weighs_kernels_of_the_library() -> None:

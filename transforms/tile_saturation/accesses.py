@@ -74,6 +74,8 @@ def grid(statement: Statement, live_after: set[Tensor]) -> tuple[list[Loop], tup
 
 
 def _parallel(loop: Loop, live_after: set[Tensor]) -> bool:
+    if loop.var.step >= loop.var.end:
+        return True  # one trip
     regions: dict[Tensor, set[Region]] = {}
     for access in accesses(loop.body):
         regions.setdefault(access.region.tensor, set()).add(access.region)

@@ -114,6 +114,8 @@ private:
 
   // An iteration's writes lie apart from what others touch, or are its own.
   bool parallel(Id body, int32_t var) const {
+    if (t_.vars[var].trips() == 1)
+      return true;
     std::vector<KernelTerm::Access> found;
     k_.accesses(body, found);
     std::erase_if(found, [&](const KernelTerm::Access &a) { return !alive(a); });
