@@ -16,7 +16,7 @@ from typing import Any
 from .clocks import Clocks
 from .processes import Ended, Processes, Worker
 from .results import CannotMeasure, CannotWrite, ResultsFile
-from .session import Session, Settings
+from .session import FEWEST_ROUNDS, Session, Settings
 from .tune import STRATEGIES
 
 PREPARED = "superopt-bench prepared"
@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=("cuda", "interpreter"), default="cuda")
     parser.add_argument("--programs", help="comma-separated; default: all")
     parser.add_argument("--rows", help="comma-separated, as prepared.json names them; default: all")
-    parser.add_argument("--rounds", type=_count, default=20, help="interleaved rounds of each program (20)")
+    parser.add_argument("--rounds", type=_rounds, default=20, help="interleaved rounds of each program (20)")
     parser.add_argument("--repeats", type=_count, help="calls in a round; default: about 30 ms of them")
     parser.add_argument(
         "--points", type=_count, default=64, help="parameter points measured of each row at most (64)"
@@ -72,6 +72,13 @@ def _positive(text: str) -> float:
     value = float(text)
     if not value > 0:
         raise argparse.ArgumentTypeError(f"expected a positive number, got {text}")
+    return value
+
+
+def _rounds(text: str) -> int:
+    value = int(text)
+    if value < FEWEST_ROUNDS:
+        raise argparse.ArgumentTypeError(f"expected at least {FEWEST_ROUNDS} rounds, got {text}")
     return value
 
 
