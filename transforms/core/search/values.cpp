@@ -1,31 +1,13 @@
+// Saturation: the program's values first, then everything that the operators make of them and pruning leaves.
 #include "search/values.hpp"
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstdlib>
 #include <numeric>
 
 namespace superopt::search {
 namespace {
-
-constexpr int max_free_factors = 18;
-// A maximum equals one of its operands at one position with probability 1/2; where a program takes one,
-// values are evaluated on so many elements at least.
-constexpr std::size_t chosen_elements = 16;
-
-// For each position over `mask`, the position over its subset `part`.
-std::vector<std::uint32_t> project(Mask mask, Mask part) {
-  std::vector<std::uint32_t> out(std::size_t{1} << std::popcount(mask), 0);
-  std::uint32_t bit = 0, part_bit = 0;
-  for (Mask rest = mask; rest; rest &= rest - 1, ++bit)
-    if (const Mask factor = rest & -rest; part & factor) {
-      for (std::size_t i = 0; i < out.size(); ++i)
-        out[i] |= static_cast<std::uint32_t>(i >> bit & 1) << part_bit;
-      ++part_bit;
-    }
-  return out;
-}
 
 std::uint64_t fingerprint(Mask mask, const std::vector<Element> &field) {
   std::uint64_t h = mix(mask);
@@ -41,8 +23,6 @@ std::uint32_t operators_of(const Derivation &d, const Value::Expression &a, cons
   return 1 + std::max(a.operators, b.operators) + apart;
 }
 
-constexpr std::uint32_t weight_unit = 256; // more than there are operations aside
-
 bool nested(Mask a, Mask b) { return (a | b) == a || (a | b) == b; }
 
 } // namespace
@@ -54,11 +34,6 @@ Values::Values(const Problem &problem, const Options &options, Clock &clock, Ora
 std::uint32_t Values::term(Op op, std::uint32_t symbol, Mask reduced, std::vector<std::uint32_t> args) {
   terms_.push_back({op, symbol, reduced, std::move(args)});
   return static_cast<std::uint32_t>(terms_.size() - 1);
-}
-
-// Constants are symbols: those that depend on extents (1/n) would lie where every extent is 2.
-Element Values::constant_element(double value) const {
-  return keyed(options_.seed * 2 + 2, mix(std::bit_cast<std::uint64_t>(value)));
 }
 
 std::uint32_t Values::minus_one() const {
@@ -98,58 +73,6 @@ std::optional<Degrees> Values::degrees_of(const Derivation &d) const {
   return out;
 }
 
-bool Values::storable(ValueId v) const {
-  const Value &value = values_[v];
-  if (!problem_.storable(value.mask))
-    return false;
-  return std::all_of(value.degrees.begin(), value.degrees.end(), [&](const Degree &degree) {
-    return !(value.mask & problem_.functions[degree.function].over & ~split_factors_);
-  });
-}
-
-std::int64_t Values::element_bytes(ValueId v) const {
-  const Value &value = values_[v];
-  if (value.leaf && !value.constant)
-    return problem_.roles[value.derivations[0].function].element_bytes;
-  return options_.intermediate_bytes;
-}
-
-double Values::stored_bytes(ValueId v, std::int64_t split) const {
-  auto bytes = static_cast<double>(element_bytes(v));
-  for (const Axis &axis : problem_.axes)
-    if (const Mask part = values_[v].mask & axis.mask)
-      bytes *= static_cast<double>(part == axis.mask ? axis.extent : split);
-  return bytes;
-}
-
-double Values::input_bytes(Mask roles) const {
-  double bytes = 0;
-  for (; roles; roles &= roles - 1)
-    bytes += least_bytes(static_cast<ValueId>(std::countr_zero(roles))); // the inputs are the first values
-  return bytes;
-}
-
-double Values::product_flops(const Derivation &d) const {
-  if (d.op != Op::Contract)
-    return 0;
-  const Mask mask = values_[d.a].mask | values_[d.b].mask;
-  double flops = 2;
-  for (const Axis &axis : problem_.axes) {
-    const Mask part = mask & axis.mask;
-    flops *= part == axis.mask ? static_cast<double>(axis.extent) : std::exp2(std::popcount(part));
-  }
-  return flops;
-}
-
-Mask Values::saved_mask(ValueId v) const {
-  Mask mask = values_[v].mask;
-  for (const Degree &degree : values_[v].degrees) {
-    const Function &function = problem_.functions[degree.function];
-    mask &= function.along | (function.over & split_factors_);
-  }
-  return mask;
-}
-
 FormId Values::form_of(const Derivation &d, FormId a, FormId b) {
   switch (d.op) {
   case Op::Unary:
@@ -179,59 +102,6 @@ FormId Values::form_of(const Derivation &d, FormId a, FormId b) {
     break;
   }
   return Expressions::too_large;
-}
-
-std::optional<std::vector<Element>> Values::evaluate(const Derivation &d) const {
-  const Value &x = values_[d.a], &y = values_[d.b];
-  const Mask full = x.mask | y.mask, mask = full & ~d.reduced;
-  const std::vector<std::uint32_t> ix = project(full, x.mask), iy = project(full, y.mask);
-  const std::vector<std::uint32_t> io = project(full, mask);
-  std::vector<Element> out(elements(mask), 0);
-  const std::size_t in_x = elements(x.mask), in_y = elements(y.mask), in_out = out.size();
-  const std::uint64_t key = d.op == Op::Unary || d.op == Op::Binary || d.op == Op::Reduce
-                                ? mix(problem_.functions[d.function].key ^ options_.seed)
-                                : 0;
-  for (std::size_t at = 0; at < ix.size() * samples_; ++at) {
-    const std::size_t sample = at / ix.size(), i = at % ix.size();
-    const Element a = x.field[sample * (in_x / samples_) + ix[i]];
-    const Element b = y.field[sample * (in_y / samples_) + iy[i]];
-    Element &r = out[sample * (in_out / samples_) + io[i]];
-    switch (d.op) {
-    case Op::Unary:
-      r = keyed(key, a);
-      break;
-    case Op::Binary: // max and min: a keyed total order each, so that they share all their laws and differ
-      r = keyed(key, a) > keyed(key, b) ? a : b;
-      break;
-    case Op::Add:
-      r = field_add(a, b);
-      break;
-    case Op::Sub:
-      r = field_add(a, field_mul(constant_element(-1.0), b));
-      break;
-    case Op::Mul:
-      r = field_mul(a, b);
-      break;
-    case Op::Div:
-      if (b == 0)
-        return std::nullopt;
-      r = field_mul(a, field_inverse(b));
-      break;
-    case Op::Sum:
-      r = field_add(r, a);
-      break;
-    case Op::Reduce: // 0 stands for nothing yet; no element is 0 but with probability 2^-61
-      r = r == 0 || keyed(key, a) > keyed(key, r) ? a : r;
-      break;
-    case Op::Contract:
-      r = field_add(r, field_mul(a, b));
-      break;
-    case Op::Input:
-    case Op::Constant:
-      return std::nullopt;
-    }
-  }
-  return out;
 }
 
 ValueId Values::add_leaf(const Derivation &d, Mask mask, std::vector<Element> field, FormId form) {
@@ -471,43 +341,11 @@ void Values::combine(ValueId a, ValueId b) {
       attempt({Op::Contract, 0, set, std::min(a, b), std::max(a, b), 2});
 }
 
-// So many independent evaluations that no maximum of the program is taken at few elements only.
-std::size_t Values::samples_needed() const {
-  std::vector<Mask> masks;
-  for (const Role &role : problem_.roles)
-    masks.push_back(role.mask);
-  masks.resize(masks.size() + problem_.constants.size(), 0);
-  std::size_t samples = 1;
-  for (const ProgramNode &node : problem_.nodes) {
-    masks.push_back((masks[node.args.front()] | masks[node.args.back()]) & ~problem_.axis_mask(node.reduced));
-    const std::size_t positions = std::size_t{1} << std::min(std::popcount(masks.back()), max_free_factors);
-    if (node.op == Op::Binary || node.op == Op::Reduce)
-      samples = std::max(samples, chosen_elements / positions);
-  }
-  return samples;
-}
-
 void Values::run() {
   samples_ = samples_needed();
   for (const Role &role : problem_.roles) {
-    // Element = keyed by tensor and position, the position told by the tensor's dimensions, so that two roles
-    // of one tensor hold the same elements.
     const auto index = static_cast<std::uint32_t>(&role - problem_.roles.data());
-    std::vector<Element> field(elements(role.mask));
-    for (std::size_t i = 0; i < field.size(); ++i) { // the sample is above the position's bits
-      std::uint64_t position = mix(role.tensor + 1 + (std::uint64_t{i >> std::popcount(role.mask)} << 32));
-      for (const auto &dim : role.dims) {
-        std::uint64_t at = 1;
-        for (std::uint32_t axis : dim)
-          for (std::uint32_t factor : problem_.axes[axis].factors) {
-            const int place = std::popcount(role.mask & ((Mask{1} << factor) - 1));
-            at = at * 2 + (i >> place & 1);
-          }
-        position = mix(position ^ at);
-      }
-      field[i] = keyed(options_.seed * 2 + 1, position);
-    }
-    add_leaf({Op::Input, index, 0, index, index, 0}, role.mask, std::move(field),
+    add_leaf({Op::Input, index, 0, index, index, 0}, role.mask, input_field(role),
              expressions_.input(index, role.mask));
   }
   for (std::size_t c = 0; c < problem_.constants.size(); ++c) {
@@ -574,70 +412,6 @@ void Values::run() {
 bool Values::ended() {
   limited_ = limited_ || counts.attempted >= options_.max_attempts || values_.size() > options_.max_values;
   return limited_ || clock_.expired();
-}
-
-void Values::keep_useful() {
-  counts.values = values_.size();
-  for (Value &v : values_) {
-    v.weight = 0xffffffffu;
-    for (const Value::Expression &e : v.expressions)
-      v.weight = std::min(v.weight, expressions_.form(e.form).weight * weight_unit);
-  }
-  // What stands aside is lighter than what uses it, and heavier than anything else that does not.
-  for (auto it = asides_.rbegin(); it != asides_.rend(); ++it)
-    for (ValueId operand : {it->second.a, it->second.b})
-      if (values_[operand].aside)
-        values_[operand].weight = std::min(values_[operand].weight, values_[it->first].weight - 1);
-  for (Value &v : values_) {
-    if (v.leaf)
-      continue;
-    std::erase_if(v.derivations, [&](const Derivation &d) {
-      const bool circular = values_[d.a].weight >= v.weight || values_[d.b].weight >= v.weight;
-      counts.heavier += circular;
-      return circular;
-    });
-  }
-  std::vector<ValueId> stack = outputs_;
-  while (!stack.empty()) {
-    Value &v = values_[stack.back()];
-    stack.pop_back();
-    if (v.useful)
-      continue;
-    v.useful = true;
-    if (v.leaf)
-      continue;
-    for (const Derivation &d : v.derivations) {
-      stack.push_back(d.a);
-      stack.push_back(d.b);
-    }
-  }
-  find_least();
-  for (const Value &v : values_)
-    if (v.useful) {
-      ++counts.useful;
-      counts.derivations += v.derivations.size();
-    }
-}
-
-void Values::find_least() {
-  std::vector<ValueId> order(values_.size());
-  std::iota(order.begin(), order.end(), 0u);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](ValueId a, ValueId b) { return values_[a].weight < values_[b].weight; });
-  for (ValueId id : order) {
-    Value &v = values_[id];
-    if (v.leaf) {
-      v.reads = !v.constant && id < 64 ? Mask{1} << id : 0;
-      continue;
-    }
-    v.reads = v.derivations.empty() ? 0 : ~Mask{0};
-    v.products = v.derivations.empty() ? 0 : INFINITY;
-    for (const Derivation &d : v.derivations) {
-      const Value &a = values_[d.a], &b = values_[d.b];
-      v.reads &= a.reads | b.reads;
-      v.products = std::min(v.products, product_flops(d) + std::max(a.products, b.products));
-    }
-  }
 }
 
 } // namespace superopt::search

@@ -1,4 +1,5 @@
-// Every useful value over named axes, with all its derivations.
+// Every useful value over named axes, with all its derivations: saturation is in values.cpp, the evaluations
+// that tell values apart in evaluation.cpp, what is asked of values afterwards in useful.cpp.
 #pragma once
 
 #include "search/field.hpp"
@@ -105,6 +106,9 @@ public:
   ValueCounts counts;
 
 private:
+  static constexpr int max_free_factors = 18;
+
+  std::vector<Element> input_field(const Role &role) const;
   std::optional<std::vector<Element>> evaluate(const Derivation &d) const;
   Element constant_element(double value) const;
   std::size_t elements(Mask mask) const { return samples_ << std::popcount(mask); }
