@@ -32,7 +32,8 @@ from superopt.program import BlockGraph, KernelGraph, Node, Value
 from superopt.spec import check_kernel
 from superopt.transforms.core._search import Algebra
 from superopt.transforms.mugraph_search import SearchOptions, propose
-from superopt.transforms.mugraph_search.axes import AxisProgram, name_axes
+from superopt.transforms.mugraph_search.axes import name_axes
+from superopt.transforms.mugraph_search.axis_program import AxisProgram
 from superopt.transforms.mugraph_search.exponentials import relative_exponentials
 from superopt.transforms.mugraph_search.merge import merge_axes
 from superopt.transforms.mugraph_search.search import PRUNE, native_options, native_problem

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from superopt.program import Attr, BlockGraph, KernelGraph, Node, TensorType, Value
-from superopt.transforms.mugraph_search.axes import AxisProgram
+from superopt.transforms.mugraph_search.axis_program import AxisProgram
 from superopt.transforms.mugraph_search.emit import Builder, Named, NotBuildable, Piece
 from superopt.transforms.mugraph_search.steps import (
     REST_PIECE,

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from superopt.transforms.mugraph_search.axes import AxisProgram, Function, Operation
+from superopt.transforms.mugraph_search.axis_program import AxisProgram, Function, Operation
 
 Degrees = dict[int, int]
 """Degree of a value in exp(-m) for each exponential, by its operation; no entry where it is 0."""

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Literal
 from superopt.errors import BadOption, IllegalProgram
 from superopt.program import DTYPE_BYTES, KernelGraph
 from superopt.spec import check_kernel
-from superopt.transforms.mugraph_search.axes import AxisProgram, Function, Unsearchable, name_axes
+from superopt.transforms.mugraph_search.axes import name_axes
+from superopt.transforms.mugraph_search.axis_program import AxisProgram, Function
+from superopt.transforms.mugraph_search.axis_table import Unsearchable
 from superopt.transforms.mugraph_search.build import build
 from superopt.transforms.mugraph_search.emit import NotBuildable
 from superopt.transforms.mugraph_search.exponentials import relative_exponentials

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from superopt.operators import OPERATORS
 from superopt.program import Node, Value
-from superopt.transforms.mugraph_search.axes import AxisProgram, Function
+from superopt.transforms.mugraph_search.axis_program import AxisProgram, Function
 from superopt.transforms.mugraph_search.emit import Builder, Named, NotBuildable, Piece
 from superopt.transforms.mugraph_search.rescale import Rescaler, Shift, Shifts
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from superopt.operators import OPERATORS, Nest, Scalar, infer_type, normalize_attrs
 from superopt.program import Attr, KernelGraph, Node, TensorType, Value
-from superopt.transforms.mugraph_search.axes import Unsearchable
+from superopt.transforms.mugraph_search.axis_table import Unsearchable
 
 # What is reduced over parts is joined with this operator; a mean is a sum, divided at the end.
 _JOINS = {"add": "add", "max": "max", "min": "min"}

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from superopt.aliasing import pairs
 from superopt.program import KernelGraph, Node, Value
-from superopt.transforms.mugraph_search.axes import VIEWS, Unsearchable, name_axes, searchable
+from superopt.transforms.mugraph_search.axes import name_axes
+from superopt.transforms.mugraph_search.axis_table import Unsearchable
+from superopt.transforms.mugraph_search.operations import VIEWS, searchable
 from superopt.transforms.mugraph_search.unfold import unfold
 from superopt.transforms.partition.grouping import group
 

@@ -1,0 +1,99 @@
+"""A program over named axes: what `axes` makes of a kernel graph, and the native search is given."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from superopt.operators import OPERATORS
+from superopt.program import Attr, KernelGraph, Value
+
+# A reduced axis as long as this may be looped over: one tile of it, then the next.
+LOOP_EXTENT = 128
+
+
+@dataclass(frozen=True)
+class Role:
+    """One use (or several merged ones) of a graph input: per dimension its axes, outermost first."""
+
+    source: Value
+    dims: tuple[tuple[int, ...], ...]
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """Every axis, in the order of the dimensions."""
+        return tuple(a for dim in self.dims for a in dim)
+
+
+@dataclass(frozen=True)
+class Function:
+    """An operator that the search does not look into, with its attributes."""
+
+    op: str
+    attrs: tuple[tuple[str, Attr], ...] = ()
+    over: tuple[int, ...] = ()
+    """Of an exponential taken relative to a maximum: the axes that the maximum does not vary along."""
+    group: int = 0
+    """Tells such exponentials of one program apart."""
+    along: tuple[int, ...] = ()
+    """The axes that the maximum does vary along."""
+
+    @property
+    def reduction(self) -> bool:
+        """Whether it reduces axes (maximum, minimum)."""
+        return OPERATORS[self.op].combiner is not None
+
+    @property
+    def commutative(self) -> bool:
+        """Whether it is a maximum or minimum of two operands."""
+        return self.op in ("max", "min")
+
+    @property
+    def flops(self) -> int:
+        """Scalar operations an element."""
+        body = OPERATORS[self.op].body
+        own = len(body(dict(self.attrs)).primitives()) if body else 0
+        return own + (2 if self.over else 0)  # the maximum, and the difference to it
+
+
+@dataclass(frozen=True)
+class Operation:
+    """`op` of the native search on earlier operations, roles or constants (by number)."""
+
+    op: str
+    args: tuple[int, ...]
+    function: int = 0
+    reduced: tuple[int, ...] = ()
+    aside: bool = False
+    """The program's own way to a value that the search reaches otherwise: used as it stands, or not at all."""
+    same: int | None = None
+    """The earlier operation that this one, aside, computes in another way."""
+
+
+@dataclass
+class AxisProgram:
+    """The program over named axes. Numbers of operands: roles first, then constants, then operations."""
+
+    graph: KernelGraph
+    extents: list[int]
+    roles: list[Role]
+    constants: list[float]
+    functions: list[Function]
+    operations: list[Operation]
+    outputs: list[int]
+    output_dims: list[tuple[tuple[int, ...], ...]]
+    reduced_sets: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
+    dot_dtype: str | None = None
+    """Widest dtype of the operands of the program's matrix products; None where there are none."""
+    copies: int = 0
+    """Nodes that `graph` has more than the program, for intermediates in two roles."""
+
+    @property
+    def looped(self) -> set[int]:
+        """Axes that a kernel may loop over: long reduced ones, and the outermost of long reduced groups."""
+        found: set[int] = set()
+        for axes in self.reduced_sets:
+            found |= {a for a in axes if self.extents[a] >= LOOP_EXTENT}
+            if math.prod(self.extents[a] for a in axes) >= LOOP_EXTENT and not found & set(axes):
+                found.add(axes[0])
+        return found
