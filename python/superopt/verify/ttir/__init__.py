@@ -3,6 +3,9 @@
 parser    text -> functions, operations, regions
 values    integers and pointers, which are concrete, and numbers of a domain
 memory    device memory: bounds, races, barriers, initialisation
+batch     the instances that run side by side, and what their values hold
+shapes    operations that arrange elements
+accesses  loads and stores
 evaluate  one launch, all program instances side by side
 check     a program against the TTIR of its kernels
 artifact  the same for what goes into a bundle, and for a bundle

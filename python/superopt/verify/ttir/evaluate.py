@@ -1,7 +1,8 @@
 """Runs a Triton kernel, all its program instances side by side, over any domain.
 
 Addresses, masks, bounds and counters are integers and concrete; floating-point numbers are elements of the
-domain, in which conversions between floating-point types change nothing. Every access is checked (`memory`).
+domain, in which conversions between floating-point types change nothing. Here are integers, numbers and control
+flow; what only arranges elements is in `shapes`, what touches memory in `accesses`.
 """
 
 from __future__ import annotations
@@ -12,19 +13,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from superopt.errors import IllegalProgram, UnsupportedProgram
+from superopt.errors import IllegalProgram
 from superopt.verify.domains import Array, Domain, FloatDomain, Shape
-from superopt.verify.infinities import Number, Numbers
-from superopt.verify.ttir.descriptors import boxed, described
+from superopt.verify.infinities import Number
+from superopt.verify.ttir.accesses import ACCESSES
+from superopt.verify.ttir.batch import Batch
 from superopt.verify.ttir.integers import computed, is_integer
 from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.parser import Function, Operation, Region
+from superopt.verify.ttir.shapes import SHAPES
 from superopt.verify.ttir.types import check_types
 from superopt.verify.ttir.values import (
     Descriptor,
     Held,
     Pointer,
-    float_literal,
     integers,
     joined,
     moved,
@@ -75,7 +77,6 @@ _UNARY = {
     "math.erf": "erf", "math.sin": "sin", "math.cos": "cos",
 }  # fmt: skip
 _COMBINERS = {"arith.addf": "add", **{k: v for k, v in _BINARY.items() if v in ("max", "min")}}
-_BYTES = {"f16": 2, "bf16": 2, "f32": 4}
 _SAME = frozenset({"arith.extf", "arith.truncf", "tt.fp_to_fp"})
 _COMPARE_FLOATS: Mapping[str, Callable[[Array, Array], Array]] = {
     "oeq": np.equal, "une": np.not_equal, "olt": np.less, "ole": np.less_equal, "ogt": np.greater,
@@ -87,16 +88,8 @@ _COMPARE_FLOATS: Mapping[str, Callable[[Array, Array], Array]] = {
 _ILL_TYPED = (ValueError, IndexError, KeyError, TypeError, AssertionError, OverflowError)
 
 
-class _Run:
-    """One batch of instances; `active` are those that take part in the region being run."""
-
-    def __init__(self, kernel: Function, grid: tuple[int, int, int], programs: Array, domain: Domain) -> None:
-        self.kernel, self.grid, self.programs, self.domain = kernel, grid, programs, domain
-        self.numbers = Numbers(domain)
-        self.env: dict[int, Held] = {}
-        self.active = np.ones(len(programs), np.bool_)
-        self.epoch = 0
-        self.line = 0
+class _Run(Batch):
+    """A batch that is being run."""
 
     def run(self, arguments: Sequence[Buffer | int]) -> None:
         for param, given in zip(self.kernel.params, arguments, strict=True):
@@ -105,10 +98,6 @@ class _Run:
                 Pointer(given, offset) if isinstance(given, Buffer) else np.asarray([given], np.int64)
             )
         self.region(self.kernel.body, ())
-
-    @property
-    def where(self) -> str:
-        return f"kernel '{self.kernel.name}', line {self.line} of its TTIR"
 
     def region(self, region: Region, args: Sequence[Held]) -> list[Held]:
         """Run a region; the operands of its terminator."""
@@ -141,9 +130,6 @@ class _Run:
         ):
             got = f"'{op.name}' of shape {shape[1:]}"
             raise IllegalProgram(f"{self.where}: expected a result of shape {wanted}, got {got}")
-
-    def unsupported(self, what: str) -> UnsupportedProgram:
-        return UnsupportedProgram(f"{self.where}: expected an operation that can be verified, got {what}")
 
     def operation(self, op: Operation) -> list[Held]:
         if hints := [k for k in op.attrs if k in ("tt.divisibility", "tt.contiguity", "tt.constancy")]:
@@ -195,78 +181,6 @@ class _Run:
             raise self.unsupported("zero extension of a negative number")
         return [wrapped(x.astype(np.int64), op.result_type)]
 
-    # --- shapes
-
-    def constant(self, op: Operation) -> list[Held]:
-        kind, literal = op.types[0], op.literal
-        if literal.startswith("dense<") and literal.endswith(">"):
-            literal = literal[6:-1]
-        rank = 1 + len(kind.shape)
-        try:
-            if kind.floating:
-                return [self.numbers.constant(float_literal(literal, kind.element), rank)]
-            number = {"true": 1, "false": 0}.get(literal)
-            value = int(literal, 0) if number is None else number
-        except ValueError:
-            raise self.unsupported(f"the constant {literal[:40]}") from None
-        return [wrapped(np.full((1,) * rank, value, np.int64), kind)]
-
-    def splat(self, op: Operation) -> list[Held]:
-        rank = len(op.result_type.shape)
-        return [self.moved(lambda x: x.reshape(x.shape[0], *(1,) * rank), op.operands[0])]
-
-    def unsplat(self, op: Operation) -> list[Held]:
-        return [self.moved(lambda x: x.reshape(x.shape[0]), op.operands[0])]
-
-    def expand_dims(self, op: Operation) -> list[Held]:
-        axis = 1 + int(op.attrs["axis"].split(":")[0])
-        return [self.moved(lambda x: np.expand_dims(x, axis), op.operands[0])]
-
-    def broadcast(self, op: Operation) -> list[Held]:
-        source, target = op.types[0].shape, op.result_type.shape
-        if len(source) != len(target) or any(s not in (1, t) for s, t in zip(source, target, strict=True)):
-            raise IllegalProgram(f"{self.where}: expected shapes that broadcast, got {source} and {target}")
-        return [self.env[op.operands[0]]]  # extents of 1 are held as such
-
-    def reshape(self, op: Operation) -> list[Held]:
-        if "allow_reorder" in op.words or "allow_reorder" in op.attrs:
-            raise self.unsupported("a reshape that may reorder elements")
-        source, target = op.types[0].shape, op.result_type.shape
-
-        def arrange(x: Array) -> Array:
-            return np.broadcast_to(x, (x.shape[0], *source)).reshape(x.shape[0], *target)
-
-        return [self.moved(arrange, op.operands[0])]
-
-    def transpose(self, op: Operation) -> list[Held]:
-        order = [int(i) for i in op.attrs["order"].partition(":")[2].rstrip(">").split(",")]
-        return [self.moved(lambda x: x.transpose(0, *(1 + i for i in order)), op.operands[0])]
-
-    def join(self, op: Operation) -> list[Held]:
-        shape = op.types[0].shape
-        a, b = (number(self.env[v]) for v in op.operands)
-        count = max(a.shape[0], b.shape[0])
-        full = [
-            self.numbers.move(lambda x: np.broadcast_to(x, (count, *shape))[..., None], v) for v in (a, b)
-        ]
-        return [self.numbers.select(np.asarray([True, False]), full[0], full[1])]
-
-    def split(self, op: Operation) -> list[Held]:
-        shape = op.types[0].shape
-
-        def half(x: Array, i: int) -> Array:
-            return np.broadcast_to(x, (x.shape[0], *shape))[..., i]
-
-        return [self.moved(lambda x, i=i: half(x, i), op.operands[0]) for i in (0, 1)]
-
-    def moved(self, arrange: Callable[[Array], Array], value: int) -> Held:
-        x = self.env[value]
-        if isinstance(x, Pointer):
-            return Pointer(x.buffer, arrange(x.offsets))
-        if isinstance(x, Descriptor):
-            raise self.unsupported("an operation on a descriptor")
-        return self.numbers.move(arrange, x) if isinstance(x, Number) else arrange(x)
-
     # --- numbers
 
     def multiply(self, op: Operation) -> list[Held]:
@@ -314,15 +228,6 @@ class _Run:
     def select(self, op: Operation) -> list[Held]:
         mask, a, b = (self.env[v] for v in op.operands)
         return [self.merge(integers(mask).astype(np.bool_), a, b)]
-
-    def merge(self, mask: Array, a: Held, b: Held) -> Held:
-        if isinstance(a, Number) and isinstance(b, Number):
-            return self.numbers.select(mask, a, b)
-        if isinstance(a, Pointer) and isinstance(b, Pointer):
-            if a.buffer is not b.buffer:
-                raise self.unsupported("a choice between pointers to two buffers")
-            return Pointer(a.buffer, np.where(mask, a.offsets, b.offsets))
-        return np.where(mask, integers(a), integers(b))
 
     def dot(self, op: Operation) -> list[Held]:
         a, b, c = (number(self.env[v]) for v in op.operands)
@@ -390,89 +295,13 @@ class _Run:
             return self.numbers.merge(lambda x, y: joined(x, y), a, b)
         return np.concatenate([integers(a), integers(b)], axis=-1)
 
-    # --- memory
-
-    def addptr(self, op: Operation) -> list[Held]:
-        pointer, offset = (self.env[v] for v in op.operands)
-        assert isinstance(pointer, Pointer)
-        return [Pointer(pointer.buffer, pointer.offsets + integers(offset))]
-
-    def access(self, op: Operation, mask: int | None) -> tuple[Pointer, Shape, Array, Array]:
-        """Pointer, full shape, which lanes are active (in the common shape of pointer and mask), instances."""
-        pointer = self.env[op.operands[0]]
-        assert isinstance(pointer, Pointer)
-        shape = (len(self.programs), *op.types[0].shape)
-        rank = len(shape) - 1
-        lanes = self.active.reshape(-1, *(1,) * rank)
-        if mask is not None:
-            lanes = lanes & integers(self.env[mask]).astype(np.bool_)
-        common = np.broadcast_shapes(pointer.offsets.shape, lanes.shape)
-        instances = np.broadcast_to(self.programs.reshape(-1, *(1,) * rank), common)
-        return pointer, shape, np.broadcast_to(lanes, common), instances
-
-    def load(self, op: Operation) -> list[Held]:
-        mask = op.operands[1] if len(op.operands) > 1 else None
-        if op.types[0].element not in _BYTES:
-            raise self.unsupported(f"a load of {op.types[0].element}")
-        pointer, _, lanes, instances = self.access(op, mask)
-        other = number(self.env[op.operands[2]]) if len(op.operands) > 2 else None
-        return [self.read(pointer, lanes, instances, other)]
-
-    def read(self, pointer: Pointer, lanes: Array, instances: Array, other: Number | None) -> Number:
-        """What stands in memory in the `lanes` that are marked; `other`, or nothing known, elsewhere."""
-        buffer = pointer.buffer
-        offsets = np.broadcast_to(pointer.offsets, lanes.shape)
-        whole = bool(lanes.all())
-        used, by = (
-            (offsets.reshape(-1), instances.reshape(-1)) if whole else (offsets[lanes], instances[lanes])
-        )
-        buffer.load(used, by, self.epoch, self.where)
-        if not lanes.any() or buffer.contents is None:
-            read = self.numbers.unknown(lanes.shape)
-        else:
-            places = offsets if whole else np.where(lanes, offsets, 0)
-            read = Number(self.domain.move(lambda x: x[places], buffer.contents))
-        if whole:
-            return read
-        return self.numbers.select(lanes, read, other or self.numbers.unknown(lanes.shape))
-
-    def make_descriptor(self, op: Operation) -> list[Held]:
-        base, *numbers = (self.env[v] for v in op.operands)
-        assert isinstance(base, Pointer)
-        return [described(op, base, numbers, _BYTES.get(base.buffer.dtype), self.where)]
-
-    def descriptor_load(self, op: Operation) -> list[Held]:
-        """The box at some coordinates, zero past the tensor's edges."""
-        first, *at = (self.env[v] for v in op.operands)
-        assert isinstance(first, Descriptor)
-        pointer, lanes = boxed(op, first, at, self.active, self.where)
-        rank = len(first.box)
-        instances = np.broadcast_to(self.programs.reshape(-1, *(1,) * rank), lanes.shape)
-        return [self.read(pointer, lanes, instances, self.numbers.constant(0.0, rank + 1))]
-
-    def store(self, op: Operation) -> list[Held]:
-        _, stored, *mask = op.operands
-        pointer, shape, lanes, instances = self.access(op, mask[0] if mask else None)
-        value = number(self.env[stored])
-        lanes = np.broadcast_to(lanes, shape)
-        if value.infinite is not None and (np.broadcast_to(value.infinite != 0, shape) & lanes).any():
-            raise self.unsupported("a store of infinity")
-        if value.undefined is not None and (np.broadcast_to(value.undefined, shape) & lanes).any():
-            raise IllegalProgram(f"{self.where}: expected a number to be stored, got one that is undefined")
-        offsets = np.broadcast_to(pointer.offsets, shape)[lanes]
-        values = self.domain.move(lambda x: np.broadcast_to(x, shape)[lanes], value.tensor)
-        pointer.buffer.store(
-            offsets, values, np.broadcast_to(instances, shape)[lanes], self.epoch, self.where, self.domain
-        )
-        return []
+    # --- control
 
     def barrier(self, op: Operation) -> list[Held]:
         if not self.active.all():
             raise self.unsupported("a barrier that not every instance reaches")
         self.epoch += 1
         return []
-
-    # --- control
 
     def loop(self, op: Operation) -> list[Held]:
         low, high, step = (integers(self.env[v]) for v in op.operands[:3])
@@ -529,16 +358,13 @@ def _combiner(region: Region) -> str | None:
 
 
 _HANDLERS: Mapping[str, Callable[[_Run, Operation], list[Held]]] = {
-    "arith.constant": _Run.constant, "arith.sitofp": _Run.to_float,
-    "arith.extsi": _Run.same_integer, "arith.extui": _Run.same_integer, "arith.trunci": _Run.same_integer,
-    "arith.index_cast": _Run.same_integer, "arith.mulf": _Run.multiply, "arith.cmpf": _Run.compare,
-    "arith.select": _Run.select, "math.fma": _Run.fma, "math.rsqrt": _Run.reciprocal_root, "math.exp2": _Run.exp2,
-    "math.log2": _Run.log2, "tt.clampf": _Run.clamp, "tt.extern_elementwise": _Run.external,
-    "tt.get_program_id": _Run.program_id, "tt.get_num_programs": _Run.num_programs,
-    "tt.make_range": _Run.make_range, "tt.splat": _Run.splat, "tt.unsplat": _Run.unsplat,
-    "tt.expand_dims": _Run.expand_dims, "tt.broadcast": _Run.broadcast, "tt.reshape": _Run.reshape,
-    "tt.trans": _Run.transpose, "tt.join": _Run.join, "tt.split": _Run.split, "tt.dot": _Run.dot,
-    "tt.reduce": _Run.reduce, "tt.scan": _Run.scan, "tt.addptr": _Run.addptr, "tt.load": _Run.load,
-    "tt.make_tensor_descriptor": _Run.make_descriptor, "tt.descriptor_load": _Run.descriptor_load,
-    "tt.store": _Run.store, "gpu.barrier": _Run.barrier, "scf.for": _Run.loop, "scf.if": _Run.branch,
+    **SHAPES, **ACCESSES,
+    "arith.sitofp": _Run.to_float, "arith.extsi": _Run.same_integer, "arith.extui": _Run.same_integer,
+    "arith.trunci": _Run.same_integer, "arith.index_cast": _Run.same_integer, "arith.mulf": _Run.multiply,
+    "arith.cmpf": _Run.compare, "arith.select": _Run.select, "math.fma": _Run.fma,
+    "math.rsqrt": _Run.reciprocal_root, "math.exp2": _Run.exp2, "math.log2": _Run.log2,
+    "tt.clampf": _Run.clamp, "tt.extern_elementwise": _Run.external, "tt.get_program_id": _Run.program_id,
+    "tt.get_num_programs": _Run.num_programs, "tt.make_range": _Run.make_range, "tt.dot": _Run.dot,
+    "tt.reduce": _Run.reduce, "tt.scan": _Run.scan, "gpu.barrier": _Run.barrier, "scf.for": _Run.loop,
+    "scf.if": _Run.branch,
 }  # fmt: skip

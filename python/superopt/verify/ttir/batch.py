@@ -1,0 +1,53 @@
+"""A batch of a kernel's instances, run side by side: what each value holds, and who takes part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from superopt.errors import UnsupportedProgram
+from superopt.verify.domains import Array, Domain
+from superopt.verify.infinities import Number, Numbers
+from superopt.verify.ttir.parser import Function
+from superopt.verify.ttir.values import Descriptor, Held, Pointer, integers
+
+
+class Batch:
+    """One batch of instances; `active` are those that take part in the region being run."""
+
+    def __init__(self, kernel: Function, grid: tuple[int, int, int], programs: Array, domain: Domain) -> None:
+        self.kernel, self.grid, self.programs, self.domain = kernel, grid, programs, domain
+        self.numbers = Numbers(domain)
+        self.env: dict[int, Held] = {}
+        self.active = np.ones(len(programs), np.bool_)
+        self.epoch = 0
+        self.line = 0
+
+    @property
+    def where(self) -> str:
+        """The kernel and the line being run, for errors."""
+        return f"kernel '{self.kernel.name}', line {self.line} of its TTIR"
+
+    def unsupported(self, what: str) -> UnsupportedProgram:
+        """The error for what cannot be verified, to be raised."""
+        return UnsupportedProgram(f"{self.where}: expected an operation that can be verified, got {what}")
+
+    def moved(self, arrange: Callable[[Array], Array], value: int) -> Held:
+        """A value with its elements rearranged alike for all instances."""
+        x = self.env[value]
+        if isinstance(x, Pointer):
+            return Pointer(x.buffer, arrange(x.offsets))
+        if isinstance(x, Descriptor):
+            raise self.unsupported("an operation on a descriptor")
+        return self.numbers.move(arrange, x) if isinstance(x, Number) else arrange(x)
+
+    def merge(self, mask: Array, a: Held, b: Held) -> Held:
+        """`a` where the mask is set, `b` elsewhere."""
+        if isinstance(a, Number) and isinstance(b, Number):
+            return self.numbers.select(mask, a, b)
+        if isinstance(a, Pointer) and isinstance(b, Pointer):
+            if a.buffer is not b.buffer:
+                raise self.unsupported("a choice between pointers to two buffers")
+            return Pointer(a.buffer, np.where(mask, a.offsets, b.offsets))
+        return np.where(mask, integers(a), integers(b))
