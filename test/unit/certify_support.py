@@ -1,0 +1,29 @@
+"""What the tests of the verifier share: programs from a function of builder and inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias, cast
+
+from random_programs import Builder, value
+
+from superopt.program import KernelGraph, Value
+
+Built: TypeAlias = "Value | list[Value]"
+Build1 = Callable[[Builder, Value], Built]
+Build2 = Callable[[Builder, Value, Value], Built]
+Build3 = Callable[[Builder, Value, Value, Value], Built]
+
+
+def program(types: list[tuple[int, ...]], build: Build1 | Build2 | Build3) -> KernelGraph:
+    """The program that `build(builder, *inputs)` writes."""
+    inputs, b = [value(*shape) for shape in types], Builder()
+    outputs: Built = cast(Any, build)(b, *inputs)
+    return KernelGraph("main", inputs, b.nodes, outputs if isinstance(outputs, list) else [outputs])
+
+
+SQUARE = [(4, 4)] * 3
+
+
+def irreducible(a: KernelGraph, b: KernelGraph, *, numbers: bool = False, most_work: int = 0) -> None:
+    """Stands in for `reduce_extents`: no program can be told at smaller extents."""

@@ -1,0 +1,157 @@
+"""What a certificate says: the bound and what costs it, and that it replays as it is and no other way."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from certify_support import SQUARE, program
+from random_programs import Builder, attention, random_kernel, rewritten
+
+from superopt.errors import BadInput, IllegalProgram
+from superopt.program import Value
+from superopt.verify import Certificate, certify, program_hash
+from superopt.verify import certifier as certifier_module
+from superopt.verify import fields as fields_module
+from superopt.verify.certifier import replay
+from superopt.verify.fields import FormalField
+from superopt.verify.hashing import canonical_text, parse
+
+
+def test_bound_of_a_polynomial_identity() -> None:
+    first = program(SQUARE, lambda f, a, b, c: f("mul", a, f("add", b, c)))
+    second = program(SQUARE, lambda f, a, b, c: f("add", f("mul", b, a), f("mul", c, a)))
+    certificate = certify(first, second).certificate
+    assert certificate
+    (test,) = certificate.tests
+    assert (test.kind, test.terms, test.degree_p, test.degree_q, test.applications) == ("formal", 1, 2, 0, 0)
+    assert certificate.delta == pytest.approx(2 / certificate.q)
+    assert (certificate.guarantee, certificate.uninterpreted) == ("bound", [])
+
+
+def test_degrees_of_sums_of_quotients() -> None:
+    """A row of a / b summed has a numerator and a denominator of degree 4 each; the difference of two, 8."""
+    first = program(SQUARE, lambda f, a, b, c: f("reduce_sum", f("div", a, b), dims=(1,)))
+    second = program(SQUARE, lambda f, a, b, c: f("reduce_sum", f("mul", f("reciprocal", b), a), dims=(1,)))
+    certificate = certify(first, second).certificate
+    assert certificate
+    assert certificate.tests[0].degree_p == 8
+
+
+def test_smaller_delta_takes_more_tests() -> None:
+    first, second = attention("naive", 0.5), attention("stable", 0.5)
+    one, more = certify(first, second).certificate, certify(first, second, delta=1e-30).certificate
+    assert one
+    assert more
+    assert len(more.tests) > len(one.tests) == 1
+    assert more.delta is not None
+    assert more.delta <= 1e-30
+    assert more.delta == pytest.approx(math.prod(t.delta or 1 for t in more.tests))
+    assert len({t.seed for t in more.tests}) == len(more.tests)
+
+
+def test_a_second_exp_is_uninterpreted() -> None:
+    """e^(e^x e^y) against e^(e^(x + y)): equal arguments, so equal, but the whole has no bound."""
+    first = program(SQUARE, lambda f, a, b, c: f("exp", f("mul", f("exp", a), f("exp", b))))
+    second = program(SQUARE, lambda f, a, b, c: f("exp", f("exp", f("add", a, b))))
+    certificate = certify(first, second).certificate
+    assert certificate
+    assert certificate.uninterpreted == ["second exp on a path"]
+    assert certificate.tests[0].delta is None
+    assert all(t.piece is not None for t in certificate.tests[1:]), "a bound from pieces alone"
+    assert certificate.notes
+    other = program(SQUARE, lambda f, a, b, c: f("exp", f("exp", f("add", a, c))))
+    assert not certify(first, other).equivalent
+
+
+def test_a_cap_on_terms_costs_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certifier_module, "FormalField", partial(FormalField, cap=3))
+    certificate = certify(attention("naive", 0.5), attention("stable", 0.5)).certificate
+    assert certificate
+    assert certificate.delta is None
+    monkeypatch.undo()
+    assert certify(attention("naive", 0.5), attention("stable", 0.5)).certificate.delta  # type: ignore[union-attr]
+
+
+def test_programs_may_outgrow_the_cap_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One program adds what exceeds the cap and takes it away again, the other never has it."""
+    monkeypatch.setattr(certifier_module, "FormalField", partial(FormalField, cap=2))
+
+    def there_and_back(f: Builder, a: Value, b: Value, c: Value) -> Value:
+        x, y, z = (f("exp", v) for v in (a, b, c))
+        return f("sub", f("add", f("add", x, y), z), z)
+
+    first = program(SQUARE, there_and_back)
+    second = program(SQUARE, lambda f, a, b, c: f("add", f("exp", b), f("exp", a)))
+    third = program(SQUARE, lambda f, a, b, c: f("add", f("exp", b), f("exp", c)))
+    assert certify(first, second).equivalent
+    assert not certify(first, third).equivalent
+
+
+def test_replay() -> None:
+    certificate = certify(attention("naive", 0.5), attention("online", 0.5), seed=3).certificate
+    assert certificate
+    assert certificate.seed == 3
+    again = Certificate.model_validate_json(certificate.model_dump_json())
+    assert again == certificate
+    assert replay(again) == []
+
+
+@pytest.mark.parametrize("field", ["delta", "text", "guarantee", "seed", "sha256"])
+def test_replay_refuses_what_was_changed(field: str) -> None:
+    certificate = certify(attention("naive", 0.5), attention("online", 0.5)).certificate
+    assert certificate
+    first, second = certificate.first, certificate.second
+    changed: dict[str, Any] = {
+        "delta": {"delta": 1e-30},
+        "text": {"second": second.model_copy(update={"text": second.text.replace("sub", "add")})},
+        "guarantee": {"guarantee": "bound"},
+        "seed": {"seed": 1},
+        "sha256": {"first": first.model_copy(update={"sha256": "0" * 64})},
+    }
+    assert replay(certificate.model_copy(update=changed[field]))
+
+
+def test_replay_of_nonsense_is_bad_input() -> None:
+    for text in (
+        "",
+        "[]",
+        "{}",
+        '{"inputs":[["f32",2]],"nodes":[["neg",[4],[["f32",2]],{},null]],"outputs":[0]}',
+    ):
+        with pytest.raises(BadInput):
+            parse(text)
+
+
+def test_replay_checks_the_programs() -> None:
+    certificate = certify(attention("naive", 0.5), attention("online", 0.5)).certificate
+    assert certificate
+    graph = parse(certificate.first.text)
+    graph.nodes[0].op = "no_such"
+    text = canonical_text(graph)
+    broken = certificate.first.model_copy(update={"text": text, "sha256": program_hash(graph)})
+    with pytest.raises(IllegalProgram):
+        replay(certificate.model_copy(update={"first": broken}))
+
+
+def test_canonical_text_round_trips() -> None:
+    import random
+
+    rng = random.Random(5)
+    for _ in range(20):
+        graph = rewritten(random_kernel(rng), rng)
+        assert canonical_text(parse(canonical_text(graph))) == canonical_text(graph)
+    dense = program(
+        [(2, 2)], lambda f, a: f("add", a, f("constant", value=np.eye(2), shape=(2, 2), dtype="f32"))
+    )
+    assert certify(dense, parse(canonical_text(dense))).equivalent
+
+
+def test_too_many_leaves_under_max_cost_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fields_module, "MOST_LEAVES", 4)
+    certificate = certify(attention("naive", 0.5), attention("online", 0.5)).certificate
+    assert certificate
+    assert certificate.delta is None
