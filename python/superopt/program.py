@@ -32,6 +32,11 @@ DTYPE_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8, "i64": 8, "i32": 4, "i16
 Attr: TypeAlias = "bool | int | float | str | tuple[int, ...] | np.ndarray[Any, Any]"
 
 
+def power_of_two(extent: int) -> int:
+    """The smallest power of two that is at least `extent`."""
+    return 1 << max(extent - 1, 0).bit_length()
+
+
 @dataclass(frozen=True)
 class TensorType:
     """Shape (static extents, in elements) and dtype (a key of `DTYPE_BYTES`)."""
@@ -48,6 +53,11 @@ class TensorType:
     def bytes(self) -> int:
         """Size in bytes."""
         return self.elements * DTYPE_BYTES[self.dtype]
+
+    @property
+    def padded(self) -> TensorType:
+        """The tile that Triton makes of it: every extent is the next power of two."""
+        return TensorType(tuple(map(power_of_two, self.shape)), self.dtype)
 
     def __str__(self) -> str:
         return f"tensor<{'x'.join([*map(str, self.shape), self.dtype])}>"

@@ -29,7 +29,7 @@ FUSED = """f(x: f32[8, 16], y: f32[8, 32])
   t2 = custom0(t1)     f32[8, 48]
   return t2
 
-custom0: grid {x: 4}, 768 bytes of shared memory
+custom0: grid {x: 4}, 1024 bytes of shared memory
   t0 = iterator(in0)    f32[8, 12]    imap {x ↔ 1}, fmap {}
   t1 = fused(t0)        f32[8, 12]
     t2 = neg(t0)        f32[8, 12]

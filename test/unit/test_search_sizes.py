@@ -73,6 +73,14 @@ def odd_rows() -> KernelGraph:
     return p.graph(p("div", x, p("reduce_sum", p("square", y), dims=(1,), keepdims=True)))
 
 
+def few_classes() -> KernelGraph:
+    """Rows of 50 to 1000 classes each, over their sum: 195 KiB of weights a row, 256 KiB once padded."""
+    p = Program("few_classes", dtype="f32")
+    x, w = p.input(256, 1, 50, name="x"), p.input(256, 50, 1000, name="w")
+    y = p("relu", p("matmul", x, w))
+    return p.graph(p("div", y, p("reduce_sum", y, dims=(2,), keepdims=True)))
+
+
 PROGRAMS = {
     "rmsnorm": lambda: rmsnorm_linear(16, 256, 512),
     "gated": lambda: gated_mlp(16, 256, 512),
@@ -117,7 +125,7 @@ def allowed(graph: KernelGraph) -> bool:
     """What the search's rules say of a kernel, read off the kernel itself."""
     (body,) = [n.body for n in graph.nodes if isinstance(n.body, BlockGraph)]
     products = [n for n in body.nodes if n.op == "matmul"]
-    sums = [n.result.type.elements for n in body.nodes if n.op == "accumulate"]
+    sums = [n.result.type.padded.elements for n in body.nodes if n.op == "accumulate"]
     return (
         sum(e > 1 for e in body.grid) <= GRID
         and all(trips > 1 for trips in body.loops)
@@ -152,6 +160,18 @@ def test_no_other_extents_are_cheaper(name: str):
         assert allowed(chosen)
         assert cost(chosen, TARGET).seconds == pytest.approx(best, rel=0.01)
     assert compared > 10
+
+
+def test_tiles_fit_as_they_are_padded():
+    """A block with all of the weights would leave their sum in it, but does not fit."""
+    found = propose(few_classes(), TARGET, budget=60)
+    assert found.funnel["plans.rejected.illegal"] == 0
+    bodies = [n.body for g in found.candidates for n in g.nodes if isinstance(n.body, BlockGraph)]
+    assert bodies
+    for body in bodies:
+        for node in body.nodes:
+            shapes = [[1 << (e - 1).bit_length() for e in r.shape] for r in node.results]
+            assert all(4 * math.prod(shape) <= TARGET.shared_per_block for shape in shapes)
 
 
 def test_extents_with_odd_factors_are_cut_by_them():

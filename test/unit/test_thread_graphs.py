@@ -14,6 +14,7 @@ from test_interpreter import Build, check, tensor
 
 from superopt.diagnostics import Diagnostics
 from superopt.dialects.reader import read
+from superopt.errors import IllegalProgram
 from superopt.program import BlockGraph, KernelGraph, ThreadGraph, Value
 from superopt.spec import block_bytes, check_kernel
 from superopt.transforms.emit.compile import compile_all
@@ -88,6 +89,17 @@ def test_what_is_fused_takes_no_shared_memory() -> None:
     (before,), (after,) = blocks(graph), blocks(fused(graph))
     assert block_bytes(before) == 3 * x.type.bytes  # both factors and their product
     assert block_bytes(after) == 2 * x.type.bytes  # what is read, and what is made of it
+
+
+def test_tiles_take_the_memory_that_they_are_padded_to() -> None:
+    build = Build()
+    x = tensor((50, 1000), "f32")
+    build.save(build("exp", build.tile(x, (5, 1000), (0,), ())), 0)
+    graph = build.custom([x], (10,), (), (50, 1000))
+    (body,) = blocks(graph)
+    assert block_bytes(body) == 2 * 8 * 1024 * 4
+    with pytest.raises(IllegalProgram, match="at most 65535 bytes of shared memory, got 65536"):
+        check_kernel(graph, 65535)
 
 
 def sample(seed: int) -> KernelGraph:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from superopt.operators import OPERATORS, Nest, normalize_attrs
-from superopt.program import Buffer, Compute, Load, Store, TileProgram, Value
+from superopt.program import Buffer, Compute, Load, Store, TileProgram, Value, power_of_two
 
 _SMALLEST_DOT = 16
 
@@ -27,11 +27,6 @@ def nest_of(statement: Compute) -> Nest | None:
     if entry.nest is None:
         return None
     return entry.nest([v.shape for v in statement.operands], normalize_attrs(entry, statement.attrs))
-
-
-def power_of_two(extent: int) -> int:
-    """The smallest power of two that is at least `extent`."""
-    return 1 << max(extent - 1, 0).bit_length()
 
 
 def same_dimensions(reshape: Compute) -> list[tuple[int, int]] | None:

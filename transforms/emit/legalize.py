@@ -11,8 +11,19 @@ from __future__ import annotations
 
 import dataclasses
 
-from superopt.program import Buffer, Compute, Load, Loop, Statement, Store, TensorType, TileProgram, Window
-from superopt.transforms.emit.axes import power_of_two, reshape_groups
+from superopt.program import (
+    Buffer,
+    Compute,
+    Load,
+    Loop,
+    Statement,
+    Store,
+    TensorType,
+    TileProgram,
+    Window,
+    power_of_two,
+)
+from superopt.transforms.emit.axes import reshape_groups
 
 
 def legalize(program: TileProgram) -> tuple[TileProgram, dict[Buffer, Buffer]]:

@@ -11,12 +11,11 @@ import numpy as np
 
 from superopt.errors import UnsupportedProgram
 from superopt.operators import OPERATORS, Scalar, arg, exp
-from superopt.program import Compute, Statement, Store, TileProgram, Value, Window
+from superopt.program import Compute, Statement, Store, TileProgram, Value, Window, power_of_two
 from superopt.transforms.emit.axes import (
     Axes,
     expansion,
     nest_of,
-    power_of_two,
     reshape_groups,
     same_dimensions,
 )

@@ -9,7 +9,6 @@ from superopt.cost.gpus import Target
 from superopt.operators import Nest
 from superopt.program import (
     DTYPE_BYTES,
-    Buffer,
     Compute,
     Load,
     Loop,
@@ -17,6 +16,7 @@ from superopt.program import (
     Store,
     TileProgram,
     Value,
+    power_of_two,
 )
 
 # Elements that one tile of an elementwise kernel and of a reduction holds.
@@ -40,11 +40,6 @@ _ONE_WARP, _REGISTERS = 256, 112
 
 # Depth of one trip of a product; bytes that it may load, and below which it may be deeper.
 _DEPTH, _TRIP_BYTES, _NARROW_BYTES, _TRIPS = 64, 48 << 10, 24 << 10, 8
-
-
-def power_of_two(extent: int) -> int:
-    """The smallest power of two that is at least `extent`."""
-    return 1 << max(extent - 1, 0).bit_length()
 
 
 def default_tiles(nest: Nest, dtype: str, target: Target, *, contraction: bool) -> tuple[int, ...]:
@@ -129,7 +124,7 @@ def _warps(program: TileProgram) -> int:
 def _fits(program: TileProgram, warps: int) -> bool:
     """Whether so many warps have the registers for the tiles of `program`, and one warp not too many elements."""
     if warps == 1:
-        return max(map(_padded, (s.result for s in _results(program))), default=0) <= _ONE_WARP
+        return max((s.result.type.padded.elements for s in _results(program)), default=0) <= _ONE_WARP
     return registers(program, warps) <= _REGISTERS
 
 
@@ -147,23 +142,19 @@ def registers(program: TileProgram, warps: int) -> float:
     for statement in program.statements():
         if isinstance(statement, Load | Store) and statement.buffer.placement == "chip":
             on_chip.add(statement.result if isinstance(statement, Load) else statement.value)
-    held = sum(_padded(b) for b in program.locals if b.placement == "chip")
+    held = sum(b.type.padded.elements for b in program.locals if b.placement == "chip")
     largest = 0
     for statement in _results(program):
         used = uses.get(statement.result, [])
         from_memory = isinstance(statement, Load) and set(used) == {"matmul"}
         summed = isinstance(statement, Compute) and statement.op == "matmul" and used == ["add"]
         if not (statement.result in on_chip or from_memory or (summed and held)):
-            largest = max(largest, _padded(statement.result))
+            largest = max(largest, statement.result.type.padded.elements)
     return (held + largest) / (32 * warps)
 
 
 def _results(program: TileProgram) -> list[Compute | Load]:
     return [s for s in program.statements() if isinstance(s, Compute | Load)]
-
-
-def _padded(owner: Value | Buffer) -> int:
-    return math.prod(map(power_of_two, owner.type.shape))
 
 
 def _stages(program: TileProgram, target: Target) -> int:
@@ -181,7 +172,7 @@ def streamed_bytes(body: Sequence[Statement]) -> int:
                 inner = max(
                     inner,
                     sum(
-                        math.prod(map(power_of_two, s.result.shape)) * DTYPE_BYTES[s.result.dtype]
+                        s.result.type.padded.bytes
                         for s in statement.body
                         if isinstance(s, Load) and s.buffer.placement == "device"
                     ),

@@ -269,8 +269,9 @@ _BLOCK_CHECKS: dict[str, Callable[[Node, BlockGraph], None]] = {
 def block_bytes(graph: BlockGraph) -> int:
     """Shared memory of one block: the most bytes that are live at once, in the order of the nodes.
 
-    Tiles count until their last use; accumulators from the loop's start to their last use. What is fused in
-    registers does not count, nor does a reshape, which is its operand under another shape.
+    Tiles count as they are padded, to extents that are powers of two, until their last use; accumulators from the
+    loop's start to their last use. What is fused in registers does not count, nor does a reshape, which is its
+    operand under another shape.
     """
     stage = stages(graph)
     order = {id(n): i for i, n in enumerate(graph.nodes)}
@@ -292,8 +293,8 @@ def block_bytes(graph: BlockGraph) -> int:
                 stop = max(
                     stop, max((order[id(n)] for n in graph.nodes if n.op == "accumulate"), default=stop)
                 )
-            events[start] += result.type.bytes
-            events[min(stop + 1, end)] -= result.type.bytes
+            events[start] += result.type.padded.bytes
+            events[min(stop + 1, end)] -= result.type.padded.bytes
     live = peak = 0
     for change in events:
         live += change

@@ -23,12 +23,11 @@ from superopt.cost import Target, Traffic, kernel_seconds
 from superopt.cost.features import library_features
 from superopt.measure import attention
 from superopt.measure.modules import Module
-from superopt.program import DTYPE_BYTES, KernelGraph, TensorType
+from superopt.program import DTYPE_BYTES, KernelGraph, TensorType, power_of_two
 from superopt.transforms.emit.compile import CompilationFailed, compile_kernel
 from superopt.transforms.emit.program_source import save_constants
 from superopt.transforms.emit.reference_source import reference_source
 from superopt.transforms.emit.triton_source import Parameter, TritonKernel
-from superopt.transforms.lower.shape import power_of_two
 
 COMPILE_MODES = {"default": "torch.compile", "max-autotune-no-cudagraphs": "torch.compile, max-autotune"}
 SDPA_BACKENDS = ("", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION", "MATH")

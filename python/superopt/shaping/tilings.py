@@ -23,7 +23,7 @@ from superopt.program import Compute, KernelGraph, Load, Node, Statement, TilePr
 from superopt.shaping.retile import CannotRetile, Tiling
 from superopt.shaping.splits import Splits
 from superopt.spec import check_kernel
-from superopt.transforms.lower.shape import choose_launch, power_of_two
+from superopt.transforms.lower.shape import choose_launch
 
 THREADS = 32  # of a warp
 MOST_WARPS = 16
@@ -150,7 +150,7 @@ def warp_choices(program: TileProgram) -> list[int]:
 def _tile_bytes(statement: Statement) -> int:
     if not isinstance(statement, Load | Compute):
         return 0
-    return 4 * math.prod(map(power_of_two, statement.result.shape))
+    return 4 * statement.result.type.padded.elements
 
 
 def with_nodes(graph: KernelGraph, nodes: Sequence[Node]) -> KernelGraph:

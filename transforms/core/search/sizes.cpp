@@ -29,9 +29,9 @@ std::vector<std::int64_t> tiles(std::int64_t extent, bool side) {
   return out;
 }
 
-// How much longer a tile is once it is padded.
-double padding(std::int64_t tile) {
-  return static_cast<double>(std::bit_ceil(static_cast<std::uint64_t>(tile))) / static_cast<double>(tile);
+// A tile's extent once it is padded.
+double padded(std::int64_t tile) {
+  return static_cast<double>(std::bit_ceil(static_cast<std::uint64_t>(tile)));
 }
 
 bool is_dot(const Step &step) { return step.how.op == Op::Contract; }
@@ -65,6 +65,7 @@ public:
       : sizes_(sizes), values_(sizes.values_), problem_(sizes.values_.problem()),
         target_(sizes.options_.target), counts_(counts) {
     tile_of_.fill(1);
+    padded_of_.fill(1);
     trips_of_.fill(1);
   }
 
@@ -145,9 +146,17 @@ private:
   };
 
   double value(const Term &t) const { return t.constant * tile_of_[t.tiles] * trips_of_[t.trips]; }
+  // Of a term of `padded_tile`.
+  double padded_value(const Term &t) const { return t.constant * padded_of_[t.tiles]; }
 
-  // Extent of these factors in a block, or of all of the kernel.
+  // Extent of these factors in a block.
   Term tile(Mask mask) const {
+    return tile(mask, [](std::int64_t extent) { return static_cast<double>(extent); });
+  }
+  // Elements that it takes on chip. Where a dimension is of several axes, it is padded once, and takes no
+  // more.
+  Term padded_tile(Mask mask) const { return tile(mask, padded); }
+  template <typename Extent> Term tile(Mask mask, Extent extent) const {
     Term t;
     for (std::size_t u = 0; u < units_.size(); ++u)
       if (mask >> units_[u].tile_factor & 1) {
@@ -155,9 +164,10 @@ private:
         mask &= ~(Mask{1} << units_[u].tile_factor);
       }
     for (; mask; mask &= mask - 1)
-      t.constant *= static_cast<double>(tile_[static_cast<std::size_t>(std::countr_zero(mask))]);
+      t.constant *= extent(tile_[static_cast<std::size_t>(std::countr_zero(mask))]);
     return t;
   }
+  // Extent of these factors in all of the kernel.
   Term full(Mask mask) const {
     Term t;
     for (std::size_t u = 0; u < units_.size(); ++u) {
@@ -297,7 +307,7 @@ private:
       }
       work_.push_back(work);
       if (step.how.reduced & kernel_->loops)
-        accumulators_.push_back(tile(values_.all()[step.value].mask));
+        accumulators_.push_back(padded_tile(values_.all()[step.value].mask));
     }
     if (kernel_->custom)
       prepare_memory();
@@ -325,7 +335,7 @@ private:
       return from;
     };
     const auto hold = [&](Mask mask, double bytes, int from, int to) {
-      Term t = tile(mask);
+      Term t = padded_tile(mask);
       t.constant *= bytes;
       held_.push_back({t, from, to});
     };
@@ -379,7 +389,7 @@ private:
   double peak_bytes() {
     std::fill(change_.begin(), change_.end(), 0.0);
     for (const Held &h : held_) {
-      const double bytes = value(h.bytes);
+      const double bytes = padded_value(h.bytes);
       change_[static_cast<std::size_t>(h.from)] += bytes;
       change_[static_cast<std::size_t>(h.to) + 1] -= bytes;
     }
@@ -395,6 +405,7 @@ private:
     const auto tile = static_cast<double>(extent), trips = static_cast<double>(units_[at].extent / extent);
     for (std::size_t i = 0; i < n; ++i) {
       tile_of_[n + i] = tile_of_[i] * tile;
+      padded_of_[n + i] = padded_of_[i] * padded(extent);
       trips_of_[n + i] = trips_of_[i] * trips;
     }
   }
@@ -443,7 +454,7 @@ private:
   bool fits() {
     double accumulators = 0;
     for (const Term &t : accumulators_)
-      accumulators += 4 * value(t);
+      accumulators += 4 * padded_value(t);
     peak_ = kernel_->custom ? static_cast<std::int64_t>(peak_bytes()) : 0;
     return accumulators <= accumulator_bytes && peak_ <= target_.shared_per_block;
   }
@@ -503,11 +514,11 @@ private:
     }
     const double seconds = kernel_seconds(target_, t);
     // Among equals the one that moves and computes less, what is padded included.
-    double padded = 1;
+    double padding = 1;
     for (std::size_t u = 0; u < units_.size(); ++u)
-      padded *= padding(chosen_[u]);
+      padding *= padded(chosen_[u]) / static_cast<double>(chosen_[u]);
     const double work = t.tensor_flops / target_.tensor_flops + t.vector_flops / target_.vector_flops;
-    const double score = seconds * 1000 + t.l2_bytes / target_.l2_bytes_per_second + padded * work;
+    const double score = seconds * 1000 + t.l2_bytes / target_.l2_bytes_per_second + padding * work;
     if (seconds <= limit_ && (!any_ || score < best_score_)) {
       best_seconds_ = seconds;
       best_score_ = score;
@@ -534,8 +545,8 @@ private:
   std::vector<Side> sides_;
   std::vector<Held> held_;
   std::vector<double> change_;
-  std::vector<double> bytes_of_;                                        // an element of each value in a block
-  std::array<double, std::size_t{1} << most_units> tile_of_, trips_of_; // by set of units
+  std::vector<double> bytes_of_; // an element of each value in a block
+  std::array<double, std::size_t{1} << most_units> tile_of_, padded_of_, trips_of_; // by set of units
   std::array<std::int64_t, most_units> chosen_{}, best_{};
   double limit_ = 0, best_seconds_ = 0, best_score_ = 0;
   std::int64_t peak_ = 0; // bytes of shared memory that the present tiles take
