@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from superopt.verify import Certificate
 
 _DESCRIPTION = """Decide whether two programs compute the same function over the real numbers, by random tests
-over finite fields. Inputs and outputs are matched by position. Exit code: 0 equivalent, 1 not, 2 bad input."""
-_DIFFERENT = 3  # inside the child process, where 1 is what a crash gives
+over finite fields. Inputs and outputs are matched by position. Exit code: 0 equivalent, 1 not, 2 bad input;
+3 where --check recomputed nothing of an output, so that nothing is said."""
+_DIFFERENT, _UNDECIDED = 3, 4  # inside the child process, where 1 is what a crash gives
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,13 +23,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     certificates = (options.replay is not None) + (options.check is not None)
     if certificates > 1 or len(options.programs) != (0 if certificates else 2):
         _parser().error("expected two programs, or --replay or --check with a certificate")
+    if not options.seconds > 0:
+        _parser().error(f"argument --seconds: expected a positive number, got {options.seconds}")
     if not 0 < options.delta < 1:
         _parser().error(f"argument --delta: expected a probability between 0 and 1, got {options.delta}")
 
     from superopt.driver.isolation import isolated
 
     code = isolated(lambda: _work(options), "superopt-verify")
-    return {0: 0, _DIFFERENT: 1}.get(code, 2)
+    return {0: 0, _DIFFERENT: 1, _UNDECIDED: 3}.get(code, 2)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -50,6 +53,10 @@ def _parser() -> argparse.ArgumentParser:
         "--check", metavar="CERT.json",
         help="check a certificate independently: its bound from its parts, its programs at sampled elements",
     )  # fmt: skip
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, metavar="S",
+        help="most time of --check; it says which elements it did not come to (default: 60)",
+    )  # fmt: skip
     return parser
 
 
@@ -58,7 +65,7 @@ def _work(options: argparse.Namespace) -> int:
 
     try:
         if options.check is not None:
-            return _check(options.check, options.seed)
+            return _check(options.check, options.seed, options.seconds)
         if options.replay is not None:
             return _replay(options.replay)
         return _bundle(options) if Path(options.programs[1]).is_dir() else _compare(options)
@@ -105,7 +112,7 @@ def _bundle(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check(path: str, seed: int) -> int:
+def _check(path: str, seed: int, seconds: float) -> int:
     from superopt.errors import BadInput, Location
     from superopt.verify.checker import check_certificate
 
@@ -113,16 +120,23 @@ def _check(path: str, seed: int) -> int:
         text = Path(path).read_bytes()
     except OSError as error:
         raise BadInput(f"expected a file that can be read, got: {error.strerror}", Location(path)) from None
-    check = check_certificate(text, seed=seed + 1)  # at points of its own
+    check = check_certificate(text, seed=seed + 1, seconds=seconds)  # at points of its own
     if check.faults or check.comparison is None:
         print(f"{path}: does not hold: {'; '.join(check.faults)}")
         return _DIFFERENT
     bound = "no bound" if check.delta is None else f"delta {check.delta:.1e} from its parts"
     paper = f"; Theorem 4 of Mirage would ask for {check.paper_tests} tests" if check.paper_tests else ""
     compared = check.comparison
-    skipped = f", {compared.skipped} skipped as too long" if compared.skipped else ""
-    print(f"{path}: holds: {bound}{paper}; {compared.elements} elements recomputed{skipped}")
-    return 0
+    drawn = compared.elements + compared.skipped
+    done = f"{compared.elements} of {drawn} elements recomputed"
+    if compared.from_values:
+        values = f"{compared.values} value{'s' * (compared.values != 1)} that both compute"
+        done += f", {compared.from_values} of them from {values}, compared at {compared.between} elements"
+    if compared.skipped:
+        done += f"; {compared.skipped} not: too much work, or more than {seconds:g} s"
+    says = "undecided" if compared.silent else "holds"
+    print(f"{path}: {says}: {bound}{paper}; {done}")
+    return _UNDECIDED if compared.silent else 0
 
 
 def _replay(path: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import programs
@@ -147,3 +148,60 @@ def test_lies_are_found(certificate: dict[str, Any]):
 def test_what_is_no_certificate_is_refused(text: str):
     with pytest.raises(BadInput, match="expected a certificate"):
         check_certificate(text)
+
+
+def projected(*, order: bool = False, wrong: bool = False) -> KernelGraph:
+    """sqrt(x w) u with long sums, so that an element takes n^2 operations from the inputs."""
+    n = 80
+
+    def t(*shape: int) -> TensorType:
+        return TensorType(shape, "f32")
+
+    x, w, u = Value(t(n, n)), Value(t(n, n)), Value(t(n, n))
+    nodes: list[Node] = []
+
+    def node(op: str, operands: tuple[Value, ...], kind: TensorType, **attrs: Any) -> Value:
+        nodes.append(Node(op, operands, (Value(kind),), attrs))
+        return nodes[-1].result
+
+    if order:  # the same product with its sides turned
+        wt, xt = (node("transpose", (v,), t(n, n), perm=(1, 0)) for v in (w, x))
+        y = node("transpose", (node("matmul", (wt, xt), t(n, n)),), t(n, n), perm=(1, 0))
+    else:
+        y = node("matmul", (x, w), t(n, n))
+    if wrong:
+        y = node("add", (y, x), t(n, n))
+    out = node("matmul", (node("sqrt", (y,), t(n, n)), u), t(n, n))
+    return KernelGraph("projected", [x, w, u], nodes, [out])
+
+
+def test_what_is_too_much_from_the_inputs_is_computed_from_values_between():
+    plain, other = canonical_text(projected()), canonical_text(projected(order=True))
+    from_inputs = compare(plain, other)
+    assert (from_inputs.elements, from_inputs.from_values, from_inputs.values) == (4, 0, 0)
+    between = compare(plain, other, budget=1500)
+    assert between.different is None
+    assert (between.elements, between.from_values, between.skipped, between.silent) == (4, 4, 0, 0)
+    assert between.values == 1
+    assert between.between == 3
+
+
+def test_values_between_do_not_hide_a_difference():
+    plain, wrong = canonical_text(projected()), canonical_text(projected(order=True, wrong=True))
+    assert compare(plain, wrong).different == (0, (0, 0))
+    between = compare(plain, wrong, budget=1500)
+    assert (between.elements, between.from_values, between.skipped, between.silent) == (0, 0, 4, 1)
+
+
+def test_out_of_time_is_said(certificate: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    from superopt.tools.superopt_verify import main
+
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(certificate))
+    assert main(["--check", str(path)]) == 0
+    assert ": holds: delta" in (said := capfd.readouterr().out)
+    assert "; 4 of 4 elements recomputed\n" in said
+    assert main(["--check", str(path), "--seconds", "1e-9"]) == 3
+    said = capfd.readouterr().out
+    assert ": undecided: delta" in said
+    assert "; 0 of 4 elements recomputed; 4 not: too much work, or more than 1e-09 s" in said

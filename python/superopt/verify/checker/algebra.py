@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import math
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -20,7 +22,10 @@ def _one() -> Sum:
 
 
 class TooMuchWork(Exception):
-    """An element that takes more scalar operations than was allowed."""
+    """An element that takes more scalar operations, or more time, than was allowed."""
+
+
+_LOOK = 1 << 12  # operations between two looks at the clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +68,21 @@ def _times(a: Sum, b: Sum) -> Sum:
     return {h: f for h, f in out.items() if f}
 
 
-class Algebra:
-    """The primitives of the operator table on elements; everything random is a function of `seed`."""
+@functools.lru_cache(4096)
+def _residues(value: float) -> tuple[int, int]:
+    n, d = value.as_integer_ratio()
+    return n * pow(d, -1, P) % P, n * pow(d, -1, Q) % Q
 
-    def __init__(self, seed: object, budget: int = 20_000_000) -> None:
+
+class Algebra:
+    """The primitives of the operator table on elements; everything random is a function of `seed`.
+
+    After `budget` scalar operations, and once `time.monotonic()` is past `deadline`, TooMuchWork is raised.
+    """
+
+    def __init__(self, seed: object, budget: int = 20_000_000, deadline: float = math.inf) -> None:
         self.seed, self.left, self.budget = repr(seed), budget, budget
+        self.deadline, self.look = deadline, budget
         self.widest = 1
         self.assumed: set[str] = set()
         self.root = pow(self.draw(P - 2, "root") + 2, (P - 1) // Q, P)
@@ -84,19 +99,32 @@ class Algebra:
         self.left -= operations
         if self.left < 0:
             raise TooMuchWork(f"more than {self.budget} scalar operations")
+        if self.left < self.look:
+            self.look = self.left - _LOOK
+            self.check_clock()
+
+    def check_clock(self) -> None:
+        """Raises TooMuchWork past the deadline."""
+        if time.monotonic() > self.deadline:
+            raise TooMuchWork("out of time")
+
+    def allow(self, budget: int) -> None:
+        """`budget` operations from here on."""
+        self.left = self.look = self.budget = budget
 
     def variable(self, *name: object) -> Element:
         """An independent random number."""
-        f = self.draw(P, *name, "p")
-        return Element({0: f} if f else {}, _ONE, self.draw(Q, *name, "q"))
+        self.spend(1)
+        digest = hashlib.blake2b(repr((self.seed, *name)).encode(), digest_size=32).digest()
+        f = int.from_bytes(digest[:16], "little") % P
+        return Element({0: f} if f else {}, _ONE, int.from_bytes(digest[16:], "little") % Q)
 
     def constant(self, value: float) -> Element:
         """The rational number that the float is."""
         if math.isinf(value):
             return Element({}, _ONE, 0, 1 if value > 0 else -1)
-        n, d = float(value).as_integer_ratio()
-        f = n * pow(d, -1, P) % P
-        return Element({0: f} if f else {}, _ONE, n * pow(d, -1, Q) % Q)
+        f, second = _residues(float(value))
+        return Element({0: f} if f else {}, _ONE, second)
 
     def add(self, a: Element, b: Element, sign: int = 1) -> Element:
         """a + b, or a - b."""

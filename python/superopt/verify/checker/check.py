@@ -8,39 +8,59 @@ import math
 import random
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from superopt.errors import BadInput
 from superopt.verify.checker.algebra import Algebra, TooMuchWork
+from superopt.verify.checker.between import Between
 from superopt.verify.checker.elements import Evaluator, Index, unflatten
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What comparing sampled elements found. `different`: (output, index) of the first that differs."""
+    """What comparing sampled elements of outputs found. `different`: (output, index) of the first that differs.
 
-    elements: int
-    terms: int
-    different: tuple[int, Index] | None
-    skipped: int
-    assumed: frozenset[str]
+    Of `elements` that were recomputed, `from_values` were not computed from the inputs but from `values` values
+    that the programs share on the way, of which `between` elements were. `skipped` were not recomputed;
+    `silent` is how many outputs have none that was.
+    """
+
+    elements: int = 0
+    terms: int = 0
+    different: tuple[int, Index] | None = None
+    skipped: int = 0
+    assumed: frozenset[str] = frozenset()
+    from_values: int = 0
+    values: int = 0
+    between: int = 0
+    silent: int = 0
 
 
 def compare(
-    first: str, second: str, *, seed: int = 0, elements: int = 4, budget: int = 20_000_000
+    first: str,
+    second: str,
+    *,
+    seed: int = 0,
+    elements: int = 4,
+    budget: int = 20_000_000,
+    seconds: float = math.inf,
 ) -> Comparison:
     """Compare `elements` of each output of two canonical texts: its corners, then random ones, at one random
     point.
 
-    An element that takes more than `budget` scalar operations is skipped, and counted as such.
+    An element that takes more than a million scalar operations from the inputs is computed from values that the
+    programs share on the way, where there are such (superopt.verify.checker.between). One that takes more than
+    `budget` either way, or is not done after `seconds`, is skipped, and counted as such.
     """
+    deadline = time.monotonic() + seconds
     outcome: list[Comparison | BaseException] = []
 
     def work() -> None:
         try:
-            outcome.append(_compare(first, second, seed, elements, budget))
+            outcome.append(_Elements(first, second, seed, elements, budget, deadline).compare())
         except BaseException as error:
             outcome.append(error)
 
@@ -60,34 +80,104 @@ def compare(
     return result
 
 
-def _compare(first: str, second: str, seed: int, elements: int, budget: int) -> Comparison:
-    shapes = _interface(first)
-    if shapes != _interface(second):
-        return Comparison(0, 0, (0, ()), 0, frozenset())
-    drawn = random.Random(seed)
-    compared = skipped = terms = 0
-    assumed: set[str] = set()
-    for n, shape in enumerate(shapes[1]):
-        size = math.prod(shape)
-        places = {0, size - 1, *(drawn.randrange(size) for _ in range(max(0, elements - 2)))}
-        for place in sorted(places)[:elements]:
-            index = unflatten(place, shape)
+_FEW = 1_000_000  # scalar operations: some seconds
+
+
+class _Elements:
+    """The elements of a comparison, and what became of them."""
+
+    def __init__(
+        self, first: str, second: str, seed: int, elements: int, budget: int, deadline: float
+    ) -> None:
+        self.texts = first, second
+        self.seed, self.budget, self.deadline = seed, budget, deadline
+        self.compared: dict[int, int] = {}
+        self.terms, self.assumed = 0, set[str]()
+        self.places: list[tuple[int, int, Index]] = []
+        inputs, shapes = _interface(first)
+        self.same = (inputs, shapes) == _interface(second)
+        self.outputs = len(shapes)
+        drawn = random.Random(seed)
+        for n, shape in enumerate(shapes):
+            size = math.prod(shape)
+            flat = {0, size - 1, *(drawn.randrange(size) for _ in range(max(0, elements - 2)))}
+            self.places += [(n, place, unflatten(place, shape)) for place in sorted(flat)[:elements]]
+
+    def compare(self) -> Comparison:
+        """Few operations from the inputs, else from values between, else many."""
+        if not self.same:
+            return Comparison(different=(0, ()))
+        left, different = self.from_inputs(self.places, min(self.budget, _FEW))
+        from_values, between = 0, None
+        if different is None and left:
+            before = len(left)
+            left, between = self.from_values(left)
+            from_values = before - len(left)
+        if different is None and left and self.budget > _FEW:
+            left, different = self.from_inputs(left, self.budget)
+        return Comparison(
+            sum(self.compared.values()),
+            self.terms,
+            different,
+            len(left),
+            frozenset(self.assumed),
+            from_values,
+            between.count if between is not None and from_values else 0,
+            between.elements if between is not None and from_values else 0,
+            sum(not self.compared.get(n) for n in range(self.outputs)),
+        )
+
+    def from_inputs(
+        self, places: Sequence[tuple[int, int, Index]], budget: int
+    ) -> tuple[list[tuple[int, int, Index]], tuple[int, Index] | None]:
+        """The places that took too much, and one that differs."""
+        left: list[tuple[int, int, Index]] = []
+        for n, place, index in places:
+            if any(n == m for m, _, _ in left):  # elements of an output take about as much
+                left.append((n, place, index))
+                continue
             for attempt in range(4):
                 try:
-                    algebra = Algebra((seed, n, place, attempt), budget)
+                    algebra = Algebra((self.seed, n, place, attempt), budget, self.deadline)
                     evaluator = Evaluator(algebra)
-                    pair = [evaluator.program(text)[n].get(index) for text in (first, second)]
+                    pair = [evaluator.program(text)[n].get(index) for text in self.texts]
                 except ZeroDivisionError:
                     continue
                 except TooMuchWork:
-                    skipped += 1
+                    left.append((n, place, index))
                     break
-                compared, terms = compared + 1, max(terms, algebra.widest)
-                assumed |= algebra.assumed
+                self.note(n, algebra)
                 if not algebra.equal(*pair):
-                    return Comparison(compared, terms, (n, index), skipped, frozenset(assumed))
+                    return left, (n, index)
                 break
-    return Comparison(compared, terms, None, skipped, frozenset(assumed))
+        return left, None
+
+    def from_values(
+        self, places: Sequence[tuple[int, int, Index]]
+    ) -> tuple[list[tuple[int, int, Index]], Between | None]:
+        """The places that took too much, or differ: which may be as a value was not any number."""
+        algebra = Algebra((self.seed, "between"), self.budget, self.deadline)
+        try:
+            between = Between(*self.texts, algebra, min(self.budget, _FEW), self.seed)
+        except TooMuchWork:
+            return list(places), None
+        left: list[tuple[int, int, Index]] = []
+        for n, place, index in places:
+            algebra.allow(min(self.budget, _FEW))
+            try:
+                if between.count and algebra.equal(*(between.outputs(k)[n].get(index) for k in (0, 1))):
+                    self.note(n, algebra)
+                    continue
+            except (TooMuchWork, ZeroDivisionError):
+                pass
+            left.append((n, place, index))
+        return left, between
+
+    def note(self, output: int, algebra: Algebra) -> None:
+        """One more that was recomputed."""
+        self.compared[output] = self.compared.get(output, 0) + 1
+        self.terms = max(self.terms, algebra.widest)
+        self.assumed |= algebra.assumed
 
 
 def _interface(text: str) -> tuple[list[Any], list[Index]]:
@@ -133,7 +223,12 @@ class Check:
 
 
 def check_certificate(
-    text: str | bytes, *, seed: int = 1, elements: int = 4, budget: int = 20_000_000
+    text: str | bytes,
+    *,
+    seed: int = 1,
+    elements: int = 4,
+    budget: int = 20_000_000,
+    seconds: float = math.inf,
 ) -> Check:
     """Check a certificate: hashes, primes, the arithmetic of its bound, and the programs at sampled elements.
 
@@ -158,7 +253,8 @@ def check_certificate(
             faults.append(f"delta is claimed as {claimed}, its parts give {delta}")
         comparison = None
         if not faults:
-            comparison = compare(first["text"], second["text"], seed=seed, elements=elements, budget=budget)
+            texts = first["text"], second["text"]
+            comparison = compare(*texts, seed=seed, elements=elements, budget=budget, seconds=seconds)
             if comparison.different is not None:
                 output, index = comparison.different
                 faults.append(f"the programs differ: output {output} at {list(index)}")

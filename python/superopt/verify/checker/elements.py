@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import itertools
 import json
 import math
@@ -22,14 +23,15 @@ _PRODUCT = arg(0) * arg(1)
 
 
 @dataclass(frozen=True)
-class _Lazy:
+class Lazy:
     """A tensor whose elements are computed when asked for, once."""
 
     shape: Index
     get: Get
 
 
-def _memo(shape: Sequence[int], compute: Get) -> _Lazy:
+def memo(shape: Sequence[int], compute: Get) -> Lazy:
+    """A tensor whose elements `compute` gives."""
     done: dict[Index, Element] = {}
 
     def get(index: Index) -> Element:
@@ -37,7 +39,7 @@ def _memo(shape: Sequence[int], compute: Get) -> _Lazy:
             done[index] = compute(index)
         return done[index]
 
-    return _Lazy(tuple(shape), get)
+    return Lazy(tuple(shape), get)
 
 
 def _attr(data: Any) -> Any:
@@ -59,21 +61,29 @@ class Evaluator:
     def __init__(self, algebra: Algebra) -> None:
         self.algebra = algebra
 
-    def program(self, text: str) -> list[_Lazy]:
+    def program(self, text: str) -> list[Lazy]:
         """The outputs of a canonical text, for the algebra's random inputs."""
         data = json.loads(text)
-        inputs = [
-            _memo(t[1:], lambda index, i=i: self.algebra.variable("input", i, index))
-            for i, t in enumerate(data["inputs"])
-        ]
-        values = self.nodes(data["nodes"], inputs)
+        values = self.nodes(data["nodes"], self.inputs(data["inputs"]))
         return [values[i] for i in data["outputs"]]
 
-    def nodes(self, nodes: Sequence[Any], inputs: Sequence[_Lazy]) -> list[_Lazy]:
-        """Every value of a kernel or thread graph."""
-        values: list[_Lazy] = list(inputs)
-        xs: list[_Lazy]
+    def inputs(self, types: Sequence[Any]) -> list[Lazy]:
+        """The algebra's random inputs."""
+        return [self.unknown(t[1:], "input", i) for i, t in enumerate(types)]
+
+    def unknown(self, shape: Sequence[int], *name: object) -> Lazy:
+        """A tensor of independent random numbers."""
+        return memo(shape, lambda index: self.algebra.variable(*name, index))
+
+    def nodes(
+        self, nodes: Sequence[Any], inputs: Sequence[Lazy], given: Mapping[int, Lazy] | None = None
+    ) -> list[Lazy]:
+        """Every value of a kernel or thread graph; those of `given`, by their numbers, stand as they are."""
+        values: list[Lazy] = list(inputs)
+        xs: list[Lazy]
         for op, operands, types, attrs, body in nodes:
+            if given:
+                values = [given.get(i, v) for i, v in enumerate(values)]
             xs = [values[i] for i in operands]
             if body is not None and "block" in body:
                 values += _Block(self, body, xs).results()
@@ -85,10 +95,10 @@ class Evaluator:
             elif op == "extern":
                 values += self.extern(attrs, xs, types)
             else:
-                values.append(self.operator(op, attrs, xs))
-        return values
+                values.append(self.operator(op, attrs, xs, types[0][1:]))
+        return [given.get(i, v) for i, v in enumerate(values)] if given else values
 
-    def extern(self, attrs: Any, xs: Sequence[_Lazy], types: Sequence[Any]) -> list[_Lazy]:
+    def extern(self, attrs: Any, xs: Sequence[Lazy], types: Sequence[Any]) -> list[Lazy]:
         """An opaque operation: a random function of all of its operands."""
         name = json.dumps(attrs, sort_keys=True)
         key: list[tuple[int | None, ...]] = []
@@ -102,35 +112,41 @@ class Evaluator:
             self.algebra.assumed.add("extern")
             return self.algebra.variable(name, n, index, key)
 
-        return [_memo(t[1:], lambda index, n=n: element(n, index)) for n, t in enumerate(types)]
+        return [memo(t[1:], lambda index, n=n: element(n, index)) for n, t in enumerate(types)]
 
-    def operator(self, op: str, attributes: Mapping[str, Any], xs: Sequence[_Lazy]) -> _Lazy:
+    def operator(
+        self, op: str, attributes: Mapping[str, Any], xs: Sequence[Lazy], shape: Sequence[int]
+    ) -> Lazy:
         """A table operator: its nest and its scalar body, an element at a time."""
         entry, algebra = OPERATORS[op], self.algebra
         attrs: dict[str, Any] = {s.name: s.default for s in entry.attrs}
         attrs |= {k: _attr(v) for k, v in attributes.items()}
         if op == "constant":
-            value, shape = attrs["value"], attrs["shape"]
-            return _memo(
+            value = attrs["value"]
+            return memo(
                 shape,
                 lambda index: algebra.constant(
                     float(value[index] if isinstance(value, np.ndarray) else value)
                 ),
             )
-        if entry.arrange is not None:
+        if (arrange := entry.arrange) is not None:
             starts = list(itertools.accumulate((math.prod(x.shape) for x in xs), initial=0))
-            numbers = [
-                np.arange(s, s + math.prod(x.shape)).reshape(x.shape)
-                for s, x in zip(starts, xs, strict=False)
-            ]
-            places = entry.arrange(numbers, attrs)
+
+            @functools.cache  # once some element is asked for: what a program moves may be large
+            def places() -> Any:
+                kind = np.int32 if starts[-1] < 1 << 31 else np.int64
+                numbers = [
+                    np.arange(s, s + math.prod(x.shape), dtype=kind).reshape(x.shape)
+                    for s, x in zip(starts, xs, strict=False)
+                ]
+                return arrange(numbers, attrs)
 
             def moved(index: Index) -> Element:
-                flat = int(places[index])
+                flat = int(places()[index])
                 n = next(i for i in range(len(xs)) if flat < starts[i + 1])
                 return xs[n].get(unflatten(flat - starts[n], xs[n].shape))
 
-            return _memo(places.shape, moved)
+            return memo(shape, moved)
         assert entry.nest is not None
         assert entry.body is not None
         nest, body = entry.nest([x.shape for x in xs], attrs), entry.body(attrs)
@@ -163,7 +179,7 @@ class Evaluator:
                 result = algebra.join(str(entry.combiner), [self.scalar(body, v) for v in visited])
             return result if finish is None else self.scalar(finish, [result])
 
-        return _memo(nest.result_shape, compute)
+        return memo(nest.result_shape, compute)
 
     def scalar(self, body: Scalar, xs: Sequence[Element]) -> Element:
         """A scalar expression."""
@@ -186,11 +202,11 @@ def unflatten(flat: int, shape: Sequence[int]) -> Index:
 class _Block:
     """A block graph: an element belongs to one block of the grid, and to a trip of each loop it varies over."""
 
-    def __init__(self, evaluator: Evaluator, data: Any, operands: Sequence[_Lazy]) -> None:
+    def __init__(self, evaluator: Evaluator, data: Any, operands: Sequence[Lazy]) -> None:
         self.evaluator, self.algebra = evaluator, evaluator.algebra
         self.grid, self.loops = data["grid"], data["loops"]
         self.graph, self.operands = data["block"], operands
-        self.made: dict[tuple[int, Index, Index], _Lazy] = {}
+        self.made: dict[tuple[int, Index, Index], Lazy] = {}
         self.producer: dict[int, Any] = {}
         number = len(self.graph["inputs"])
         for node in self.graph["nodes"]:
@@ -198,11 +214,11 @@ class _Block:
                 self.producer[number] = (node, position)
                 number += 1
 
-    def results(self) -> list[_Lazy]:
+    def results(self) -> list[Lazy]:
         """What the savers write."""
         return [self.saved(node) for node in self.graph["nodes"] if node[0] == "save"]
 
-    def saved(self, node: Any) -> _Lazy:
+    def saved(self, node: Any) -> Lazy:
         omap, source = node[3]["omap"], node[1][0]
         tile = self.producer[source][0][2][self.producer[source][1]][1:]
         shape = [
@@ -219,9 +235,9 @@ class _Block:
                     rest[d] = index[d] % tile[d]
             return self.value(source, tuple(block), (-1,) * len(self.loops)).get(tuple(rest))
 
-        return _memo(shape, compute)
+        return memo(shape, compute)
 
-    def value(self, number: int, block: Index, trips: Index) -> _Lazy:
+    def value(self, number: int, block: Index, trips: Index) -> Lazy:
         """A tile of one block, in one trip of each loop (-1: outside of it)."""
         key = (number, block, trips)
         if key not in self.made:
@@ -229,7 +245,7 @@ class _Block:
             self.made[key] = self.compute(node, position, block, trips)
         return self.made[key]
 
-    def compute(self, node: Any, position: int, block: Index, trips: Index) -> _Lazy:
+    def compute(self, node: Any, position: int, block: Index, trips: Index) -> Lazy:
         op, operands, types, attrs, body = cast("tuple[str, list[int], list[Any], dict[str, Any], Any]", node)
         shape: list[int] = types[position][1:]
         if op == "iterator":
@@ -237,16 +253,16 @@ class _Block:
         if op == "running_max":
             loop = int(attrs["loop"])
             past = [self.value(operands[0], block, _with(trips, loop, t)) for t in range(trips[loop] + 1)]
-            return _memo(shape, lambda index: self.algebra.join("max", [x.get(index) for x in past]))
+            return memo(shape, lambda index: self.algebra.join("max", [x.get(index) for x in past]))
         if op == "accumulate":
             return self.accumulated(attrs, operands, shape, block, trips)
         xs = [self.value(i, block, trips) for i in operands]
         if body is not None:
             inner = self.evaluator.nodes(body["thread"]["nodes"], xs)
             return inner[int(body["thread"]["outputs"][position])]
-        return self.evaluator.operator(op, attrs, xs)
+        return self.evaluator.operator(op, attrs, xs, shape)
 
-    def tile(self, attrs: Any, source: int, shape: Sequence[int], block: Index, trips: Index) -> _Lazy:
+    def tile(self, attrs: Any, source: int, shape: Sequence[int], block: Index, trips: Index) -> Lazy:
         whole = self.operands[source]
 
         def compute(index: Index) -> Element:
@@ -261,15 +277,15 @@ class _Block:
                         at[d] += extent * block[n]
             return whole.get(tuple(at))
 
-        return _memo(shape, compute)
+        return memo(shape, compute)
 
     def accumulated(
         self, attrs: Any, operands: Sequence[int], shape: Sequence[int], block: Index, trips: Index
-    ) -> _Lazy:
+    ) -> Lazy:
         kind, loop, algebra = str(attrs["kind"]), int(attrs["loop"]), self.algebra
         count = self.loops[loop]
 
-        def trip(operand: int, t: int) -> _Lazy:
+        def trip(operand: int, t: int) -> Lazy:
             return self.value(operands[operand], block, _with(trips, loop, t))
 
         def compute(index: Index) -> Element:
@@ -290,9 +306,9 @@ class _Block:
                 old = new
             return total
 
-        return _memo(shape, compute)
+        return memo(shape, compute)
 
-    def scale(self, x: _Lazy, index: Index) -> Element:
+    def scale(self, x: Lazy, index: Index) -> Element:
         return x.get(tuple(0 if e == 1 else i for i, e in zip(index, x.shape, strict=True)))
 
 
@@ -307,7 +323,7 @@ class _Store:
     """A store into a buffer, and what stood there before. Windows are (first, stride, size)."""
 
     windows: list[tuple[int, int, int]]
-    tile: _Lazy
+    tile: Lazy
     before: _Store | None
 
 
@@ -317,15 +333,15 @@ _Stored: TypeAlias = _Store | None
 class _Tile:
     """A tile program: the block that writes an element is run, its tiles being computed on demand."""
 
-    def __init__(self, evaluator: Evaluator, data: Any, operands: Sequence[_Lazy]) -> None:
+    def __init__(self, evaluator: Evaluator, data: Any, operands: Sequence[Lazy]) -> None:
         self.evaluator, self.data, self.operands = evaluator, data, operands
         self.runs: dict[Index, dict[int, _Stored]] = {}
 
-    def results(self) -> list[_Lazy]:
+    def results(self) -> list[Lazy]:
         """The output buffers."""
         buffers = self.data["buffers"][: self.data["params"]]
         return [
-            _memo(b[1:-1], lambda index, n=n: self.element(n, index))
+            memo(b[1:-1], lambda index, n=n: self.element(n, index))
             for n, b in enumerate(buffers)
             if n >= self.data["inputs"]
         ]
@@ -383,7 +399,7 @@ class _Tile:
         self,
         body: Sequence[Any],
         variables: dict[int, int],
-        values: list[_Lazy],
+        values: list[Lazy],
         held: dict[int, _Stored],
         count: list[int],
     ) -> None:
@@ -404,9 +420,9 @@ class _Tile:
                 held[s[1]] = _Store(windows, values[int(s[3])], held.get(s[1]))
             else:
                 operands = [values[int(i)] for i in s[2]]
-                values.append(self.evaluator.operator(s[1], s[4], operands))
+                values.append(self.evaluator.operator(s[1], s[4], operands, s[3][1:]))
 
-    def load(self, statement: Any, variables: dict[int, int], held: dict[int, _Stored]) -> _Lazy:
+    def load(self, statement: Any, variables: dict[int, int], held: dict[int, _Stored]) -> Lazy:
         _, buffer, windows, kind = statement
         shape = self.data["buffers"][buffer][1:-1]
         cut = [_window(w, variables) for w in windows]
@@ -425,7 +441,7 @@ class _Tile:
                 raise BadInput(f"expected element {at} of buffer {buffer} to be stored before it is loaded")
             return stored
 
-        return _memo(kind[1:], compute)
+        return memo(kind[1:], compute)
 
 
 def _window(w: Any, variables: Mapping[int, int]) -> tuple[int, int, int]:
