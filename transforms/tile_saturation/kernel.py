@@ -350,7 +350,9 @@ class KernelBuilder:
             return value
         for frame in self.frames:
             for statement in frame.out:
-                if isinstance(statement, ir.Compute) and statement.result is value:
+                if not isinstance(statement, ir.Compute) or statement.result is not value:
+                    continue
+                if statement.op == "constant":  # a number may be computed from others, too
                     number = statement.attrs["value"]
                     assert isinstance(number, int | float)
                     return constant(out, float(number), value.shape, dtype)
