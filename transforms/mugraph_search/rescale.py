@@ -18,6 +18,8 @@ from superopt.program import Node, Value
 from superopt.transforms.mugraph_search.emit import Builder, Named, NotBuildable, Piece
 
 # Below every logit: a tile of which each element is masked by minus infinity must not make m infinite.
+# Kernels scale x and m by log2(e) before they subtract, so m times that must be finite, too: not the least float.
+# Rows that are below it as a whole (masked by finfo.min in f32) have 0 / 0, which the numeric gate refuses.
 LOWEST = -1e30
 
 
