@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from search_programs import Program
 from tile_terms import agrees, run
 
 from superopt.cost import cost, target
@@ -419,3 +420,16 @@ def test_the_committed_stub_is_current(tmp_path: Path) -> None:
     module = "superopt.transforms.core._egraph"
     subprocess.run([sys.executable, "-m", "nanobind.stubgen", "-q", "-m", module, "-o", fresh], check=True)
     assert fresh.read_text() == stub.read_text()
+
+
+def test_a_number_computed_from_numbers_meets_tiles_of_another_dtype():
+    # f32 numbers: sums of products expanded make low * one, which is no constant and meets f16.
+    p = Program("masked", "f16")
+    x, m = p.input(16, 64, name="x"), p.input(1, 64, name="m")
+    gap = p("mul", p("sub", p.constant(1.0), m), p.constant(-65504.0))
+    y = p("add", x, gap)
+    e = p("exp", p("sub", y, p("reduce_max", y, dims=(1,), keepdims=True)))
+    graph = p.graph(p("div", e, p("reduce_sum", e, dims=(1,), keepdims=True)))
+    found = propose(graph, H100, budget=20, options=SearchOptions(candidates=4))
+    assert found.candidates
+    assert all(certify(graph, c).equivalent for c in found.candidates[:2])
