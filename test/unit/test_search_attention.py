@@ -126,6 +126,33 @@ def test_kernels_take_any_logits_and_masks(kind: Kind):
         np.testing.assert_allclose(got, expected, rtol=0, atol=2e-2)
 
 
+@pytest.mark.parametrize("kind", [online, split])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_rows_that_the_least_number_hides_are_averaged(kind: Kind, dtype: str):
+    pytest.importorskip("torch")
+    from interpreter import interpret
+
+    p = Program("hidden", dtype=dtype)
+    scores, v = p.input(16, 256, name="scores"), p.input(256, 32, name="v")
+    mask = p.input(16, 256, name="mask")
+    s = p("add", scores, mask)
+    e = p("exp", p("sub", s, p("reduce_max", s, dims=(1,), keepdims=True)))
+    graph = p.graph(p("matmul", p("div", e, p("reduce_sum", e, dims=(1,), keepdims=True)), v))
+    best = first([c for c in candidates(graph, candidates=200, margin=100) if fused(c)], kind)
+    assert gate(graph, lower(best)).passed
+
+    least = {"f32": -3.4028234663852886e38, "bf16": -3.3895313892515355e38}[dtype]
+    rng = np.random.default_rng(3)
+    xs, vs = (rng.standard_normal(n).astype(np.float32) for n in ((16, 256), (256, 32)))
+    hidden = np.zeros((16, 256), np.float32)
+    hidden[3], hidden[5, :200] = least, least
+    logits = (xs + hidden).astype(np.float64)
+    weights = np.exp(logits - logits.max(-1, keepdims=True))
+    expected = weights / weights.sum(-1, keepdims=True) @ vs.astype(np.float64)
+    (got,) = interpret(best, [xs, vs, hidden])
+    np.testing.assert_allclose(got, expected, rtol=0, atol=2e-2)
+
+
 # --- when it may not be done ------------------------------------------------------------------------------
 
 

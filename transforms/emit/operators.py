@@ -122,10 +122,12 @@ class Operators:
         """`exp(x - m)`: where m is the same along a dimension, `exp2(x * log2(e) - m * log2(e))`.
 
         The hardware has powers of two only: one fused multiply-add for each x then replaces a difference and a
-        product.
+        product. Numbers below -2.36e38, by which masks of f32 and bf16 hide a whole row, overflow in that
+        product, and the difference of two infinities is none; f16 has no such numbers.
         """
         x, m = self._aligned(difference)
-        if not set(m.dims) < set(x.dims) or m.constant is not None:
+        wide = difference.result.dtype != "f16"
+        if wide or not set(m.dims) < set(x.dims) or m.constant is not None:
             self._pointwise(difference)
             self._pointwise(statement)
             return
