@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     from superopt.diagnostics import Diagnostics
 
 
+# What a maximum starts from that is only subtracted: a part of a row of which each element is hidden by minus
+# infinity has a finite one then. For f16, kernels scale it by log2(e) before they subtract (`emit/operators.py`),
+# so that product must be finite, too. In the wider types masks use the least number itself, of a whole row
+# perhaps, and nothing may lie above it.
+LOWEST = {"f16": -1e30, "bf16": -3.4028234663852886e38, "f32": -3.4028234663852886e38}
+
+
 @dataclass(frozen=True)
 class StabilizeSoftmax(GraphPass):
     """Subtract a maximum from the arguments of exponentials that are divided by a sum of them.
@@ -95,6 +102,55 @@ def _is_relative(graph: KernelGraph, x: Value) -> bool:
         return False
     top = through_views(difference.operands[1])
     return top is not None and top.op == "reduce_max" and top.operands[0] is difference.operands[0]
+
+
+def maxima_only_shift(graph: KernelGraph) -> bool:
+    """Whether every maximum of `graph` is only subtracted from arguments of exponentials that are normalized.
+
+    Then any number that does not vary where a maximum does not may take its place.
+    """
+    made = {v: n for n in graph.nodes for v in n.results}
+    users: dict[Value, list[Node]] = {}
+    for node in graph.nodes:
+        for v in node.operands:
+            users.setdefault(v, []).append(node)
+
+    def shifted(m: Value) -> list[Node] | None:
+        """The exponentials of differences from `m`; None where `m` is used for something else."""
+        found: list[Node] = []
+        for node in users.get(m, []):
+            if node.op in ("broadcast", "reshape", "cast"):
+                below = shifted(node.result)
+            elif node.op == "sub" and node.operands[1] is m and node.operands[0] is not m:
+                below = users.get(node.result, [])
+            else:
+                return None
+            if below is None or node.result in graph.outputs or any(n.op != "exp" for n in below):
+                return None
+            found += below
+        return found
+
+    for top in graph.nodes:
+        if top.op != "reduce_max":
+            continue
+        exponentials = None if top.result in graph.outputs else shifted(top.result)
+        if exponentials is None or not all(_is_relative(graph, n.operands[0]) for n in exponentials):
+            return False
+        for exponential in exponentials:
+            difference = made[exponential.operands[0]]
+            dims = normalize_attrs(OPERATORS[top.op], top.attrs)["dims"]
+            assert isinstance(dims, tuple)
+            rank = len(top.operands[0].shape)
+            held = (1,) * (rank - len(difference.operands[1].shape)) + difference.operands[1].shape
+            if len(difference.result.shape) != rank or any(held[int(d)] != 1 for d in dims):
+                return False
+            degrees = _Degrees(exponential.result)
+            if not all(degrees.follow(n) for n in graph.nodes if n is not exponential):
+                return False
+            varies = degrees.summed | degrees.constant_along
+            if not varies <= {*dims} or any(degrees.of.get(v, 0) for v in graph.outputs):
+                return False
+    return True
 
 
 Labels = tuple[int | None, ...]

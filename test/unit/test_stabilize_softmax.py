@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from superopt.operators import OPERATORS, infer_type, normalize_attrs
 from superopt.program import Attr, KernelGraph, Node, TensorType, Value
 from superopt.spec import check_kernel
 from superopt.transforms.lower import lower
-from superopt.transforms.stabilize_softmax import stabilized
+from superopt.transforms.stabilize_softmax import maxima_only_shift, stabilized
 from superopt.transforms.tile_saturation.search import propose
 from superopt.verify import certify, certify_lowered
 from superopt.verify.domains import FloatDomain
@@ -221,3 +222,63 @@ def test_saturation_delivers_normalized_keys_in_one_kernel() -> None:
         if gate(graph, lowered).passed:
             passed.append(candidate)
     assert passed
+
+
+def attention(*, use: str = "", aligned: bool = True) -> KernelGraph:
+    """softmax(q k' + mask) v with its maximum, which is something else's operand, too, for some `use`."""
+    p = Program((16, 32), (16, 32) if not aligned else (256, 32), (256 if aligned else 16, 32))
+    q, k, v = p.graph.inputs
+    s = p("matmul", q, k, transpose_b=True)
+    m = p("reduce_max", s, dims=(1,), keepdims=aligned)
+    e = p("exp", p("sub", s, m))
+    out = p("matmul", p("div", e, total(p, e, 1)), v)
+    if use == "output":
+        return p.returning(out, m)
+    if use == "factor":
+        out = p("mul", out, m)
+    if use == "not normalized":
+        out = p("matmul", e, v)
+    if use == "logarithm":
+        out = p("add", p("log", total(p, e, 1)), m)
+    return p.returning(out)
+
+
+def test_maxima_that_only_shift_are_told_from_others():
+    assert maxima_only_shift(attention())
+    for use in ("output", "factor", "not normalized", "logarithm"):
+        assert not maxima_only_shift(attention(use=use))
+    assert not maxima_only_shift(attention(aligned=False))  # subtracted along the columns
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
+def test_fused_kernels_take_tiles_and_rows_that_are_hidden(dtype: str):
+    """A tile of minus infinity, the first one; and of f32 a row of the least number, as masks of padding have it."""
+    pytest.importorskip("torch")
+    from interpreter import interpret
+    from search_programs import Program as Graph
+
+    p = Graph("masked", dtype=dtype)
+    q, k, v, mask = (
+        p.input(*shape, name=name)
+        for shape, name in (((16, 32), "q"), ((256, 32), "k"), ((256, 32), "v"), ((16, 256), "mask"))
+    )
+    s = p("add", p("matmul", q, k, transpose_b=True), mask)
+    e = p("exp", p("sub", s, p("reduce_max", s, dims=(1,), keepdims=True)))
+    graph = p.graph(p("matmul", p("div", e, p("reduce_sum", e, dims=(1,), keepdims=True)), v))
+
+    rng = np.random.default_rng(3)
+    qs, ks, vs = (rng.standard_normal(v.shape).astype(np.float16) for v in graph.inputs[:3])
+    hidden = np.zeros((16, 256), np.float32)
+    hidden[:, :128] = -math.inf
+    if dtype == "f32":
+        hidden[3] = -3.4028234663852886e38
+    logits = ((qs.astype(np.float64) @ ks.astype(np.float64).T).astype(np.float32) + hidden).astype(
+        np.float64
+    )
+    weights = np.exp(logits - logits.max(-1, keepdims=True))
+    expected = weights / weights.sum(-1, keepdims=True) @ vs.astype(np.float64)
+    found = propose(graph, target("sm_90"), budget=120).candidates
+    assert found
+    for candidate in found:
+        (got,) = interpret(candidate, [qs, ks, vs, hidden])
+        np.testing.assert_allclose(got, expected, rtol=0, atol=2e-2)

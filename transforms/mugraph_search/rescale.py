@@ -16,12 +16,7 @@ from dataclasses import dataclass, field
 
 from superopt.program import Node, Value
 from superopt.transforms.mugraph_search.emit import Builder, Named, NotBuildable, Piece
-
-# Below every logit: a tile of which each element is masked by minus infinity must not make m infinite. For f16,
-# kernels scale x and m by log2(e) before they subtract (`emit/operators.py`), so m times that must be finite, too.
-# In the wider types masks use the least number itself, of a whole row perhaps, and nothing may lie above it.
-_LOWEST = {"f16": -1e30, "bf16": -3.4028234663852886e38, "f32": -3.4028234663852886e38}
-
+from superopt.transforms.stabilize_softmax import LOWEST
 
 Layout = tuple[tuple[Piece | None, ...], str]
 
@@ -93,7 +88,8 @@ class Rescaler:
         shift = self.loaded.get(function)
         if shift is None:
             top = self.builder.reduce("reduce_max", x, over)
-            top = self.builder.elementwise("max", (top, self.builder.scalar(_LOWEST[x.value.dtype], x.value.dtype)), "top")
+            lowest = self.builder.scalar(LOWEST[x.value.dtype], x.value.dtype)
+            top = self.builder.elementwise("max", (top, lowest), "top")
             shift = Shift(top) if loop is None else self._running(top, loop)
         e = self.builder.elementwise("exp", (self.builder.elementwise("sub", (x, self.named(shift))),), "exp")
         return e, {function: shift}

@@ -11,6 +11,7 @@ saturated within its own share of the budget.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -20,12 +21,12 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from superopt.errors import BadOption, IllegalProgram, UnsupportedProgram
 from superopt.program import KernelGraph
 from superopt.report import EGraphReport, RuleCounts
-from superopt.transforms.stabilize_softmax import stabilized
+from superopt.transforms.stabilize_softmax import LOWEST, maxima_only_shift, stabilized
 from superopt.transforms.tile_saturation.accesses import Rejected
 from superopt.transforms.tile_saturation.dead import canonical, opened, without_dead
 from superopt.transforms.tile_saturation.encode import Encoder
 from superopt.transforms.tile_saturation.library import library_seconds
-from superopt.transforms.tile_saturation.loops import LoopProgram, Statement
+from superopt.transforms.tile_saturation.loops import Loop, LoopProgram, Statement, Store
 from superopt.transforms.tile_saturation.tile_loops import Inline, tile_loops
 from superopt.transforms.tile_saturation.to_kernels import Widths, to_kernels
 
@@ -94,6 +95,8 @@ class Saturation:
     encoder: Encoder
     stable: bool = False
     """Whether maxima were added to the program's exponentials."""
+    shifts: bool = False
+    """Whether the program's maxima are only subtracted, so that running ones may start at a finite number."""
 
     @property
     def name(self) -> str:
@@ -207,6 +210,7 @@ def propose(
             share = left / (2 * (len(starts) - i))
             found = saturate(program, inline, options, share, stop)
             found.stable = program is not graph
+            found.shifts = maxima_only_shift(program)
         except UnsupportedProgram as error:
             run.count[f"tiles.rejected.{error.message}"] += 1
             result.remark = error.message
@@ -220,6 +224,17 @@ def propose(
     if result.candidates:
         result.remark = ""
     return result
+
+
+def _finite_starts(statement: Statement) -> Statement:
+    """The statement with every maximum started from a number that is below all, but finite.
+
+    A tile that is masked as a whole would otherwise leave the difference of two infinities, which is no number.
+    """
+    if isinstance(statement, Store):
+        return statement
+    starts = tuple((r, LOWEST[r.tensor.dtype] if n == -math.inf else n) for r, n in statement.starts)
+    return Loop(statement.var, starts, tuple(map(_finite_starts, statement.body)))
 
 
 def interleaved(lists: Sequence[Sequence[T]]) -> list[T]:
@@ -267,6 +282,8 @@ class _Run:
                 self.count["tiles.rejected.equal up to order"] += 1
                 continue
             self.seen.add(body)
+            if found.shifts:
+                body = tuple(map(_finite_starts, body))
             rough = self.rough.setdefault(found.stable, [])
             rough.append((kernels, seconds, (found.program, body)))
         spent = self.result.seconds.get("extraction", 0.0)
