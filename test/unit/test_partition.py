@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from search_programs import Program, rmsnorm_linear, run, same
 
-from superopt.cost import target
+from superopt.cost import cost, target
 from superopt.diagnostics import Diagnostics
 from superopt.errors import BadOption
 from superopt.program import KernelGraph, Node, Value
 from superopt.spec import check_kernel
 from superopt.transforms.mugraph_search import SearchOptions, propose
 from superopt.transforms.mugraph_search.mugraph_search import MugraphSearch
-from superopt.transforms.partition import Segment, partition, stitch
+from superopt.transforms.partition import Segment, descend, partition, stitch
 from superopt.transforms.partition import propose as propose_in_parts
 from superopt.transforms.partition.partition import Partition
 
@@ -167,6 +167,29 @@ def test_a_search_that_meets_its_limit_is_done_again_in_parts():
     assert same(graph, found.candidates[0])
     again = propose_in_parts(rmsnorm_linear(16, 256, 64), gpu, budget=20)
     assert again.predicted == propose(rmsnorm_linear(16, 256, 64), gpu, budget=20).predicted
+
+
+def projected_attention(rows: int, width: int, heads: int) -> KernelGraph:
+    """Attention whose heads are cut out of projections: the library needs them moved, kernels of our own do not."""
+    p = Program("projected_attention")
+    x, *weights = p.input(rows, width, name="x"), *(p.input(width, width) for _ in range(3))
+    shape = (rows, heads, width // heads)
+    q, k, v = (p("transpose", p("reshape", p("matmul", x, w), shape=shape), perm=(1, 0, 2)) for w in weights)
+    e = p("exp", p("matmul", q, k, transpose_b=True))
+    return p.graph(p("matmul", p("div", e, p("reduce_sum", e, dims=(2,), keepdims=True)), v))
+
+
+def test_plans_are_ranked_with_what_moving_values_costs(monkeypatch: pytest.MonkeyPatch):
+    graph, gpu = projected_attention(512, 4096, 32), target("sm_90")
+    found = propose_in_parts(graph, gpu, budget=300)
+    assert found.predicted == [cost(c, gpu).seconds for c in found.candidates]
+    assert len(found.candidates) <= SearchOptions().candidates + 1
+
+    def charged(graph: KernelGraph) -> bool:
+        return False
+
+    monkeypatch.setattr(descend, "_moves_values", charged)
+    assert found.predicted[0] < 0.97 * propose_in_parts(graph, gpu, budget=300).predicted[0]
 
 
 def test_a_candidate_may_hand_back_an_input():

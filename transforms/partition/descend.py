@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from superopt.transforms.mugraph_search.search import SearchOptions, SearchResult
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 WHOLE = 0.5
 # Segments of fewer values are not cut again.
 SMALLEST = 6
+# Plans to choose from where the search does not know what moving values between library kernels costs.
+UNPRICED_PLANS = 256
 
 
 def propose(
@@ -46,7 +49,10 @@ def propose(
     apart = partition(graph, counted(graph.nodes), copies=False)
     # What is found of a small graph is all there will be.
     whole = budget * WHOLE if large or len(apart) > 1 else budget
-    found = search(graph, target, budget=whole, seed=seed, options=options, stop=stop)
+    options = options or SearchOptions()
+    asked = _wider(options) if _moves_values(graph) else options
+    found = search(graph, target, budget=whole, seed=seed, options=asked, stop=stop)
+    _lay_out(found, target, options.candidates)
 
     def propose_parts(parts: Sequence[Segment], share: float) -> None:
         stitched = graph
@@ -62,31 +68,41 @@ def propose(
             if better.candidates and better.predicted[0] < cost.cost(part.graph, target).seconds:
                 stitched = stitch(stitched, part, better.candidates[0])
         if stitched is not graph:
+            stitched = choose_layouts(stitched, target)
             _insert(found, stitched, cost.cost(stitched, target).seconds)
 
     from superopt import cost
+    from superopt.transforms.lower.choose_layouts import choose_layouts
 
     if len(apart) > 1:
         propose_parts(apart, 0.5)
-    if large and _limited(found, options or SearchOptions()):
+    if large and _limited(found, options):
         halves = partition(graph, counted(graph.nodes) // 2)
         if len(halves) > 1:
             propose_parts(halves, 1.0)
-    return _laid_out(found, target)
+    return found
 
 
-def _laid_out(found: SearchResult, target: Target) -> SearchResult:
-    """The candidates with the layouts between their kernels that suit `target`, cheapest first again."""
+def _moves_values(graph: KernelGraph) -> bool:
+    """Whether dimensions of a value are reordered: nothing over named axes, so no plan is charged for it."""
+    return any(n.op == "transpose" and n.operands[0] not in graph.inputs for n in graph.nodes)
+
+
+def _wider(options: SearchOptions) -> SearchOptions:
+    """The options of a search whose plans cost more than it knows: many, for `_lay_out` to choose from."""
+    return replace(
+        options, candidates=max(options.candidates, UNPRICED_PLANS), margin=max(options.margin, 1.0)
+    )
+
+
+def _lay_out(found: SearchResult, target: Target, most: int) -> None:
+    """Keep the `most` cheapest candidates, with the layouts between their kernels that suit `target`."""
     from superopt import cost
     from superopt.transforms.lower.choose_layouts import choose_layouts
 
-    ranked: list[tuple[float, KernelGraph]] = []
-    for seconds, candidate in zip(found.predicted, found.candidates, strict=True):
-        made = choose_layouts(candidate, target)
-        ranked.append((seconds if made is candidate else cost.cost(made, target).seconds, made))
-    ranked.sort(key=lambda pair: pair[0])
-    found.predicted, found.candidates = [s for s, _ in ranked], [g for _, g in ranked]
-    return found
+    made = [choose_layouts(candidate, target) for candidate in found.candidates]
+    ranked = sorted(((cost.cost(graph, target).seconds, i) for i, graph in enumerate(made)))[:most]
+    found.predicted, found.candidates = [s for s, _ in ranked], [made[i] for _, i in ranked]
 
 
 def _limited(found: SearchResult, options: SearchOptions) -> bool:
