@@ -1,4 +1,4 @@
-"""Writes the tables of docs/saturation.md from `benchmarks/results/saturation.json`.
+"""Writes the tables of docs/saturation.md from `saturation.json` and `optimizers.json` in `benchmarks/results`.
 
     python -m benchmarks.saturation_page
 
@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.record import load
 from benchmarks.saturation import RESULTS
 from benchmarks.trinity.programs import CONFIGS, names
 
@@ -25,6 +26,9 @@ MEASURED = (
 DELIVERED = (
     "program", "kernels, predicted", "certificate, delta", "within tolerance (tried)", "targets",
     "certify + numerics",
+)  # fmt: skip
+COMPARED = (
+    "program", "input", "muGraph search: predicted, kernels, CPU s", "tile saturation: predicted, kernels, CPU s",
 )  # fmt: skip
 
 
@@ -60,6 +64,17 @@ def delivered(name: str, found: Mapping[str, Any]) -> Sequence[str]:
     )
 
 
+def compared(name: str, row: Mapping[str, Any]) -> Sequence[str]:
+    """What each optimizer finds alone."""
+
+    def best(found: Mapping[str, Any]) -> str:
+        if found["predicted_us"] is None:
+            return "not whole"
+        return f"{found['predicted_us']} us, {found['kernels']}, {found['cpu_seconds']}"
+
+    return name, f"{row['input_us']} us", best(row["mugraph"]), best(row["saturation"])
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Markdown."""
     lines = [header, ["---"] * len(header), *rows]
@@ -92,7 +107,9 @@ def main() -> None:
     page = replaced(page, 0, MEASURED, [measured(n, r) for n, r in plain.items()])
     page = replaced(page, 1, MEASURED, [measured(n, r) for n, r in shown.items() if n not in plain])
     tried = [delivered(n, r["best"]) for n, r in shown.items() if r.get("best")]
-    PAGE.write_text(replaced(page, 0, DELIVERED, tried))
+    page = replaced(page, 0, DELIVERED, tried)
+    both: Rows = load("optimizers")
+    PAGE.write_text(replaced(page, 0, COMPARED, [compared(n, r) for n, r in both.items()]))
 
 
 if __name__ == "__main__":
