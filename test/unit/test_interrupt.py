@@ -12,6 +12,7 @@ import pytest
 from superopt import pipeline
 from superopt.api import optimize
 from superopt.dialects.reader import read
+from superopt.driver.isolation import isolated
 from superopt.transforms import partition
 
 PROGRAM = """
@@ -32,6 +33,13 @@ def test_the_first_interrupt_only_says_so_and_the_second_is_the_usual_error() ->
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_tool_called_from_python_leaves_the_signals_as_they_were() -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(n) for n in numbers]
+    assert isolated(lambda: 3, "tool") == 3
+    assert [signal.getsignal(n) for n in numbers] == before
 
 
 def test_other_threads_cannot_catch_signals() -> None:

@@ -67,15 +67,19 @@ def isolated(work: Callable[[], int], tool: str) -> int:
     def pass_on(received: int, frame: object) -> None:
         os.kill(child, received)
 
-    signal.signal(signal.SIGINT, leave)
+    before = {signal.SIGINT: signal.signal(signal.SIGINT, leave)}
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, pass_on)
-    while True:
-        try:
-            _, status = os.waitpid(child, 0)
-            break
-        except InterruptedError:
-            continue
+        before[number] = signal.signal(number, pass_on)
+    try:
+        while True:
+            try:
+                _, status = os.waitpid(child, 0)
+                break
+            except InterruptedError:
+                continue
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return code
