@@ -4,9 +4,9 @@
     python -m benchmarks.winners --programs gqa_decode_b1,lora_b8
 
 For each program: the search, the certificate of its best candidate, its kernels as they are delivered for each
-target (`superopt.shaping`), their run in Triton's interpreter at the extents to which the certifier reduces them,
-against fp64, and the certificate replayed. The search is for sm_90; a target on which its winner does not fit or
-spills has a search of its own, as a user of that target would.
+target (`transforms/schedule/fit.py`), their run in Triton's interpreter at the extents to which the certifier
+reduces them, against fp64, and the certificate replayed. The search is for sm_90; a target on which its winner
+does not fit or spills has a search of its own, as a user of that target would.
 
 `--jobs` processes share the programs; one takes those together that differ in their softmax's maximum only, as
 they often have the same winner, which is then compiled once.
@@ -92,25 +92,25 @@ def _bad(compiled: dict[str, Any] | str) -> bool:
 def _compiled(graph: KernelGraph, winner: KernelGraph, gpu: str) -> dict[str, Any] | str:
     """What the compiler says of the kernels of `winner` as delivered for `gpu`; a string where it fails."""
     from superopt.cost import target
-    from superopt.shaping import shape
     from superopt.transforms.emit.compile import CompilationFailed
     from superopt.transforms.lower import lower
+    from superopt.transforms.schedule.fit import fit
     from superopt.verify.certifier import certify
 
     try:
-        shaped = shape(graph, lower(winner, gpu), target(gpu))
+        fitted = fit(graph, lower(winner, gpu), target(gpu))
     except CompilationFailed as error:
         return error.message
-    kernels = shaped.compiled
+    kernels = fitted.compiled
     facts = {
         "registers": [k.registers for k in kernels],
         "shared_bytes": [k.shared_bytes for k in kernels],
         "spilled_bytes": [k.spill_bytes for k in kernels],
     }
-    if not shaped.reason:
+    if not fitted.reason:
         return facts
-    proved = not shaped.parameters or certify(winner, shaped.lowered).equivalent
-    return {**facts, "shape": shaped.reason, "proved": proved}
+    proved = not fitted.parameters or certify(winner, fitted.lowered).equivalent
+    return {**facts, "shape": fitted.reason, "proved": proved}
 
 
 def _interpreted(graph: KernelGraph, winner: KernelGraph, interpreter: Interpreter) -> dict[str, Any]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from superopt.pipeline import Superoptimize
     from superopt.report import Report, Schedule
     from superopt.reuse import Earlier
-    from superopt.shaping import Shaped
+    from superopt.transforms.schedule.fit import Scheduled
     from superopt.verify import Verdict
 
 
@@ -41,7 +41,7 @@ class Accepted:
     """A program that passed every check, with what the checks made of it."""
 
     graph: KernelGraph
-    shaped: Shaped
+    shaped: Scheduled
     verdict: Verdict
     numerics: str
 
@@ -192,10 +192,10 @@ class Run:
         """
         from superopt.errors import IllegalProgram, SuperoptError, UnsupportedProgram
         from superopt.reuse import foreign_externs
-        from superopt.shaping import as_scheduled, shape
         from superopt.spec import check_kernel
         from superopt.transforms.emit.compile import CompilationFailed
         from superopt.transforms.lower import lower
+        from superopt.transforms.schedule.fit import as_scheduled, fit
         from superopt.verify import certify_lowered
 
         settings, target, funnel = self.settings, self.target, self.report.funnel
@@ -223,7 +223,7 @@ class Run:
             return None, "lowering changed it"
         try:
             with self.timed("compile"):
-                shaped = shape(graph, lowered, target, fixed=schedule is not None, stop=self._shapes_end)
+                shaped = fit(graph, lowered, target, fixed=schedule is not None, stop=self._shapes_end)
         except CompilationFailed as error:
             return None, f"does not compile: {error.message}"
         except UnsupportedProgram as error:
@@ -237,7 +237,7 @@ class Run:
             if again.equivalent and kept:
                 verdict = again
             else:
-                shaped = shape(graph, lowered, target, fixed=True)
+                shaped = fit(graph, lowered, target, fixed=True)
         if schedule is not None:
             shaped = replace(shaped, parameters=schedule.parameters, reason=schedule.reason)
         lowered = shaped.lowered

@@ -266,7 +266,7 @@ def _outcome(
     report.numerics = accepted.numerics
     report.remarks += [str(m) for m in diagnostics.messages]
     if accepted.shaped.reason:
-        report.remarks.append(f"shape of the kernels: {accepted.shaped.reason}")
+        report.remarks.append(f"schedule of the kernels: {accepted.shaped.reason}")
     tiled = [node for node in accepted.shaped.lowered.nodes if node.op == "tiled"]
     for node, kernel in zip(tiled, accepted.shaped.compiled, strict=True):
         predicted = cost.kernel_cost(node, target)

@@ -207,7 +207,7 @@ class Schedule(BaseModel):
     launches: dict[str, Launch] = Field(default_factory=dict[str, Launch])
     """By the kernels' names; kernels that are not in it are launched as `lower` chooses."""
     parameters: dict[str, int] = Field(default_factory=dict[str, int])
-    """Tiles and splits, by the names of `superopt.shaping.tilings`; others are as `lower` chooses."""
+    """Tiles and splits, by the names of `superopt.transforms.schedule.tilings`; others are as `lower` chooses."""
     reason: str = ""
     """Why launches, tiles and splits are not what `lower` chooses; empty where they are."""
 

@@ -18,9 +18,9 @@ from superopt.dialects.reader import read
 from superopt.errors import IllegalProgram
 from superopt.measure.space import Space, matrix_flops
 from superopt.program import Attr, Compute, KernelGraph, Node, TileProgram, Value
-from superopt.shaping.retile import CannotRetile, Tiling
 from superopt.spec import check_kernel
 from superopt.transforms.lower import lower
+from superopt.transforms.schedule.retile import CannotRetile, Tiling
 from superopt.verify import certify
 from superopt.verify.domains import FloatDomain
 from superopt.verify.evaluate import evaluate

@@ -12,9 +12,9 @@ from superopt import cost
 from superopt.dialects.reader import read
 from superopt.measure.space import Space
 from superopt.program import KernelGraph
-from superopt.shaping import splits as module
-from superopt.shaping.splits import Splits
 from superopt.transforms.lower import lower
+from superopt.transforms.schedule import splits as module
+from superopt.transforms.schedule.splits import Splits
 from superopt.verify import certify
 from superopt.verify.domains import FloatDomain
 from superopt.verify.evaluate import evaluate

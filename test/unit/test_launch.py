@@ -11,7 +11,7 @@ from superopt.program import Buffer as TileBuffer
 from superopt.program import KernelGraph, Loop, LoopVar, Statement, TensorType, TileProgram
 from superopt.report import Launch, launches
 from superopt.transforms.lower.builder import compute, constant, load, store, whole
-from superopt.transforms.lower.shape import choose_launch, registers, streamed_bytes
+from superopt.transforms.schedule.launch import choose_launch, registers, streamed_bytes
 
 
 def product(rows: int, columns: int, depth: int, *, trips: int = 8) -> TileProgram:

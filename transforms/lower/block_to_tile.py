@@ -49,8 +49,8 @@ from superopt.transforms.lower.builder import (
     store,
     whole,
 )
-from superopt.transforms.lower.shape import choose_launch
 from superopt.transforms.passes import GraphPass
+from superopt.transforms.schedule.launch import choose_launch
 
 
 @dataclass(frozen=True)

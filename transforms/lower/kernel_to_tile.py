@@ -51,8 +51,9 @@ from superopt.transforms.lower.builder import (
     store,
     whole,
 )
-from superopt.transforms.lower.shape import choose_launch, default_tiles
 from superopt.transforms.passes import GraphPass
+from superopt.transforms.schedule.launch import choose_launch
+from superopt.transforms.schedule.tiles import default_tiles
 
 _KEPT = ("custom", "tiled", "extern", "reshape")
 

@@ -20,8 +20,8 @@ from superopt.diagnostics import Diagnostics
 from superopt.operators import OPERATORS, Nest, infer_type, normalize_attrs
 from superopt.program import DTYPE_BYTES, Attr, BlockGraph, KernelGraph, Node, ThreadGraph, Value
 from superopt.spec import iterator_type
-from superopt.transforms.lower.shape import reduction_depth
 from superopt.transforms.passes import GraphPass
+from superopt.transforms.schedule.tiles import reduction_depth
 
 _Dim = tuple[Value, int]
 # How parts of a reduction over an axis are joined -> the accumulators that join them so.

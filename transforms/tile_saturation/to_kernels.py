@@ -11,7 +11,7 @@ from superopt.cost import Target, kernel_cost
 from superopt.errors import IllegalProgram, UnsupportedProgram
 from superopt.program import KernelGraph, Node, TensorType, Value
 from superopt.transforms.lower.builder import identifier
-from superopt.transforms.lower.shape import choose_launch
+from superopt.transforms.schedule.launch import choose_launch
 from superopt.transforms.tile_saturation.accesses import Rejected, accesses, written
 from superopt.transforms.tile_saturation.dead import opened, without_dead
 from superopt.transforms.tile_saturation.exposed import exposed

@@ -1,6 +1,6 @@
 """The parameter points of a lowered program: tile sizes, warps, stages; compiled, filtered, ranked, proved.
 
-    tiles, split as `superopt.shaping.tilings` finds them
+    tiles, split as `superopt.transforms.schedule.tilings` finds them
     warps        as many as the largest tile occupies with at least one element a thread
     stages       as many as keep what a trip loads within shared memory
     hints        whether loads say which tiles are read again
@@ -26,17 +26,16 @@ from superopt.cost.features import program_features
 from superopt.errors import IllegalProgram, NotEquivalent, SuperoptError, UnsupportedProgram
 from superopt.operators import OPERATORS, normalize_attrs
 from superopt.program import Compute, KernelGraph, Loop, Statement, TileProgram
-from superopt.shaping.tilings import Tilings, warp_choices, with_nodes
 from superopt.transforms.emit.compile import CompilationFailed, Compiled, compile_all
 from superopt.transforms.emit.program_source import EmittedProgram, emit_program
 from superopt.transforms.emit.triton_source import emit_kernel
-from superopt.transforms.lower.shape import streamed_bytes
+from superopt.transforms.schedule.launch import stage_choices, warp_choices
+from superopt.transforms.schedule.tilings import Tilings, with_nodes
 from superopt.verify import certify
 from superopt.verify.ttir import verify_compiled
 
 # Parameters of a launch; the others are tile extents.
 LAUNCH = ("warps", "stages", "hints", "descriptors")
-MOST_STAGES = 6
 
 
 @dataclass(frozen=True)
@@ -210,13 +209,6 @@ def matrix_flops(graph: KernelGraph) -> float:
         if isinstance(node.body, TileProgram):
             visit(node.body.body, 1)
     return total
-
-
-def stage_choices(program: TileProgram, target: Target) -> list[int]:
-    """As many as keep what a trip loads within shared memory."""
-    streamed = streamed_bytes(program.body)
-    most = min(MOST_STAGES, target.shared_per_block // streamed) if streamed else 1
-    return list(range(1, max(most, 1) + 1))
 
 
 def _flags(program: TileProgram, target: Target) -> list[tuple[bool, bool]]:

@@ -20,13 +20,11 @@ from superopt import cost
 from superopt.cost import Target
 from superopt.errors import IllegalProgram
 from superopt.program import Compute, KernelGraph, Load, Node, Statement, TileProgram
-from superopt.shaping.retile import CannotRetile, Tiling
-from superopt.shaping.splits import Splits
 from superopt.spec import check_kernel
-from superopt.transforms.lower.shape import choose_launch
+from superopt.transforms.schedule.launch import choose_launch
+from superopt.transforms.schedule.retile import CannotRetile, Tiling
+from superopt.transforms.schedule.splits import Splits
 
-THREADS = 32  # of a warp
-MOST_WARPS = 16
 # Tilings of one kernel that are kept for combination with those of the others.
 _KEPT = 48
 
@@ -136,15 +134,6 @@ class Tilings:
         """Whether the tiles of one statement fit in what a block has on chip, in registers and shared memory."""
         most = self.target.shared_per_block + 4 * 65536
         return all(_tile_bytes(s) <= most for s in program.statements())
-
-
-def warp_choices(program: TileProgram) -> list[int]:
-    """Powers of two up to what the largest tile has elements for."""
-    largest = max((_tile_bytes(s) // 4 for s in program.statements()), default=1)
-    out = [1]
-    while out[-1] < MOST_WARPS and 2 * out[-1] * THREADS <= largest:
-        out.append(2 * out[-1])
-    return out
 
 
 def _tile_bytes(statement: Statement) -> int:

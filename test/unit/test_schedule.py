@@ -1,4 +1,4 @@
-"""Kernels that the compiler says are badly shaped get another launch or other tiles, and the schedule says so."""
+"""Kernels that the compiler says are badly scheduled get another launch or other tiles, and the schedule says so."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from superopt.diagnostics import Diagnostics
 from superopt.pipeline import Superoptimize, replay, superoptimize
 from superopt.program import KernelGraph
 from superopt.report import Launch
-from superopt.shaping import Shaped, as_scheduled, shape
-from superopt.shaping.retile import Tiling
 from superopt.transforms.emit import compile as compiling
 from superopt.transforms.emit.compile import CompilationFailed, Compiled
 from superopt.transforms.emit.triton_source import TritonKernel
 from superopt.transforms.lower import lower
-from superopt.transforms.lower.shape import registers
+from superopt.transforms.schedule.fit import Scheduled, as_scheduled, fit
+from superopt.transforms.schedule.launch import registers
+from superopt.transforms.schedule.retile import Tiling
 from superopt.verify import certify
 
 H100 = cost.target("sm_90")
@@ -47,21 +47,21 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> list[TritonKernel]:
         spilled = 4 * max(needed - 200, 0)
         return Compiled(kernel.name, "sm_90", "", "", "", "cp.async", b"", 0, min(needed, 255), spilled)
 
-    monkeypatch.setattr("superopt.shaping.choose.compile_all", compile_all)
+    monkeypatch.setattr("superopt.transforms.schedule.fit.compile_all", compile_all)
     return asked
 
 
 def test_what_does_not_spill_stays(limited: list[TritonKernel]) -> None:
     graph = matmul(512, 512, 512)
     lowered = with_tiles(graph, 8, i0=128, i1=128)
-    made = shape(graph, lowered, H100)
+    made = fit(graph, lowered, H100)
     assert (made.lowered, made.parameters, made.reason) == (lowered, {}, "")
     assert len(limited) == 1
 
 
 def test_more_warps_come_before_other_tiles(limited: list[TritonKernel]) -> None:
     graph = matmul(512, 512, 512)
-    made = shape(graph, with_tiles(graph, 4, i0=128, i1=256), H100)
+    made = fit(graph, with_tiles(graph, 4, i0=128, i1=256), H100)
     assert made.compiled[0].spill_bytes == 0
     assert "4 warps, 2 stages: 224 bytes spilled" in made.reason
     assert {k.num_warps for k in limited[:2]} == {4, 8}
@@ -70,31 +70,31 @@ def test_more_warps_come_before_other_tiles(limited: list[TritonKernel]) -> None
 def test_other_tiles_are_taken_where_no_launch_helps(limited: list[TritonKernel]) -> None:
     graph = matmul(512, 512, 512)
     lowered = with_tiles(graph, 16, i0=512, i1=512)
-    made = shape(graph, lowered, H100)
+    made = fit(graph, lowered, H100)
     assert made.compiled[0].spill_bytes == 0
     assert made.parameters
     assert registers(tile_body(made.lowered), 16) < registers(tile_body(lowered), 16)
     assert certify(graph, made.lowered).equivalent
-    assert shape(graph, lowered, H100, fixed=True).lowered is lowered
+    assert fit(graph, lowered, H100, fixed=True).lowered is lowered
 
 
 def test_cache_hints_are_taken_where_they_are_predicted_to_pay(limited: list[TritonKernel]) -> None:
     graph = matmul(1024, 1024, 1024)
     lowered = with_tiles(graph, 8, i0=128, i1=128)
     few = dataclasses.replace(H100, multiprocessors=4, l2_bytes_per_second=1e15)
-    made = shape(graph, lowered, few)
+    made = fit(graph, lowered, few)
     assert (tile_body(made.lowered).cache_hints, made.reason) == (False, "")
     small = dataclasses.replace(
         few, l2_capacity=3e6, dram_bytes_per_second=1e10
     )  # one operand fits, not both
-    made = shape(graph, lowered, small)
+    made = fit(graph, lowered, small)
     assert not tile_body(made.lowered).cache_hints  # both are read again: hints tell nothing apart
     streamed = matmul(64, 8192, 1024)  # the rows are read again, the columns once
     small = dataclasses.replace(small, l2_capacity=1e6, multiprocessors=1)
-    made = shape(streamed, with_tiles(streamed, 8, i0=128), small)
+    made = fit(streamed, with_tiles(streamed, 8, i0=128), small)
     assert tile_body(made.lowered).cache_hints
     assert "cache hints, as waves read again more than L2 keeps" in made.reason
-    assert shape(streamed, with_tiles(streamed, 8, i0=128), small, fixed=True).reason == ""
+    assert fit(streamed, with_tiles(streamed, 8, i0=128), small, fixed=True).reason == ""
 
 
 def test_the_compiler_itself_is_satisfied_with_more_warps() -> None:
@@ -102,7 +102,7 @@ def test_the_compiler_itself_is_satisfied_with_more_warps() -> None:
     lowered = with_tiles(graph, 4, i0=128, i1=256)
     (first,) = compiling.compile_all(_kernels(lowered), ["sm_80"])
     assert first.spill_bytes > 0
-    made = shape(graph, lowered, cost.target("sm_80"))
+    made = fit(graph, lowered, cost.target("sm_80"))
     assert made.compiled[0].spill_bytes == 0
 
 
@@ -130,7 +130,7 @@ def test_schedules_hold_tiles_and_launches_and_replay_them() -> None:
     assert (body.num_warps, body.num_stages, body.cache_hints) == (2, 1, True)
     assert again.schedule.parameters == {name: other}
     assert again.schedule.reason == "as somebody wished"
-    assert "shape of the kernels: as somebody wished" in again.report.remarks
+    assert "schedule of the kernels: as somebody wished" in again.report.remarks
     missing = changed.model_copy(update={"parameters": {"nothing": 2}})
     assert as_scheduled(outcome.lowered, missing, H100) is None
 
@@ -139,7 +139,7 @@ def test_a_kernel_with_more_warps_than_any_choice_keeps_them(limited: list[Trito
     """Programs may come with launches that no choice has: what spills then gets other tiles, or stays."""
     graph = matmul(512, 512, 512)
     lowered = with_tiles(graph, 32, i0=512, i1=512)
-    made = shape(graph, lowered, H100)
+    made = fit(graph, lowered, H100)
     assert len(limited) > 1
     assert "bytes spilled" in made.reason
 
@@ -148,13 +148,13 @@ def test_a_kernel_that_fits_in_no_shape_is_refused(monkeypatch: pytest.MonkeyPat
     def compile_all(kernels: Sequence[TritonKernel], targets: Sequence[str]) -> list[Compiled]:
         return [Compiled(k.name, "sm_90", "", "", "", "", b"", 1 << 20, 32, 0) for k in kernels]
 
-    monkeypatch.setattr("superopt.shaping.choose.compile_all", compile_all)
+    monkeypatch.setattr("superopt.transforms.schedule.fit.compile_all", compile_all)
     graph = matmul(256, 256, 256)
     for fixed in (False, True):
         with pytest.raises(
             CompilationFailed, match="expected at most 232448 bytes of shared memory, got one"
         ):
-            shape(graph, lower(graph), H100, fixed=fixed)
+            fit(graph, lower(graph), H100, fixed=fixed)
 
 
 @pytest.mark.parametrize("spills", [True, False])
@@ -164,15 +164,15 @@ def test_a_little_time_is_given_for_no_spills(monkeypatch: pytest.MonkeyPatch, s
     def tilings(*_: object) -> Iterator[tuple[dict[str, int], KernelGraph]]:
         yield {"i1": 32}, with_tiles(graph, 4, i1=32)
 
-    def seconds(shaped: Shaped, _: cost.Target) -> float:
-        return 1.0 if shaped.compiled[0].spill_bytes else (1.3 if spills else 1.1)
+    def seconds(scheduled: Scheduled, _: cost.Target) -> float:
+        return 1.0 if scheduled.compiled[0].spill_bytes else (1.3 if spills else 1.1)
 
     def launches(*_: object) -> Iterator[tuple[dict[str, int], KernelGraph]]:
         yield from ()
 
-    monkeypatch.setattr("superopt.shaping.choose._tilings", tilings)
-    monkeypatch.setattr("superopt.shaping.choose._launches", launches)
-    monkeypatch.setattr("superopt.shaping.choose._seconds", seconds)
+    monkeypatch.setattr("superopt.transforms.schedule.fit._tilings", tilings)
+    monkeypatch.setattr("superopt.transforms.schedule.fit._launches", launches)
+    monkeypatch.setattr("superopt.transforms.schedule.fit._seconds", seconds)
     asked: dict[TritonKernel, int] = {}
 
     def compile_all(kernels: Sequence[TritonKernel], targets: Sequence[str]) -> list[Compiled]:
@@ -182,7 +182,7 @@ def test_a_little_time_is_given_for_no_spills(monkeypatch: pytest.MonkeyPatch, s
             made.append(Compiled(kernel.name, "sm_90", "", "", "", "cp.async", b"", 0, 64, 8 * first))
         return made
 
-    monkeypatch.setattr("superopt.shaping.choose.compile_all", compile_all)
+    monkeypatch.setattr("superopt.transforms.schedule.fit.compile_all", compile_all)
     graph = matmul(512, 512, 64)
-    made = shape(graph, with_tiles(graph, 4, i1=64), H100)
+    made = fit(graph, with_tiles(graph, 4, i1=64), H100)
     assert bool(made.compiled[0].spill_bytes) == spills

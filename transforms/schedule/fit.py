@@ -1,4 +1,4 @@
-"""The shape of a program's kernels, decided by what the compiler says of them: launches, tile sizes, splits.
+"""The schedule of a program's kernels, decided by what the compiler says of them: launches, tile sizes, splits.
 
 What `lower` chooses follows from tiles alone. Where a kernel of it spills registers or exceeds shared memory,
 others are compiled until one does neither: first more warps or fewer stages for the same tiles, then the tilings
@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 from superopt.cost import Target, compiled_cost, compiled_seconds
 from superopt.program import KernelGraph, TileProgram
-from superopt.shaping.tilings import Tilings, warp_choices
 from superopt.transforms.emit.compile import CompilationFailed, Compiled, compile_all
 from superopt.transforms.emit.program_source import EmittedProgram, emit_program
 from superopt.transforms.emit.triton_source import TritonKernel
-from superopt.transforms.lower.shape import registers
+from superopt.transforms.schedule.launch import registers, warp_choices
+from superopt.transforms.schedule.tilings import Tilings
 
 if TYPE_CHECKING:
     from superopt.report import Schedule
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 MOST_LAUNCHES, MOST_TILINGS = 2, 8
 # Cache hints are taken where they are predicted to leave at most this share of the time.
 LEAST_GAIN = 0.98
-# A shape that spills is taken where it is predicted to need at most this share of the time of one that does not:
-# what spills cost was held against no GPU.
+# A schedule that spills is taken where it is predicted to need at most this share of the time of one that does
+# not: what spills cost was held against no GPU.
 LEAST_SPILLING_GAIN = 0.8
 # Tilings that are looked at for one that needs fewer registers.
 MOST_LOOKED_AT = 400
 
 
 @dataclass(frozen=True)
-class Shaped:
+class Scheduled:
     """A lowered program as it is delivered; `parameters` are its tiles and splits where they are not `lower`'s.
 
     `reason` says why it is so; empty where nothing had to be decided.
@@ -51,43 +51,43 @@ class Shaped:
     reason: str = ""
 
 
-def shape(
+def fit(
     original: KernelGraph,
     lowered: KernelGraph,
     target: Target,
     *,
     fixed: bool = False,
     stop: Callable[[], bool] = lambda: False,
-) -> Shaped:
+) -> Scheduled:
     """`lowered`, a lowered form of `original`, with the kernels that suit `target` best; as it is where `fixed`.
 
-    No other shape is tried once `stop` says so and one fits.
+    No other schedule is tried once `stop` says so and one fits.
     Raises CompilationFailed and UnsupportedProgram where it cannot be compiled as it is, CompilationFailed where
-    no shape of it fits the target's shared memory.
+    no schedule of it fits the target's shared memory.
     """
     compiler = _Compiler(target)
-    first = compiler.shaped(lowered)
+    first = compiler.scheduled(lowered)
     if fixed:
         return _fitting(first, target)
     bad = _bad(first, target)
-    best = _reshaped(original, first, bad, compiler, stop) if bad else first
+    best = _rescheduled(original, first, bad, compiler, stop) if bad else first
     return _hinted(_fitting(best, target), compiler)
 
 
-def _fitting(shaped: Shaped, target: Target) -> Shaped:
-    """`shaped`; raises CompilationFailed where a kernel takes more shared memory than a block can have."""
-    for index in _oversized(shaped, target)[:1]:
-        kernel, most = shaped.compiled[index], target.shared_per_block
+def _fitting(scheduled: Scheduled, target: Target) -> Scheduled:
+    """`scheduled`; raises CompilationFailed where a kernel takes more shared memory than a block can have."""
+    for index in _oversized(scheduled, target)[:1]:
+        kernel, most = scheduled.compiled[index], target.shared_per_block
         got = f"one that needs {kernel.shared_bytes}"
         raise CompilationFailed(
             f"kernel '{kernel.name}' for {target.name}: expected at most {most} bytes of shared memory, got {got}"
         )
-    return shaped
+    return scheduled
 
 
-def _reshaped(
-    original: KernelGraph, first: Shaped, bad: Sequence[int], compiler: _Compiler, stop: Callable[[], bool]
-) -> Shaped:
+def _rescheduled(
+    original: KernelGraph, first: Scheduled, bad: Sequence[int], compiler: _Compiler, stop: Callable[[], bool]
+) -> Scheduled:
     """The best of the other launches, tiles and splits for the bad kernels of `first`."""
     target, found = compiler.target, [first]
 
@@ -102,7 +102,7 @@ def _reshaped(
             if enough():
                 break
             try:
-                made = compiler.shaped(graph, parameters)
+                made = compiler.scheduled(graph, parameters)
             except CompilationFailed:
                 continue
             if made.compiled == first.compiled:
@@ -113,17 +113,17 @@ def _reshaped(
     best = min(found, key=lambda s: _rank(s, target))
     if best is first:
         return dataclasses.replace(
-            first, reason=f"{_said(first, bad)}; none of {len(found) - 1} other shapes is better"
+            first, reason=f"{_said(first, bad)}; none of {len(found) - 1} other schedules is better"
         )
     return dataclasses.replace(
         best, reason=f"{_said(first, bad)}; {_said(best, bad)} after {len(found) - 1} tries"
     )
 
 
-def _hinted(shaped: Shaped, compiler: _Compiler) -> Shaped:
+def _hinted(scheduled: Scheduled, compiler: _Compiler) -> Scheduled:
     """With cache hints in the kernels of which they are predicted to save device memory's bytes."""
-    nodes, saved = list(shaped.lowered.nodes), list[str]()
-    for (index, body), facts in zip(_programs(shaped.lowered), shaped.compiled, strict=True):
+    nodes, saved = list(scheduled.lowered.nodes), list[str]()
+    for (index, body), facts in zip(_programs(scheduled.lowered), scheduled.compiled, strict=True):
         hinted = dataclasses.replace(nodes[index], body=dataclasses.replace(body, cache_hints=True))
         before, after = (compiled_cost(n, facts, compiler.target).seconds for n in (nodes[index], hinted))
         if after < LEAST_GAIN * before:
@@ -133,14 +133,14 @@ def _hinted(shaped: Shaped, compiler: _Compiler) -> Shaped:
                 f"would be {after * 1e6:.1f} us"
             )
     if not saved:
-        return shaped
+        return scheduled
     try:
-        made = compiler.shaped(dataclasses.replace(shaped.lowered, nodes=nodes), shaped.parameters)
+        made = compiler.scheduled(dataclasses.replace(scheduled.lowered, nodes=nodes), scheduled.parameters)
     except CompilationFailed:
-        return shaped
-    if _seconds(made, compiler.target) >= _seconds(shaped, compiler.target):
-        return shaped
-    return dataclasses.replace(made, reason="; ".join(filter(None, [shaped.reason, *saved])))
+        return scheduled
+    if _seconds(made, compiler.target) >= _seconds(scheduled, compiler.target):
+        return scheduled
+    return dataclasses.replace(made, reason="; ".join(filter(None, [scheduled.reason, *saved])))
 
 
 def as_scheduled(lowered: KernelGraph, schedule: Schedule, target: Target) -> KernelGraph | None:
@@ -162,47 +162,49 @@ class _Compiler:
         self.target = target
         self._made: dict[TritonKernel, Compiled] = {}
 
-    def shaped(self, graph: KernelGraph, parameters: Mapping[str, int] | None = None) -> Shaped:
+    def scheduled(self, graph: KernelGraph, parameters: Mapping[str, int] | None = None) -> Scheduled:
         emitted = emit_program(graph)
         new = [k for k in dict.fromkeys(emitted.kernels) if k not in self._made]
         self._made.update(zip(new, compile_all(new, [self.target.name]), strict=True))
-        return Shaped(graph, emitted, tuple(self._made[k] for k in emitted.kernels), parameters or {})
+        return Scheduled(graph, emitted, tuple(self._made[k] for k in emitted.kernels), parameters or {})
 
 
 def _programs(graph: KernelGraph) -> list[tuple[int, TileProgram]]:
     return [(i, n.body) for i, n in enumerate(graph.nodes) if isinstance(n.body, TileProgram)]
 
 
-def _bad(shaped: Shaped, target: Target) -> list[int]:
+def _bad(scheduled: Scheduled, target: Target) -> list[int]:
     """The kernels, by number, that spill or do not fit."""
     return [
-        i for i, k in enumerate(shaped.compiled) if k.spill_bytes or k.shared_bytes > target.shared_per_block
+        i
+        for i, k in enumerate(scheduled.compiled)
+        if k.spill_bytes or k.shared_bytes > target.shared_per_block
     ]
 
 
-def _oversized(shaped: Shaped, target: Target) -> list[int]:
-    return [i for i, k in enumerate(shaped.compiled) if k.shared_bytes > target.shared_per_block]
+def _oversized(scheduled: Scheduled, target: Target) -> list[int]:
+    return [i for i, k in enumerate(scheduled.compiled) if k.shared_bytes > target.shared_per_block]
 
 
-def _rank(shaped: Shaped, target: Target) -> tuple[bool, float]:
+def _rank(scheduled: Scheduled, target: Target) -> tuple[bool, float]:
     """The smaller, the better: whether a kernel does not fit, and the seconds, with a handicap for spills."""
-    spills = any(k.spill_bytes for k in shaped.compiled)
-    seconds = _seconds(shaped, target)
-    return bool(_oversized(shaped, target)), seconds / LEAST_SPILLING_GAIN if spills else seconds
+    spills = any(k.spill_bytes for k in scheduled.compiled)
+    seconds = _seconds(scheduled, target)
+    return bool(_oversized(scheduled, target)), seconds / LEAST_SPILLING_GAIN if spills else seconds
 
 
-def _seconds(shaped: Shaped, target: Target) -> float:
-    return compiled_seconds(shaped.lowered, shaped.compiled, target)
+def _seconds(scheduled: Scheduled, target: Target) -> float:
+    return compiled_seconds(scheduled.lowered, scheduled.compiled, target)
 
 
 def _launches(
-    shaped: Shaped, bad: Sequence[int], target: Target
+    scheduled: Scheduled, bad: Sequence[int], target: Target
 ) -> Iterator[tuple[dict[str, int], KernelGraph]]:
     """The same tiles with more warps for the kernels that spill, with fewer stages for those that do not fit."""
-    kernels = _programs(shaped.lowered)
-    oversized = _oversized(shaped, target)
+    kernels = _programs(scheduled.lowered)
+    oversized = _oversized(scheduled, target)
     for step in range(1, MOST_LAUNCHES + 1):
-        nodes = list(shaped.lowered.nodes)
+        nodes = list(scheduled.lowered.nodes)
         for i in bad:
             index, body = kernels[i]
             warps = [w for w in warp_choices(body) if w > body.num_warps]
@@ -211,11 +213,11 @@ def _launches(
             more = body.num_warps if i in oversized else warps[min(step, len(warps) - 1)]
             body = dataclasses.replace(body, num_warps=more, num_stages=stages)
             nodes[index] = dataclasses.replace(nodes[index], body=body)
-        yield {}, dataclasses.replace(shaped.lowered, nodes=nodes)
+        yield {}, dataclasses.replace(scheduled.lowered, nodes=nodes)
 
 
 def _tilings(
-    original: KernelGraph, shaped: Shaped, bad: Sequence[int], target: Target, stop: Callable[[], bool]
+    original: KernelGraph, scheduled: Scheduled, bad: Sequence[int], target: Target, stop: Callable[[], bool]
 ) -> Iterator[tuple[dict[str, int], KernelGraph]]:
     """Other splits, and tiles of the bad kernels that need fewer registers, fastest predicted first."""
 
@@ -223,8 +225,8 @@ def _tilings(
         bodies = [body for _, body in _programs(graph)]
         return max(registers(bodies[i], bodies[i].num_warps) for i in bad)
 
-    now = needed(shaped.lowered)
-    tilings = Tilings(shaped.lowered, target)
+    now = needed(scheduled.lowered)
+    tilings = Tilings(scheduled.lowered, target)
     for parameters, graph in itertools.islice(tilings.tilings(bad), MOST_LOOKED_AT):
         if stop():
             return
@@ -232,10 +234,10 @@ def _tilings(
             yield parameters, graph
 
 
-def _said(shaped: Shaped, bad: Sequence[int]) -> str:
-    """What the compiler said of some kernels with their shape."""
-    bodies = [body for _, body in _programs(shaped.lowered)]
-    tiles = "".join(f", {name} {extent}" for name, extent in shaped.parameters.items())
-    spilled = sum(shaped.compiled[i].spill_bytes for i in bad)
+def _said(scheduled: Scheduled, bad: Sequence[int]) -> str:
+    """What the compiler said of some kernels with their schedule."""
+    bodies = [body for _, body in _programs(scheduled.lowered)]
+    tiles = "".join(f", {name} {extent}" for name, extent in scheduled.parameters.items())
+    spilled = sum(scheduled.compiled[i].spill_bytes for i in bad)
     launch = f"{bodies[bad[0]].num_warps} warps, {bodies[bad[0]].num_stages} stages"
     return f"{launch}{tiles}: {spilled} bytes spilled"
