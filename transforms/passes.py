@@ -31,7 +31,6 @@ import textwrap
 import types
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Union, cast, get_args, get_origin
@@ -135,10 +134,6 @@ class GraphPass(Pass, ABC):
     @abstractmethod
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
         """The graph after the pass; raises `SuperoptError` where it cannot be applied."""
-
-    def schedule_space(self, graph: KernelGraph) -> Sequence[Self]:
-        """The ways in which this pass may be applied to `graph`, for tuning passes jointly; itself if one."""
-        return (self,)
 
 
 class ModulePass(Pass, ABC):

@@ -61,7 +61,3 @@ class BadOption(SuperoptError):
 
 class NotEquivalent(SuperoptError):
     """Two programs that had to be equivalent and are not."""
-
-
-class NumericsError(SuperoptError):
-    """A program whose floating-point results leave the tolerance."""

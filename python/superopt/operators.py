@@ -3,7 +3,7 @@
 An entry gives an operator's loop nest (as in `linalg.generic`: extents, iterator types and an index map for
 each operand, as functions of operand shapes and attributes) and its scalar body over a handful of primitives.
 From these follow shape inference and the verifier of each level, the numpy reference, the evaluation over
-finite fields, the abstract expression, flops and bytes, the class, and the Triton spelling. Operators that only
+finite fields, the abstract expression, flops and bytes, and the Triton spelling. Operators that only
 move data (`reshape`, `repeat`, `concat`, `update_slice`) are no affine nest: they say by hand how they arrange
 elements.
 
@@ -110,25 +110,6 @@ class Operator:
     def is_contraction(self, attrs: Attrs) -> bool:
         """Whether it is a sum of products of its two operands (so that a domain may use a matrix product)."""
         return self.combiner == "add" and self.arity == 2 and self.finish is None
-
-    def operator_class(self, attrs: Attrs) -> Literal["multilinear", "division", "exponential", "other"]:
-        """Its class in Mirage's Lax fragment (section 5): the hardest primitive that its body applies."""
-        if self.body is None:
-            return "multilinear"
-        used = set(self.body(attrs).primitives())
-        if self.combiner in ("max", "min") or used & {
-            "log",
-            "sqrt",
-            "sin",
-            "cos",
-            "max",
-            "min",
-            "pow",
-        }:
-            return "other"
-        if "exp" in used:
-            return "exponential"
-        return "division" if "div" in used else "multilinear"
 
     def flops(self, shapes: Sequence[Shape], attrs: Attrs) -> int:
         """Scalar operations that one application performs; a fused multiply-add counts two."""

@@ -59,9 +59,3 @@ class _Dtypes(Mapping[str, Any]):
 
 
 DTYPE_NAMES: Mapping[str, Any] = _Dtypes()
-
-
-def dtype_name(dtype: Any) -> str:
-    """Our name of a torch dtype; its own where we have none."""
-    text = str(dtype).removeprefix("torch.")
-    return next((ours for ours, theirs in _NAMES.items() if theirs == text), text)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from superopt.errors import SuperoptError
 from superopt.operators import infer_type
-from superopt.program import Attr, Node, TensorType, Value
+from superopt.program import Attr, Node, Value
 
 # An axis, or one part of an axis that is split between kernels: (axis, 0 whole | 1 split | 2 rest).
 Piece = tuple[int, int]
@@ -184,8 +184,3 @@ class Builder:
 def _widest(dtypes: Sequence[str]) -> str:
     found = set(dtypes)
     return found.pop() if len(found) == 1 else "f32"
-
-
-def named_type(dims: Sequence[Piece | None], extents: dict[Piece, int], dtype: str) -> TensorType:
-    """The tensor type with these dimensions."""
-    return TensorType(tuple(1 if d is None else extents[d] for d in dims), dtype)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from superopt.errors import UnsupportedProgram
-from superopt.operators import OPERATORS, broadcast_shapes
+from superopt.operators import OPERATORS
 from superopt.program import KernelGraph, Node, Value
 from superopt.transforms.tile_saturation.loops import Var
 
@@ -243,11 +243,6 @@ def reduced_dims(node: Node) -> list[tuple[int, int]]:
     rank = len(node.operands[0].shape)
     kept = [d for d in range(rank) if d not in dims]
     return [(d, d) for d in kept] if node.attrs.get("keepdims") else [(d, i) for i, d in enumerate(kept)]
-
-
-def broadcast_of(node: Node) -> tuple[int, ...]:
-    """The shape that an elementwise node's operands broadcast to."""
-    return broadcast_shapes([v.shape for v in node.operands])
 
 
 def contracted(node: Node) -> int:

@@ -157,13 +157,8 @@ class _Builder:
             name = value.name.strip("%") or f"t{len(self.tensors)}"
             self.names[name] += 1
             name = name if self.names[name] == 1 else f"{name}_{self.names[name]}"
-            shape = self.kept_shape(value)
-            self.tensors[value] = Tensor(name, shape, value.dtype, kind)  # pyright: ignore[reportArgumentType]
+            self.tensors[value] = Tensor(name, value.shape, value.dtype, kind)  # pyright: ignore[reportArgumentType]
         return self.tensors[value]
-
-    def kept_shape(self, value: Value) -> tuple[int, ...]:
-        """Shape of the stored tensor; what a reduction drops is kept with extent 1 by the accumulator alone."""
-        return value.shape
 
     def build(self) -> LoopProgram:
         for value in self.graph.inputs:
