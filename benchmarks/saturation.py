@@ -16,6 +16,7 @@ import datetime
 import json
 import os
 import resource
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -25,14 +26,9 @@ from benchmarks.trinity.programs import CONFIGS, Config, build, names
 
 from superopt.cost import cost, target, target_names
 from superopt.program import KernelGraph
-from superopt.transforms.tile_saturation.loops import Tensor, Var, execute
-from superopt.transforms.tile_saturation.search import (
-    Saturation,
-    SearchOptions,
-    kernel_count,
-    propose,
-    saturate,
-)
+from superopt.transforms.tile_saturation.saturate import Saturation, saturate
+from superopt.transforms.tile_saturation.search import SearchOptions, kernel_count, propose
+from superopt.transforms.tile_saturation.terms import TermTensor, TermVar
 
 RESULTS = Path(__file__).parent / "results" / "saturation.json"
 # Candidates of a program that are tried, and whose predicted times are told.
@@ -153,6 +149,9 @@ def executed(name: str, samples: int) -> dict[str, Any]:
 
     Numbers and tile widths change every few programs, for which the naive loops run once.
     """
+    sys.path.insert(0, str(Path(__file__).parents[1] / "test" / "rules"))  # where rules are judged, too
+    from execute_terms import execute
+
     config = SMALL_GROUPED if "gqa" in name else SMALL
     wrong = done = distinct = 0
     for inline in ("all", "single"):
@@ -160,9 +159,9 @@ def executed(name: str, samples: int) -> dict[str, Any]:
         encoder, program = found.encoder, found.program
         rng = np.random.default_rng(0)
         terms: dict[Any, None] = {}
-        start: dict[Tensor, Any] = {}
-        want: dict[Tensor, Any] = {}
-        steps: dict[Var, int] = {}
+        start: dict[TermTensor, Any] = {}
+        want: dict[TermTensor, Any] = {}
+        steps: dict[TermVar, int] = {}
         for i in range(samples // 2):
             if i % SAMPLES_TOGETHER == 0:
                 steps = {

@@ -17,18 +17,8 @@ config: Any = globals()["config"]  # put there by lit
 
 config.name = "superopt"
 config.test_format = lit.formats.ShTest(execute_external=False)  # pyright: ignore
-config.suffixes = [".mlir", ".loops", ".py", ".test"]
-config.excludes = [
-    "Inputs",
-    "about.py",
-    "fuzz",
-    "kills",
-    "mutation",
-    "unit",
-    "lit.cfg.py",
-    "run.py",
-    "conftest.py",
-]
+config.suffixes = [".mlir", ".loops", ".test"]
+config.excludes = ["Inputs"]
 config.test_source_root = str(Path(__file__).parent)
 config.test_exec_root = str(Path(__file__).parent / "Output")
 

@@ -10,7 +10,7 @@ import pytest
 from tile_terms import at, load, program, put, saturated, tensor, value
 
 from superopt.transforms.core import _egraph
-from superopt.transforms.tile_saturation.loops import Expr, Store
+from superopt.transforms.tile_saturation.terms import StoreTerm, ValueTerm
 
 egglog: Any = pytest.importorskip("egglog.bindings")
 
@@ -62,7 +62,7 @@ def test_values(text: str, rules: list[str]) -> None:
     )
     want = _sizes(f"{_VALUES}{rewrites}(let $e {_translated(text, pattern=False)})\n")
     out = tensor("out", 4, 4, kind="output")
-    encoder = saturated(program(Store(at(out, ":", ":"), value(text))), rules, iterations=40)
+    encoder = saturated(program(StoreTerm(at(out, ":", ":"), value(text))), rules, iterations=40)
     assert encoder.graph.stopped == "saturated"
     assert encoder.graph.nodes - 1 == sum(want.values())  # the store is ours
 
@@ -76,11 +76,11 @@ def test_orders_of_statements(edges: list[tuple[int, int]]) -> None:
     x = tensor("x", 4, kind="input")
     stored = [tensor(f"t{i}", 4) for i in range(count)]
 
-    def stores(i: int) -> Store:
-        out: Expr = Expr("square", (load(at(x, ":")),)) if i % 2 else load(at(x, ":"))
+    def stores(i: int) -> StoreTerm:
+        out: ValueTerm = ValueTerm("square", (load(at(x, ":")),)) if i % 2 else load(at(x, ":"))
         for a, b in edges:
             if b == i:
-                out = Expr("add", (out, load(at(stored[a], ":"))))
+                out = ValueTerm("add", (out, load(at(stored[a], ":"))))
         return put(at(stored[i], ":"), out)
 
     body = [stores(i) for i in range(count)]

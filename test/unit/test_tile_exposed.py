@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from parse_terms import parse_terms
 
 from superopt.cost import target
 from superopt.program import KernelGraph, Value
-from superopt.transforms.tile_saturation import accesses, kernel, to_kernels
+from superopt.transforms.tile_saturation import accesses, kernel_builder, to_kernels
 from superopt.transforms.tile_saturation.exposed import exposed
-from superopt.transforms.tile_saturation.loops import Statement, Tensor
-from superopt.transforms.tile_saturation.parse_loops import parse_loops
 from superopt.transforms.tile_saturation.search import SearchOptions, propose
+from superopt.transforms.tile_saturation.terms import StatementTerm, TermTensor
 from superopt.verify import certify
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -45,7 +45,7 @@ output out[8, 4]
     ],
 )
 def test_what_is_read_before_it_is_written(body: str, expected: str) -> None:
-    program = parse_loops(TENSORS + body + "\n")
+    program = parse_terms(TENSORS + body + "\n")
     assert {t.name for t in exposed(program.body)} == set(expected.split())
 
 
@@ -94,15 +94,15 @@ def test_candidates_write_what_they_read() -> None:
     assert sum(some > 0 for some, _ in counts) > len(counts) * 3 // 4
 
 
-def first_access(body: Sequence[Statement]) -> set[Tensor]:
+def first_access(body: Sequence[StatementTerm]) -> set[TermTensor]:
     """The guard weakened: tensors whose first access is a load, whatever part of them that is."""
-    first: dict[Tensor, str] = {}
+    first: dict[TermTensor, str] = {}
     for access in accesses.accesses(body):
         first.setdefault(access.region.tensor, access.kind)
     return {t for t, kind in first.items() if kind == "load"}
 
 
 def test_without_the_guard_kernels_read_what_nobody_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (accesses, kernel, to_kernels):
+    for module in (accesses, kernel_builder, to_kernels):
         monkeypatch.setattr(module, "exposed", first_access)
     assert any(refused(seed)[1] for seed in SEEDS)

@@ -10,11 +10,11 @@ from tile_terms import accumulate, at, holds, load, loop, program, put, saturate
 
 from superopt.cost import target
 from superopt.transforms.core import _egraph
-from superopt.transforms.tile_saturation.loops import Expr, Statement, Var
+from superopt.transforms.tile_saturation.terms import StatementTerm, TermVar, ValueTerm
 
-N, K = Var("n", 8, 0, 4), Var("k", 8, 0, 4)
-H, M = Var("h", 4, 1, 1), Var("m", 8, 2, 2)
-WIDE = Var("w", 8, 4, 4)  # two trips
+N, K = TermVar("n", 8, 0, 4), TermVar("k", 8, 0, 4)
+H, M = TermVar("h", 4, 1, 1), TermVar("m", 8, 2, 2)
+WIDE = TermVar("w", 8, 4, 4)  # two trips
 A, B, C = (tensor(name, 8) for name in "abc")
 X, Y, Z = tensor("x", 8, kind="input"), tensor("y", 8, kind="input"), tensor("z", 1, kind="input")
 S, R = tensor("s", 1), tensor("r", 1)
@@ -25,30 +25,30 @@ T = tensor("t", 4, 4)
 LAST = tensor("last", 1, kind="output")
 
 
-def total(part: Expr) -> Expr:
-    return Expr("reduce_sum", (part,), (("dims", (-1,)),))
+def total(part: ValueTerm) -> ValueTerm:
+    return ValueTerm("reduce_sum", (part,), (("dims", (-1,)),))
 
 
 @dataclass(frozen=True)
 class Case:
     guard: str
     rules: Sequence[str]
-    body: Sequence[Statement]
+    body: Sequence[StatementTerm]
 
 
-by_columns = Expr(
-    "matmul", (Expr("div", (load(at(U, ":", ":")), load(at(ROW, ":", ":")))), load(at(V, ":", ":")))
+by_columns = ValueTerm(
+    "matmul", (ValueTerm("div", (load(at(U, ":", ":")), load(at(ROW, ":", ":")))), load(at(V, ":", ":")))
 )
 CASES = [
     # B = A + rsum(A[:]); A = X: what Trinity's no_raw_waw lets pass (there is a W/A dependence only)
     Case("dependence", ["loop-fusion"],
-         [loop(N, put(at(B, N), Expr("add", (load(at(A, N)), total(load(at(A, ":"))))))),
+         [loop(N, put(at(B, N), ValueTerm("add", (load(at(A, N)), total(load(at(A, ":"))))))),
           loop(N, put(at(A, N), load(at(X, N))))]),
     Case("idempotence", ["loop-invar-code-motion"], [loop(K, accumulate(at(S, ":"), load(at(Z, ":"))))]),
     Case("insertion", ["loop-insertion2"],
          [accumulate(at(S, ":"), load(at(Z, ":"))), loop(N, put(at(A, N), load(at(X, N))))]),
     Case("zero-start", ["alge-factor-loop-body-div"],
-         [loop(K, accumulate(at(S, ":"), Expr("div", (total(load(at(X, K))), load(at(Z, ":"))))))]),
+         [loop(K, accumulate(at(S, ":"), ValueTerm("div", (total(load(at(X, K))), load(at(Z, ":"))))))]),
     Case("division-axis", ["assoc-div-matmul"], [put(at(T, ":", ":"), by_columns)]),
     Case("propagation", ["expression-propagation"],
          [accumulate(at(S, ":"), load(at(Z, ":"))), put(at(R, ":"), load(at(S, ":")))]),

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from tile_terms import accumulate, agrees, at, load, loop, program, put, run, tensor
 
-from superopt.transforms.tile_saturation.axes import reshape_groups
-from superopt.transforms.tile_saturation.bundle import bundled
-from superopt.transforms.tile_saturation.dead import canonical, opened, without_dead
-from superopt.transforms.tile_saturation.loops import Expr, Var, render
+from superopt.transforms.tile_saturation.cut_axes import reshape_groups
+from superopt.transforms.tile_saturation.extracted import canonical, opened, without_dead
+from superopt.transforms.tile_saturation.term_bundles import bundled
+from superopt.transforms.tile_saturation.terms import TermVar, ValueTerm, render
 from superopt.transforms.tile_saturation.to_kernels import retiled
 from superopt.transforms.tile_saturation.unmerge import unmerged
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-N, K = Var("n", 8, 0, 4), Var("k", 8, 0, 4)
+N, K = TermVar("n", 8, 0, 4), TermVar("k", 8, 0, 4)
 X, Y = tensor("x", 8, kind="input"), tensor("y", 8, kind="input")
 A, B, C = (tensor(name, 8) for name in "abc")
 OUT = tensor("out", 8, kind="output")
@@ -85,17 +85,17 @@ def test_stores_that_nobody_needs_are_dead() -> None:
 
 def test_orders_that_differ_in_nothing_else_are_one() -> None:
     a, b = put(at(A, ":"), load(at(X, ":"))), put(at(B, ":"), load(at(Y, ":")))
-    c = put(at(OUT, ":"), Expr("add", (load(at(A, ":")), load(at(B, ":")))))
+    c = put(at(OUT, ":"), ValueTerm("add", (load(at(A, ":")), load(at(B, ":")))))
     assert canonical([a, b, c]) == canonical([b, a, c])
     d = put(at(A, ":"), load(at(Y, ":")))
     assert canonical([a, d, c]) != canonical([d, a, c])
 
 
 def test_widths_are_free_where_no_reshape_is() -> None:
-    fixed = Var("p", 8, 4, 4)
+    fixed = TermVar("p", 8, 4, 4)
     free = retiled(loop(fixed, put(at(A, fixed), load(at(X, fixed)))))
     assert next(iter([free])).var.step == 0  # type: ignore[union-attr]
-    view = Expr("reshape", (load(at(X, fixed)),), (("shape", (4,)),))
+    view = ValueTerm("reshape", (load(at(X, fixed)),), (("shape", (4,)),))
     kept = loop(fixed, put(at(A, fixed), view))
     assert retiled(kept) == kept
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from parse_terms import parse_terms
 from tile_terms import wrong_samples
+from try_rules import trials
 
 from superopt.errors import BadInput
 from superopt.transforms.core import _egraph
 from superopt.transforms.tile_saturation.encode import Encoder
-from superopt.transforms.tile_saturation.loops import render
-from superopt.transforms.tile_saturation.parse_loops import parse_loops
-from superopt.transforms.tile_saturation.search import enabled_rules
-from superopt.transforms.tile_saturation.try_rules import trials
+from superopt.transforms.tile_saturation.saturate import enabled_rules
+from superopt.transforms.tile_saturation.terms import render
 
 RULES = Path(__file__).parents[1] / "rules"
 
@@ -59,7 +59,7 @@ def test_a_file_fails_where_its_rule_is_not_applied() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_all_rules_together_stay_sound(seed: int) -> None:
-    p = parse_loops(TOGETHER)
+    p = parse_terms(TOGETHER)
     encoder = Encoder(p)
     rules = enabled_rules(["loop-fission", "loop-fission-tail"])
     encoder.graph.saturate(rules, 6, 4000, 1 << 30, 20.0)
@@ -68,13 +68,13 @@ def test_all_rules_together_stay_sound(seed: int) -> None:
 
 
 def test_text_is_read_as_it_is_printed() -> None:
-    p = parse_loops(TOGETHER)
+    p = parse_terms(TOGETHER)
     declared = "\n".join(TOGETHER.split("\n")[1:4]) + "\n"
     assert render(p.body) == TOGETHER.split("\n", 4)[4]
-    assert render(parse_loops(declared + render(p.body)).body) == render(p.body)
+    assert render(parse_terms(declared + render(p.body)).body) == render(p.body)
     other = "input x[4, 8], w[4, 2, 2]\noutput y[8, 4]\n"
     other += "for h in 0..4 by 1:\n  y[block h of 2, :] = transpose(x[:, 0:2], perm=1x0)\n"
-    assert render(parse_loops(other).body) == "".join(other.splitlines(keepends=True)[2:])
+    assert render(parse_terms(other).body) == "".join(other.splitlines(keepends=True)[2:])
 
 
 @pytest.mark.parametrize(
@@ -91,5 +91,5 @@ def test_text_is_read_as_it_is_printed() -> None:
 )
 def test_bad_text_is_told_where_it_stands(text: str, line: int, message: str) -> None:
     with pytest.raises(BadInput, match=message) as raised:
-        parse_loops(text, "f.loops")
+        parse_terms(text, "f.loops")
     assert raised.value.location.line == line

@@ -28,9 +28,10 @@ from superopt.transforms.tile_saturation.library import (
     library_seconds,
     library_statements,
 )
-from superopt.transforms.tile_saturation.loops import Expr, Loop, Statement, Store, Var
+from superopt.transforms.tile_saturation.saturate import saturate
 from superopt.transforms.tile_saturation.saturate_tiles import SaturateTiles
-from superopt.transforms.tile_saturation.search import SearchOptions, kernel_count, propose, saturate
+from superopt.transforms.tile_saturation.search import SearchOptions, kernel_count, propose
+from superopt.transforms.tile_saturation.terms import LoopTerm, StatementTerm, StoreTerm, TermVar, ValueTerm
 from superopt.transforms.tile_saturation.tile_loops import tile_loops
 from superopt.verify import certify
 
@@ -148,7 +149,7 @@ def test_a_loop_of_one_trip_is_a_grid_dimension(trips: int) -> None:
     """What is written there and stored at the kernel's end has to be defined outside of any loop."""
     program = tile_loops(graph_of("vanilla+mqa"), "all")
     inner = program.body[0]
-    loop = Loop(Var("c", trips, 1), (), (inner,))
+    loop = LoopTerm(TermVar("c", trips, 1), (), (inner,))
     found, _ = grid(loop, set(program.outputs) | set(program.tensors))
     assert (loop in found) == (trips == 1)
 
@@ -162,7 +163,7 @@ def test_extraction_weighs_kernels_of_the_library() -> None:
     program, encoder = found.program, found.encoder
     (statement,) = program.library
 
-    def best(*seconds: float) -> tuple[float, tuple[Statement, ...]]:
+    def best(*seconds: float) -> tuple[float, tuple[StatementTerm, ...]]:
         terms = encoder.graph.best(encoder.root, 4, 4, H100.numbers(), 60.0, None, list(seconds))
         _, cost, term = min(terms, key=lambda t: t[1])
         return cost, encoder.decode(term)
@@ -187,18 +188,18 @@ def test_library_operators_are_found_in_any_order_and_side_by_side() -> None:
     program = tile_loops(graph, "all", bundle=False)
     known = library_statements(program)
     first, second = program.body
-    assert isinstance(first, Loop)
-    assert isinstance(second, Loop)
-    both = Loop(first.var, (), (*second.body, *first.body))
+    assert isinstance(first, LoopTerm)
+    assert isinstance(second, LoopTerm)
+    both = LoopTerm(first.var, (), (*second.body, *first.body))
     assert [len(library_operators(s, known)) for s in (first, both)] == [1, 2]
-    single = Var("one", 64, 64, 64)
-    assert library_operators(Loop(single, (), (first,)), known) == library_operators(first, known)
-    part = Loop(first.var, (), first.body[:1])
+    single = TermVar("one", 64, 64, 64)
+    assert library_operators(LoopTerm(single, (), (first,)), known) == library_operators(first, known)
+    part = LoopTerm(first.var, (), first.body[:1])
     assert library_operators(part, known) == ()
     piece = first.body[0]
-    assert isinstance(piece, Store)
-    doubled = Store(piece.region, Expr("add", (piece.value,) * 2))
-    assert library_operators(Loop(first.var, (), (doubled, *first.body[1:])), known) == ()
+    assert isinstance(piece, StoreTerm)
+    doubled = StoreTerm(piece.region, ValueTerm("add", (piece.value,) * 2))
+    assert library_operators(LoopTerm(first.var, (), (doubled, *first.body[1:])), known) == ()
 
 
 def test_attention_with_its_ffn_finishes() -> None:

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from superopt.transforms.tile_saturation.exposed import exposed
-from superopt.transforms.tile_saturation.loops import (
-    Loop,
-    Region,
-    Statement,
-    Store,
-    Tensor,
-    Var,
+from superopt.transforms.tile_saturation.terms import (
+    LoopTerm,
+    StatementTerm,
+    StoreTerm,
+    TermRegion,
+    TermTensor,
+    TermVar,
     loops,
     stores,
 )
@@ -26,15 +26,15 @@ class Rejected(Exception):
 class Access:
     """One access in program order: a start, a load or a store, and the loops it stands in, outermost first."""
 
-    region: Region
+    region: TermRegion
     kind: str  # "start" | "load" | "store"
-    loops: tuple[tuple[Var, int], ...]
+    loops: tuple[tuple[TermVar, int], ...]
 
 
-def accesses(body: Sequence[Statement], loops: tuple[tuple[Var, int], ...] = ()) -> Iterator[Access]:
+def accesses(body: Sequence[StatementTerm], loops: tuple[tuple[TermVar, int], ...] = ()) -> Iterator[Access]:
     """Every access in program order; equal loops at two places are told apart by where they stand."""
     for i, statement in enumerate(body):
-        if isinstance(statement, Store):
+        if isinstance(statement, StoreTerm):
             for region in statement.value.regions:
                 yield Access(region, "load", loops)
             yield Access(statement.region, "store", loops)
@@ -44,9 +44,9 @@ def accesses(body: Sequence[Statement], loops: tuple[tuple[Var, int], ...] = ())
             yield from accesses(statement.body, (*loops, (statement.var, i)))
 
 
-def common_loops(found: Sequence[Access]) -> set[Var]:
+def common_loops(found: Sequence[Access]) -> set[TermVar]:
     """Variables of the loops that all the accesses stand in."""
-    out: set[Var] = set()
+    out: set[TermVar] = set()
     for level in zip(*(a.loops for a in found), strict=False):
         if len(set(level)) > 1:
             break
@@ -54,29 +54,31 @@ def common_loops(found: Sequence[Access]) -> set[Var]:
     return out
 
 
-def written(body: Sequence[Statement]) -> set[Tensor]:
+def written(body: Sequence[StatementTerm]) -> set[TermTensor]:
     """Tensors that the statements store or start."""
     out = {s.region.tensor for s in stores(body)}
     return out | {r.tensor for loop in loops(body) for r, _ in loop.starts}
 
 
-def grid(statement: Statement, live_after: set[Tensor]) -> tuple[list[Loop], tuple[Statement, ...]]:
+def grid(
+    statement: StatementTerm, live_after: set[TermTensor]
+) -> tuple[list[LoopTerm], tuple[StatementTerm, ...]]:
     """The loops of a statement that are grid dimensions, and what one block runs."""
-    found: list[Loop] = []
-    body: tuple[Statement, ...] = (statement,)
+    found: list[LoopTerm] = []
+    body: tuple[StatementTerm, ...] = (statement,)
     while len(body) == 1 and len(found) < 3:
         loop = body[0]
-        if not isinstance(loop, Loop) or loop.starts or not _parallel(loop, live_after):
+        if not isinstance(loop, LoopTerm) or loop.starts or not _parallel(loop, live_after):
             break
         found.append(loop)
         body = loop.body
     return found, body
 
 
-def _parallel(loop: Loop, live_after: set[Tensor]) -> bool:
+def _parallel(loop: LoopTerm, live_after: set[TermTensor]) -> bool:
     if loop.var.step >= loop.var.end:
         return True  # one trip
-    regions: dict[Tensor, set[Region]] = {}
+    regions: dict[TermTensor, set[TermRegion]] = {}
     for access in accesses(loop.body):
         regions.setdefault(access.region.tensor, set()).add(access.region)
     outer = exposed(loop.body)
@@ -87,7 +89,7 @@ def _parallel(loop: Loop, live_after: set[Tensor]) -> bool:
     return True
 
 
-def apart(regions: Collection[Region], tensor: Tensor, var: Var) -> bool:
+def apart(regions: Collection[TermRegion], tensor: TermTensor, var: TermVar) -> bool:
     """Whether what different iterations of `var` access of a tensor lies apart: along one dimension."""
     return any(
         len({r.dims[d] for r in regions}) == 1 and next(iter(regions)).dims[d].var is var

@@ -8,20 +8,20 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from superopt.program import DTYPE_BYTES
-from superopt.transforms.tile_saturation.loops import (
+from superopt.transforms.tile_saturation.terms import (
     FULL,
-    Expr,
-    Index,
-    Loop,
-    LoopProgram,
-    Region,
-    Statement,
-    Store,
-    Tensor,
-    Var,
+    LoopTerm,
+    StatementTerm,
+    StoreTerm,
+    TermIndex,
+    TermProgram,
+    TermRegion,
+    TermTensor,
+    TermVar,
+    ValueTerm,
 )
 
-Term: TypeAlias = "list[tuple[str, int, int, int]]"
+NativeTerm: TypeAlias = "list[tuple[str, int, int, int]]"
 
 _KINDS = ("input", "output", "temporary")
 _INDEX = ("full", "tile", "elem", "range")
@@ -30,11 +30,11 @@ _NAMED = {v: k for k, v in _BINARY.items()}
 _SHAPED = {"reshape": "reshape", "broadcast": "bcast"}
 
 
-def grid_vars(body: Sequence[Statement]) -> set[Var]:
+def grid_vars(body: Sequence[StatementTerm]) -> set[TermVar]:
     """Variables of the outermost loops, through perfect nests: those that grids are made of."""
-    out: set[Var] = set()
+    out: set[TermVar] = set()
     for statement in body:
-        while isinstance(statement, Loop) and not statement.starts:
+        while isinstance(statement, LoopTerm) and not statement.starts:
             out.add(statement.var)
             if len(statement.body) != 1:
                 break
@@ -45,15 +45,15 @@ def grid_vars(body: Sequence[Statement]) -> set[Var]:
 class Encoder:
     """An e-graph with the tables that lead from its numbers back to variables and tensors."""
 
-    def __init__(self, program: LoopProgram) -> None:
+    def __init__(self, program: TermProgram) -> None:
         from superopt.transforms.core import _egraph
 
         self.graph = _egraph.EGraph()
-        self.vars: list[Var] = []
-        self.tensors: list[Tensor] = []
-        self.var_ids: dict[Var, int] = {}
-        self.tensor_ids: dict[Tensor, int] = {}
-        self._exprs: dict[Expr, int] = {}
+        self.vars: list[TermVar] = []
+        self.tensors: list[TermTensor] = []
+        self.var_ids: dict[TermVar, int] = {}
+        self.tensor_ids: dict[TermTensor, int] = {}
+        self._exprs: dict[ValueTerm, int] = {}
         self.grid = grid_vars(program.body)
         for tensor in program.tensors:
             self.tensor(tensor)
@@ -63,7 +63,7 @@ class Encoder:
 
     # --- to the graph ---
 
-    def var(self, var: Var) -> int:
+    def var(self, var: TermVar) -> int:
         """The number of a variable."""
         if var not in self.var_ids:
             self.var_ids[var] = self.graph.add_var(
@@ -72,7 +72,7 @@ class Encoder:
             self.vars.append(var)
         return self.var_ids[var]
 
-    def tensor(self, tensor: Tensor) -> int:
+    def tensor(self, tensor: TermTensor) -> int:
         """The number of a tensor; a bundle's lanes first."""
         if tensor not in self.tensor_ids:
             lanes = [self.tensor(t) for t in tensor.lanes]
@@ -83,7 +83,7 @@ class Encoder:
             self.tensors.append(tensor)
         return self.tensor_ids[tensor]
 
-    def region(self, region: Region) -> int:
+    def region(self, region: TermRegion) -> int:
         """The number of a region."""
         dims: list[tuple[int, int, int]] = []
         for index in region.dims:
@@ -97,11 +97,11 @@ class Encoder:
                 dims.append((_INDEX.index(index.kind), self.var(index.var), index.base))
         return self.graph.access(self.tensor(region.tensor), dims)
 
-    def extents(self, shape: Sequence[int | Var]) -> list[int]:
+    def extents(self, shape: Sequence[int | TermVar]) -> list[int]:
         """Extents as the graph writes them: -1 - v for the width of a tile at v."""
         return [e if isinstance(e, int) else e.step or -1 - self.var(e) for e in shape]
 
-    def expr(self, expr: Expr) -> int:
+    def expr(self, expr: ValueTerm) -> int:
         """The class of a value."""
         if expr in self._exprs:
             return self._exprs[expr]
@@ -131,15 +131,15 @@ class Encoder:
         self._exprs[expr] = out
         return out
 
-    def statement(self, statement: Statement) -> int:
+    def statement(self, statement: StatementTerm) -> int:
         """The class of a statement."""
-        if isinstance(statement, Store):
+        if isinstance(statement, StoreTerm):
             return self.graph.add("store", self.region(statement.region), self.expr(statement.value))
         starts = [(self.region(r), 0 if value == 0 else 1) for r, value in statement.starts]
         head = self.graph.loop_head(self.var(statement.var), starts)
         return self.graph.add("loop", head, self.sequence(statement.body))
 
-    def sequence(self, body: Sequence[Statement]) -> int:
+    def sequence(self, body: Sequence[StatementTerm]) -> int:
         """The class of statements in a row."""
         out = self.statement(body[-1])
         for statement in reversed(body[:-1]):
@@ -148,7 +148,7 @@ class Encoder:
 
     # --- from the graph ---
 
-    def decode(self, term: Term) -> tuple[Statement, ...]:
+    def decode(self, term: NativeTerm) -> tuple[StatementTerm, ...]:
         """A term as statements."""
         values: list[Any] = []
         for op, payload, a, b in term:
@@ -161,52 +161,52 @@ class Encoder:
         if op == "seq":
             return (*a, *b)
         if op == "store":
-            return (Store(self._region(payload), a),)
+            return (StoreTerm(self._region(payload), a),)
         if op == "loop":
             var, starts = self.graph.loop_at(payload)
             regions = tuple((self._region(r), 0.0 if kind == 0 else -math.inf) for r, kind in starts)
-            return (Loop(self.vars[var], regions, a),)
+            return (LoopTerm(self.vars[var], regions, a),)
         if op == "load":
-            return Expr("load", region=self._region(payload))
+            return ValueTerm("load", region=self._region(payload))
         args = tuple(x for x in (a, b) if x is not None)
         g = self.graph
         if op == "const":
             value, shape = g.constant_at(payload)
-            return Expr("const", (), (("shape", self._shape(shape)), ("value", value)))
+            return ValueTerm("const", (), (("shape", self._shape(shape)), ("value", value)))
         if op in _NAMED:
-            return Expr(_NAMED[op], args)
+            return ValueTerm(_NAMED[op], args)
         if op in ("rsum", "rmax"):
             name = "reduce_sum" if op == "rsum" else "reduce_max"
-            return Expr(name, args, (("dims", tuple(g.ints_at(payload))),))
+            return ValueTerm(name, args, (("dims", tuple(g.ints_at(payload))),))
         if op == "permute":
-            return Expr("transpose", args, (("perm", tuple(g.ints_at(payload))),))
+            return ValueTerm("transpose", args, (("perm", tuple(g.ints_at(payload))),))
         if op in _SHAPED.values():
             name = next(k for k, v in _SHAPED.items() if v == op)
-            return Expr(name, args, (("shape", self._shape(g.shape_at(payload))),))
+            return ValueTerm(name, args, (("shape", self._shape(g.shape_at(payload))),))
         if op == "concat":
-            return Expr("concat", args, (("dim", payload),))
+            return ValueTerm("concat", args, (("dim", payload),))
         if op == "unary":
             name, attrs = json.loads(g.name_at(payload))
-            return Expr(name, args, tuple(sorted(attrs.items())))
-        return Expr(op, args)
+            return ValueTerm(name, args, tuple(sorted(attrs.items())))
+        return ValueTerm(op, args)
 
-    def _shape(self, extents: Sequence[int]) -> tuple[int | Var, ...]:
+    def _shape(self, extents: Sequence[int]) -> tuple[int | TermVar, ...]:
         return tuple(e if e >= 0 else self.vars[-1 - e] for e in extents)
 
     def region_text(self, number: int) -> str:
         """A region as text."""
         return str(self._region(number))
 
-    def _region(self, number: int) -> Region:
+    def _region(self, number: int) -> TermRegion:
         tensor, dims = self.graph.access_at(number)
-        out: list[Index] = []
+        out: list[TermIndex] = []
         for kind, a, b in dims:
             if kind == 0:
                 out.append(FULL)
             elif kind == 3:
-                out.append(Index("range", None, a, b))
+                out.append(TermIndex("range", None, a, b))
             elif kind == 4:
-                out.append(Index("block", self.vars[a], 0, b))
+                out.append(TermIndex("block", self.vars[a], 0, b))
             else:
-                out.append(Index("tile" if kind == 1 else "elem", self.vars[a], b))
-        return Region(self.tensors[tensor], tuple(out))
+                out.append(TermIndex("tile" if kind == 1 else "elem", self.vars[a], b))
+        return TermRegion(self.tensors[tensor], tuple(out))

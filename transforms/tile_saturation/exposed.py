@@ -9,23 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from superopt.transforms.tile_saturation.loops import FULL, Index, Region, Statement, Store, Tensor, Var
+from superopt.transforms.tile_saturation.terms import (
+    FULL,
+    StatementTerm,
+    StoreTerm,
+    TermIndex,
+    TermRegion,
+    TermTensor,
+    TermVar,
+)
 
-_Regions = tuple[Region, ...]
+_Regions = tuple[TermRegion, ...]
 
 
-def exposed(body: Sequence[Statement]) -> set[Tensor]:
+def exposed(body: Sequence[StatementTerm]) -> set[TermTensor]:
     """Tensors of which the statements load something that they have not stored before."""
     reads, _ = _exposed(body)
     return {r.tensor for r in reads}
 
 
-def _exposed(body: Sequence[Statement]) -> tuple[_Regions, _Regions]:
+def _exposed(body: Sequence[StatementTerm]) -> tuple[_Regions, _Regions]:
     """Regions that are read before they are written, and regions that are certainly written."""
-    reads: dict[Region, None] = {}
+    reads: dict[TermRegion, None] = {}
     written: _Regions = ()
     for statement in body:
-        if isinstance(statement, Store):
+        if isinstance(statement, StoreTerm):
             inner, musts = statement.value.regions, (statement.region,)
         else:
             var = statement.var
@@ -40,9 +48,9 @@ def _exposed(body: Sequence[Statement]) -> tuple[_Regions, _Regions]:
     return tuple(reads), written
 
 
-def _over(region: Region, var: Var) -> Region:
+def _over(region: TermRegion, var: TermVar) -> TermRegion:
     """All that a region is in the iterations of `var`."""
-    dims: list[Index] = []
+    dims: list[TermIndex] = []
     for index, extent in zip(region.dims, region.tensor.shape, strict=True):
         if index.var is not var:
             dims.append(index)
@@ -50,11 +58,11 @@ def _over(region: Region, var: Var) -> Region:
         trips = -(-var.end // var.width)
         size = var.end if index.kind == "tile" else trips * max(index.size, 1)
         whole = not index.base and size >= extent
-        dims.append(FULL if whole else Index("range", None, index.base, size))
-    return Region(region.tensor, tuple(dims))
+        dims.append(FULL if whole else TermIndex("range", None, index.base, size))
+    return TermRegion(region.tensor, tuple(dims))
 
 
-def _covered(region: Region, written: _Regions) -> bool:
+def _covered(region: TermRegion, written: _Regions) -> bool:
     return any(
         other.tensor is region.tensor
         and all(_inside(p, q) for p, q in zip(region.dims, other.dims, strict=True))
@@ -62,14 +70,14 @@ def _covered(region: Region, written: _Regions) -> bool:
     )
 
 
-def _inside(part: Index, whole: Index) -> bool:
+def _inside(part: TermIndex, whole: TermIndex) -> bool:
     if whole.kind == "full" or part == whole:
         return True
     ranges = part.kind == whole.kind == "range"
     return ranges and whole.base <= part.base and part.base + part.size <= whole.base + whole.size
 
 
-def _joined(written: _Regions, more: Iterable[Region]) -> _Regions:
+def _joined(written: _Regions, more: Iterable[TermRegion]) -> _Regions:
     """Both, regions side by side as one."""
     out = list(written)
     for region in more:
@@ -80,13 +88,13 @@ def _joined(written: _Regions, more: Iterable[Region]) -> _Regions:
             p, q = other.dims[at], region.dims[at]
             low, high = min(p.base, q.base), max(p.base + p.size, q.base + q.size)
             whole = low == 0 and high == region.tensor.shape[at]
-            index = FULL if whole else Index("range", None, low, high - low)
-            region = Region(region.tensor, (*region.dims[:at], index, *region.dims[at + 1 :]))
+            index = FULL if whole else TermIndex("range", None, low, high - low)
+            region = TermRegion(region.tensor, (*region.dims[:at], index, *region.dims[at + 1 :]))
         out.append(region)
     return tuple(out)
 
 
-def _side_by_side(a: Region, b: Region) -> int | None:
+def _side_by_side(a: TermRegion, b: TermRegion) -> int | None:
     """The one dimension along which two regions differ, where they are ranges that touch."""
     if a.tensor is not b.tensor:
         return None

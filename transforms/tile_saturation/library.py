@@ -7,108 +7,110 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from superopt.program import Node, TensorType, Value
 from superopt.transforms.tile_saturation.accesses import written
-from superopt.transforms.tile_saturation.dead import opened
-from superopt.transforms.tile_saturation.loops import (
+from superopt.transforms.tile_saturation.extracted import opened
+from superopt.transforms.tile_saturation.terms import (
     FULL,
-    Expr,
     LibraryOperator,
-    Loop,
-    LoopProgram,
-    Region,
-    Statement,
-    Store,
-    Tensor,
-    Var,
+    LoopTerm,
+    StatementTerm,
+    StoreTerm,
+    TermProgram,
+    TermRegion,
+    TermTensor,
+    TermVar,
+    ValueTerm,
     render,
 )
 
 if TYPE_CHECKING:
     from superopt.cost import Target
 
-Known: TypeAlias = "Mapping[tuple[Statement, ...], tuple[LibraryOperator, ...]]"
+KnownOperators: TypeAlias = "Mapping[tuple[StatementTerm, ...], tuple[LibraryOperator, ...]]"
 
 
-def library_statements(program: LoopProgram) -> Known:
+def library_statements(program: TermProgram) -> KnownOperators:
     """What `program` says of its statements, by a form that `library_operators` looks up."""
     return {_form(opened((s,))): found for s, found in program.library.items()}
 
 
-def _form(body: Sequence[Statement]) -> tuple[Statement, ...]:
+def _form(body: Sequence[StatementTerm]) -> tuple[StatementTerm, ...]:
     """The statements without their order and without loops of one trip.
 
     What is looked up by it, products and the pieces of a concatenation, has no two statements that depend on each
     other, so that any order of them is the same.
     """
 
-    def ordered(statements: Sequence[Statement]) -> tuple[Statement, ...]:
-        inner = [Loop(s.var, s.starts, ordered(s.body)) if isinstance(s, Loop) else s for s in statements]
+    def ordered(statements: Sequence[StatementTerm]) -> tuple[StatementTerm, ...]:
+        inner = [
+            LoopTerm(s.var, s.starts, ordered(s.body)) if isinstance(s, LoopTerm) else s for s in statements
+        ]
         return tuple(sorted(inner, key=lambda s: render((s,))))
 
     return ordered(without_single_trips(body))
 
 
-def library_operators(statement: Statement, known: Known) -> tuple[LibraryOperator, ...]:
+def library_operators(statement: StatementTerm, known: KnownOperators) -> tuple[LibraryOperator, ...]:
     """The operators that a kernel is made of, one or several side by side; none where it does anything else."""
     body = without_single_trips((statement,))
     if found := known.get(_form(body)):
         return found
     loop = body[0] if len(body) == 1 else None
-    if loop is not None and (not isinstance(loop, Loop) or loop.starts):
+    if loop is not None and (not isinstance(loop, LoopTerm) or loop.starts):
         return ()
-    parts: dict[frozenset[Tensor], list[Statement]] = {}
+    parts: dict[frozenset[TermTensor], list[StatementTerm]] = {}
     for inner in body if loop is None else loop.body:
         parts.setdefault(frozenset(written((inner,))), []).append(inner)
     out: list[LibraryOperator] = []
     for part in parts.values():
-        alone = part if loop is None else [Loop(loop.var, (), tuple(part))]
+        alone = part if loop is None else [LoopTerm(loop.var, (), tuple(part))]
         if not (found := known.get(_form(alone))):
             return ()
         out += found
     return tuple(out)
 
 
-def without_single_trips(body: Sequence[Statement]) -> tuple[Statement, ...]:
+def without_single_trips(body: Sequence[StatementTerm]) -> tuple[StatementTerm, ...]:
     """The statements without loops of one trip, where their variables cut nothing."""
-    out: list[Statement] = []
+    out: list[StatementTerm] = []
     for statement in body:
-        if isinstance(statement, Store):
+        if isinstance(statement, StoreTerm):
             out.append(statement)
             continue
         inner = without_single_trips(statement.body)
         var = statement.var
         if statement.starts or var.step < var.end or not all(_cuts_nothing(s, var) for s in inner):
-            out.append(Loop(var, statement.starts, inner))
+            out.append(LoopTerm(var, statement.starts, inner))
         else:
             out += [_uncut(s, var) for s in inner]
     return tuple(out)
 
 
-def _cuts_nothing(statement: Statement, var: Var) -> bool:
-    def fine(region: Region) -> bool:
+def _cuts_nothing(statement: StatementTerm, var: TermVar) -> bool:
+    def fine(region: TermRegion) -> bool:
         return all(
             i.var is not var or (i.kind == "tile" and not i.base and var.step == extent)
             for i, extent in zip(region.dims, region.tensor.shape, strict=True)
         )
 
-    if isinstance(statement, Store):
+    if isinstance(statement, StoreTerm):
         return all(map(fine, (statement.region, *statement.value.regions)))
     return all(fine(r) for r, _ in statement.starts) and all(_cuts_nothing(s, var) for s in statement.body)
 
 
-def _uncut(statement: Statement, var: Var) -> Statement:
-    def region(r: Region) -> Region:
-        return Region(r.tensor, tuple(FULL if i.var is var else i for i in r.dims))
+def _uncut(statement: StatementTerm, var: TermVar) -> StatementTerm:
+    def region(r: TermRegion) -> TermRegion:
+        return TermRegion(r.tensor, tuple(FULL if i.var is var else i for i in r.dims))
 
-    def expr(e: Expr) -> Expr:
-        return Expr(e.op, tuple(map(expr, e.args)), e.attrs, region(e.region) if e.region else None)
+    def expr(e: ValueTerm) -> ValueTerm:
+        return ValueTerm(e.op, tuple(map(expr, e.args)), e.attrs, region(e.region) if e.region else None)
 
-    if isinstance(statement, Store):
-        return Store(region(statement.region), expr(statement.value))
+    if isinstance(statement, StoreTerm):
+        return StoreTerm(region(statement.region), expr(statement.value))
     starts = tuple((region(r), v) for r, v in statement.starts)
-    return Loop(statement.var, starts, tuple(_uncut(s, var) for s in statement.body))
+    return LoopTerm(statement.var, starts, tuple(_uncut(s, var) for s in statement.body))
 
 
-def library_seconds(program: LoopProgram, target: Target) -> list[float]:
+def library_seconds(program: TermProgram, target: Target) -> list[float]:
     """What the library takes for each statement that it has kernels for."""
     from superopt.cost import kernel_cost
 
@@ -119,7 +121,7 @@ def library_seconds(program: LoopProgram, target: Target) -> list[float]:
     return [sum(map(seconds, operators)) for operators in program.library.values()]
 
 
-def library_nodes(p: LibraryOperator, values: Mapping[Tensor, Value]) -> list[Node]:
+def library_nodes(p: LibraryOperator, values: Mapping[TermTensor, Value]) -> list[Node]:
     """The library's kernel, behind the views that it reads."""
     out: list[Node] = []
     operands = tuple(viewed(values[t], shape, t.name, out) for t, shape in p.operands)

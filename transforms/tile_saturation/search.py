@@ -20,21 +20,20 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from superopt.errors import BadOption, IllegalProgram, UnsupportedProgram
 from superopt.program import KernelGraph
-from superopt.report import EGraphReport, RuleCounts
 from superopt.transforms.stabilize_softmax import LOWEST, maxima_only_shift, stabilized
 from superopt.transforms.tile_saturation.accesses import Rejected
-from superopt.transforms.tile_saturation.dead import canonical, opened, without_dead
-from superopt.transforms.tile_saturation.encode import Encoder
+from superopt.transforms.tile_saturation.extracted import canonical, opened, without_dead
 from superopt.transforms.tile_saturation.library import library_seconds
-from superopt.transforms.tile_saturation.loops import Loop, LoopProgram, Statement, Store
-from superopt.transforms.tile_saturation.tile_loops import Inline, tile_loops
+from superopt.transforms.tile_saturation.saturate import Saturation, enabled_rules, saturate
+from superopt.transforms.tile_saturation.terms import LoopTerm, StatementTerm, StoreTerm, TermProgram
+from superopt.transforms.tile_saturation.tile_loops import Inline
 from superopt.transforms.tile_saturation.to_kernels import Widths, to_kernels
 
 if TYPE_CHECKING:
     from superopt.cost import Target
 
 T = TypeVar("T")
-Rough: TypeAlias = tuple[int, float, tuple[LoopProgram, tuple[Statement, ...]]]
+Rough: TypeAlias = tuple[int, float, tuple[TermProgram, tuple[StatementTerm, ...]]]
 """Kernels, seconds by the rough cost, and the program itself."""
 
 
@@ -73,63 +72,6 @@ def kernel_count(graph: KernelGraph) -> int:
     return sum(n.op not in VIEWS for n in graph.nodes)
 
 
-def enabled_rules(changes: Sequence[str] = ()) -> list[str]:
-    """The default rules with `changes` (`name` adds, `-name` removes); BadOption for an unknown name."""
-    from superopt.transforms.core import _egraph
-
-    known = [(name, on) for name, *_, on in _egraph.rules()]
-    names = {name for name, _ in known}
-    for change in changes:
-        if change.removeprefix("-") not in names:
-            raise BadOption(f"expected the name of a rule, got '{change.removeprefix('-')}'")
-    off = {c[1:] for c in changes if c.startswith("-")}
-    return [name for name, on in known if (on or name in changes) and name not in off]
-
-
-@dataclass
-class Saturation:
-    """One saturated e-graph."""
-
-    inline: Inline
-    program: LoopProgram
-    encoder: Encoder
-    stable: bool = False
-    """Whether maxima were added to the program's exponentials."""
-    shifts: bool = False
-    """Whether the program's maxima are only subtracted, so that running ones may start at a finite number."""
-
-    @property
-    def name(self) -> str:
-        """What tells it from the others of one program."""
-        return f"{self.inline}, stabilized" if self.stable else self.inline
-
-    def report(self) -> EGraphReport:
-        """Sizes, times, and what the rules that matched did."""
-        g = self.encoder.graph
-        return EGraphReport(
-            name=self.name,
-            nodes=g.nodes,
-            classes=g.classes,
-            iterations=g.iterations,
-            stopped=g.stopped,
-            programs=g.count(self.encoder.root),
-            seconds=g.seconds,
-            rules={
-                name: RuleCounts(matched=matched, refused=refused, fired=fired)
-                for name, matched, refused, fired in g.statistics
-                if matched
-            },
-        )
-
-    def summary(self) -> str:
-        """Sizes and times on one line."""
-        g = self.encoder.graph
-        return (
-            f"{self.name}: {g.nodes} nodes in {g.classes} classes after {g.iterations} iterations "
-            f"({g.stopped}), {g.count(self.encoder.root):.2g} programs, {g.seconds:.2f} s"
-        )
-
-
 @dataclass
 class SearchResult:
     """Candidates, cheapest predicted first, and how the search went."""
@@ -148,33 +90,6 @@ class SearchResult:
     remark: str = ""
     """Why there are no candidates."""
     saturations: list[Saturation] = field(default_factory=list[Saturation])
-
-
-def saturate(
-    graph: KernelGraph,
-    inline: Inline,
-    options: SearchOptions,
-    seconds: float,
-    stop: Callable[[], bool] | None = None,
-) -> Saturation:
-    """The e-graph of `graph`; raises UnsupportedProgram for what tile loops do not express."""
-    program = tile_loops(graph, inline)
-    try:
-        encoder = Encoder(program)
-    except (
-        ValueError,
-        IndexError,
-    ) as error:  # more variables than a set of them holds, shapes that do not fit
-        raise UnsupportedProgram(f"tile loops do not express this program: {error}", graph.location) from None
-    encoder.graph.saturate(
-        enabled_rules(options.rules),
-        options.iterations,
-        options.nodes,
-        options.memory_mb << 20,
-        seconds,
-        stop,
-    )
-    return Saturation(inline, program, encoder)
 
 
 def propose(
@@ -226,15 +141,15 @@ def propose(
     return result
 
 
-def _finite_starts(statement: Statement) -> Statement:
+def _finite_starts(statement: StatementTerm) -> StatementTerm:
     """The statement with every maximum started from a number that is below all, but finite.
 
     A tile that is masked as a whole would otherwise leave the difference of two infinities, which is no number.
     """
-    if isinstance(statement, Store):
+    if isinstance(statement, StoreTerm):
         return statement
     starts = tuple((r, LOWEST[r.tensor.dtype] if n == -math.inf else n) for r, n in statement.starts)
-    return Loop(statement.var, starts, tuple(map(_finite_starts, statement.body)))
+    return LoopTerm(statement.var, starts, tuple(map(_finite_starts, statement.body)))
 
 
 def interleaved(lists: Sequence[Sequence[T]]) -> list[T]:
@@ -256,7 +171,7 @@ class _Run:
         self.graph, self.target, self.end, self.options = graph, target, end, options
         self.result = SearchResult()
         self.count: Counter[str] = Counter()
-        self.seen: set[tuple[Statement, ...]] = set()
+        self.seen: set[tuple[StatementTerm, ...]] = set()
         self.widths = Widths()
         self.rough: dict[bool, list[Rough]] = {}
 

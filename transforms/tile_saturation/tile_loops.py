@@ -26,19 +26,19 @@ from typing import Literal, TypeAlias
 
 from superopt.aliasing import updates_in_place
 from superopt.program import KernelGraph, Node, Value
-from superopt.transforms.tile_saturation.axes import Axes, Axis, ints
-from superopt.transforms.tile_saturation.loops import (
+from superopt.transforms.tile_saturation.cut_axes import CutAxes, CutAxis, ints
+from superopt.transforms.tile_saturation.terms import (
     FULL,
-    Expr,
-    Index,
     LibraryOperator,
-    Loop,
-    LoopProgram,
-    Region,
-    Statement,
-    Store,
-    Tensor,
-    Var,
+    LoopTerm,
+    StatementTerm,
+    StoreTerm,
+    TermIndex,
+    TermProgram,
+    TermRegion,
+    TermTensor,
+    TermVar,
+    ValueTerm,
 )
 from superopt.transforms.tile_saturation.tile_values import REDUCTIONS, Indices, TileValues, number
 from superopt.transforms.tile_saturation.unmerge import Unmerged, unmerged
@@ -49,14 +49,14 @@ _VIEWS = frozenset({"transpose", "reshape", "broadcast", "slice", "cast", "const
 _PIECES = frozenset({"concat", "update_slice"})
 
 
-def tile_loops(graph: KernelGraph, inline: Inline = "single", *, bundle: bool = True) -> LoopProgram:
+def tile_loops(graph: KernelGraph, inline: Inline = "single", *, bundle: bool = True) -> TermProgram:
     """`graph` as naive tile loops; raises UnsupportedProgram for what they do not express.
 
     Tensors of the program may have more dimensions than the inputs and outputs that they are (see `unmerge`).
     """
     program = _Builder(unmerged(graph), inline).build()
     if bundle:
-        from superopt.transforms.tile_saturation.bundle import bundled
+        from superopt.transforms.tile_saturation.term_bundles import bundled
 
         return bundled(program)
     return program
@@ -66,23 +66,23 @@ def tile_loops(graph: KernelGraph, inline: Inline = "single", *, bundle: bool = 
 class _Space:
     """The iteration space of one statement: which variable runs along which axis."""
 
-    parallel: list[Var] = field(default_factory=list[Var])
-    used: dict[Var, tuple[Value, int]] = field(default_factory=dict[Var, tuple[Value, int]])
+    parallel: list[TermVar] = field(default_factory=list[TermVar])
+    used: dict[TermVar, tuple[Value, int]] = field(default_factory=dict[TermVar, tuple[Value, int]])
 
 
 class _Builder:
     def __init__(self, source: Unmerged, inline: Inline) -> None:
         self.graph = graph = source.graph
-        self.axes = Axes(graph, source.whole)
+        self.axes = CutAxes(graph, source.whole)
         self.producer = {n.result: n for n in graph.nodes}
         self.uses = Counter(v for n in graph.nodes for v in n.operands)
         self.inline = inline
         self.in_place = updates_in_place(graph)
-        self.tensors: dict[Value, Tensor] = {}
-        self.body: list[Statement] = []
-        self.library: dict[Statement, tuple[LibraryOperator, ...]] = {}
+        self.tensors: dict[Value, TermTensor] = {}
+        self.body: list[StatementTerm] = []
+        self.library: dict[StatementTerm, tuple[LibraryOperator, ...]] = {}
         self.whole = {self.axes.of(value, dim) for value, dim in source.whole}
-        self.one: dict[int, Var] = {}
+        self.one: dict[int, TermVar] = {}
         self.stored = self.choose_stored()
         self.values = TileValues(self.producer, self.stored, self.tensor)
         self.names: Counter[str] = Counter()
@@ -93,7 +93,7 @@ class _Builder:
         """Whether it reduces along an axis that is cut."""
         return any(a is not None and a.cut != "full" for a in self.reduced_axes(node))
 
-    def reduced_axes(self, node: Node) -> list[Axis | None]:
+    def reduced_axes(self, node: Node) -> list[CutAxis | None]:
         source = node.operands[0] if node.operands else None
         if node.op == "matmul":
             assert source is not None
@@ -140,7 +140,7 @@ class _Builder:
                     todo.append(node.result)
         return False
 
-    def known(self, axis: Axis, own: set[Axis | None]) -> bool:
+    def known(self, axis: CutAxis, own: set[CutAxis | None]) -> bool:
         return (
             axis in own
             or any(m in own for m in axis.merged)
@@ -149,7 +149,7 @@ class _Builder:
 
     # --- tensors ---
 
-    def tensor(self, value: Value) -> Tensor:
+    def tensor(self, value: Value) -> TermTensor:
         if value not in self.tensors:
             kind = "output" if value in self.graph.outputs else "temporary"
             if value not in self.producer:
@@ -157,10 +157,10 @@ class _Builder:
             name = value.name.strip("%") or f"t{len(self.tensors)}"
             self.names[name] += 1
             name = name if self.names[name] == 1 else f"{name}_{self.names[name]}"
-            self.tensors[value] = Tensor(name, value.shape, value.dtype, kind)  # pyright: ignore[reportArgumentType]
+            self.tensors[value] = TermTensor(name, value.shape, value.dtype, kind)  # pyright: ignore[reportArgumentType]
         return self.tensors[value]
 
-    def build(self) -> LoopProgram:
+    def build(self) -> TermProgram:
         for value in self.graph.inputs:
             self.tensor(value)
         for node in self.in_place:
@@ -173,7 +173,7 @@ class _Builder:
         outputs = [self.tensor(v) for v in self.graph.outputs]
         inputs = [self.tensor(v) for v in self.graph.inputs]
         tensors = list(self.tensors.values())
-        return LoopProgram(self.graph.name, inputs, outputs, tuple(self.body), tensors, self.library)
+        return TermProgram(self.graph.name, inputs, outputs, tuple(self.body), tensors, self.library)
 
     def note_library(self, node: Node) -> None:
         """Remember the statement just written where it is an operator of the library on tensors in memory."""
@@ -204,7 +204,7 @@ class _Builder:
 
     # --- statements ---
 
-    def space_index(self, value: Value, dim: int, space: _Space, *, parallel: bool) -> Index:
+    def space_index(self, value: Value, dim: int, space: _Space, *, parallel: bool) -> TermIndex:
         """The index of an iteration dimension, by a variable that the statement does not use yet."""
         axis = self.axes.of(value, dim)
         if axis is None or axis.cut == "full":
@@ -221,19 +221,19 @@ class _Builder:
         if parallel:
             space.parallel.append(var)
         if axis.cut == "elem":
-            return Index("elem", var)
-        return Index("block", var, 0, axis.step) if axis.leader else Index("tile", var)
+            return TermIndex("elem", var)
+        return TermIndex("block", var, 0, axis.step) if axis.leader else TermIndex("tile", var)
 
-    def one_tile(self, value: Value, index: Index, space: _Space) -> Index:
+    def one_tile(self, value: Value, index: TermIndex, space: _Space) -> TermIndex:
         """The columns of a product that others need whole, as one tile: a kernel of its own may have narrower."""
         axis = self.axes.of(value, len(value.shape) - 1)
         if index.kind != "full" or axis is None or axis not in self.whole:
             return index
         # One variable for all of an extent, so that statements of one form stay of one form.
         if axis.extent not in self.one:
-            self.one[axis.extent] = Var(f"all{axis.extent}", axis.extent, axis.extent, axis.extent)
+            self.one[axis.extent] = TermVar(f"all{axis.extent}", axis.extent, axis.extent, axis.extent)
         space.parallel.append(self.one[axis.extent])
-        return Index("tile", self.one[axis.extent])
+        return TermIndex("tile", self.one[axis.extent])
 
     def store(self, node: Node) -> None:
         if node.op in _PIECES:
@@ -244,18 +244,18 @@ class _Builder:
         index = tuple(self.space_index(result, d, space, parallel=True) for d in range(len(result.shape)))
         if node.op == "matmul" and self.accumulates(node):
             index = (*index[:-1], self.one_tile(result, index[-1], space))
-        region = Region(self.tensor(result), index)
+        region = TermRegion(self.tensor(result), index)
         if not self.accumulates(node):
-            self.nest(space, [Store(region, self.values.compute(node, index))])
+            self.nest(space, [StoreTerm(region, self.values.compute(node, index))])
             return
         self.accumulate(node, region, index, space)
 
-    def accumulate(self, node: Node, region: Region, index: Indices, space: _Space) -> None:
+    def accumulate(self, node: Node, region: TermRegion, index: Indices, space: _Space) -> None:
         """start region; for k: region = region + partial (or max)."""
         joins = {"reduce_max": ("max", -math.inf)}
         join, start = joins.get(node.op, ("add", 0.0))
         source = node.operands[0]
-        reduction: list[Var] = []
+        reduction: list[TermVar] = []
         if node.op == "matmul":
             rank = len(source.shape)
             dim = rank - 2 if node.attrs.get("transpose_a") else rank - 1
@@ -264,7 +264,7 @@ class _Builder:
             reduction.append(k.var)
             partial = self.values.product(node, index, k)
         else:
-            inner: dict[int, Index] = {}
+            inner: dict[int, TermIndex] = {}
             dims = node.attrs["dims"]
             assert isinstance(dims, tuple)
             for d in dims:
@@ -275,12 +275,12 @@ class _Builder:
         if node.op == "reduce_mean":  # of each part, so that no sum grows beyond its dtype
             assert isinstance(node.attrs["dims"], tuple)
             count = math.prod(source.shape[d] for d in node.attrs["dims"])
-            partial = Expr("div", (partial, number(float(count))))
-        value = Expr(join, (Expr("load", region=region), partial))
-        body: list[Statement] = [Store(region, value)]
+            partial = ValueTerm("div", (partial, number(float(count))))
+        value = ValueTerm(join, (ValueTerm("load", region=region), partial))
+        body: list[StatementTerm] = [StoreTerm(region, value)]
         for i, var in enumerate(reversed(reduction)):
             outermost = i == len(reduction) - 1
-            body = [Loop(var, ((region, start),) if outermost else (), tuple(body))]
+            body = [LoopTerm(var, ((region, start),) if outermost else (), tuple(body))]
         self.nest(space, body)
 
     def pieces(self, node: Node, dim: int) -> list[tuple[Value, int, int, int]]:
@@ -310,27 +310,27 @@ class _Builder:
             FULL if d == dim else self.space_index(result, d, space, parallel=True)
             for d in range(len(result.shape))
         ]
-        body: list[Statement] = []
+        body: list[StatementTerm] = []
         for operand, first, size, base in self.pieces(node, dim):
             width = next((w for w in (64, 32, 16) if size % w == 0), 0)
             inner, target = list(index), list(index)
             var = None
             if size > 128 and width:
-                var = Var(f"c{len(self.body)}_{len(body)}", size, width, width)
-                inner[dim], target[dim] = Index("tile", var, first), Index("tile", var, base)
+                var = TermVar(f"c{len(self.body)}_{len(body)}", size, width, width)
+                inner[dim], target[dim] = TermIndex("tile", var, first), TermIndex("tile", var, base)
             else:
-                inner[dim] = FULL if size == operand.shape[dim] else Index("range", None, first, size)
-                target[dim] = Index("range", None, base, size)
-            piece = Store(
-                Region(self.tensor(result), tuple(target)), self.values.value(operand, tuple(inner))
+                inner[dim] = FULL if size == operand.shape[dim] else TermIndex("range", None, first, size)
+                target[dim] = TermIndex("range", None, base, size)
+            piece = StoreTerm(
+                TermRegion(self.tensor(result), tuple(target)), self.values.value(operand, tuple(inner))
             )
-            body.append(piece if var is None else Loop(var, (), (piece,)))
+            body.append(piece if var is None else LoopTerm(var, (), (piece,)))
         if not space.parallel and len(body) > 1:  # one loop, as one kernel writes all of a tensor
-            space.parallel.append(Var(f"c{len(self.body)}", 1, 1, 1))
+            space.parallel.append(TermVar(f"c{len(self.body)}", 1, 1, 1))
         self.nest(space, body)
 
-    def nest(self, space: _Space, body: Sequence[Statement]) -> None:
+    def nest(self, space: _Space, body: Sequence[StatementTerm]) -> None:
         statements = tuple(body)
         for var in reversed(space.parallel):
-            statements = (Loop(var, (), statements),)
+            statements = (LoopTerm(var, (), statements),)
         self.body += statements

@@ -11,10 +11,17 @@ import numpy as np
 from superopt.errors import UnsupportedProgram
 from superopt.operators import OPERATORS, normalize_attrs
 from superopt.program import Node, Value
-from superopt.transforms.tile_saturation.axes import reduced_dims, reshape_groups
-from superopt.transforms.tile_saturation.loops import FULL, Expr, Index, Region, Tensor, Var
+from superopt.transforms.tile_saturation.cut_axes import reduced_dims, reshape_groups
+from superopt.transforms.tile_saturation.terms import (
+    FULL,
+    TermIndex,
+    TermRegion,
+    TermTensor,
+    TermVar,
+    ValueTerm,
+)
 
-Indices: TypeAlias = "tuple[Index, ...]"
+Indices: TypeAlias = "tuple[TermIndex, ...]"
 
 REDUCTIONS = {"reduce_sum": "reduce_sum", "reduce_mean": "reduce_sum", "reduce_max": "reduce_max"}
 
@@ -26,18 +33,18 @@ class TileValues:
         self,
         producer: Mapping[Value, Node],
         stored: Collection[Value],
-        tensor: Callable[[Value], Tensor],
+        tensor: Callable[[Value], TermTensor],
     ) -> None:
         self.producer, self.stored, self.tensor = producer, stored, tensor
 
-    def value(self, value: Value, index: Indices) -> Expr:
+    def value(self, value: Value, index: Indices) -> ValueTerm:
         """The tile of `value` at `index`: a load, or its operator on tiles of its operands."""
         node = self.producer.get(value)
         if node is None or value in self.stored:
-            return Expr("load", region=Region(self.tensor(value), index))
+            return ValueTerm("load", region=TermRegion(self.tensor(value), index))
         return self.compute(node, index)
 
-    def compute(self, node: Node, index: Indices) -> Expr:
+    def compute(self, node: Node, index: Indices) -> ValueTerm:
         """The operator of a node on tiles of its operands."""
         entry = OPERATORS[node.op]
         rank = len(node.result.shape)
@@ -45,7 +52,7 @@ class TileValues:
             value = node.attrs["value"]
             if isinstance(value, np.ndarray):
                 raise UnsupportedProgram("tile loops do not express dense constants", node.location)
-            return Expr("const", (), (("shape", ()), ("value", float(value))))  # pyright: ignore
+            return ValueTerm("const", (), (("shape", ()), ("value", float(value))))  # pyright: ignore
         if node.op == "cast":  # numbers on chip are not rounded; what is stored has its tensor's dtype
             return self.value(node.operands[0], index)
         if node.op == "matmul":
@@ -56,7 +63,7 @@ class TileValues:
             total = self.reduction(node, index, dict.fromkeys(dims, FULL))
             if node.op == "reduce_mean":
                 count = math.prod(node.operands[0].shape[d] for d in dims)
-                return Expr("div", (total, number(float(count))))
+                return ValueTerm("div", (total, number(float(count))))
             return total
         if node.op == "transpose":
             perm = node.attrs["perm"]
@@ -64,18 +71,18 @@ class TileValues:
             inner = [FULL] * rank
             for d, source in enumerate(perm):
                 inner[source] = index[d]
-            return Expr("transpose", (self.value(node.operands[0], tuple(inner)),), (("perm", perm),))
+            return ValueTerm("transpose", (self.value(node.operands[0], tuple(inner)),), (("perm", perm),))
         if node.op == "slice":
             return self.slice(node, index)
         if node.op == "reshape":
             return self.reshape(node, index)
         if node.op == "broadcast":
             operand = self.aligned(node.operands[0], node.result, index)
-            return Expr("broadcast", (operand,), (("shape", self.shape(node.result, index)),))
+            return ValueTerm("broadcast", (operand,), (("shape", self.shape(node.result, index)),))
         attrs = tuple(sorted(normalize_attrs(entry, node.attrs).items()))
-        return Expr(node.op, tuple(self.aligned(v, node.result, index) for v in node.operands), attrs)
+        return ValueTerm(node.op, tuple(self.aligned(v, node.result, index) for v in node.operands), attrs)
 
-    def aligned(self, operand: Value, result: Value, index: Indices) -> Expr:
+    def aligned(self, operand: Value, result: Value, index: Indices) -> ValueTerm:
         """An operand that broadcasts to `result`."""
         shift = len(result.shape) - len(operand.shape)
         inner = tuple(
@@ -84,12 +91,12 @@ class TileValues:
         )
         return self.value(operand, inner)
 
-    def product(self, node: Node, index: Indices, k: Index) -> Expr:
+    def product(self, node: Node, index: Indices, k: TermIndex) -> ValueTerm:
         """A matrix product of tiles, `k` being what is taken of the contracted dimension."""
         a, b = node.operands
         rank = len(node.result.shape)
 
-        def operand(value: Value, rows: Index, columns: Index, *, transposed: bool) -> Expr:
+        def operand(value: Value, rows: TermIndex, columns: TermIndex, *, transposed: bool) -> ValueTerm:
             lead = len(value.shape) - 2
             batch = [FULL if value.shape[d] == 1 else index[d + rank - len(value.shape)] for d in range(lead)]
             last = (columns, rows) if transposed else (rows, columns)
@@ -97,13 +104,13 @@ class TileValues:
             if not transposed:
                 return tile
             perm = (*range(lead), lead + 1, lead)
-            return Expr("transpose", (tile,), (("perm", perm),))
+            return ValueTerm("transpose", (tile,), (("perm", perm),))
 
         left = operand(a, index[-2], k, transposed=bool(node.attrs.get("transpose_a")))
         right = operand(b, k, index[-1], transposed=bool(node.attrs.get("transpose_b")))
-        return Expr("matmul", (left, right))
+        return ValueTerm("matmul", (left, right))
 
-    def reduction(self, node: Node, index: Indices, inner: dict[int, Index]) -> Expr:
+    def reduction(self, node: Node, index: Indices, inner: dict[int, TermIndex]) -> ValueTerm:
         """The reduction of a tile, in the form of the node's result."""
         source = node.operands[0]
         rank = len(source.shape)
@@ -112,45 +119,45 @@ class TileValues:
             operand[d] = index[at]
         tile = self.value(source, tuple(operand))
         dims = tuple(sorted(d - rank for d in inner))
-        kept = Expr(REDUCTIONS[node.op], (tile,), (("dims", dims),))
+        kept = ValueTerm(REDUCTIONS[node.op], (tile,), (("dims", dims),))
         if node.attrs.get("keepdims"):
             return kept
-        return Expr("reshape", (kept,), (("shape", self.shape(node.result, index)),))
+        return ValueTerm("reshape", (kept,), (("shape", self.shape(node.result, index)),))
 
-    def slice(self, node: Node, index: Indices) -> Expr:
+    def slice(self, node: Node, index: Indices) -> ValueTerm:
         """The same tile of what a slice is taken of, further on."""
         offsets, sizes, strides = (node.attrs[n] for n in ("offsets", "sizes", "strides"))
         assert isinstance(offsets, tuple)
         assert isinstance(sizes, tuple)
         assert isinstance(strides, tuple)
         source = node.operands[0]
-        inner: list[Index] = []
+        inner: list[TermIndex] = []
         for d, at in enumerate(index):
             if strides[d] != 1:
                 raise UnsupportedProgram("tile loops do not express strided slices", node.location)
             if sizes[d] == source.shape[d]:
                 inner.append(at)
             elif at.kind == "full":
-                inner.append(Index("range", None, offsets[d], sizes[d]))
+                inner.append(TermIndex("range", None, offsets[d], sizes[d]))
             elif at.kind == "block":
                 raise UnsupportedProgram("tile loops do not express this slice", node.location)
             else:
-                inner.append(Index(at.kind, at.var, at.base + offsets[d], at.size))
+                inner.append(TermIndex(at.kind, at.var, at.base + offsets[d], at.size))
         if source in self.producer and source not in self.stored and any(i.kind == "range" for i in inner):
             source_node = self.producer[source]
             return self.sliced(source_node, tuple(inner), node)
         return self.value(source, tuple(inner))
 
-    def sliced(self, source: Node, index: Indices, node: Node) -> Expr:
+    def sliced(self, source: Node, index: Indices, node: Node) -> ValueTerm:
         """A slice of what is not stored is only expressed where elementwise operators stand between."""
         if OPERATORS[source.op].elementwise or source.op == "cast":
             return self.compute(source, index)
         raise UnsupportedProgram(f"tile loops do not express a slice of '{source.op}'", node.location)
 
-    def reshape(self, node: Node, index: Indices) -> Expr:
+    def reshape(self, node: Node, index: Indices) -> ValueTerm:
         """The tile that a reshape has at `index`, from the one that holds its elements."""
         source, result = node.operands[0], node.result
-        inner: list[Index] = [FULL] * len(source.shape)
+        inner: list[TermIndex] = [FULL] * len(source.shape)
         for left, right in reshape_groups(source.shape, result.shape):
             xs = [d for d in left if source.shape[d] > 1]
             ys = [d for d in right if result.shape[d] > 1]
@@ -164,24 +171,26 @@ class TileValues:
                 size = math.prod(source.shape[d] for d in xs) // math.prod(result.shape[d] for d in ys[:1])
                 inner[xs[0]] = self.other_side(first, size, source.shape[xs[0]], node)
         tile = self.value(source, tuple(inner))
-        return Expr("reshape", (tile,), (("shape", self.shape(result, index)),))
+        return ValueTerm("reshape", (tile,), (("shape", self.shape(result, index)),))
 
-    def other_side(self, index: Index, size: int, extent: int, node: Node) -> Index:
+    def other_side(self, index: TermIndex, size: int, extent: int, node: Node) -> TermIndex:
         """Block i of `size` elements for element i of the outer part, or element i for block i."""
         var = index.var
         assert var is not None
         trips = -(-var.end // var.step) if var.step else 0
         if index.kind == "elem" and trips * size == extent:
             return (
-                Index("tile", var) if (var.end, var.step) == (extent, size) else Index("block", var, 0, size)
+                TermIndex("tile", var)
+                if (var.end, var.step) == (extent, size)
+                else TermIndex("block", var, 0, size)
             )
         if index.kind in ("tile", "block") and trips == extent:
-            return Index("elem", var)
+            return TermIndex("elem", var)
         raise UnsupportedProgram("tile loops do not express this cut of a reshape", node.location)
 
-    def shape(self, value: Value, index: Indices) -> tuple[int | Var, ...]:
+    def shape(self, value: Value, index: Indices) -> tuple[int | TermVar, ...]:
         """The shape of a tile, a variable standing for the width of its tiles."""
-        out: list[int | Var] = []
+        out: list[int | TermVar] = []
         for d, at in enumerate(index):
             if at.kind == "full":
                 out.append(value.shape[d])
@@ -195,6 +204,6 @@ class TileValues:
         return tuple(out)
 
 
-def number(value: float) -> Expr:
+def number(value: float) -> ValueTerm:
     """A scalar."""
-    return Expr("const", (), (("shape", ()), ("value", value)))
+    return ValueTerm("const", (), (("shape", ()), ("value", value)))

@@ -13,26 +13,26 @@ from superopt.program import KernelGraph, Node, TensorType, Value
 from superopt.transforms.lower.builder import identifier
 from superopt.transforms.schedule.launch import choose_launch
 from superopt.transforms.tile_saturation.accesses import Rejected, accesses, written
-from superopt.transforms.tile_saturation.dead import opened, without_dead
 from superopt.transforms.tile_saturation.exposed import exposed
-from superopt.transforms.tile_saturation.kernel import KernelBuilder, tile_bytes
+from superopt.transforms.tile_saturation.extracted import opened, without_dead
+from superopt.transforms.tile_saturation.kernel_builder import KernelBuilder, tile_bytes
 from superopt.transforms.tile_saturation.library import (
-    Known,
+    KnownOperators,
     library_nodes,
     library_operators,
     library_statements,
     viewed,
 )
-from superopt.transforms.tile_saturation.loops import (
-    Expr,
-    Index,
-    Loop,
-    LoopProgram,
-    Region,
-    Statement,
-    Store,
-    Tensor,
-    Var,
+from superopt.transforms.tile_saturation.terms import (
+    LoopTerm,
+    StatementTerm,
+    StoreTerm,
+    TermIndex,
+    TermProgram,
+    TermRegion,
+    TermTensor,
+    TermVar,
+    ValueTerm,
     loops,
     stores,
 )
@@ -45,8 +45,8 @@ LARGEST_TILE = 64 * 1024
 
 def to_kernels(
     graph: KernelGraph,
-    program: LoopProgram,
-    body: Sequence[Statement],
+    program: TermProgram,
+    body: Sequence[StatementTerm],
     target: Target,
     *,
     widths: Widths | None = None,
@@ -57,9 +57,9 @@ def to_kernels(
     `widths` remembers what was chosen for a kernel. With `library`, a kernel that is matrix products or
     concatenations and nothing else becomes the library's where that is predicted to be faster.
     """
-    operators: Known = library_statements(program) if library else {}
+    operators: KnownOperators = library_statements(program) if library else {}
     body = without_dead(opened(body), program.outputs)
-    values: dict[Tensor, Value] = {}
+    values: dict[TermTensor, Value] = {}
     nodes: list[Node] = []
     for tensor, value in zip(program.inputs, graph.inputs, strict=True):
         values[tensor] = viewed(value, tensor.shape, value.name, nodes)
@@ -104,7 +104,7 @@ def to_kernels(
     return KernelGraph(graph.name, graph.inputs, nodes, outputs, graph.location, graph.aliases)
 
 
-def _live_after(rest: Sequence[Statement], outputs: Sequence[Tensor]) -> set[Tensor]:
+def _live_after(rest: Sequence[StatementTerm], outputs: Sequence[TermTensor]) -> set[TermTensor]:
     """Tensors whose contents after a kernel somebody sees."""
     live = set(outputs)
     for statement in reversed(rest):
@@ -118,13 +118,15 @@ class Widths:
     """Chosen tile widths by kernel: candidates share most of their kernels."""
 
     def __init__(self) -> None:
-        self.known: dict[tuple[Statement, frozenset[Tensor]], tuple[Statement, Mapping[Var, int] | str]] = {}
+        self.known: dict[
+            tuple[StatementTerm, frozenset[TermTensor]], tuple[StatementTerm, Mapping[TermVar, int] | str]
+        ] = {}
 
 
 def _tuned(
-    statement: Statement,
-    live: set[Tensor],
-    updated: set[Tensor],
+    statement: StatementTerm,
+    live: set[TermTensor],
+    updated: set[TermTensor],
     name: str,
     target: Target,
     widths: Widths,
@@ -142,13 +144,13 @@ def _tuned(
     return builder
 
 
-def _parameters(statement: Statement) -> list[Var]:
+def _parameters(statement: StatementTerm) -> list[TermVar]:
     return list(dict.fromkeys(loop.var for loop in loops((statement,)) if not loop.var.step))
 
 
 def _choose(
-    statement: Statement, live: set[Tensor], updated: set[Tensor], name: str, target: Target
-) -> Mapping[Var, int] | str:
+    statement: StatementTerm, live: set[TermTensor], updated: set[TermTensor], name: str, target: Target
+) -> Mapping[TermVar, int] | str:
     """The best widths of one kernel's parameters, or why there are none."""
     parameters = _parameters(statement)
     choices = [[s for s in STEPS if v.end % s == 0 and s <= v.end] or [v.end] for v in parameters]
@@ -187,7 +189,7 @@ def _descend(choices: Sequence[Sequence[int]], cost: Callable[[tuple[int, ...]],
     return best
 
 
-def retiled(statement: Statement) -> Statement:
+def retiled(statement: StatementTerm) -> StatementTerm:
     """The kernel with a parameter for every width that only a reshape in another kernel asked for."""
     found = list(accesses((statement,)))
     fixed = {loop.var for loop in loops((statement,)) if loop.var.step > 1}
@@ -198,27 +200,29 @@ def retiled(statement: Statement) -> Statement:
                 bound |= {i.var for r in expr.regions for i in r.dims} | {
                     v for r in (store.region,) for v in r.vars
                 }
-    free = {v: Var(v.name, v.end, 0, v.step) for v in fixed - bound}
+    free = {v: TermVar(v.name, v.end, 0, v.step) for v in fixed - bound}
     return substituted(statement, free) if free else statement
 
 
-def substituted(statement: Statement, vars: Mapping[Var, Var]) -> Statement:
+def substituted(statement: StatementTerm, vars: Mapping[TermVar, TermVar]) -> StatementTerm:
     """The statement over other variables."""
 
-    def region(r: Region) -> Region:
-        dims = tuple(Index(i.kind, vars.get(i.var, i.var), i.base, i.size) if i.var else i for i in r.dims)
-        return Region(r.tensor, dims)
+    def region(r: TermRegion) -> TermRegion:
+        dims = tuple(
+            TermIndex(i.kind, vars.get(i.var, i.var), i.base, i.size) if i.var else i for i in r.dims
+        )
+        return TermRegion(r.tensor, dims)
 
-    def expr(e: Expr, done: dict[Expr, Expr]) -> Expr:
+    def expr(e: ValueTerm, done: dict[ValueTerm, ValueTerm]) -> ValueTerm:
         if e not in done:
             args = tuple(expr(a, done) for a in e.args)
-            done[e] = Expr(e.op, args, e.attrs, region(e.region) if e.region else None)
+            done[e] = ValueTerm(e.op, args, e.attrs, region(e.region) if e.region else None)
         return done[e]
 
-    if isinstance(statement, Store):
-        return Store(region(statement.region), expr(statement.value, {}))
+    if isinstance(statement, StoreTerm):
+        return StoreTerm(region(statement.region), expr(statement.value, {}))
     starts = tuple((region(r), v) for r, v in statement.starts)
-    return Loop(
+    return LoopTerm(
         vars.get(statement.var, statement.var), starts, tuple(substituted(s, vars) for s in statement.body)
     )
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from superopt.errors import UnsupportedProgram
 from superopt.operators import OPERATORS, infer_type, normalize_attrs
 from superopt.program import Attr, KernelGraph, Node, TensorType, Value
-from superopt.transforms.tile_saturation.axes import Axes, ints, reshape_groups
+from superopt.transforms.tile_saturation.cut_axes import CutAxes, ints, reshape_groups
 
 # The last part of a dimension stays whole up to this extent: it is a head's width.
 WHOLE = 256
@@ -38,7 +38,7 @@ class Unmerged:
 def unmerged(graph: KernelGraph) -> Unmerged:
     """`graph` with its dimensions apart, or as it is where none is cut in three, or they cannot be kept apart."""
     try:
-        axes = Axes(graph)
+        axes = CutAxes(graph)
         cuts = _cuts(graph, axes)
         if all(len(c) < 2 for c in cuts.values()):
             return Unmerged(graph)
@@ -47,7 +47,7 @@ def unmerged(graph: KernelGraph) -> Unmerged:
         return Unmerged(graph)
 
 
-def _cuts(graph: KernelGraph, axes: Axes) -> dict[object, frozenset[int]]:
+def _cuts(graph: KernelGraph, axes: CutAxes) -> dict[object, frozenset[int]]:
     """For every axis the extents of its inner parts, so that all reshapes are seams between parts."""
     cuts: dict[object, frozenset[int]] = {}
 
@@ -95,7 +95,7 @@ def _cuts(graph: KernelGraph, axes: Axes) -> dict[object, frozenset[int]]:
 
 
 class _Rewriter:
-    def __init__(self, graph: KernelGraph, axes: Axes, cuts: dict[object, frozenset[int]]) -> None:
+    def __init__(self, graph: KernelGraph, axes: CutAxes, cuts: dict[object, frozenset[int]]) -> None:
         self.graph, self.axes, self.cuts = graph, axes, cuts
         self.values: dict[Value, Value] = {}
         self.nodes: list[Node] = []

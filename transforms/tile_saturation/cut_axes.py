@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 from superopt.errors import UnsupportedProgram
 from superopt.operators import OPERATORS
 from superopt.program import KernelGraph, Node, Value
-from superopt.transforms.tile_saturation.loops import Var
+from superopt.transforms.tile_saturation.terms import TermVar
 
 Dim: TypeAlias = "tuple[Value, int]"
 Group: TypeAlias = "tuple[tuple[int, ...], tuple[int, ...]]"  # dimensions of the operand, of the result
@@ -70,23 +70,27 @@ def reshape_groups(before: Sequence[int], after: Sequence[int]) -> list[Group]:
 
 
 @dataclass(eq=False)
-class Axis:
+class CutAxis:
     """One axis: how it is cut, and its variables (more than one where a statement needs two)."""
 
     extent: int
     name: str
     cut: Literal["full", "tile", "elem"] = "full"
     step: int = 0  # of a tile fixed by a reshape
-    merged: list[Axis] = field(default_factory=list["Axis"])  # axes whose tiles are this one's elements
-    leader: Axis | None = None  # the first axis tied to the same elements, by whose variable this one is cut
-    vars: list[Var] = field(default_factory=list[Var])
+    merged: list[CutAxis] = field(default_factory=list["CutAxis"])  # axes whose tiles are this one's elements
+    leader: CutAxis | None = (
+        None  # the first axis tied to the same elements, by whose variable this one is cut
+    )
+    vars: list[TermVar] = field(default_factory=list[TermVar])
 
-    def var(self, occurrence: int) -> Var:
+    def var(self, occurrence: int) -> TermVar:
         """The variable number `occurrence` along this axis."""
         while len(self.vars) <= occurrence:
             suffix = "" if not self.vars else str(len(self.vars) + 1)
             step = 1 if self.cut == "elem" else self.step
-            self.vars.append(Var(self.name + suffix, self.extent, step, step or nominal_width(self.extent)))
+            self.vars.append(
+                TermVar(self.name + suffix, self.extent, step, step or nominal_width(self.extent))
+            )
         return self.vars[occurrence]
 
 
@@ -95,7 +99,7 @@ def nominal_width(extent: int) -> int:
     return next((w for w in WIDTHS if extent % w == 0 and w < extent), 0)
 
 
-class Axes:
+class CutAxes:
     """The axes of a graph, those of `whole` not cut; UnsupportedProgram for what tile loops do not express."""
 
     def __init__(self, graph: KernelGraph, whole: Collection[Dim] = ()) -> None:
@@ -107,16 +111,16 @@ class Axes:
         for node in graph.nodes:
             self._relate(node)
         self._unify_splits()
-        self._axes: dict[Dim, Axis] = {}
+        self._axes: dict[Dim, CutAxis] = {}
         names = iter(f"{c}{i or ''}" for i in range(1000) for c in "nkphmabcde")
         for value in values:
             for dim, extent in enumerate(value.shape):
                 root = self._find((value, dim))
                 if extent > 1 and root not in self._axes:
-                    self._axes[root] = Axis(extent, next(names))
+                    self._axes[root] = CutAxis(extent, next(names))
         self._cut()
 
-    def of(self, value: Value, dim: int) -> Axis | None:
+    def of(self, value: Value, dim: int) -> CutAxis | None:
         """The axis of a dimension; None for extents of 1."""
         return self._axes.get(self._find((value, dim)))
 

@@ -1,4 +1,4 @@
-"""Tile loops from the text that `loops.render` prints, so that programs can be written by hand.
+"""Tile loops from the text that `terms.render` prints, so that programs can be written by hand.
 
 input x[8, 16], w[16, 8]
 output y[8, 8]
@@ -15,27 +15,27 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from superopt.errors import BadInput, Location
-from superopt.transforms.tile_saturation.loops import (
+from superopt.transforms.tile_saturation.terms import (
     FULL,
-    Expr,
-    Index,
-    Loop,
-    LoopProgram,
-    Region,
-    Statement,
-    Store,
-    Tensor,
-    TensorKind,
-    Var,
+    LoopTerm,
+    StatementTerm,
+    StoreTerm,
+    TermIndex,
+    TermProgram,
+    TermRegion,
+    TermTensor,
+    TermTensorKind,
+    TermVar,
+    ValueTerm,
 )
 
 _TOKEN = re.compile(r"\s*(\d+\.\.\d+|[\d.]+(?:e[+-]?\d+)?(?![\w.])|-?inf\b|[\w.]+|[-+*/()\[\],:=])")
 _INFIX = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
 _TENSOR = re.compile(r"(\w+)\[([\d, ]*)\]")
-_KINDS: tuple[TensorKind, ...] = ("input", "output", "temporary")
+_KINDS: tuple[TermTensorKind, ...] = ("input", "output", "temporary")
 
 
-def parse_loops(text: str, file: str = "loops", first_line: int = 1) -> LoopProgram:
+def parse_terms(text: str, file: str = "loops", first_line: int = 1) -> TermProgram:
     """The program; raises BadInput, with file and line, for what is no program of tile loops."""
     return _Parser(text, file, first_line).program()
 
@@ -62,8 +62,8 @@ class _Parser:
     text: str
     file: str
     first_line: int
-    tensors: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
-    vars: dict[str, Var] = field(default_factory=dict[str, Var])
+    tensors: dict[str, TermTensor] = field(default_factory=dict[str, TermTensor])
+    vars: dict[str, TermVar] = field(default_factory=dict[str, TermVar])
     lines: list[_Line] = field(default_factory=list[_Line])
     line: _Line = field(default_factory=lambda: _Line(0, 0, []))
 
@@ -76,7 +76,7 @@ class _Parser:
             self.fail(f"'{token}'")
         self.line.next()
 
-    def program(self) -> LoopProgram:
+    def program(self) -> TermProgram:
         for number, raw in enumerate(self.text.splitlines(), self.first_line):
             stripped = raw.split("//")[0].rstrip()
             if not stripped:
@@ -96,16 +96,16 @@ class _Parser:
         tensors = list(self.tensors.values())
         inputs = [t for t in tensors if t.kind == "input"]
         outputs = [t for t in tensors if t.kind == "output"]
-        return LoopProgram("loops", inputs, outputs, body, tensors)
+        return TermProgram("loops", inputs, outputs, body, tensors)
 
-    def declare(self, kind: TensorKind, text: str) -> None:
+    def declare(self, kind: TermTensorKind, text: str) -> None:
         for name, shape in _TENSOR.findall(text):
             extents = tuple(int(e) for e in shape.split(",") if e.strip())
-            self.tensors[name] = Tensor(name, extents, "f32", kind)
+            self.tensors[name] = TermTensor(name, extents, "f32", kind)
 
-    def body(self, indent: int) -> tuple[Statement, ...]:
-        out: list[Statement] = []
-        starts: list[tuple[Region, float]] = []
+    def body(self, indent: int) -> tuple[StatementTerm, ...]:
+        out: list[StatementTerm] = []
+        starts: list[tuple[TermRegion, float]] = []
         while self.lines and self.lines[0].indent == indent:
             self.line = self.lines.pop(0)
             word = self.line.peek()
@@ -120,19 +120,19 @@ class _Parser:
                 starts.append((region, -math.inf if negative or number == "-inf" else float(number)))
             elif word == "for":
                 var = self.loop_var()
-                out.append(Loop(var, tuple(starts), self.body(indent + 2)))
+                out.append(LoopTerm(var, tuple(starts), self.body(indent + 2)))
                 starts = []
             else:
                 region = self.region(self.line.next())
                 self.take("=")
-                out.append(Store(region, self.value()))
+                out.append(StoreTerm(region, self.value()))
             if self.line.peek():
                 self.fail("the end of the line")
         if starts:
             self.fail("a loop after 'start'")
         return tuple(out)
 
-    def loop_var(self) -> Var:
+    def loop_var(self) -> TermVar:
         self.take("for")
         name = self.line.next()
         self.take("in")
@@ -141,18 +141,18 @@ class _Parser:
         step = self.line.next()
         self.take(":")
         width = 0 if step == f"tile_{name}" else int(step)
-        known = self.vars.setdefault(name, Var(name, end, width, width or max(end // 2, 1)))
+        known = self.vars.setdefault(name, TermVar(name, end, width, width or max(end // 2, 1)))
         if (known.end, known.step) != (end, width):
             self.fail(f"one range for '{name}'")
         return known
 
-    def region(self, name: str) -> Region:
+    def region(self, name: str) -> TermRegion:
         if name not in self.tensors:
             self.line.at -= 1
             self.fail("a tensor that was declared")
         tensor = self.tensors[name]
         self.take("[")
-        dims: list[Index] = []
+        dims: list[TermIndex] = []
         while self.line.peek() != "]":
             dims.append(self.index())
             if self.line.peek() == ",":
@@ -160,29 +160,29 @@ class _Parser:
         self.take("]")
         if len(dims) != len(tensor.shape):
             self.fail(f"{len(tensor.shape)} indices of '{name}'")
-        return Region(tensor, tuple(dims))
+        return TermRegion(tensor, tuple(dims))
 
-    def index(self) -> Index:
+    def index(self) -> TermIndex:
         token = self.line.next()
         if token == ":":
             return FULL
         if token.isdigit():
             self.take(":")
-            return Index("range", None, int(token), int(self.line.next()) - int(token))
+            return TermIndex("range", None, int(token), int(self.line.next()) - int(token))
         kind = token if token in ("elem", "block") else "tile"
         name = token if kind == "tile" else self.line.next()
         if name not in self.vars:
             self.fail(f"a loop over '{name}'")
         if kind == "block":
             self.take("of")
-            return Index("block", self.vars[name], 0, int(self.line.next()))
+            return TermIndex("block", self.vars[name], 0, int(self.line.next()))
         base = 0
         if self.line.peek() == "+":
             self.line.next()
             base = int(self.line.next())
-        return Index("elem" if kind == "elem" else "tile", self.vars[name], base)
+        return TermIndex("elem" if kind == "elem" else "tile", self.vars[name], base)
 
-    def value(self) -> Expr:
+    def value(self) -> ValueTerm:
         token = self.line.next()
         if token == "(":
             left = self.value()
@@ -191,13 +191,13 @@ class _Parser:
             op = _INFIX[self.line.next()]
             right = self.value()
             self.take(")")
-            return Expr(op, (left, right))
+            return ValueTerm(op, (left, right))
         if re.fullmatch(r"[\d.]+(e[+-]?\d+)?", token):
-            return Expr("const", (), (("shape", ()), ("value", float(token))))
+            return ValueTerm("const", (), (("shape", ()), ("value", float(token))))
         if self.line.peek() == "[":
-            return Expr("load", region=self.region(token))
+            return ValueTerm("load", region=self.region(token))
         self.take("(")
-        args: list[Expr] = []
+        args: list[ValueTerm] = []
         attrs: dict[str, Any] = {}
         while self.line.peek() != ")":
             if self.line.tokens[self.line.at + 1] == "=":
@@ -209,7 +209,7 @@ class _Parser:
             if self.line.peek() == ",":
                 self.line.next()
         self.take(")")
-        return Expr(token, tuple(args), tuple(sorted(attrs.items())))
+        return ValueTerm(token, tuple(args), tuple(sorted(attrs.items())))
 
     def attribute(self, name: str) -> Any:
         sign = 1
@@ -219,5 +219,5 @@ class _Parser:
         token = self.line.next()
         if name in ("dims", "perm", "shape"):
             parts = [self.vars.get(p, p) for p in token.split("x")]
-            return tuple(p if isinstance(p, Var) else sign * int(p) for p in parts)
+            return tuple(p if isinstance(p, TermVar) else sign * int(p) for p in parts)
         return sign * (float(token) if "." in token else int(token))

@@ -7,49 +7,50 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from superopt.transforms.tile_saturation.loops import (
-    Expr,
-    Loop,
-    Region,
-    Statement,
-    Store,
-    Tensor,
+from superopt.transforms.tile_saturation.terms import (
+    LoopTerm,
+    StatementTerm,
+    StoreTerm,
+    TermRegion,
+    TermTensor,
+    ValueTerm,
     loops,
     render,
     stores,
 )
 
 
-def opened(body: Sequence[Statement]) -> tuple[Statement, ...]:
+def opened(body: Sequence[StatementTerm]) -> tuple[StatementTerm, ...]:
     """Statements over bundles as statements over their lanes, one after the other."""
-    out: list[Statement] = []
+    out: list[StatementTerm] = []
     for statement in body:
-        if isinstance(statement, Store):
+        if isinstance(statement, StoreTerm):
             width = len(statement.region.tensor.members)
             out += [
-                Store(_lane(statement.region, i), _lane_value(statement.value, i, {})) for i in range(width)
+                StoreTerm(_lane(statement.region, i), _lane_value(statement.value, i, {}))
+                for i in range(width)
             ]
         else:
             starts = [(_lane(r, i), v) for r, v in statement.starts for i in range(len(r.tensor.members))]
-            out.append(Loop(statement.var, tuple(starts), opened(statement.body)))
+            out.append(LoopTerm(statement.var, tuple(starts), opened(statement.body)))
     return tuple(out)
 
 
-def _lane(region: Region, lane: int) -> Region:
+def _lane(region: TermRegion, lane: int) -> TermRegion:
     members = region.tensor.members
-    return Region(members[lane if len(members) > 1 else 0], region.dims)
+    return TermRegion(members[lane if len(members) > 1 else 0], region.dims)
 
 
-def _lane_value(expr: Expr, lane: int, done: dict[Expr, Expr]) -> Expr:
+def _lane_value(expr: ValueTerm, lane: int, done: dict[ValueTerm, ValueTerm]) -> ValueTerm:
     if expr not in done:
         if expr.region is not None:
-            done[expr] = Expr("load", region=_lane(expr.region, lane))
+            done[expr] = ValueTerm("load", region=_lane(expr.region, lane))
         else:
-            done[expr] = Expr(expr.op, tuple(_lane_value(a, lane, done) for a in expr.args), expr.attrs)
+            done[expr] = ValueTerm(expr.op, tuple(_lane_value(a, lane, done) for a in expr.args), expr.attrs)
     return done[expr]
 
 
-def without_dead(body: Sequence[Statement], outputs: Iterable[Tensor]) -> tuple[Statement, ...]:
+def without_dead(body: Sequence[StatementTerm], outputs: Iterable[TermTensor]) -> tuple[StatementTerm, ...]:
     """The program without stores to tensors that are no outputs and that no other tensor's value needs."""
     kept = set(outputs)
     while True:
@@ -62,21 +63,21 @@ def without_dead(body: Sequence[Statement], outputs: Iterable[Tensor]) -> tuple[
         kept = live
 
 
-def _only(body: Sequence[Statement], kept: set[Tensor]) -> tuple[Statement, ...]:
-    out: list[Statement] = []
+def _only(body: Sequence[StatementTerm], kept: set[TermTensor]) -> tuple[StatementTerm, ...]:
+    out: list[StatementTerm] = []
     for statement in body:
-        if isinstance(statement, Store):
+        if isinstance(statement, StoreTerm):
             if statement.region.tensor in kept:
                 out.append(statement)
         elif inner := _only(statement.body, kept):
             starts = tuple(s for s in statement.starts if s[0].tensor in kept)
-            out.append(Loop(statement.var, starts, inner))
+            out.append(LoopTerm(statement.var, starts, inner))
     return tuple(out)
 
 
-def canonical(body: Sequence[Statement]) -> tuple[Statement, ...]:
+def canonical(body: Sequence[StatementTerm]) -> tuple[StatementTerm, ...]:
     """The least order of the statements that dependences allow: equal for programs that differ in order only."""
-    items = [Loop(s.var, s.starts, canonical(s.body)) if isinstance(s, Loop) else s for s in body]
+    items = [LoopTerm(s.var, s.starts, canonical(s.body)) if isinstance(s, LoopTerm) else s for s in body]
     texts = [render((s,)) for s in items]
     reads = [{r.tensor for x in stores((s,)) for r in x.value.regions} for s in items]
     writes = [_written(s) for s in items]
@@ -84,7 +85,7 @@ def canonical(body: Sequence[Statement]) -> tuple[Statement, ...]:
         {j for j in range(i) if writes[j] & (reads[i] | writes[i]) or reads[j] & writes[i]}
         for i in range(len(items))
     ]
-    out: list[Statement] = []
+    out: list[StatementTerm] = []
     left = set(range(len(items)))
     while left:
         i = min((i for i in left if not waits[i] & left), key=lambda i: (texts[i], i))
@@ -93,6 +94,6 @@ def canonical(body: Sequence[Statement]) -> tuple[Statement, ...]:
     return tuple(out)
 
 
-def _written(statement: Statement) -> set[Tensor]:
+def _written(statement: StatementTerm) -> set[TermTensor]:
     starts = {r.tensor for loop in loops((statement,)) for r, _ in loop.starts}
     return {s.region.tensor for s in stores((statement,))} | starts

@@ -11,24 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from superopt.transforms.tile_saturation.loops import (
-    Expr,
+from superopt.transforms.tile_saturation.terms import (
     LibraryOperator,
-    Loop,
-    LoopProgram,
-    Region,
-    Statement,
-    Store,
-    Tensor,
+    LoopTerm,
+    StatementTerm,
+    StoreTerm,
+    TermProgram,
+    TermRegion,
+    TermTensor,
+    ValueTerm,
     stores,
 )
 
 
-def bundled(program: LoopProgram) -> LoopProgram:
+def bundled(program: TermProgram) -> TermProgram:
     """`program` with statements of one form, which may stand side by side, as one."""
-    body: list[Statement] = []
-    bundles: dict[tuple[Tensor, ...], Tensor] = {}
-    library: dict[Statement, tuple[LibraryOperator, ...]] = {}
+    body: list[StatementTerm] = []
+    bundles: dict[tuple[TermTensor, ...], TermTensor] = {}
+    library: dict[StatementTerm, tuple[LibraryOperator, ...]] = {}
     taken: set[int] = set()
     for i, first in enumerate(program.body):
         if i in taken:
@@ -45,20 +45,20 @@ def bundled(program: LoopProgram) -> LoopProgram:
         if all(lane in program.library for lane in lanes):
             library[body[-1]] = tuple(p for lane in lanes for p in program.library[lane])
     tensors = [*program.tensors, *bundles.values()]
-    return LoopProgram(program.name, program.inputs, program.outputs, tuple(body), tensors, library)
+    return TermProgram(program.name, program.inputs, program.outputs, tuple(body), tensors, library)
 
 
-def reads(statement: Statement) -> set[Tensor]:
+def reads(statement: StatementTerm) -> set[TermTensor]:
     """Single tensors that the statement loads."""
     return {m for s in stores([statement]) for r in s.value.regions for m in r.tensor.members}
 
 
-def writes(statement: Statement) -> set[Tensor]:
+def writes(statement: StatementTerm) -> set[TermTensor]:
     """Single tensors that the statement stores."""
     return {m for s in stores([statement]) for m in s.region.tensor.members}
 
 
-def _movable(body: Sequence[Statement], i: int, j: int, taken: set[int]) -> bool:
+def _movable(body: Sequence[StatementTerm], i: int, j: int, taken: set[int]) -> bool:
     """Whether statement j may move up to statement i."""
     r, w = reads(body[j]), writes(body[j])
     between = [body[k] for k in range(i, j) if k not in taken or k == i]
@@ -67,32 +67,32 @@ def _movable(body: Sequence[Statement], i: int, j: int, taken: set[int]) -> bool
     return all(not (writes(s) & (r | w)) and not (reads(s) & w) for s in between)
 
 
-def _pairs(a: Statement, b: Statement) -> dict[Tensor, Tensor] | None:
+def _pairs(a: StatementTerm, b: StatementTerm) -> dict[TermTensor, TermTensor] | None:
     """The tensors of `a` with those that stand in their places in `b`, or None for other forms."""
-    pairs: dict[Tensor, Tensor] = {}
+    pairs: dict[TermTensor, TermTensor] = {}
 
-    def tensors(x: Tensor, y: Tensor) -> bool:
+    def tensors(x: TermTensor, y: TermTensor) -> bool:
         alike = (
             x.shape == y.shape and x.dtype == y.dtype and (x.kind == y.kind) and not x.lanes and not y.lanes
         )
         return alike and pairs.setdefault(x, y) is y
 
-    def regions(x: Region, y: Region) -> bool:
+    def regions(x: TermRegion, y: TermRegion) -> bool:
         return x.dims == y.dims and tensors(x.tensor, y.tensor)
 
-    def exprs(x: Expr, y: Expr) -> bool:
+    def exprs(x: ValueTerm, y: ValueTerm) -> bool:
         if x.op != y.op or x.attrs != y.attrs or len(x.args) != len(y.args):
             return False
         if x.region is not None and y.region is not None:
             return regions(x.region, y.region)
         return all(exprs(p, q) for p, q in zip(x.args, y.args, strict=True))
 
-    def statements(x: Statement, y: Statement) -> bool:
-        if isinstance(x, Store) and isinstance(y, Store):
+    def statements(x: StatementTerm, y: StatementTerm) -> bool:
+        if isinstance(x, StoreTerm) and isinstance(y, StoreTerm):
             return regions(x.region, y.region) and exprs(x.value, y.value)
         if (
-            not isinstance(x, Loop)
-            or not isinstance(y, Loop)
+            not isinstance(x, LoopTerm)
+            or not isinstance(y, LoopTerm)
             or x.var is not y.var
             or len(x.body) != len(y.body)
         ):
@@ -109,32 +109,34 @@ def _pairs(a: Statement, b: Statement) -> dict[Tensor, Tensor] | None:
     return None if crossed else pairs
 
 
-def _bundle(lanes: Sequence[Statement], bundles: dict[tuple[Tensor, ...], Tensor]) -> Statement:
-    columns: dict[Tensor, tuple[Tensor, ...]] = {}
+def _bundle(
+    lanes: Sequence[StatementTerm], bundles: dict[tuple[TermTensor, ...], TermTensor]
+) -> StatementTerm:
+    columns: dict[TermTensor, tuple[TermTensor, ...]] = {}
     for other in lanes[1:]:
         pairs = _pairs(lanes[0], other)
         assert pairs is not None
         for x, y in pairs.items():
             columns[x] = (*columns.get(x, (x,)), y)
 
-    def tensor(x: Tensor) -> Tensor:
+    def tensor(x: TermTensor) -> TermTensor:
         members = columns[x]
         if len(set(members)) == 1:
             return x
         if members not in bundles:
             name = ",".join(t.name for t in members)
-            bundles[members] = Tensor(f"({name})", x.shape, x.dtype, x.kind, members)
+            bundles[members] = TermTensor(f"({name})", x.shape, x.dtype, x.kind, members)
         return bundles[members]
 
-    def region(x: Region) -> Region:
-        return Region(tensor(x.tensor), x.dims)
+    def region(x: TermRegion) -> TermRegion:
+        return TermRegion(tensor(x.tensor), x.dims)
 
-    def expr(x: Expr) -> Expr:
-        return Expr(x.op, tuple(map(expr, x.args)), x.attrs, region(x.region) if x.region else None)
+    def expr(x: ValueTerm) -> ValueTerm:
+        return ValueTerm(x.op, tuple(map(expr, x.args)), x.attrs, region(x.region) if x.region else None)
 
-    def statement(x: Statement) -> Statement:
-        if isinstance(x, Store):
-            return Store(region(x.region), expr(x.value))
-        return Loop(x.var, tuple((region(r), v) for r, v in x.starts), tuple(map(statement, x.body)))
+    def statement(x: StatementTerm) -> StatementTerm:
+        if isinstance(x, StoreTerm):
+            return StoreTerm(region(x.region), expr(x.value))
+        return LoopTerm(x.var, tuple((region(r), v) for r, v in x.starts), tuple(map(statement, x.body)))
 
     return statement(lanes[0])

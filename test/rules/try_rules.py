@@ -1,6 +1,6 @@
 """What rules make of programs of tile loops written by hand.
 
-    python -m superopt.transforms.tile_saturation.try_rules test/rules/loop-fusion.loops --rules=loop-fusion
+    python test/rules/try_rules.py test/rules/loop-fusion.loops --rules=loop-fusion
 
 A file holds declarations, then programs, each behind a line `--- title`. Of each it is said how often the rules
 fired and were refused, and what is equal by them is printed, executed on random numbers with random widths of
@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from execute_terms import execute
+from parse_terms import parse_terms
 
 from superopt.errors import BadInput, SuperoptError
 from superopt.transforms.tile_saturation.encode import Encoder
-from superopt.transforms.tile_saturation.loops import LoopProgram, Statement, Tensor, execute, render
-from superopt.transforms.tile_saturation.parse_loops import parse_loops
+from superopt.transforms.tile_saturation.terms import StatementTerm, TermProgram, TermTensor, render
 
 SAMPLES = 64
 """Programs drawn from a class; so small a class is seen whole."""
@@ -35,7 +36,7 @@ class Trial:
     title: str
     fired: int
     refused: int
-    others: tuple[tuple[Statement, ...], ...]
+    others: tuple[tuple[StatementTerm, ...], ...]
     """Equal programs besides the one that was written."""
     wrong: int
     """How many of them compute something else."""
@@ -48,20 +49,20 @@ def trials(text: str, rules: Sequence[str], file: str = "loops") -> list[Trial]:
     out: list[Trial] = []
     for title, body in zip(rest[::2], rest[1::2], strict=True):
         blank = "\n" * (line - head.count("\n"))
-        out.append(trial(title, parse_loops(head + blank + body, file), rules))
+        out.append(trial(title, parse_terms(head + blank + body, file), rules))
         line += body.count("\n") + 1
     if not out:
         raise BadInput(f"expected programs behind lines '--- title' in '{file}', got none")
     return out
 
 
-def trial(title: str, program: LoopProgram, rules: Sequence[str]) -> Trial:
+def trial(title: str, program: TermProgram, rules: Sequence[str]) -> Trial:
     """Apply the rules to one program."""
     encoder = Encoder(program)
     graph = encoder.graph
     graph.saturate(list(rules), 6, 2_000, 1 << 28, 10.0)
     counts = [(refused, fired) for name, _, refused, fired in graph.statistics if name in rules]
-    seen: dict[str, tuple[Statement, ...]] = {}
+    seen: dict[str, tuple[StatementTerm, ...]] = {}
     for seed in range(SAMPLES):
         body = encoder.decode(graph.sample(encoder.root, seed))
         seen.setdefault(render(body), body)
@@ -71,7 +72,7 @@ def trial(title: str, program: LoopProgram, rules: Sequence[str]) -> Trial:
     return Trial(title, sum(f for _, f in counts), sum(r for r, _ in counts), others, wrong)
 
 
-def same(program: LoopProgram, body: Sequence[Statement], seed: int) -> bool:
+def same(program: TermProgram, body: Sequence[StatementTerm], seed: int) -> bool:
     """Whether both leave the same numbers everywhere."""
     rng = np.random.default_rng(seed)
     widths = {
@@ -79,7 +80,7 @@ def same(program: LoopProgram, body: Sequence[Statement], seed: int) -> bool:
         for v in program.vars
         if not v.step
     }
-    memory: dict[Tensor, Any] = {t: rng.uniform(0.5, 1.5, t.shape) for t in program.tensors}
+    memory: dict[TermTensor, Any] = {t: rng.uniform(0.5, 1.5, t.shape) for t in program.tensors}
     other = {t: x.copy() for t, x in memory.items()}
     execute(program.body, memory, widths)
     execute(body, other, widths)

@@ -29,13 +29,13 @@ from superopt.transforms.tile_saturation.accesses import (
     written,
 )
 from superopt.transforms.tile_saturation.exposed import exposed
-from superopt.transforms.tile_saturation.loops import (
-    Expr,
-    Region,
-    Statement,
-    Store,
-    Tensor,
-    Var,
+from superopt.transforms.tile_saturation.terms import (
+    StatementTerm,
+    StoreTerm,
+    TermRegion,
+    TermTensor,
+    TermVar,
+    ValueTerm,
     concrete,
 )
 
@@ -45,8 +45,8 @@ class _Frame:
     """A scope: the statements so far, the loop's variable, what the loop writes, values at hand."""
 
     out: list[ir.Statement]
-    var: Var | None = None
-    writes: set[Tensor] = field(default_factory=set[Tensor])
+    var: TermVar | None = None
+    writes: set[TermTensor] = field(default_factory=set[TermTensor])
     values: dict[Any, ir.Value] = field(default_factory=dict[Any, ir.Value])
 
 
@@ -55,10 +55,10 @@ class KernelBuilder:
 
     def __init__(
         self,
-        statement: Statement,
-        live_after: set[Tensor],
-        updated: set[Tensor],
-        steps: Mapping[Var, int],
+        statement: StatementTerm,
+        live_after: set[TermTensor],
+        updated: set[TermTensor],
+        steps: Mapping[TermVar, int],
         name: str,
     ) -> None:
         self.steps = steps
@@ -84,26 +84,26 @@ class KernelBuilder:
             for i in a.region.dims
             if i.kind in ("elem", "block") and i.var is not None
         }
-        self.loop_vars: dict[Var, ir.LoopVar] = {}
+        self.loop_vars: dict[TermVar, ir.LoopVar] = {}
         self.out_buffers = {t: self._buffer(t) for t in self.results}
         self.in_buffers = {t: self._buffer(t) for t in self.inputs}
         self.locals: list[ir.Buffer] = []
-        self.chip: dict[Tensor, ir.Buffer] = {}
-        self.scratch: dict[Tensor, ir.Buffer] = {}
-        self.direct: set[Tensor] = set()
-        self.version: dict[Tensor, int] = {}
+        self.chip: dict[TermTensor, ir.Buffer] = {}
+        self.scratch: dict[TermTensor, ir.Buffer] = {}
+        self.direct: set[TermTensor] = set()
+        self.version: dict[TermTensor, int] = {}
         self.frames: list[_Frame] = []
         self.program = self._build(name)
 
-    def _in_order(self) -> list[Tensor]:
+    def _in_order(self) -> list[TermTensor]:
         return list(
             dict.fromkeys(a.region.tensor for a in accesses(self.body) if a.region.tensor in self.written)
         )
 
-    def _buffer(self, tensor: Tensor) -> ir.Buffer:
+    def _buffer(self, tensor: TermTensor) -> ir.Buffer:
         return ir.Buffer(ir.TensorType(tensor.shape, tensor.dtype), self._name(tensor))
 
-    def _name(self, tensor: Tensor) -> str:
+    def _name(self, tensor: TermTensor) -> str:
         base = name = identifier(tensor.name, "t")
         suffix = 2
         while name in self.names:
@@ -113,17 +113,17 @@ class KernelBuilder:
 
     # --- sizes and windows ---
 
-    def step(self, var: Var) -> int:
+    def step(self, var: TermVar) -> int:
         """The width of a variable's tiles."""
         return var.step or self.steps[var]
 
-    def trips(self, var: Var) -> int:
+    def trips(self, var: TermVar) -> int:
         """How many tiles there are; they must fill the extent."""
         if var.end % self.step(var):
             raise Rejected("a tile does not divide its extent")
         return var.end // self.step(var)
 
-    def shape(self, region: Region) -> tuple[int, ...]:
+    def shape(self, region: TermRegion) -> tuple[int, ...]:
         """The shape of a region's tile."""
         out: list[int] = []
         for index, extent in zip(region.dims, region.tensor.shape, strict=True):
@@ -136,7 +136,7 @@ class KernelBuilder:
                 out.append(1 if index.kind == "elem" else self.step(index.var))
         return tuple(out)
 
-    def windows(self, region: Region) -> tuple[ir.Window, ...]:
+    def windows(self, region: TermRegion) -> tuple[ir.Window, ...]:
         """The windows of a region."""
         out: list[ir.Window] = []
         for size, index in zip(self.shape(region), region.dims, strict=True):
@@ -153,7 +153,7 @@ class KernelBuilder:
             out.append(ir.Window(size, index.base, ((self.loop_vars[index.var], scale),)))
         return tuple(out)
 
-    def loop(self, var: Var, body: list[ir.Statement], *, parallel: bool) -> ir.Loop:
+    def loop(self, var: TermVar, body: list[ir.Statement], *, parallel: bool) -> ir.Loop:
         """A loop over tiles; counted in trips where elements are taken one at a time."""
         if var in self.by_elem:
             return ir.Loop(self.loop_vars[var], 0, self.trips(var), 1, parallel, body)
@@ -164,7 +164,7 @@ class KernelBuilder:
 
     def _place(self) -> None:
         mine = {loop.var for loop in self.grid}
-        by_tensor: dict[Tensor, list[Access]] = {}
+        by_tensor: dict[TermTensor, list[Access]] = {}
         for access in accesses(self.body):
             by_tensor.setdefault(access.region.tensor, []).append(access)
         for tensor in self._in_order():
@@ -227,10 +227,10 @@ class KernelBuilder:
             program.aliases = tuple(self.inputs.index(t) if t in self.updated else -1 for t in self.results)
         return program
 
-    def statements(self, body: Sequence[Statement]) -> None:
+    def statements(self, body: Sequence[StatementTerm]) -> None:
         """Write statements into the current scope."""
         for statement in body:
-            if isinstance(statement, Store):
+            if isinstance(statement, StoreTerm):
                 self.put(statement.region, self.value(statement.value))
                 continue
             for region, number in statement.starts:
@@ -252,7 +252,7 @@ class KernelBuilder:
             self.frames[-1].out.append(loop)
             del self.loop_vars[statement.var]
 
-    def put(self, region: Region, value: ir.Value) -> None:
+    def put(self, region: TermRegion, value: ir.Value) -> None:
         """Store a tile where its tensor lives."""
         tensor = region.tensor
         out = self.frames[-1].out
@@ -270,7 +270,7 @@ class KernelBuilder:
 
     # --- values ---
 
-    def level(self, expr: Expr, known: dict[Expr, int]) -> int:
+    def level(self, expr: ValueTerm, known: dict[ValueTerm, int]) -> int:
         """The outermost scope in which a value is what it is here."""
         if expr in known:
             return known[expr]
@@ -284,7 +284,7 @@ class KernelBuilder:
         known[expr] = out
         return out
 
-    def value(self, expr: Expr, known: dict[Expr, int] | None = None) -> ir.Value:
+    def value(self, expr: ValueTerm, known: dict[ValueTerm, int] | None = None) -> ir.Value:
         """The tile of an expression, computed where it is not at hand."""
         known = {} if known is None else known
         level = self.level(expr, known)
@@ -297,11 +297,11 @@ class KernelBuilder:
         self.frames[level].values[key] = value
         return value
 
-    def tensors(self, expr: Expr) -> tuple[Tensor, ...]:
+    def tensors(self, expr: ValueTerm) -> tuple[TermTensor, ...]:
         """What a value is computed from."""
         return tuple(dict.fromkeys(r.tensor for r in expr.regions))
 
-    def load(self, region: Region, out: list[ir.Statement]) -> ir.Value:
+    def load(self, region: TermRegion, out: list[ir.Statement]) -> ir.Value:
         """Load a tile from where its tensor lives."""
         tensor = region.tensor
         if tensor in self.chip:
@@ -316,7 +316,7 @@ class KernelBuilder:
         """The value in another dtype."""
         return value if value.dtype == dtype else compute(out, "cast", [value], {"dtype": dtype})
 
-    def apply(self, expr: Expr, out: list[ir.Statement], known: dict[Expr, int]) -> ir.Value:
+    def apply(self, expr: ValueTerm, out: list[ir.Statement], known: dict[ValueTerm, int]) -> ir.Value:
         """Compute an operator on tiles."""
         attrs: dict[str, Any] = dict(expr.attrs)
         widths = self.step
@@ -363,7 +363,7 @@ def _is_number(value: ir.Value) -> bool:
     return value.shape == ()
 
 
-def _swaps(expr: Expr) -> bool:
+def _swaps(expr: ValueTerm) -> bool:
     if expr.op != "transpose":
         return False
     perm = dict(expr.attrs)["perm"]

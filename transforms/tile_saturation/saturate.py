@@ -1,0 +1,101 @@
+"""A program as an e-graph that the rules have filled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from superopt.errors import BadOption, UnsupportedProgram
+from superopt.program import KernelGraph
+from superopt.report import EGraphReport, RuleCounts
+from superopt.transforms.tile_saturation.encode import Encoder
+from superopt.transforms.tile_saturation.terms import TermProgram
+from superopt.transforms.tile_saturation.tile_loops import Inline, tile_loops
+
+if TYPE_CHECKING:
+    from superopt.transforms.tile_saturation.search import SearchOptions
+
+
+def enabled_rules(changes: Sequence[str] = ()) -> list[str]:
+    """The default rules with `changes` (`name` adds, `-name` removes); BadOption for an unknown name."""
+    from superopt.transforms.core import _egraph
+
+    known = [(name, on) for name, *_, on in _egraph.rules()]
+    names = {name for name, _ in known}
+    for change in changes:
+        if change.removeprefix("-") not in names:
+            raise BadOption(f"expected the name of a rule, got '{change.removeprefix('-')}'")
+    off = {c[1:] for c in changes if c.startswith("-")}
+    return [name for name, on in known if (on or name in changes) and name not in off]
+
+
+@dataclass
+class Saturation:
+    """One saturated e-graph."""
+
+    inline: Inline
+    program: TermProgram
+    encoder: Encoder
+    stable: bool = False
+    """Whether maxima were added to the program's exponentials."""
+    shifts: bool = False
+    """Whether the program's maxima are only subtracted, so that running ones may start at a finite number."""
+
+    @property
+    def name(self) -> str:
+        """What tells it from the others of one program."""
+        return f"{self.inline}, stabilized" if self.stable else self.inline
+
+    def report(self) -> EGraphReport:
+        """Sizes, times, and what the rules that matched did."""
+        g = self.encoder.graph
+        return EGraphReport(
+            name=self.name,
+            nodes=g.nodes,
+            classes=g.classes,
+            iterations=g.iterations,
+            stopped=g.stopped,
+            programs=g.count(self.encoder.root),
+            seconds=g.seconds,
+            rules={
+                name: RuleCounts(matched=matched, refused=refused, fired=fired)
+                for name, matched, refused, fired in g.statistics
+                if matched
+            },
+        )
+
+    def summary(self) -> str:
+        """Sizes and times on one line."""
+        g = self.encoder.graph
+        return (
+            f"{self.name}: {g.nodes} nodes in {g.classes} classes after {g.iterations} iterations "
+            f"({g.stopped}), {g.count(self.encoder.root):.2g} programs, {g.seconds:.2f} s"
+        )
+
+
+def saturate(
+    graph: KernelGraph,
+    inline: Inline,
+    options: SearchOptions,
+    seconds: float,
+    stop: Callable[[], bool] | None = None,
+) -> Saturation:
+    """The e-graph of `graph`; raises UnsupportedProgram for what tile loops do not express."""
+    program = tile_loops(graph, inline)
+    try:
+        encoder = Encoder(program)
+    except (
+        ValueError,
+        IndexError,
+    ) as error:  # more variables than a set of them holds, shapes that do not fit
+        raise UnsupportedProgram(f"tile loops do not express this program: {error}", graph.location) from None
+    encoder.graph.saturate(
+        enabled_rules(options.rules),
+        options.iterations,
+        options.nodes,
+        options.memory_mb << 20,
+        seconds,
+        stop,
+    )
+    return Saturation(inline, program, encoder)
