@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from random_programs import Builder, value
 
 from superopt.errors import BadInput, IllegalProgram, NotEquivalent, SuperoptError, UnsupportedProgram
 from superopt.program import KernelGraph, Loop, Node, TensorType, TileProgram, Value
@@ -94,7 +95,9 @@ def test_an_instance_may_read_back_after_a_barrier():
         "%v = tt.load %xi, %m : tensor<4x!tt.ptr<f32>>",  # masked, with no other value
         "%u = tt.load %xi, %m : tensor<4x!tt.ptr<f32>>\n%v = arith.subf %u, %u : tensor<4xf32>",
         "%i = arith.constant dense<0xFF800000> : tensor<4xf32>\n%v = arith.subf %i, %i : tensor<4xf32>",
-        "%i = arith.constant dense<0x7F800000> : tensor<4xf32>\n%v = math.exp %i : tensor<4xf32>",
+        "%i = arith.constant dense<0x7F800000> : tensor<4xf32>\n%e = math.exp %i : tensor<4xf32>\n"
+        "%v = arith.subf %e, %i : tensor<4xf32>",
+        "%i = arith.constant dense<0xFF800000> : tensor<4xf32>\n%v = math.sqrt %i : tensor<4xf32>",
         "%u = tt.load %xi : tensor<4x!tt.ptr<f32>>\n%z = arith.constant dense<0.000000e+00> : tensor<4xf32>\n"
         "%s = arith.select %m, %u, %z : tensor<4xi1>, tensor<4xf32>\n%v = arith.divf %u, %s : tensor<4xf32>",
     ],
@@ -424,3 +427,39 @@ def test_whole_powers_are_products_that_are_verified(exponent: float):
     emitted = emit_program(lowered)
     records = verify_compiled(graph, lowered, emitted, compile_all(emitted.kernels, ["sm_90"], jobs=1))
     assert records["sm_90"].end_to_end
+
+
+# --- infinities ---------------------------------------------------------------------------------------------
+
+
+def masked(op: str, *, fault: bool = False) -> KernelGraph:
+    """op(s + mask) v, or a softmax of it, with a causal mask of minus infinity."""
+    b, s, v = Builder(), value(16, 16), value(16, 16)
+    mask = np.where(np.tril(np.ones((16, 16))) > 0, 0.0, -np.inf)
+    x = b("add", s, b("constant", value=mask.T if fault else mask, shape=(16, 16), dtype="f32"))
+    if op == "softmax":
+        e = b("exp", b("sub", x, b("reduce_max", x, dims=(1,), keepdims=True)))
+        x = b("div", e, b("reduce_sum", e, dims=(1,), keepdims=True))
+    elif op != "mask":
+        x = b(op, x)
+    out = x if op == "mask" else b("matmul", x, v)
+    return KernelGraph("masked", [s, v], b.nodes, [out])
+
+
+@pytest.mark.parametrize("op", ["softmax", "sigmoid", "tanh", "exp", "mask"])
+def test_kernels_of_masked_programs_are_accepted(op: str):
+    """Minus infinity is stored to memory, loaded from it, and is 0 or -1 after what has a limit there."""
+    graph = masked(op)
+    lowered, texts = compiled(graph)
+    assert verify_ttir(graph, lowered, texts).end_to_end
+    with pytest.raises(NotEquivalent):
+        verify_ttir(masked(op, fault=True), lowered, texts)
+
+
+@pytest.mark.parametrize("op", ["silu", "gelu", "square"])
+def test_kernels_that_are_undefined_are_refused(op: str):
+    """A field would cancel what a GPU makes NaN: kernel and program agree there, and prove nothing."""
+    graph = masked(op)
+    lowered, texts = compiled(graph)
+    with pytest.raises((IllegalProgram, NotEquivalent), match="undefined"):
+        verify_ttir(graph, lowered, texts)

@@ -69,6 +69,10 @@ BLOCKS_ELEMENTS = 60_000_000
 PIECE_WORK = 50_000_000
 MOST_TESTS = 8
 ATTEMPTS = 4
+# Of an element of the first or the second program: nothing is equal to it.
+_UNDEFINED = (
+    "the {} program is undefined (infinities that cancel, or one times zero or a number of unknown sign)"
+)
 
 
 @dataclass(frozen=True)
@@ -411,14 +415,17 @@ def _compared(
     field = domain.field
     degree_p = degree_q = opaque = 0
     for i, (x, y) in enumerate(zip(left, right, strict=True)):
-        different = domain.differs(x, y)
-        if different.any():
-            position = tuple(int(n) for n in np.argwhere(different)[0])
-            found = Counterexample(
-                reason="the programs differ", seed=point, output=i, position=position,
-                extents=extents, inputs=shapes,
-            )  # fmt: skip
-            return _Outcome(None, found)
+        for reason, wrong in (
+            (_UNDEFINED.format("first"), domain.undefined(x)),
+            (_UNDEFINED.format("second"), domain.undefined(y)),
+            ("the programs differ", domain.differs(x, y)),
+        ):
+            if wrong.any():
+                position = tuple(int(n) for n in np.argwhere(wrong)[0])
+                found = Counterexample(
+                    reason=reason, seed=point, output=i, position=position, extents=extents, inputs=shapes
+                )
+                return _Outcome(None, found)
         degree_p = max(degree_p, x.degree.p.plus(y.degree.p).num)
         degree_q = max(degree_q, x.degree.h.plus(y.degree.h).difference)
         opaque = max(opaque, x.degree.opaque + y.degree.opaque)

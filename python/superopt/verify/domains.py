@@ -95,7 +95,7 @@ def _erf(x: Array) -> Array:
     return np.asarray(ufunc(x), x.dtype)
 
 
-_FLOAT_PRIMITIVES: Mapping[str, Callable[..., Array]] = {
+FLOAT_PRIMITIVES: Mapping[str, Callable[..., Array]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "neg": np.negative,
     "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "erf": _erf, "sin": np.sin, "cos": np.cos,
     "max": np.maximum, "min": np.minimum, "pow": np.power,
@@ -135,7 +135,7 @@ class FloatDomain(Domain):
     @override
     def apply(self, primitive: str, *operands: Tensor) -> Tensor:
         with np.errstate(all="ignore"):
-            return Tensor((_FLOAT_PRIMITIVES[primitive](*map(self._numbers, operands)),))
+            return Tensor((FLOAT_PRIMITIVES[primitive](*map(self._numbers, operands)),))
 
     @override
     def contract(self, a: Tensor, b: Tensor) -> Tensor:

@@ -1,10 +1,12 @@
 """Infinities and undefined numbers beside a field, which has neither.
 
 An unknown of a field cancels, as in x - x; an infinity does not, on a GPU it is NaN. So infinities are followed
-apart: minus infinity is neutral for `max`, its exponential is 0, a positive multiple of it is itself, and what is
-made of it in any other way is undefined, and stays so. `Numbers` does that for arithmetic on tensors with masks;
-`Extended` is a domain whose tensors carry the masks in two bits of their elements, so that every evaluator moves
-them along.
+apart, by the rules of IEEE 754, which are limits: minus infinity is neutral for `max`, exp(-inf) = 0,
+exp(inf) = inf, x / inf = 0, and a multiple of an infinity is one where the factor's sign is known, which is that
+of constants alone. What has no limit (inf - inf, 0 inf, inf / inf, x inf of an unknown x) is undefined, and stays
+so. It is equal to nothing, not even to another undefined number: nothing is proved of a program where it is
+undefined. `Numbers` does that for arithmetic on tensors with masks; `Extended` is a domain whose tensors carry
+the masks in two bits of their elements, so that every evaluator moves them along.
 """
 
 from __future__ import annotations
@@ -18,10 +20,14 @@ import numpy as np
 from typing_extensions import override
 
 from superopt.errors import UnsupportedProgram
-from superopt.verify.domains import Array, Domain, Shape, Tensor
+from superopt.verify.domains import FLOAT_PRIMITIVES, Array, Domain, Shape, Tensor
 from superopt.verify.fields import ImageField
 
 LOG2_E = float(np.float32(math.log2(math.e)))
+# Constants whose signs are remembered.
+MOST_NAMED = 64
+# Primitives that are not defined on all real numbers (quotients apart, which the field itself refuses).
+_PARTIAL = ("log", "sqrt", "pow")
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,7 @@ class Numbers:
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
         self.drawn = 0
+        self.named: dict[int, float] = {}  # first components of constants, and of what is made of them alone
 
     def constant(self, value: float, rank: int) -> Number:
         """A literal, with `rank` dimensions of extent 1."""
@@ -61,6 +68,8 @@ class Numbers:
         shape = (1,) * rank
         finite = self.domain.constant(value if math.isfinite(value) else 1.0)
         tensor = self.domain.move(lambda x: x.reshape(shape), finite)
+        if math.isfinite(value):
+            self.name(value, tensor)
         if math.isnan(value):
             return Number(tensor, undefined=np.ones(shape, np.bool_))
         infinite = None if math.isfinite(value) else np.full(shape, math.copysign(1, value), np.int8)
@@ -95,6 +104,8 @@ class Numbers:
 
     def apply(self, primitive: str, *xs: Number) -> Number:
         """A primitive of the operator table, on infinities too where the result has a meaning."""
+        if primitive == "div" and xs[1].infinite is not None:  # what stands for an infinity may be zero
+            xs = xs[0], replace(xs[1], tensor=self._where(xs[1].infinite != 0, 1.0, xs[1].tensor))
         zero: Array | None = None
         try:
             tensor = self.domain.apply(primitive, *(x.tensor for x in xs))
@@ -105,22 +116,83 @@ class Numbers:
         if any(x.infinite is not None for x in xs):
             value, lost = self._infinite(primitive, xs, value)
             undefined.append(lost)
+        if primitive in _PARTIAL and isinstance(self.domain, ImageField):
+            value, lost = self._outside(primitive, xs, value)
+            undefined.append(lost)
+        value = replace(value, known=self._fold(primitive, xs, value))
         if not undefined:
             return value
         mask = np.logical_or.reduce(np.broadcast_arrays(*undefined, np.zeros(value.shape, np.bool_)))
         return replace(value, undefined=_kept(mask))
 
+    def _where(self, mask: Array, number: float, tensor: Tensor) -> Tensor:
+        """The tensor with `number` where the mask is set."""
+        return self.domain.move(
+            lambda x, y: np.where(mask, y, x), tensor, self.domain.constant(np.asarray(number))
+        )
+
     def _divide(self, a: Number, b: Number) -> tuple[Tensor, Array]:
         """A quotient, and where it has none: padding may be divided by zero, results not."""
         if not isinstance(self.domain, ImageField):
             raise ZeroDivisionError
-        shape = b.shape
-        zero = self.domain.move(lambda x: np.broadcast_to(x, shape), self.domain.constant(0.0))
-        nought = ~self.domain.differs(b.tensor, zero)
+        nought = self._zero(b)
         if nought.all():
             raise ZeroDivisionError("division by zero in the field")
-        whole = self.domain.move(lambda x, y: np.where(nought, y, x), b.tensor, self.domain.constant(1.0))
-        return self.domain.apply("div", a.tensor, whole), nought
+        return self.domain.apply("div", a.tensor, self._where(nought, 1.0, b.tensor)), nought
+
+    def _zero(self, x: Number) -> Array:
+        """Where a number is zero: at a random point, only what is zero everywhere."""
+        if not isinstance(self.domain, ImageField):
+            return x.tensor.planes[0] == 0
+        shape = x.shape
+        zero = self.domain.move(lambda z: np.broadcast_to(z, shape), self.domain.constant(0.0))
+        return ~self.domain.differs(x.tensor, zero)
+
+    # --- signs: of constants, and of what is computed from constants alone
+
+    def name(self, number: float, tensor: Tensor) -> None:
+        """Remember that the tensor's first element is `number`."""
+        if len(self.named) < MOST_NAMED and isinstance(self.domain, ImageField):
+            self.named.setdefault(int(tensor.planes[0].flat[0]), number)
+
+    def _fold(self, primitive: str, xs: Sequence[Number], value: Number) -> float | None:
+        """The number that comes of constants alone, to rounding: its sign is what counts."""
+        constants = [x.known for x in xs if x.known is not None]
+        if len(constants) < len(xs) or value.infinite is not None or not isinstance(self.domain, ImageField):
+            return None
+        with np.errstate(all="ignore"):
+            found = float(FLOAT_PRIMITIVES[primitive](*map(np.asarray, constants)))
+        rounding = 1e-9 * sum(map(abs, constants)) if primitive in ("add", "sub") else 0.0
+        if not math.isfinite(found) or abs(found) <= rounding:
+            return None
+        self.name(found, value.tensor)
+        return found
+
+    def _sign(self, x: Number) -> Array:
+        """Signs of finite numbers, 0 where they are zero or not known."""
+        shape, first = x.shape, x.tensor.planes[0]
+        if x.known is not None:
+            return np.full(shape, np.sign(x.known), np.int8)
+        if not isinstance(self.domain, ImageField):
+            return np.sign(np.nan_to_num(first)).astype(np.int8)
+        signs = np.zeros(shape, np.int8)
+        for residue, number in self.named.items():
+            signs[first == np.uint64(residue)] = np.sign(number)
+        return signs
+
+    def _outside(self, primitive: str, xs: Sequence[Number], value: Number) -> tuple[Number, Array]:
+        """Constants that the primitive is not defined on: log(0) = -inf, log(-1) is undefined."""
+        base = xs[0]
+        finite = _infinite(base) == 0
+        lost = np.broadcast_to(finite & (self._sign(base) < 0), value.shape)
+        if primitive == "sqrt":
+            return value, lost
+        zero = np.broadcast_to(finite & self._zero(base), value.shape)
+        if primitive == "pow":
+            return value, lost | (zero & (np.broadcast_to(self._sign(xs[1]), value.shape) < 0))
+        if zero.any():
+            value = replace(value, infinite=np.where(zero, np.int8(-1), _infinite(value)))
+        return value, lost
 
     def _infinite(self, primitive: str, xs: tuple[Number, ...], value: Number) -> tuple[Number, Array]:
         """The value where operands are infinite, and where it is undefined."""
@@ -128,6 +200,10 @@ class Numbers:
         signs = [np.broadcast_to(_infinite(x), shape) for x in xs]
         some = np.logical_or.reduce([s != 0 for s in signs])
         nothing = np.zeros(shape, np.bool_)
+
+        def finite(mask: Array, number: float) -> Number:
+            return replace(value, tensor=self._where(mask, number, value.tensor))
+
         if primitive in ("max", "min"):
             neutral = -1 if primitive == "max" else 1
             for mine, other in ((0, 1), (1, 0)):
@@ -135,19 +211,34 @@ class Numbers:
             both = (signs[0] == neutral) & (signs[1] == neutral)
             over = (signs[0] == -neutral) | (signs[1] == -neutral)
             return replace(value, infinite=_kept(np.where(over, -neutral, both * neutral))), nothing
-        if primitive == "exp":
-            return self.select(signs[0] < 0, self.constant(0.0, len(shape)), value), signs[0] > 0
         if primitive == "neg":
             return replace(value, infinite=-signs[0]), nothing
         if primitive in ("add", "sub"):
             second = signs[1] if primitive == "add" else -signs[1]
             lost = (signs[0] * second) < 0
             return replace(value, infinite=_kept(np.where(lost, 0, np.sign(signs[0] + second)))), lost
-        factor = [x.known for x in xs if x.infinite is None]
-        if primitive in ("mul", "div") and len(factor) == 1 and factor[0] and xs[-1].infinite is None:
-            return replace(value, infinite=_kept(signs[0] * np.int8(math.copysign(1, factor[0])))), nothing
-        if primitive == "mul" and len(factor) == 1 and factor[0]:
-            return replace(value, infinite=_kept(signs[1] * np.int8(math.copysign(1, factor[0])))), nothing
+        if primitive == "exp":
+            return replace(finite(signs[0] < 0, 0.0), infinite=_kept(np.maximum(signs[0], 0))), nothing
+        if primitive in ("sqrt", "log"):
+            return replace(value, infinite=_kept(np.maximum(signs[0], 0))), signs[0] < 0
+        if primitive == "erf":
+            value = finite(signs[0] > 0, 1.0)
+            return finite(signs[0] < 0, -1.0), nothing
+        if primitive in ("mul", "div"):
+            whole = [np.where(s != 0, s, self._sign(x)) for s, x in zip(signs, xs, strict=True)]
+            product = (whole[0] * whole[1]).astype(np.int8)
+            if primitive == "mul":
+                return replace(value, infinite=_kept(np.where(some, product, 0))), some & (product == 0)
+            above, below = signs[0] != 0, signs[1] != 0
+            value = finite(below, 0.0)
+            infinite = np.where(above & ~below, product, 0)
+            return replace(value, infinite=_kept(infinite)), above & (below | (product == 0))
+        if primitive == "pow":
+            power = np.broadcast_to(self._sign(xs[1]), shape)
+            value = finite((signs[0] > 0) & (power < 0), 0.0)
+            infinite = np.where((signs[0] > 0) & (power > 0), 1, 0)
+            lost = some & ((signs[0] <= 0) | (power == 0) | (signs[1] != 0))
+            return replace(value, infinite=_kept(infinite)), lost
         return value, some
 
     def reduce(self, combiner: str, x: Number) -> Number:
@@ -244,11 +335,11 @@ class Extended(Domain):
 
     def __init__(self, field: ImageField) -> None:
         self.field = field
-        self._numbers = Numbers(field)
+        self.numbers = Numbers(field)
         self._seen = False
-        self._known: dict[int, float] = {}
 
-    def _open(self, t: Tensor) -> Number:
+    def open(self, t: Tensor) -> Number:
+        """The numbers that a tensor holds."""
         kinds = np.asarray(t.planes[0] >> _SHIFT)
         if not kinds.any():
             return Number(t, known=self._constant(t))
@@ -257,16 +348,23 @@ class Extended(Domain):
         tensor = Tensor((t.planes[0] & _VALUE, *t.planes[1:]), t.degree)
         return Number(tensor, infinite if infinite.any() else None, undefined if undefined.any() else None)
 
+    def _named(self, t: Tensor) -> float | None:
+        """The number that the first element is, if it is one that the program names."""
+        first = t.planes[0]
+        return self.numbers.named.get(int(first.flat[0])) if first.size else None
+
     def _constant(self, t: Tensor) -> float | None:
         """The number that all of a tensor is, if it is one that the program names."""
         first = t.planes[0]
-        if first.size == 0 or (found := self._known.get(int(first.flat[0]))) is None:
+        if (found := self._named(t)) is None:
             return None
         return found if bool((first == first.flat[0]).all()) else None
 
-    def _close(self, x: Number) -> Tensor:
+    def close(self, x: Number) -> Tensor:
+        """The tensor that holds these numbers; whatever stands for one that is not finite does not count."""
         if x.infinite is None and x.undefined is None:
             return x.tensor
+        self._seen = True
         shape = x.shape
         kinds = np.zeros(shape, np.uint64)
         if x.infinite is not None:
@@ -275,8 +373,10 @@ class Extended(Domain):
             )
         if x.undefined is not None:
             kinds = np.where(x.undefined, np.uint64(_UNDEFINED), kinds)
-        first = x.tensor.planes[0] | (np.broadcast_to(kinds, shape) << _SHIFT)
-        return Tensor((first, *x.tensor.planes[1:]), x.tensor.degree)
+        one = self.field.constant(1.0)
+        planes = [np.where(kinds != _FINITE, y, z) for y, z in zip(one.planes, x.tensor.planes, strict=False)]
+        planes[0] |= np.broadcast_to(kinds, shape) << _SHIFT
+        return Tensor(tuple(planes), x.tensor.degree)
 
     @override
     def constant(self, value: float | Array) -> Tensor:
@@ -287,46 +387,52 @@ class Extended(Domain):
         tensor = self.field.constant(np.where(infinite, 0.0, array))
         if not infinite.any():
             if array.ndim == 0:
-                self._known[int(tensor.planes[0])] = float(array)
+                self.numbers.name(float(array), tensor)
             return tensor
-        self._seen = True
-        return self._close(Number(tensor, np.where(infinite, np.sign(array), 0).astype(np.int8)))
+        return self.close(Number(tensor, np.where(infinite, np.sign(array), 0).astype(np.int8)))
 
     @override
     def apply(self, primitive: str, *operands: Tensor) -> Tensor:
-        if not self._seen:
+        if not self._seen and primitive not in _PARTIAL and any(self._named(t) is None for t in operands):
             return self.field.apply(primitive, *operands)
-        return self._close(self._numbers.apply(primitive, *map(self._open, operands)))
+        return self.close(self.numbers.apply(primitive, *map(self.open, operands)))
 
     @override
     def contract(self, a: Tensor, b: Tensor) -> Tensor:
         if not self._seen:
             return self.field.contract(a, b)
-        return self._close(self._numbers.contract(self._open(a), self._open(b)))
+        return self.close(self.numbers.contract(self.open(a), self.open(b)))
 
     @override
     def reduce(self, combiner: str, a: Tensor) -> Tensor:
         if not self._seen:
             return self.field.reduce(combiner, a)
-        return self._close(self._numbers.reduce(combiner, self._open(a)))
+        return self.close(self.numbers.reduce(combiner, self.open(a)))
 
     @override
     def opaque(self, key: str, operands: Sequence[Tensor], shapes: Sequence[Shape]) -> list[Tensor]:
-        if self._seen:
-            kinds = b"".join(np.asarray(t.planes[0] >> _SHIFT, np.uint8).tobytes() for t in operands)
-            if any(kinds):
-                key = f"{key} {hashlib.sha256(kinds).hexdigest()}"
+        kinds = [np.asarray(t.planes[0] >> _SHIFT, np.uint8) for t in operands]
+        if any(k.any() for k in kinds):
+            key = f"{key} {hashlib.sha256(b''.join(k.tobytes() for k in kinds)).hexdigest()}"
             operands = [Tensor((t.planes[0] & _VALUE, *t.planes[1:]), t.degree) for t in operands]
-        return self.field.opaque(key, operands, shapes)
+        results = self.field.opaque(key, operands, shapes)
+        if any((k == _UNDEFINED).any() for k in kinds):
+            return [self.close(Number(t, undefined=np.ones(t.shape, np.bool_))) for t in results]
+        return results
 
     @override
     def unknown(self, name: object, shape: Shape) -> Tensor:
         return self.field.unknown(name, shape)
 
+    def undefined(self, t: Tensor) -> Array:
+        """Which elements are no numbers."""
+        return (t.planes[0] >> _SHIFT) == _UNDEFINED
+
     def differs(self, a: Tensor, b: Tensor) -> Array:
-        """Where two tensors of one shape differ; infinite alike, or both undefined, is the same."""
+        """Where two tensors of one shape differ: infinite alike is the same, undefined is like nothing."""
         if not self._seen:
             return self.field.differs(a, b)
         kinds = [t.planes[0] >> _SHIFT for t in (a, b)]
         finite = [Tensor((t.planes[0] & _VALUE, *t.planes[1:]), t.degree) for t in (a, b)]
-        return (kinds[0] != kinds[1]) | ((kinds[0] == _FINITE) & self.field.differs(*finite))
+        number = (kinds[0] == _FINITE) & self.field.differs(*finite)
+        return (kinds[0] != kinds[1]) | (kinds[0] == _UNDEFINED) | number

@@ -32,13 +32,29 @@ _LOOK = 1 << 12  # operations between two looks at the clock
 class Element:
     """A quotient of formal sums, and its second component in Z_q while no `exp` was applied.
 
-    `infinite` is -1 or 1 for what is only ever neutral in a maximum or minimum.
+    `infinite` is -1 or 1 where it is no number but an infinity, with the arithmetic of IEEE 754; `undefined` is
+    what that calls NaN, which equals nothing. `sign` is that of a constant, or of what is made of such alone.
     """
 
     num: Sum
     den: Sum = field(default_factory=_one)
     second: int | None = None
     infinite: int = 0
+    undefined: bool = False
+    sign: int = 0
+
+
+_ZERO = Element({}, _ONE, 0)
+_LOST = Element({}, _ONE, 0, undefined=True)
+
+
+def _infinity(sign: int) -> Element:
+    """The infinity of this sign; undefined where that is 0, for not known."""
+    return Element({}, _ONE, 0, infinite=sign) if sign else _LOST
+
+
+def _sign(x: Element) -> int:
+    return x.infinite or x.sign
 
 
 def _plus(a: Sum, b: Sum, sign: int = 1) -> Sum:
@@ -122,76 +138,116 @@ class Algebra:
     def constant(self, value: float) -> Element:
         """The rational number that the float is."""
         if math.isinf(value):
-            return Element({}, _ONE, 0, 1 if value > 0 else -1)
+            return _infinity(1 if value > 0 else -1)
         f, second = _residues(float(value))
-        return Element({0: f} if f else {}, _ONE, second)
+        return Element({0: f} if f else {}, _ONE, second, sign=(value > 0) - (value < 0))
 
     def add(self, a: Element, b: Element, sign: int = 1) -> Element:
         """a + b, or a - b."""
         self.spend(len(a.num) + len(b.num))
+        if a.undefined or b.undefined or a.infinite * b.infinite * sign < 0:
+            return _LOST
+        if a.infinite or b.infinite:
+            return _infinity(a.infinite or sign * b.infinite)
+        known = a.sign if a.sign == sign * b.sign else 0
         second = None if a.second is None or b.second is None else (a.second + sign * b.second) % Q
         if a.den is b.den or a.den == b.den:
-            return self.made(_plus(a.num, b.num, sign), a.den, second, a.infinite or sign * b.infinite)
+            return self.made(_plus(a.num, b.num, sign), a.den, second, known)
         self.spend(len(a.num) * len(b.den) + len(b.num) * len(a.den) + len(a.den) * len(b.den))
         num = _plus(_times(a.num, b.den), _times(b.num, a.den), sign)
-        return self.made(num, _times(a.den, b.den), second, a.infinite or sign * b.infinite)
+        return self.made(num, _times(a.den, b.den), second, known)
 
     def mul(self, a: Element, b: Element) -> Element:
         """a * b."""
         self.spend(len(a.num) * len(b.num) + len(a.den) * len(b.den))
+        if a.undefined or b.undefined:
+            return _LOST
+        sign = _sign(a) * _sign(b)
+        if a.infinite or b.infinite:
+            return _infinity(sign)
         second = None if a.second is None or b.second is None else a.second * b.second % Q
-        return self.made(_times(a.num, b.num), _times(a.den, b.den), second, a.infinite or b.infinite)
+        return self.made(_times(a.num, b.num), _times(a.den, b.den), second, sign)
 
     def div(self, a: Element, b: Element) -> Element:
         """a / b; raises ZeroDivisionError."""
+        if a.undefined or b.undefined or (a.infinite and b.infinite):
+            return _LOST
+        if b.infinite:
+            return _ZERO
         if not b.num:
             raise ZeroDivisionError("a denominator vanishes")
+        sign = _sign(a) * _sign(b)
+        if a.infinite:
+            return _infinity(sign)
         second = None if a.second is None or not b.second else a.second * pow(b.second, -1, Q) % Q
         if len(b.num) == 1 and len(b.den) == 1 and 0 in b.den:  # a single term is a unit
             ((h, f),) = b.num.items()
             inverse = Element({-h % Q: b.den[0] * pow(f, -1, P) % P}, _ONE)
             product = self.mul(a, inverse)
-            return Element(product.num, product.den, second, a.infinite)
+            return Element(product.num, product.den, second, sign=sign)
         self.spend(len(a.num) * len(b.den) + len(a.den) * len(b.num))
-        return self.made(_times(a.num, b.den), _times(a.den, b.num), second, a.infinite)
+        return self.made(_times(a.num, b.den), _times(a.den, b.num), second, sign)
 
-    def made(self, num: Sum, den: Sum, second: int | None, infinite: int) -> Element:
-        """An element; counts its terms."""
+    def made(self, num: Sum, den: Sum, second: int | None, sign: int) -> Element:
+        """A number; counts its terms."""
         self.widest = max(self.widest, len(num), len(den))
-        return Element(num, den, second, infinite)
+        return Element(num, den, second, sign=sign)
 
     def exp(self, x: Element) -> Element:
         """[x], or a random function of x where an exponential was applied already."""
-        if x.infinite:
-            return Element({}) if x.infinite < 0 else self.opaque("exp", x)
-        return self.opaque("exp", x) if x.second is None else Element({x.second: 1})
+        if x.undefined or x.infinite:
+            return _LOST if x.undefined else _infinity(1) if x.infinite > 0 else _ZERO
+        if x.second is None:
+            return self.opaque("exp", x)
+        return Element({x.second: 1}, sign=abs(x.sign))
 
     def opaque(self, name: str, *xs: Element) -> Element:
-        """A random function of the arguments' values."""
+        """A random function of the arguments' values, as far as it is defined and has no limit."""
+        x = xs[0]
+        power = _sign(xs[1]) if name == "pow" else 1
+        if any(e.undefined for e in xs) or any(e.infinite for e in xs[1:]):
+            return _LOST
+        if name in ("sqrt", "log", "pow"):
+            zero = not x.num and not x.infinite
+            if _sign(x) < 0 or (zero and power < 0):
+                return _LOST
+            if zero and name == "log":
+                return _infinity(-1)
+            if x.infinite and power <= 0:
+                return _ZERO if power < 0 else _LOST
+            if x.infinite:
+                return _infinity(1)
+        elif x.infinite:
+            return self.constant(float(x.infinite)) if name == "erf" else _LOST
         self.assumed.add(name)
         values = [self.value(x) for x in xs]
         seconds = [x.second for x in xs]
         f = self.draw(P, name, values, "p")
         second = None if None in seconds else self.draw(Q, name, seconds, "q")
-        return Element({0: f} if f else {}, _ONE, second)
+        return Element({0: f} if f else {}, _ONE, second, sign=x.sign if name == "sqrt" else 0)
 
     def value(self, x: Element) -> int:
-        """One number for a quotient, whatever its form: its image with [h] = w^h."""
+        """One number for a finite quotient, whatever its form: its image with [h] = w^h."""
         self.spend(len(x.num) + len(x.den))
         num, den = (sum(f * pow(self.root, h, P) for h, f in s.items()) % P for s in (x.num, x.den))
-        return (num * pow(den, -1, P) + x.infinite) % P
+        return num * pow(den, -1, P) % P
 
     def join(self, kind: str, xs: Iterable[Element]) -> Element:
         """max or min: a new unknown for each set of things joined; associative, commutative, idempotent."""
         neutral = -1 if kind == "max" else 1
         members: frozenset[int] = frozenset()
-        items = [x for x in xs if x.infinite != neutral]
+        given = list(xs)
+        if any(x.undefined for x in given):
+            return _LOST
+        if any(x.infinite == -neutral for x in given):
+            return _infinity(-neutral)
+        items = [x for x in given if x.infinite != neutral]
         for x in items:
             value = self.value(x)
             self.kept.setdefault((kind, value), x)
             members |= self.leaves.get((kind, value), frozenset([value]))
         if not items:
-            return Element({}, _ONE, 0, neutral)
+            return _infinity(neutral)
         if len(members) == 1:
             return self.kept[kind, next(iter(members))]
         self.assumed.add(kind)
@@ -209,7 +265,7 @@ class Algebra:
         plain, second, some, both = 0, 0, False, True
         for a, b in pairs:
             simple = a.den is _ONE and b.den is _ONE and a.num.keys() <= {0} and b.num.keys() <= {0}
-            if simple and not (a.infinite or b.infinite):
+            if simple and not (a.infinite or b.infinite or a.undefined or b.undefined):
                 self.spend(2)
                 some = True
                 plain += a.num.get(0, 0) * b.num.get(0, 0)
@@ -238,5 +294,7 @@ class Algebra:
         return named[primitive](*xs) if primitive in named else self.opaque(primitive, *xs)
 
     def equal(self, a: Element, b: Element) -> bool:
-        """By cross multiplication."""
+        """By cross multiplication; what is undefined equals nothing."""
+        if a.undefined or b.undefined:
+            return False
         return a.infinite == b.infinite and _times(a.num, b.den) == _times(b.num, a.den)

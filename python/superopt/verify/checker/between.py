@@ -101,6 +101,7 @@ class Between:
                 self.algebra.check_clock()
                 return None, self.budget
             took = max(took, self.budget - self.algebra.left)
-            if element.infinite or (expected is not None and found[-1] != expected[len(found) - 1]):
+            unlike = expected is not None and found[-1] != expected[len(found) - 1]
+            if element.infinite or element.undefined or unlike:
                 return None, took
         return tuple(found), took

@@ -21,7 +21,8 @@ from superopt.verify.checker.elements import Evaluator, Index, unflatten
 
 @dataclass(frozen=True)
 class Comparison:
-    """What comparing sampled elements of outputs found. `different`: (output, index) of the first that differs.
+    """What comparing sampled elements of outputs found. `different`: (output, index) of the first that differs;
+    `undefined` says that it is no number in one of the programs (`Element.undefined`).
 
     Of `elements` that were recomputed, `from_values` were not computed from the inputs but from `values` values
     that the programs share on the way, of which `between` elements were. `skipped` were not recomputed;
@@ -37,6 +38,7 @@ class Comparison:
     values: int = 0
     between: int = 0
     silent: int = 0
+    undefined: bool = False
 
 
 def compare(
@@ -93,6 +95,7 @@ class _Elements:
         self.seed, self.budget, self.deadline = seed, budget, deadline
         self.compared: dict[int, int] = {}
         self.terms, self.assumed = 0, set[str]()
+        self.undefined = False
         self.places: list[tuple[int, int, Index]] = []
         inputs, shapes = _interface(first)
         self.same = (inputs, shapes) == _interface(second)
@@ -125,6 +128,7 @@ class _Elements:
             between.count if between is not None and from_values else 0,
             between.elements if between is not None and from_values else 0,
             sum(not self.compared.get(n) for n in range(self.outputs)),
+            self.undefined,
         )
 
     def from_inputs(
@@ -148,8 +152,12 @@ class _Elements:
                     break
                 self.note(n, algebra)
                 if not algebra.equal(*pair):
+                    self.undefined = any(x.undefined for x in pair)
                     return left, (n, index)
                 break
+            else:  # a denominator that vanishes at every point
+                self.undefined = True
+                return left, (n, index)
         return left, None
 
     def from_values(
@@ -257,7 +265,8 @@ def check_certificate(
             comparison = compare(*texts, seed=seed, elements=elements, budget=budget, seconds=seconds)
             if comparison.different is not None:
                 output, index = comparison.different
-                faults.append(f"the programs differ: output {output} at {list(index)}")
+                reason = "a program is undefined" if comparison.undefined else "the programs differ"
+                faults.append(f"{reason}: output {output} at {list(index)}")
         terms = max([1, *(int(t["terms"]) for t in tests)])
         paper = math.ceil(terms * math.log(1 / claimed)) if claimed else None
         return Check(faults, comparison, delta, paper)

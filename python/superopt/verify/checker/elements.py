@@ -102,13 +102,17 @@ class Evaluator:
         """An opaque operation: a random function of all of its operands."""
         name = json.dumps(attrs, sort_keys=True)
         key: list[tuple[int | None, ...]] = []
+        lost: list[Element] = []
 
         def element(n: int, index: Index) -> Element:
             if not key:
                 for x in xs:
                     for i in itertools.product(*map(range, x.shape)):
                         e = x.get(i)
-                        key.append((self.algebra.value(e), e.second))
+                        key.append((self.algebra.value(e), e.second, e.infinite))
+                        lost.extend([e] * e.undefined)
+            if lost:
+                return lost[0]
             self.algebra.assumed.add("extern")
             return self.algebra.variable(name, n, index, key)
 

@@ -57,7 +57,7 @@ def _read(batch: Batch, pointer: Pointer, lanes: Array, instances: Array, other:
         read = batch.numbers.unknown(lanes.shape)
     else:
         places = offsets if whole else np.where(lanes, offsets, 0)
-        read = Number(batch.domain.move(lambda x: x[places], buffer.contents))
+        read = batch.opened(batch.domain.move(lambda x: x[places], buffer.contents))
     if whole:
         return read
     return batch.numbers.select(lanes, read, other or batch.numbers.unknown(lanes.shape))
@@ -84,12 +84,11 @@ def _store(batch: Batch, op: Operation) -> list[Held]:
     pointer, shape, lanes, instances = _access(batch, op, mask[0] if mask else None)
     value = number(batch.env[stored])
     lanes = np.broadcast_to(lanes, shape)
-    if value.infinite is not None and (np.broadcast_to(value.infinite != 0, shape) & lanes).any():
-        raise batch.unsupported("a store of infinity")
     if value.undefined is not None and (np.broadcast_to(value.undefined, shape) & lanes).any():
         raise IllegalProgram(f"{batch.where}: expected a number to be stored, got one that is undefined")
     offsets = np.broadcast_to(pointer.offsets, shape)[lanes]
-    values = batch.domain.move(lambda x: np.broadcast_to(x, shape)[lanes], value.tensor)
+    numbers = batch.numbers.move(lambda x: np.broadcast_to(x, shape)[lanes], value)
+    values = batch.closed(numbers)
     pointer.buffer.store(
         offsets, values, np.broadcast_to(instances, shape)[lanes], batch.epoch, batch.where, batch.domain
     )

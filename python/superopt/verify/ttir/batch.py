@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from superopt.errors import UnsupportedProgram
-from superopt.verify.domains import Array, Domain
-from superopt.verify.infinities import Number, Numbers
+from superopt.verify.domains import Array, Domain, FloatDomain, Tensor
+from superopt.verify.infinities import Extended, Number, Numbers
 from superopt.verify.ttir.parser import Function
 from superopt.verify.ttir.values import Descriptor, Held, Pointer, integers
 
@@ -18,7 +19,7 @@ class Batch:
 
     def __init__(self, kernel: Function, grid: tuple[int, int, int], programs: Array, domain: Domain) -> None:
         self.kernel, self.grid, self.programs, self.domain = kernel, grid, programs, domain
-        self.numbers = Numbers(domain)
+        self.numbers = domain.numbers if isinstance(domain, Extended) else Numbers(domain)
         self.env: dict[int, Held] = {}
         self.active = np.ones(len(programs), np.bool_)
         self.epoch = 0
@@ -32,6 +33,21 @@ class Batch:
     def unsupported(self, what: str) -> UnsupportedProgram:
         """The error for what cannot be verified, to be raised."""
         return UnsupportedProgram(f"{self.where}: expected an operation that can be verified, got {what}")
+
+    def opened(self, held: Tensor) -> Number:
+        """The numbers that memory holds."""
+        return self.domain.open(held) if isinstance(self.domain, Extended) else Number(held)
+
+    def closed(self, x: Number) -> Tensor:
+        """What memory holds of numbers that are defined."""
+        if isinstance(self.domain, Extended):
+            return self.domain.close(replace(x, undefined=None))
+        if x.infinite is None:
+            return x.tensor
+        if not isinstance(self.domain, FloatDomain):
+            raise self.unsupported("a store of infinity")
+        infinite = self.domain.tensor(x.infinite * np.inf)
+        return self.domain.move(lambda a, b: np.where(x.infinite != 0, b, a), x.tensor, infinite)
 
     def moved(self, arrange: Callable[[Array], Array], value: int) -> Held:
         """A value with its elements rearranged alike for all instances."""

@@ -36,6 +36,7 @@ from superopt.verify.domains import Array, Domain, Tensor
 from superopt.verify.evaluate import evaluate
 from superopt.verify.evaluate_tile import evaluate_written
 from superopt.verify.fields import FormalField, ImageField
+from superopt.verify.infinities import Extended
 from superopt.verify.reduce import reduce_extents, work
 from superopt.verify.ttir.evaluate import launch
 from superopt.verify.ttir.floats import check_floats
@@ -209,12 +210,12 @@ class _FormalTriton(_Fp32Constants, FormalField):
     pass
 
 
-def _at_some_point(formal: bool, seed: object, test: Callable[[ImageField], None]) -> None:
-    """One random point; another where a denominator happens to vanish."""
+def _at_some_point(formal: bool, seed: object, test: Callable[[Extended], None]) -> None:
+    """One random point, with infinities; another where a denominator happens to vanish."""
     for attempt in range(ATTEMPTS):
         point = ("ttir", seed, attempt)
         try:
-            test(_FormalTriton(point) if formal else _ImageTriton(point, lattice="order"))
+            test(Extended(_FormalTriton(point) if formal else _ImageTriton(point, lattice="order")))
         except ZeroDivisionError:
             continue
         return
@@ -228,13 +229,13 @@ def _values(
     original: KernelGraph | None, lowered: KernelGraph, programs: _Programs, seed: int, *, formal: bool
 ) -> None:
     """Run all instances of all kernels; compare with `original`, or else with each node alone."""
-    _at_some_point(formal, seed, lambda field: _at_point(original, lowered, programs, field))
+    _at_some_point(formal, seed, lambda domain: _at_point(original, lowered, programs, domain))
 
 
 def _at_point(
-    original: KernelGraph | None, lowered: KernelGraph, programs: _Programs, field: ImageField
+    original: KernelGraph | None, lowered: KernelGraph, programs: _Programs, domain: Extended
 ) -> None:
-    inputs = _random(lowered, field)
+    inputs = _random(lowered, domain)
     env: dict[Value, Tensor] = dict(zip(lowered.inputs, inputs, strict=True))
     for node in lowered.nodes:
         operands = [env[v] for v in node.operands]
@@ -242,22 +243,22 @@ def _at_point(
         # The reference is the node alone, so that a difference is found at the kernel that makes it.
         if node not in programs or original is None:
             alone = _graph_of(node)
-            results = evaluate(alone, [env[v] for v in alone.inputs], field)
+            results = evaluate(alone, [env[v] for v in alone.inputs], domain)
         if node in programs:
-            found = _launched(*programs[node], node, operands, None, field)
+            found = _launched(*programs[node], node, operands, None, domain)
             if original is None:
-                _compare(programs[node][1], found, node, results, field)
+                _compare(programs[node][1], found, node, results, domain)
             else:
                 results = [
-                    field.move(lambda x, s=v.shape: x.reshape(s), _contents(b, programs[node][1]))
+                    domain.move(lambda x, s=v.shape: x.reshape(s), _contents(b, programs[node][1]))
                     for b, v in zip(found, node.results, strict=True)
                 ]
         env.update(zip(node.results, results, strict=True))
     if original is None:
         return
-    expected = evaluate(original, inputs, field)
+    expected = evaluate(original, inputs, domain)
     for i, (value, wanted) in enumerate(zip(lowered.outputs, expected, strict=True)):
-        different = field.differs(wanted, env[value])
+        different = domain.differs(wanted, env[value])
         if different.any():
             at = [int(n) for n in np.argwhere(different)[0]]
             raise NotEquivalent(
@@ -265,10 +266,10 @@ def _at_point(
             )
 
 
-def _random(graph: KernelGraph, field: ImageField) -> list[Tensor]:
+def _random(graph: KernelGraph, domain: Extended) -> list[Tensor]:
     wanted = feeds_exponential(graph)
     return [
-        field.random(i, v.shape, exponent=e)
+        domain.field.random(i, v.shape, exponent=e)
         for i, (v, e) in enumerate(zip(graph.inputs, wanted, strict=True))
     ]
 
@@ -283,11 +284,11 @@ def _launched(
     node: Node,
     operands: Sequence[Tensor],
     instances: Sequence[int] | None,
-    field: ImageField,
+    domain: Extended,
 ) -> list[Buffer]:
     """Run the instances; the memory that they stored to."""
-    buffers, stored = launch_buffers(node, kernel.arguments, [_flat(t, field) for t in operands])
-    launch(function, kernel.grid, buffers, field, instances)
+    buffers, stored = launch_buffers(node, kernel.arguments, [_flat(t, domain) for t in operands])
+    launch(function, kernel.grid, buffers, domain, instances)
     return stored
 
 
@@ -302,15 +303,15 @@ def _compare(
     stored: Sequence[Buffer],
     node: Node,
     expected: Sequence[Tensor],
-    field: ImageField,
+    domain: Extended,
     places: Sequence[Array] | None = None,
 ) -> None:
     """Raise NotEquivalent where what was stored is not what is expected, at some flat places or at all."""
     for i, (buffer, value) in enumerate(zip(stored, node.results, strict=True)):
         at = np.arange(value.type.elements) if places is None else places[i]
-        wanted = field.move(lambda x, at=at: x.reshape(-1)[at], expected[i])
-        got = field.move(lambda x, at=at: x[at], _contents(buffer, kernel))
-        different = field.differs(wanted, got)
+        wanted = domain.move(lambda x, at=at: x.reshape(-1)[at], expected[i])
+        got = domain.move(lambda x, at=at: x[at], _contents(buffer, kernel))
+        different = domain.differs(wanted, got)
         if different.any():
             position = _position(int(at[np.argmax(different)]), value.shape)
             raise NotEquivalent(
@@ -337,27 +338,27 @@ def _alone(
     parts = [some_blocks(body, chosen) for chosen in (None, drawn)] if fit < count else []
     run: set[int] = set()
 
-    def test(field: ImageField) -> None:
+    def test(domain: Extended) -> None:
         graph = _graph_of(node)
-        env = dict(zip(graph.inputs, _random(graph, field), strict=True))
+        env = dict(zip(graph.inputs, _random(graph, domain), strict=True))
         operands = [env[v] for v in node.operands]
 
         def whole(instances: Sequence[int]) -> None:
-            found = _launched(function, kernel, node, operands, instances, field)
-            results = evaluate(graph, list(env.values()), field)
-            _compare(kernel, found, node, results, field, [np.flatnonzero(b.stored) for b in found])
+            found = _launched(function, kernel, node, operands, instances, domain)
+            results = evaluate(graph, list(env.values()), domain)
+            _compare(kernel, found, node, results, domain, [np.flatnonzero(b.stored) for b in found])
             run.update(instances)
 
         for part in parts:
             if part is None:
                 continue
-            written = evaluate_written(part, operands, field)
+            written = evaluate_written(part, operands, domain)
             places = [np.flatnonzero(mask) for _, mask in written]
             instances = instances_of(stored, places)
-            found = _launched(function, kernel, node, operands, instances, field)
+            found = _launched(function, kernel, node, operands, instances, domain)
             if any(np.count_nonzero(b.stored) != len(at) for b, at in zip(found, places, strict=True)):
                 whole(instances)  # which are no blocks of the node: they store other elements, too
-            _compare(kernel, found, node, [t for t, _ in written], field, places)
+            _compare(kernel, found, node, [t for t, _ in written], domain, places)
             run.update(instances)
         if not run:
             # The first and the last instance are where offsets and tails go wrong.
