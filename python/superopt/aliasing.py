@@ -10,7 +10,7 @@ launcher copies the output into the argument at the end.
 from __future__ import annotations
 
 from superopt.errors import IllegalProgram
-from superopt.program import KernelGraph, Node, TileProgram, Value
+from superopt.program import KernelGraph, Node, NodeKind, TileProgram, Value
 
 
 def pairs(aliases: tuple[int, ...]) -> dict[int, int]:
@@ -47,7 +47,7 @@ def check_aliases(graph: KernelGraph) -> dict[Value, int]:
         view = node.op == "reshape" or (node.op == "slice" and node.result not in graph.outputs)
         if view and node.operands[0] in memory:
             put(node.result, memory[node.operands[0]])
-        elif node.op == "extern":  # may hand back a view of what it was given
+        elif node.op == NodeKind.EXTERN:  # may hand back a view of what it was given
             for operand in node.operands:
                 if memory.get(operand) in stated.values():
                     for result in node.results:

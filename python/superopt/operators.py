@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from enum import Enum
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -52,6 +53,7 @@ __all__ = [
     "Attrs",
     "Index",
     "Level",
+    "Move",
     "Nest",
     "Operator",
     "Scalar",
@@ -59,16 +61,37 @@ __all__ = [
     "broadcast_shapes",
     "exp",
     "infer_type",
+    "is_constant",
+    "is_contraction",
+    "is_conversion",
+    "is_elementwise",
+    "move_of",
     "normalize_attrs",
+    "primitive_of",
+    "reduction_of",
+    "splat_of",
     "sqrt",
 ]
 
 # --- entries ----------------------------------------------------------------------------------------------
 
+Combiner: TypeAlias = Literal["add", "max", "min"]
 Level: TypeAlias = Literal["kernel", "block", "thread", "tile"]
 GRAPH_LEVELS: frozenset[Level] = frozenset({"kernel", "block", "tile"})
 ALL_LEVELS: frozenset[Level] = frozenset({"kernel", "block", "thread", "tile"})
 AttrKind: TypeAlias = Literal["int", "ints", "float", "bool", "dtype", "value"]
+
+
+class Move(Enum):
+    """How an operator that computes nothing arranges elements; this says what its attributes mean, too."""
+
+    RESHAPE = "in row-major order, as another `shape`"
+    BROADCAST = "each as often as `shape` asks"
+    TRANSPOSE = "dimensions in the order of `perm`"
+    SLICE = "`sizes` of them from `offsets` on, `strides` apart"
+    REPEAT = "`times` one after the other along `dim`"
+    CONCAT = "operands one after the other along `dim`"
+    UPDATE = "the second operand in place of those from `offset` on along `dim`"
 
 
 @dataclass(frozen=True)
@@ -87,7 +110,10 @@ class Operator:
     `arity` is None for operators with any positive number of operands. Exactly one of `nest` (with `body`)
     and `arrange` is given, or neither for `constant`. `arrange` maps arrays (of anything: floats, field
     elements, indices) to the result's array by moving elements only. `combiner` joins what a reduction visits;
-    `finish` is applied to the joined value, given the number of elements reduced.
+    `finish` is applied to the joined value, given the number of elements reduced. `move` is given for operators
+    that compute nothing.
+
+    What a search, a lowering or an emitter decides by is one of these, never the name.
     """
 
     name: str
@@ -97,19 +123,44 @@ class Operator:
     attrs: tuple[AttrSpec, ...] = ()
     nest: Callable[[Sequence[Shape], Attrs], Nest] | None = None
     body: Callable[[Attrs], Scalar] | None = None
-    combiner: Literal["add", "max", "min"] | None = None
+    combiner: Combiner | None = None
     finish: Callable[[int], Scalar] | None = None
     arrange: Callable[[Sequence[Array], Attrs], Array] | None = None
     arranged_shape: Callable[[Sequence[Shape], Attrs], Shape] | None = None
+    move: Move | None = None
 
     @property
     def elementwise(self) -> bool:
         """Whether it applies its body point by point (with broadcasting) and nothing else."""
         return self.nest is elementwise_nest
 
-    def is_contraction(self, attrs: Attrs) -> bool:
+    @property
+    def constant(self) -> bool:
+        """Whether its elements stand in its attributes."""
+        return self.arity == 0
+
+    @property
+    def contraction(self) -> bool:
         """Whether it is a sum of products of its two operands (so that a domain may use a matrix product)."""
         return self.combiner == "add" and self.arity == 2 and self.finish is None
+
+    @property
+    def reduction(self) -> Combiner | None:
+        """How it joins elements of its one operand; None where it does not."""
+        return self.combiner if self.arity == 1 else None
+
+    @property
+    def conversion(self) -> bool:
+        """Whether it gives the same numbers in another dtype."""
+        return self.elementwise and any(a.kind == "dtype" for a in self.attrs)
+
+    @property
+    def partial(self) -> str:
+        """The operator that gives a part of what this one does, before `finish`."""
+        if self.finish is None:
+            return self.name
+        parts = (e for e in _ENTRIES if e.nest is self.nest and e.combiner == self.combiner and not e.finish)
+        return next(parts).name
 
     def flops(self, shapes: Sequence[Shape], attrs: Attrs) -> int:
         """Scalar operations that one application performs; a fused multiply-add counts two."""
@@ -137,7 +188,7 @@ def _binary(name: str, doc: str, body: Callable[[Scalar, Scalar], Scalar]) -> Op
 def _reduction(
     name: str,
     doc: str,
-    combiner: Literal["add", "max", "min"],
+    combiner: Combiner,
     finish: Callable[[int], Scalar] | None = None,
 ) -> Operator:
     specs = (AttrSpec("dims", "ints"), AttrSpec("keepdims", "bool", False))
@@ -145,9 +196,9 @@ def _reduction(
 
 
 def _moving(
-    name: str, doc: str, nest: Callable[[Sequence[Shape], Attrs], Nest], *attrs: AttrSpec
+    name: str, doc: str, move: Move, nest: Callable[[Sequence[Shape], Attrs], Nest], *attrs: AttrSpec
 ) -> Operator:
-    return Operator(name, 1, doc, GRAPH_LEVELS, attrs, nest, lambda _: arg(0))
+    return Operator(name, 1, doc, GRAPH_LEVELS, attrs, nest, lambda _: arg(0), move=move)
 
 
 def _sigmoid(x: Scalar) -> Scalar:
@@ -224,27 +275,29 @@ _ENTRIES: tuple[Operator, ...] = (
     _reduction("reduce_mean", "Mean over `dims`.", "add", lambda n: arg(0) / n),
     _reduction("reduce_max", "Maximum over `dims`.", "max"),
     _reduction("reduce_min", "Minimum over `dims`.", "min"),
-    _moving("broadcast", "numpy.broadcast_to", broadcast_nest, AttrSpec("shape", "ints")),
-    _moving("transpose", "numpy.transpose", transpose_nest, AttrSpec("perm", "ints")),
-    _moving("slice", "A strided window.", slice_nest, AttrSpec("offsets", "ints"), AttrSpec("sizes", "ints"),
-            AttrSpec("strides", "ints")),
+    _moving("broadcast", "numpy.broadcast_to", Move.BROADCAST, broadcast_nest, AttrSpec("shape", "ints")),
+    _moving("transpose", "numpy.transpose", Move.TRANSPOSE, transpose_nest, AttrSpec("perm", "ints")),
+    _moving("slice", "A strided window.", Move.SLICE, slice_nest, AttrSpec("offsets", "ints"),
+            AttrSpec("sizes", "ints"), AttrSpec("strides", "ints")),
     Operator(
         "reshape", 1, "Row-major elements in another shape.", GRAPH_LEVELS, (AttrSpec("shape", "ints"),),
         arrange=lambda xs, a: xs[0].reshape(ints_attr(a, "shape")), arranged_shape=reshaped_shape,
+        move=Move.RESHAPE,
     ),
     Operator(
         "repeat", 1, "numpy.tile along `dim`.", GRAPH_LEVELS,
         (AttrSpec("dim", "int"), AttrSpec("times", "int")),
-        arrange=repeated, arranged_shape=repeated_shape,
+        arrange=repeated, arranged_shape=repeated_shape, move=Move.REPEAT,
     ),
     Operator(
         "concat", None, "Operands one after the other along `dim`.", GRAPH_LEVELS, (AttrSpec("dim", "int"),),
         arrange=lambda xs, a: np.concatenate(xs, axis=int_attr(a, "dim")), arranged_shape=concatenated_shape,
+        move=Move.CONCAT,
     ),
     Operator(
         "update_slice", 2, "The first operand with the second in place of elements from `offset` on along `dim`.",
         GRAPH_LEVELS, (AttrSpec("dim", "int"), AttrSpec("offset", "int")),
-        arrange=updated, arranged_shape=updated_shape,
+        arrange=updated, arranged_shape=updated_shape, move=Move.UPDATE,
     ),
     Operator(
         "constant", 0, "A splat of `value`, or its elements where it is a dense array.", ALL_LEVELS,
@@ -253,6 +306,82 @@ _ENTRIES: tuple[Operator, ...] = (
 )  # fmt: skip
 
 OPERATORS: dict[str, Operator] = {entry.name: entry for entry in _ENTRIES}
+
+
+# --- what a node applies ----------------------------------------------------------------------------------
+
+
+class Applied(Protocol):
+    """A node of a graph, a statement of a tile program, a term: what may apply an operator of the table."""
+
+    @property
+    def op(self) -> str:
+        """The operator's name, or one that the level itself defines."""
+        ...
+
+
+class AppliedTo(Applied, Protocol):
+    """The same with its attributes."""
+
+    @property
+    def attrs(self) -> Attrs:
+        """The operator's attributes."""
+        ...
+
+
+_NONE = Operator("", None, "What stands for operations of the level's own.")
+
+
+def move_of(node: Applied) -> Move | None:
+    """How `node` arranges elements; None where it computes, and for operations of the level's own."""
+    return OPERATORS.get(node.op, _NONE).move
+
+
+def reduction_of(node: Applied) -> Combiner | None:
+    """How `node` joins elements of its one operand; None where it does not."""
+    return OPERATORS.get(node.op, _NONE).reduction
+
+
+def primitive_of(node: Applied) -> str | None:
+    """The one primitive that an elementwise `node` applies to its operands in order; None where it is not one."""
+    return _PRIMITIVES.get(node.op)
+
+
+def is_elementwise(node: Applied) -> bool:
+    """Whether `node` applies a scalar body point by point."""
+    return OPERATORS.get(node.op, _NONE).elementwise
+
+
+def is_contraction(node: Applied) -> bool:
+    """Whether `node` is a sum of products of its two operands."""
+    return OPERATORS.get(node.op, _NONE).contraction
+
+
+def is_conversion(node: Applied) -> bool:
+    """Whether `node` gives the same numbers in another dtype."""
+    return OPERATORS.get(node.op, _NONE).conversion
+
+
+def is_constant(node: Applied) -> bool:
+    """Whether the elements of `node` stand in its attributes."""
+    return OPERATORS.get(node.op, _NONE).constant
+
+
+def splat_of(node: AppliedTo) -> int | float | None:
+    """The number that every element of a constant is; None where they differ, and for other nodes."""
+    value = node.attrs.get("value") if is_constant(node) else None
+    return value if isinstance(value, int | float) else None
+
+
+def _only_primitive(entry: Operator) -> str | None:
+    if entry.attrs or entry.body is None or not entry.elementwise:
+        return None
+    body = entry.body({})
+    straight = tuple(arg(i) for i in range(entry.arity or 0))
+    return body.head if straight and body.args == straight else None
+
+
+_PRIMITIVES = {name: found for name, entry in OPERATORS.items() if (found := _only_primitive(entry))}
 
 
 # --- what follows from an entry ---------------------------------------------------------------------------

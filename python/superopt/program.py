@@ -16,9 +16,10 @@ The rules of each level are in `superopt.spec`; what an operator means is in `su
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -81,11 +82,28 @@ class Value:
         return self.type.dtype
 
 
+class NodeKind(StrEnum):
+    """Operations of the levels' own: what `Node.op` may be besides a name of the operator table."""
+
+    CUSTOM = "custom"
+    TILED = "tiled"
+    EXTERN = "extern"
+    FUSED = "fused"
+    ITERATOR = "iterator"
+    ACCUMULATE = "accumulate"
+    RUNNING_MAX = "running_max"
+    SAVE = "save"
+
+
+# Their values go from one trip of a loop to the next.
+CARRIED = frozenset({NodeKind.ACCUMULATE, NodeKind.RUNNING_MAX})
+
+
 @dataclass(eq=False)
 class Node:
     """One operation of a kernel, block or thread graph.
 
-    `op` is a name of the operator table or one of the level's own (see the module's docstring).
+    `op` is a name of the operator table or a `NodeKind` (see the module's docstring).
     Attributes of the level's own operations:
       iterator    imap: per grid dimension the data dimension it partitions, or -1; fmap: the same per loop
       accumulate  kind: "sum" | "max" | "concat" | "rescaled"; loop: index of the loop it ends; dim: for
@@ -142,7 +160,7 @@ class BlockGraph:
     @property
     def savers(self) -> list[Node]:
         """The `save` nodes, in the order of the kernel's results."""
-        return [n for n in self.nodes if n.op == "save"]
+        return [n for n in self.nodes if n.op == NodeKind.SAVE]
 
 
 @dataclass(eq=False)
@@ -206,6 +224,11 @@ class Loop:
     step: int
     parallel: bool
     body: list[Statement]
+
+    @property
+    def trips(self) -> int:
+        """How often its body runs."""
+        return len(range(self.start, self.stop, self.step))
 
 
 @dataclass(eq=False)
@@ -272,12 +295,99 @@ class TileProgram:
 
     def statements(self) -> Iterator[Statement]:
         """Every statement, outer before inner, in program order."""
-        stack = list(reversed(self.body))
-        while stack:
-            statement = stack.pop()
-            yield statement
-            if isinstance(statement, Loop):
-                stack.extend(reversed(statement.body))
+        return statements(self.body)
+
+
+# --- traversal --------------------------------------------------------------------------------------------
+
+Graph: TypeAlias = "KernelGraph | BlockGraph | ThreadGraph"
+G = TypeVar("G", KernelGraph, BlockGraph, ThreadGraph)
+
+
+def walk(region: Graph | TileProgram) -> Iterator[Node | Statement]:
+    """Every node and statement at every level in program order; what a node holds comes after the node."""
+    if isinstance(region, TileProgram):
+        yield from statements(region.body)
+        return
+    for node in region.nodes:
+        yield node
+        if node.body is not None:
+            yield from walk(node.body)
+
+
+def statements(body: Iterable[Statement]) -> Iterator[Statement]:
+    """Every statement of `body`, outer before inner, in program order."""
+    return (statement for statement, _ in within_loops(body))
+
+
+def within_loops(
+    body: Iterable[Statement], around: tuple[Loop, ...] = ()
+) -> Iterator[tuple[Statement, tuple[Loop, ...]]]:
+    """Every statement of `body` with the loops that it stands in, outermost first; a loop before its body."""
+    for statement in body:
+        yield statement, around
+        if isinstance(statement, Loop):
+            yield from within_loops(statement.body, (*around, statement))
+
+
+def executions(around: Sequence[Loop]) -> int:
+    """How often all blocks together run what stands in these loops."""
+    return math.prod(loop.trips for loop in around)
+
+
+def rebuild(graph: G, change: Callable[[Node], Node | Iterable[Node]]) -> G:
+    """`graph` with `change(node)`, one node or some or none, in place of each of its nodes."""
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        made = change(node)
+        nodes += [made] if isinstance(made, Node) else made
+    return replace(graph, nodes=nodes)
+
+
+def rebuild_statements(
+    body: Iterable[Statement], change: Callable[[Statement], Iterable[Statement]]
+) -> list[Statement]:
+    """`body` with `change(statement)` in place of each statement; a loop's body is changed before the loop."""
+    out: list[Statement] = []
+    for statement in body:
+        if isinstance(statement, Loop):
+            statement = replace(statement, body=rebuild_statements(statement.body, change))
+        out += change(statement)
+    return out
+
+
+def producers(nodes: Iterable[Node]) -> dict[Value, Node]:
+    """The node that gives each value."""
+    return {v: n for n in nodes for v in n.results}
+
+
+def users(nodes: Iterable[Node]) -> dict[Value, list[Node]]:
+    """The nodes that take each value, in order, one as often as it takes it; no entry for what nobody takes."""
+    found: dict[Value, list[Node]] = {}
+    for node in nodes:
+        for operand in node.operands:
+            found.setdefault(operand, []).append(node)
+    return found
+
+
+def live_nodes(
+    nodes: Sequence[Node],
+    outputs: Iterable[Value],
+    *,
+    opaque: bool = True,
+    trim: Callable[[Node, set[Value]], Node] = lambda node, _: node,
+) -> list[Node]:
+    """Those of `nodes` that `outputs` need, in order; with `opaque`, `extern` ones and what they need, too.
+
+    `trim` gives what is left of a node, given all values that are needed.
+    """
+    needed = set(outputs)
+    kept: list[Node] = []
+    for node in reversed(nodes):
+        if (opaque and node.op == NodeKind.EXTERN) or not needed.isdisjoint(node.results):
+            kept.append(trim(node, needed))
+            needed.update(kept[-1].operands)
+    return kept[::-1]
 
 
 Program: TypeAlias = KernelGraph

@@ -33,6 +33,7 @@ from superopt.program import (
     Loop,
     LoopVar,
     Node,
+    NodeKind,
     Statement,
     Store,
     TensorType,
@@ -130,9 +131,9 @@ def _block_node(node: Node, indent: int, names: _Names, lines: _Lines) -> None:
 
 
 def _block_attrs(node: Node) -> str:
-    if node.op == "iterator":
+    if node.op == NodeKind.ITERATOR:
         return f"imap {_map(_GRID, node.attrs['imap'])}, fmap {_map(_LOOPS, node.attrs['fmap'])}"
-    if node.op == "save":
+    if node.op == NodeKind.SAVE:
         return f"omap {_map(_GRID, node.attrs['omap'])}"
     if isinstance(loop := node.attrs.get("loop"), int):
         kind = f"{node.attrs['kind']} " if "kind" in node.attrs else ""

@@ -25,7 +25,7 @@ from superopt.levels.block import (
 )
 from superopt.levels.common import check_defined, check_table, expect
 from superopt.levels.tile import WARPS, check_tile, check_tiled
-from superopt.program import DTYPE_BYTES, KernelGraph, Node, Value
+from superopt.program import DTYPE_BYTES, KernelGraph, Node, NodeKind, Value
 
 __all__ = [
     "MAX_SHARED_BYTES",
@@ -52,11 +52,11 @@ def check_kernel(graph: KernelGraph, shared_bytes: int = MAX_SHARED_BYTES) -> No
     defined = set(graph.inputs)
     for node in graph.nodes:
         check_defined(node, defined)
-        if node.op == "custom":
+        if node.op == NodeKind.CUSTOM:
             check_custom(node, shared_bytes)
-        elif node.op == "tiled":
+        elif node.op == NodeKind.TILED:
             check_tiled(node)
-        elif node.op == "extern":
+        elif node.op == NodeKind.EXTERN:
             for key in ("target", "reason"):
                 expect(
                     isinstance(node.attrs.get(key), str),
@@ -79,7 +79,7 @@ def check_types(graph: KernelGraph) -> None:
         _check_type(value, f"input '{value.name}'" if value.name else "an input", graph.location)
     for node in graph.nodes:
         for value in node.results:
-            what = str(node.attrs.get("target", node.op)) if node.op == "extern" else node.op
+            what = str(node.attrs.get("target", node.op)) if node.op == NodeKind.EXTERN else node.op
             _check_type(value, f"the result of '{what}'", node.location)
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 from test_interpreter import Build, tensor
 
 from superopt.diagnostics import Diagnostics
-from superopt.program import BlockGraph, KernelGraph, Value
+from superopt.operators import OPERATORS, Move, infer_type, normalize_attrs
+from superopt.program import Attr, BlockGraph, KernelGraph, Node, TensorType, Value
 from superopt.spec import check_kernel
-from superopt.transforms.lower.refine_loops import RefineLoops, refine
+from superopt.transforms.lower.refine_loops import Dependence, RefineLoops, dependence, refine
 from superopt.verify.domains import FloatDomain
 from superopt.verify.evaluate import evaluate
 
@@ -165,3 +168,65 @@ def test_a_loop_that_walks_another_axis_too_is_not_cut() -> None:
     graph = build.custom([x, w, v], (1,), (TRIPS,), (M, N))
     check_kernel(graph)
     assert refine(block(graph)) is block(graph)
+
+
+# --- how values depend on a running maximum ---------------------------------------------------------------------
+
+DEPENDENCES: tuple[Dependence | None, ...] = (None, "max", "less", "scaled")
+
+
+def at(m: float, kind: Dependence | None, x: float) -> float:
+    """A number that depends on the maximum `m` in this way."""
+    return {None: x, "max": m, "less": x - m, "scaled": x * math.exp(-m)}[kind]
+
+
+def computed(node: Node, numbers: Sequence[float]) -> float:
+    domain = FloatDomain()
+    graph = KernelGraph("f", list(node.operands), [node], list(node.results))
+    tensors = [domain.tensor(np.full(v.shape, x)) for v, x in zip(node.operands, numbers, strict=True)]
+    return float(evaluate(graph, tensors, domain)[0].planes[0].reshape(-1)[0])
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_a_dependence_on_a_maximum_is_what_evaluation_shows(name: str) -> None:
+    """By the table's bodies, for every entry and every way in which its operands may depend on m."""
+    entry, square = OPERATORS[name], TensorType((2, 2), "f32")
+    attrs = {"dims": (1,), "low": -1.0, "high": 1.0, "exponent": 3.0, "dtype": "f32", "perm": (1, 0)}
+    attrs |= {"shape": (4,) if entry.move is Move.RESHAPE else (2, 2), "dim": 0, "times": 2, "offset": 0}
+    attrs |= {"offsets": (0, 0), "sizes": (1, 1), "strides": (1, 1), "value": 1.0}
+    given = normalize_attrs(entry, {a.name: attrs[a.name] for a in entry.attrs if a.name in attrs})
+    operands = tuple(Value(square) for _ in range(2 if entry.arity is None else entry.arity))
+    node = Node(name, operands, (Value(infer_type(name, [v.type for v in operands], given)),), given)
+    for kinds in itertools.product(DEPENDENCES, repeat=len(operands)):
+        becomes = dependence(node, kinds)
+        if becomes == "other" or not any(kinds):
+            continue
+        low, high = (
+            computed(node, [at(m, k, x) for k, x in zip(kinds, (0.7, 0.3), strict=False)]) for m in (1.0, 2.5)
+        )
+        expected = {"max": high, "less": low - 1.5, "scaled": low * math.exp(-1.5)}[becomes]
+        assert high == pytest.approx(expected), (kinds, becomes)
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds", "becomes"),
+    [
+        ("sub", (None, "max"), "less"),
+        ("exp", ("less",), "scaled"),
+        ("matmul", ("scaled", None), "scaled"),
+        ("reduce_sum", ("scaled",), "scaled"),
+        ("reduce_mean", ("scaled",), "other"),
+        ("gelu", ("scaled",), "other"),
+        ("silu", ("less",), "other"),
+        ("square", ("scaled",), "other"),
+        ("cast", ("scaled",), "scaled"),
+    ],
+)
+def test_a_dependence_by_the_body(
+    name: str, kinds: tuple[Dependence | None, ...], becomes: Dependence
+) -> None:
+    attrs: dict[str, Attr] = {"dims": (1,)} if OPERATORS[name].reduction else {}
+    attrs |= {"dtype": "f32"} if name == "cast" else {}
+    operands = tuple(Value(TensorType((2, 2), "f32")) for _ in kinds)
+    result = Value(infer_type(name, [v.type for v in operands], attrs))
+    assert dependence(Node(name, operands, (result,), attrs), kinds) == becomes

@@ -13,7 +13,7 @@ import numpy as np
 
 from superopt.aliasing import copied, pairs
 from superopt.errors import UnsupportedProgram
-from superopt.program import KernelGraph, Node, TileProgram, Value
+from superopt.program import KernelGraph, Node, NodeKind, TileProgram, Value
 from superopt.transforms.emit.compile import PRELUDE
 from superopt.transforms.emit.triton_source import TritonKernel, emit_kernel
 from superopt.transforms.lower.builder import identifier
@@ -92,7 +92,7 @@ def emit_program(lowered: KernelGraph) -> EmittedProgram:
             name = names[node.result]
             constants[name] = np.asarray(array, np.float32)
             bodies.append(f'{name} = constant("{name}", {TORCH_DTYPES[node.result.dtype]}, device)')
-        elif node.op == "extern":
+        elif node.op == NodeKind.EXTERN:
             bodies.append(_call_extern(node, names))
         else:
             raise UnsupportedProgram(f"expected a lowered program, got '{node.op}'", node.location)
@@ -190,7 +190,7 @@ def _launcher(
 ) -> str:
     inputs = [names[v] for v in graph.inputs]
     types = ", ".join(f"{n}: {v.type}" for n, v in zip(inputs, graph.inputs, strict=True))
-    has_extern = any(n.op == "extern" for n in graph.nodes)
+    has_extern = any(n.op == NodeKind.EXTERN for n in graph.nodes)
     lines = [
         f'"""Runs {graph.name}({types}): launches its kernels in order.\n',
         "Needs torch and triton. `run` takes contiguous tensors of these shapes and returns a tuple.",

@@ -22,6 +22,7 @@ from superopt.program import (
     Loop,
     LoopVar,
     Node,
+    NodeKind,
     Statement,
     TileProgram,
     Value,
@@ -75,7 +76,7 @@ def reference_source(graph: KernelGraph, constants: dict[str, Array]) -> str:
     lines: list[str] = []
     for node in graph.nodes:
         lines += _node(node, names, constants)
-    has_extern = any(n.op == "extern" for n in graph.nodes)
+    has_extern = any(n.op == NodeKind.EXTERN for n in graph.nodes)
     arguments = ", ".join([*(names[v] for v in graph.inputs), "*", "rounded", "constants", "externs"])
     numbers = [names[v] for v in graph.inputs if v.dtype in COMPUTE_DTYPES]
     device = f", device={names[graph.inputs[0]]}.device" if graph.inputs else ""
@@ -90,7 +91,7 @@ def reference_source(graph: KernelGraph, constants: dict[str, Array]) -> str:
 
 def _node(node: Node, names: dict[Value, str], constants: dict[str, Array]) -> list[str]:
     operands = [names[v] for v in node.operands]
-    if node.op == "extern":
+    if node.op == NodeKind.EXTERN:
         target, args = str(node.attrs["target"]), node.attrs.get("args")
         results = ", ".join(names[v] for v in node.results) + ","
         listed = f"[{', '.join(operands)}]"

@@ -16,7 +16,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from superopt.errors import UnsupportedProgram
-from superopt.program import Buffer, Compute, Load, Loop, LoopVar, Statement, Store, TensorType, TileProgram
+from superopt.program import (
+    Buffer,
+    Compute,
+    Load,
+    Loop,
+    LoopVar,
+    Statement,
+    Store,
+    TensorType,
+    TileProgram,
+    statements,
+)
 from superopt.transforms.emit.axes import Axes, expansion
 from superopt.transforms.emit.grid import lay_out, parallel_loops, trip_count
 from superopt.transforms.emit.legalize import legalize
@@ -25,7 +36,7 @@ from superopt.transforms.emit.memory import Memory, in_memory
 from superopt.transforms.emit.operators import Operators
 from superopt.transforms.emit.tiles import TRITON_DTYPES, Tile, Tiles, atom
 from superopt.transforms.emit.writer import Writer
-from superopt.transforms.lower.builder import flat, identifier
+from superopt.transforms.lower.builder import identifier
 
 
 @dataclass(frozen=True)
@@ -129,7 +140,7 @@ class _Emitter:
                 self.operators.compute(statement, following)
 
     def loop(self, loop: Loop) -> None:
-        inside = list(flat(loop.body))
+        inside = list(statements(loop.body))
         stored = {
             self.memory.shared(s.buffer) for s in inside if isinstance(s, Store) and in_memory(s.buffer)
         }
@@ -231,7 +242,7 @@ class _Emitter:
         for s in following:
             operands = s.operands if isinstance(s, Compute) else (s.value,) if isinstance(s, Store) else ()
             if isinstance(s, Loop):
-                inner = list(flat(s.body))
+                inner = list(statements(s.body))
                 stored |= any(isinstance(t, Store) and t.buffer is buffer for t in inner)
                 operands = [v for t in inner if isinstance(t, Compute) for v in t.operands]
             delayed = any(v is result for v in operands)

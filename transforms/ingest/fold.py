@@ -61,7 +61,7 @@ def evaluate(op: str, operands: Sequence[Array], attrs: Mapping[str, Attr]) -> A
             return evaluate_scalar(body, operands)
         nest = entry.nest([a.shape for a in operands], values)
         arrays = [_gathered(a, nest, i) for i, a in enumerate(operands)]
-        if entry.is_contraction(values):
+        if entry.contraction:
             return _contracted(arrays, nest)
         point = np.broadcast_to(evaluate_scalar(body, arrays), nest.extents)
         if entry.combiner is not None:

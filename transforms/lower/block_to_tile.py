@@ -15,7 +15,6 @@ operands come straight from memory and are too large for registers is itself a l
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -23,6 +22,7 @@ from typing import ClassVar
 from superopt.cost.gpus import target as find_target
 from superopt.diagnostics import Diagnostics
 from superopt.errors import BadOption, SuperoptError
+from superopt.operators import Move, is_contraction, move_of, primitive_of
 from superopt.program import (
     BlockGraph,
     Buffer,
@@ -32,18 +32,22 @@ from superopt.program import (
     Loop,
     LoopVar,
     Node,
+    NodeKind,
     Statement,
     Store,
     ThreadGraph,
     TileProgram,
     Value,
     Window,
+    producers,
+    rebuild_statements,
+    statements,
+    users,
 )
 from superopt.spec import WARPS, Stage, stages
 from superopt.transforms.lower.builder import (
     compute,
     constant,
-    flat,
     identifier,
     load,
     store,
@@ -87,9 +91,9 @@ class BlockToTile(GraphPass):
                 names = [v.name for v in (*node.operands, *node.results)]
                 program = tile_program(node.body, name, names, node)
                 choose_launch(program, find_target(self.target), self.num_warps, self.num_stages)
-                node = Node("tiled", node.operands, node.results, {}, node.location, program)
+                node = Node(NodeKind.TILED, node.operands, node.results, {}, node.location, program)
             nodes.append(node)
-        return KernelGraph(graph.name, graph.inputs, nodes, graph.outputs, graph.location, graph.aliases)
+        return replace(graph, nodes=nodes)
 
 
 def tile_program(block: BlockGraph, name: str, names: Sequence[str], node: Node) -> TileProgram:
@@ -129,15 +133,10 @@ def _depth_dim(node: Node, operand: int, value: Value) -> int:
 
 def _without_dead_loads(body: list[Statement]) -> list[Statement]:
     """`body` without the loads that products no longer use."""
-    inside = list(flat(body))
+    inside = list(statements(body))
     used = {v for s in inside if isinstance(s, Compute) for v in s.operands}
     used |= {s.value for s in inside if isinstance(s, Store)}
-
-    def kept(statements: list[Statement]) -> list[Statement]:
-        alive = [s for s in statements if not isinstance(s, Load) or s.result in used]
-        return [replace(s, body=kept(s.body)) if isinstance(s, Loop) else s for s in alive]
-
-    return kept(body)
+    return rebuild_statements(body, lambda s: [s] if not isinstance(s, Load) or s.result in used else [])
 
 
 class _Lowering:
@@ -159,11 +158,8 @@ class _Lowering:
         self.loads: dict[Value, Load] = {}
         self.old_max: dict[Value, Value] = {}
         self.rescale: dict[Value, Value] = {}
-        self.producers = {v: n for n in block.nodes for v in n.results}
-        self.consumers: dict[Value, list[Node]] = defaultdict(list)
-        for n in block.nodes:
-            for operand in n.operands:
-                self.consumers[operand].append(n)
+        self.producers = producers(block.nodes)
+        self.users = users(block.nodes)
         self.savers = {id(n): buffer for n, buffer in zip(block.savers, self.outputs, strict=True)}
         self.saved: set[int] = set()
         self.places = self._places()
@@ -196,15 +192,15 @@ class _Lowering:
         """Place of each node's statements; a node that only later ones need moves behind the loop."""
         places: dict[int, _Place] = {}
         for node in reversed(self.block.nodes):
-            if node.op == "accumulate":
+            if node.op == NodeKind.ACCUMULATE:
                 loop = self.loop_of(node)
                 operand = self.stage[node.operands[0]]
                 places[id(node)] = self._place(Stage(operand.varies | {loop}, operand.after))
                 continue
-            first = node.operands[0] if node.op == "save" else node.results[0]
+            first = node.operands[0] if node.op == NodeKind.SAVE else node.results[0]
             place = self._place(self.stage[first])
-            users = [places[id(n)] for r in node.results for n in self.consumers[r]]
-            late = users and all(u.depth == place.depth and u.after for u in users)
+            needed = [places[id(n)] for r in node.results for n in self.users.get(r, ())]
+            late = needed and all(u.depth == place.depth and u.after for u in needed)
             places[id(node)] = _Place(place.depth, place.after or bool(late))
         return places
 
@@ -221,13 +217,13 @@ class _Lowering:
 
     def node(self, node: Node) -> None:
         out = self.at(self.places[id(node)])
-        if node.op == "iterator":
+        if node.op == NodeKind.ITERATOR:
             self.iterator(node, out)
-        elif node.op == "accumulate":
+        elif node.op == NodeKind.ACCUMULATE:
             self.accumulate(node, out)
-        elif node.op == "running_max":
+        elif node.op == NodeKind.RUNNING_MAX:
             self.running_max(node, out)
-        elif node.op == "save":
+        elif node.op == NodeKind.SAVE:
             if id(node) not in self.saved:
                 store(out, self.savers[id(node)], self.output_windows(node), self.values[node.operands[0]])
         elif isinstance(node.body, ThreadGraph):
@@ -241,9 +237,9 @@ class _Lowering:
     def table(self, node: Node, operands: Sequence[Value], out: list[Statement]) -> Value:
         """An operator of the table. A slice of what was just loaded is a smaller load."""
         name = identifier(node.result.name, "")
-        if node.op == "matmul" and (step := self.depth_step(operands, node)) is not None:
+        if is_contraction(node) and (step := self.depth_step(operands, node)) is not None:
             return self.deep_product(node, operands, step, out)
-        source = self.loads.get(operands[0]) if node.op == "slice" else None
+        source = self.loads.get(operands[0]) if move_of(node) is Move.SLICE else None
         if source is None:
             return compute(out, node.op, operands, node.attrs, name)
         cuts = [node.attrs[k] for k in ("offsets", "sizes", "strides")]
@@ -274,7 +270,7 @@ class _Lowering:
             windows[dim] = Window(step, cut.base, (*cut.terms, (var, cut.stride)), cut.stride)
             parts.append(load(body, source.buffer, tuple(windows), value.name))
         so_far = load(body, buffer, whole(buffer), buffer.name)
-        product = compute(body, "matmul", parts, node.attrs)
+        product = compute(body, node.op, parts, node.attrs)
         store(body, buffer, whole(buffer), compute(body, "add", [so_far, product]))
         depth = operands[0].shape[_depth_dim(node, 0, operands[0])]
         out.append(Loop(var, 0, depth, step, False, body))
@@ -357,12 +353,12 @@ class _Lowering:
         """
         node = self.producers.get(value)
         shape = value.shape
-        if node is None or node.op != "add" or len(self.consumers[value]) > 1:
+        if node is None or primitive_of(node) != "add" or len(self.users.get(value, ())) > 1:
             return [self.values[value]]
         below = [self.producers.get(v) for v in node.operands]
-        if any(n is None or n.op != "matmul" or n.result.shape != shape for n in below):
+        if any(n is None or not is_contraction(n) or n.result.shape != shape for n in below):
             return [self.values[value]]
-        if node.operands[0] is node.operands[1] or any(len(self.consumers[v]) > 1 for v in node.operands):
+        if node.operands[0] is node.operands[1] or any(len(self.users[v]) > 1 for v in node.operands):
             return [self.values[value]]
         total = self.values.pop(value)
         out[:] = [s for s in out if not (isinstance(s, Compute) and s.result is total)]
@@ -377,9 +373,9 @@ class _Lowering:
         def window(w: Window, d: int) -> Window:
             return Window(part.shape[d], w.base, (*w.terms, *step) if d == dim else w.terms)
 
-        users = self.consumers[node.result]
-        if users and all(u.op == "save" for u in users):
-            for saver in users:
+        savers = self.users.get(node.result, [])
+        if savers and all(n.op == NodeKind.SAVE for n in savers):
+            for saver in savers:
                 windows = tuple(window(w, d) for d, w in enumerate(self.output_windows(saver)))
                 store(out, self.savers[id(saver)], windows, part)
                 self.saved.add(id(saver))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from superopt.operators import Scalar, infer_type
 from superopt.program import (
@@ -12,7 +12,6 @@ from superopt.program import (
     Buffer,
     Compute,
     Load,
-    Loop,
     Statement,
     Store,
     TensorType,
@@ -26,14 +25,6 @@ COMBINERS: dict[str, tuple[str, float]] = {
     "max": ("max", -math.inf),
     "min": ("min", math.inf),
 }
-
-
-def flat(body: Sequence[Statement]) -> Iterator[Statement]:
-    """Every statement of a body, those inside loops after the loop."""
-    for statement in body:
-        yield statement
-        if isinstance(statement, Loop):
-            yield from flat(statement.body)
 
 
 def whole(buffer: Buffer) -> tuple[Window, ...]:

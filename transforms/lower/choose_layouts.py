@@ -27,7 +27,20 @@ from superopt.cost import Target, cost
 from superopt.cost import target as find_target
 from superopt.diagnostics import Diagnostics
 from superopt.errors import IllegalProgram
-from superopt.program import DTYPE_BYTES, Attr, BlockGraph, KernelGraph, Node, TensorType, Value
+from superopt.operators import Move, is_contraction, move_of
+from superopt.program import (
+    DTYPE_BYTES,
+    Attr,
+    BlockGraph,
+    KernelGraph,
+    Node,
+    NodeKind,
+    TensorType,
+    Value,
+    live_nodes,
+    producers,
+    rebuild,
+)
 from superopt.spec import check_kernel
 from superopt.transforms.emit.axes import reshape_groups
 from superopt.transforms.passes import GraphPass
@@ -53,7 +66,7 @@ class ChooseLayouts(GraphPass):
 def choose_layouts(graph: KernelGraph, target: Target) -> KernelGraph:
     """`graph` with the layouts of its intermediate values that are predicted to be fastest."""
     seconds = cost(graph, target).seconds
-    for result in [n.result for n in graph.nodes if n.op == "transpose"]:
+    for result in [n.result for n in graph.nodes if move_of(n) is Move.TRANSPOSE]:
         for made in _without(graph, result):
             try:
                 check_kernel(made, target.shared_per_block)
@@ -66,12 +79,12 @@ def choose_layouts(graph: KernelGraph, target: Target) -> KernelGraph:
 
 def _without(graph: KernelGraph, result: Value) -> Iterator[KernelGraph]:
     """Programs with another layout of what the transpose of `result` moves: as it is saved, as it is read."""
-    producers = {v: n for n in graph.nodes for v in n.results}
-    moved = producers.get(result)
-    if moved is None or moved.op != "transpose":
+    made_by = producers(graph.nodes)
+    moved = made_by.get(result)
+    if moved is None or move_of(moved) is not Move.TRANSPOSE:
         return
     views, source = [moved], moved.operands[0]
-    while (maker := producers.get(source)) is not None and maker.op == "reshape":
+    while (maker := made_by.get(source)) is not None and move_of(maker) is Move.RESHAPE:
         views.insert(0, maker)
         source = maker.operands[0]
     made = _saved(maker, source, views) if maker is not None else None
@@ -80,7 +93,7 @@ def _without(graph: KernelGraph, result: Value) -> Iterator[KernelGraph]:
     read: dict[Node, list[Node]] = {}
     for user in graph.nodes:
         for i, operand in enumerate(user.operands):
-            if (chain := _back_to(operand, moved, producers)) is not None:
+            if (chain := _back_to(operand, moved, made_by)) is not None:
                 (before,) = read.get(user, [user])
                 if (after := _read(before, i, [moved, *chain])) is not None:
                     read[user] = [after]
@@ -92,7 +105,7 @@ def _saved(maker: Node, value: Value, views: Sequence[Node]) -> list[Node] | Non
     """Nodes in place of `maker`, which also make of its result `value` what the last of `views` gives."""
     if isinstance(maker.body, BlockGraph):
         return _saved_by_blocks(maker, maker.body, value, views)
-    if maker.op != "matmul" or len(views) > 1 or not _swaps(_ints(views[0], "perm")):
+    if not is_contraction(maker) or len(views) > 1 or not _swaps(_ints(views[0], "perm")):
         return None
     a, b = (bool(maker.attrs.get(key, False)) for key in ("transpose_a", "transpose_b"))
     attrs: dict[str, Attr] = {"transpose_a": not b, "transpose_b": not a}
@@ -103,7 +116,7 @@ def _read(user: Node, index: int, views: Sequence[Node]) -> Node | None:
     """`user` reading what `views` start from in place of what they give, its operand `index`."""
     if isinstance(user.body, BlockGraph):
         return _read_by_blocks(user, user.body, index, views)
-    if user.op != "matmul" or len(views) > 1 or not _swaps(_ints(views[0], "perm")):
+    if not is_contraction(user) or len(views) > 1 or not _swaps(_ints(views[0], "perm")):
         return None
     key = ("transpose_a", "transpose_b")[index]
     operands = list(user.operands)
@@ -112,12 +125,12 @@ def _read(user: Node, index: int, views: Sequence[Node]) -> Node | None:
     return replace(user, operands=tuple(operands), attrs=attrs)
 
 
-def _back_to(value: Value, node: Node, producers: dict[Value, Node]) -> list[Node] | None:
+def _back_to(value: Value, node: Node, made_by: dict[Value, Node]) -> list[Node] | None:
     """The reshapes through which `value` comes from the result of `node`, in order; None where it does not."""
     chain: list[Node] = []
     while value is not node.result:
-        producer = producers.get(value)
-        if producer is None or producer.op != "reshape":
+        producer = made_by.get(value)
+        if producer is None or move_of(producer) is not Move.RESHAPE:
             return None
         chain.insert(0, producer)
         value = producer.operands[0]
@@ -151,7 +164,7 @@ def _saved_by_blocks(node: Node, block: BlockGraph, value: Value, views: Sequenc
         tile = _append(nodes, view, tile, maps.tile(view.result.shape))
     if not _runs(tile.shape, views[-1].result):
         return None
-    nodes.append(Node("save", (tile,), (), {"omap": maps.dims}, saver.location))
+    nodes.append(Node(NodeKind.SAVE, (tile,), (), {"omap": maps.dims}, saver.location))
     results = (*node.results, views[-1].result)
     return [replace(node, results=results, body=replace(block, nodes=nodes))]
 
@@ -159,7 +172,7 @@ def _saved_by_blocks(node: Node, block: BlockGraph, value: Value, views: Sequenc
 def _append(nodes: list[Node], view: Node, tile: Value, shape: Sequence[int]) -> Value:
     """Append to `nodes` what `view` does to a tile, which then has `shape`."""
     made = Value(TensorType(tuple(shape), tile.dtype), tile.name)
-    attrs: dict[str, Attr] = {"shape": made.shape} if view.op == "reshape" else dict(view.attrs)
+    attrs: dict[str, Attr] = {"shape": made.shape} if move_of(view) is Move.RESHAPE else dict(view.attrs)
     nodes.append(Node(view.op, (tile,), (made,), attrs, view.location))
     return made
 
@@ -174,7 +187,7 @@ def _read_by_blocks(node: Node, block: BlockGraph, index: int, views: Sequence[N
     nodes: list[Node] = []
     renamed: dict[Value, Value] = {}
     for inner in block.nodes:
-        if inner.op != "iterator" or inner.operands[0] is not block.inputs[index]:
+        if inner.op != NodeKind.ITERATOR or inner.operands[0] is not block.inputs[index]:
             operands = tuple(renamed.get(v, v) for v in inner.operands)
             nodes.append(replace(inner, operands=operands))
             continue
@@ -191,7 +204,7 @@ def _read_by_blocks(node: Node, block: BlockGraph, index: int, views: Sequence[N
         cut = len(block.grid)
         tile = Value(TensorType(shapes[0], source.dtype), inner.result.name)
         attrs: dict[str, Attr] = {"imap": maps.dims[:cut], "fmap": maps.dims[cut:]}
-        nodes.append(Node("iterator", (argument,), (tile,), attrs, inner.location))
+        nodes.append(Node(NodeKind.ITERATOR, (argument,), (tile,), attrs, inner.location))
         for view, shape in zip(views, shapes[1:], strict=True):
             tile = _append(nodes, view, tile, shape)
         renamed[inner.result] = tile
@@ -213,14 +226,14 @@ class _Maps:
 
     def through(self, view: Node) -> _Maps | None:
         """The maps of what `view` gives; None where that has no such tiles."""
-        if view.op == "reshape":
+        if move_of(view) is Move.RESHAPE:
             return self._reshaped(view.operands[0].shape, view.result.shape)
         perm = _ints(view, "perm")
         return replace(self, dims=tuple(perm.index(d) if d >= 0 else d for d in self.dims))
 
     def back(self, view: Node) -> _Maps | None:
         """The maps of what `view` takes; None where that has no such tiles."""
-        if view.op == "reshape":
+        if move_of(view) is Move.RESHAPE:
             return self._reshaped(view.result.shape, view.operands[0].shape)
         perm = _ints(view, "perm")
         return replace(self, dims=tuple(perm[d] if d >= 0 else d for d in self.dims))
@@ -263,26 +276,20 @@ def _runs(tile: Sequence[int], whole: Value) -> bool:
 
 def _live(graph: KernelGraph, replaced: Mapping[Node, Sequence[Node]]) -> KernelGraph:
     """`graph` with other nodes in place of some, without what no output needs any more."""
-    nodes = [other for node in graph.nodes for other in replaced.get(node, [node])]
-    needed = set(graph.outputs)
-    kept: list[Node] = []
-    for node in reversed(nodes):
-        if node.op != "extern" and not needed.intersection(node.results):
-            continue
-        if isinstance(node.body, BlockGraph) and not needed.issuperset(node.results):
-            node = _saving(node, node.body, needed)
-        needed.update(node.operands)
-        kept.append(node)
-    return replace(graph, nodes=kept[::-1])
+    changed = rebuild(graph, lambda node: replaced.get(node, [node]))
+    return replace(changed, nodes=live_nodes(changed.nodes, graph.outputs, trim=_saving))
 
 
-def _saving(node: Node, block: BlockGraph, needed: set[Value]) -> Node:
-    """A custom kernel that saves no more than what is needed."""
+def _saving(node: Node, needed: set[Value]) -> Node:
+    """A custom kernel that saves no more than what is needed; any other node as it is."""
+    block = node.body
+    if not isinstance(block, BlockGraph) or needed.issuperset(node.results):
+        return node
     unused = {s for s, r in zip(block.savers, node.results, strict=True) if r not in needed}
     inside: set[Value] = set()
     nodes: list[Node] = []
     for inner in reversed(block.nodes):
-        if inner not in unused and (inner.op == "save" or inside.intersection(inner.results)):
+        if inner not in unused and (inner.op == NodeKind.SAVE or inside.intersection(inner.results)):
             inside.update(inner.operands)
             nodes.append(inner)
     taken = [i for i, v in enumerate(block.inputs) if v in inside]

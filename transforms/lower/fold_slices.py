@@ -14,7 +14,18 @@ from typing import ClassVar
 
 from superopt.diagnostics import Diagnostics
 from superopt.operators import OPERATORS, normalize_attrs
-from superopt.program import Buffer, KernelGraph, Load, Loop, Node, Statement, TileProgram, Value, Window
+from superopt.program import (
+    Buffer,
+    KernelGraph,
+    Load,
+    Node,
+    Statement,
+    TileProgram,
+    Value,
+    Window,
+    rebuild,
+    rebuild_statements,
+)
 from superopt.spec import slices_in_place
 from superopt.transforms.passes import GraphPass
 
@@ -28,12 +39,13 @@ class FoldSlices(GraphPass):
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
         """The graph without slices that only `tiled` nodes read."""
         slices = slices_in_place(graph)
-        nodes = [
-            _folded(n, n.body, slices) if isinstance(n.body, TileProgram) else n
-            for n in graph.nodes
-            if n.op != "slice" or n.result not in slices
-        ]
-        return replace(graph, nodes=nodes)
+
+        def change(node: Node) -> list[Node]:
+            if isinstance(node.body, TileProgram):
+                return [_folded(node, node.body, slices)]
+            return [] if slices.keys() & node.results else [node]
+
+        return rebuild(graph, change)
 
 
 def _folded(node: Node, program: TileProgram, slices: Mapping[Value, Node]) -> Node:
@@ -54,7 +66,7 @@ def _folded(node: Node, program: TileProgram, slices: Mapping[Value, Node]) -> N
 
 
 def _windows(cut: Node) -> list[Window]:
-    attrs = normalize_attrs(OPERATORS["slice"], cut.attrs)
+    attrs = normalize_attrs(OPERATORS[cut.op], cut.attrs)
     sizes, offsets, strides = (attrs[k] for k in ("sizes", "offsets", "strides"))
     assert isinstance(sizes, tuple)
     assert isinstance(offsets, tuple)
@@ -65,28 +77,19 @@ def _windows(cut: Node) -> list[Window]:
 def _shifted(
     body: Sequence[Statement], cuts: Mapping[Buffer, tuple[Buffer, Sequence[Window]]]
 ) -> list[Statement]:
-    out: list[Statement] = []
-    for statement in body:
-        if isinstance(statement, Loop):
-            statement = Loop(
-                statement.var,
-                statement.start,
-                statement.stop,
-                statement.step,
-                statement.parallel,
-                _shifted(statement.body, cuts),
+    def change(statement: Statement) -> list[Statement]:
+        if not isinstance(statement, Load) or statement.buffer not in cuts:
+            return [statement]
+        buffer, windows = cuts[statement.buffer]
+        moved = tuple(
+            Window(
+                w.size,
+                cut.base + cut.stride * w.base,
+                tuple((var, cut.stride * scale) for var, scale in w.terms),
+                cut.stride * w.stride,
             )
-        elif isinstance(statement, Load) and statement.buffer in cuts:
-            buffer, windows = cuts[statement.buffer]
-            moved = tuple(
-                Window(
-                    w.size,
-                    cut.base + cut.stride * w.base,
-                    tuple((var, cut.stride * scale) for var, scale in w.terms),
-                    cut.stride * w.stride,
-                )
-                for w, cut in zip(statement.windows, windows, strict=True)
-            )
-            statement = Load(statement.result, buffer, moved)
-        out.append(statement)
-    return out
+            for w, cut in zip(statement.windows, windows, strict=True)
+        )
+        return [Load(statement.result, buffer, moved)]
+
+    return rebuild_statements(body, change)

@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from superopt.diagnostics import Diagnostics
-from superopt.operators import OPERATORS
-from superopt.program import BlockGraph, KernelGraph, Node, ThreadGraph, Value
+from superopt.operators import is_constant, is_elementwise, reduction_of, splat_of
+from superopt.program import BlockGraph, KernelGraph, Node, NodeKind, ThreadGraph, Value, rebuild, users
 from superopt.spec import stages
 from superopt.transforms.passes import GraphPass
 
@@ -41,34 +41,30 @@ class FuseThreadGraphs(GraphPass):
 
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
         """The graph with thread graphs in its custom kernels."""
-        nodes = [
-            replace(n, body=self._fused(n.body)) if isinstance(n.body, BlockGraph) else n for n in graph.nodes
-        ]
-        return replace(graph, nodes=nodes)
+        return rebuild(
+            graph, lambda n: replace(n, body=self._fused(n.body)) if isinstance(n.body, BlockGraph) else n
+        )
 
     def _fused(self, block: BlockGraph) -> BlockGraph:
         nodes: list[Node] = []
-        splats = {n.result: n for n in block.nodes if _is_splat(n)}
+        splats = {n.result: n for n in block.nodes if splat_of(n) is not None}
         for graph in _thread_graphs(block):
             nodes += [_fused_node(graph, splats)] if len(graph) >= max(self.min_ops, 2) else graph
         used = {v for n in nodes for v in n.operands}
-        return replace(block, nodes=[n for n in nodes if n.op != "constant" or n.result in used])
+        return replace(block, nodes=[n for n in nodes if not is_constant(n) or n.result in used])
 
 
 def _thread_graphs(block: BlockGraph) -> list[list[Node]]:
     """The nodes, those of one thread graph in one list, in an order that respects every use."""
     stage = stages(block)
-    users: dict[Value, list[Node]] = defaultdict(list)
-    for node in block.nodes:
-        for value in node.operands:
-            users[value].append(node)
+    used_by = users(block.nodes)
     last: dict[Node, Node] = {}  # of each node the one that gives its thread graph's result
     for node in reversed(block.nodes):
         if not _by_points(node):
             continue
-        ends = {last.get(u, u) for u in users[node.result]}
+        ends = {last.get(u, u) for u in used_by.get(node.result, ())}
         end = next(iter(ends)) if len(ends) == 1 else node
-        joins = end in last and _elementwise(node) and _points(end) == node.result.shape
+        joins = end in last and is_elementwise(node) and _points(end) == node.result.shape
         last[node] = end if joins and stage[end.result] == stage[node.result] else node
     members: dict[Node, list[Node]] = defaultdict(list)
     for node in block.nodes:
@@ -76,24 +72,14 @@ def _thread_graphs(block: BlockGraph) -> list[list[Node]]:
     return [members[node] for node in block.nodes if node in members]
 
 
-def _elementwise(node: Node) -> bool:
-    entry = OPERATORS.get(node.op)
-    return entry is not None and entry.elementwise
-
-
 def _by_points(node: Node) -> bool:
     """Whether a thread computes its points of the node by itself: elementwise, or a reduction."""
-    entry = OPERATORS.get(node.op)
-    return entry is not None and "thread" in entry.levels and node.op != "constant"
+    return is_elementwise(node) or reduction_of(node) is not None
 
 
 def _points(node: Node) -> tuple[int, ...]:
     """The shape of the points that the threads of a node share."""
-    return node.result.shape if _elementwise(node) else node.operands[0].shape
-
-
-def _is_splat(node: Node) -> bool:
-    return node.op == "constant" and isinstance(node.attrs["value"], int | float)
+    return node.result.shape if is_elementwise(node) else node.operands[0].shape
 
 
 def _fused_node(graph: Sequence[Node], splats: Mapping[Value, Node]) -> Node:
@@ -108,4 +94,4 @@ def _fused_node(graph: Sequence[Node], splats: Mapping[Value, Node]) -> Node:
         steps.append(replace(node, operands=taken, results=(arguments[node.result],)))
     last = graph[-1]
     body = ThreadGraph([arguments[v] for v in operands], steps, [arguments[last.result]])
-    return Node("fused", operands, last.results, {}, last.location, body)
+    return Node(NodeKind.FUSED, operands, last.results, {}, last.location, body)

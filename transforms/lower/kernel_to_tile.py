@@ -18,22 +18,31 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
-
-import numpy as np
 
 from superopt.aliasing import updates_in_place
 from superopt.cost.gpus import Target
 from superopt.cost.gpus import target as find_target
 from superopt.diagnostics import Diagnostics
-from superopt.operators import OPERATORS, Index, Nest, normalize_attrs
+from superopt.operators import (
+    OPERATORS,
+    Index,
+    Move,
+    Nest,
+    is_constant,
+    is_elementwise,
+    move_of,
+    normalize_attrs,
+    splat_of,
+)
 from superopt.program import (
     Buffer,
     KernelGraph,
     Loop,
     LoopVar,
     Node,
+    NodeKind,
     Statement,
     TensorType,
     TileProgram,
@@ -54,8 +63,6 @@ from superopt.transforms.lower.builder import (
 from superopt.transforms.passes import GraphPass
 from superopt.transforms.schedule.launch import choose_launch
 from superopt.transforms.schedule.tiles import default_tiles
-
-_KEPT = ("custom", "tiled", "extern", "reshape")
 
 
 @dataclass(frozen=True)
@@ -82,24 +89,26 @@ class KernelToTile(GraphPass):
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
         """The graph with `tiled` nodes in place of library operators."""
         gpu = find_target(self.target)
-        splats = {n.result: n for n in graph.nodes if n.op == "constant" and not _dense(n)}
+        splats = {n.result: n for n in graph.nodes if splat_of(n) is not None}
         kept_splats = {v for v in graph.outputs if v in splats}
-        kept_splats |= {v for n in graph.nodes if n.op in _KEPT for v in n.operands if v in splats}
+        kept_splats |= {v for n in graph.nodes if _is_kept(n) for v in n.operands if v in splats}
         kept_slices = slices_in_place(graph) if self.keep_slices else {}
         in_place = updates_in_place(graph)
         nodes: list[Node] = []
         for group in _groups(graph, fuse=self.fuse):
             node = group[-1]
-            if node.op in _KEPT or node.results[0] in kept_slices or (node.op == "constant" and _dense(node)):
+            if _is_kept(node) or node.results[0] in kept_slices:
                 nodes.append(node)
             elif node.result not in splats or node.result in kept_splats:
                 name = f"{identifier(graph.name, 'kernel')}_{len(nodes)}"
                 nodes.append(_tiled(group, splats, name, gpu, in_place=node in in_place))
-        return KernelGraph(graph.name, graph.inputs, nodes, graph.outputs, graph.location, graph.aliases)
+        return replace(graph, nodes=nodes)
 
 
-def _dense(node: Node) -> bool:
-    return isinstance(node.attrs["value"], np.ndarray)
+def _is_kept(node: Node) -> bool:
+    """Whether `node` needs no kernel of its own, or is one."""
+    dense = is_constant(node) and splat_of(node) is None
+    return node.op not in OPERATORS or move_of(node) is Move.RESHAPE or dense
 
 
 def _groups(graph: KernelGraph, *, fuse: bool) -> list[list[Node]]:
@@ -112,21 +121,16 @@ def _groups(graph: KernelGraph, *, fuse: bool) -> list[list[Node]]:
     order: dict[int, list[Node]] = {}
     for i, node in enumerate(graph.nodes):
         group = [node]
-        if fuse and _elementwise(node):
+        if fuse and is_elementwise(node):
             for operand in dict.fromkeys(node.operands):
                 inner = groups.get(operand)
                 same = operand.shape == node.result.shape
-                if inner is not None and same and _elementwise(order[inner][-1]) and uses[operand] == 1:
+                if inner is not None and same and is_elementwise(order[inner][-1]) and uses[operand] == 1:
                     group = [*order.pop(inner), *group]
         order[i] = group
         if len(node.results) == 1:
             groups[node.result] = i
     return list(order.values())
-
-
-def _elementwise(node: Node) -> bool:
-    entry = OPERATORS.get(node.op)
-    return entry is not None and entry.elementwise
 
 
 def _tiled(
@@ -141,7 +145,7 @@ def _tiled(
     if in_place:
         program.aliases = (operands.index(group[-1].operands[0]),)
     choose_launch(program, gpu, None, None)
-    return Node("tiled", tuple(operands), (result,), {}, group[-1].location, program)
+    return Node(NodeKind.TILED, tuple(operands), (result,), {}, group[-1].location, program)
 
 
 @dataclass(frozen=True)
@@ -180,7 +184,7 @@ class _Lowering:
         return self.params[-1]
 
     def body(self) -> list[Statement]:
-        if self.last.op in ("repeat", "concat", "update_slice"):
+        if move_of(self.last) in (Move.REPEAT, Move.CONCAT, Move.UPDATE):
             return self.copies()
         nest = self.nest(self.last)
         entry = OPERATORS[self.last.op]
@@ -188,7 +192,7 @@ class _Lowering:
             nest,
             self.last.result.dtype,
             self.gpu,
-            contraction=entry.arity == 2 and entry.combiner is not None,
+            contraction=entry.contraction,
         )
         return self.grid(nest.result, nest.extents, tiles, lambda at: self.reduction(nest, tiles, at))
 
@@ -263,7 +267,6 @@ class _Lowering:
             self.store(out, nest, at, self.tile(out, at))
             return out
         join, start = COMBINERS[entry.combiner]
-        partial = self.last.op if entry.finish is None else f"reduce_{'sum' if join == 'add' else join}"
         shape = tuple(1 if d is None else at[d].size for d in nest.result)
         total = Buffer(TensorType(shape, self.last.result.dtype), "acc", "chip")
         self.locals.append(total)
@@ -271,7 +274,7 @@ class _Lowering:
 
         def trip(at: dict[int, _Span]) -> list[Statement]:
             body: list[Statement] = []
-            part = self.tile(body, at, op=partial)
+            part = self.tile(body, at, op=entry.partial)
             so_far = load(body, total, whole(total), total.name)
             store(body, total, whole(total), compute(body, join, [so_far, part]))
             return body
@@ -310,10 +313,10 @@ class _Lowering:
                     loaded[value, windows] = self.operand(out, value, windows)
                 operands.append(loaded[value, windows])
             attrs = dict(node.attrs)
-            if node.op == "slice":  # its load is all it does
+            if move_of(node) is Move.SLICE:  # its load is all it does
                 (values[node.result],) = operands
                 continue
-            if node.op in ("broadcast", "constant"):
+            if move_of(node) is Move.BROADCAST or is_constant(node):
                 attrs["shape"] = tuple(at[d].size for d in range(len(nest.extents)))
             name = identifier(node.result.name, "") if node is not self.last else ""
             values[node.result] = compute(out, op or node.op, operands, attrs, name)
@@ -336,7 +339,7 @@ class _Lowering:
             update, start = self.last.operands[1], self.last.attrs["offset"]
             assert isinstance(start, int)
             return [(update, 0, update.shape[dim], [start])]
-        if self.last.op == "update_slice":
+        if move_of(self.last) is Move.UPDATE:
             (base, update), start = self.last.operands, self.last.attrs["offset"]
             assert isinstance(start, int)
             end = start + update.shape[dim]

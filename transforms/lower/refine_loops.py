@@ -13,12 +13,35 @@ once. Where there is no loop, one is made: what is reduced over the axis gets an
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from superopt.diagnostics import Diagnostics
-from superopt.operators import OPERATORS, Nest, infer_type, normalize_attrs
-from superopt.program import DTYPE_BYTES, Attr, BlockGraph, KernelGraph, Node, ThreadGraph, Value
+from superopt.operators import (
+    OPERATORS,
+    Move,
+    Nest,
+    Scalar,
+    infer_type,
+    is_constant,
+    is_contraction,
+    is_conversion,
+    move_of,
+    normalize_attrs,
+)
+from superopt.program import (
+    CARRIED,
+    DTYPE_BYTES,
+    Attr,
+    BlockGraph,
+    KernelGraph,
+    Node,
+    NodeKind,
+    ThreadGraph,
+    Value,
+    rebuild,
+)
 from superopt.spec import iterator_type
 from superopt.transforms.passes import GraphPass
 from superopt.transforms.schedule.tiles import reduction_depth
@@ -26,21 +49,19 @@ from superopt.transforms.schedule.tiles import reduction_depth
 _Dim = tuple[Value, int]
 # How parts of a reduction over an axis are joined -> the accumulators that join them so.
 _JOINS = {"add": ("sum", "rescaled"), "max": ("max",)}
-# How a value depends on a running maximum, by how its operands do (see `_scaled`); None: not at all.
-_MOVES = ("cast", "reshape", "transpose", "broadcast")
-_FOLLOWS: dict[tuple[str, tuple[str | None, ...]], str] = {
+# How a number depends on a running maximum, by how what a primitive takes does (see `_scaled`); None: not at all.
+Dependence = Literal["max", "less", "scaled", "other"]
+_FOLLOWS: dict[tuple[str, tuple[Dependence | None, ...]], Dependence] = {
     ("sub", (None, "max")): "less",
     ("add", ("less", None)): "less",
     ("add", (None, "less")): "less",
     ("sub", ("less", None)): "less",
     ("exp", ("less",)): "scaled",
-    ("reduce_sum", ("scaled",)): "scaled",
     ("mul", ("scaled", None)): "scaled",
     ("mul", (None, "scaled")): "scaled",
     ("div", ("scaled", None)): "scaled",
-    ("matmul", ("scaled", None)): "scaled",
-    ("matmul", (None, "scaled")): "scaled",
 }
+_KEPT_BY = (Move.RESHAPE, Move.TRANSPOSE, Move.BROADCAST)
 
 
 @dataclass(frozen=True)
@@ -54,10 +75,9 @@ class RefineLoops(GraphPass):
 
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
         """The graph with refined loops in its `custom` nodes."""
-        nodes = [
-            replace(n, body=refine(n.body)) if isinstance(n.body, BlockGraph) else n for n in graph.nodes
-        ]
-        return KernelGraph(graph.name, graph.inputs, nodes, graph.outputs, graph.location, graph.aliases)
+        return rebuild(
+            graph, lambda n: replace(n, body=refine(n.body)) if isinstance(n.body, BlockGraph) else n
+        )
 
 
 def refine(block: BlockGraph) -> BlockGraph:
@@ -88,7 +108,7 @@ class _Axes:
         contracted: list[_Dim] = []
         for node in block.nodes:
             fixed += self._joined(node)
-            if node.op == "matmul":
+            if is_contraction(node):
                 nest, a = _nest(node), node.operands[0]
                 assert nest is not None
                 contracted += [(a, d) for d, i in enumerate(nest.operands[0]) if i.dim in nest.reductions]
@@ -100,17 +120,17 @@ class _Axes:
 
     def _joined(self, node: Node) -> list[_Dim]:
         """Join the dimensions that `node` walks together; returns those that must stay whole."""
-        if node.op in ("iterator", "save"):
+        if node.op in (NodeKind.ITERATOR, NodeKind.SAVE):
             return []
-        if node.op in ("accumulate", "running_max"):
+        if node.op in CARRIED:
             pairs = zip(_dims(node.operands[0]), _dims(node.result), strict=True)
             for a, b in pairs:
                 self._join(a, b)
             return []
         everything = [d for v in (*node.operands, *node.results) for d in _dims(v)]
-        if isinstance(node.body, ThreadGraph) or node.op == "slice":
+        if isinstance(node.body, ThreadGraph) or move_of(node) is Move.SLICE:
             return everything
-        if node.op == "reshape":
+        if move_of(node) is Move.RESHAPE:
             before, after = (
                 [d for d in _dims(v) if v.shape[d[1]] > 1] for v in (*node.operands, node.result)
             )
@@ -121,7 +141,7 @@ class _Axes:
             return []
         nest = _nest(node)
         if nest is None:
-            return [] if node.op == "constant" else everything
+            return [] if is_constant(node) else everything
         first: dict[int, _Dim] = {}
         for value, maps in zip(node.operands, nest.operands, strict=True):
             for d, index in enumerate(maps):
@@ -151,13 +171,15 @@ class _Axes:
 
     def tiles(self, axis: _Dim) -> list[Value]:
         """What is loaded that has the axis."""
-        return [n.result for n in self.block.nodes if n.op == "iterator" and self.along(n.result, axis)]
+        return [
+            n.result for n in self.block.nodes if n.op == NodeKind.ITERATOR and self.along(n.result, axis)
+        ]
 
     def loop(self, axis: _Dim) -> int | None:
         """The loop that walks along the axis and nothing else, a new one where there is none at all."""
         walked: set[int] = set()
         for node in self.block.nodes:
-            if node.op == "iterator":
+            if node.op == NodeKind.ITERATOR:
                 dims = self.along(node.result, axis)
                 walked |= {i for i, d in enumerate(_fmap(node)) if d in dims and self.block.loops[i] > 1}
         if not walked:
@@ -166,7 +188,7 @@ class _Axes:
         alone = all(
             self.along(n.result, axis) == ([_fmap(n)[loop]] if _fmap(n)[loop] >= 0 else [])
             for n in self.block.nodes
-            if n.op == "iterator"
+            if n.op == NodeKind.ITERATOR
         )
         return loop if alone and not more else None
 
@@ -208,20 +230,20 @@ def _may_cut(block: BlockGraph, axes: _Axes, axis: _Dim, loop: int) -> bool:
     new = loop == len(block.loops)
     parts: dict[Value, str] = {}  # what is reduced over the axis, and how
     behind: set[Value] = set()  # what would stand behind a new loop
-    scales: dict[Value, tuple[str, Value]] = {}
+    scales: dict[Value, tuple[Dependence, Value]] = {}
     for node in block.nodes:
         if any(len(axes.along(v, axis)) > 1 for v in (*node.operands, *node.results)):
             return False
-        if node.op == "iterator":
+        if node.op == NodeKind.ITERATOR:
             continue
-        if node.op in ("accumulate", "running_max", "save") and axes.along(node.operands[0], axis):
+        if (node.op in CARRIED or node.op == NodeKind.SAVE) and axes.along(node.operands[0], axis):
             return False
-        if node.op == "save":
+        if node.op == NodeKind.SAVE:
             continue
-        if node.op in ("accumulate", "running_max"):
+        if node.op in CARRIED:
             if node.attrs["loop"] == loop and not _joins(node, parts, scales):
                 return False
-            if node.op == "running_max":
+            if node.op == NodeKind.RUNNING_MAX:
                 scales[node.result] = ("max", node.result)
             continue
         if not _scaled(node, scales):
@@ -235,7 +257,7 @@ def _may_cut(block: BlockGraph, axes: _Axes, axis: _Dim, loop: int) -> bool:
             behind.update(node.results)
         carried = [parts[v] for v in node.operands if v in parts]
         if carried and not new:
-            if node.op not in ("cast", "reshape"):
+            if not (is_conversion(node) or move_of(node) is Move.RESHAPE):
                 return False
             how = carried[0]
         if how:
@@ -245,10 +267,10 @@ def _may_cut(block: BlockGraph, axes: _Axes, axis: _Dim, loop: int) -> bool:
     return True
 
 
-def _joins(node: Node, parts: dict[Value, str], scales: dict[Value, tuple[str, Value]]) -> bool:
+def _joins(node: Node, parts: dict[Value, str], scales: dict[Value, tuple[Dependence, Value]]) -> bool:
     """Whether an accumulator of the loop joins parts of the axis as the reduction before it does."""
     how, scale = parts.get(node.operands[0]), scales.get(node.operands[0])
-    if node.op == "running_max":
+    if node.op == NodeKind.RUNNING_MAX:
         return how == "max" and scale is None
     kind = node.attrs["kind"]
     if kind == "rescaled":
@@ -256,23 +278,44 @@ def _joins(node: Node, parts: dict[Value, str], scales: dict[Value, tuple[str, V
     return how is not None and kind in _JOINS[how] and scale is None
 
 
-def _scaled(node: Node, scales: dict[Value, tuple[str, Value]]) -> bool:
+def _scaled(node: Node, scales: dict[Value, tuple[Dependence, Value]]) -> bool:
     """Note in `scales` how the result depends on a running maximum m; False where cutting trips would show.
 
     A value may be m itself ("max"), a difference x - m ("less"), or a multiple of exp(-m) ("scaled"), which a
-    rescaled accumulator brings to the next trip's m.
+    rescaled accumulator brings to the next trip's m; any "other" way shows.
     """
     have = [scales.get(v) for v in node.operands]
     known = {s for s in have if s is not None}
     if not known:
         return True
-    kinds = tuple(s and s[0] for s in have)
-    becomes = kinds[0] if node.op in _MOVES else _FOLLOWS.get((node.op, kinds))
-    if len(known) > 1 or becomes is None:
+    becomes = dependence(node, [s and s[0] for s in have])
+    if len(known) > 1 or becomes == "other":
         return False
     ((_, maximum),) = known
     scales[node.result] = (becomes, maximum)
     return True
+
+
+def dependence(node: Node, operands: Sequence[Dependence | None]) -> Dependence:
+    """How what `node` gives depends on m, some of its operands doing so."""
+    entry = OPERATORS.get(node.op)
+    if entry is None:
+        return "other"
+    if entry.move is not None:
+        return operands[0] or "other" if entry.move in _KEPT_BY else "other"
+    if entry.body is None or entry.finish is not None:
+        return "other"
+    found = _through(entry.body(normalize_attrs(entry, node.attrs)), operands)
+    summed = entry.combiner == "add" and found == "scaled"
+    return found or "other" if entry.combiner is None or summed else "other"
+
+
+def _through(body: Scalar, operands: Sequence[Dependence | None]) -> Dependence | None:
+    """The same of a scalar body."""
+    if body.head == "arg":
+        return operands[int(body.payload)]
+    below = tuple(_through(a, operands) for a in body.args)
+    return _FOLLOWS.get((body.head, below), "other") if any(below) else None
 
 
 def _cut(block: BlockGraph, axes: _Axes, axis: _Dim, loop: int, factor: int) -> BlockGraph:
@@ -289,14 +332,14 @@ def _cut(block: BlockGraph, axes: _Axes, axis: _Dim, loop: int, factor: int) -> 
     for node in block.nodes:
         operands = tuple(values[v] for v in node.operands)
         attrs = dict(node.attrs)
-        if node.op == "save":
+        if node.op == NodeKind.SAVE:
             nodes.append(replace(node, operands=operands))
             continue
-        if node.op == "iterator":
+        if node.op == NodeKind.ITERATOR:
             if new:
                 attrs["fmap"] = (*_fmap(node), *(axes.along(node.result, axis) or [-1]))
             kind = iterator_type(operands[0].type, replace(node, operands=operands, attrs=attrs), graph)
-        elif node.op in ("accumulate", "running_max"):
+        elif node.op in CARRIED:
             kind = node.result.type
         elif isinstance(node.body, ThreadGraph):
             nodes.append(replace(node, operands=operands))
@@ -311,10 +354,14 @@ def _cut(block: BlockGraph, axes: _Axes, axis: _Dim, loop: int, factor: int) -> 
         result = Value(kind, node.result.name)
         values[node.result] = result
         nodes.append(replace(node, operands=operands, results=(result,), attrs=attrs))
-        how = "" if node.op in ("iterator", "accumulate", "running_max") else _reduced_by(node, axes, axis)
+        how = (
+            ""
+            if node.op in (NodeKind.ITERATOR, NodeKind.ACCUMULATE, NodeKind.RUNNING_MAX)
+            else _reduced_by(node, axes, axis)
+        )
         if new and how:
             total = Value(kind, f"{node.result.name}_total" if node.result.name else "")
             joined: dict[str, Attr] = {"kind": _JOINS[how][0], "loop": loop}
-            nodes.append(Node("accumulate", (result,), (total,), joined, node.location))
+            nodes.append(Node(NodeKind.ACCUMULATE, (result,), (total,), joined, node.location))
             values[node.result] = total
     return graph

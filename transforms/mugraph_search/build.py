@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from superopt.program import Attr, BlockGraph, KernelGraph, Node, TensorType, Value
+from superopt.program import Attr, BlockGraph, KernelGraph, Node, NodeKind, TensorType, Value
 from superopt.transforms.mugraph_search.axis_program import AxisProgram
 from superopt.transforms.mugraph_search.emit import Builder, Named, NotBuildable, Piece
 from superopt.transforms.mugraph_search.steps import (
@@ -199,7 +199,7 @@ class _PlanBuilder:
                 "imap": maps(outer.dims, grid_pieces, len(grid)),
                 "fmap": tuple(outer.dims.index(p) if p in outer.dims else -1 for p in looped),
             }
-            nodes.append(Node("iterator", (inner,), (tile_value,), attrs))
+            nodes.append(Node(NodeKind.ITERATOR, (inner,), (tile_value,), attrs))
             return Named(tile_value, outer.dims)
 
         for leaf in kernel.leaves:
@@ -217,7 +217,9 @@ class _PlanBuilder:
         results: list[Value] = []
 
         def stored(saved: Named, name: str) -> Named:
-            nodes.append(Node("save", (saved.value,), (), {"omap": maps(saved.dims, grid_pieces, len(grid))}))
+            nodes.append(
+                Node(NodeKind.SAVE, (saved.value,), (), {"omap": maps(saved.dims, grid_pieces, len(grid))})
+            )
             shape = tuple(1 if d is None else whole[d] for d in saved.dims)
             results.append(Value(TensorType(shape, saved.value.dtype), name))
             return Named(results[-1], saved.dims)
@@ -237,7 +239,7 @@ class _PlanBuilder:
                 self.maxima.setdefault(number, {})[function] = beside[id(shift)]
         body = BlockGraph(grid, loops, inside, _iterators_first_used(nodes))
         self.nodes.append(
-            Node("custom", tuple(operands), tuple(results), {}, self.program.graph.location, body)
+            Node(NodeKind.CUSTOM, tuple(operands), tuple(results), {}, self.program.graph.location, body)
         )
 
     def _tile_extents(self, kernel: Kernel) -> list[int]:
@@ -281,12 +283,12 @@ def _iterators_first_used(nodes: list[Node]) -> list[Node]:
 
     def use(value: Value) -> None:
         if (load := loads.pop(value, None)) is not None:
-            if load.op != "iterator":
+            if load.op != NodeKind.ITERATOR:
                 use(load.operands[0])
             out.append(load)
 
     for node in nodes:
-        if node.op == "iterator" or (node.op == "reshape" and node.operands[0] in loads):
+        if node.op == NodeKind.ITERATOR or (node.op == "reshape" and node.operands[0] in loads):
             loads[node.result] = node
             continue
         for operand in node.operands:

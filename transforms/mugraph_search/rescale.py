@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from superopt.program import Node, Value
+from superopt.program import Node, NodeKind, Value
 from superopt.transforms.mugraph_search.emit import Builder, Named, NotBuildable, Piece
 from superopt.transforms.stabilize_softmax import LOWEST
 
@@ -109,7 +109,9 @@ class Rescaler:
             source = self.builder.arrange(shift.source, [d for d in dims if d is not None])
             source = self.builder.cast(self.builder.reshape(source, dims), dtype)
             result = Value(source.value.type, "running_max")
-            self.builder.nodes.append(Node("running_max", (source.value,), (result,), {"loop": shift.loop}))
+            self.builder.nodes.append(
+                Node(NodeKind.RUNNING_MAX, (source.value,), (result,), {"loop": shift.loop})
+            )
             shift.layouts[key] = result
         return shift.layouts[key]
 
@@ -123,7 +125,7 @@ class Rescaler:
             assert source is not None
             result = Value(source.value.type, "max_total")
             attrs = {"kind": "max", "loop": shift.inside.loop or 0}
-            self.builder.nodes.append(Node("accumulate", (source.value,), (result,), dict(attrs)))
+            self.builder.nodes.append(Node(NodeKind.ACCUMULATE, (source.value,), (result,), dict(attrs)))
             shift.value = Named(result, source.dims)
         return shift.value
 
@@ -199,7 +201,7 @@ class Rescaler:
             if any(s.value is not None and set(s.value.pieces) & self.looped for s in shifts.values()):
                 raise NotBuildable("expected a maximum that the loop does not change")
             attrs: dict[str, int | str] = {"kind": "sum", "loop": loop}
-            self.builder.nodes.append(Node("accumulate", (x.value,), (result,), dict(attrs)))
+            self.builder.nodes.append(Node(NodeKind.ACCUMULATE, (x.value,), (result,), dict(attrs)))
             return Named(result, x.dims), out
         (function, *more) = running
         if more or degrees[function] != 1:
@@ -212,6 +214,6 @@ class Rescaler:
         dims = tuple(d if d in shift.source.pieces else None for d in x.dims)
         scale = self._layout(shift, dims, x.value.dtype)
         attrs = {"kind": "rescaled", "loop": loop}
-        self.builder.nodes.append(Node("accumulate", (x.value, scale), (result,), dict(attrs)))
+        self.builder.nodes.append(Node(NodeKind.ACCUMULATE, (x.value, scale), (result,), dict(attrs)))
         out[function] = shift.after
         return Named(result, x.dims), out

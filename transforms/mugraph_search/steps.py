@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from superopt.operators import OPERATORS
-from superopt.program import Node, Value
+from superopt.program import Node, NodeKind, Value
 from superopt.transforms.mugraph_search.axis_program import AxisProgram, Function
 from superopt.transforms.mugraph_search.emit import Builder, Named, NotBuildable, Piece
 from superopt.transforms.mugraph_search.rescale import Rescaler, Shift, Shifts
@@ -205,7 +205,7 @@ class BlockSteps:
                 continue
             result = Value(x.value.type, f"{x.value.name}_total" if x.value.name else "total")
             self.builder.nodes.append(
-                Node("accumulate", (x.value,), (result,), {"kind": "max", "loop": loop})
+                Node(NodeKind.ACCUMULATE, (x.value,), (result,), {"kind": "max", "loop": loop})
             )
             x = Named(result, x.dims)
         rest = [p for p in self.factors.pieces(step.reduced) if p not in self.factors.looped]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from superopt.aliasing import pairs
-from superopt.program import KernelGraph, Node, Value
+from superopt.program import KernelGraph, Node, NodeKind, Value
 from superopt.transforms.mugraph_search.axes import name_axes
 from superopt.transforms.mugraph_search.axis_table import Unsearchable
 from superopt.transforms.mugraph_search.operations import VIEWS, searchable
@@ -84,7 +84,7 @@ def _live(nodes: Sequence[Node], outputs: Iterable[Value]) -> set[Node]:
     needed = set(outputs)
     live: set[Node] = set()
     for node in reversed(nodes):
-        if node.op == "extern" or not needed.isdisjoint(node.results):
+        if node.op == NodeKind.EXTERN or not needed.isdisjoint(node.results):
             live.add(node)
             needed.update(node.operands)
     return live

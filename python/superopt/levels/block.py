@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from superopt.errors import IllegalProgram, Location
 from superopt.levels.common import check_defined, check_table, expect, types_text
-from superopt.program import BlockGraph, Node, TensorType, ThreadGraph, Value
+from superopt.program import BlockGraph, Node, NodeKind, TensorType, ThreadGraph, Value
 
 # The largest opt-in shared memory of a block on any target (sm_90, sm_100); a target may allow less.
 MAX_SHARED_BYTES = 232448
@@ -31,12 +31,12 @@ def stages(graph: BlockGraph) -> dict[Value, Stage]:
         if mixed := varies & after:
             got = f"values inside and after loop {min(mixed)}"
             raise IllegalProgram(f"'{node.op}' expected operands of one stage, got {got}", node.location)
-        if node.op == "iterator":
+        if node.op == NodeKind.ITERATOR:
             fmap = _int_tuple(node, "fmap")
             varies = frozenset(loop for loop, dim in enumerate(fmap) if dim >= 0)
-        elif node.op == "running_max":
+        elif node.op == NodeKind.RUNNING_MAX:
             varies |= {_loop(node, graph)}
-        elif node.op == "accumulate":
+        elif node.op == NodeKind.ACCUMULATE:
             loop = _loop(node, graph)
             deeper = {v for v in varies if v > loop}
             expect(
@@ -98,11 +98,11 @@ def check_block(
     stage = stages(graph)
     for node in graph.nodes:
         check_defined(node, defined)
-        if node.op != "iterator":
+        if node.op != NodeKind.ITERATOR:
             whole = arguments.intersection(node.operands)
             expect(not whole, "tiles as operands", "a whole tensor; load it with 'block.iterator'", node)
         _BLOCK_CHECKS.get(node.op, _check_block_table)(node, graph)
-        if node.op == "save":
+        if node.op == NodeKind.SAVE:
             open_loops = stage[node.operands[0]].varies
             expect(
                 not open_loops,
@@ -175,7 +175,7 @@ def _check_accumulate(node: Node, graph: BlockGraph) -> None:
         producer = next((n for n in graph.nodes if node.operands[1] in n.results), None)
         good = (
             producer is not None
-            and producer.op == "running_max"
+            and producer.op == NodeKind.RUNNING_MAX
             and producer.attrs["loop"] == node.attrs["loop"]
         )
         expect(
@@ -286,12 +286,13 @@ def block_bytes(graph: BlockGraph) -> int:
     events = [0] * (end + 1)
     for node in graph.nodes:
         for result in node.results if node.op != "reshape" else ():
-            start = 0 if node.op in ("accumulate", "running_max") else order[id(node)]
+            start = 0 if node.op in (NodeKind.ACCUMULATE, NodeKind.RUNNING_MAX) else order[id(node)]
             # An invariant tile used in the loop is needed by every trip.
             stop = last.get(result, order[id(node)])
             if not stage[result].varies and not stage[result].after and graph.loops:
                 stop = max(
-                    stop, max((order[id(n)] for n in graph.nodes if n.op == "accumulate"), default=stop)
+                    stop,
+                    max((order[id(n)] for n in graph.nodes if n.op == NodeKind.ACCUMULATE), default=stop),
                 )
             events[start] += result.type.padded.bytes
             events[min(stop + 1, end)] -= result.type.padded.bytes

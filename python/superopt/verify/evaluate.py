@@ -126,7 +126,7 @@ def evaluate_operator(
     else:
         nest = entry.nest([t.shape[lead:] for t in operands], values)
         body = entry.body(values) if entry.body else arg(0)
-        if entry.is_contraction(values) and body == _PRODUCT and _plain(nest):
+        if entry.contraction and body == _PRODUCT and _plain(nest):
             rounded = [domain.stored(t, d) for t, d in zip(operands, dtypes, strict=True)]
             result = _contract(nest, rounded[0], rounded[1], domain, lead)
         else:
