@@ -210,9 +210,11 @@ def _written(graph: KernelGraph) -> bytes:
 @cache
 def _code() -> str:
     """A digest of superopt's own code and data: a changed search does not answer from what the old one found."""
-    from superopt.transforms.core import _search
+    from superopt.transforms.core import _cost, _egraph, _search
 
-    digest = hashlib.sha256(Path(_search.__file__).read_bytes())
+    digest = hashlib.sha256()
+    for native in (_cost, _egraph, _search):
+        digest.update(Path(str(native.__file__)).read_bytes())
     for folder, folders, files in os.walk(Path(__file__).parent, followlinks=True):
         folders[:] = sorted(f for f in folders if f != "__pycache__")
         for name in sorted(files):

@@ -145,8 +145,8 @@ def _preload() -> None:
 
     for name in (
         "driver.main", "driver.emission", "pipeline", "reuse", "numerics", "numerics.float_gate",
-        "transforms.core._search", "transforms.core._egraph", "transforms.core._field", "transforms.emit.bundle",
-        "transforms.ingest", "transforms.mugraph_search", "transforms.tile_saturation.search", "verify.certifier",
+        "transforms.core._cost", "transforms.core._search", "transforms.core._egraph", "transforms.core._field",
+        "transforms.emit.bundle", "transforms.ingest", "transforms.mugraph_search", "transforms.tile_saturation.search", "verify.certifier",
         "verify.ttir.artifact", "tools.superopt_opt",
     ):  # fmt: skip
         importlib.import_module(f"superopt.{name}")

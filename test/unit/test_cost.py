@@ -22,6 +22,7 @@ from superopt.cost import (
 )
 from superopt.dialects.reader import read
 from superopt.errors import BadOption
+from superopt.operators import OPERATORS
 from superopt.program import (
     Buffer,
     KernelGraph,
@@ -34,6 +35,7 @@ from superopt.program import (
     Value,
     Window,
 )
+from superopt.transforms.core import _cost
 from superopt.transforms.emit.compile import Compiled
 from superopt.transforms.lower.builder import compute, constant, load, store, whole
 
@@ -72,6 +74,30 @@ def test_few_rows_cost_as_much_as_a_fragment() -> None:
         return node_traffic(node, TARGETS[0]).tensor_flops
 
     assert flops(1) == flops(8) == flops(16) < flops(32)
+
+
+def test_products_count_as_many_flops_as_the_table_says() -> None:
+    for dtype, units in (("f16", "tensor_flops"), ("bf16", "tensor_flops"), ("f32", "vector_flops")):
+        a, b = TensorType((3, 32, 48), dtype), TensorType((3, 48, 80), dtype)
+        node = Node("matmul", (Value(a), Value(b)), (Value(TensorType((3, 32, 80), dtype)),))
+        traffic = node_traffic(node, TARGETS[0])
+        assert getattr(traffic, units) == OPERATORS["matmul"].flops(
+            [a.shape, b.shape], {"transpose_a": False, "transpose_b": False}
+        )
+        assert traffic.tensor_flops + traffic.vector_flops == getattr(traffic, units)
+
+
+def test_what_does_not_stay_in_the_cache_is_read_by_every_wave() -> None:
+    gpu = TARGETS[0]
+    numbers, large = gpu.numbers(), 2 * gpu.l2_capacity
+    kernel = _cost.KernelTraffic()
+    kernel.blocks, kernel.shared_bytes = 3 * gpu.multiprocessors, gpu.shared_per_multiprocessor  # three waves
+    kernel.move(numbers, large, 5 * large)
+    assert (kernel.dram_bytes, kernel.l2_bytes) == (3 * large, 5 * large)
+    kernel.move(numbers, large, 2 * large)  # fewer reads than waves
+    assert kernel.dram_bytes == 5 * large
+    kernel.move(numbers, gpu.l2_capacity, 100 * large)  # stays
+    assert kernel.dram_bytes == 5 * large + gpu.l2_capacity
 
 
 def test_views_and_constants_are_free() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -208,17 +206,6 @@ def test_what_outgrows_the_cap_becomes_its_image() -> None:
     total = np.asarray(f.pool.sum(ids)).reshape(1)
     assert f.pool.fallbacks == 1
     assert int(f.pool.images(total)[0]) == int(FIELDS[0].sum(f.pool.images(ids)))
-
-
-# --- the stub ---------------------------------------------------------------------------------------------
-
-
-def test_the_stub_is_current(tmp_path: Path) -> None:
-    out = tmp_path / "_field.pyi"
-    command = [sys.executable, "-m", "nanobind.stubgen", "-q", "-m", _field.__name__, "-o", str(out)]
-    subprocess.run(command, check=True)
-    committed = Path(__file__).parents[2] / "transforms/core/_field.pyi"
-    assert out.read_text() == committed.read_text(), "run: " + " ".join(command[:-1]) + f" {committed}"
 
 
 def test_formal_sums_are_bounded() -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from search_programs import (
     Program,
@@ -238,12 +234,3 @@ def test_bad_options_are_told():
         SearchOptions(canonical="trees")  # type: ignore[arg-type]
     with pytest.raises(BadOption, match="max-custom"):
         SearchOptions(max_custom=0)
-
-
-def test_the_committed_stub_is_current(tmp_path: Path):
-    pytest.importorskip("nanobind")
-    stub = Path(__file__).parents[2] / "transforms" / "core" / "_search.pyi"
-    fresh = tmp_path / "_search.pyi"
-    module = "superopt.transforms.core._search"
-    subprocess.run([sys.executable, "-m", "nanobind.stubgen", "-q", "-m", module, "-o", fresh], check=True)
-    assert fresh.read_text() == stub.read_text()

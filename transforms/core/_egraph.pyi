@@ -4,7 +4,7 @@ Equality saturation of tile programs: the e-graph, its rules and guards, extract
 
 from collections.abc import Sequence
 
-import superopt.transforms.core._search
+import superopt.transforms.core._cost
 
 
 def rules() -> list[tuple[str, str, str, str, str, bool]]:
@@ -97,7 +97,7 @@ class EGraph:
 
     def smallest(self, arg: int, /) -> list[tuple[str, int, int, int]]: ...
 
-    def best(self, root: int, kernels: int, k: int, target: superopt.transforms.core._search.TargetNumbers, seconds: float, stop: object | None = None, library: Sequence[float] = []) -> list[tuple[int, float, list[tuple[str, int, int, int]]]]:
+    def best(self, root: int, kernels: int, k: int, target: superopt.transforms.core._cost.TargetNumbers, seconds: float, stop: object | None = None, library: Sequence[float] = []) -> list[tuple[int, float, list[tuple[str, int, int, int]]]]:
         """
         At most k (kernels, predicted seconds at nominal widths, term) for each number of kernels;
         nothing where time is up or `stop` says so. `library`: what the library takes for the statements

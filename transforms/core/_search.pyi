@@ -1,132 +1,11 @@
 """
-The muGraph search: expressions, values over named axes, kernels, sizes, cost.
+The muGraph search: expressions, values over named axes, kernels, sizes.
 """
 
 from collections.abc import Sequence
 
+import superopt.transforms.core._cost
 
-class TargetNumbers:
-    """What the cost formula knows of a GPU; seconds, bytes, flops."""
-
-    def __init__(self) -> None: ...
-
-    @property
-    def launch_seconds(self) -> float: ...
-
-    @launch_seconds.setter
-    def launch_seconds(self, arg: float, /) -> None: ...
-
-    @property
-    def iteration_seconds(self) -> float: ...
-
-    @iteration_seconds.setter
-    def iteration_seconds(self, arg: float, /) -> None: ...
-
-    @property
-    def dram_bytes_per_second(self) -> float: ...
-
-    @dram_bytes_per_second.setter
-    def dram_bytes_per_second(self, arg: float, /) -> None: ...
-
-    @property
-    def l2_bytes_per_second(self) -> float: ...
-
-    @l2_bytes_per_second.setter
-    def l2_bytes_per_second(self, arg: float, /) -> None: ...
-
-    @property
-    def l2_capacity(self) -> float: ...
-
-    @l2_capacity.setter
-    def l2_capacity(self, arg: float, /) -> None: ...
-
-    @property
-    def tensor_flops(self) -> float: ...
-
-    @tensor_flops.setter
-    def tensor_flops(self, arg: float, /) -> None: ...
-
-    @property
-    def vector_flops(self) -> float: ...
-
-    @vector_flops.setter
-    def vector_flops(self, arg: float, /) -> None: ...
-
-    @property
-    def multiprocessors(self) -> int: ...
-
-    @multiprocessors.setter
-    def multiprocessors(self, arg: int, /) -> None: ...
-
-    @property
-    def shared_per_block(self) -> int: ...
-
-    @shared_per_block.setter
-    def shared_per_block(self, arg: int, /) -> None: ...
-
-    @property
-    def shared_per_multiprocessor(self) -> int: ...
-
-    @shared_per_multiprocessor.setter
-    def shared_per_multiprocessor(self, arg: int, /) -> None: ...
-
-    @property
-    def blocks_per_multiprocessor(self) -> int: ...
-
-    @blocks_per_multiprocessor.setter
-    def blocks_per_multiprocessor(self, arg: int, /) -> None: ...
-
-class KernelTraffic:
-    """What one kernel moves and computes."""
-
-    def __init__(self) -> None: ...
-
-    @property
-    def dram_bytes(self) -> float: ...
-
-    @dram_bytes.setter
-    def dram_bytes(self, arg: float, /) -> None: ...
-
-    @property
-    def l2_bytes(self) -> float: ...
-
-    @l2_bytes.setter
-    def l2_bytes(self, arg: float, /) -> None: ...
-
-    @property
-    def tensor_flops(self) -> float: ...
-
-    @tensor_flops.setter
-    def tensor_flops(self, arg: float, /) -> None: ...
-
-    @property
-    def vector_flops(self) -> float: ...
-
-    @vector_flops.setter
-    def vector_flops(self, arg: float, /) -> None: ...
-
-    @property
-    def blocks(self) -> int: ...
-
-    @blocks.setter
-    def blocks(self, arg: int, /) -> None: ...
-
-    @property
-    def shared_bytes(self) -> int: ...
-
-    @shared_bytes.setter
-    def shared_bytes(self, arg: int, /) -> None: ...
-
-    @property
-    def loop_trips(self) -> int: ...
-
-    @loop_trips.setter
-    def loop_trips(self, arg: int, /) -> None: ...
-
-def kernel_seconds(target: TargetNumbers, kernel: KernelTraffic) -> float:
-    """
-    Seconds that one kernel takes on the target, its launch included; infinity where it does not fit.
-    """
 
 class Algebra:
     """Abstract expressions in normal form; equal ones have equal numbers."""
@@ -295,10 +174,10 @@ class Options:
     def intermediate_bytes(self, arg: int, /) -> None: ...
 
     @property
-    def target(self) -> TargetNumbers: ...
+    def target(self) -> superopt.transforms.core._cost.TargetNumbers: ...
 
     @target.setter
-    def target(self, arg: TargetNumbers, /) -> None: ...
+    def target(self, arg: superopt.transforms.core._cost.TargetNumbers, /) -> None: ...
 
 class Step:
     """One operation of a kernel."""

@@ -25,19 +25,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from superopt.cost.gpus import Target
+from superopt.cost.gpus import WARP_THREADS, Target
 from superopt.cost.model import VIEWS, kernel_seconds, node_traffic, tile_reads
 from superopt.program import KernelGraph, Node, TileProgram
+from superopt.transforms.core import _cost
 
 if TYPE_CHECKING:
     from superopt.transforms.emit.compile import Compiled
 
-WARP = 32
-SCHEDULERS = 4
-REGISTERS = 65536  # of a multiprocessor, on every target so far
-REGISTER_UNIT = 8  # of a thread: a warp gets multiples of 256
-SYSTEM_SHARED = 1024  # bytes of every block
-MOST_WARPS, MOST_BLOCKS = 64, 32  # of a multiprocessor
 # Trips under way from which the latency of one no longer shows behind another's.
 DEEP = 2
 
@@ -75,7 +70,8 @@ def compiled_cost(node: Node, facts: Compiled, target: Target) -> CompiledCost:
         return CompiledCost(analytic, 0, 0, "shared memory")
     blocks, trips, warps = traffic.blocks, max(traffic.loop_trips, 1), program.num_warps
     resident = resident_blocks(facts, warps, target)
-    waves = math.ceil(blocks / (target.multiprocessors * resident))
+    numbers = target.numbers()
+    waves = int(_cost.waves(numbers, blocks, resident))
     asynchronous = "cp.async" in facts.ptx
     depth = program.num_stages - 1 if asynchronous and trips > 1 else 0
 
@@ -83,13 +79,12 @@ def compiled_cost(node: Node, facts: Compiled, target: Target) -> CompiledCost:
     busy_units = min(blocks, target.multiprocessors)
     under_way = busy_units * together * max(depth, 1) * traffic.l2_bytes / (blocks * trips)
     latency = target.iteration_seconds
-    streaming = min(1.0, 2.0 * busy_units / target.multiprocessors)
+    streaming = _cost.streaming_share(numbers, blocks)
     dram = min(target.dram_bytes_per_second * streaming, under_way / latency)
     l2 = min(target.l2_bytes_per_second * streaming, 2 * under_way / latency)
     memory = max(_dram_bytes(program, traffic.dram_bytes, waves, target) / dram, traffic.l2_bytes / l2)
 
-    rounds = math.ceil(blocks / target.multiprocessors)
-    share = blocks / (rounds * target.multiprocessors) * min(1.0, together * warps / SCHEDULERS)
+    share = _cost.busy_share(numbers, blocks) * min(1.0, together * warps / target.schedulers)
     compute = max(traffic.tensor_flops / target.tensor_flops, traffic.vector_flops / target.vector_flops)
     compute /= share
     exposed = waves * trips * latency * max(1.0, DEEP / max(depth, 1) if trips > 1 else 1.0)
@@ -99,7 +94,7 @@ def compiled_cost(node: Node, facts: Compiled, target: Target) -> CompiledCost:
     seconds = parts[limit]
     if depth == 0 and trips > 1:
         seconds, limit = max(memory + compute, exposed), "waiting for loads"
-    spilled = facts.spill_bytes * WARP * warps * blocks * trips / target.l2_bytes_per_second
+    spilled = facts.spill_bytes * WARP_THREADS * warps * blocks * trips / target.l2_bytes_per_second
     if spilled > seconds:
         limit = "spills"
     made = 2 * latency * waves if "tensormap" in facts.ptx else 0.0
@@ -110,10 +105,10 @@ def compiled_cost(node: Node, facts: Compiled, target: Target) -> CompiledCost:
 
 def resident_blocks(facts: Compiled, warps: int, target: Target) -> int:
     """Blocks that one multiprocessor holds, by what the compiler says of them; at least 1."""
-    registers = -(-max(facts.registers, 1) // REGISTER_UNIT) * REGISTER_UNIT
-    by_registers = REGISTERS // (registers * WARP * warps)
-    by_shared = target.shared_per_multiprocessor // (facts.shared_bytes + SYSTEM_SHARED)
-    return max(min(by_registers, by_shared, MOST_WARPS // warps, MOST_BLOCKS), 1)
+    registers = -(-max(facts.registers, 1) // target.register_unit) * target.register_unit
+    by_registers = target.registers // (registers * WARP_THREADS * warps)
+    by_shared = target.shared_per_multiprocessor // (facts.shared_bytes + target.reserved_shared)
+    return max(min(by_registers, by_shared, target.most_warps // warps, target.most_blocks), 1)
 
 
 def _dram_bytes(program: TileProgram, counted: float, waves: int, target: Target) -> float:

@@ -14,6 +14,7 @@ from superopt.cost.compiled import compiled_seconds, resident_blocks
 from superopt.cost.gpus import Target
 from superopt.cost.model import Traffic, kernel_cost
 from superopt.program import KernelGraph, TileProgram
+from superopt.transforms.core import _cost
 
 if TYPE_CHECKING:
     from superopt.transforms.emit.compile import Compiled
@@ -50,7 +51,7 @@ def program_features(graph: KernelGraph, compiled: Sequence[Compiled], target: T
     traffic, facts, body = costs[longest].traffic, compiled[longest], kernels[longest].body
     assert isinstance(body, TileProgram)
     resident = resident_blocks(facts, body.num_warps, target)
-    waves = math.ceil(traffic.blocks / (target.multiprocessors * resident))
+    waves = _cost.waves(target.numbers(), traffic.blocks, resident)
 
     def total(name: str) -> float:
         return _log(sum(float(getattr(c.traffic, name)) for c in costs))

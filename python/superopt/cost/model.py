@@ -1,7 +1,7 @@
 """The analytic cost of a program: what each kernel moves and computes, put through the native cost formula.
 
 Counting is exact for what the IR says (tiles loaded, trips, blocks, flops of the operator table); the formula
-(transforms/core/search/cost.hpp) is a roofline with waves, launches and loop latency. Predictions rank programs;
+(transforms/core/cost/) is a roofline with waves, launches and loop latency. Predictions rank programs;
 they are no promise of seconds.
 """
 
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 from superopt.aliasing import copied, updates_in_place
 from superopt.cost.gpus import Target
 from superopt.operators import OPERATORS, Attrs, normalize_attrs
 from superopt.program import (
+    DTYPE_BYTES,
     BlockGraph,
     Buffer,
     Compute,
@@ -23,16 +24,14 @@ from superopt.program import (
     Loop,
     Node,
     Statement,
-    Store,
     TensorType,
     ThreadGraph,
     TileProgram,
     Value,
 )
 from superopt.spec import block_bytes, slices_in_place, stages
+from superopt.transforms.core import _cost
 
-# Matrix units work on fragments of at least this many rows: a product with fewer costs as much.
-MMA_ROWS = 16
 # Tile of a library matrix product, whose operands are read again for every row and column of tiles.
 LIBRARY_TILE = 128
 # Library operators that move nothing: row-major views, and values known at compile time.
@@ -50,6 +49,9 @@ class Traffic:
     blocks: int = 1
     shared_bytes: int = 0
     loop_trips: int = 0
+
+
+_TRAFFIC = [field.name for field in fields(Traffic)]
 
 
 @dataclass(frozen=True)
@@ -110,18 +112,16 @@ def kernel_cost(node: Node, target: Target) -> KernelCost:
 
 def kernel_seconds(traffic: Traffic, target: Target) -> float:
     """Seconds of one kernel by the native formula."""
-    from superopt.transforms.core import _search
-
-    kernel = _search.KernelTraffic()
-    for name in Traffic.__dataclass_fields__:
+    kernel = _cost.KernelTraffic()
+    for name in _TRAFFIC:
         setattr(kernel, name, getattr(traffic, name))
-    return _search.kernel_seconds(target.numbers(), kernel)
+    return _cost.kernel_seconds(target.numbers(), kernel)
 
 
 def node_traffic(node: Node, target: Target) -> Traffic:
     """What one kernel-level node moves and computes."""
     if isinstance(node.body, BlockGraph):
-        return _block_traffic(node, node.body, target)
+        return _block_traffic(node.body, target)
     if isinstance(node.body, TileProgram):
         return _tile_traffic(node.body, target)
     return _library_traffic(node, target)
@@ -131,35 +131,40 @@ def _kernel_name(node: Node) -> str:
     return node.body.name if isinstance(node.body, TileProgram) else node.op
 
 
-def _flops(op: str, operands: Sequence[TensorType], attrs: Attrs) -> tuple[float, float]:
-    """(on matrix units, elsewhere) of one application of a table operator."""
-    entry = OPERATORS[op]
-    shapes = [t.shape for t in operands]
-    values = normalize_attrs(entry, attrs)
-    flops = entry.flops(shapes, values)
-    if op != "matmul":
-        return 0.0, flops
-    assert entry.nest is not None
-    *_, rows, _columns, _depth = entry.nest(shapes, values).extents
-    on_matrix_units = operands[0].dtype in ("f16", "bf16")
-    padded = flops * max(rows, MMA_ROWS) / rows
-    return (padded, 0.0) if on_matrix_units else (0.0, flops)
+class _Count:
+    """Counts what one kernel moves and computes on a target."""
 
+    def __init__(self, target: Target) -> None:
+        self._target, self._counted = target.numbers(), _cost.KernelTraffic()
 
-def _dram(tensor_bytes: int, loaded: float, waves: float, target: Target) -> float:
-    """Device-memory bytes for a tensor of which blocks load `loaded` bytes: once if it stays in L2.
+    def compute(self, op: str, operands: Sequence[TensorType], attrs: Attrs, times: int = 1) -> None:
+        """An operator of the table, applied so many times."""
+        entry = OPERATORS[op]
+        shapes, values = [t.shape for t in operands], normalize_attrs(entry, attrs)
+        if op != "matmul":
+            self.elements(entry.flops(shapes, values) * times)
+            return
+        assert entry.nest is not None
+        *batch, rows, columns, depth = entry.nest(shapes, values).extents
+        times *= math.prod(batch)
+        self._counted.product(self._target, rows, columns, depth, times, DTYPE_BYTES[operands[0].dtype])
 
-    A larger one is read again by each wave of blocks, as blocks of one wave share what they stream.
-    """
-    if tensor_bytes <= target.l2_capacity:
-        return min(tensor_bytes, loaded)
-    return min(loaded, tensor_bytes * max(waves, 1.0))
+    def elements(self, flops: float) -> None:
+        """Operations outside the matrix units."""
+        self._counted.vector_flops += flops
 
+    def launch(self, blocks: int, shared_bytes: int = 0, loop_trips: int = 0) -> None:
+        """The blocks, and of each its shared memory and the trips of its loops: before anything is moved."""
+        self._counted.blocks, self._counted.shared_bytes = blocks, shared_bytes
+        self._counted.loop_trips = loop_trips
 
-def _waves(blocks: int, shared: int, target: Target) -> float:
-    fit = target.shared_per_multiprocessor // shared if shared else target.blocks_per_multiprocessor
-    resident = min(max(fit, 1), target.blocks_per_multiprocessor)
-    return math.ceil(blocks / (target.multiprocessors * resident))
+    def move(self, tensor_bytes: int, moved: float) -> None:
+        """What all blocks together load and store of one tensor, in bytes."""
+        self._counted.move(self._target, tensor_bytes, moved)
+
+    def traffic(self) -> Traffic:
+        """What was counted."""
+        return Traffic(*(getattr(self._counted, name) for name in _TRAFFIC))
 
 
 def _library_traffic(node: Node, target: Target) -> Traffic:
@@ -167,11 +172,11 @@ def _library_traffic(node: Node, target: Target) -> Traffic:
 
     What it reduces is not split over blocks (`lower/kernel_to_tile.py`): a sum to few elements has few blocks.
     """
+    count = _Count(target)
     ins, outs = sum(v.type.bytes for v in node.operands), sum(v.type.bytes for v in node.results)
-    tensor, vector = (0.0, 0.0)
     if node.op in OPERATORS:
-        tensor, vector = _flops(node.op, [v.type for v in node.operands], node.attrs)
-    l2, blocks = float(ins + outs), target.multiprocessors
+        count.compute(node.op, [v.type for v in node.operands], node.attrs)
+    l2, blocks = ins + outs, target.multiprocessors
     if node.op in OPERATORS and OPERATORS[node.op].combiner is not None:
         blocks = min(blocks, node.result.type.elements)
     if node.op == "matmul":
@@ -180,43 +185,39 @@ def _library_traffic(node: Node, target: Target) -> Traffic:
         a, b = (v.type.bytes for v in node.operands)
         l2 = a * tiles_n + b * tiles_m + outs
         # Tiles are smaller where large ones would leave multiprocessors idle.
-        least = math.ceil(rows / MMA_ROWS) * math.ceil(columns / MMA_ROWS)
+        least = math.ceil(rows / target.matrix_side) * math.ceil(columns / target.matrix_side)
         blocks = max(
             math.prod(batch) * tiles_m * tiles_n, min(math.prod(batch) * least, target.multiprocessors)
         )
-    return Traffic(ins + outs, l2, tensor, vector, blocks)
+    return replace(count.traffic(), dram_bytes=ins + outs, l2_bytes=l2, blocks=blocks)
 
 
-def _block_traffic(node: Node, graph: BlockGraph, target: Target) -> Traffic:
-    blocks = math.prod(graph.grid)
+def _block_traffic(graph: BlockGraph, target: Target) -> Traffic:
+    count, blocks = _Count(target), math.prod(graph.grid)
     stage = stages(graph)
-    shared = block_bytes(graph)
-    waves = _waves(blocks, shared, target)
-    l2 = tensor = vector = 0.0
-    loaded: dict[Value, float] = {}
+    count.launch(blocks, block_bytes(graph), math.prod(graph.loops))
+    loaded: dict[Value, int] = {}
 
-    def trips(value: Value) -> int:
-        return math.prod(graph.loops[: max(stage[value].varies, default=-1) + 1])  # and the loops around
+    def times(
+        value: Value,
+    ) -> int:  # over the blocks, and the loops that it varies in or that stand around them
+        return blocks * math.prod(graph.loops[: max(stage[value].varies, default=-1) + 1])
 
     for inner in graph.nodes:
         if inner.op == "iterator":
-            moved = float(inner.result.type.bytes * trips(inner.result) * blocks)
-            source = inner.operands[0]
-            loaded[source] = loaded.get(source, 0.0) + moved
-            l2 += moved
+            (source,) = inner.operands
+            loaded[source] = loaded.get(source, 0) + inner.result.type.bytes * times(inner.result)
         elif inner.op == "save":
-            l2 += inner.operands[0].type.bytes * blocks
+            saved = inner.operands[0].type.bytes * blocks  # every element once
+            count.move(saved, saved)
         elif inner.op in ("accumulate", "running_max"):
-            vector += inner.operands[0].type.elements * math.prod(graph.loops) * blocks
+            count.elements(inner.operands[0].type.elements * math.prod(graph.loops) * blocks)
         else:
-            times = trips(inner.results[0]) * blocks
             for op, operands, attrs in _applications(inner):
-                matrix, rest = _flops(op, operands, attrs)
-                tensor += matrix * times
-                vector += rest * times
-    dram = sum(v.type.bytes for v in node.results)
-    dram += sum(_dram(v.type.bytes, moved, waves, target) for v, moved in loaded.items())
-    return Traffic(dram, l2, tensor, vector, blocks, shared, math.prod(graph.loops))
+                count.compute(op, operands, attrs, times(inner.results[0]))
+    for value, moved in loaded.items():
+        count.move(value.type.bytes, moved)
+    return count.traffic()
 
 
 def _applications(node: Node) -> Iterable[tuple[str, list[TensorType], Attrs]]:
@@ -225,48 +226,42 @@ def _applications(node: Node) -> Iterable[tuple[str, list[TensorType], Attrs]]:
 
 
 def _tile_traffic(program: TileProgram, target: Target) -> Traffic:
-    counts = _TileCounts(program)
-    counts.visit(program.body, 1)
-    waves = _waves(counts.blocks, counts.shared, target)
-    dram = sum(_dram(b.type.bytes, moved, waves, target) for b, moved in counts.moved.items())
-    l2 = sum(counts.moved.values())
-    return Traffic(
-        dram, l2, counts.tensor, counts.vector, counts.blocks, counts.shared, counts.trips // counts.blocks
-    )
+    tiles = _TileCounts(program)
+    count = _Count(target)
+    count.launch(tiles.blocks, tiles.shared, tiles.trips // tiles.blocks)
+    for statement, times in tiles.computed:
+        count.compute(statement.op, [v.type for v in statement.operands], statement.attrs, times)
+    for buffer, moved in tiles.moved.items():
+        count.move(buffer.type.bytes, moved)
+    return count.traffic()
 
 
-def tile_reads(program: TileProgram) -> dict[Buffer, float]:
+def tile_reads(program: TileProgram) -> dict[Buffer, int]:
     """Bytes that all blocks together load of each input."""
-    counts = _TileCounts(program)
-    counts.visit(program.body, 1)
-    return {b: moved for b, moved in counts.moved.items() if b in program.params[: program.n_inputs]}
+    moved = _TileCounts(program).moved
+    return {b: moved[b] for b in program.params[: program.n_inputs]}
 
 
 class _TileCounts:
-    """Walks tile loops, counting what is moved and computed over all trips."""
+    """What tile loops do over all trips: bytes moved by parameter, operators and how often, blocks and trips."""
 
     def __init__(self, program: TileProgram) -> None:
-        self.moved = dict.fromkeys(program.params, 0.0)
-        self.tensor = self.vector = 0.0
+        self.moved = dict.fromkeys(program.params, 0)
+        self.computed: list[tuple[Compute, int]] = []
         self.blocks, self.trips = 1, 1
         self.shared = sum(b.type.bytes for b in program.locals if b.placement != "device")
+        self._visit(program.body, 1)
 
-    def visit(self, body: list[Statement], times: int) -> None:
+    def _visit(self, body: Sequence[Statement], times: int) -> None:
         for statement in body:
             if isinstance(statement, Loop):
                 trips = math.ceil((statement.stop - statement.start) / statement.step)
                 if statement.parallel:
                     self.blocks *= trips
                 self.trips = max(self.trips, times * trips)
-                self.visit(statement.body, times * trips)
+                self._visit(statement.body, times * trips)
             elif isinstance(statement, Compute):
-                matrix, rest = _flops(statement.op, [v.type for v in statement.operands], statement.attrs)
-                self.tensor += matrix * times
-                self.vector += rest * times
-            else:
-                self.access(statement, times)
-
-    def access(self, statement: Load | Store, times: int) -> None:
-        if statement.buffer in self.moved:
-            tile = statement.result if isinstance(statement, Load) else statement.value
-            self.moved[statement.buffer] += float(tile.type.bytes * times)
+                self.computed.append((statement, times))
+            elif statement.buffer in self.moved:
+                tile = statement.result if isinstance(statement, Load) else statement.value
+                self.moved[statement.buffer] += tile.type.bytes * times

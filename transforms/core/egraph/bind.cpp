@@ -128,7 +128,7 @@ nb::dict facts(const Handle &h, Id id) {
 
 NB_MODULE(_egraph, module) {
   using namespace superopt::egraph;
-  nb::module_::import_("superopt.transforms.core._search"); // which knows TargetNumbers
+  nb::module_::import_("superopt.transforms.core._cost"); // which knows TargetNumbers
   module.attr("__doc__") =
       "Equality saturation of tile programs: the e-graph, its rules and guards, extraction.";
 

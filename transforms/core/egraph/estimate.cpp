@@ -9,8 +9,6 @@ namespace superopt::egraph {
 
 namespace {
 
-constexpr double LARGEST_TILE = 64 * 1024; // elements: more does not stay in the registers of a block
-constexpr double MMA_ROWS = 16;            // matrix units work on fragments of at least so many rows
 constexpr int32_t WIDTHS[] = {16, 32, 64, 128, 256};
 constexpr double INFINITE = std::numeric_limits<double>::infinity();
 
@@ -66,6 +64,7 @@ private:
   const KernelTerm &k_;
   const Tables &t_;
   const TargetNumbers &target_;
+  const double largest_tile_ = static_cast<double>(target_.registers); // elements, more do not stay in them
   const TensorSet &live_;
   const std::vector<int32_t> &widths_; // of every variable's tiles
   TensorSet kept_;
@@ -73,7 +72,8 @@ private:
   std::vector<KernelTerm::Access> all_;
   std::map<int32_t, std::vector<int32_t>> regions_; // of the tensors that the kernel writes
   TensorSet outer_;                                 // read before they are written
-  double blocks_ = 1, trips_ = 1, tensor_flops_ = 0, vector_flops_ = 0, shared_ = 0;
+  double blocks_ = 1, trips_ = 1, shared_ = 0;
+  KernelTraffic traffic_;
   Bits grid_ = 0, open_ = 0;
   std::vector<Frame> frames_;
   std::map<int32_t, double> moved_;
@@ -206,7 +206,7 @@ private:
   }
 
   void put(int32_t region) {
-    fits_ = fits_ && elements(region) <= LARGEST_TILE;
+    fits_ = fits_ && elements(region) <= largest_tile_;
     for (const int32_t m : k_.members(region)) {
       version_[m] = ++clock_;
       if (!in(live_, m))
@@ -248,7 +248,7 @@ private:
   }
 
   void load(int32_t region, Frame &frame) {
-    fits_ = fits_ && elements(region) <= LARGEST_TILE;
+    fits_ = fits_ && elements(region) <= largest_tile_;
     if (t_.access_vars(region) & ~(grid_ | open_))
       fits_ = false; // a variable outside its loop
     for (const int32_t m : k_.members(region)) {
@@ -272,17 +272,14 @@ private:
     const double lanes = k_.lanes_[at];
     const std::vector<double> &shape = shape_of(at);
     const double size = product(shape);
-    fits_ = fits_ && size <= LARGEST_TILE;
+    fits_ = fits_ && size <= largest_tile_;
     if (n.op == Op::Matmul) {
       const double depth = shape_of(n.a).back(), rows = shape[shape.size() - 2];
-      const double flops = 2 * size * depth * lanes * times;
-      if (k_.bytes_[at] <= 2)
-        tensor_flops_ += flops * std::max(rows, MMA_ROWS) / rows;
-      else
-        vector_flops_ += flops;
+      traffic_.product(target_, rows, shape.back(), depth, size / (rows * shape.back()) * lanes * times,
+                       k_.bytes_[at]);
     } else if (n.op != Op::Const && n.op != Op::Transpose && n.op != Op::Reshape && n.op != Op::Broadcast) {
       const bool reduces = n.op == Op::Sum || n.op == Op::Maximum;
-      vector_flops_ += (reduces ? product(shape_of(n.a)) : size) * lanes * times;
+      traffic_.vector_flops += (reduces ? product(shape_of(n.a)) : size) * lanes * times;
     }
   }
 
@@ -323,25 +320,16 @@ private:
   }
 
   double seconds() {
-    KernelTraffic traffic;
-    traffic.blocks = static_cast<int64_t>(blocks_);
-    traffic.shared_bytes = static_cast<int64_t>(shared_);
-    traffic.loop_trips = static_cast<int64_t>(trips_);
-    traffic.tensor_flops = tensor_flops_;
-    traffic.vector_flops = vector_flops_;
-    const double fit = shared_ > 0 ? std::floor(target_.shared_per_multiprocessor / shared_)
-                                   : static_cast<double>(target_.blocks_per_multiprocessor);
-    const double resident = std::clamp(fit, 1.0, static_cast<double>(target_.blocks_per_multiprocessor));
-    const double waves = std::ceil(blocks_ / (static_cast<double>(target_.multiprocessors) * resident));
+    traffic_.blocks = static_cast<int64_t>(blocks_);
+    traffic_.shared_bytes = static_cast<int64_t>(shared_);
+    traffic_.loop_trips = static_cast<int64_t>(trips_);
     for (const auto &[m, bytes] : moved_) {
       double whole = t_.tensors[m].bytes;
       for (const int32_t extent : t_.tensors[m].shape)
         whole *= extent;
-      traffic.dram_bytes +=
-          std::min(bytes, whole <= target_.l2_capacity ? whole : whole * std::max(waves, 1.0));
-      traffic.l2_bytes += bytes;
+      traffic_.move(target_, whole, bytes);
     }
-    return kernel_seconds(target_, traffic);
+    return kernel_seconds(target_, traffic_);
   }
 };
 

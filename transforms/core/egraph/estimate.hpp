@@ -6,9 +6,9 @@
 // dimensions.
 #pragma once
 
+#include "cost/cost.hpp"
 #include "egraph/egraph.hpp"
 #include "egraph/term.hpp"
-#include "search/cost.hpp"
 
 namespace superopt::egraph {
 

@@ -79,8 +79,7 @@ Kernels::Kernels(const Values &values, const Options &options, Clock &clock)
     const Value &value = values_.all()[order_[i]];
     rank_[order_[i]] = i;
     bytes_.push_back(values_.least_bytes(order_[i]));
-    made_products_.push_back(value.products / options.target.tensor_flops *
-                             options.target.dram_bytes_per_second);
+    made_products_.push_back(product_bytes(options.target, value.products));
     if (value.useful)
       for (const Derivation &how : value.derivations) {
         const Labels labels = labels_of(how.reduced);
@@ -89,9 +88,8 @@ Kernels::Kernels(const Values &values, const Options &options, Clock &clock)
           if (labels.looped >> a & 1)
             ends |= problem.axes[a].mask & loop_factors_;
         const Mask varies = (values_.all()[how.a].mask | values_.all()[how.b].mask) & loop_factors_;
-        effects_[i].push_back({labels, ends, varies, work_of(how),
-                               values_.product_flops(how) / options.target.tensor_flops *
-                                   options.target.dram_bytes_per_second});
+        effects_[i].push_back(
+            {labels, ends, varies, work_of(how), product_bytes(options.target, values_.product_flops(how))});
       }
   }
   load_only_own(false);

@@ -152,7 +152,8 @@ double Planner::least_seconds(const Needed &needed) const {
     reads |= values_.all()[v].reads;
     products = std::max(products, values_.all()[v].products);
   }
-  return sizes_.bound(std::max(bytes + values_.input_bytes(reads), sizes_.product_bytes(products)));
+  return superopt::least_seconds(options_.target, std::max(bytes + values_.input_bytes(reads),
+                                                           product_bytes(options_.target, products)));
 }
 
 // Choose the extents of a batch of kernels with the same outputs and keep the cheapest, by what they load and
@@ -212,8 +213,8 @@ const Planner::Made &Planner::customs_for(const Needed &outputs, double allowanc
   const std::uint64_t cut = kernels_.counts.by_states;
   std::map<std::pair<std::vector<ValueId>, std::int64_t>, std::vector<Kernel>> kept;
   std::vector<Kernel> batch;
-  kernels_.most_bytes = options_.branch_and_bound ? sizes_.most_bytes(allowance) : INFINITY;
-  kernels_.launch_bytes = alone ? sizes_.launch_bytes() : 0;
+  kernels_.most_bytes = options_.branch_and_bound ? most_bytes(options_.target, allowance) : INFINITY;
+  kernels_.launch_bytes = alone ? launch_bytes(options_.target) : 0;
   kernels_.enumerate(outputs, [&](Kernel &&kernel) {
     batch.push_back(std::move(kernel));
     if (batch.size() == batch_kernels)

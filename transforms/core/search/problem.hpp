@@ -1,7 +1,7 @@
 // What a search is asked: a program over named axes, and how far to look.
 #pragma once
 
-#include "search/cost.hpp"
+#include "cost/cost.hpp"
 #include "search/expression.hpp"
 
 #include <chrono>

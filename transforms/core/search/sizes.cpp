@@ -8,11 +8,10 @@
 namespace superopt::search {
 namespace {
 
-constexpr double dot_extent = 16;               // smallest side of a matrix instruction
-constexpr std::int64_t largest_tile = 512;      // of a partitioned axis
-constexpr double accumulator_bytes = 144 << 10; // fp32: half of the register file, and sums of rows beside it
-constexpr double maximum_bytes = 4;             // of a stored maximum: rounded, it would be another one
-constexpr std::size_t most_units = 8;           // axes whose extents are chosen
+constexpr std::int64_t largest_tile = 512; // of a partitioned axis
+constexpr double maximum_bytes = 4;        // of a stored maximum: rounded, it would be another one
+constexpr double sum_bytes = 16 << 10;     // of accumulators that are sums of rows
+constexpr std::size_t most_units = 8;      // axes whose extents are chosen
 constexpr std::ptrdiff_t grid_dimensions = 3;
 
 // What divides `extent`, up to the largest tile, and `extent` itself where it is no power of two: of one, the
@@ -63,7 +62,9 @@ class Sizing {
 public:
   Sizing(const Sizes &sizes, SizeCounts &counts)
       : sizes_(sizes), values_(sizes.values_), problem_(sizes.values_.problem()),
-        target_(sizes.options_.target), counts_(counts) {
+        target_(sizes.options_.target), dot_extent_(static_cast<double>(target_.matrix_side)),
+        // fp32: half of the register file, and sums of rows beside it
+        accumulator_bytes_(static_cast<double>(target_.registers) * 4 / 2 + sum_bytes), counts_(counts) {
     tile_of_.fill(1);
     padded_of_.fill(1);
     trips_of_.fill(1);
@@ -86,7 +87,7 @@ public:
     for (const auto *list : {&kernel_->leaves, &kernel_->outputs})
       for (ValueId v : *list)
         compulsory += values_.stored_bytes(v, split);
-    if (sizes_.bound(compulsory) > limit) {
+    if (least_seconds(target_, compulsory) > limit) {
       ++counts_.by_bound;
       return false;
     }
@@ -135,7 +136,7 @@ private:
     Term times, elements;
     bool dot;
     double each;
-    std::array<Term, 3> sides; // of a matrix product: rows, columns, depth
+    std::array<Term, 3> sides; // of a matrix product: depth, and the extents of either operand alone
   };
   struct Side {
     Term tile, whole;
@@ -244,8 +245,9 @@ private:
       }
       Unit unit{tile_factor, loop_factor, extent, tiles_of(extent, sides >> tile_factor & 1)};
       if (loop_factor >= 0)
-        std::erase_if(unit.choices,
-                      [&](std::int64_t t) { return t == extent || (t < dot_extent && extent >= 128); });
+        std::erase_if(unit.choices, [&](std::int64_t t) {
+          return t == extent || (t < target_.matrix_side && extent >= 128);
+        });
       else
         full_[tile_factor] = extent;
       if (unit.choices.empty())
@@ -430,7 +432,7 @@ private:
 
   // Matrix instructions want 16 rows, columns and depth: tiles go below only where the program does.
   bool wide_enough(const Side &side) const {
-    return value(side.tile) >= std::min(dot_extent, value(side.whole));
+    return value(side.tile) >= std::min(dot_extent_, value(side.whole));
   }
 
   // Drop the extents that are too small for a matrix product whatever the others are.
@@ -456,7 +458,7 @@ private:
     for (const Term &t : accumulators_)
       accumulators += 4 * padded_value(t);
     peak_ = kernel_->custom ? static_cast<std::int64_t>(peak_bytes()) : 0;
-    return accumulators <= accumulator_bytes && peak_ <= target_.shared_per_block;
+    return accumulators <= accumulator_bytes_ && peak_ <= target_.shared_per_block;
   }
 
   bool legal() const {
@@ -476,21 +478,11 @@ private:
     t.loop_trips = kernel_->loops ? static_cast<std::int64_t>(value(trips_)) : 0;
     t.shared_bytes = peak_;
     any_size_ = true;
-    const std::int64_t resident =
-        std::clamp<std::int64_t>(t.shared_bytes ? target_.shared_per_multiprocessor / t.shared_bytes : 64, 1,
-                                 target_.blocks_per_multiprocessor);
-    const double waves = std::ceil(blocks / static_cast<double>(target_.multiprocessors * resident));
-    for (const Leaf &leaf : leaves_) {
-      const double once = leaf.bytes * value(leaf.once);
-      const double loaded = leaf.bytes * value(leaf.loaded) * blocks;
-      // What does not stay in L2 is read again by each wave of blocks; those of one wave share it.
-      t.dram_bytes += once <= target_.l2_capacity ? once : std::min(loaded, once * std::max(waves, 1.0));
-      t.l2_bytes += loaded;
-    }
+    for (const Leaf &leaf : leaves_)
+      t.move(target_, leaf.bytes * value(leaf.once), leaf.bytes * value(leaf.loaded) * blocks);
     for (const Term &saved : saved_) {
       const double bytes = value(saved);
-      t.dram_bytes += bytes;
-      t.l2_bytes += bytes;
+      t.move(target_, bytes, bytes);
     }
     if (!kernel_->custom) { // it has as many blocks as there is to do, but does not split what it reduces
       if (!kernel_->reduced)
@@ -507,10 +499,8 @@ private:
         t.vector_flops += times * work.each * value(work.elements);
         continue;
       }
-      double flops = 2 * value(work.elements);
-      for (const Term &side : work.sides)
-        flops *= std::max(dot_extent, value(side));
-      t.tensor_flops += times * flops;
+      const auto side = [&](std::size_t i) { return std::max(dot_extent_, value(work.sides[i])); };
+      t.product(target_, side(0), side(1), side(2), times * value(work.elements), 2);
     }
     const double seconds = kernel_seconds(target_, t);
     // Among equals the one that moves and computes less, what is padded included.
@@ -531,6 +521,7 @@ private:
   const Values &values_;
   const Problem &problem_;
   const TargetNumbers &target_;
+  const double dot_extent_, accumulator_bytes_;
   const Kernel *kernel_ = nullptr;
   std::vector<std::int64_t> tile_, full_; // of the factors that are no unit
   std::map<std::pair<std::int64_t, bool>, std::vector<std::int64_t>> tiles_;

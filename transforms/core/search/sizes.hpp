@@ -29,23 +29,6 @@ public:
   // Whether the kernel depends on the extent of split factors.
   bool splits(const Kernel &kernel) const;
 
-  // Seconds that a kernel takes at least which moves these bytes.
-  double bound(double bytes) const {
-    return options_.target.launch_seconds + bytes / options_.target.dram_bytes_per_second;
-  }
-  // The bytes that are moved in the time of a launch.
-  double launch_bytes() const {
-    return options_.target.launch_seconds * options_.target.dram_bytes_per_second;
-  }
-  // The bytes that are moved in the time of so many flops of matrix products.
-  double product_bytes(double flops) const {
-    return flops / options_.target.tensor_flops * options_.target.dram_bytes_per_second;
-  }
-  // The bytes that a kernel may move which takes `seconds`.
-  double most_bytes(double seconds) const {
-    return (seconds - options_.target.launch_seconds) * options_.target.dram_bytes_per_second;
-  }
-
 private:
   friend class Sizing;
   bool splits(const Kernel &kernel, const Axis &axis) const;
