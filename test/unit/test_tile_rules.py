@@ -41,11 +41,11 @@ for n in 0..8 by tile_n:
 
 
 def test_every_rule_has_a_file_where_it_fires_and_where_it_is_refused() -> None:
-    table = {name: before for name, before, *_ in _egraph.rules()}
-    assert {p.stem for p in RULES.glob("*.loops")} == set(table)
-    for name, before in table.items():
+    assert {p.stem for p in RULES.glob("*.loops")} == {name for name, *_ in _egraph.rules()}
+    for name, before, after, guards, source, _ in _egraph.rules():
         text = (RULES / f"{name}.loops").read_text()
-        assert text.startswith(f"// {before}  ->  "), name
+        guarded = f"Guard: {'. And: '.join(asks for _, asks in guards)}. " if guards else ""
+        assert text.startswith(f"// {before}  ->  {after}\n// {guarded}Source: {source}.\n"), name
         assert "// CHECK: --- fires: fired {{[1-9]}}" in text, name
         assert "--- refused: fired 0" in text, name
     assert len([r for r in _egraph.rules() if r[4] == "A.2"]) == 31
@@ -93,3 +93,9 @@ def test_bad_text_is_told_where_it_stands(text: str, line: int, message: str) ->
     with pytest.raises(BadInput, match=message) as raised:
         parse_terms(text, "f.loops")
     assert raised.value.location.line == line
+
+
+def test_a_start_that_the_graph_has_no_number_for_is_an_error() -> None:
+    text = "input x[8]\noutput y[1]\nstart y[:] = 1\nfor k in 0..8 by 4:\n  y[:] = (y[:] + reduce_sum(x[k], dims=-1))\n"
+    with pytest.raises(ValueError, match="a start of 0 or minus infinity, got 1"):
+        Encoder(parse_terms(text))

@@ -125,10 +125,10 @@ def program(*body: StatementTerm) -> TermProgram:
     return TermProgram("test", inputs, outputs, tuple(body), ordered)
 
 
-def saturated(p: TermProgram, rules: Sequence[str], weaken: int | None = None, **limits: Any) -> Encoder:
+def saturated(p: TermProgram, rules: Sequence[str], weaken: str = "", **limits: Any) -> Encoder:
     """The e-graph of a program after the rules."""
     encoder = Encoder(p)
-    if weaken is not None:
+    if weaken:
         encoder.graph.weaken(weaken)
     encoder.graph.saturate(
         list(rules), limits.get("iterations", 12), limits.get("nodes", 20_000), 1 << 30, 20.0

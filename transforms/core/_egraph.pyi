@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import superopt.transforms.core._cost
 
 
-def rules() -> list[tuple[str, str, str, str, str, bool]]:
-    """(name, before, after, guard, source, on by default) of every rule."""
+def rules() -> list[tuple[str, str, str, list[tuple[str, str]], str, bool]]:
+    """
+    (name, before, after, guards, source, on by default) of every rule; of a guard its name and what it asks.
+    """
 
 def guards() -> list[str]:
     """Names of the guards that `weaken` takes."""
@@ -48,7 +50,7 @@ class EGraph:
     def add(self, op: str, payload: int = 0, a: int = -1, b: int = -1) -> int:
         """The class of a node; ValueError where the operands do not fit."""
 
-    def weaken(self, guard: int) -> None:
+    def weaken(self, guard: str) -> None:
         """Switch a guard off: unsound, for tests that show what it stops."""
 
     def saturate(self, rules: Sequence[str], iterations: int, nodes: int, bytes: int, seconds: float, stop: object | None = None) -> None:

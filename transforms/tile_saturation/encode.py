@@ -24,6 +24,7 @@ from superopt.transforms.tile_saturation.terms import (
 NativeTerm: TypeAlias = "list[tuple[str, int, int, int]]"
 
 _KINDS = ("input", "output", "temporary")
+_STARTS = (0.0, -math.inf)
 _INDEX = ("full", "tile", "elem", "range")
 _BINARY = {"add": "+", "sub": "-", "mul": "*", "div": "/", "max": "max", "min": "min"}
 _NAMED = {v: k for k, v in _BINARY.items()}
@@ -135,7 +136,10 @@ class Encoder:
         """The class of a statement."""
         if isinstance(statement, StoreTerm):
             return self.graph.add("store", self.region(statement.region), self.expr(statement.value))
-        starts = [(self.region(r), 0 if value == 0 else 1) for r, value in statement.starts]
+        for _, value in statement.starts:
+            if value not in _STARTS:
+                raise ValueError(f"expected a start of 0 or minus infinity, got {value:g}")
+        starts = [(self.region(r), _STARTS.index(value)) for r, value in statement.starts]
         head = self.graph.loop_head(self.var(statement.var), starts)
         return self.graph.add("loop", head, self.sequence(statement.body))
 
@@ -164,7 +168,7 @@ class Encoder:
             return (StoreTerm(self._region(payload), a),)
         if op == "loop":
             var, starts = self.graph.loop_at(payload)
-            regions = tuple((self._region(r), 0.0 if kind == 0 else -math.inf) for r, kind in starts)
+            regions = tuple((self._region(r), _STARTS[kind]) for r, kind in starts)
             return (LoopTerm(self.vars[var], regions, a),)
         if op == "load":
             return ValueTerm("load", region=self._region(payload))

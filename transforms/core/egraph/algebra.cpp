@@ -1,6 +1,7 @@
-// Matching and building of value patterns, and the conditions that the algebraic rules name.
+// Rules on values: reading, matching and building of patterns.
 #include "egraph/rules.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <stdexcept>
 
@@ -19,10 +20,16 @@ struct Pattern {
   std::vector<Pattern> children;
 };
 
+// A guard, and the numbers of the variables that it is asked of.
+struct BoundGuard {
+  decltype(RuleGuard::holds) holds;
+  size_t x, y;
+};
+
 struct Rule {
   Pattern before, after;
   std::vector<std::string> variables;
-  std::string guard;
+  std::vector<BoundGuard> guards;
 };
 
 class Reader {
@@ -185,52 +192,52 @@ private:
   }
 };
 
-const Rule &compiled(size_t index) {
-  static const std::vector<Rule> rules = [] {
-    std::vector<Rule> out;
-    for (const RuleEntry &entry : rule_table()) {
-      Rule rule;
-      if (entry.kind == Kind::Pattern) {
-        rule.before = Reader(entry.before, rule.variables).read();
-        rule.after = Reader(entry.after, rule.variables).read();
-        rule.guard = entry.guard;
-      }
-      out.push_back(std::move(rule));
-    }
-    return out;
-  }();
-  return rules[index];
+size_t number(const Rule &rule, const std::string &variable) {
+  const auto it = std::ranges::find(rule.variables, "?" + variable);
+  if (it == rule.variables.end())
+    throw std::logic_error("a guard names " + variable + ", which its rule does not bind");
+  return static_cast<size_t>(it - rule.variables.begin());
 }
 
-// The conditions by the names that the table uses; `?x` is the variable x of the rule.
+Rule compile(const RuleEntry &entry) {
+  Rule rule;
+  rule.before = Reader(entry.before, rule.variables).read();
+  const size_t bound = rule.variables.size();
+  rule.after = Reader(entry.after, rule.variables).read();
+  if (rule.variables.size() != bound)
+    throw std::logic_error(std::string(entry.name) + ": the right side names what the left does not bind");
+  for (const RuleGuard &guard : entry.guards) {
+    if (!guard.holds)
+      throw std::logic_error(std::string(entry.name) + ": a guard on statements stands at a rule on values");
+    rule.guards.push_back({guard.holds, number(rule, guard.of[0]), number(rule, guard.of[1])});
+  }
+  return rule;
+}
+
+const std::vector<Rule> &compiled() {
+  static const std::vector<Rule> rules = [] {
+    std::vector<Rule> out;
+    for (const RuleEntry &entry : rule_table())
+      out.push_back(std::holds_alternative<ValueRule>(entry.kind) ? compile(entry) : Rule{});
+    return out;
+  }();
+  return rules;
+}
+
 bool holds(const EGraph &g, const Rule &rule, const Bindings &b) {
-  const auto id = [&](std::string_view name) {
-    for (size_t i = 0; i < rule.variables.size(); ++i)
-      if (rule.variables[i] == name)
-        return b.ids[i];
-    throw std::logic_error("a guard names a variable that its rule has not");
-  };
-  const auto shape = [&](std::string_view name) { return g.facts(id(name)).shape; };
-  if (rule.guard == "constant along columns of a")
-    return constant_along(g, id("?a"), id("?b"), 1);
-  if (rule.guard == "constant along rows of c")
-    return constant_along(g, id("?c"), id("?b"), 2);
-  if (rule.guard == "b and c of one shape")
-    return shape("?b") == shape("?c");
-  if (rule.guard == "x and y, z and w of one shape")
-    return shape("?x") == shape("?y") && shape("?z") == shape("?w");
-  if (rule.guard == "x not 0")
-    return g.facts(id("?x")).nonzero;
-  return true; // shapes alone decide: `EGraph::add` and `unite` refuse what does not fit
+  return std::ranges::all_of(
+      rule.guards, [&](const BoundGuard &guard) { return guard.holds(g, b.ids[guard.x], b.ids[guard.y]); });
 }
 
 } // namespace
 
-Op pattern_root(size_t rule) { return compiled(rule).before.op; }
+void read_patterns() { compiled(); }
+
+Op pattern_root(size_t rule) { return compiled()[rule].before.op; }
 
 void match_values(EGraph &g, size_t index, const std::vector<Id> &node_numbers, RuleCount &count,
                   std::vector<Found> &out, Watch &watch) {
-  const Rule &rule = compiled(index);
+  const Rule &rule = compiled()[index];
   Matcher matcher(g, rule);
   for (const Id number : node_numbers) {
     if (watch.over())

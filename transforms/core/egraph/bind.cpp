@@ -94,6 +94,16 @@ struct Handle {
 
   size_t size() const { return g.total_ids(); }
 
+  void weaken(const std::string &guard) {
+    for (int i = 0; i < GUARD_COUNT; ++i) {
+      if (guard == described(static_cast<Guard>(i)).name) {
+        g.weakened |= 1u << i;
+        return;
+      }
+    }
+    throw std::invalid_argument("expected the name of a guard, got '" + guard + "'");
+  }
+
   void saturate(const std::vector<std::string> &rules, int iterations, size_t nodes, size_t bytes,
                 double seconds, const nb::object &stop) {
     std::vector<bool> enabled(rule_table().size(), false);
@@ -132,21 +142,30 @@ NB_MODULE(_egraph, module) {
   module.attr("__doc__") =
       "Equality saturation of tile programs: the e-graph, its rules and guards, extraction.";
 
+  read_patterns(); // a wrong pattern or guard fails the import
+
   module.def(
       "rules",
       [] {
-        std::vector<std::tuple<std::string, std::string, std::string, std::string, std::string, bool>> out;
-        for (const RuleEntry &r : rule_table())
-          out.emplace_back(r.name, r.before, r.after, r.guard, r.source, r.by_default);
+        using Guards = std::vector<std::pair<std::string, std::string>>;
+        std::vector<std::tuple<std::string, std::string, std::string, Guards, std::string, bool>> out;
+        for (const RuleEntry &r : rule_table()) {
+          Guards guards;
+          for (const RuleGuard &guard : r.guards)
+            guards.emplace_back(described(guard.guard).name, guard.asks());
+          out.emplace_back(r.name, r.before, r.after, guards, r.source, r.by_default);
+        }
         return out;
       },
-      "(name, before, after, guard, source, on by default) of every rule.");
+      "(name, before, after, guards, source, on by default) of every rule; of a guard its name and what it "
+      "asks.");
   module.def(
       "guards",
       [] {
-        return std::vector<std::string>{"dependence",    "idempotence", "insertion",  "zero-start",
-                                        "division-axis", "propagation", "reindexing", "flattening",
-                                        "cycles",        "capture"};
+        std::vector<std::string> out;
+        for (int i = 0; i < GUARD_COUNT; ++i)
+          out.emplace_back(described(static_cast<Guard>(i)).name);
+        return out;
       },
       "Names of the guards that `weaken` takes.");
 
@@ -186,9 +205,8 @@ NB_MODULE(_egraph, module) {
       .def("name", [](Handle &h, const std::string &name) { return h.g.tables.names(name); })
       .def("add", &Handle::add, "op"_a, "payload"_a = 0, "a"_a = -1, "b"_a = -1,
            "The class of a node; ValueError where the operands do not fit.")
-      .def(
-          "weaken", [](Handle &h, int guard) { h.g.weakened |= 1u << guard; }, "guard"_a,
-          "Switch a guard off: unsound, for tests that show what it stops.")
+      .def("weaken", &Handle::weaken, "guard"_a,
+           "Switch a guard off: unsound, for tests that show what it stops.")
       .def("saturate", &Handle::saturate, "rules"_a, "iterations"_a, "nodes"_a, "bytes"_a, "seconds"_a,
            "stop"_a = nb::none(),
            "Apply the rules until nothing new appears, a limit is met, or `stop`, asked now and then, says "

@@ -32,19 +32,36 @@ struct Class {
   Facts facts;
 };
 
-// Guards that a test may switch off, to see wrong programs appear (bit numbers of `EGraph::weakened`).
+// What keeps rewriting sound (`described` says it in words). Each may be switched off by a test, to see wrong
+// programs appear (bit numbers of `EGraph::weakened`).
 enum class Guard : uint8_t {
-  Dependence,   // W/R, W/W and R/W between different iterations
-  Idempotence,  // of what invariant motion moves
-  Insertion,    // of what is inserted into a loop
-  ZeroStart,    // of an accumulator that is factored
-  DivisionAxis, // broadcast along the contracted axis
-  Propagation,  // of a value past what its operands read
-  Reindexing,   // only elements, equal trip counts
-  Flattening,   // of every sequence of a class
-  Cycles,       // in counting, sampling, extraction
-  Capture,      // of variables by inner loops
+  // what rules ask before they fire
+  Independent,
+  Fusible,
+  Fissible,
+  InsertableAfter,
+  InsertableBefore,
+  Invariant,
+  Factorable,
+  Propagatable,
+  Reindexable,
+  SingleTrip,
+  Rescalable,
+  ConstantColumns,
+  ConstantRows,
+  SameShape,
+  NonZero,
+  // single conditions in these, and what rewriting and counting take care of
+  Dependence,
+  Idempotence,
+  Insertion,
+  ZeroStart,
+  Flattening,
+  Cycles,
+  Capture,
 };
+constexpr int GUARD_COUNT = static_cast<int>(Guard::Capture) + 1;
+static_assert(GUARD_COUNT <= 32); // bits of `EGraph::weakened`
 
 class EGraph {
 public:

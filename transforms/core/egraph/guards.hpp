@@ -1,13 +1,18 @@
 // When a rule may fire: the safety conditions of the rules, apart from the rewriting itself.
 //
 // The paper's conditions (Trinity, Appendix A, right column) are not all sufficient; what each guard asks for
-// instead, and why, stands above it. Every guard can be weakened by a switch, for tests that show what it
-// stops.
+// instead, and why, stands above it. Every guard can be switched off, for tests that show what it stops.
 #pragma once
 
 #include "egraph/egraph.hpp"
 
 namespace superopt::egraph {
+
+// A guard's name, and what it asks for; {0} and {1} stand for the variables that it is asked of.
+struct Description {
+  const char *name, *asks;
+};
+Description described(Guard guard);
 
 // No W/R, W/W or R/W dependence between x and y at one point in time: `x; y` is `y; x`.
 bool independent(const EGraph &g, const Facts &x, const Facts &y);
@@ -25,9 +30,13 @@ bool idempotent(const EGraph &g, const Facts &x);
 bool may_fuse(const EGraph &g, const Facts &x, const Facts &y, const LoopHead &head_x,
               const LoopHead &head_y);
 
-// `for v: (x; y)` -> `for v: x` then `for v: y`; gives the starts of each loop, nothing if refused.
-std::optional<std::pair<LoopHead, LoopHead>> may_fission(const EGraph &g, const LoopHead &head,
-                                                         const Facts &x, const Facts &y);
+// The heads of `for v: x` and `for v: y` that come of `for v: (x; y)`: a start goes to x where x meets it.
+std::pair<LoopHead, LoopHead> split_starts(const EGraph &g, const LoopHead &head, const Facts &x);
+
+// `for v: (x; y)` -> `for v: x` then `for v: y`, with the heads of `split_starts`: each start belongs to one
+// of them, and the two could be fused.
+bool may_fission(const EGraph &g, const Facts &x, const Facts &y, const LoopHead &first,
+                 const LoopHead &second);
 
 // `(for v: body); s` -> `for v: (body; s)`: s may read what the loop writes (its last run sees all of it),
 // but the loop must not see or overwrite what the earlier runs of s write, and s must be idempotent.
@@ -46,9 +55,15 @@ bool is_invariant(const EGraph &g, const LoopHead &head, const Facts &body);
 // value has the shape of the quotient.
 bool may_factor(const EGraph &g, const LoopHead &head, int32_t b, Id value, Id factor, Id scale, Id whole);
 
-// a / b with b of extent 1 along the contracted axis of a (`from_end` = 1: columns of a left operand, 2: rows
-// of a right one), and a of the quotient's shape. Ranks count from the end, as in numpy.
-bool constant_along(const EGraph &g, Id a, Id b, int from_end);
+// a / b with b of extent 1 along the contracted axis of a (the columns of a left operand, the rows of a right
+// one), and a of the quotient's shape.
+bool constant_columns(const EGraph &g, Id a, Id b);
+bool constant_rows(const EGraph &g, Id a, Id b);
+
+bool same_shape(const EGraph &g, Id a, Id b);
+
+// No element of x is 0 (both operands are x).
+bool nonzero(const EGraph &g, Id x, Id);
 
 // A value stored to `region` may stand for a load of `region` in `consumer`: the value does not read the
 // region, the consumer reads the region exactly or not at all, and writes nothing of what the value reads

@@ -8,8 +8,6 @@ namespace superopt::egraph {
 
 namespace {
 
-using Sequences = std::vector<std::vector<Id>>; // each: classes of statements, in order
-
 std::vector<Node> nodes_of(const EGraph &g, Id id, Op op) {
   std::vector<Node> out;
   for (const Id number : g.at(id).nodes)
@@ -39,13 +37,19 @@ template <class Test> bool guarded(RuleCount &count, const Test &test) {
   return fine;
 }
 
-Sequences commute(EGraph &g, Id x, Id y, RuleCount &count) {
-  if (g.find(x) == g.find(y) || !guarded(count, [&] { return independent(g, g.facts(x), g.facts(y)); }))
+} // namespace
+
+// Sequences are moved statement by statement.
+Sequences commute(Site site, Id x, Id y) {
+  auto &[g, smallest, count] = site;
+  if (g.find(x) == g.find(y) || !g.has_plain(x) || !g.has_plain(y) ||
+      !guarded(count, [&] { return independent(g, g.facts(x), g.facts(y)); }))
     return {};
   return {{y, x}};
 }
 
-Sequences fuse(EGraph &g, Id x, Id y, RuleCount &count) {
+Sequences fuse(Site site, Id x, Id y) {
+  auto &[g, smallest, count] = site;
   Sequences out;
   for (const Node &p : nodes_of(g, x, Op::Loop)) {
     for (const Node &q : nodes_of(g, y, Op::Loop)) {
@@ -59,7 +63,8 @@ Sequences fuse(EGraph &g, Id x, Id y, RuleCount &count) {
   return out;
 }
 
-Sequences insert_after(EGraph &g, Id x, Id s, RuleCount &count) {
+Sequences insert_after(Site site, Id x, Id s) {
+  auto &[g, smallest, count] = site;
   Sequences out;
   for (const Node &p : nodes_of(g, x, Op::Loop)) {
     const LoopHead head = g.tables.loops[p.payload];
@@ -71,7 +76,8 @@ Sequences insert_after(EGraph &g, Id x, Id s, RuleCount &count) {
   return out;
 }
 
-Sequences insert_before(EGraph &g, Id s, Id y, RuleCount &count) {
+Sequences insert_before(Site site, Id s, Id y) {
+  auto &[g, smallest, count] = site;
   Sequences out;
   for (const Node &q : nodes_of(g, y, Op::Loop)) {
     const LoopHead head = g.tables.loops[q.payload];
@@ -83,15 +89,17 @@ Sequences insert_before(EGraph &g, Id s, Id y, RuleCount &count) {
   return out;
 }
 
+namespace {
+
 // (for v: .. r = e) then (for v: ..r..): down through loops that could fuse, to the store and its consumer.
-Id propagate_into(EGraph &g, const Smallest &smallest, Id producer, Id consumer, RuleCount &count,
-                  int depth) {
+Id propagate_into(Site site, Id producer, Id consumer, int depth) {
+  auto &[g, smallest, count] = site;
   if (depth > 4)
     return NONE;
   for (const Node &p : nodes_of(g, producer, Op::Store)) {
     const Regions stored{p.payload};
     const bool reads = std::ranges::binary_search(g.facts(consumer).reads, p.payload);
-    if (!reads && !g.weak(Guard::Propagation))
+    if (!reads && !g.weak(Guard::Propagatable))
       continue;
     if (!guarded(count, [&] { return may_propagate(g, p.payload, g.facts(p.a), g.facts(consumer)); }))
       continue;
@@ -105,24 +113,30 @@ Id propagate_into(EGraph &g, const Smallest &smallest, Id producer, Id consumer,
       const LoopHead first = g.tables.loops[p.payload], second = g.tables.loops[q.payload];
       if (first.var != second.var || !may_fuse(g, g.facts(p.a), g.facts(q.a), first, second))
         continue;
-      if (const Id body = propagate_into(g, smallest, p.a, q.a, count, depth + 1); body != NONE)
+      if (const Id body = propagate_into(site, p.a, q.a, depth + 1); body != NONE)
         return loop(g, second, body);
     }
   }
   return NONE;
 }
 
-Sequences propagate(EGraph &g, const Smallest &smallest, Id x, Id y, RuleCount &count, bool through_loops) {
-  const bool stores = !nodes_of(g, x, Op::Store).empty();
-  if (stores == through_loops)
+Sequences propagate(Site site, Id x, Id y, bool from_store) {
+  if (nodes_of(site.g, x, Op::Store).empty() == from_store)
     return {};
-  const Id out = propagate_into(g, smallest, x, y, count, 0);
-  Sequences all;
-  keep(all, {x, out});
-  return all;
+  Sequences out;
+  keep(out, {x, propagate_into(site, x, y, 0)});
+  return out;
 }
 
+} // namespace
+
+Sequences propagate_store(Site site, Id x, Id y) { return propagate(site, x, y, true); }
+
+Sequences propagate_through_loops(Site site, Id x, Id y) { return propagate(site, x, y, false); }
+
 // --- online rescaling -------------------------------------------------------------------------------------
+
+namespace {
 
 // Rewrites a value that is proportional to exp(-m) so that it uses `next` in place of m; NONE if it is not.
 class Rescale {
@@ -223,6 +237,8 @@ std::optional<Running> ends_in_maximum(EGraph &g, Id body, std::set<Id> &open) {
 // it.
 bool may_rescale(const EGraph &g, const LoopHead &first, const LoopHead &second, const Running &running,
                  const Facts &body, const Node &sum) {
+  if (g.weak(Guard::Rescalable))
+    return true;
   const int32_t m = running.store.payload, c = sum.payload;
   const Tables &t = g.tables;
   const Facts &value = g.facts(sum.a);
@@ -248,7 +264,10 @@ bool may_rescale(const EGraph &g, const LoopHead &first, const LoopHead &second,
   return independent_across(g, body, without, first.var);
 }
 
-Sequences rescale(EGraph &g, Id x, Id y, RuleCount &count) {
+} // namespace
+
+Sequences rescale(Site site, Id x, Id y) {
+  auto &[g, smallest, count] = site;
   Sequences out;
   for (const Node &p : nodes_of(g, x, Op::Loop)) {
     const LoopHead first = g.tables.loops[p.payload];
@@ -294,27 +313,32 @@ Sequences rescale(EGraph &g, Id x, Id y, RuleCount &count) {
 
 // --- rules on one statement -------------------------------------------------------------------------------
 
-Sequences fission(EGraph &g, const Node &node, RuleCount &count) {
+Sequences fission(Site site, const Node &node) {
+  auto &[g, smallest, count] = site;
   Sequences out;
   const LoopHead head = g.tables.loops[node.payload];
   for (const Node &body : nodes_of(g, node.a, Op::Seq)) {
-    std::optional<std::pair<LoopHead, LoopHead>> heads;
-    if (guarded(count,
-                [&] { return (heads = may_fission(g, head, g.facts(body.a), g.facts(body.b))).has_value(); }))
-      keep(out, {loop(g, heads->first, body.a), loop(g, heads->second, body.b)});
+    const Facts &x = g.facts(body.a), &y = g.facts(body.b);
+    const auto [first, second] = split_starts(g, head, x);
+    if (guarded(count, [&, &first = first, &second = second] { return may_fission(g, x, y, first, second); }))
+      keep(out, {loop(g, first, body.a), loop(g, second, body.b)});
   }
   return out;
 }
 
-Sequences hoist_invariant(EGraph &g, const Node &node, RuleCount &count) {
+Sequences hoist_invariant(Site site, const Node &node) {
+  auto &[g, smallest, count] = site;
   const LoopHead head = g.tables.loops[node.payload];
   if (!guarded(count, [&] { return is_invariant(g, head, g.facts(node.a)); }))
     return {};
   return {{node.a}};
 }
 
+namespace {
+
 // for v: b = b * scale + value op factor
-Sequences factor(EGraph &g, const Node &node, Op op, RuleCount &count) {
+Sequences factor(Site site, const Node &node, Op op) {
+  auto &[g, smallest, count] = site;
   Sequences out;
   const LoopHead head = g.tables.loops[node.payload];
   for (const Node &store : nodes_of(g, node.a, Op::Store)) {
@@ -347,7 +371,14 @@ Sequences factor(EGraph &g, const Node &node, Op op, RuleCount &count) {
   return out;
 }
 
-Sequences reindex(EGraph &g, const Smallest &smallest, const Node &node, RuleCount &count) {
+} // namespace
+
+Sequences factor_quotient(Site site, const Node &node) { return factor(site, node, Op::Div); }
+
+Sequences factor_product(Site site, const Node &node) { return factor(site, node, Op::Mul); }
+
+Sequences reindex(Site site, const Node &node) {
+  auto &[g, smallest, count] = site;
   Sequences out;
   const LoopHead head = g.tables.loops[node.payload];
   if (!head.inits.empty())
@@ -367,7 +398,8 @@ Sequences reindex(EGraph &g, const Smallest &smallest, const Node &node, RuleCou
   return out;
 }
 
-Sequences open_single_trip(EGraph &g, const Smallest &smallest, const Node &node, RuleCount &count) {
+Sequences open_single_trip(Site site, const Node &node) {
+  auto &[g, smallest, count] = site;
   const LoopHead head = g.tables.loops[node.payload];
   Id body = NONE;
   if (!guarded(count, [&] {
@@ -376,47 +408,6 @@ Sequences open_single_trip(EGraph &g, const Smallest &smallest, const Node &node
       }))
     return {};
   return {{body}};
-}
-
-} // namespace
-
-std::vector<std::vector<Id>> rewrite_pair(EGraph &g, const Smallest &smallest, std::string_view rule, Id x,
-                                          Id y, RuleCount &count) {
-  if (rule == "seq-comm")
-    return commute(g, x, y, count);
-  if (rule == "loop-fusion")
-    return fuse(g, x, y, count);
-  if (rule == "loop-insertion1")
-    return insert_after(g, x, y, count);
-  if (rule == "loop-insertion2")
-    return insert_before(g, x, y, count);
-  if (rule == "expression-propagation")
-    return propagate(g, smallest, x, y, count, false);
-  if (rule == "loop-propagation")
-    return propagate(g, smallest, x, y, count, true);
-  if (rule == "online-rescaling")
-    return rescale(g, x, y, count);
-  return {};
-}
-
-std::vector<std::vector<Id>> rewrite_single(EGraph &g, const Smallest &smallest, std::string_view rule,
-                                            Id number, RuleCount &count) {
-  const Node node = g.node(number);
-  if (node.op != Op::Loop)
-    return {};
-  if (rule == "loop-fission")
-    return fission(g, node, count);
-  if (rule == "loop-invar-code-motion")
-    return hoist_invariant(g, node, count);
-  if (rule == "alge-factor-loop-body-div")
-    return factor(g, node, Op::Div, count);
-  if (rule == "alge-factor-loop-body-mul")
-    return factor(g, node, Op::Mul, count);
-  if (rule == "iteration-space-reindexing")
-    return reindex(g, smallest, node, count);
-  if (rule == "single-trip")
-    return open_single_trip(g, smallest, node, count);
-  return {};
 }
 
 } // namespace superopt::egraph

@@ -131,7 +131,7 @@ Id reindexed(EGraph &g, const Smallest &smallest, Id id, int32_t h, int32_t n) {
       return true;
     if (dim.a == n && !g.weak(Guard::Capture))
       return false; // n is free in the body: the two would be confused
-    if (dim.a == h && dim.kind == DimIndex::Tile && !g.weak(Guard::Reindexing))
+    if (dim.a == h && dim.kind == DimIndex::Tile && !g.weak(Guard::Reindexable))
       return false; // a tile at n is wider than one at h
     if (dim.a == h)
       dim.a = n;
@@ -146,7 +146,7 @@ Id untiled(EGraph &g, const Smallest &smallest, Id id, int32_t v) {
       return true;
     const bool whole = dim.kind == DimIndex::Tile && dim.b == 0 &&
                        g.tables.vars[v].step == g.tables.tensors[access.tensor].shape[d];
-    if (!whole && !g.weak(Guard::Reindexing))
+    if (!whole && !g.weak(Guard::SingleTrip))
       return false;
     dim = {};
     return true;

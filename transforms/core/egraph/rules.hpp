@@ -5,32 +5,59 @@
 
 #include "egraph/watch.hpp"
 
-#include <string_view>
+#include <variant>
 
 namespace superopt::egraph {
-
-enum class Kind : uint8_t {
-  Pattern, // `before` and `after` are patterns over values; `guard` names a condition on what they bind
-  Pair,    // two adjacent statements of a sequence
-  Single,  // one statement
-};
-
-struct RuleEntry {
-  const char *name;
-  Kind kind;
-  const char *before, *after;
-  const char *guard;
-  const char *source;
-  bool by_default; // off: applied only when asked for by name (it multiplies the graph)
-};
-
-const std::vector<RuleEntry> &rule_table();
 
 struct RuleCount {
   size_t matched = 0; // places where the left side was found
   size_t refused = 0; // of these, stopped by the guard
   size_t fired = 0;   // of these, ones that told something new
 };
+
+// What a rule on statements sees, and where it counts what it does.
+struct Site {
+  EGraph &g;
+  const class Smallest &smallest;
+  RuleCount &count;
+};
+using Sequences = std::vector<std::vector<Id>>; // each: classes of statements, in order
+
+// Where a rule on statements applies: to what nothing follows, to what other statements follow, or to both.
+enum class Position : uint8_t { Last, Followed, Anywhere };
+
+// How a rule is applied.
+struct ValueRule {}; // `before` and `after` are patterns
+struct PairRule {    // two statements side by side: the sequences that replace both
+  Sequences (*rewrite)(Site, Id x, Id y);
+  Position position;
+};
+struct LoopRule { // one loop: the sequences that replace it
+  Sequences (*rewrite)(Site, const Node &loop);
+  Position position;
+};
+struct FlattenRule {}; // sequences in right-associative form
+
+// What a rule asks before it fires. A rule on statements asks `guard` itself; a rule on values asks `holds`
+// of the classes that its variables `of` stand for.
+struct RuleGuard {
+  Guard guard;
+  bool (*holds)(const EGraph &, Id, Id) = nullptr;
+  const char *of[2] = {"", ""};
+
+  std::string asks() const; // in words
+};
+
+struct RuleEntry {
+  const char *name;
+  std::variant<ValueRule, PairRule, LoopRule, FlattenRule> kind;
+  const char *before, *after;
+  std::vector<RuleGuard> guards;
+  const char *source;
+  bool by_default; // off: applied only when asked for by name (it multiplies the graph)
+};
+
+const std::vector<RuleEntry> &rule_table();
 
 struct Limits {
   int iterations = 20;
@@ -56,15 +83,28 @@ struct Found {
   Id equal;
 };
 
-// algebra.cpp: the rule at places of the given nodes.
+// algebra.cpp: reads the patterns of all rules, once; std::logic_error for what is no pattern, or a variable
+// that the left side does not bind.
+void read_patterns();
+// The rule at places of the given nodes.
 Op pattern_root(size_t rule);
 void match_values(EGraph &g, size_t rule, const std::vector<Id> &node_numbers, RuleCount &count,
                   std::vector<Found> &out, Watch &watch);
-// loops.cpp: statements x and y stand side by side; the result is the sequence that replaces both.
-std::vector<std::vector<Id>> rewrite_pair(EGraph &g, const class Smallest &smallest, std::string_view rule,
-                                          Id x, Id y, RuleCount &count);
-std::vector<std::vector<Id>> rewrite_single(EGraph &g, const Smallest &smallest, std::string_view rule,
-                                            Id number, RuleCount &count);
+
+// loops.cpp: the rules on statements.
+Sequences commute(Site site, Id x, Id y);
+Sequences fuse(Site site, Id x, Id y);
+Sequences insert_after(Site site, Id x, Id s);
+Sequences insert_before(Site site, Id s, Id y);
+Sequences propagate_store(Site site, Id x, Id y);
+Sequences propagate_through_loops(Site site, Id x, Id y);
+Sequences rescale(Site site, Id x, Id y);
+Sequences fission(Site site, const Node &loop);
+Sequences hoist_invariant(Site site, const Node &loop);
+Sequences factor_quotient(Site site, const Node &loop);
+Sequences factor_product(Site site, const Node &loop);
+Sequences reindex(Site site, const Node &loop);
+Sequences open_single_trip(Site site, const Node &loop);
 
 // --- substitution (rewrite.cpp) ---------------------------------------------------------------------------
 

@@ -73,7 +73,7 @@ private:
 
   void values(const std::vector<std::vector<Id>> &by_op) {
     for (size_t rule = 0; rule < rule_table().size() && !full(); ++rule) {
-      if (!enabled_[rule] || rule_table()[rule].kind != Kind::Pattern)
+      if (!enabled_[rule] || !std::holds_alternative<ValueRule>(rule_table()[rule].kind))
         continue;
       std::vector<Found> found;
       match_values(g_, rule, by_op[static_cast<int>(pattern_root(rule))], out_.counts[rule], found, watch_);
@@ -97,14 +97,15 @@ private:
 
   void singles(const Smallest &smallest, const std::vector<Id> &loops) {
     for (size_t rule = 0; rule < rule_table().size(); ++rule) {
-      const std::string_view name = rule_table()[rule].name;
-      if (!enabled_[rule] || rule_table()[rule].kind != Kind::Single || name.ends_with("-tail"))
+      const auto *on_loop = std::get_if<LoopRule>(&rule_table()[rule].kind);
+      if (!enabled_[rule] || !on_loop || on_loop->position == Position::Followed)
         continue;
       for (size_t i = 0; i < loops.size(); ++i) {
         if (i % 256 == 0 && full())
           return;
-        const Id where = g_.add(g_.node(loops[i]));
-        keep(rule, where, rewrite_single(g_, smallest, name, loops[i], out_.counts[rule]), NONE);
+        const Node loop = g_.node(loops[i]);
+        const Id where = g_.add(loop);
+        keep(rule, where, on_loop->rewrite({g_, smallest, out_.counts[rule]}, loop), NONE);
       }
     }
   }
@@ -125,18 +126,17 @@ private:
       for (const Node &seq : inner)
         next.emplace_back(seq.a, seq.b);
       for (size_t rule = 0; rule < rule_table().size(); ++rule) {
-        const RuleEntry &entry = rule_table()[rule];
-        const std::string_view name = entry.name;
         if (!enabled_[rule])
           continue;
-        const bool tail = name.ends_with("-tail");
-        const std::string_view base = tail ? name.substr(0, name.size() - 5) : name;
-        if (base == "sequence-canonicalization")
+        const auto &kind = rule_table()[rule].kind;
+        const Site site{g_, smallest, out_.counts[rule]};
+        if (std::holds_alternative<FlattenRule>(kind))
           canonicalize(rule, where, node);
-        else if (entry.kind == Kind::Pair)
-          pairs(smallest, rule, base, tail, where, node.a, next);
-        else if (entry.kind == Kind::Single && tail)
-          before_tail(smallest, rule, base, where, node);
+        else if (const auto *on_pair = std::get_if<PairRule>(&kind))
+          pairs(site, rule, *on_pair, where, node.a, next);
+        else if (const auto *on_loop = std::get_if<LoopRule>(&kind);
+                 on_loop && on_loop->position != Position::Last)
+          before_tail(site, rule, *on_loop, where, node);
       }
     }
   }
@@ -152,26 +152,21 @@ private:
       found_.push_back({rule, {where, flat}});
   }
 
-  void pairs(const Smallest &smallest, size_t rule, std::string_view base, bool tail, Id where, Id x,
+  void pairs(Site site, size_t rule, const PairRule &on_pair, Id where, Id x,
              const std::vector<std::pair<Id, Id>> &next) {
-    // Propagation has one entry for both positions.
-    const bool both = base == "expression-propagation" || base == "loop-propagation";
-    for (const auto &[y, rest] : next) {
-      if (!both && tail != (rest != NONE))
-        continue;
-      if (base == "seq-comm" && (!g_.has_plain(x) || !g_.has_plain(y)))
-        continue; // sequences are moved statement by statement
-      keep(rule, where, rewrite_pair(g_, smallest, base, x, y, out_.counts[rule]), rest);
-    }
+    const Position position = on_pair.position;
+    for (const auto &[y, rest] : next)
+      if (position == Position::Anywhere || position == (rest == NONE ? Position::Last : Position::Followed))
+        keep(rule, where, on_pair.rewrite(site, x, y), rest);
   }
 
-  void before_tail(const Smallest &smallest, size_t rule, std::string_view base, Id where, const Node &node) {
-    std::vector<Id> loops;
+  void before_tail(Site site, size_t rule, const LoopRule &on_loop, Id where, const Node &node) {
+    std::vector<Node> loops;
     for (const Id number : g_.at(node.a).nodes)
       if (g_.node(number).op == Op::Loop)
-        loops.push_back(number);
-    for (const Id number : loops)
-      keep(rule, where, rewrite_single(g_, smallest, base, number, out_.counts[rule]), node.b);
+        loops.push_back(g_.node(number));
+    for (const Node &loop : loops)
+      keep(rule, where, on_loop.rewrite(site, loop), node.b);
   }
 };
 
