@@ -18,8 +18,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from superopt.operators import OPERATORS, Operator, Scalar, infer_type, normalize_attrs
-from superopt.program import Attr, KernelGraph, Node, Value
+from superopt.operators import (
+    OPERATORS,
+    Move,
+    Operator,
+    Scalar,
+    infer_type,
+    is_conversion,
+    move_of,
+    normalize_attrs,
+    primitive_of,
+    reduction_of,
+)
+from superopt.program import Attr, KernelGraph, Node, Value, producers, users
 from superopt.transforms.passes import GraphPass
 
 if TYPE_CHECKING:
@@ -76,7 +87,7 @@ def _appended(
 
 def _maximum_over(graph: KernelGraph, node: Node) -> tuple[int, ...]:
     """The dimensions of an exponential over which a maximum may be subtracted; none where it may or need not."""
-    if node.op != "exp" or _is_relative(graph, node.operands[0]):
+    if primitive_of(node) != "exp" or _is_relative(graph, node.operands[0]):
         return ()
     degrees = _Degrees(node.result)
     for other in graph.nodes:
@@ -87,21 +98,26 @@ def _maximum_over(graph: KernelGraph, node: Node) -> tuple[int, ...]:
     return tuple(sorted(degrees.summed))
 
 
+def _is_view(node: Node) -> bool:
+    """Whether `node` gives every number that it takes, in the same order."""
+    return is_conversion(node) or move_of(node) in (Move.BROADCAST, Move.RESHAPE)
+
+
 def _is_relative(graph: KernelGraph, x: Value) -> bool:
     """Whether `x` is a difference from its own maximum already."""
-    made = {v: n for n in graph.nodes for v in n.results}
+    made = producers(graph.nodes)
 
     def through_views(v: Value) -> Node | None:
         node = made.get(v)
-        while node is not None and node.op in ("broadcast", "reshape", "cast"):
+        while node is not None and _is_view(node):
             node = made.get(node.operands[0])
         return node
 
     difference = through_views(x)
-    if difference is None or difference.op != "sub":
+    if difference is None or primitive_of(difference) != "sub":
         return False
     top = through_views(difference.operands[1])
-    return top is not None and top.op == "reduce_max" and top.operands[0] is difference.operands[0]
+    return top is not None and reduction_of(top) == "max" and top.operands[0] is difference.operands[0]
 
 
 def maxima_only_shift(graph: KernelGraph) -> bool:
@@ -109,29 +125,25 @@ def maxima_only_shift(graph: KernelGraph) -> bool:
 
     Then any number that does not vary where a maximum does not may take its place.
     """
-    made = {v: n for n in graph.nodes for v in n.results}
-    users: dict[Value, list[Node]] = {}
-    for node in graph.nodes:
-        for v in node.operands:
-            users.setdefault(v, []).append(node)
+    made, used_by = producers(graph.nodes), users(graph.nodes)
 
     def shifted(m: Value) -> list[Node] | None:
         """The exponentials of differences from `m`; None where `m` is used for something else."""
         found: list[Node] = []
-        for node in users.get(m, []):
-            if node.op in ("broadcast", "reshape", "cast"):
+        for node in used_by.get(m, []):
+            if _is_view(node):
                 below = shifted(node.result)
-            elif node.op == "sub" and node.operands[1] is m and node.operands[0] is not m:
-                below = users.get(node.result, [])
+            elif primitive_of(node) == "sub" and node.operands[1] is m and node.operands[0] is not m:
+                below = used_by.get(node.result, [])
             else:
                 return None
-            if below is None or node.result in graph.outputs or any(n.op != "exp" for n in below):
+            if below is None or node.result in graph.outputs or any(primitive_of(n) != "exp" for n in below):
                 return None
             found += below
         return found
 
     for top in graph.nodes:
-        if top.op != "reduce_max":
+        if reduction_of(top) != "max":
             continue
         exponentials = None if top.result in graph.outputs else shifted(top.result)
         if exponentials is None or not all(_is_relative(graph, n.operands[0]) for n in exponentials):
@@ -183,7 +195,7 @@ class _Degrees:
         if entry is None or node.body is not None:
             return False
         attrs = normalize_attrs(entry, node.attrs)
-        if node.op == "reshape":
+        if entry.move is Move.RESHAPE:
             labels = self._reshaped(self.labels[node.operands[0]], node.operands[0].shape, node.result.shape)
             self._note(node.result, self.of[node.operands[0]], labels)
             return True

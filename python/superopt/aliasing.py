@@ -10,6 +10,7 @@ launcher copies the output into the argument at the end.
 from __future__ import annotations
 
 from superopt.errors import IllegalProgram
+from superopt.operators import Move, move_of
 from superopt.program import KernelGraph, Node, NodeKind, TileProgram, Value
 
 
@@ -44,7 +45,8 @@ def check_aliases(graph: KernelGraph) -> dict[Value, int]:
     for node in graph.nodes:
         for operand in node.operands:
             check_new(operand, node)
-        view = node.op == "reshape" or (node.op == "slice" and node.result not in graph.outputs)
+        move = move_of(node)
+        view = move is Move.RESHAPE or (move is Move.SLICE and node.result not in graph.outputs)
         if view and node.operands[0] in memory:
             put(node.result, memory[node.operands[0]])
         elif node.op == NodeKind.EXTERN:  # may hand back a view of what it was given
@@ -106,14 +108,14 @@ def _overwritten(graph: KernelGraph, node: Node, at: int, memory: dict[Value, in
 
 
 def updates_in_place(graph: KernelGraph) -> set[Node]:
-    """The `update_slice` nodes that may write into their argument's memory: nobody else reads the argument."""
+    """The updates that may write into their argument's memory: nobody else reads the argument."""
     out: set[Node] = set()
     for i, j in pairs(graph.aliases).items():
         cache, result = graph.inputs[j], graph.outputs[i]
         users = [n for n in graph.nodes if cache in n.operands]
         if (
             len(users) == 1
-            and users[0].op == "update_slice"
+            and move_of(users[0]) is Move.UPDATE
             and users[0].result is result
             and users[0].operands.index(cache) == 0
             and users[0].operands[1] is not cache

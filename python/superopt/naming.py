@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Sequence
 
 from superopt.program import (
-    BlockGraph,
     Buffer,
     Compute,
     KernelGraph,
@@ -18,9 +17,9 @@ from superopt.program import (
     Loop,
     LoopVar,
     Node,
-    ThreadGraph,
     TileProgram,
     Value,
+    walk,
 )
 
 MOST_CHARACTERS = 200
@@ -57,21 +56,21 @@ def _is_identifier(name: str) -> bool:
 
 def _named(graph: KernelGraph) -> Iterator[Value | Buffer | LoopVar | TileProgram]:
     yield from graph.inputs
-    yield from _nodes(graph.nodes)
+    for item in walk(graph):
+        if isinstance(item, Node):
+            yield from item.results
+            yield from _parameters(item)
+        elif isinstance(item, Loop):
+            yield item.var
+        elif isinstance(item, Load | Compute):
+            yield item.result
 
 
-def _nodes(nodes: Sequence[Node]) -> Iterator[Value | Buffer | LoopVar | TileProgram]:
-    for node in nodes:
-        yield from node.results
-        if isinstance(node.body, BlockGraph | ThreadGraph):
-            yield from node.body.inputs
-            yield from _nodes(node.body.nodes)
-        elif isinstance(node.body, TileProgram):
-            yield node.body
-            yield from node.body.params
-            yield from node.body.locals
-            for statement in node.body.statements():
-                if isinstance(statement, Loop):
-                    yield statement.var
-                elif isinstance(statement, Load | Compute):
-                    yield statement.result
+def _parameters(node: Node) -> Iterator[Value | Buffer | TileProgram]:
+    """What is named in front of a node's region."""
+    if isinstance(node.body, TileProgram):
+        yield node.body
+        yield from node.body.params
+        yield from node.body.locals
+    elif node.body is not None:
+        yield from node.body.inputs

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from superopt.operators import splat_of
 from superopt.program import (
     Attr,
     BlockGraph,
@@ -222,8 +223,8 @@ class _Names:
 
     def inlined(self, node: Node) -> bool:
         """Whether `node` is a scalar constant, whose value then stands wherever it is used."""
-        value = node.attrs.get("value")
-        if node.op != "constant" or not isinstance(value, int | float) or node.result.shape:
+        value = splat_of(node)
+        if value is None or node.result.shape:
             return False
         self.give(node.result, _attr(float(value)), shared=True)
         return True

@@ -25,6 +25,7 @@ from superopt.levels.block import (
 )
 from superopt.levels.common import check_defined, check_table, expect
 from superopt.levels.tile import WARPS, check_tile, check_tiled
+from superopt.operators import Move, move_of
 from superopt.program import DTYPE_BYTES, KernelGraph, Node, NodeKind, Value
 
 __all__ = [
@@ -97,9 +98,9 @@ def slices_in_place(graph: KernelGraph) -> dict[Value, Node]:
     """The `slice` nodes, by their results, that only kernels read: their loads begin where the slice does
     (`lower/fold_slices.py`), so nothing is moved.
     """
-    found = {n.result: n for n in graph.nodes if n.op == "slice"}
+    found = {n.result: n for n in graph.nodes if move_of(n) is Move.SLICE}
     for node in graph.nodes if found else ():
-        if node.op in ("extern", "reshape", "slice"):
+        if node.op == NodeKind.EXTERN or move_of(node) in (Move.RESHAPE, Move.SLICE):
             for value in node.operands:
                 found.pop(value, None)
     for value in graph.outputs:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from superopt.operators import OPERATORS, Nest, normalize_attrs
+from superopt.operators import OPERATORS, Move, Nest, is_contraction, move_of, normalize_attrs
 from superopt.program import Buffer, Compute, Load, Store, TileProgram, Value, power_of_two
 
 _SMALLEST_DOT = 16
@@ -87,12 +87,12 @@ class Axes:
 
     def _compute(self, statement: Compute) -> None:
         self._keep.append(statement)
-        if statement.op == "reshape":
+        if move_of(statement) is Move.RESHAPE:
             for d, e in same_dimensions(statement) or ():
                 self._join((id(statement.operands[0]), d), (id(statement.result), e))
             return
         nest = nest_of(statement)
-        if nest is None or statement.op == "slice":
+        if nest is None or move_of(statement) is Move.SLICE:
             return
         for value, maps in zip(statement.operands, nest.operands, strict=True):
             for d, index in enumerate(maps):
@@ -101,7 +101,7 @@ class Axes:
         for d, dim in enumerate(nest.result):
             if dim is not None:
                 self._join((id(statement.result), d), (id(statement), dim))
-        if statement.op == "matmul":
+        if is_contraction(statement):
             inner = range(len(nest.extents) - 3, len(nest.extents))
             self._products += [(id(statement), d) for d in inner]
 

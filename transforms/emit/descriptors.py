@@ -12,10 +12,10 @@ The descriptor covers the dimensions that the tile has; the others only move its
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from superopt.program import DTYPE_BYTES, Load, Loop, LoopVar, TileProgram, Window
+from superopt.program import DTYPE_BYTES, Load, Loop, LoopVar, TileProgram, Window, within_loops
 from superopt.transforms.emit.axes import Axes
 
 ALIGNMENT = 16  # bytes: the base, every stride but the last, where a box starts along the last dimension
@@ -93,19 +93,12 @@ def described_loads(program: TileProgram, axes: Axes) -> dict[Load, Descriptor]:
     """The loads that take a descriptor: those of loops, where one descriptor serves many trips."""
     if not program.descriptors:
         return {}
-    loops = {s.var: s for s in program.statements() if isinstance(s, Loop)}
     found: dict[Load, Descriptor] = {}
-
-    def visit(body: Sequence[object], inside: bool) -> None:
-        for statement in body:
-            if isinstance(statement, Loop):
-                visit(statement.body, inside or not statement.parallel)
-            elif isinstance(statement, Load) and inside:
-                made = describe(statement, program, axes, loops)
-                if made is not None:
-                    found[statement] = made
-
-    visit(program.body, False)
+    for statement, around in within_loops(program.body):
+        if isinstance(statement, Load) and not all(loop.parallel for loop in around):
+            made = describe(statement, program, axes, {loop.var: loop for loop in around})
+            if made is not None:
+                found[statement] = made
     return found
 
 

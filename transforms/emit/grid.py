@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from superopt.program import Compute, Load, Loop, Statement, TileProgram
+from superopt.operators import is_contraction
+from superopt.program import Compute, Load, Loop, Statement, TileProgram, executions
 from superopt.transforms.emit.writer import Writer
 
 _GRID_LIMIT = 65535  # of the second and third grid dimension
@@ -19,11 +20,6 @@ def parallel_loops(body: Sequence[Statement]) -> list[Loop]:
     return []
 
 
-def trip_count(loop: Loop) -> int:
-    """How often a loop runs."""
-    return -(-(loop.stop - loop.start) // loop.step)
-
-
 def lay_out(program: TileProgram, writer: Writer, *, number: bool) -> tuple[int, int, int]:
     """Program ids, the innermost loop along x; one flat id where the grid has no such shape.
 
@@ -31,7 +27,7 @@ def lay_out(program: TileProgram, writer: Writer, *, number: bool) -> tuple[int,
     With `number`, `writer.block` is the block's number in the grid.
     """
     loops = parallel_loops(program.body)
-    trips = [trip_count(loop) for loop in loops]
+    trips = [loop.trips for loop in loops]
     total = math.prod(trips)
     outputs = ", ".join(b.name for b in program.params[program.n_inputs :])
     if loops:
@@ -64,12 +60,12 @@ def _grouped(program: TileProgram, loops: Sequence[Loop]) -> bool:
     So it is where a product streams rows that one of the innermost two grid dimensions picks, and columns
     that the other picks: a square of blocks shares more of what it reads in the L2 cache.
     """
-    if not 2 <= len(loops) <= 4 or trip_count(loops[-2]) <= _GROUP or trip_count(loops[-1]) <= _GROUP:
+    if not 2 <= len(loops) <= 4 or loops[-2].trips <= _GROUP or loops[-1].trips <= _GROUP:
         return False
-    if math.prod(map(trip_count, loops[:-2])) > _GRID_LIMIT:
+    if executions(loops[:-2]) > _GRID_LIMIT:
         return False
     rows, columns = loops[-2].var, loops[-1].var
-    products = any(isinstance(s, Compute) and s.op == "matmul" for s in program.statements())
+    products = any(isinstance(s, Compute) and is_contraction(s) for s in program.statements())
     picked = [
         {var for w in s.windows for var, _ in w.terms} & {rows, columns}
         for s in program.statements()

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import dataclasses
 
+from superopt.operators import Move, move_of
 from superopt.program import (
     Buffer,
     Compute,
     Load,
-    Loop,
     Statement,
     Store,
     TensorType,
     TileProgram,
     Window,
     power_of_two,
+    rebuild_statements,
 )
 from superopt.transforms.emit.axes import reshape_groups
 
@@ -29,7 +30,7 @@ from superopt.transforms.emit.axes import reshape_groups
 def legalize(program: TileProgram) -> tuple[TileProgram, dict[Buffer, Buffer]]:
     """`program` in operators that Triton has, and which scratch buffers are views of another's memory."""
     rewriter = _Rewriter()
-    body = rewriter.body(program.body)
+    body = rebuild_statements(program.body, rewriter.statement)
     legal = dataclasses.replace(program, locals=[*program.locals, *rewriter.locals], body=body)
     return legal, rewriter.views
 
@@ -39,25 +40,15 @@ class _Rewriter:
         self.locals: list[Buffer] = []
         self.views: dict[Buffer, Buffer] = {}
 
-    def body(self, body: list[Statement]) -> list[Statement]:
-        out: list[Statement] = []
-        for statement in body:
-            if isinstance(statement, Loop):
-                out.append(dataclasses.replace(statement, body=self.body(statement.body)))
-            elif isinstance(statement, Compute) and statement.op in (
-                "slice",
-                "concat",
-                "repeat",
-                "update_slice",
-            ):
-                out += self.moved(statement)
-            elif (
-                isinstance(statement, Compute) and statement.op == "reshape" and not _in_registers(statement)
-            ):
-                out += self.reshaped(statement)
-            else:
-                out.append(statement)
-        return out
+    def statement(self, statement: Statement) -> list[Statement]:
+        if not isinstance(statement, Compute):
+            return [statement]
+        move = move_of(statement)
+        if move in (Move.SLICE, Move.CONCAT, Move.REPEAT, Move.UPDATE):
+            return self.moved(statement)
+        if move is Move.RESHAPE and not _in_registers(statement):
+            return self.reshaped(statement)
+        return [statement]
 
     def scratch(self, type_: TensorType) -> Buffer:
         self.locals.append(Buffer(type_, f"scratch_{len(self.locals)}"))
@@ -74,7 +65,7 @@ class _Rewriter:
 
     def moved(self, statement: Compute) -> list[Statement]:
         result, out = statement.result, list[Statement]()
-        if statement.op == "slice":
+        if move_of(statement) is Move.SLICE:
             (source,) = statement.operands
             buffer = self.scratch(source.type)
             cuts = [statement.attrs[k] for k in ("offsets", "sizes", "strides")]
@@ -82,7 +73,7 @@ class _Rewriter:
             windows = tuple(Window(n, o, (), s) for o, n, s in zip(*rows, strict=True))
             return [Store(buffer, tuple(map(Window, source.shape)), source), Load(result, buffer, windows)]
         buffer = self.scratch(result.type)
-        if statement.op == "update_slice":
+        if move_of(statement) is Move.UPDATE:
             base, update = statement.operands
             dim, offset = statement.attrs["dim"], statement.attrs["offset"]
             assert isinstance(offset, int)

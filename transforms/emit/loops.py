@@ -7,10 +7,10 @@ unrolled like one that a person would write (`benchmarks/hot_loops`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
-from superopt.program import Load, Loop, LoopVar, Statement, Store, TileProgram, Window
+from superopt.program import Load, Loop, LoopVar, Statement, Store, TileProgram, Window, rebuild_statements
 
 
 def counted_in_elements(program: TileProgram) -> TileProgram:
@@ -26,18 +26,15 @@ def counted_in_elements(program: TileProgram) -> TileProgram:
         for s in program.statements()
         if isinstance(s, Loop) and not s.parallel and (s.start, s.step) == (0, 1) and scales.get(s.var, 0) > 1
     }
-    return replace(program, body=_body(program.body, units)) if units else program
-
-
-def _body(body: Sequence[Statement], units: Mapping[LoopVar, int]) -> list[Statement]:
-    return [_statement(s, units) for s in body]
+    if not units:
+        return program
+    return replace(program, body=rebuild_statements(program.body, lambda s: [_statement(s, units)]))
 
 
 def _statement(statement: Statement, units: Mapping[LoopVar, int]) -> Statement:
     if isinstance(statement, Loop):
         unit = units.get(statement.var, 1)
-        stop, step = statement.stop * unit, statement.step * unit
-        return replace(statement, stop=stop, step=step, body=_body(statement.body, units))
+        return replace(statement, stop=statement.stop * unit, step=statement.step * unit)
     if isinstance(statement, Load | Store):
         return replace(statement, windows=tuple(_window(w, units) for w in statement.windows))
     return statement

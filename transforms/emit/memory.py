@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from superopt.program import Buffer, Load, Loop, TileProgram, Value, Window
+from superopt.program import Buffer, Load, Loop, TileProgram, Value, Window, executions
 from superopt.transforms.emit.axes import Axes, expansion
 from superopt.transforms.emit.descriptors import described_loads
-from superopt.transforms.emit.grid import parallel_loops, trip_count
+from superopt.transforms.emit.grid import parallel_loops
 from superopt.transforms.emit.writer import Writer
 
 _INT32_MAX = 2**31 - 1
@@ -35,7 +35,7 @@ class Memory:
         self._dirty: set[Buffer] = set()
         self._read: set[Buffer] = set()
         self._last = {
-            s.var: s.start + (trip_count(s) - 1) * s.step for s in program.statements() if isinstance(s, Loop)
+            s.var: s.start + (s.trips - 1) * s.step for s in program.statements() if isinstance(s, Loop)
         }
 
     def shared(self, buffer: Buffer) -> Buffer:
@@ -162,9 +162,7 @@ class Memory:
         return text[1:-1] if len(masks) == 1 and text.endswith(")") else text
 
     def _scratch_elements(self, buffer: Buffer) -> int:
-        return buffer.type.elements * math.prod(
-            trip_count(loop) for loop in parallel_loops(self.program.body)
-        )
+        return buffer.type.elements * executions(parallel_loops(self.program.body))
 
     def _end(self, window: Window) -> int:
         """The largest start that a window takes."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from superopt.errors import UnsupportedProgram
-from superopt.operators import OPERATORS, Scalar, arg, exp
+from superopt.operators import OPERATORS, Move, Scalar, arg, exp, is_conversion, is_elementwise, primitive_of
 from superopt.program import Compute, Statement, Store, TileProgram, Value, Window, power_of_two
 from superopt.transforms.emit.axes import (
     Axes,
@@ -64,24 +64,24 @@ class Operators:
         ):
             self.tiles.named[result] = self.tiles.variables[following.buffer]
         entry = OPERATORS[statement.op]
-        if statement.op == "constant":
+        if entry.constant:
             self._constant(statement)
-        elif statement.op == "matmul":
+        elif entry.contraction:
             if len(self._users[result]) == 1 and self._accumulates(self._users[result][0], result):
                 self._delayed[result] = statement
             else:
                 self._matmul(statement, None)
-        elif statement.op == "reshape":
+        elif entry.move is Move.RESHAPE:
             self._reshape(statement)
         elif (
-            statement.op == "sub"
+            primitive_of(statement) == "sub"
             and isinstance(following, Compute)
-            and following.op == "exp"
+            and primitive_of(following) == "exp"
             and following.operands == (result,)
             and len(self._users[result]) == 1
         ):
             self._differences[result] = statement
-        elif statement.op == "exp" and statement.operands[0] in self._differences:
+        elif primitive_of(statement) == "exp" and statement.operands[0] in self._differences:
             self._exponential(statement, self._differences.pop(statement.operands[0]))
         elif entry.elementwise:
             self._pointwise(statement)
@@ -98,7 +98,7 @@ class Operators:
 
     def _accumulates(self, user: Compute | Store, product: Value) -> bool:
         """Whether `user` adds the product to something of its shape, which `tl.dot` does by itself."""
-        if not isinstance(user, Compute) or user.op != "add":
+        if not isinstance(user, Compute) or primitive_of(user) != "add":
             return False
         (other,) = [v for v in user.operands if v is not product] or [product]
         return other is not product and other.shape == product.shape
@@ -241,7 +241,7 @@ class Operators:
             for kept, made in reshape_groups(value.shape, result.shape)
             if kept[0] in tile.padding and not self._wide(value, kept[0]) and not self._wide(result, made[0])
         }
-        name = self.tiles.assign(result, text, "reshape")
+        name = self.tiles.assign(result, text, statement.op)
         self.tiles.known[result] = Tile(name, tile.dtype, tuple(target), padding)
 
     def _wide(self, value: Value, dim: int) -> bool:
@@ -327,4 +327,4 @@ class Operators:
 
 
 def _in_f32(statement: Compute) -> bool:
-    return OPERATORS[statement.op].elementwise and statement.op != "cast"
+    return is_elementwise(statement) and not is_conversion(statement)

@@ -13,6 +13,7 @@ import numpy as np
 
 from superopt.aliasing import copied, pairs
 from superopt.errors import UnsupportedProgram
+from superopt.operators import Move, is_constant, move_of
 from superopt.program import KernelGraph, Node, NodeKind, TileProgram, Value
 from superopt.transforms.emit.compile import PRELUDE
 from superopt.transforms.emit.triton_source import TritonKernel, emit_kernel
@@ -86,9 +87,9 @@ def emit_program(lowered: KernelGraph) -> EmittedProgram:
             kernel = _emitted(node.body, taken)
             kernels.append(kernel)
             bodies.append(_launch(kernel, node, node.body, names))
-        elif node.op == "reshape":
+        elif move_of(node) is Move.RESHAPE:
             bodies.append(f"{names[node.result]} = {names[node.operands[0]]}.reshape({node.attrs['shape']})")
-        elif node.op == "constant" and isinstance(array := node.attrs["value"], np.ndarray):
+        elif is_constant(node) and isinstance(array := node.attrs["value"], np.ndarray):
             name = names[node.result]
             constants[name] = np.asarray(array, np.float32)
             bodies.append(f'{name} = constant("{name}", {TORCH_DTYPES[node.result.dtype]}, device)')

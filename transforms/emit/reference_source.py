@@ -10,7 +10,7 @@ import numpy as np
 
 from superopt.aliasing import pairs
 from superopt.errors import UnsupportedProgram
-from superopt.operators import OPERATORS, normalize_attrs
+from superopt.operators import OPERATORS, Move, is_constant, normalize_attrs
 from superopt.program import (
     COMPUTE_DTYPES,
     Attr,
@@ -56,17 +56,8 @@ def minimum(a, b):
 
 Array = np.ndarray[Any, Any]
 
-# Operators that are not pointwise; {a}, {b} are operands, other names attributes.
-_TORCH = {
-    "reduce_sum": "torch.sum({a}, dim={dims}, keepdim={keepdims})",
-    "reduce_mean": "torch.mean({a}, dim={dims}, keepdim={keepdims})",
-    "reduce_max": "torch.amax({a}, dim={dims}, keepdim={keepdims})",
-    "reduce_min": "torch.amin({a}, dim={dims}, keepdim={keepdims})",
-    "broadcast": "{a}.expand({shape})",
-    "transpose": "{a}.permute({perm})",
-    "reshape": "{a}.reshape({shape})",
-    "concat": "torch.cat([{all}], dim={dim})",
-}
+# PyTorch's names of reductions: its own mean has no partial sum that could overflow.
+_TORCH_REDUCTIONS = {"reduce_sum": "sum", "reduce_mean": "mean", "reduce_max": "amax", "reduce_min": "amin"}
 
 
 def reference_source(graph: KernelGraph, constants: dict[str, Array]) -> str:
@@ -114,7 +105,7 @@ def _node(node: Node, names: dict[Value, str], constants: dict[str, Array]) -> l
             else body
         )
         return _Loops(program, operands, [names[v] for v in node.results]).lines
-    if node.op == "constant" and isinstance(array := node.attrs["value"], np.ndarray):
+    if is_constant(node) and isinstance(array := node.attrs["value"], np.ndarray):
         name = names[node.result]
         constants[name] = np.asarray(array, np.float32)
         return [f'{name} = constants["{name}"].to(like)']
@@ -135,31 +126,42 @@ def torch_text(
             return text
         text = text.replace("tl.maximum", "maximum").replace("tl.minimum", "minimum").replace("tl.", "torch.")
         return text if any(o in text for o in operands) else f"torch.full_like({operands[0]}, {text})"
-    if op == "matmul":
+    if entry.contraction:
         a, b = (
             f"{o}.mT" if values[k] else o
             for o, k in zip(operands, ("transpose_a", "transpose_b"), strict=True)
         )
         return f"torch.matmul({a}, {b})"
-    if op == "constant":
+    if entry.constant:
         value = values["value"]
         if not isinstance(value, int | float):
             raise UnsupportedProgram("expected dense constants at the kernel level, got one inside")
         return f"torch.full({values['shape']}, {number(value)}, dtype=like.dtype, device=like.device)"
-    if op == "slice":
-        cuts = [c for c in (values[k] for k in ("offsets", "sizes", "strides")) if isinstance(c, tuple)]
-        parts = [f"{o}:{o + (n - 1) * s + 1}:{s}" for o, n, s in zip(*cuts, strict=True)]
-        return f"{operands[0]}[{', '.join(parts)}]"
-    if op == "update_slice":
-        start, size = values["offset"], shapes[1][int(str(values["dim"]))]
-        return (
-            f"torch.slice_scatter({operands[0]}, {operands[1]}, {values['dim']}, {start}, {start} + {size})"
-        )
-    if op == "repeat":
-        times = [values["times"] if d == values["dim"] else 1 for d in range(len(shapes[0]))]
-        return f"{operands[0]}.repeat({', '.join(map(str, times))})"
-    named = {**values, "a": operands[0], "all": ", ".join(operands)}
-    return _TORCH[op].format(**named)
+    if entry.reduction:
+        dims = f"dim={values['dims']}, keepdim={values['keepdims']}"
+        return f"torch.{_TORCH_REDUCTIONS[op]}({operands[0]}, {dims})"
+    match entry.move:
+        case Move.SLICE:
+            cuts = [c for c in (values[k] for k in ("offsets", "sizes", "strides")) if isinstance(c, tuple)]
+            parts = [f"{o}:{o + (n - 1) * s + 1}:{s}" for o, n, s in zip(*cuts, strict=True)]
+            return f"{operands[0]}[{', '.join(parts)}]"
+        case Move.UPDATE:
+            dim, start = values["dim"], values["offset"]
+            end = f"{start} + {shapes[1][int(str(dim))]}"
+            return f"torch.slice_scatter({operands[0]}, {operands[1]}, {dim}, {start}, {end})"
+        case Move.REPEAT:
+            times = [values["times"] if d == values["dim"] else 1 for d in range(len(shapes[0]))]
+            return f"{operands[0]}.repeat({', '.join(map(str, times))})"
+        case Move.BROADCAST:
+            return f"{operands[0]}.expand({values['shape']})"
+        case Move.TRANSPOSE:
+            return f"{operands[0]}.permute({values['perm']})"
+        case Move.RESHAPE:
+            return f"{operands[0]}.reshape({values['shape']})"
+        case Move.CONCAT:
+            return f"torch.cat([{', '.join(operands)}], dim={values['dim']})"
+        case None:
+            raise UnsupportedProgram(f"expected an operator that PyTorch has, got '{op}'")
 
 
 class _Loops:

@@ -11,7 +11,6 @@ pointers and masks, `operators` what computes, on `tiles`, and `writer` keeps li
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,10 +25,11 @@ from superopt.program import (
     Store,
     TensorType,
     TileProgram,
+    executions,
     statements,
 )
 from superopt.transforms.emit.axes import Axes, expansion
-from superopt.transforms.emit.grid import lay_out, parallel_loops, trip_count
+from superopt.transforms.emit.grid import lay_out, parallel_loops
 from superopt.transforms.emit.legalize import legalize
 from superopt.transforms.emit.loops import counted_in_elements
 from superopt.transforms.emit.memory import Memory, in_memory
@@ -104,7 +104,7 @@ class _Emitter:
         inputs = set(program.params[: program.n_inputs])
         for buffer in program.arguments:
             add(buffer, "input" if buffer in inputs else "output", buffer.type)
-        blocks = math.prod(trip_count(loop) for loop in parallel_loops(program.body))
+        blocks = executions(parallel_loops(program.body))
         for buffer in program.locals:
             if buffer.placement == "device" and buffer not in self.memory.views:
                 add(buffer, "scratch", TensorType((blocks, *buffer.type.shape), buffer.type.dtype))
@@ -147,7 +147,7 @@ class _Emitter:
         loaded = {self.memory.shared(s.buffer) for s in inside if isinstance(s, Load) and in_memory(s.buffer)}
         var = self.writer.index(loop.var, "step")
         self.writer.sequential.add(loop.var)
-        trips = trip_count(loop)
+        trips = loop.trips
         tiles = [
             f"{_by(s.result.shape)} of {s.buffer.name}"
             for s in loop.body
@@ -199,7 +199,7 @@ class _Emitter:
         if not self.program.cache_hints or statement.buffer in self.program.locals:
             return ""
         moving = {var for w in statement.windows for var, _ in w.terms}
-        around = {loop.var for loop in parallel_loops(self.program.body) if trip_count(loop) > 1} | self.open
+        around = {loop.var for loop in parallel_loops(self.program.body) if loop.trips > 1} | self.open
         return f', eviction_policy="{"evict_first" if around <= moving else "evict_last"}"'
 
     def store(self, statement: Store) -> None:

@@ -7,10 +7,10 @@ comes back, so it can become any other graph with the same inputs and outputs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from superopt.aliasing import pairs
-from superopt.program import KernelGraph, Node, NodeKind, Value
+from superopt.program import KernelGraph, Node, Value, live_nodes, users
 from superopt.transforms.mugraph_search.axes import name_axes
 from superopt.transforms.mugraph_search.axis_table import Unsearchable
 from superopt.transforms.mugraph_search.operations import VIEWS, searchable
@@ -79,17 +79,6 @@ def _tellable(graph: KernelGraph, max_values: int, *, copies: bool) -> bool:
     return copies and counted(told.graph.nodes) <= max_values
 
 
-def _live(nodes: Sequence[Node], outputs: Iterable[Value]) -> set[Node]:
-    """The nodes that an output needs, and all opaque ones with what they need."""
-    needed = set(outputs)
-    live: set[Node] = set()
-    for node in reversed(nodes):
-        if node.op == NodeKind.EXTERN or not needed.isdisjoint(node.results):
-            live.add(node)
-            needed.update(node.operands)
-    return live
-
-
 class _Context:
     """What is looked up often in a large graph."""
 
@@ -97,11 +86,8 @@ class _Context:
         self.graph = graph
         self.splats = {n.result: n for n in graph.nodes if _is_splat(n)}
         self.outputs = set(graph.outputs)
-        self.users: dict[Value, list[Node]] = {}  # among the nodes that an output needs
-        self.live = _live(graph.nodes, graph.outputs)
-        for node in graph.nodes:
-            for operand in node.operands if node in self.live else ():
-                self.users.setdefault(operand, []).append(node)
+        live = live_nodes(graph.nodes, graph.outputs)
+        self.live, self.users = set(live), users(live)
 
     def subgraph(self, nodes: Sequence[Node]) -> KernelGraph:
         """`nodes` as a graph that shares the values, with the splat constants they use."""
@@ -163,16 +149,8 @@ def stitch(graph: KernelGraph, segment: Segment, candidate: KernelGraph) -> Kern
         for n in candidate.nodes
     ]
     kept = [n for n in graph.nodes if id(n) not in replaced or _is_splat(n)]
-    nodes = _sorted([*kept, *new, *extra])
-    live = _live(nodes, graph.outputs)  # what was dead may use values that are gone
-    return KernelGraph(
-        graph.name,
-        graph.inputs,
-        [n for n in nodes if n in live],
-        graph.outputs,
-        graph.location,
-        graph.aliases,
-    )
+    # What was dead may use values that are gone.
+    return replace(graph, nodes=live_nodes(_sorted([*kept, *new, *extra]), graph.outputs))
 
 
 def _sorted(nodes: Sequence[Node]) -> list[Node]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from superopt.errors import IllegalProgram, Location
 from superopt.levels.common import check_defined, check_table, expect, types_text
-from superopt.program import BlockGraph, Node, NodeKind, TensorType, ThreadGraph, Value
+from superopt.operators import Move, move_of
+from superopt.program import CARRIED, BlockGraph, Node, NodeKind, TensorType, ThreadGraph, Value
 
 # The largest opt-in shared memory of a block on any target (sm_90, sm_100); a target may allow less.
 MAX_SHARED_BYTES = 232448
@@ -258,11 +259,11 @@ def _check_fused(node: Node, graph: BlockGraph) -> None:
 
 
 _BLOCK_CHECKS: dict[str, Callable[[Node, BlockGraph], None]] = {
-    "iterator": _check_iterator,
-    "accumulate": _check_accumulate,
-    "running_max": _check_running_max,
-    "save": _check_save,
-    "fused": _check_fused,
+    NodeKind.ITERATOR: _check_iterator,
+    NodeKind.ACCUMULATE: _check_accumulate,
+    NodeKind.RUNNING_MAX: _check_running_max,
+    NodeKind.SAVE: _check_save,
+    NodeKind.FUSED: _check_fused,
 }
 
 
@@ -279,14 +280,14 @@ def block_bytes(graph: BlockGraph) -> int:
     last: dict[Value, int] = {}
     source: dict[Value, Value] = {}
     for node in graph.nodes:
-        if node.op == "reshape":
+        if move_of(node) is Move.RESHAPE:
             source[node.result] = source.get(node.operands[0], node.operands[0])
         for operand in node.operands:
             last[source.get(operand, operand)] = order[id(node)]
     events = [0] * (end + 1)
     for node in graph.nodes:
-        for result in node.results if node.op != "reshape" else ():
-            start = 0 if node.op in (NodeKind.ACCUMULATE, NodeKind.RUNNING_MAX) else order[id(node)]
+        for result in node.results if move_of(node) is not Move.RESHAPE else ():
+            start = 0 if node.op in CARRIED else order[id(node)]
             # An invariant tile used in the loop is needed by every trip.
             stop = last.get(result, order[id(node)])
             if not stage[result].varies and not stage[result].after and graph.loops:

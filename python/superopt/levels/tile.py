@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from superopt.aliasing import pairs
@@ -106,8 +105,7 @@ class _TileChecker:
             raise IllegalProgram(
                 "expected parallel loops outermost, got one inside a sequential loop or other statements"
             )
-        trips = math.ceil((loop.stop - loop.start) / loop.step)
-        inner = {**ranges, loop.var: (loop.start, loop.start + (trips - 1) * loop.step)}
+        inner = {**ranges, loop.var: (loop.start, loop.start + (loop.trips - 1) * loop.step)}
         self.body(loop.body, inner, defined, outermost=outermost and loop.parallel)
 
     def compute(self, statement: Compute, defined: set[Value]) -> None:
