@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 # What every domain (floats, finite fields, abstract expressions, Triton text) must provide.
 PRIMITIVES: dict[str, int] = {
-    "add": 2, "sub": 2, "mul": 2, "div": 2, "neg": 1, "exp": 1, "log": 1, "sqrt": 1, "erf": 1,
-    "sin": 1, "cos": 1, "max": 2, "min": 2, "pow": 2,
+    "add": 2, "sub": 2, "mul": 2, "div": 2, "neg": 1, "exp": 1, "log": 1, "log1p": 1, "sqrt": 1,
+    "erf": 1, "sin": 1, "cos": 1, "max": 2, "min": 2, "pow": 2,
 }  # fmt: skip
 
 

@@ -96,7 +96,8 @@ class _Run:
 
 _FUNCTIONS: dict[str, Any] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "max": np.maximum, "min": np.minimum,
-    "exp": np.exp, "sqrt": np.sqrt, "log": np.log, "neg": np.negative, "sin": np.sin, "cos": np.cos,
+    "exp": np.exp, "sqrt": np.sqrt, "log": np.log, "log1p": np.log1p, "neg": np.negative,
+    "sin": np.sin, "cos": np.cos,
 }  # fmt: skip
 
 

@@ -132,7 +132,8 @@ def _scalar(body: Scalar, args: list[Array]) -> Any:
     below = [_scalar(a, args) for a in body.args]
     functions: dict[str, Any] = {
         "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "neg": np.negative,
-        "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "max": np.maximum,
+        "exp": np.exp, "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos,
+        "max": np.maximum,
         "min": np.minimum, "pow": np.power, "erf": np.vectorize(math.erf),
     }  # fmt: skip
     return functions[body.head](*below)

@@ -69,6 +69,7 @@ def _cases(torch: Any) -> dict[str, list[Case]]:
         "mul": binary(lambda a, b: a * b), "div": binary(lambda a, b: a / b),
         "max": binary(torch.maximum), "min": binary(torch.minimum),
         "neg": unary(lambda x: -x), "exp": unary(torch.exp), "log": unary(torch.log),
+        "expm1": unary(torch.expm1), "log1p": unary(torch.log1p),
         "sqrt": unary(torch.sqrt), "rsqrt": unary(torch.rsqrt), "square": unary(torch.square),
         "reciprocal": unary(torch.reciprocal), "sigmoid": unary(torch.sigmoid),
         "silu": unary(torch.nn.functional.silu), "gelu": unary(torch.nn.functional.gelu),

@@ -272,3 +272,81 @@ def test_nothing_is_imported_of_torch() -> None:
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# an operation on %b and %c (i8: 1, -1, 3, -128 and 2), and what it gives, with -1 as i1 for truth
+INTEGERS: dict[str, tuple[str, list[float]]] = {
+    "ult": ("%r = arith.cmpi ult, %b, %c : i8\n %s = arith.uitofp %r : i1 to f32", [1, 0, 0, 0]),
+    "slt": ("%r = arith.cmpi slt, %b, %c : i8\n %s = arith.sitofp %r : i1 to f32", [-1, -1, 0, -1]),
+    "uitofp": ("%s = arith.uitofp %b : i8 to f32", [1, 255, 3, 128]),
+    "sitofp": ("%s = arith.sitofp %b : i8 to f32", [1, -1, 3, -128]),
+    "extui": ("%r = arith.extui %b : i8 to i32\n %s = arith.sitofp %r : i32 to f32", [1, 255, 3, 128]),
+    "trunci": ("%r = arith.trunci %b : i8 to i1\n %s = arith.uitofp %r : i1 to f32", [1, 1, 1, 0]),
+    "truth as a sign": ("%t = arith.trunci %b : i8 to i1\n %r = arith.extsi %t : i1 to i8\n"
+                        " %s = arith.sitofp %r : i8 to f32", [-1, -1, -1, 0]),
+    "i1 slt": ("%t = arith.trunci %b : i8 to i1\n %n = arith.constant false\n %r = arith.cmpi slt, %t, %n : i1\n"
+               " %s = arith.uitofp %r : i1 to f32", [1, 1, 1, 0]),
+    "i1 ugt": ("%t = arith.trunci %b : i8 to i1\n %n = arith.constant false\n %r = arith.cmpi ugt, %t, %n : i1\n"
+               " %s = arith.uitofp %r : i1 to f32", [1, 1, 1, 0]),
+    "i1 addi": ("%t = arith.trunci %b : i8 to i1\n %r = arith.addi %t, %t : i1\n %s = arith.uitofp %r : i1 to f32",
+                [0, 0, 0, 0]),
+    "shrui": ("%r = arith.shrui %b, %c : i8\n %s = arith.uitofp %r : i8 to f32", [0, 63, 0, 32]),
+    "shrsi": ("%r = arith.shrsi %b, %c : i8\n %s = arith.sitofp %r : i8 to f32", [0, -1, 0, -32]),
+    "divsi": ("%r = arith.divsi %b, %c : i8\n %s = arith.sitofp %r : i8 to f32", [0, 0, 1, -64]),
+    "divui": ("%r = arith.divui %b, %c : i8\n %s = arith.uitofp %r : i8 to f32", [0, 127, 1, 64]),
+    "floordivsi": ("%r = arith.floordivsi %b, %c : i8\n %s = arith.sitofp %r : i8 to f32", [0, -1, 1, -64]),
+    "ceildivsi": ("%r = arith.ceildivsi %b, %c : i8\n %s = arith.sitofp %r : i8 to f32", [1, 0, 2, -64]),
+    "ceildivui": ("%r = arith.ceildivui %b, %c : i8\n %s = arith.uitofp %r : i8 to f32", [1, 128, 2, 64]),
+    "remui": ("%r = arith.remui %b, %c : i8\n %s = arith.uitofp %r : i8 to f32", [1, 1, 1, 0]),
+    "maxui": ("%r = arith.maxui %b, %c : i8\n %s = arith.uitofp %r : i8 to f32", [2, 255, 3, 128]),
+    "maxsi": ("%r = arith.maxsi %b, %c : i8\n %s = arith.sitofp %r : i8 to f32", [2, 2, 3, 2]),
+    "wrapping": ("%r = arith.muli %b, %c : i8\n %s = arith.sitofp %r : i8 to f32", [2, -2, 6, 0]),
+    "index_castui": ("%r = arith.index_castui %b : i8 to index\n %i = arith.index_cast %r : index to i32\n"
+                     " %s = arith.sitofp %i : i32 to f32", [1, 255, 3, 128]),
+    "never": ("%r = arith.cmpf false, %a, %a : f32\n %s = arith.uitofp %r : i1 to f32", [0, 0, 0, 0]),
+    "round half away": ("%p = arith.constant -2.5 : f32\n %s = math.round %p : f32", [-3, -3, -3, -3]),
+    "round half even": ("%p = arith.constant -2.5 : f32\n %s = math.roundeven %p : f32", [-2, -2, -2, -2]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integers_have_the_sign_that_the_operation_gives_them(name: str) -> None:
+    body, expected = INTEGERS[name]
+    graph, _ = read_text(f"""
+    #v = affine_map<(i) -> (i)>
+    func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {{
+      %e = tensor.empty() : tensor<4xf32>
+      %k = arith.constant dense<[1, -1, 3, -128]> : tensor<4xi8>
+      %y = linalg.generic {{indexing_maps = [#v, #v, #v], iterator_types = ["parallel"]}}
+        ins(%x, %k : tensor<4xf32>, tensor<4xi8>) outs(%e : tensor<4xf32>) {{
+      ^bb0(%a: f32, %b: i8, %o: f32):
+        %c = arith.constant 2 : i8
+        {body}
+        %sum = arith.addf %a, %s : f32
+        linalg.yield %sum : f32
+      }} -> tensor<4xf32>
+      return %y : tensor<4xf32>
+    }}""")
+    np.testing.assert_array_equal(run(graph, np.zeros(4))[0], expected)
+
+
+def test_what_writes_a_part_of_its_result_and_what_rounds_down_stay_opaque() -> None:
+    part, said = read_text("""
+    func.func @f(%x: tensor<4x4xf32>, %o: tensor<4x4xf32>) -> tensor<4x4xf32> {
+      %y = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, 0)>],
+        iterator_types = ["parallel", "reduction"]} ins(%x : tensor<4x4xf32>) outs(%o : tensor<4x4xf32>) {
+      ^bb0(%a: f32, %b: f32):
+        %1 = arith.addf %a, %b : f32
+        linalg.yield %1 : f32
+      } -> tensor<4x4xf32>
+      return %y : tensor<4x4xf32>
+    }""")
+    assert ops(part) == ["extern"]
+    assert "only a part is written" in said.messages[0].message
+    down, said = read_text("""
+    func.func @f(%x: tensor<4xf32>) -> tensor<4xf16> {
+      %y = arith.truncf %x downward : tensor<4xf32> to tensor<4xf16>
+      return %y : tensor<4xf16>
+    }""")
+    assert ops(down) == ["extern"]
+    assert "rounding mode" in said.messages[0].message

@@ -78,7 +78,19 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], list[str] | None]] =
     "selu_celu": (lambda x: F.selu(x) + F.celu(x, 0.5), (X,), None),
     "prelu": (lambda x, one, w: F.prelu(x, one) + F.prelu(x, w), (X, rand(1), rand(8)), None),
     "hardswish": (F.hardswish, (X,), None),
+    "celu_below_zero": (lambda x: F.celu(x, -0.5), (X,), None),
+    "rrelu": (F.rrelu, (X,), None),
+    "rsub": (lambda x, y: torch.rsub(x, y, alpha=3), (X, Y), ["mul", "sub"]),
     "softplus": (F.softplus, (X,), None),
+    "softplus_scaled": (lambda x: F.softplus(x * 20, 2, 25), (X,), None),
+    "logaddexp": (lambda x, y: torch.logaddexp(x * 50, y), (X, Y), None),
+    "sigmoid_cross_entropy": (
+        lambda x, y: F.binary_cross_entropy_with_logits(x * 50, y, pos_weight=y.abs(), weight=y), (X, Y), None,
+    ),
+    "baddbmm_without_bias": (
+        lambda b, c: torch.baddbmm(torch.full((2, 3, 3), torch.nan), b, c, beta=0), (B, B.mT.contiguous()), None,
+    ),
+    "transposed_number": (lambda x: x.sum().transpose(0, 0) + x, (X,), ["reduce_sum", "add"]),
     "mish": (F.mish, (X,), None),
     "pow2": (lambda x: x**2, (X,), ["square"]),
     "pow3": (lambda x: x**3, (X,), ["pow"]),
@@ -180,6 +192,8 @@ OPAQUE: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "cumsum": (lambda x: torch.cumsum(x, 0) + 1, (X,), "aten.cumsum.default"),
     "argmax": (lambda x: x.argmax(0).to(x.dtype), (X,), "aten.argmax.default"),
     "f64": (lambda x: x.double().exp().float(), (X,), "aten.exp.default"),
+    "as_strided": (lambda x: x.as_strided((2, 3), (1, 2)) + 1, (X,), "aten.index.Tensor"),
+    "softplus_of_low_threshold": (lambda x: F.softplus(x, 1, 1), (X,), "aten.softplus.default"),
     "prod": (lambda x: torch.prod(x, 1), (X,), "aten.prod.dim_int"),
     "floor": (torch.floor, (X,), "aten.floor.default"),
     "greater": (lambda x, y: (x > y).float() * x, (X, Y), "aten.gt.Tensor"),
@@ -222,6 +236,45 @@ def test_training_mode_is_remarked_on_where_it_matters() -> None:
     imported = from_torch(module, (X,))
     assert "evaluation mode" in imported.diagnostics.messages[0].message
     assert torch.equal(run_imported(imported, (X,))[0], X)
+
+
+def test_a_result_of_another_shape_than_the_handler_makes_stays_opaque() -> None:
+    imported = from_torch(Fn(lambda x: x ** torch.full((1, 1, 1), 2.0)), (X,))
+    assert (ops(imported.graph), imported.graph.outputs[0].shape) == (["extern"], (1, 3, 8))
+
+
+RANDOM: dict[str, Callable[..., Any]] = {
+    "dropout": lambda x: F.dropout(x, 0.5, training=True),
+    "alpha dropout": lambda x: F.alpha_dropout(x, 0.5, training=True),
+    "attention with dropout": lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5),
+    "rrelu": lambda x: F.rrelu(x, training=True),
+    "rand": lambda x: x + torch.rand(3, 8),
+}
+
+
+@pytest.mark.parametrize("name", RANDOM)
+@pytest.mark.parametrize("via", ["torch", "linalg"])
+def test_what_draws_random_numbers_is_refused(name: str, via: Any) -> None:
+    with pytest.raises(
+        UnsupportedProgram, match=r"expected equal results for equal arguments, got"
+    ) as raised:
+        from_torch(Fn(RANDOM[name]), (X,), via=via)
+    assert raised.value.location.file == __file__
+
+
+def test_narrow_inputs_keep_what_the_wide_intermediates_hold() -> None:
+    """A variance that f16 cannot hold, a logarithm next to 1, a square beyond 65504."""
+    cases: list[tuple[Callable[..., Any], Any]] = [
+        (lambda x: x.std(-1), X.half() * 300),
+        (F.softplus, torch.linspace(-14, 14, 8).half()),
+        (lambda x: torch.linalg.vector_norm(x, dim=-1), X.half() * 300),
+        (F.hardswish, torch.tensor([2e4, -5]).half()),
+    ]
+    for function, x in cases:
+        imported = from_torch(Fn(function), (x,))
+        (numbers,) = run_imported(imported, (x,))
+        assert all(n.result.dtype != "f16" or n.op in ("constant", "cast") for n in imported.graph.nodes)
+        assert torch.allclose(numbers.half(), function(x), rtol=2e-3, atol=0)
 
 
 def test_an_extern_nobody_reads_is_dropped_and_not_remarked_on() -> None:

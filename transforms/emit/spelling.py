@@ -21,6 +21,8 @@ SPELLING: dict[str, tuple[str, int, tuple[int, ...]]] = {
     # The hardware has powers of two. Triton's `exp` is one too, with two instructions more for denormal results.
     "exp": (f"tl.exp2({{0}} * {LOG2_E})", _ATOM, (_PRODUCT,)),
     "log": ("tl.log({0})", _ATOM, (_SUM,)),
+    # The second term is what the sum 1 + x lost when it was rounded, and 0 in exact arithmetic.
+    "log1p": ("tl.log(1 + {0}) + ({0} - ((1 + {0}) - 1)) / (1 + {0})", _SUM, (_ATOM,)),
     "sqrt": ("tl.sqrt({0})", _ATOM, (_SUM,)),
     "erf": ("tl.erf({0})", _ATOM, (_SUM,)),
     "sin": ("tl.sin({0})", _ATOM, (_SUM,)),
@@ -86,6 +88,7 @@ def evaluate(body: Scalar, arguments: Sequence[float]) -> float | None:
             "neg": lambda: -x,
             "exp": lambda: math.exp(x),
             "log": lambda: math.log(x),
+            "log1p": lambda: math.log1p(x),
             "sqrt": lambda: math.sqrt(x),
             "erf": lambda: math.erf(x),
             "sin": lambda: math.sin(x),

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from superopt.transforms.ingest.builder import FOLD_LIMIT, GraphBuilder, NotExpressible
-from superopt.transforms.ingest.interpret import predicate, scalar_operation
+from superopt.transforms.ingest.interpret import check_rounding, predicate, scalar_operation, to_dtype
 from superopt.transforms.ingest.space import Aligned, Space
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -37,8 +37,9 @@ _BINARY = {
     "arith.maximumf": "max", "arith.maxnumf": "max", "arith.minimumf": "min", "arith.minnumf": "min",
 }  # fmt: skip
 _UNARY = {
-    "arith.negf": "neg", "math.exp": "exp", "math.log": "log", "math.sqrt": "sqrt", "math.rsqrt": "rsqrt",
-    "math.erf": "erf", "math.tanh": "tanh", "math.sin": "sin", "math.cos": "cos",
+    "arith.negf": "neg", "math.exp": "exp", "math.expm1": "expm1", "math.log": "log", "math.log1p": "log1p",
+    "math.sqrt": "sqrt", "math.rsqrt": "rsqrt", "math.erf": "erf", "math.tanh": "tanh",
+    "math.sin": "sin", "math.cos": "cos",
 }  # fmt: skip
 _SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
@@ -88,7 +89,7 @@ class Body:
     def _operation(self, operation: Any) -> Form:
         name = operation.name
         if name == "arith.constant":
-            return np.asarray(operation.attributes["value"].value)
+            return to_dtype(np.asarray(operation.attributes["value"].value), str(operation.results[0].type))
         if name == "linalg.index":
             return self._index(int(operation.attributes["dim"].value))
         if name == "tensor.extract":
@@ -106,6 +107,7 @@ class Body:
             return scalar_operation(operation, arrays)
         if operation.name in ("arith.cmpf", "arith.cmpi"):
             return self._compare(operation, forms)
+        check_rounding(operation)
         args = [self._tensor(f, _element(v)) for f, v in zip(forms, operation.operands, strict=True)]
         return self._apply(operation.name, args, _element(operation.results[0]), forms)
 
@@ -140,10 +142,6 @@ class Body:
                 return space.apply("max", x, space.apply("neg", x))
             case "math.exp2":
                 return space.apply("exp", space.apply("mul", x, number(math.log(2))))
-            case "math.expm1":
-                return space.apply("sub", space.apply("exp", x), number(1))
-            case "math.log1p":
-                return space.apply("log", space.apply("add", x, number(1)))
             case "math.log2" | "math.log10":
                 base = 2 if name == "math.log2" else 10
                 return space.apply("div", space.apply("log", x), number(math.log(base)))
@@ -179,6 +177,9 @@ class Body:
             raise NotExpressible("'tensor.extract' at indices that are no constants")
         arrays = [f for f in forms if isinstance(f, np.ndarray)]
         held = self.tensor(source)
+        for array, extent in zip(arrays, source.type.shape, strict=True):
+            if array.min() < 0 or array.max() >= extent:
+                raise NotExpressible("'tensor.extract' out of bounds")
         if isinstance(held, np.ndarray):
             return np.asarray(cast("Any", held)[tuple(arrays)])
         value, dims = held, list[int]()
@@ -200,8 +201,8 @@ class Body:
         if operation.name == "arith.cmpi":
             raise NotExpressible("a comparison of integers that are no constants")
         kind = predicate(operation)
-        if kind in ("ord", "uno"):  # read as if there were no NaN
-            return np.asarray(kind == "ord")
+        if kind in ("ord", "uno", "true", "false"):  # read as if there were no NaN
+            return np.asarray(kind in ("ord", "true"))
         element = _element(operation.operands[0])
         left, right = (self._tensor(f, element) for f in forms)
         if left == right:

@@ -17,7 +17,7 @@ import numpy as np
 
 from superopt.diagnostics import Diagnostics
 from superopt.errors import UNKNOWN, IllegalProgram, Location, UnsupportedProgram
-from superopt.operators import infer_type
+from superopt.operators import OPERATORS, infer_type
 from superopt.program import COMPUTE_DTYPES, Attr, KernelGraph, Node, TensorType, Value
 from superopt.spec import check_types
 from superopt.transforms.ingest.fold import evaluate
@@ -176,7 +176,8 @@ class GraphBuilder:
         pointwise = op not in ("matmul", "reduce_sum", "reduce_mean", "concat")
         if pointwise and all(a.ndim == 0 for a in arrays):
             # Moving or reducing a splat's elements, or one point of an elementwise operator.
-            number = arrays[0] if len(arrays) == 1 and op not in _POINTWISE else evaluate(op, arrays, attrs)
+            moved = len(arrays) == 1 and not OPERATORS[op].elementwise
+            number = arrays[0] if moved else evaluate(op, arrays, attrs)
             return self.constant(number, type.dtype, type.shape)
         spread = [np.broadcast_to(a, v.shape) for a, v in zip(arrays, operands, strict=True)]
         return self.constant(evaluate(op, spread, attrs), type.dtype, type.shape)
@@ -274,12 +275,6 @@ class GraphBuilder:
             raise NotExpressible(f"a selection between two tensors by a mask of more than {MOST_RUNS} runs")
         parts = [self.slice(x if line[a] else y, dim, a, b - a) for a, b in itertools.pairwise(cuts)]
         return self.emit("concat", *parts, dim=dim)
-
-
-_POINTWISE = frozenset(
-    {"neg", "exp", "log", "sqrt", "rsqrt", "square", "reciprocal", "sigmoid", "silu", "gelu", "relu", "tanh",
-     "erf", "sin", "cos", "clamp", "pow"}
-)  # fmt: skip
 
 
 def _varies(mask: Array, dim: int) -> bool:

@@ -131,8 +131,8 @@ def var_dim(x, dim, unbiased=True, keepdim=False):
 
 
 def std_correction(x, dim=None, *, correction=None, keepdim=False):
-    """The root of the variance."""
-    return var_correction(x, dim, correction=correction, keepdim=keepdim).sqrt()
+    """The root of the variance, which an f16 may not hold where it holds the root."""
+    return var_correction(wide(x), dim, correction=correction, keepdim=keepdim).sqrt().to(x.dtype)
 
 
 def var_mean_correction(x, dim=None, *, correction=None, keepdim=False):
@@ -158,8 +158,9 @@ def log_softmax(x, dim, dtype=None):
 def logsumexp(x, dim, keepdim=False):
     """max + log(sum of exp(x - max))"""
     dims = [dim] if isinstance(dim, int) else list(dim)
-    top = x.amax(dims, keepdim=True)
-    out = torch.log(torch.exp(x - top).sum(dims, keepdim=True)) + top
+    y = wide(x)
+    top = y.amax(dims, keepdim=True)
+    out = (torch.log(torch.exp(y - top).sum(dims, keepdim=True)) + top).to(x.dtype)
     return out if keepdim else out.squeeze(dims)
 
 
@@ -192,18 +193,41 @@ def attention(
     return torch.matmul(weights, value)
 
 
-def softplus(x, beta=1, threshold=20):
-    """log(1 + exp(beta x)) / beta without overflow: max(y, 0) + log(1 + exp(-|y|)) for y = beta x.
+def _softplus(y: Tensor) -> Tensor:
+    """log(1 + exp(y)) = max(y, 0) + log1p(exp(-|y|)), which neither overflows nor loses what 1 would swallow."""
+    return torch.relu(y) + torch.log1p(torch.exp(-torch.abs(y)))
 
-    Beyond `threshold` PyTorch returns x itself, which differs by less than exp(-threshold).
+
+def softplus(x, beta=1, threshold=20):
+    """log(1 + exp(beta x)) / beta.
+
+    Where beta x is beyond `threshold` PyTorch returns x itself. That may be left out where both differ, by less
+    than exp(-threshold) / beta, less than x is rounded in f32.
     """
-    y = x * beta
-    return (torch.relu(y) + torch.log(torch.exp(-torch.abs(y)) + 1)) / beta
+    if math.exp(-threshold) > threshold * 2.0**-25:
+        return NotImplemented
+    return (_softplus(wide(x) * beta) / beta).to(x.dtype)
 
 
 def log_sigmoid(x):
-    """-softplus(-x)"""
-    return -softplus(-x)
+    """-log(1 + exp(-x))"""
+    return (-_softplus(-wide(x))).to(x.dtype)
+
+
+def logaddexp(x, y):
+    """log(exp(x) + exp(y)) = max(x, y) + log1p(exp(-|x - y|))"""
+    a, b = wide(x), wide(y)
+    difference = torch.abs(a - b)
+    return (torch.maximum(a, b) + torch.log1p(torch.exp(-difference))).to(torch.result_type(x, y))
+
+
+def binary_cross_entropy_with_logits(x, target, weight=None, pos_weight=None, reduction=1):
+    """(1 - target) x + (1 + (pos_weight - 1) target) log(1 + exp(-x)), weighted, its mean or its sum."""
+    y = wide(x)
+    share = 1 if pos_weight is None else (pos_weight - 1) * target + 1
+    loss = (1 - target) * y + share * _softplus(-y)
+    loss = loss if weight is None else loss * weight
+    return {0: lambda: loss, 1: loss.mean, 2: loss.sum}[reduction]().to(x.dtype)
 
 
 def gelu(x, *, approximate="none"):
@@ -221,9 +245,10 @@ def leaky_relu(x, negative_slope=0.01):
 
 
 def elu(x, alpha: float = 1, scale: float = 1, input_scale: float = 1):
-    """scale * (max(x, 0) + alpha * (exp(min(input_scale x, 0)) - 1))"""
-    low = (torch.exp(torch.clamp_max(x * input_scale, 0)) - 1) * alpha
-    return (torch.relu(x) + low) * scale
+    """scale * (max(x, 0) + alpha * (exp(input_scale * min(x, 0)) - 1))"""
+    y = wide(x)
+    low = torch.expm1(torch.clamp_max(y, 0) * input_scale) * alpha
+    return ((torch.relu(y) + low) * scale).to(x.dtype)
 
 
 def selu(x):
@@ -232,7 +257,7 @@ def selu(x):
 
 
 def celu(x, alpha=1.0):
-    """max(x, 0) + alpha * (exp(min(x / alpha, 0)) - 1)"""
+    """max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1)"""
     return elu(x, alpha, 1, 1 / alpha)
 
 
@@ -244,7 +269,8 @@ def prelu(x, weight):
 
 def hardswish(x):
     """x * clamp(x + 3, 0, 6) / 6"""
-    return x * torch.clamp(x + 3, 0, 6) / 6
+    y = wide(x)
+    return (y * torch.clamp(y + 3, 0, 6) / 6).to(x.dtype)
 
 
 def hardsigmoid(x):
@@ -253,8 +279,9 @@ def hardsigmoid(x):
 
 
 def mish(x):
-    """x * tanh(softplus(x))"""
-    return x * torch.tanh(softplus(x))
+    """x * tanh(log(1 + exp(x)))"""
+    y = wide(x)
+    return (y * torch.tanh(_softplus(y))).to(x.dtype)
 
 
 def glu(x, dim=-1):
@@ -265,7 +292,7 @@ def glu(x, dim=-1):
 
 def einsum(equation, operands, *, path=None):
     """Contractions of two operands at a time, from left to right."""
-    if len(operands) <= 2 or "..." in equation:
+    if len(operands) <= 2 or "..." in equation or "->" not in equation:
         return NotImplemented
     inputs, _, output = equation.replace(" ", "").partition("->")
     terms = inputs.split(",")
@@ -285,12 +312,13 @@ def einsum(equation, operands, *, path=None):
 def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
     """The 1-, 2- and infinity-norms."""
     dims = list(range(x.dim())) if dim is None else dim
-    y = x if dtype is None else x.to(dtype)
-    if ord == 2:
-        return (y * y).sum(dims, keepdim=keepdim).sqrt()
-    if ord == 1:
-        return torch.abs(y).sum(dims, keepdim=keepdim)
-    return torch.abs(y).amax(dims, keepdim=keepdim) if ord == math.inf else NotImplemented
+    y = wide(x if dtype is None else x.to(dtype))
+    norms = {
+        1: lambda: torch.abs(y).sum(dims, keepdim=keepdim),
+        2: lambda: (y * y).sum(dims, keepdim=keepdim).sqrt(),
+        math.inf: lambda: torch.abs(y).amax(dims, keepdim=keepdim),
+    }
+    return norms[ord]().to(x.dtype if dtype is None else dtype) if ord in norms else NotImplemented
 
 
 def cosine_similarity(x, y, dim=1, eps=1e-8):
@@ -360,8 +388,10 @@ def table() -> Table:
         a.var.dim: var_dim,
         a.var.default: lambda x, unbiased=True: _variance(x, None, int(unbiased), False)[0],
         a.std.correction: std_correction,
-        a.std.dim: lambda x, dim, unbiased=True, keepdim=False: var_dim(x, dim, unbiased, keepdim).sqrt(),
-        a.std.default: lambda x, unbiased=True: _variance(x, None, int(unbiased), False)[0].sqrt(),
+        a.std.dim: lambda x, dim, unbiased=True, keepdim=False: std_correction(
+            x, dim, correction=int(unbiased), keepdim=keepdim
+        ),
+        a.std.default: lambda x, unbiased=True: std_correction(x, correction=int(unbiased)),
         a.var_mean.correction: var_mean_correction,
         a.softmax.int: softmax,
         a._softmax.default: lambda x, dim, half_to_float: softmax(
@@ -373,12 +403,17 @@ def table() -> Table:
         a.scaled_dot_product_attention.default: attention,
         a.softplus.default: softplus,
         a.log_sigmoid.default: log_sigmoid,
+        a.logaddexp.default: logaddexp,
+        a.binary_cross_entropy_with_logits.default: binary_cross_entropy_with_logits,
         a.gelu.default: gelu,
         a.leaky_relu.default: leaky_relu,
         a.elu.default: elu,
         a.selu.default: selu,
         a.celu.default: celu,
         a.prelu.default: prelu,
+        a.rrelu.default: lambda x, low=1 / 8, high=1 / 3, training=False, generator=None: (
+            NotImplemented if training else leaky_relu(x, (low + high) / 2)
+        ),
         a.hardswish.default: hardswish,
         a.hardsigmoid.default: hardsigmoid,
         a.mish.default: mish,

@@ -27,6 +27,7 @@ PRIMITIVE_FUNCTIONS: dict[str, Callable[..., Array]] = {
     "neg": np.negative,
     "exp": np.exp,
     "log": np.log,
+    "log1p": np.log1p,
     "sqrt": np.sqrt,
     "sin": np.sin,
     "cos": np.cos,

@@ -258,7 +258,7 @@ def _read_linalg(
         lowered = exported.run_decompositions(binding("extras.fx_decomp_util").get_decomposition_table())
     constants = _constants_as_inputs(lowered)
     module = _torch_module(lowered, name, location)
-    _check_static(the_function(module))
+    _check_lowered(the_function(module))
     _literals(the_function(module), constants)
     pipeline = (
         "builtin.module(torchdynamo-export-to-torch-backend-pipeline,"
@@ -276,15 +276,20 @@ def _read_linalg(
     return graph
 
 
-def _check_static(function: Any) -> None:
-    """Raise UnsupportedProgram, located, for the first tensor of dynamic shape: lowering may crash on it."""
+def _check_lowered(function: Any) -> None:
+    """Raise UnsupportedProgram, located, for the first tensor of dynamic shape, on which lowering may crash, and
+    for operators that draw random numbers."""
+    from superopt.transforms.ingest.torch_dialect import find_overload, refuse_random
+
     for op in function.regions[0].blocks[0].operations:
         operation = op.operation
+        name = operation.name.removeprefix("torch.")
+        if name.startswith("aten."):
+            refuse_random(name, find_overload(name), locate(operation))
         for result in operation.results:
             text = str(result.type)
             if text.startswith("!torch.vtensor<[") and "?" in text:
                 got = text.removeprefix("!torch.vtensor<[").rstrip(">").replace("],", ",").replace(",", "x")
-                name = operation.name.removeprefix("torch.")
                 raise UnsupportedProgram(
                     f"expected static extents for the result of '{name}', got {got}", locate(operation)
                 )

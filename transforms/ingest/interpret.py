@@ -24,6 +24,20 @@ NUMPY_DTYPES: dict[str, Any] = {
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
+_UNSIGNED = {np.dtype(np.bool_): np.uint8, **{np.dtype(f"i{n}"): np.dtype(f"u{n}") for n in (1, 2, 4, 8)}}
+
+
+def _signed(x: Array) -> Array:
+    """Integers as `arith` reads them with a sign, in which the one bit of a true i1 is -1; wide, so that only the
+    result wraps around."""
+    return -x.astype(np.int64) if x.dtype == np.bool_ else x.astype(np.int64)
+
+
+def _unsigned(x: Array) -> Array:
+    """The same bits without a sign."""
+    return x.astype(_UNSIGNED[x.dtype])
+
+
 def _same(x: Array) -> Array:
     return x
 
@@ -33,15 +47,8 @@ def _reciprocal_root(x: Array) -> Array:
 
 
 def _half_away(x: Array) -> Array:
-    return np.trunc(x + np.copysign(0.5, x))
-
-
-def _remainder(a: Array, b: Array) -> Array:
-    return a - _truncated(a, b) * b
-
-
-def _divide_down(a: Array, b: Array) -> Array:
-    return np.floor_divide(a, b)
+    whole = np.trunc(x)
+    return np.where(np.abs(x - whole) < 0.5, whole, whole + np.copysign(1.0, x))
 
 
 def _truncated(a: Array, b: Array) -> Array:
@@ -49,27 +56,48 @@ def _truncated(a: Array, b: Array) -> Array:
     return np.where((a < 0) != (b < 0), -quotient, quotient)
 
 
+def _remainder(a: Array, b: Array) -> Array:
+    return a - _truncated(a, b) * b
+
+
+def _divide_up(a: Array, b: Array) -> Array:
+    return -np.floor_divide(-a, b)
+
+
+def _divide_up_unsigned(a: Array, b: Array) -> Array:
+    return np.floor_divide(a, b) + (np.remainder(a, b) != 0)
+
+
 BINARY: dict[str, Callable[..., Any]] = {
     "arith.addf": np.add, "arith.subf": np.subtract, "arith.mulf": np.multiply, "arith.divf": np.divide,
     "arith.maximumf": np.maximum, "arith.minimumf": np.minimum, "arith.maxnumf": np.fmax,
     "arith.minnumf": np.fmin, "arith.remf": np.fmod, "math.powf": np.power, "math.fpowi": np.power,
     "math.atan2": np.arctan2, "math.copysign": np.copysign,
-    "arith.addi": np.add, "arith.subi": np.subtract, "arith.muli": np.multiply,
-    "arith.maxsi": np.maximum, "arith.minsi": np.minimum, "arith.andi": np.bitwise_and,
-    "arith.ori": np.bitwise_or, "arith.xori": np.bitwise_xor, "arith.floordivsi": _divide_down,
-    "arith.divsi": _truncated, "arith.remsi": _remainder,
+}  # fmt: skip
+
+# Of integers, by how the operands are read.
+_SIGNED: dict[str, Callable[..., Any]] = {
+    "arith.addi": np.add, "arith.subi": np.subtract, "arith.muli": np.multiply, "arith.andi": np.bitwise_and,
+    "arith.ori": np.bitwise_or, "arith.xori": np.bitwise_xor, "arith.maxsi": np.maximum,
+    "arith.minsi": np.minimum, "arith.divsi": _truncated, "arith.remsi": _remainder,
+    "arith.floordivsi": np.floor_divide, "arith.ceildivsi": _divide_up, "arith.shrsi": np.right_shift,
+    "arith.shli": np.left_shift,
+    "arith.sitofp": _same, "arith.extsi": _same, "arith.trunci": _same, "arith.index_cast": _same,
+    "math.absi": np.abs,
+}  # fmt: skip
+_WITHOUT_SIGN: dict[str, Callable[..., Any]] = {
+    "arith.maxui": np.maximum, "arith.minui": np.minimum, "arith.divui": np.floor_divide,
+    "arith.remui": np.remainder, "arith.ceildivui": _divide_up_unsigned, "arith.shrui": np.right_shift,
+    "arith.uitofp": _same, "arith.extui": _same, "arith.index_castui": _same,
 }  # fmt: skip
 
 UNARY: dict[str, Callable[..., Any]] = {
     "arith.negf": np.negative, "math.exp": np.exp, "math.exp2": np.exp2, "math.expm1": np.expm1,
     "math.log": np.log, "math.log2": np.log2, "math.log10": np.log10, "math.log1p": np.log1p,
     "math.sqrt": np.sqrt, "math.rsqrt": _reciprocal_root, "math.erf": _erf, "math.tanh": np.tanh,
-    "math.sin": np.sin, "math.cos": np.cos, "math.absf": np.abs, "math.absi": np.abs, "math.ceil": np.ceil,
-    "math.floor": np.floor, "math.round": _half_away,
-    "math.roundeven": np.rint, "math.trunc": np.trunc,
-    "arith.extf": _same, "arith.truncf": _same, "arith.sitofp": _same,
-    "arith.uitofp": _same, "arith.fptosi": np.trunc, "arith.extsi": _same,
-    "arith.trunci": _same, "arith.index_cast": _same,
+    "math.sin": np.sin, "math.cos": np.cos, "math.absf": np.abs, "math.ceil": np.ceil,
+    "math.floor": np.floor, "math.round": _half_away, "math.roundeven": np.rint, "math.trunc": np.trunc,
+    "arith.extf": _same, "arith.truncf": _same, "arith.fptosi": np.trunc, "arith.fptoui": np.trunc,
 }  # fmt: skip
 
 # arith.cmpf and arith.cmpi by the number of their predicate attribute.
@@ -83,7 +111,12 @@ _COMPARE: dict[str, Callable[..., Any]] = {
 
 
 def to_dtype(array: Array, dtype: str) -> Array:
-    """`array` as numbers of an MLIR element type; narrow floats are float64 arrays of rounded numbers."""
+    """`array` as numbers of an MLIR element type; narrow floats are float64 arrays of rounded numbers.
+
+    Integers wrap around: of those that become truth values, the last bit counts.
+    """
+    if dtype == "i1" and np.asarray(array).dtype != np.bool_:
+        return (np.asarray(array).astype(np.int64) & 1).astype(np.bool_)
     if dtype in NUMPY_DTYPES:
         return np.asarray(array).astype(NUMPY_DTYPES[dtype])
     return round_to(dtype, array)
@@ -103,14 +136,22 @@ def compare(name: str, kind: str, a: Array, b: Array) -> Array:
     if kind in ("ord", "uno"):
         return ~unordered if kind == "ord" else unordered
     if name == "arith.cmpi":
-        return _COMPARE[kind[-2:]](a, b)
+        read = _unsigned if kind[0] == "u" else _signed
+        return _COMPARE[kind[-2:]](read(a), read(b))
     result = _COMPARE[kind[1:]](a, b)
     return result & ~unordered if kind[0] == "o" else result | unordered
+
+
+def check_rounding(operation: Any) -> None:
+    """Raise NotExpressible where an operation rounds otherwise than to the nearest, ties to even."""
+    if "roundingmode" in operation.attributes and (mode := int(operation.attributes["roundingmode"].value)):
+        raise NotExpressible(f"'{operation.name}' with the rounding mode number {mode}")
 
 
 def scalar_operation(operation: Any, args: Sequence[Array]) -> Array:
     """The result of one arith or math operation on arrays; raises NotExpressible for one it does not know."""
     name, dtype = operation.name, str(operation.results[0].type)
+    check_rounding(operation)
     with np.errstate(all="ignore"):
         if name in ("arith.cmpf", "arith.cmpi"):
             return compare(name, predicate(operation), *args)
@@ -118,10 +159,10 @@ def scalar_operation(operation: Any, args: Sequence[Array]) -> Array:
             return to_dtype(np.where(*args), dtype)
         if name == "math.fma":
             return to_dtype(args[0] * args[1] + args[2], dtype)
-        if name == "arith.extui" or (name == "arith.uitofp" and args[0].dtype == np.bool_):
-            return to_dtype(np.asarray(args[0]).astype(np.int64), dtype)
-        if name == "arith.extsi" and args[0].dtype == np.bool_:
-            return to_dtype(-np.asarray(args[0]).astype(np.int64), dtype)
+        if name in _SIGNED:
+            return to_dtype(_SIGNED[name](*map(_signed, args)), dtype)
+        if name in _WITHOUT_SIGN:
+            return to_dtype(_WITHOUT_SIGN[name](*map(_unsigned, args)), dtype)
         function = UNARY.get(name) if len(args) == 1 else BINARY.get(name)
         if function is None:
             raise NotExpressible(f"the scalar operation '{name}'")

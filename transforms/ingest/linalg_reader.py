@@ -133,6 +133,9 @@ class LinalgReader:
         self.compared = None
         try:
             results = self._read(operation)
+            for result, held in zip(operation.results, results, strict=True):
+                if held is not None and tuple(held.shape) != self._shape(result):
+                    raise NotExpressible("a result of which only a part is written")
         except NotExpressible as reason:
             results = self._extern(operation, str(reason))
         for result, held in zip(operation.results, results, strict=True):

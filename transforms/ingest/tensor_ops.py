@@ -56,7 +56,9 @@ def type_name(attribute: Any) -> str:
 
 
 def dense_array(attribute: Any, shape: Sequence[int], element: str) -> Array:
-    """The elements of a dense attribute; a splat's are not copied."""
+    """The elements of a dense attribute, or a resource; a splat's are not copied."""
+    if type_name(attribute) == "resource":
+        return _resource_data(attribute, shape, element)
     if attribute.is_splat:
         return np.broadcast_to(np.asarray(attribute.get_splat_value().value), tuple(shape))
     if element == "bf16":
@@ -69,7 +71,7 @@ def _resource(reader: LinalgReader, attribute: Any, type: TensorType, element: s
     """Small data becomes a constant; large data an argument named by the resource's key."""
     key = str(attribute).partition("<")[2].partition(">")[0]
     if type.elements <= RESOURCE_LIMIT:
-        array = _resource_data(attribute, type.shape, element)
+        array = dense_array(attribute, type.shape, element)
         if type.dtype in COMPUTE_DTYPES:
             return reader.build.constant(array, type.dtype, type.shape)
         return to_dtype(array, element)
@@ -235,6 +237,8 @@ def _extract(reader: LinalgReader, operation: Any) -> Held:
     at = tuple(int(h) for h in held if isinstance(h, np.ndarray) and h.ndim == 0)
     if len(at) != len(indices):
         raise NotExpressible("'tensor.extract' at indices that are no constants")
+    if any(i < 0 or i >= e for i, e in zip(at, source.type.shape, strict=True)):
+        raise NotExpressible("'tensor.extract' out of bounds")
     tensor = reader.held.get(source)
     if isinstance(tensor, np.ndarray):
         return np.asarray(tensor[at])

@@ -18,6 +18,7 @@ from superopt.errors import Location, UnsupportedProgram
 from superopt.program import COMPUTE_DTYPES, KernelGraph, TensorType, Value
 from superopt.transforms.ingest.builder import FOLD_LIMIT, GraphBuilder, NotExpressible, static_type
 from superopt.transforms.ingest.locate import locate
+from superopt.transforms.ingest.tensor_ops import dense_array
 from superopt.transforms.ingest.torch_types import DTYPE_NAMES, torch_module
 
 _ELEMENTS = {"si64": "i64", "si32": "i32", "si16": "i16", "si8": "i8", "ui8": "i8", "i1": "i1"}
@@ -131,6 +132,8 @@ class TorchReader:
         args = [self.held.get(v) for v in operation.operands]
         if name.startswith("constant."):
             self.held[operation.results[0]] = _constant(operation)
+        elif name == "vtensor.literal":
+            self.held[operation.results[0]] = self._literal(operation)
         elif name in ("prim.ListConstruct", "prim.TupleConstruct"):
             self.held[operation.results[0]] = args
         elif name in ("prim.ListUnpack", "prim.TupleUnpack"):
@@ -139,6 +142,13 @@ class TorchReader:
                 self.held[result] = part
         elif len(operation.results):
             self._compute(operation, name, args)
+
+    def _literal(self, operation: Any) -> Any:
+        """A constant tensor that torch-mlir wrote into the program."""
+        (result,) = operation.results
+        type = self.type_of(result.type, self.build.location, "a constant")
+        array = dense_array(operation.attributes["value"], type.shape, type.dtype)
+        return torch_module().from_numpy(np.array(array)).to(DTYPE_NAMES[type.dtype])
 
     def _compute(self, operation: Any, name: str, args: list[Any]) -> None:
         results = list(operation.results)
@@ -149,6 +159,7 @@ class TorchReader:
         self.types = types
         try:
             made = self._folded(name, args, types) if _constants_only(args) else self._handled(name, args)
+            _check_types(made, types)
         except NotExpressible as reason:
             if (unpacked := _unpacked(results)) is not None:
                 types = [self.type_of(r.type, where, what) for r in unpacked]
@@ -181,13 +192,11 @@ class TorchReader:
     def _extern(
         self, name: str, args: list[Any], types: Sequence[TensorType], reason: str
     ) -> tuple[Value, ...]:
-        overload = find_overload(name)
-        if not _deterministic(overload):
-            raise UnsupportedProgram(
-                f"expected equal results for equal arguments, got '{name}', whose result is random; "
-                "make what it draws an input",
-                self.build.location,
-            )
+        try:
+            overload = find_overload(name)
+        except NotExpressible as error:
+            raise UnsupportedProgram(str(error), self.build.location) from None
+        refuse_random(name, overload, self.build.location)
         operands: list[Value] = []
         packed = json.dumps([_packed(a, operands) for a in _by_name(overload, args)])
         target = str(overload)
@@ -196,6 +205,14 @@ class TorchReader:
         if kind in ("gt", "ge", "lt", "le", "eq", "ne"):
             self.comparisons[made[0]] = (kind, args[0], args[1])
         return made
+
+
+def _check_types(made: Any, types: Sequence[TensorType]) -> None:
+    """Raise NotExpressible where values of the graph are not of the types that PyTorch's results have."""
+    parts = cast("tuple[Any, ...]", made) if isinstance(made, tuple) else (made,)
+    for part, type in zip(parts, types, strict=False):
+        if isinstance(part, Value) and part.type != type:
+            raise NotExpressible(f"its operands make a {part.type}, its result is a {type}")
 
 
 def find_overload(name: str) -> Any:
@@ -234,6 +251,16 @@ def _converted(name: str, value: Any) -> Any:
     if name == "layout":
         return layout_number(value)
     return memory_format_number(value) if name == "memory_format" else value
+
+
+def refuse_random(name: str, overload: Any, where: Location) -> None:
+    """Raise UnsupportedProgram for an operator that draws random numbers."""
+    if not _deterministic(overload):
+        raise UnsupportedProgram(
+            f"expected equal results for equal arguments, got '{name}', whose result is random; "
+            "make what it draws an input",
+            where,
+        )
 
 
 def _deterministic(overload: Any) -> bool:

@@ -97,8 +97,8 @@ def _erf(x: Array) -> Array:
 
 FLOAT_PRIMITIVES: Mapping[str, Callable[..., Array]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "neg": np.negative,
-    "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "erf": _erf, "sin": np.sin, "cos": np.cos,
-    "max": np.maximum, "min": np.minimum, "pow": np.power,
+    "exp": np.exp, "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt, "erf": _erf, "sin": np.sin,
+    "cos": np.cos, "max": np.maximum, "min": np.minimum, "pow": np.power,
 }  # fmt: skip
 _FLOAT_REDUCTIONS: Mapping[str, Callable[..., Array]] = {"add": np.sum, "max": np.max, "min": np.min}
 

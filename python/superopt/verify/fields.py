@@ -205,6 +205,8 @@ class ImageField(Domain):
             return Tensor((self._exponential(x.planes[1]),), x.degree.exponential())
         if primitive in ("max", "min"):
             return self._join(primitive, *operands)
+        if primitive == "log1p":
+            return self.apply("log", self.apply("add", self.constant(1.0), operands[0]))
         return self._uninterpreted(primitive, *operands)
 
     def _arithmetic(self, primitive: str, a: Tensor, b: Tensor) -> Tensor:

@@ -42,22 +42,19 @@ for _op, _names in {
 }.items():
     handles(*_names)(_binary(_op))
 
-for _op in ("neg", "exp", "log", "sqrt", "rsqrt", "square", "reciprocal", "sigmoid", "silu", "relu", "tanh",
-            "erf", "sin", "cos"):  # fmt: skip
+for _op in ("neg", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "square", "reciprocal",
+            "sigmoid", "silu", "relu", "tanh", "erf", "sin", "cos"):  # fmt: skip
     handles(_op)(_unary(_op))
 
 
 def _scaled_sum(op: str, swapped: bool) -> Handler:
     def handler(r: TorchReader, args: Args) -> Value:
-        """a + alpha * b, a - alpha * b"""
+        """a + alpha * b, a - alpha * b; the operands stand the other way round where `swapped`"""
         a, b = r.tensor(args[0], r.element), r.tensor(args[1], r.element)
         if swapped:
             a, b = b, a
         alpha = args[2] if len(args) > 2 else 1
-        if alpha != 1:
-            scale = fill(r, alpha, a)
-            a, b = (r.build.emit("mul", a, scale), b) if swapped else (a, r.build.emit("mul", b, scale))
-        return r.build.emit(op, a, b)
+        return r.build.emit(op, a, b if alpha == 1 else r.build.emit("mul", b, fill(r, alpha, b)))
 
     return handler
 
@@ -81,18 +78,6 @@ def _gelu(r: TorchReader, args: Args) -> Value:
 def _abs(r: TorchReader, args: Args) -> Value:
     x = r.tensor(args[0], r.element)
     return r.build.emit("max", x, r.build.emit("neg", x))
-
-
-@handles("log1p")
-def _log1p(r: TorchReader, args: Args) -> Value:
-    x = r.tensor(args[0], r.element)
-    return r.build.emit("log", r.build.emit("add", x, fill(r, 1, x)))
-
-
-@handles("expm1")
-def _expm1(r: TorchReader, args: Args) -> Value:
-    x = r.tensor(args[0], r.element)
-    return r.build.emit("sub", r.build.emit("exp", x), fill(r, 1, x))
 
 
 @handles("exp2")
@@ -154,7 +139,7 @@ def _relu6(r: TorchReader, args: Args) -> Value:
 
 @handles(
     "to.dtype", "to.dtype_layout", "to.device", "to.other", "_to_copy", "prims.convert_element_type", "type_as",
-    "contiguous", "clone", "detach", "alias", "lift_fresh_copy", "lift_fresh", "dropout",
+    "contiguous", "clone", "detach", "alias", "lift_fresh_copy", "lift_fresh",
 )  # fmt: skip
 def _convert(r: TorchReader, args: Args) -> Value:
     """Anything that leaves the numbers as they are; the result's dtype says what is left to do."""

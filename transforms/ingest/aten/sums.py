@@ -41,6 +41,8 @@ def _addmm(r: TorchReader, args: Args) -> Value:
     product = _matmul(r, [a, b])
     if alpha != 1:
         product = r.build.emit("mul", product, fill(r, alpha, product))
+    if beta == 0:  # PyTorch does not read the bias then, which may hold anything
+        return product
     added = r.tensor(bias, r.element)
     if beta != 1:
         added = r.build.emit("mul", added, fill(r, beta, added))

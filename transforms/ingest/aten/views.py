@@ -73,7 +73,7 @@ def _permute(r: TorchReader, args: Args) -> Value:
 def _transpose(r: TorchReader, args: Args) -> Value:
     x = _moved(r, args[0])
     perm = list(range(len(x.shape)))
-    if len(args) == 1:
+    if len(args) == 1 or not perm:
         return r.build.transpose(x, perm[::-1])
     a, b = dim_of(x, args[1]), dim_of(x, args[2])
     perm[a], perm[b] = perm[b], perm[a]
@@ -283,8 +283,8 @@ def _pad(r: TorchReader, args: Args) -> Value:
 @handles("index_select")
 def _index_select(r: TorchReader, args: Args) -> Value:
     x = _moved(r, args[0])
-    if isinstance(args[2], Value):
-        raise NotExpressible("a gather at indices that are no constants")
+    if isinstance(args[2], Value) or not x.shape:
+        raise NotExpressible("a gather from a number, or at indices that are no constants")
     return r.build.take(x, dim_of(x, args[1]), args[2].reshape(-1).tolist())
 
 
@@ -295,7 +295,7 @@ def _index(r: TorchReader, args: Args) -> Value:
     given = [d for d, i in enumerate(indices) if i is not None]
     if any(isinstance(indices[d], Value) for d in given):
         raise NotExpressible("a gather at indices that are no constants")
-    if len(given) != 1 or "bool" in str(indices[given[0]].dtype):
+    if len(given) != 1 or str(indices[given[0]].dtype) in ("torch.bool", "torch.uint8"):  # masks
         raise NotExpressible("a gather in several dimensions at once")
     (dim,), index = given, indices[given[0]]
     picked = r.build.take(x, dim, index.reshape(-1).tolist())

@@ -290,6 +290,8 @@ class Algebra:
             return self.add(self.constant(0.0), xs[0], -1)
         if primitive in ("max", "min"):
             return self.join(primitive, xs)
+        if primitive == "log1p":
+            return self.opaque("log", self.add(self.constant(1.0), xs[0]))
         named = {"mul": self.mul, "div": self.div, "exp": self.exp}
         return named[primitive](*xs) if primitive in named else self.opaque(primitive, *xs)
 

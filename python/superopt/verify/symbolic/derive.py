@@ -280,6 +280,8 @@ class _Derivation:
             return f.scale(args[0], -1)
         if body.head == "exp":
             return f.exponential(args[0])
+        if body.head == "log1p":
+            return f.function("log", [f.add(_constant(1.0), args[0])])
         return f.function(body.head, args)
 
     def arranged(
