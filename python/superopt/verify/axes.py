@@ -2,20 +2,16 @@
 
 A dimension is a list of factors, outermost first. Where a grid, a loop, a reshape or a concatenation cuts a
 dimension, its list says so: `[grid, loop, tile]`. Equal dimensions have equal lists. A dimension that is others
-of different extents side by side, as a cache and what is appended to it, is `Joined`: a sum of products.
+of different extents side by side, as a cache and what is appended to it, is `Joined`: a sum of products
+(`superopt.verify.cuts` chooses its extents).
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
-
-# Largest reduced extent, and most factors that may vary together, when a sum of extents has to come out right.
-_MOST_EXTENT = 4
-_MOST_FREE = 7
 
 
 class Irreducible(Exception):
@@ -99,55 +95,3 @@ class Joined:
     def holds(self) -> bool:
         """Whether the reduced extents add up."""
         return reduced(self.whole) == sum(map(reduced, self.pieces))
-
-
-def settle(joined: Sequence[Joined]) -> None:
-    """Choose reduced extents that add up in every joined dimension; extents are kept where no small ones do.
-
-    A dimension that is cut at the same places twice has the same pieces. Raises Irreducible.
-    """
-    _same_pieces(joined)
-    for group in _connected(joined):
-        free = list(dict.fromkeys(leaf for j in group for leaf in j.leaves if not leaf.fixed))
-        choices = [range(min(leaf.size, 2), min(leaf.size, _MOST_EXTENT) + 1) for leaf in free]
-        tries = itertools.product(*choices) if len(free) <= _MOST_FREE else ()
-        best: tuple[int, ...] | None = None
-        least = 0
-        for sizes in tries:
-            for leaf, size in zip(free, sizes, strict=True):
-                leaf.chosen = size
-            if all(j.holds() for j in group):
-                total = sum(reduced(j.whole) for j in group)
-                if best is None or total < least:
-                    best, least = sizes, total
-        if best is None:
-            fix(free)
-        else:
-            for leaf, size in zip(free, best, strict=True):
-                leaf.chosen = size
-
-
-def _same_pieces(joined: Sequence[Joined]) -> None:
-    """Unify the pieces of dimensions that have the same factors and the same cuts, until nothing changes."""
-    before = -1
-    while before != (now := sum(len(j.leaves) for j in joined)):
-        before = now
-        known: dict[tuple[int, ...], Joined] = {}
-        for j in joined:
-            sizes = (math.prod(f.size for f in leaves(piece)) for piece in j.pieces)
-            first = known.setdefault((*map(id, leaves(j.whole)), -1, *sizes), j)
-            for x, y in zip(first.pieces, j.pieces, strict=True):
-                unify(x, y)
-
-
-def _connected(joined: Sequence[Joined]) -> Iterator[list[Joined]]:
-    """Groups that share factors, each once."""
-    rest = list({tuple(map(id, j.leaves)): j for j in joined}.values())
-    while rest:
-        group = [rest.pop()]
-        mine = set(group[0].leaves)
-        while near := [j for j in rest if not mine.isdisjoint(j.leaves)]:
-            group += near
-            mine.update(leaf for j in near for leaf in j.leaves)
-            rest = [j for j in rest if j not in near]
-        yield group

@@ -29,7 +29,8 @@ from superopt.program import (
     Value,
     Window,
 )
-from superopt.verify.axes import Dim, Factor, Joined, dim, fix, leaves, reduced, settle, unify
+from superopt.verify.axes import Dim, Factor, Joined, dim, fix, leaves, reduced, unify
+from superopt.verify.cuts import settle
 
 # Parts of a dimension that windows go through one by one; beyond it the dimension stays as it is.
 _MOST_PIECES = 4

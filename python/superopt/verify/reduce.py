@@ -31,7 +31,8 @@ from superopt.program import (
     Value,
     Window,
 )
-from superopt.verify.axes import Factor, Irreducible, fix, leaves, reduced, settle
+from superopt.verify.axes import Factor, Irreducible, fix, leaves, reduced
+from superopt.verify.cuts import settle
 from superopt.verify.extents import Axes, trips_of
 
 # Reduced programs that are still larger than this (scalar operations) are not worth a formal test.

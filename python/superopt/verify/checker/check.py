@@ -16,7 +16,8 @@ from typing import Any
 from superopt.errors import BadInput
 from superopt.verify.checker.algebra import Algebra, TooMuchWork
 from superopt.verify.checker.between import Between
-from superopt.verify.checker.elements import Evaluator, Index, unflatten
+from superopt.verify.checker.elements import Evaluator, Index
+from superopt.verify.checker.regions import sampled
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ def compare(
     budget: int = 20_000_000,
     seconds: float = math.inf,
 ) -> Comparison:
-    """Compare `elements` of each output of two canonical texts: its corners, then random ones, at one random
-    point.
+    """Compare `elements` of each output of two canonical texts at one random point: its corners, random ones, and
+    more where there are more regions between cuts (`superopt.verify.checker.regions`).
 
     An element that takes more than a million scalar operations from the inputs is computed from values that the
     programs share on the way, where there are such (superopt.verify.checker.between). One that takes more than
@@ -101,10 +102,10 @@ class _Elements:
         self.same = (inputs, shapes) == _interface(second)
         self.outputs = len(shapes)
         drawn = random.Random(seed)
+        programs = [json.loads(text) for text in self.texts]
         for n, shape in enumerate(shapes):
-            size = math.prod(shape)
-            flat = {0, size - 1, *(drawn.randrange(size) for _ in range(max(0, elements - 2)))}
-            self.places += [(n, place, unflatten(place, shape)) for place in sorted(flat)[:elements]]
+            chosen = sampled(programs, shape, elements, drawn)
+            self.places += [(n, place, index) for place, index in enumerate(chosen)]
 
     def compare(self) -> Comparison:
         """Few operations from the inputs, else from values between, else many."""

@@ -1,0 +1,233 @@
+"""Extents of dimensions that are others side by side: small ones at which the programs still are the same.
+
+Such a dimension is treated in different ways before and behind each cut, and two programs may cut it at different
+places: cat(1000, 3000) * cat(3000, 1000) has three regions. At reduced extents these must be the same regions. So
+extents are chosen such that, in each dimension, with the cuts of its parts and of what it is a part of:
+
+- places keep their order and stay distinct: its cuts, and where its first grid block, trip or tile ends;
+- what falls on a boundary of a block, trip or tile still does, and what does not still does not; a block that is
+  one of a fixed number (an operand of a concatenation, a slice) is the same one;
+- a region between two cuts has two elements, and two blocks, where it has two or more.
+
+Where there are no such extents, the dimension keeps its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from superopt.verify.axes import Dim, Factor, Joined, fix, leaves, reduced, unify
+
+# Reduced extents of factors, the smaller ones tried first, and how many choices are tried.
+_SIZES = (2, 3, 4, 6, 8, 12)
+_MOST_TRIES = 4000
+
+
+def settle(joined: Sequence[Joined]) -> None:
+    """Choose reduced extents for every joined dimension; where no small ones do, extents are kept.
+
+    A dimension that is cut at the same places twice has the same pieces. Raises Irreducible.
+    """
+    _same_pieces(joined)
+    for group in _connected(joined):
+        free = list(dict.fromkeys(leaf for j in group for leaf in j.leaves if not leaf.fixed))
+        best = _best(group, free)
+        if best is None:
+            fix(free)
+        else:
+            for leaf, size in zip(free, best, strict=True):
+                leaf.chosen = size
+
+
+def _best(group: Sequence[Joined], free: Sequence[Factor]) -> list[int] | None:
+    """The least extents of the factors `free` at which nothing changes, among the smallest that do."""
+    _two_between(group)
+    if all(j.holds() for j in group) and _alike(group):
+        return [leaf.chosen for leaf in free]
+    follow = _following(group)
+    tried = [leaf for leaf in free if leaf not in follow]
+    for most in range(2, len(_SIZES) + 1):
+        choices = [sorted({min(n, leaf.size) for n in _SIZES[:most]}) for leaf in tried]
+        if math.prod(map(len, choices)) > _MOST_TRIES:
+            return None
+        found: list[tuple[int, list[int]]] = []
+        for sizes in itertools.product(*choices):
+            for leaf, size in zip(tried, sizes, strict=True):
+                leaf.chosen = size
+            if _follows(follow) and all(j.holds() for j in group) and _alike(group):
+                found.append((sum(reduced(j.whole) for j in group), [leaf.chosen for leaf in free]))
+        if found:
+            return min(found)[1]
+    return None
+
+
+def _two_between(group: Sequence[Joined]) -> None:
+    """Two elements between any two cuts: what is right where each dimension is one factor."""
+    cuts = {id(j): {0} for j in group}
+    for j in group:
+        mine = cuts[id(j)]
+        for piece in j.pieces:
+            mine.add(max(mine) + math.prod(f.size for f in leaves(piece)))
+    of_whole: dict[tuple[int, ...], set[int]] = {}
+    for j in group:
+        of_whole.setdefault(tuple(map(id, leaves(j.whole))), set()).update(cuts[id(j)])
+    for j in group:
+        ends = sorted(of_whole[tuple(map(id, leaves(j.whole)))])
+        gaps = [min(b - a, 2) for a, b in itertools.pairwise(ends)]
+        places = dict(zip(ends, itertools.accumulate(gaps, initial=0), strict=True))
+        own = sorted(cuts[id(j)])
+        sizes = [places[b] - places[a] for a, b in itertools.pairwise(own)]
+        for side, size in ((j.whole, places[ends[-1]]), *zip(j.pieces, sizes, strict=True)):
+            if len(single := leaves(side)) == 1:
+                single[0].chosen = size
+
+
+def _following(group: Sequence[Joined]) -> dict[Factor, Joined]:
+    """A factor for each sum, with it: the others say what it must be. Each behind those that it follows from."""
+    follow: dict[Factor, Joined] = {}
+    for j in group:
+        for leaf in sorted(j.leaves, key=lambda f: -f.size):
+            once = sum(leaf is other for other in j.leaves) == 1
+            if once and not leaf.fixed and leaf not in follow and _ordered(more := {**follow, leaf: j}):
+                follow = more
+                break
+    return {leaf: follow[leaf] for leaf in _ordered(follow) or ()}
+
+
+def _ordered(follow: dict[Factor, Joined]) -> list[Factor] | None:
+    """Factors that follow from others, each behind those that it follows from; None where they go round."""
+    waiting, order = dict(follow), list[Factor]()
+    while waiting:
+        ready = [f for f, j in waiting.items() if not any(o in waiting for o in j.leaves if o is not f)]
+        if not ready:
+            return None
+        for leaf in ready:
+            del waiting[leaf]
+        order += ready
+    return order
+
+
+def _follows(follow: dict[Factor, Joined]) -> bool:
+    """Give these factors, which are in order, the extents that make sums come out right, if there are such."""
+    for leaf, j in follow.items():
+        sides = [(d, any(leaf is f for f in leaves(d))) for d in j.pieces]
+        rest = sum(reduced(d) for d, mine in sides if not mine)
+        own, total = next(((d, reduced(j.whole) - rest) for d, mine in sides if mine), (j.whole, rest))
+        size, left = divmod(total, math.prod(f.reduced for f in leaves(own) if f is not leaf))
+        if left or not min(leaf.size, 2) <= size <= leaf.size:
+            return False
+        leaf.chosen = size
+    return True
+
+
+# --- whether reduced programs are cut alike ------------------------------------------------------------------
+
+
+@dataclass
+class _Places:
+    """Places in one dimension, at full extents and at reduced ones: its cuts, and ends of its first blocks.
+
+    `levels` are its elements, tiles, trips and blocks: (size of one, the same reduced, how many of them make one
+    of the next level where that number is fixed, else 0).
+    """
+
+    factors: Dim
+    levels: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
+    cuts: dict[int, int] = field(default_factory=dict[int, int])
+    ends: dict[int, int] = field(default_factory=dict[int, int])
+    torn: bool = False  # whether one place became two
+
+    def __post_init__(self) -> None:
+        full = small = 1
+        for leaf in reversed(self.factors):
+            self.levels.append((full, small, leaf.size if leaf.fixed else 0))
+            self.ends[full] = small
+            full, small = full * leaf.size, small * leaf.reduced
+        self.extent = full, small
+        self.cuts |= {0: 0, full: small}
+
+    def add(self, others: dict[int, int], own: dict[int, int], start: tuple[int, int], sign: int) -> None:
+        """Take over places of a part (`sign` 1) or of a whole (-1), of which the other begins at `start`."""
+        for full, small in others.items():
+            place, at = full + sign * start[0], small + sign * start[1]
+            if 0 <= place <= self.extent[0] and own.setdefault(place, at) != at:
+                self.torn = True
+
+    def alike(self) -> bool:
+        """Whether order, boundaries and regions are the same at both extents."""
+        cuts = dict(self.cuts)
+        for full, small in self.cuts.items():
+            for size, less, number in self.levels:
+                if number and full // size % number != small // less % number:
+                    return False
+                for up in (0, 1):
+                    place, at = (
+                        (full + up * (size - 1)) // size * size,
+                        (small + up * (less - 1)) // less * less,
+                    )
+                    if cuts.setdefault(place, at) != at:
+                        return False
+        if self.torn or any(cuts.get(full, small) != small for full, small in self.ends.items()):
+            return False
+        places = sorted({**self.ends, **cuts}.items())
+        if any(a[1] >= b[1] for a, b in itertools.pairwise(places)):
+            return False
+        for size, less, _ in self.levels:
+            if any((full % size == 0) != (small % less == 0) for full, small in places):
+                return False
+            for (a, x), (b, y) in itertools.pairwise(sorted(cuts.items())):
+                number, fewer = max(0, b // size - -(-a // size)), max(0, y // less - -(-x // less))
+                if not min(number, 2) <= fewer <= number:
+                    return False
+        return True
+
+
+def _alike(group: Sequence[Joined]) -> bool:
+    """Whether every dimension of the group is cut alike at full and at reduced extents."""
+    found: dict[tuple[int, ...], _Places] = {}
+
+    def places(d: Dim) -> _Places:
+        return found.setdefault(tuple(map(id, leaves(d))), _Places(leaves(d)))
+
+    # Cuts of parts are cuts of the whole; then all of these are cuts of every part.
+    for up in (True, False):
+        before = -1
+        while before != (now := sum(len(p.cuts) + len(p.ends) for p in found.values())):
+            before = now
+            for j in group:
+                whole, start = places(j.whole), (0, 0)
+                for piece in map(places, j.pieces):
+                    to, source, sign = (whole, piece, 1) if up else (piece, whole, -1)
+                    to.add(source.cuts, to.cuts, start, sign)
+                    to.add(source.ends, to.ends, start, sign)
+                    start = start[0] + piece.extent[0], start[1] + piece.extent[1]
+    return all(p.alike() for p in found.values())
+
+
+def _same_pieces(joined: Sequence[Joined]) -> None:
+    """Unify the pieces of dimensions that have the same factors and the same cuts, until nothing changes."""
+    before = -1
+    while before != (now := sum(len(j.leaves) for j in joined)):
+        before = now
+        known: dict[tuple[int, ...], Joined] = {}
+        for j in joined:
+            sizes = (math.prod(f.size for f in leaves(piece)) for piece in j.pieces)
+            first = known.setdefault((*map(id, leaves(j.whole)), -1, *sizes), j)
+            for x, y in zip(first.pieces, j.pieces, strict=True):
+                unify(x, y)
+
+
+def _connected(joined: Sequence[Joined]) -> Iterator[list[Joined]]:
+    """Groups that share factors, each once."""
+    rest = list({tuple(map(id, j.leaves)): j for j in joined}.values())
+    while rest:
+        group = [rest.pop()]
+        mine = set(group[0].leaves)
+        while near := [j for j in rest if not mine.isdisjoint(j.leaves)]:
+            group += near
+            mine.update(leaf for j in near for leaf in j.leaves)
+            rest = [j for j in rest if j not in near]
+        yield group
