@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from superopt.cost.gpus import DEFAULT_TARGET, target_names
 from superopt.errors import BadInput, BadOption, SuperoptError
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ def _parser() -> argparse.ArgumentParser:
         help="programs, named by their files; PyTorch modules, named by their factories (see superopt-import)",
     )
     prepare.add_argument("-o", dest="output", required=True, metavar="FOLDER")
-    prepare.add_argument("--target", default="sm_90", help="sm_80, sm_90 (default) or sm_100")
+    targets = f"{', '.join(target_names())} ({DEFAULT_TARGET})"
+    prepare.add_argument("--target", default=DEFAULT_TARGET, help=targets)
     prepare.add_argument("--candidates", type=_count, default=2, help="of ours for each program (2)")
     prepare.add_argument(
         "--points", type=_count, default=16, help="parameter points of each row at most (16)"

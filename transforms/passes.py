@@ -14,8 +14,8 @@
 The first paragraph of the class's docstring is the pass's line in `--help`; the string below a field
 documents the option. A field `keep_extern` is the option `keep-extern`, given on the command line as
 `--drop-dead="keep-extern=false"` and in a pipeline as `drop-dead{keep-extern=false}`. Fields may be `bool`,
-`int`, `float`, `str`, `Literal[...]` of strings, `tuple[X, ...]` of these (comma-separated), or `X | None`
-(`none`).
+`int`, `float`, `str`, `TargetName`, `Literal[...]` of strings, `tuple[X, ...]` of these (comma-separated), or
+`X | None` (`none`).
 
 Modules of passes are imported to print help: they must not import torch, triton, z3 or the MLIR bindings when
 they are imported themselves (import those inside `apply` or `run`).
@@ -31,11 +31,35 @@ import textwrap
 import types
 import typing
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Union, cast, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    TypeAlias,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+)
 
+from superopt.cost.gpus import target_names
 from superopt.errors import UNKNOWN, BadOption, Location
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Says that an option is one of these names, for its help; the pass itself refuses others."""
+
+    names: Callable[[], Sequence[str]]
+
+
+TargetName: TypeAlias = Annotated[str, OneOf(target_names)]
 
 # What an option may be at most: native code takes 32 bits.
 MAX_INTEGER = 2**31 - 1
@@ -216,6 +240,8 @@ def _type_name(annotation: Any) -> str:
     origin, args = _members(annotation)
     if origin is Literal:
         return "one of " + "|".join(map(str, args))
+    if origin is Annotated:
+        return "one of " + "|".join(args[1].names())
     if origin is tuple:
         return f"a comma-separated list, each {_type_name(args[0])}"
     if origin in (Union, types.UnionType):
@@ -236,6 +262,8 @@ def _convert(annotation: Any, text: str | None) -> Any:
                 except ValueError:
                     continue
         raise ValueError
+    if origin is Annotated:
+        return _convert(args[0], text)
     if annotation is bool:
         values = {None: True, "true": True, "1": True, "false": False, "0": False}
         key = text.lower() if text is not None else None
@@ -281,7 +309,7 @@ def spell_value(value: Any) -> str:
 
 @cache
 def _options(cls: type[Pass]) -> tuple[Option, ...]:
-    hints = typing.get_type_hints(cls)
+    hints = typing.get_type_hints(cls, include_extras=True)
     docs = _field_docs(cls)
     return tuple(
         Option(f.name, hints[f.name], f.default, docs.get(f.name, "")) for f in dataclasses.fields(cls)

@@ -19,6 +19,7 @@ from typing import Any
 from benchmarks.hot_loops.count import Loop, hot_loop
 from benchmarks.hot_loops.programs import Case, cases, hand_written
 
+from superopt.cost import target_names
 from superopt.errors import SuperoptError
 from superopt.program import TileProgram
 from superopt.transforms.emit.compile import compile_kernel
@@ -27,7 +28,7 @@ from superopt.transforms.emit.triton_source import TritonKernel
 from superopt.transforms.lower import lower
 
 RESULTS = Path(__file__).parents[1] / "results" / "hot_loops.json"
-TARGETS = ("sm_80", "sm_90", "sm_100")
+TARGETS = target_names()
 
 
 def measure(kernel: TritonKernel, target: str) -> tuple[dict[str, Any], Loop]:
@@ -93,7 +94,7 @@ def main() -> None:
             if options.opcodes:
                 for name in sorted({*ours.opcodes, *theirs.opcodes}):
                     print(f"    {name:40} {ours.opcodes.get(name, 0):5} {theirs.opcodes.get(name, 0):5}")
-    if options.only or targets != list(TARGETS):
+    if options.only or targets != TARGETS:
         return
     data = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),

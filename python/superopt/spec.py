@@ -14,7 +14,6 @@ from __future__ import annotations
 from superopt.aliasing import check_aliases
 from superopt.errors import IllegalProgram, Location, UnsupportedProgram
 from superopt.levels.block import (
-    MAX_SHARED_BYTES,
     Stage,
     block_bytes,
     check_block,
@@ -29,7 +28,6 @@ from superopt.operators import Move, move_of
 from superopt.program import DTYPE_BYTES, KernelGraph, Node, NodeKind, Value
 
 __all__ = [
-    "MAX_SHARED_BYTES",
     "WARPS",
     "Stage",
     "block_bytes",
@@ -47,8 +45,11 @@ __all__ = [
 MAX_EXTENT = 2**31 - 1
 
 
-def check_kernel(graph: KernelGraph, shared_bytes: int = MAX_SHARED_BYTES) -> None:
-    """Check a kernel graph and everything in it; `shared_bytes` is the target's limit for one block."""
+def check_kernel(graph: KernelGraph, shared_bytes: int | None = None) -> None:
+    """Check a kernel graph and everything in it; `shared_bytes` is the target's limit for one block.
+
+    By default it is the largest of any target.
+    """
     check_types(graph)
     defined = set(graph.inputs)
     for node in graph.nodes:

@@ -8,6 +8,7 @@ import pytest
 from programs import ALL_TEXTS, ATTENTION_ONLINE, RMSNORM_LINEAR_CUSTOM
 from test_interpreter import Build, attention, single, tensor
 
+from superopt.cost import target, target_names
 from superopt.diagnostics import Diagnostics
 from superopt.dialects.reader import read
 from superopt.dialects.writer import to_text
@@ -29,7 +30,7 @@ def triton(graph: KernelGraph) -> str:
     return text
 
 
-TARGETS = ["sm_80", "sm_90", "sm_100"]
+TARGETS = target_names()
 
 
 def matmul_program(m: int, n: int, k: int, grid: int, loop: int, kind: str) -> KernelGraph:
@@ -238,8 +239,6 @@ def test_pipeline_stages_fit_shared_memory() -> None:
         for compiled in compile_all(
             emit_program(lower(attention(2, 128, 2048, 128, 2, 16), name)).kernels, [name]
         ):
-            from superopt.cost import target
-
             assert compiled.shared_bytes <= target(name).shared_per_block
 
 

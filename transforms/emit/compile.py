@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO, Literal, TypeAlias
 
+from superopt.cost.gpus import DEFAULT_TARGET
 from superopt.cost.gpus import target as find_target
 from superopt.errors import SuperoptError
 from superopt.transforms.emit.triton_source import TritonKernel
@@ -55,7 +56,7 @@ class Compiled:
 
 
 def compile_kernel(
-    kernel: TritonKernel, target: str = "sm_90", *, timeout: float = 120, memory_bytes: int = 8 << 30
+    kernel: TritonKernel, target: str = DEFAULT_TARGET, *, timeout: float = 120, memory_bytes: int = 8 << 30
 ) -> Compiled:
     """Compile one kernel for `target`, within `timeout` seconds and `memory_bytes` of address space.
 

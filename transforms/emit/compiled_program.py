@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from superopt.cost.gpus import Target
+from superopt.cost.gpus import DEFAULT_TARGET, Target
 from superopt.errors import BadOption
 from superopt.program import KernelGraph
 from superopt.transforms.emit.compile import Compiled, compile_all
@@ -51,7 +51,7 @@ def compile_graph(lowered: KernelGraph, target: Target | str) -> CompiledProgram
     return CompiledProgram(emitted, tuple(compile_all(emitted.kernels, [name])))
 
 
-def emit_text(graph: KernelGraph, kind: str, target: Target | str = "sm_90") -> str | bytes:
+def emit_text(graph: KernelGraph, kind: str, target: Target | str = DEFAULT_TARGET) -> str | bytes:
     """What `--emit=kind` prints of `graph`, lowered first; no GPU and, for Triton source, no compiler is
     needed."""
     from superopt.transforms.lower import lower

@@ -25,6 +25,7 @@ from typing import ClassVar
 
 from superopt.cost import Target, cost
 from superopt.cost import target as find_target
+from superopt.cost.gpus import DEFAULT_TARGET
 from superopt.diagnostics import Diagnostics
 from superopt.errors import IllegalProgram
 from superopt.operators import Move, is_contraction, move_of
@@ -43,7 +44,7 @@ from superopt.program import (
 )
 from superopt.spec import check_kernel
 from superopt.transforms.emit.axes import reshape_groups
-from superopt.transforms.passes import GraphPass
+from superopt.transforms.passes import GraphPass, TargetName
 
 # Bytes of device memory that are moved at once.
 SECTOR_BYTES = 32
@@ -55,7 +56,7 @@ class ChooseLayouts(GraphPass):
 
     flag: ClassVar[str] = "choose-layouts"
 
-    target: str = "sm_90"
+    target: TargetName = DEFAULT_TARGET
     """GPU whose cost model and shared memory decide."""
 
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:

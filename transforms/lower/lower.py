@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from superopt.cost.gpus import Target
+from superopt.cost.gpus import DEFAULT_TARGET, Target
 from superopt.diagnostics import Diagnostics
 from superopt.program import KernelGraph
 from superopt.spec import check_kernel
@@ -14,7 +14,7 @@ from superopt.transforms.lower.refine_loops import RefineLoops
 
 
 def lower(
-    graph: KernelGraph, target: str | Target = "sm_90", diagnostics: Diagnostics | None = None
+    graph: KernelGraph, target: str | Target = DEFAULT_TARGET, diagnostics: Diagnostics | None = None
 ) -> KernelGraph:
     """`graph` with tile programs for all that runs: what is left besides are views, dense constants, externs.
 

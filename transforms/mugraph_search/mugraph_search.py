@@ -6,8 +6,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from superopt.cost.gpus import DEFAULT_TARGET, target
 from superopt.errors import BadOption
-from superopt.transforms.passes import GraphPass
+from superopt.transforms.passes import GraphPass, TargetName
 
 if TYPE_CHECKING:
     from superopt.diagnostics import Diagnostics
@@ -25,8 +26,8 @@ class MugraphSearch(GraphPass):
 
     flag: ClassVar[str] = "mugraph-search"
 
-    target: str = "sm_90"
-    """The GPU whose cost model and memory limits decide: sm_80, sm_90 or sm_100."""
+    target: TargetName = DEFAULT_TARGET
+    """The GPU whose cost model and memory limits decide."""
 
     budget: float = 60.0
     """Seconds that all segments together may take; what was found by then is used."""
@@ -77,7 +78,6 @@ class MugraphSearch(GraphPass):
     """Values in one segment at most."""
 
     def __post_init__(self) -> None:
-        from superopt.cost.gpus import target
 
         target(self.target)
         if not self.budget > 0:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from superopt.cost.gpus import DEFAULT_TARGET, target
 from superopt.errors import UnsupportedProgram
-from superopt.transforms.passes import GraphPass
+from superopt.transforms.passes import GraphPass, TargetName
 
 if TYPE_CHECKING:
     from superopt.diagnostics import Diagnostics
@@ -23,7 +24,7 @@ class KernelToTileLoops(GraphPass):
 
     flag: ClassVar[str] = "kernel-to-tile-loops"
 
-    target: str = "sm_90"
+    target: TargetName = DEFAULT_TARGET
     """The GPU whose cost model chooses tile widths."""
 
     inline: Literal["all", "single"] = "single"
@@ -36,7 +37,6 @@ class KernelToTileLoops(GraphPass):
     """Show the loops, bundles and tile parameters as a remark."""
 
     def __post_init__(self) -> None:
-        from superopt.cost.gpus import target
 
         target(self.target)
 

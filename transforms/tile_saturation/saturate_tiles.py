@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from superopt.cost.gpus import DEFAULT_TARGET, target
 from superopt.errors import BadInput, BadOption, Location
-from superopt.transforms.passes import GraphPass
+from superopt.transforms.passes import GraphPass, TargetName
 
 if TYPE_CHECKING:
     from superopt.diagnostics import Diagnostics
@@ -25,8 +26,8 @@ class SaturateTiles(GraphPass):
 
     flag: ClassVar[str] = "saturate-tiles"
 
-    target: str = "sm_90"
-    """The GPU whose cost model and memory limits decide: sm_80, sm_90 or sm_100."""
+    target: TargetName = DEFAULT_TARGET
+    """The GPU whose cost model and memory limits decide."""
 
     iterations: int = 20
     """Iterations of all rules at most."""
@@ -62,7 +63,6 @@ class SaturateTiles(GraphPass):
     """Write the first e-graph to this file; its name ends in .dot or .json."""
 
     def __post_init__(self) -> None:
-        from superopt.cost.gpus import target
 
         target(self.target)
         if not self.budget > 0:

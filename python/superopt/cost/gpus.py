@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 from superopt.errors import BadOption
 from superopt.transforms.core import _cost
 
+# The target where none is named.
+DEFAULT_TARGET = "sm_90"
 # Threads of a warp, on every GPU that CUDA knows.
 WARP_THREADS = 32
+# A file for each target: adding one is all that a new target needs.
+FOLDER: Traversable = files(__package__ or "superopt.cost").joinpath("targets")
 
 
 @dataclass(frozen=True)
@@ -65,16 +70,38 @@ class Target:
 _NUMBERS = [name for name in dir(_cost.TargetNumbers) if not name.startswith("_")]
 
 
-def target_names() -> list[str]:
-    """The known targets, sorted."""
-    found = (f.name for f in files(__package__ or "superopt.cost").joinpath("targets").iterdir())
-    return sorted((n.removesuffix(".json") for n in found if n.endswith(".json")), key=lambda n: int(n[3:]))
-
-
 @cache
+def known_targets() -> dict[str, Target]:
+    """The targets by name, the oldest first: one for each file of the folder."""
+    found = [_read(file) for file in FOLDER.iterdir() if file.name.endswith(".json")]
+    return {t.name: t for t in sorted(found, key=lambda t: (t.capability, t.name))}
+
+
+def _read(file: Traversable) -> Target:
+    data = json.loads(file.read_text())
+    names, name = {field.name for field in fields(Target)}, file.name.removesuffix(".json")
+    for what, wrong in (("without", names - set(data)), ("with", set(data) - names)):
+        if wrong:
+            raise BadOption(
+                f"{file}: expected the fields of a target, got one {what} {', '.join(sorted(wrong))}"
+            )
+    if data["name"] != name:
+        raise BadOption(f"{file}: expected the name '{name}', got '{data['name']}'")
+    return Target(**data)
+
+
+def target_names() -> list[str]:
+    """The known targets, the oldest first."""
+    return list(known_targets())
+
+
 def target(name: str) -> Target:
     """The target called `name`; raises BadOption for one that is not known."""
-    if name not in target_names():
+    if name not in known_targets():
         raise BadOption(f"expected a target of {', '.join(target_names())}, got '{name}'")
-    text = files(__package__ or "superopt.cost").joinpath("targets", f"{name}.json").read_text()
-    return Target(**json.loads(text))
+    return known_targets()[name]
+
+
+def largest_shared_bytes() -> int:
+    """The most shared memory that a block may have on any target."""
+    return max(t.shared_per_block for t in known_targets().values())

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, dataclass
 from typing import Any, Literal, NoReturn, get_args
 
+from superopt.cost.gpus import DEFAULT_TARGET, target_names
 from superopt.errors import BadOption
 from superopt.transforms import registry
 from superopt.transforms.passes import Option, Pass, did_you_mean, spell_value
 
 EmitKind = Literal["mlir", "text", "triton", "ttir", "ttgir", "llir", "ptx", "cubin", "bundle"]
-TARGETS = ("sm_80", "sm_90", "sm_100")
 
 _DESCRIPTION = """\
 Optimizes, checks and lowers tensor programs. Reads MLIR, runs passes in the order of their flags (or a
@@ -269,8 +269,9 @@ def _add_passes(group: Any) -> None:
 def _add_output(group: Any) -> None:
     kinds = get_args(EmitKind)
     _value(group, "--emit", "KIND", f"what to write: {'|'.join(kinds)}", choices=kinds, default="mlir")
-    target = f"target of --emit: {'|'.join(TARGETS)} (default: that of --superoptimize, else sm_90)"
-    _value(group, "--target", "SM", target, choices=TARGETS)
+    known = target_names()
+    target = f"target of --emit: {'|'.join(known)} (default: that of --superoptimize, else {DEFAULT_TARGET})"
+    _value(group, "--target", "SM", target, choices=known)
     _value(group, "--report", "FILE", "write what the passes report, as JSON")
     _switch(group, "--emit-bytecode", "write MLIR bytecode")
     _switch(group, "--mlir-print-debuginfo", "print locations", "print_debuginfo")

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from superopt.cost.gpus import DEFAULT_TARGET
 from superopt.driver import output
 from superopt.driver.command_line import Settings
 
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from superopt.diagnostics import Diagnostics
     from superopt.pipeline import Outcome
     from superopt.program import KernelGraph
-
-DEFAULT_TARGET = "sm_90"
 
 
 def emit(settings: Settings, module: Any, diagnostics: Diagnostics, name: str) -> None:

@@ -10,8 +10,6 @@ from superopt.levels.common import check_defined, check_table, expect, types_tex
 from superopt.operators import Move, move_of
 from superopt.program import CARRIED, BlockGraph, Node, NodeKind, TensorType, ThreadGraph, Value
 
-# The largest opt-in shared memory of a block on any target (sm_90, sm_100); a target may allow less.
-MAX_SHARED_BYTES = 232448
 ACCUMULATORS = ("sum", "max", "concat", "rescaled")
 
 
@@ -71,7 +69,7 @@ def _loop(node: Node, graph: BlockGraph) -> int:
     return loop
 
 
-def check_custom(node: Node, shared_bytes: int) -> None:
+def check_custom(node: Node, shared_bytes: int | None) -> None:
     """A `custom` node: grid and loops, its region, and that it saves what the node gives."""
     graph = node.body
     if not isinstance(graph, BlockGraph):
@@ -90,10 +88,13 @@ def check_custom(node: Node, shared_bytes: int) -> None:
         expect(saved == result.type, f"a result of type {saved}", result.type, saver)
 
 
-def check_block(
-    graph: BlockGraph, shared_bytes: int = MAX_SHARED_BYTES, location: Location | None = None
-) -> None:
-    """Check a block graph: maps, extents, stages, savers and shared memory."""
+def check_block(graph: BlockGraph, shared_bytes: int | None = None, location: Location | None = None) -> None:
+    """Check a block graph: maps, extents, stages, savers and shared memory.
+
+    `shared_bytes` is the target's limit for one block, by default the largest of any target.
+    """
+    from superopt.cost.gpus import largest_shared_bytes  # the cost model imports this module
+
     defined = set(graph.inputs)
     arguments = set(graph.inputs)
     stage = stages(graph)
@@ -115,9 +116,9 @@ def check_block(
     where = location or (graph.nodes[0].location if graph.nodes else Location())
     if not graph.savers:
         raise IllegalProgram("expected at least one 'save', got none", where)
-    used = block_bytes(graph)
-    if used > shared_bytes:
-        raise IllegalProgram(f"expected at most {shared_bytes} bytes of shared memory, got {used}", where)
+    used, most = block_bytes(graph), largest_shared_bytes() if shared_bytes is None else shared_bytes
+    if used > most:
+        raise IllegalProgram(f"expected at most {most} bytes of shared memory, got {used}", where)
 
 
 def _check_block_table(node: Node, graph: BlockGraph) -> None:
