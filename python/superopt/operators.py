@@ -66,6 +66,7 @@ __all__ = [
     "is_conversion",
     "is_elementwise",
     "move_of",
+    "nest_of",
     "normalize_attrs",
     "primitive_of",
     "reduction_of",
@@ -331,7 +332,33 @@ class AppliedTo(Applied, Protocol):
         ...
 
 
+class Shaped(Protocol):
+    """A value of any level."""
+
+    @property
+    def shape(self) -> Shape:
+        """Its extents."""
+        ...
+
+
+class AppliedOn(AppliedTo, Protocol):
+    """The same with its operands."""
+
+    @property
+    def operands(self) -> Sequence[Shaped]:
+        """What the operator is applied to."""
+        ...
+
+
 _NONE = Operator("", None, "What stands for operations of the level's own.")
+
+
+def nest_of(node: AppliedOn) -> Nest | None:
+    """The loop nest of `node` on its operands; None where its operator says by hand how it arranges elements."""
+    entry = OPERATORS.get(node.op, _NONE)
+    if entry.nest is None:
+        return None
+    return entry.nest([v.shape for v in node.operands], normalize_attrs(entry, node.attrs))
 
 
 def move_of(node: Applied) -> Move | None:

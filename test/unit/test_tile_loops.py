@@ -5,13 +5,17 @@ from __future__ import annotations
 import itertools
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tile_terms import accumulate, agrees, at, load, loop, program, put, run, tensor
 
-from superopt.transforms.tile_saturation.cut_axes import reshape_groups
+from superopt.nests import Shape
+from superopt.operators import OPERATORS, Attrs, Index, Nest, Operator, arg
+from superopt.program import KernelGraph, Node, TensorType, Value
+from superopt.transforms.tile_saturation.cut_axes import CutAxes, reshape_groups
 from superopt.transforms.tile_saturation.extracted import canonical, opened, without_dead
 from superopt.transforms.tile_saturation.term_bundles import bundled
 from superopt.transforms.tile_saturation.terms import TermVar, ValueTerm, render
@@ -130,3 +134,19 @@ def test_what_is_cut_in_two_at_most_is_left_alone() -> None:
     x = b.op("reshape", b.input("x", 4, 6), shape=(6, 4))  # no part of one divides the other
     crossing = b.outputs(b.op("reshape", x, shape=(2, 3, 2, 2)))
     assert unmerged(crossing).graph is crossing
+
+
+def test_the_axes_of_an_operator_are_those_of_its_nest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """a + transpose(b), of which nothing but the table's entry knows."""
+
+    def nest(shapes: Sequence[Shape], attrs: Attrs) -> Nest:
+        return Nest(tuple(shapes[0]), ((Index(0), Index(1)), (Index(1), Index(0))), (0, 1))
+
+    entry = Operator("add_turned", 2, "a + transpose(b)", nest=nest, body=lambda _: arg(0) + arg(1))
+    monkeypatch.setitem(OPERATORS, "add_turned", entry)
+    a, b, c = (Value(TensorType(shape, "f32")) for shape in [(128, 256), (256, 128), (128, 256)])
+    node = Node("add_turned", (a, b), (c,), {})
+    axes = CutAxes(KernelGraph("turned", [a, b], [node], [c]))
+    assert axes.of(a, 0) is axes.of(b, 1) is axes.of(c, 0)
+    assert axes.of(a, 1) is axes.of(b, 0) is axes.of(c, 1)
+    assert axes.of(a, 0) is not axes.of(a, 1)

@@ -1,6 +1,6 @@
 """Which dimensions of a kernel graph run along one axis, and how each axis is cut.
 
-Dimensions that an operator maps onto each other are one axis. How an axis is cut follows from its uses:
+Dimensions that one dimension of an operator's nest runs along are one axis. How an axis is cut follows from its uses:
 
     elem    one at a time: the batch of a matrix product, the outer part of a dimension that a reshape splits
     tile    by a tile parameter; by the inner part's extent where a reshape splits the dimension (16 x 4096 to
@@ -10,23 +10,18 @@ Dimensions that an operator maps onto each other are one axis. How an axis is cu
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from superopt.errors import UnsupportedProgram
-from superopt.operators import OPERATORS
+from superopt.operators import OPERATORS, Move, is_contraction, move_of, nest_of
 from superopt.program import KernelGraph, Node, Value
-from superopt.transforms.tile_saturation.terms import TermVar
+from superopt.transforms.tile_saturation.terms import STARTS, TermVar
 
 Dim: TypeAlias = "tuple[Value, int]"
 Group: TypeAlias = "tuple[tuple[int, ...], tuple[int, ...]]"  # dimensions of the operand, of the result
 
-SUPPORTED = frozenset(
-    {"matmul", "reduce_sum", "reduce_mean", "reduce_max", "transpose", "reshape", "broadcast", "slice", "concat",
-     "update_slice", "constant", "cast"}
-)  # fmt: skip
 # Extents up to this are not cut: a tile may hold them whole.
 SMALL = 64
 # Widths that tiles may have; the first that divides the extent is what costs are estimated with.
@@ -67,6 +62,16 @@ def reshape_groups(before: Sequence[int], after: Sequence[int]) -> list[Group]:
             j += 1
         groups.append((tuple(left), tuple(right)))
     return groups
+
+
+def expressible(node: Node) -> bool:
+    """Whether tile loops have a form for the node's operator."""
+    entry = OPERATORS.get(node.op)
+    if entry is None or len(node.results) != 1:
+        return False
+    if entry.nest is not None:
+        return entry.combiner is None or entry.combiner in STARTS
+    return entry.constant or entry.move in (Move.RESHAPE, Move.CONCAT, Move.UPDATE)
 
 
 @dataclass(eq=False)
@@ -139,42 +144,26 @@ class CutAxes:
             self._parent[y] = x
 
     def _relate(self, node: Node) -> None:
-        entry = OPERATORS.get(node.op)
-        if entry is None or not (node.op in SUPPORTED or entry.elementwise) or len(node.results) != 1:
+        """What one dimension of the node's nest runs along is one axis."""
+        if not expressible(node):
             raise UnsupportedProgram(f"tile loops do not express '{node.op}'", node.location)
-        result = node.result
-        if node.op == "matmul":
-            self._relate_matmul(node)
-        elif node.op == "reshape":
+        nest = nest_of(node)
+        if move_of(node) is Move.RESHAPE:
             self._relate_reshape(node)
-        elif node.op == "transpose":
-            for d, source in enumerate(ints(node, "perm")):
-                self._join((node.operands[0], source), (result, d))
-        elif node.op in ("reduce_sum", "reduce_mean", "reduce_max"):
-            for source, d in reduced_dims(node):
-                self._join((node.operands[0], source), (result, d))
-        elif node.op in ("slice", "concat", "update_slice"):
+        elif nest is None:  # pieces side by side along one dimension
             for operand in node.operands:
-                for d in range(len(result.shape)):
-                    self._join((operand, d), (result, d))
-        else:  # elementwise, broadcast, constant
-            for operand in node.operands:
-                shift = len(result.shape) - len(operand.shape)
                 for d in range(len(operand.shape)):
-                    self._join((operand, d), (result, d + shift))
-
-    def _relate_matmul(self, node: Node) -> None:
-        a, b = node.operands
-        ra, rb, r = len(a.shape), len(b.shape), len(node.result.shape)
-        m, ka = (ra - 1, ra - 2) if node.attrs.get("transpose_a") else (ra - 2, ra - 1)
-        kb, n = (rb - 1, rb - 2) if node.attrs.get("transpose_b") else (rb - 2, rb - 1)
-        self._join((a, m), (node.result, r - 2))
-        self._join((b, n), (node.result, r - 1))
-        self._join((a, ka), (b, kb))
-        for operand, rank in ((a, ra), (b, rb)):
-            for d in range(rank - 2):
-                self._join((operand, d), (node.result, d + r - rank))
-        self._elem.update((node.result, d) for d in range(r - 2))
+                    self._join((operand, d), (node.result, d))
+        else:
+            first: dict[int, Dim] = {
+                dim: (node.result, d) for d, dim in enumerate(nest.result) if dim is not None
+            }
+            for operand, maps in zip(node.operands, nest.operands, strict=True):
+                for d, index in enumerate(maps):
+                    if index.dim is not None:
+                        self._join(first.setdefault(index.dim, (operand, d)), (operand, d))
+        if is_contraction(node):  # a product of tiles has two dimensions
+            self._elem.update((node.result, d) for d in range(len(node.result.shape) - 2))
 
     def _relate_reshape(self, node: Node) -> None:
         source, result = node.operands[0], node.result
@@ -239,22 +228,3 @@ def ints(node: Node, name: str) -> tuple[int, ...]:
     value = node.attrs[name]
     assert isinstance(value, tuple)
     return value
-
-
-def reduced_dims(node: Node) -> list[tuple[int, int]]:
-    """(dimension of the operand, of the result) for the dimensions that a reduction keeps."""
-    dims = set(ints(node, "dims"))
-    rank = len(node.operands[0].shape)
-    kept = [d for d in range(rank) if d not in dims]
-    return [(d, d) for d in kept] if node.attrs.get("keepdims") else [(d, i) for i, d in enumerate(kept)]
-
-
-def contracted(node: Node) -> int:
-    """Extent of the contracted dimension of a matrix product."""
-    a = node.operands[0].shape
-    return a[-2] if node.attrs.get("transpose_a") else a[-1]
-
-
-def product(extents: Sequence[int]) -> int:
-    """Product of extents."""
-    return math.prod(extents)

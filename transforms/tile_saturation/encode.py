@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from superopt.program import DTYPE_BYTES
 from superopt.transforms.tile_saturation.terms import (
     FULL,
+    STARTS,
     LoopTerm,
     StatementTerm,
     StoreTerm,
@@ -24,11 +24,16 @@ from superopt.transforms.tile_saturation.terms import (
 NativeTerm: TypeAlias = "list[tuple[str, int, int, int]]"
 
 _KINDS = ("input", "output", "temporary")
-_STARTS = (0.0, -math.inf)
+_STARTS = tuple(STARTS.values())
 _INDEX = ("full", "tile", "elem", "range")
-_BINARY = {"add": "+", "sub": "-", "mul": "*", "div": "/", "max": "max", "min": "min"}
-_NAMED = {v: k for k, v in _BINARY.items()}
-_SHAPED = {"reshape": "reshape", "broadcast": "bcast"}
+# The graph's names of operators that its rules know, and the attribute that is the payload; others are "unary".
+_NATIVE = {
+    "add": ("+", ""), "sub": ("-", ""), "mul": ("*", ""), "div": ("/", ""), "max": ("max", ""),
+    "min": ("min", ""), "exp": ("exp", ""), "matmul": ("matmul", ""), "reduce_sum": ("rsum", "dims"),
+    "reduce_max": ("rmax", "dims"), "transpose": ("permute", "perm"), "reshape": ("reshape", "shape"),
+    "broadcast": ("bcast", "shape"), "concat": ("concat", "dim"),
+}  # fmt: skip
+_TERM = {native: (op, attr) for op, (native, attr) in _NATIVE.items()}
 
 
 def grid_vars(body: Sequence[StatementTerm]) -> set[TermVar]:
@@ -113,24 +118,20 @@ class Encoder:
             out = g.add("load", self.region(expr.region))
         elif expr.op == "const":
             out = g.add("const", g.constant(float(attrs["value"]), self.extents(attrs["shape"])))
-        elif expr.op in _BINARY:
-            out = g.add(_BINARY[expr.op], 0, *args)
-        elif expr.op == "matmul":
-            out = g.add("matmul", 0, *args)
-        elif expr.op == "exp":
-            out = g.add("exp", 0, *args)
-        elif expr.op in ("reduce_sum", "reduce_max"):
-            out = g.add("rsum" if expr.op == "reduce_sum" else "rmax", g.ints(list(attrs["dims"])), *args)
-        elif expr.op == "transpose":
-            out = g.add("permute", g.ints(list(attrs["perm"])), *args)
-        elif expr.op in _SHAPED:
-            out = g.add(_SHAPED[expr.op], g.shape(self.extents(attrs["shape"])), *args)
-        elif expr.op == "concat":
-            out = g.add("concat", attrs["dim"], *args)
+        elif expr.op in _NATIVE:
+            native, attr = _NATIVE[expr.op]
+            out = g.add(native, self._payload(attr, attrs), *args)
         else:
             out = g.add("unary", g.name(json.dumps([expr.op, attrs], sort_keys=True)), *args)
         self._exprs[expr] = out
         return out
+
+    def _payload(self, attr: str, attrs: dict[str, Any]) -> int:
+        if attr == "shape":
+            return self.graph.shape(self.extents(attrs["shape"]))
+        if attr in ("dims", "perm"):
+            return self.graph.ints(list(attrs[attr]))
+        return attrs[attr] if attr else 0
 
     def statement(self, statement: StatementTerm) -> int:
         """The class of a statement."""
@@ -177,22 +178,16 @@ class Encoder:
         if op == "const":
             value, shape = g.constant_at(payload)
             return ValueTerm("const", (), (("shape", self._shape(shape)), ("value", value)))
-        if op in _NAMED:
-            return ValueTerm(_NAMED[op], args)
-        if op in ("rsum", "rmax"):
-            name = "reduce_sum" if op == "rsum" else "reduce_max"
-            return ValueTerm(name, args, (("dims", tuple(g.ints_at(payload))),))
-        if op == "permute":
-            return ValueTerm("transpose", args, (("perm", tuple(g.ints_at(payload))),))
-        if op in _SHAPED.values():
-            name = next(k for k, v in _SHAPED.items() if v == op)
-            return ValueTerm(name, args, (("shape", self._shape(g.shape_at(payload))),))
-        if op == "concat":
-            return ValueTerm("concat", args, (("dim", payload),))
         if op == "unary":
             name, attrs = json.loads(g.name_at(payload))
             return ValueTerm(name, args, tuple(sorted(attrs.items())))
-        return ValueTerm(op, args)
+        name, attr = _TERM[op]
+        return ValueTerm(name, args, ((attr, self._attr(attr, payload)),) if attr else ())
+
+    def _attr(self, attr: str, payload: int) -> Any:
+        if attr == "shape":
+            return self._shape(self.graph.shape_at(payload))
+        return tuple(self.graph.ints_at(payload)) if attr in ("dims", "perm") else payload
 
     def _shape(self, extents: Sequence[int]) -> tuple[int | TermVar, ...]:
         return tuple(e if e >= 0 else self.vars[-1 - e] for e in extents)

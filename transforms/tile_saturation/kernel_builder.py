@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from superopt import program as ir
-from superopt.operators import infer_type
+from superopt.operators import Move, infer_type, is_contraction, move_of, reduction_of, splat_of
 from superopt.transforms.lower.builder import compute, constant, identifier, load, store, whole
 from superopt.transforms.tile_saturation.accesses import (
     Access,
@@ -324,19 +324,20 @@ class KernelBuilder:
             return constant(out, float(attrs["value"]), concrete(attrs["shape"], widths), "f32")
         flags: dict[str, Any] = {}
         inner = list(expr.args)
-        if expr.op == "matmul":
+        contraction = is_contraction(expr)
+        if contraction:
             for i, flag in enumerate(("transpose_a", "transpose_b")):
                 if _swaps(inner[i]):
                     inner[i], flags[flag] = inner[i].args[0], True
         values = [self.value(a, known) for a in inner]
-        if expr.op in ("reduce_sum", "reduce_max"):
+        if reduction_of(expr) is not None:
             rank = len(values[0].shape)
             flags = {"dims": tuple(sorted(d + rank for d in attrs["dims"])), "keepdims": True}
-        elif expr.op in ("reshape", "broadcast"):
+        elif move_of(expr) in (Move.RESHAPE, Move.BROADCAST):
             flags = {"shape": concrete(attrs["shape"], widths)}
-        elif expr.op == "concat":
+        elif move_of(expr) is Move.CONCAT:
             flags = {"dim": attrs["dim"] + len(values[0].shape)}
-        elif expr.op != "matmul":
+        elif not contraction:
             flags = {k: tuple(v) if isinstance(v, list) else v for k, v in attrs.items()}  # pyright: ignore
         dtypes = {v.dtype for v in values if not _is_number(v)}
         dtype = "f32" if len(dtypes) != 1 else dtypes.pop()
@@ -352,9 +353,7 @@ class KernelBuilder:
             for statement in frame.out:
                 if not isinstance(statement, ir.Compute) or statement.result is not value:
                     continue
-                if statement.op == "constant":  # a number may be computed from others, too
-                    number = statement.attrs["value"]
-                    assert isinstance(number, int | float)
+                if (number := splat_of(statement)) is not None:  # it may be computed from others, too
                     return constant(out, float(number), value.shape, dtype)
         return self.cast(value, dtype, out)
 
@@ -364,7 +363,7 @@ def _is_number(value: ir.Value) -> bool:
 
 
 def _swaps(expr: ValueTerm) -> bool:
-    if expr.op != "transpose":
+    if move_of(expr) is not Move.TRANSPOSE:
         return False
     perm = dict(expr.attrs)["perm"]
     n = len(perm)

@@ -14,9 +14,12 @@ tensors indexed alike by statements of one form, written once and meant once for
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
+
+from superopt.operators import Combiner
 
 
 @dataclass(eq=False)
@@ -140,11 +143,7 @@ class ValueTerm:
             return f"({self.args[0]} {infix} {self.args[1]})"
         if self.op == "const":
             return f"{dict(self.attrs)['value']:g}"
-        shown = [
-            f"{k}={_shown(v)}"
-            for k, v in self.attrs
-            if not (k == "keepdims" or (self.op == "matmul" and not v))
-        ]
+        shown = [f"{k}={_shown(v)}" for k, v in self.attrs]
         return f"{self.op}({', '.join([*map(str, self.args), *shown])})"
 
     def walk(self) -> Iterator[ValueTerm]:
@@ -167,6 +166,15 @@ def _shown(value: Any) -> str:
         parts = cast("tuple[int | TermVar, ...]", value)
         return "x".join(v.name if isinstance(v, TermVar) else str(v) for v in parts)
     return str(value)
+
+
+def number(value: float) -> ValueTerm:
+    """A scalar."""
+    return ValueTerm("const", (), (("shape", ()), ("value", value)))
+
+
+STARTS: dict[Combiner, float] = {"add": 0.0, "max": -math.inf}
+"""What accumulators start from, by what joins their parts."""
 
 
 @dataclass(frozen=True)

@@ -18,17 +18,18 @@ computed again, and once where its users end in one loop).
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from superopt.aliasing import updates_in_place
+from superopt.operators import OPERATORS, Move, is_contraction, move_of, nest_of
 from superopt.program import KernelGraph, Node, Value
 from superopt.transforms.tile_saturation.cut_axes import CutAxes, CutAxis, ints
 from superopt.transforms.tile_saturation.terms import (
     FULL,
+    STARTS,
     LibraryOperator,
     LoopTerm,
     StatementTerm,
@@ -40,13 +41,12 @@ from superopt.transforms.tile_saturation.terms import (
     TermVar,
     ValueTerm,
 )
-from superopt.transforms.tile_saturation.tile_values import REDUCTIONS, Indices, TileValues, number
+from superopt.transforms.tile_saturation.tile_values import Indices, TileValues, finished
 from superopt.transforms.tile_saturation.unmerge import Unmerged, unmerged
 
 Inline: TypeAlias = Literal["single", "all"]
 
-_VIEWS = frozenset({"transpose", "reshape", "broadcast", "slice", "cast", "constant"})
-_PIECES = frozenset({"concat", "update_slice"})
+_PIECES = (Move.CONCAT, Move.UPDATE)
 
 
 def tile_loops(graph: KernelGraph, inline: Inline = "single", *, bundle: bool = True) -> TermProgram:
@@ -94,30 +94,25 @@ class _Builder:
         return any(a is not None and a.cut != "full" for a in self.reduced_axes(node))
 
     def reduced_axes(self, node: Node) -> list[CutAxis | None]:
-        source = node.operands[0] if node.operands else None
-        if node.op == "matmul":
-            assert source is not None
-            rank = len(source.shape)
-            return [self.axes.of(source, rank - 2 if node.attrs.get("transpose_a") else rank - 1)]
-        if node.op in REDUCTIONS:
-            assert source is not None
-            dims = node.attrs["dims"]
-            assert isinstance(dims, tuple)
-            return [self.axes.of(source, d) for d in dims]
-        return []
+        nest = nest_of(node)
+        if nest is None:
+            return []
+        source, maps = node.operands[0], nest.operands[0]
+        return [self.axes.of(source, d) for d, index in enumerate(maps) if index.dim in nest.reductions]
 
     def choose_stored(self) -> set[Value]:
         outputs = set(self.graph.outputs)
         stored: set[Value] = set()
-        cut = {n.operands[0] for n in self.graph.nodes if n.op == "update_slice"}
+        cut = {n.operands[0] for n in self.graph.nodes if move_of(n) is Move.UPDATE}
         for node in self.graph.nodes:
             value = node.result
             if value in cut:  # which is read in parts
                 stored.add(value)
-            heavy = node.op in ("matmul", *REDUCTIONS)
-            if self.accumulates(node) or node.op in _PIECES or value in outputs:
+            entry = OPERATORS[node.op]
+            heavy = entry.combiner is not None
+            if self.accumulates(node) or entry.move in _PIECES or value in outputs:
                 stored.add(value)
-            elif node.op in _VIEWS:
+            elif entry.move is not None or entry.conversion or entry.constant:
                 continue
             elif (self.uses[value] > 1 and self.inline == "single") or (heavy and self.widens(value)):
                 stored.add(value)
@@ -163,7 +158,7 @@ class _Builder:
     def build(self) -> TermProgram:
         for value in self.graph.inputs:
             self.tensor(value)
-        for node in self.in_place:
+        for node in filter(self.in_place.__contains__, self.graph.nodes):
             self.tensors[node.result] = tensor = self.tensors[node.operands[0]]
             tensor.kind = "output"
         for node in self.graph.nodes:
@@ -178,7 +173,7 @@ class _Builder:
     def note_library(self, node: Node) -> None:
         """Remember the statement just written where it is an operator of the library on tensors in memory."""
         held = [self.held(v) for v in node.operands]
-        if node.op in ("matmul", "concat") and all(v is not None for v in held):
+        if (is_contraction(node) or move_of(node) is Move.CONCAT) and all(v is not None for v in held):
             operands = tuple(
                 (self.tensor(v), x.shape) for v, x in zip(held, node.operands, strict=True) if v is not None
             )
@@ -193,11 +188,11 @@ class _Builder:
             kept = (
                 [d for d, extent in enumerate(node.operands[0].shape) if extent > 1] if node.operands else []
             )
-            if node.op == "transpose":
+            if move_of(node) is Move.TRANSPOSE:
                 perm = [d for d in ints(node, "perm") if d in kept]
                 if perm != kept:
                     return None
-            elif node.op != "reshape":
+            elif move_of(node) is not Move.RESHAPE:
                 return None
             value = node.operands[0]
         return value
@@ -236,13 +231,13 @@ class _Builder:
         return TermIndex("tile", self.one[axis.extent])
 
     def store(self, node: Node) -> None:
-        if node.op in _PIECES:
+        if move_of(node) in _PIECES:
             self.store_pieces(node)
             return
         space = _Space()
         result = node.result
         index = tuple(self.space_index(result, d, space, parallel=True) for d in range(len(result.shape)))
-        if node.op == "matmul" and self.accumulates(node):
+        if is_contraction(node) and self.accumulates(node):
             index = (*index[:-1], self.one_tile(result, index[-1], space))
         region = TermRegion(self.tensor(result), index)
         if not self.accumulates(node):
@@ -252,40 +247,27 @@ class _Builder:
 
     def accumulate(self, node: Node, region: TermRegion, index: Indices, space: _Space) -> None:
         """start region; for k: region = region + partial (or max)."""
-        joins = {"reduce_max": ("max", -math.inf)}
-        join, start = joins.get(node.op, ("add", 0.0))
-        source = node.operands[0]
-        reduction: list[TermVar] = []
-        if node.op == "matmul":
-            rank = len(source.shape)
-            dim = rank - 2 if node.attrs.get("transpose_a") else rank - 1
-            k = self.space_index(source, dim, space, parallel=False)
-            assert k.var is not None
-            reduction.append(k.var)
-            partial = self.values.product(node, index, k)
-        else:
-            inner: dict[int, TermIndex] = {}
-            dims = node.attrs["dims"]
-            assert isinstance(dims, tuple)
-            for d in dims:
-                inner[d] = self.space_index(source, d, space, parallel=False)
-                if (var := inner[d].var) is not None:
-                    reduction.append(var)
-            partial = self.values.reduction(node, index, inner)
-        if node.op == "reduce_mean":  # of each part, so that no sum grows beyond its dtype
-            assert isinstance(node.attrs["dims"], tuple)
-            count = math.prod(source.shape[d] for d in node.attrs["dims"])
-            partial = ValueTerm("div", (partial, number(float(count))))
+        nest, join = nest_of(node), OPERATORS[node.op].combiner
+        assert nest is not None
+        assert join is not None
+        reduced = {
+            index.dim: self.space_index(node.operands[0], d, space, parallel=False)
+            for d, index in enumerate(nest.operands[0])
+            if index.dim in nest.reductions
+        }
+        reduction = [index.var for index in reduced.values() if index.var is not None]
+        # Of each part, so that no sum grows beyond its dtype.
+        partial = finished(node, self.values.partial(node, index, reduced))
         value = ValueTerm(join, (ValueTerm("load", region=region), partial))
         body: list[StatementTerm] = [StoreTerm(region, value)]
         for i, var in enumerate(reversed(reduction)):
             outermost = i == len(reduction) - 1
-            body = [LoopTerm(var, ((region, start),) if outermost else (), tuple(body))]
+            body = [LoopTerm(var, ((region, STARTS[join]),) if outermost else (), tuple(body))]
         self.nest(space, body)
 
     def pieces(self, node: Node, dim: int) -> list[tuple[Value, int, int, int]]:
         """What is stored along `dim`, as (operand, its first element, how many, where they go)."""
-        if node.op == "concat":
+        if move_of(node) is Move.CONCAT:
             ends = list(itertools.accumulate((v.shape[dim] for v in node.operands), initial=0))
             return [(v, 0, v.shape[dim], at) for v, at in zip(node.operands, ends, strict=False)]
         (base, update), start = node.operands, node.attrs["offset"]

@@ -6,12 +6,19 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeAlias
 
-import numpy as np
-
 from superopt.errors import UnsupportedProgram
-from superopt.operators import OPERATORS, normalize_attrs
+from superopt.operators import (
+    OPERATORS,
+    Move,
+    Scalar,
+    is_contraction,
+    move_of,
+    nest_of,
+    normalize_attrs,
+    splat_of,
+)
 from superopt.program import Node, Value
-from superopt.transforms.tile_saturation.cut_axes import reduced_dims, reshape_groups
+from superopt.transforms.tile_saturation.cut_axes import reshape_groups
 from superopt.transforms.tile_saturation.terms import (
     FULL,
     TermIndex,
@@ -19,11 +26,10 @@ from superopt.transforms.tile_saturation.terms import (
     TermTensor,
     TermVar,
     ValueTerm,
+    number,
 )
 
 Indices: TypeAlias = "tuple[TermIndex, ...]"
-
-REDUCTIONS = {"reduce_sum": "reduce_sum", "reduce_mean": "reduce_sum", "reduce_max": "reduce_max"}
 
 
 class TileValues:
@@ -47,82 +53,64 @@ class TileValues:
     def compute(self, node: Node, index: Indices) -> ValueTerm:
         """The operator of a node on tiles of its operands."""
         entry = OPERATORS[node.op]
-        rank = len(node.result.shape)
-        if node.op == "constant":
-            value = node.attrs["value"]
-            if isinstance(value, np.ndarray):
+        move = move_of(node)
+        if entry.constant:
+            value = splat_of(node)
+            if value is None:
                 raise UnsupportedProgram("tile loops do not express dense constants", node.location)
-            return ValueTerm("const", (), (("shape", ()), ("value", float(value))))  # pyright: ignore
-        if node.op == "cast":  # numbers on chip are not rounded; what is stored has its tensor's dtype
+            return number(float(value))
+        if entry.conversion:  # numbers on chip are not rounded; what is stored has its tensor's dtype
             return self.value(node.operands[0], index)
-        if node.op == "matmul":
-            return self.product(node, index, FULL)
-        if node.op in REDUCTIONS:
-            dims = node.attrs["dims"]
-            assert isinstance(dims, tuple)
-            total = self.reduction(node, index, dict.fromkeys(dims, FULL))
-            if node.op == "reduce_mean":
-                count = math.prod(node.operands[0].shape[d] for d in dims)
-                return ValueTerm("div", (total, number(float(count))))
-            return total
-        if node.op == "transpose":
-            perm = node.attrs["perm"]
-            assert isinstance(perm, tuple)
-            inner = [FULL] * rank
-            for d, source in enumerate(perm):
-                inner[source] = index[d]
-            return ValueTerm("transpose", (self.value(node.operands[0], tuple(inner)),), (("perm", perm),))
-        if node.op == "slice":
+        if move is Move.SLICE:
             return self.slice(node, index)
-        if node.op == "reshape":
+        if move is Move.RESHAPE:
             return self.reshape(node, index)
-        if node.op == "broadcast":
-            operand = self.aligned(node.operands[0], node.result, index)
-            return ValueTerm("broadcast", (operand,), (("shape", self.shape(node.result, index)),))
-        attrs = tuple(sorted(normalize_attrs(entry, node.attrs).items()))
-        return ValueTerm(node.op, tuple(self.aligned(v, node.result, index) for v in node.operands), attrs)
+        nest = nest_of(node)
+        assert nest is not None, "what has no nest is stored"
+        if entry.combiner is not None:
+            return finished(node, self.partial(node, index, dict.fromkeys(nest.reductions, FULL)))
+        operands = tuple(self.operand(node, i, index) for i in range(len(node.operands)))
+        if move is Move.BROADCAST:
+            return ValueTerm(node.op, operands, (("shape", self.shape(node.result, index)),))
+        return ValueTerm(node.op, operands, tuple(sorted(normalize_attrs(entry, node.attrs).items())))
 
-    def aligned(self, operand: Value, result: Value, index: Indices) -> ValueTerm:
-        """An operand that broadcasts to `result`."""
-        shift = len(result.shape) - len(operand.shape)
-        inner = tuple(
-            FULL if operand.shape[d] == 1 and result.shape[d + shift] != 1 else index[d + shift]
-            for d in range(len(operand.shape))
-        )
-        return self.value(operand, inner)
+    def operand(
+        self, node: Node, number: int, index: Indices, reduced: Mapping[int, TermIndex] | None = None
+    ) -> ValueTerm:
+        """The tile of an operand that the node's nest reads for the result's tile at `index`.
 
-    def product(self, node: Node, index: Indices, k: TermIndex) -> ValueTerm:
-        """A matrix product of tiles, `k` being what is taken of the contracted dimension."""
-        a, b = node.operands
-        rank = len(node.result.shape)
+        `reduced` says what is taken of the dimensions of the nest that are reduced.
+        """
+        nest = nest_of(node)
+        assert nest is not None
+        at = {dim: index[d] for d, dim in enumerate(nest.result) if dim is not None} | dict(reduced or {})
+        maps = nest.operands[number]
+        return self.value(node.operands[number], tuple(FULL if i.dim is None else at[i.dim] for i in maps))
 
-        def operand(value: Value, rows: TermIndex, columns: TermIndex, *, transposed: bool) -> ValueTerm:
-            lead = len(value.shape) - 2
-            batch = [FULL if value.shape[d] == 1 else index[d + rank - len(value.shape)] for d in range(lead)]
-            last = (columns, rows) if transposed else (rows, columns)
-            tile = self.value(value, (*batch, *last))
-            if not transposed:
-                return tile
-            perm = (*range(lead), lead + 1, lead)
-            return ValueTerm("transpose", (tile,), (("perm", perm),))
-
-        left = operand(a, index[-2], k, transposed=bool(node.attrs.get("transpose_a")))
-        right = operand(b, k, index[-1], transposed=bool(node.attrs.get("transpose_b")))
-        return ValueTerm("matmul", (left, right))
-
-    def reduction(self, node: Node, index: Indices, inner: dict[int, TermIndex]) -> ValueTerm:
-        """The reduction of a tile, in the form of the node's result."""
-        source = node.operands[0]
-        rank = len(source.shape)
-        operand = [inner.get(d, FULL) for d in range(rank)]
-        for d, at in reduced_dims(node):
-            operand[d] = index[at]
-        tile = self.value(source, tuple(operand))
-        dims = tuple(sorted(d - rank for d in inner))
-        kept = ValueTerm(REDUCTIONS[node.op], (tile,), (("dims", dims),))
+    def partial(self, node: Node, index: Indices, reduced: Mapping[int, TermIndex]) -> ValueTerm:
+        """What a contraction or a reduction joins of a tile, in the form of the node's result."""
+        if is_contraction(node):
+            return self.product(node, index, reduced)
+        rank = len(node.operands[0].shape)
+        dims = tuple(sorted(d - rank for d in reduced))  # the nest's dimensions are the operand's
+        tile = self.operand(node, 0, index, reduced)
+        kept = ValueTerm(OPERATORS[node.op].partial, (tile,), (("dims", dims),))
         if node.attrs.get("keepdims"):
             return kept
         return ValueTerm("reshape", (kept,), (("shape", self.shape(node.result, index)),))
+
+    def product(self, node: Node, index: Indices, reduced: Mapping[int, TermIndex]) -> ValueTerm:
+        """A matrix product of tiles: rows before what is contracted on the left, behind it on the right."""
+        nest = nest_of(node)
+        assert nest is not None
+        tiles: list[ValueTerm] = []
+        for i, maps in enumerate(nest.operands):
+            tile = self.operand(node, i, index, reduced)
+            if maps[i - 2].dim in nest.reductions:
+                lead = len(maps) - 2
+                tile = ValueTerm("transpose", (tile,), (("perm", (*range(lead), lead + 1, lead)),))
+            tiles.append(tile)
+        return ValueTerm(node.op, tuple(tiles))
 
     def slice(self, node: Node, index: Indices) -> ValueTerm:
         """The same tile of what a slice is taken of, further on."""
@@ -150,7 +138,7 @@ class TileValues:
 
     def sliced(self, source: Node, index: Indices, node: Node) -> ValueTerm:
         """A slice of what is not stored is only expressed where elementwise operators stand between."""
-        if OPERATORS[source.op].elementwise or source.op == "cast":
+        if OPERATORS[source.op].elementwise:
             return self.compute(source, index)
         raise UnsupportedProgram(f"tile loops do not express a slice of '{source.op}'", node.location)
 
@@ -204,6 +192,15 @@ class TileValues:
         return tuple(out)
 
 
-def number(value: float) -> ValueTerm:
-    """A scalar."""
-    return ValueTerm("const", (), (("shape", ()), ("value", value)))
+def finished(node: Node, total: ValueTerm) -> ValueTerm:
+    """What the node makes of what its combiner joined, of all or of a part."""
+    finish, nest = OPERATORS[node.op].finish, nest_of(node)
+
+    def term(scalar: Scalar) -> ValueTerm:
+        if scalar.head == "arg":
+            return total
+        if scalar.head == "const":
+            return number(scalar.payload)
+        return ValueTerm(scalar.head, tuple(map(term, scalar.args)))
+
+    return total if finish is None or nest is None else term(finish(nest.reduced))

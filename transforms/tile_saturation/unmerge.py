@@ -14,7 +14,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from superopt.errors import UnsupportedProgram
-from superopt.operators import OPERATORS, infer_type, normalize_attrs
+from superopt.operators import (
+    OPERATORS,
+    Move,
+    infer_type,
+    is_contraction,
+    move_of,
+    normalize_attrs,
+    reduction_of,
+)
 from superopt.program import Attr, KernelGraph, Node, TensorType, Value
 from superopt.transforms.tile_saturation.cut_axes import CutAxes, ints, reshape_groups
 
@@ -78,7 +86,7 @@ def _cuts(graph: KernelGraph, axes: CutAxes) -> dict[object, frozenset[int]]:
     while changed:
         changed = False
         for node in graph.nodes:
-            if node.op != "reshape":
+            if move_of(node) is not Move.RESHAPE:
                 continue
             source, result = node.operands[0], node.result
             for left, right in reshape_groups(source.shape, result.shape):
@@ -128,7 +136,7 @@ class _Rewriter:
 
     def transposed(self, value: Value, perm: tuple[int, ...], name: str = "") -> Value:
         for node in self.nodes:
-            if node.op == "transpose" and node.result is value:
+            if move_of(node) is Move.TRANSPOSE and node.result is value:
                 before = ints(node, "perm")
                 value, perm = node.operands[0], tuple(before[p] for p in perm)
                 break
@@ -169,29 +177,28 @@ class _Rewriter:
         result, name = node.result, node.result.name
         operands = [self.values[v] for v in node.operands]
         attrs = dict(node.attrs)
-        if node.op == "matmul":
+        move = move_of(node)
+        if is_contraction(node):
             return self.matmul(node)
-        if node.op == "reshape":
+        if move is Move.RESHAPE:
             wanted = self.shape(result)
             if [e for e in operands[0].shape if e > 1] != [e for e in wanted if e > 1]:
                 raise _Refused
             return self.reshaped(operands[0], wanted, name)
-        if node.op == "transpose":
+        if move is Move.TRANSPOSE:
             return self.transposed(operands[0], self.places(node.operands[0], ints(node, "perm")), name)
-        if node.op in ("reduce_sum", "reduce_mean", "reduce_max"):
+        if reduction_of(node) is not None:
             attrs["dims"] = self.places(node.operands[0], ints(node, "dims"))
             reduced = self.emit(node.op, operands, name, **attrs)
             return self.reshaped(reduced, self.shape(result))
-        if node.op in ("concat", "update_slice"):
+        if move in (Move.CONCAT, Move.UPDATE):
             dim = node.attrs["dim"]
             assert isinstance(dim, int)
             (attrs["dim"],) = self.single(result, dim)
             return self.emit(node.op, operands, name, **attrs)
-        if node.op == "slice":
+        if move is Move.SLICE:
             return self.slice(node)
-        if node.op == "constant":
-            return self.emit("constant", [], name, **attrs)
-        if node.op == "broadcast":
+        if move is Move.BROADCAST:
             attrs["shape"] = self.shape(result)
         spread = [self.spread(v, result) for v in node.operands]
         return self.emit(node.op, spread, name, **attrs)
