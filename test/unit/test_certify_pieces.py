@@ -7,6 +7,7 @@ import math
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 from random_programs import Builder, mutated, random_kernel, rewritten, value
 
@@ -219,3 +220,24 @@ def test_pieces_have_a_bound_where_the_whole_has_none(monkeypatch: pytest.Monkey
 
 def _nowhere(*_: object) -> None:
     return None
+
+
+@pytest.mark.parametrize("masked", [2, 3])
+def test_what_is_undefined_in_a_piece_of_one_text_is_refused(
+    masked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A softmax of a row that is masked altogether is 0 / 0, in both programs alike."""
+    for name in ("FORMAL_WORK", "BLOCKS_WORK"):
+        monkeypatch.setattr(certifier_module, name, 0)
+    mask = np.zeros((4, 3))
+    mask[1, :masked] = -np.inf
+
+    def attention(scaled_first: bool) -> KernelGraph:
+        s, v = inputs = [value(4, 3), value(3, 4)]
+        f = Builder()
+        a, half = f("constant", value=mask, shape=(4, 3), dtype="f32"), f.constant(0.5)
+        e = f("exp", f("add", f("mul", s, half), a) if scaled_first else f("mul", f("add", s, a), half))
+        p = f("div", e, f("reduce_sum", e, dims=(1,), keepdims=True))
+        return KernelGraph("main", inputs, f.nodes, [f("matmul", p, v)])
+
+    assert certify(attention(True), attention(False)).equivalent == (masked < 3)

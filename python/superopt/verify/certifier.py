@@ -59,7 +59,8 @@ from superopt.verify.symbolic import prove
 
 # Scalar operations up to which the formal test runs at full extents.
 FORMAL_WORK = 50_000
-# Beyond this max and min pick by a random order at full extents, where sets of leaves would take too long.
+# Beyond this max and min pick by a random order at full extents, where sets of leaves would take too long. One
+# of n numbers changes what an order picks with probability 1/n only; it replaces no test with sets.
 LATTICE_WORK = 5_000_000
 # Beyond this, or so many elements of tensors (about a gigabyte), two blocks along each dimension of the grids are
 # computed instead of all of them.
@@ -97,6 +98,7 @@ class _Outcome:
     failure: Counterexample | None
     assumed: frozenset[str] = frozenset()
     imaged: bool = False
+    undefined: bool = False
 
     def of_piece(self, piece: int) -> _Outcome:
         """This, where the programs tested were a piece of those in question."""
@@ -139,6 +141,8 @@ class _Question:
         self.outcomes: list[_Outcome] = []
         self.reduced: tuple[KernelGraph, KernelGraph] | None = None
         self.wants_full = False
+        self.agreed = False  # on max and min by sets, at reduced extents
+        self.undefined = False  # at reduced extents
         self.full_delta = delta
         self.failure: Counterexample | None = None
         if mismatch := _interface(a, b):
@@ -168,9 +172,13 @@ class _Question:
             outcomes = self._formal_tests(*pair, "reduced")
             if not _failure(outcomes):
                 self.outcomes, self.reduced = outcomes, pair
+                self.agreed = bool(outcomes) or not _failure(
+                    _test(pair[0], [pair[1]], "image", "reduced", self.seed, 0)
+                )
                 if numbers and outcomes:
                     self.notes.append("numbers that a mean divides by were reduced with its extent")
                 return
+            self.undefined |= any(o.undefined for o in outcomes)
             if not numbers:
                 self.notes.append("the programs differ at reduced extents")
 
@@ -200,11 +208,20 @@ class _Question:
         return made
 
     def in_pieces(self) -> bool:
-        """Whether tests of all pieces passed, where the whole would take long: nothing else is needed then."""
+        """Whether tests of all pieces passed, where the whole would take long: nothing else is needed then.
+
+        Pieces of the same text are not tested: what is undefined in both must have shown at reduced extents.
+        """
         programs, _ = _affordable([self.a, self.b], BLOCKS_WORK)
         if max(map(work, programs)) <= BLOCKS_WORK:
             return False
-        small = self.reduced or reduce_extents(self.a, self.b, most_work=PIECE_WORK)
+        small = self.reduced
+        if not small and (small := reduce_extents(self.a, self.b, most_work=PIECE_WORK)):
+            self.undefined |= any(
+                o.undefined for o in _test(small[0], [small[1]], "image", "reduced", self.seed, 0)
+            )
+        if self.undefined:
+            return False
         parts = _cut(self.a, self.b, small, self.seed) if small else []
         made = self._tests_of_pieces([_affordable([p.first, p.second], PIECE_WORK) for p in parts], "image")
         self.outcomes += made
@@ -222,15 +239,11 @@ class _Question:
             tests: list[_Outcome] = []
             while not _enough(tests, delta):
                 number = MOST_TESTS * (2 + 2 * piece + (kind == "formal")) + len(tests)
-                tests += _test(first, [second], kind, extents, self.seed, number)
+                tests += _test(first, [second], kind, extents, self.seed, number, self.agreed)
             if _failure(tests):
                 return []
             made += [o.of_piece(piece) for o in tests]
         return made
-
-    @property
-    def size(self) -> Literal["small", "large"]:
-        return _size([self.a, self.b])
 
     def verdict(self) -> Verdict:
         if failure := self.failure or _failure(self.outcomes):
@@ -311,10 +324,10 @@ def _full_tests(a: KernelGraph, questions: Sequence[_Question], seed: int) -> No
         open_ = [q for q in questions if not (o := made[id(q)]) or not _enough(o, q.full_delta)]
         if not open_:
             break
-        for size in {q.size for q in open_}:  # those of one size have one interpretation of max and min
-            group = [q for q in open_ if q.size == size]
+        for agreed in {q.agreed for q in open_}:  # these have one interpretation of max and min
+            group = [q for q in open_ if q.agreed == agreed]
             (left, *others), extents = _affordable([a, *(q.b for q in group)], BLOCKS_WORK)
-            found = _test(left, others, "image", extents, seed, MOST_TESTS + number)
+            found = _test(left, others, "image", extents, seed, MOST_TESTS + number, agreed)
             for question, outcome in zip(group, found, strict=False):
                 made[id(question)].append(outcome)
                 question.outcomes.append(outcome)
@@ -337,41 +350,52 @@ def _field(kind: Kind, point: _Point, lattice: Lattice) -> ImageField:
     return ImageField(point, lattice=lattice, threads=len(os.sched_getaffinity(0)))
 
 
-def _size(programs: Sequence[KernelGraph]) -> Literal["small", "large"]:
-    return "small" if max(map(work, programs)) <= LATTICE_WORK else "large"
-
-
 def _test(
-    a: KernelGraph, others: Sequence[KernelGraph], kind: Kind, extents: Extents, seed: int, number: int
+    a: KernelGraph,
+    others: Sequence[KernelGraph],
+    kind: Kind,
+    extents: Extents,
+    seed: int,
+    number: int,
+    agreed: bool = False,
 ) -> list[_Outcome]:
     """Evaluate all at one random point, `a` once; ends with the first of `others` that differs from it.
 
-    Takes another point where a denominator happens to vanish.
+    Takes another point where a denominator happens to vanish. Programs that have `agreed` on max and min by sets
+    may be compared by a random order where that is quicker. Raises OverflowError where a formal test needs too
+    much memory.
     """
-    lattice: Lattice = "free" if kind == "formal" or _size([a, *others]) == "small" else "order"
+    small = max(map(work, [a, *others])) <= LATTICE_WORK
+    lattice: Lattice = "free" if kind == "formal" or small or not agreed else "order"
     if len(others) > 1:
         try:
             return _at_point(a, others, kind, extents, (seed, number, 0), lattice)
         except (ZeroDivisionError, MemoryError, IllegalProgram):
             alone: list[_Outcome] = []  # one of them is to blame: each by itself
             for b in others:
-                alone += _test(a, [b], kind, extents, seed, number)
+                alone += _test(a, [b], kind, extents, seed, number, agreed)
                 if alone[-1].failure:
                     break
             return alone
+    shapes = [v.shape for v in a.inputs]
     for attempt in range(ATTEMPTS):
         try:
             return _at_point(a, others, kind, extents, (seed, number, attempt), lattice)
         except ZeroDivisionError:
             continue
         except MemoryError:  # too many leaves under max or min to remember
+            if kind == "formal":
+                raise OverflowError from None
+            if not agreed:
+                reason = "max and min of too many numbers to tell them apart, and no test at reduced extents"
+                return [_Outcome(None, Counterexample(reason=reason, extents=extents, inputs=shapes))]
             lattice = "order"
         except IllegalProgram as error:
             found = Counterexample(reason=f"a program is undefined: {error.message}", extents=extents)
-            return [_Outcome(None, found)]
-    shapes = [v.shape for v in a.inputs]
+            return [_Outcome(None, found, undefined=True)]
     reason = f"a denominator vanishes at {ATTEMPTS} random points"
-    return [_Outcome(None, Counterexample(reason=reason, extents=extents, inputs=shapes))]
+    found = Counterexample(reason=reason, extents=extents, inputs=shapes)
+    return [_Outcome(None, found, undefined=True)]
 
 
 def _at_point(
@@ -425,7 +449,7 @@ def _compared(
                 found = Counterexample(
                     reason=reason, seed=point, output=i, position=position, extents=extents, inputs=shapes
                 )
-                return _Outcome(None, found)
+                return _Outcome(None, found, undefined=reason != "the programs differ")
         degree_p = max(degree_p, x.degree.p.plus(y.degree.p).num)
         degree_q = max(degree_q, x.degree.h.plus(y.degree.h).difference)
         opaque = max(opaque, x.degree.opaque + y.degree.opaque)

@@ -34,6 +34,11 @@ SCREEN_Q = 524171
 SCREEN_P = 2 * SCREEN_Q + 1
 
 MOST_LEAVES = 1 << 22  # remembered under max and min, 8 bytes each
+# Values of uninterpreted operators that are known, by argument: what is divided by them may vanish.
+KNOWN_VALUES = {
+    "sqrt": {0: 0, 1: 1}, "erf": {0: 0}, "sin": {0: 0}, "cos": {0: 1}, "log": {1: 0}, "log1p": {0: 0},
+    "exp": {0: 1},
+}  # fmt: skip
 # Terms of formal sums written in one evaluation, each some 20 ns; beyond it OverflowError.
 MOST_TERMS = 100_000_000
 
@@ -245,17 +250,25 @@ class ImageField(Domain):
 
     def _uninterpreted(self, primitive: str, *operands: Tensor) -> Tensor:
         shape = np.broadcast_shapes(*(t.shape for t in operands))
-        self._record("second exp on a path" if primitive == "exp" else primitive, operands, math.prod(shape))
+        known = KNOWN_VALUES.get(primitive, {})  # arguments may meet these, too
+        count = math.prod(shape) + len(known)
+        self._record("second exp on a path" if primitive == "exp" else primitive, operands, count)
         planes: list[Array] = []
         for i in range(min(len(t.planes) for t in operands)):
             field, key = self.fields[i], key_of(self.seed, "function", primitive, i)
             mixed = np.zeros(shape, np.uint64)
-            for j, t in enumerate(operands):
-                x = self._residues(t.planes[0]) if i == 0 else t.planes[1]
+            arguments = [self._residues(t.planes[0]) if i == 0 else t.planes[1] for t in operands]
+            for j, x in enumerate(arguments):
                 x = field.keyed(key + j & (1 << 64) - 1, np.asarray(x, order="C"))
                 mixed = field.add(*_aligned(mixed, x))
-            planes.append(field.keyed(key_of(key, "result"), mixed))
-        return Tensor((self._lift(planes[0]), *planes[1:]), self._opaque_degree(operands))
+            result = field.keyed(key_of(key, "result"), mixed)
+            for argument, value in known.items():
+                result = np.where(arguments[0] == np.uint64(argument), np.uint64(value), result)
+            planes.append(result)
+        degree = self._opaque_degree(operands)
+        return Tensor(
+            (self._lift(planes[0]), *planes[1:]), replace(degree, opaque=degree.opaque + len(known))
+        )
 
     @override
     def opaque(self, key: str, operands: Sequence[Tensor], shapes: Sequence[Shape]) -> list[Tensor]:
