@@ -1,6 +1,7 @@
 """Which dimensions of a kernel graph run along one axis, and how each axis is cut.
 
-Dimensions that one dimension of an operator's nest runs along are one axis. How an axis is cut follows from its uses:
+Dimensions that one dimension of an operator's nest runs along are one axis. How an axis is cut follows from its
+uses:
 
     elem    one at a time: the batch of a matrix product, the outer part of a dimension that a reshape splits
     tile    by a tile parameter; by the inner part's extent where a reshape splits the dimension (16 x 4096 to
