@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", choices=["cuda", "interpreter"], help="default: cuda where there is one")
     parser.add_argument("--check", action="store_true", help="check only; do not time")
     parser.add_argument("--time", action="store_true", help="time only (cuda); do not check")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the inputs (default 0)")
+    parser.add_argument("--seed", type=int, help="seed of the inputs (default: one that is drawn)")
     parser.add_argument("--distributions", help="comma-separated; default: all of them")
     parser.add_argument(
         "--all-blocks", action="store_true", help="interpreter: all blocks of a kernel for all inputs"
@@ -40,8 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"superopt-run: {error}", file=sys.stderr)
         return 2
     # The runner of this version, not the bundle's own: only the kernels and the reference are the bundle's.
-    command = [sys.executable, str(Path(runner.__file__)), "--bundle", args.bundle, "--seed", str(args.seed)]
-    for name in ("device", "distributions", "json"):
+    command = [sys.executable, str(Path(runner.__file__)), "--bundle", args.bundle]
+    for name in ("seed", "device", "distributions", "json"):
         if (value := getattr(args, name)) is not None:
             command.append(f"--{name}={value}")
     flags = {"check": args.check, "time": args.time, "all-blocks": args.all_blocks}

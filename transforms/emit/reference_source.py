@@ -35,7 +35,7 @@ from superopt.transforms.lower.block_to_tile import tile_program
 _HEADER = '''"""{name} as plain PyTorch, one operation a line: what the kernels are checked against.
 
 `rounded(value, dtype)` is applied to every result: the identity for a reference in float64, a rounding for the
-program at its own precision.
+program at its own precision. For sums it gets a third argument: `again(f)` is the operator on f(operands).
 """
 
 {imports}import torch
@@ -62,7 +62,18 @@ _TORCH_REDUCTIONS = {"reduce_sum": "sum", "reduce_mean": "mean", "reduce_max": "
 
 def reference_source(graph: KernelGraph, constants: dict[str, Array]) -> str:
     """`reference.py`: `run(inputs..., rounded)`. Dense constants are added to `constants`, by name."""
-    reserved = ("rounded", "torch", "maximum", "minimum", "constants", "externs", "like", "device", "kernels")
+    reserved = (
+        "rounded",
+        "f",
+        "torch",
+        "maximum",
+        "minimum",
+        "constants",
+        "externs",
+        "like",
+        "device",
+        "kernels",
+    )
     names = unique_names(graph, reserved)
     lines: list[str] = []
     for node in graph.nodes:
@@ -109,9 +120,14 @@ def _node(node: Node, names: dict[Value, str], constants: dict[str, Array]) -> l
         name = names[node.result]
         constants[name] = np.asarray(array, np.float32)
         return [f'{name} = constants["{name}"].to(like)']
-    text = torch_text(node.op, operands, [v.shape for v in node.operands], node.attrs)
+    shapes = [v.shape for v in node.operands]
+    text = torch_text(node.op, operands, shapes, node.attrs)
     result = node.result
-    return [f"{names[result]} = rounded({text}, {TORCH_DTYPES[result.dtype]})"]
+    entry = OPERATORS[node.op]
+    again = ""
+    if entry.combiner == "add":
+        again = f", lambda f: {torch_text(node.op, [f'f({o})' for o in operands], shapes, node.attrs)}"
+    return [f"{names[result]} = rounded({text}, {TORCH_DTYPES[result.dtype]}{again})"]
 
 
 def torch_text(

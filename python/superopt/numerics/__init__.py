@@ -2,6 +2,8 @@
 
 checking      inputs and tolerance (numpy alone; copied into bundles)
 float_gate    the check of a lowered program without running its kernels: `gate`
+rounding      the model of rounding that tolerances come from
+externs       opaque operations in the gate
 interpreter   emitted kernels in Triton's interpreter
 runner        `run.py` of a bundle: checks and times the real kernels with torch, triton and numpy
 """

@@ -1,4 +1,4 @@
-"""The numeric check before anything is compiled: a lowered program in fp32 and its own dtypes, against fp64.
+"""The numeric check of a lowered program: computed in fp32 and its own dtypes, against fp64.
 
 Nothing runs on a GPU and nothing needs torch: the evaluator of `superopt.verify` runs the tile programs block
 by block and trip by trip, in the order of their loops, with fp32 arithmetic and a rounding wherever they
@@ -8,20 +8,23 @@ and the approximations of a GPU's exp and sqrt; a bundle's `run.py` checks the k
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
+import secrets
 import time
-from collections import Counter, OrderedDict
-from collections.abc import Hashable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from threading import Lock
 from typing import TypeAlias
 
 from threadpoolctl import threadpool_limits
 
 from superopt.errors import UnsupportedProgram
-from superopt.numerics.checking import DISTRIBUTIONS, Comparison, Input, compare, make_inputs, table
+from superopt.numerics.checking import DISTRIBUTIONS, Comparison, Input, compare, compared, table
+from superopt.numerics.externs import Player, Recorder
+from superopt.numerics.rounding import RoundingModel
 from superopt.operators import OPERATORS, normalize_attrs
 from superopt.program import BlockGraph, KernelGraph, Node, ThreadGraph, Value
 from superopt.verify.domains import Array, FloatDomain, round_to
@@ -33,6 +36,8 @@ from superopt.verify.reduce import fewer_blocks, fewer_trips, work
 WHOLE_WORK = 150_000_000
 WHOLE = "ordinary"
 TRIPS = (32, 16, 8, 4)
+# The same beyond which a program with opaque operations, which cannot be shortened, is not tried.
+OPAQUE_WORK = 2_000_000_000
 
 
 @dataclass(frozen=True)
@@ -40,35 +45,41 @@ class NumericsReport:
     """What the gate found: one comparison an output and distribution.
 
     `blocks` says how many blocks of each kernel were computed, and where sums were shorter than they are.
-    `skipped` is the reason where nothing could be tried (an opaque operation), which counts as passed: such a
-    program's kernels are still checked by `superopt-run`.
+    `nonce` repeats the run, of the same programs (`gate`).
+    `skipped` is the reason where nothing was tried (a program with opaque operations that is too large), which
+    counts as passed: such a program's kernels are still checked by `superopt-run`.
     """
 
     rows: tuple[Comparison, ...]
+    nonce: str
     skipped: str = ""
     blocks: str = ""
     seconds: float = 0.0
 
     @property
     def passed(self) -> bool:
-        """Whether no output leaves its tolerance."""
+        """Whether every output was compared on every distribution, and none leaves its tolerance."""
         return all(row.passed for row in self.rows)
 
     @property
     def summary(self) -> str:
-        """One line: the worst comparison."""
+        """One line: the worst comparison, and on how many elements each distribution was compared."""
         if self.skipped:
             return f"not checked: {self.skipped}"
         if not self.rows:
             return "no outputs"
-        worst = max(self.rows, key=lambda r: r.ratio)
-        verdict = "within tolerance" if self.passed else "out of tolerance"
-        share = f"{worst.ratio:.2f} of it" if math.isfinite(worst.ratio) else "not finite"
-        names = ", ".join(dict.fromkeys(r.distribution for r in self.rows))
-        return (
-            f"{verdict}: error {worst.error:.2e} ({share}) at worst, on '{worst.distribution}' inputs, "
-            f"of {names}; {self.blocks}"
-        )
+        worst = max(self.rows, key=lambda r: r.ratio if r.compared else math.inf)
+        counts: Counter[str] = Counter()
+        for row in self.rows:
+            counts[row.distribution] += row.compared
+        on = ", ".join(f"{name} ({count})" for name, count in counts.items())
+        if not worst.compared:
+            said = f"nothing compared: '{worst.output}' is nowhere finite on '{worst.distribution}' inputs"
+        else:
+            verdict = "within tolerance" if self.passed else "out of tolerance"
+            share = f"{worst.ratio:.2f} of it" if math.isfinite(worst.ratio) else "not finite"
+            said = f"{verdict}: error {worst.error:.2e} ({share}) at worst, on '{worst.distribution}' inputs"
+        return f"{said}; elements compared: {on}; {self.blocks}; nonce {self.nonce}"
 
     def __str__(self) -> str:
         return table(self.rows) if self.rows else self.summary
@@ -78,41 +89,72 @@ def gate(
     original: KernelGraph,
     lowered: KernelGraph,
     *,
-    seed: int = 0,
+    nonce: str | None = None,
     distributions: Sequence[str] = tuple(DISTRIBUTIONS),
 ) -> NumericsReport:
     """Compare `lowered`, computed as its kernels will, with `original` in fp64.
 
-    The tolerance is that of `superopt.numerics.checking`: a multiple of the error that `original` has when
-    each of its operators rounds its result to its dtype. Grids are cut down to two blocks along each
-    dimension where both programs allow it; nothing that a block does is. Where that is still more than
-    WHOLE_WORK, sums are whole on `WHOLE` inputs, and loops have fewer trips on the others, 4 at least.
+    Inputs are drawn by the hash of both programs and `nonce`, which is drawn where it is not given, so that
+    nobody who wrote a program knows them; the report holds it. The tolerance is that of `numerics.checking`.
+    Grids are cut down to two blocks along each dimension where both programs allow it; nothing that a block does
+    is. Where that is still more than WHOLE_WORK, sums are whole on `WHOLE` inputs, and loops have fewer trips on
+    the others, 4 at least. What is given to an opaque operation is compared as outputs are
+    (`superopt.numerics.externs`).
     """
     start = time.perf_counter()
+    nonce = nonce or secrets.token_hex(8)
+    text = f"{program_hash(original)} {program_hash(lowered)} {nonce}"
+    seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
+    opaque = any(node.op == "extern" for node in original.nodes)
+    if opaque and max(map(work, (original, lowered))) > OPAQUE_WORK:
+        return NumericsReport((), nonce, "it has opaque operations, and is too large")
     specs = input_specs(original)
-    whole, short, blocks = _affordable(original, lowered)
+    # An opaque operation is one of its own shapes.
+    pair = (original, lowered)
+    whole, short, blocks = (pair, pair, "all blocks") if opaque else _affordable(original, lowered)
     outputs = [v.name or f"out{i}" for i, v in enumerate(original.outputs)]
 
     def tried(name: str) -> list[Comparison]:
         first, second = whole if name == WHOLE else short
         shaped = tuple(replace(s, shape=v.shape) for s, v in zip(specs, first.inputs, strict=True))
-        inputs = [round_to(x, s.dtype) for x, s in zip(make_inputs(shaped, name, seed), shaped, strict=True)]
-        expected = _expected(first, inputs, (program_hash(first), shaped, name, seed))
-        found = run(second, inputs, FloatDomain(faithful=True))
-        return [
-            compare(name, output, value.dtype, got, reference, same)
-            for output, value, got, (reference, same) in zip(
-                outputs, original.outputs, found, expected, strict=True
-            )
-        ]
+
+        def judge(drawn: list[Array]) -> list[Comparison]:
+            inputs = [round_to(x, s.dtype) for x, s in zip(drawn, shaped, strict=True)]
+            recorder = Recorder(first, name, seed)
+            reference = run(first, inputs, FloatDomain(extern=recorder))
+            known, player = Player(recorder), Player(recorder)
+            model = run(first, inputs, RoundingModel(extern=known))
+            found = run(second, inputs, FloatDomain(faithful=True, extern=player))
+            rows = [
+                compare(name, output, value.dtype, *arrays)
+                for output, value, *arrays in zip(
+                    outputs, original.outputs, found, reference, model, strict=True
+                )
+            ]
+            for call in recorder.order:
+                operands = zip(
+                    call.node.operands,
+                    player.operands(call),
+                    call.operands,
+                    known.operands(call),
+                    strict=True,
+                )
+                rows += [
+                    compare(name, f"operand {i} of {call.node.attrs.get('target')}", value.dtype, *arrays)
+                    for i, (value, *arrays) in enumerate(operands)
+                    if value.type.elements
+                ]
+            return rows
+
+        return compared(shaped, name, seed, judge)
 
     try:
         # Tiles are small: threads of the BLAS would mostly wait for each other.
         with threadpool_limits(1, "blas"), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             rows = [row for found in pool.map(tried, distributions) for row in found]
     except UnsupportedProgram as error:
-        return NumericsReport((), error.message, seconds=time.perf_counter() - start)
-    return NumericsReport(tuple(rows), blocks=blocks, seconds=time.perf_counter() - start)
+        return NumericsReport((), nonce, error.message, seconds=time.perf_counter() - start)
+    return NumericsReport(tuple(rows), nonce, blocks=blocks, seconds=time.perf_counter() - start)
 
 
 _Pair: TypeAlias = tuple[KernelGraph, KernelGraph]
@@ -133,30 +175,6 @@ def _affordable(original: KernelGraph, lowered: KernelGraph) -> tuple[_Pair, _Pa
                 blocks += f"; sums whole on '{WHOLE}' inputs, at most {trips} trips of a loop on others"
                 return whole, (shorter[0], shorter[1]), blocks
     return whole, whole, blocks
-
-
-_Outputs: TypeAlias = list[tuple[Array, Array]]
-# Of the programs that candidates were last compared with.
-KNOWN: OrderedDict[Hashable, _Outputs] = OrderedDict()
-_LOCK = Lock()
-
-
-def _expected(program: KernelGraph, inputs: Sequence[Array], key: Hashable) -> _Outputs:
-    """Each output in fp64, and with each operator rounding its result; computed once for many candidates.
-
-    `key` tells programs and inputs apart.
-    """
-    with _LOCK:
-        if (known := KNOWN.get(key)) is not None:
-            KNOWN.move_to_end(key)
-            return known
-    found = (run(program, inputs, FloatDomain(faithful=faithful)) for faithful in (False, True))
-    expected = list(zip(*found, strict=True))
-    with _LOCK:
-        KNOWN[key] = expected
-        while len(KNOWN) > 2 * len(DISTRIBUTIONS):
-            KNOWN.popitem(last=False)
-    return expected
 
 
 def run(graph: KernelGraph, inputs: Sequence[Array], domain: FloatDomain) -> list[Array]:
