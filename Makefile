@@ -19,7 +19,7 @@ TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check lint format bench-search mutate kills fuzz clean
+.PHONY: help demo test check lint format bench-search mutate kills tamper fuzz clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -75,6 +75,9 @@ mutate: $(VENV)/installed-test ## inject 2,500 faults into the benchmarks' finis
 
 kills: $(VENV)/installed-test ## kill 500 whole runs at random moments; nothing may be lost
 	$(BIN)/python test/kills/kills.py --count=500 --json=benchmarks/results/kills.json
+
+tamper: $(VENV)/installed-test ## tamper with a bundle 400 times; none may be believed
+	$(BIN)/python test/tamper/tamper.py --count=400 --json=benchmarks/results/tamper.json
 
 fuzz: $(VENV)/installed-test ## fuzz superopt-opt and superopt-verify for an hour
 	$(BIN)/python test/fuzz/fuzz.py --seconds=3600 --findings=out/findings --json=benchmarks/results/fuzz.json

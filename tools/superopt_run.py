@@ -39,8 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SuperoptError as error:
         print(f"superopt-run: {error}", file=sys.stderr)
         return 2
-    # The runner of this version, not the bundle's own: only the kernels and the reference are the bundle's.
-    command = [sys.executable, str(Path(runner.__file__)), "--bundle", args.bundle]
+    # The runner and the checks of this version: only the kernels and the reference are the bundle's.
+    command = [sys.executable, "-P", "-E", str(Path(runner.__file__)), "--bundle", args.bundle]
     for name in ("seed", "device", "distributions", "json"):
         if (value := getattr(args, name)) is not None:
             command.append(f"--{name}={value}")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = """Decide whether two programs compute the same function over the real numbers, by random tests
 over finite fields. Inputs and outputs are matched by position. Exit code: 0 equivalent, 1 not, 2 bad input;
-3 where --check recomputed nothing of an output, so that nothing is said."""
+3 where nothing is said: --check recomputed nothing of an output, a bundle holds what cannot be checked here."""
 _DIFFERENT, _UNDECIDED = 3, 4  # inside the child process, where 1 is what a crash gives
 
 
@@ -46,7 +46,12 @@ def _parser() -> argparse.ArgumentParser:
         "--delta", type=float, default=1e-9, metavar="D",
         help="most probability that different programs pass (default: 1e-9)",
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the random tests (default: 0)")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        metavar="N",
+        help="of the random tests (default: 0; for a bundle one that is drawn)",
+    )
     parser.add_argument("--certificate", metavar="OUT.json", help="write the certificate here")
     parser.add_argument("--replay", metavar="CERT.json", help="repeat the tests of a certificate and compare")
     parser.add_argument(
@@ -65,7 +70,7 @@ def _work(options: argparse.Namespace) -> int:
 
     try:
         if options.check is not None:
-            return _check(options.check, options.seed, options.seconds)
+            return _check(options.check, options.seed or 0, options.seconds)
         if options.replay is not None:
             return _replay(options.replay)
         return _bundle(options) if Path(options.programs[1]).is_dir() else _compare(options)
@@ -80,7 +85,7 @@ def _compare(options: argparse.Namespace) -> int:
     from superopt.verify import certify
 
     first, second = (read_program(path, Diagnostics()) for path in options.programs)
-    verdict = certify(first, second, delta=options.delta, seed=options.seed)
+    verdict = certify(first, second, delta=options.delta, seed=options.seed or 0)
     if verdict.certificate is None:
         print(f"not equivalent: {verdict.counterexample}")
         return _DIFFERENT
@@ -91,25 +96,44 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _bundle(options: argparse.Namespace) -> int:
+    return bundle_verdict(*options.programs, options.seed, options.delta, options.certificate)
+
+
+def bundle_verdict(
+    program: str | Path,
+    folder: str | Path,
+    seed: int | None = None,
+    delta: float = 1e-9,
+    certificate: str | None = None,
+) -> int:
+    """Say what a bundle is to a program, in this process: 0, or what stands for a difference or for no answer.
+
+    Raises SuperoptError for what cannot be read.
+    """
     from superopt.api import read_program
     from superopt.diagnostics import Diagnostics
     from superopt.errors import IllegalProgram, NotEquivalent
-    from superopt.verify.ttir import verify_bundle
+    from superopt.verify.bundle import verify_bundle
 
-    program = read_program(options.programs[0], Diagnostics())
     try:
-        certificate, records = verify_bundle(
-            program, options.programs[1], seed=options.seed, delta=options.delta
-        )
+        record = verify_bundle(read_program(program, Diagnostics()), folder, seed=seed, delta=delta)
     except (IllegalProgram, NotEquivalent) as error:
         print(f"not equivalent: {error.message}")
         return _DIFFERENT
-    if options.certificate:
-        _write(options.certificate, certificate)
-    print(f"equivalent: {certificate.summary}")
-    for target, record in records.items():
-        print(f"{target}: {record.summary}")
-    return 0
+    if certificate:
+        _write(certificate, record.certificate)
+    says = "undecided" if record.unchecked else "equivalent"
+    print(f"{says}: {record.certificate.summary}")
+    for target, artifact in record.artifacts.items():
+        print(f"{target}: {artifact.summary}")
+    for what in record.unchecked:
+        print(f"not checked: {what}")
+    if not record.unchecked:
+        print(
+            "PTX and cubins are what this Triton makes of the TTIR; all other files are what superopt writes"
+        )
+    print("not checked: remarks (names, versions, the schedule's seed and reason)")
+    return _UNDECIDED if record.unchecked else 0
 
 
 def _check(path: str, seed: int, seconds: float) -> int:

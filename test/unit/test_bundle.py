@@ -91,7 +91,7 @@ def test_reading_a_bundle_runs_nothing(attention_bundle: Path, tmp_path: Path) -
         ("garbage", "got something else"),
         ("missing", "expected the file 'kernels.py' in the bundle"),
         ("truncated", "expected the file 'launch.py' as it was written"),
-        ("version", "expected a bundle of format 1, got 99"),
+        ("version", "expected a bundle of format 2, got 99"),
     ],
 )
 def test_what_is_no_bundle(
@@ -256,7 +256,8 @@ def test_run_py_without_torch(attention_bundle: Path) -> None:
         "import sys, runpy; sys.modules['torch'] = None; sys.argv = sys.argv[1:];"
         "runpy.run_path(sys.argv[0], run_name='__main__')"
     )
-    command = [sys.executable, "-c", script, str(attention_bundle / "run.py"), "--device=interpreter"]
+    run_py = str(attention_bundle / "run.py")
+    command = [sys.executable, "-P", "-E", "-c", script, run_py, "--device=interpreter"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert result.stderr == "error: expected 'torch' to be installed, got none: pip install torch\n"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,7 @@ from superopt.errors import BadInput, IllegalProgram, NotEquivalent, SuperoptErr
 from superopt.program import KernelGraph, Loop, Node, TensorType, TileProgram, Value
 from superopt.verify.domains import FloatDomain
 from superopt.verify.fields import ImageField
-from superopt.verify.ttir import Buffer, KernelText, launch, parse, verify_bundle, verify_ttir
+from superopt.verify.ttir import Buffer, KernelText, launch, parse, verify_ttir
 from superopt.verify.ttir.check import FULL_WORK
 from superopt.verify.ttir.sampling import some_blocks
 
@@ -303,7 +301,7 @@ def test_a_kernel_too_few_is_refused(artifact: tuple[KernelGraph, KernelGraph, l
         verify_ttir(artifact[0], artifact[1], artifact[2][:-1])
 
 
-# --- bundles ------------------------------------------------------------------------------------------------
+# --- sources ------------------------------------------------------------------------------------------------
 
 
 def test_sources_are_compared_up_to_variables():
@@ -323,93 +321,6 @@ def test_sources_are_compared_up_to_variables():
         assert not same_source(first, first.replace(old, new)), old
     assert not same_source(first, first + "import os\n")
     assert not same_source("(", "(")
-
-
-@pytest.fixture
-def bundle(artifact: tuple[KernelGraph, KernelGraph, list[KernelText]], tmp_path: Path) -> Path:
-    """What a bundle must hold to be verified, written by hand."""
-    pytest.importorskip("torch_mlir")
-    from hashlib import sha256
-
-    from superopt.dialects.writer import to_text
-    from superopt.transforms.emit.program_source import emit_program
-
-    _, lowered, texts = artifact
-    emitted = emit_program(lowered)
-    (tmp_path / "sm_90").mkdir()
-    for text in texts:
-        (tmp_path / "sm_90" / f"{text.name}.ttir").write_text(text.ttir)
-    (tmp_path / "lowered.mlir").write_text(to_text(lowered))
-    (tmp_path / "kernels.py").write_text(emitted.kernels_source)
-    (tmp_path / "launch.py").write_text(emitted.launcher_source)
-    files = {p.name: sha256(p.read_bytes()).hexdigest() for p in tmp_path.iterdir() if p.is_file()}
-    (tmp_path / "bundle.json").write_text(json.dumps({"format": 1, "targets": ["sm_90"], "files": files}))
-    return tmp_path
-
-
-def test_a_bundle_is_verified(bundle: Path):
-    certificate, records = verify_bundle(rmsnorm_linear(), bundle)
-    assert certificate.first.text != certificate.second.text
-    assert records["sm_90"].end_to_end
-
-
-def test_bundles_of_other_programs_and_damaged_ones_are_refused(bundle: Path):
-    graph = rmsnorm_linear()
-    other = rmsnorm_linear()
-    other.nodes[-1].op = "add"
-    with pytest.raises(NotEquivalent):
-        verify_bundle(other, bundle)
-    ttir = next((bundle / "sm_90").iterdir())
-    good = ttir.read_text()
-    ttir.write_text(good.replace("arith.mulf", "arith.addf").replace("tt.dot", "tt.cat"))
-    with pytest.raises(SuperoptError):
-        verify_bundle(graph, bundle)
-    ttir.unlink()
-    with pytest.raises(BadInput, match="expected a bundle with the file"):
-        verify_bundle(graph, bundle)
-    ttir.symlink_to("/etc/passwd")
-    with pytest.raises(BadInput, match="got a link"):
-        verify_bundle(graph, bundle)
-    ttir.unlink()
-    ttir.write_text(good)
-    description = json.loads((bundle / "bundle.json").read_text())
-    (bundle / "bundle.json").write_text(json.dumps({**description, "targets": ["../../etc"]}))
-    with pytest.raises(BadInput, match="expected the name of a file"):
-        verify_bundle(graph, bundle)
-    (bundle / "bundle.json").write_text("[1, 2]")
-    with pytest.raises(BadInput, match="expected a bundle's description"):
-        verify_bundle(graph, bundle)
-    (bundle / "bundle.json").write_text(json.dumps(description))
-    (bundle / "kernels.py").write_text((bundle / "kernels.py").read_text() + "import os\n")
-    with pytest.raises(BadInput):
-        verify_bundle(graph, bundle)
-
-
-def test_superopt_verify_takes_bundles_and_checks_certificates(
-    bundle: Path, tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture[str]
-):
-    from superopt.dialects.writer import to_text
-    from superopt.tools import superopt_verify
-
-    folder = tmp_path_factory.mktemp("tool")
-    program, certificate = folder / "p.mlir", folder / "c.json"
-    program.write_text(to_text(rmsnorm_linear()))
-    assert superopt_verify.main([str(program), str(bundle), "--certificate", str(certificate)]) == 0
-    said = capfd.readouterr().out
-    assert "sm_90: TTIR of" in said
-    assert "against the program" in said
-    assert superopt_verify.main(["--check", str(certificate)]) == 0
-    assert "elements recomputed" in capfd.readouterr().out
-    certificate.write_text(certificate.read_text().replace('"terms": ', '"terms": 9'))
-    assert superopt_verify.main(["--check", str(certificate)]) == 1
-    assert "does not hold: a test claims" in capfd.readouterr().out
-    text = next(p for p in (bundle / "sm_90").iterdir() if "tt.dot" in p.read_text())
-    text.write_text(re.sub(r"(tt\.dot %\w+), %\w+", r"\1, %w", text.read_text()).replace("slt", "sgt"))
-    assert superopt_verify.main([str(program), str(bundle)]) == 1
-    assert "not equivalent: " in capfd.readouterr().out
-    text.unlink()
-    assert superopt_verify.main([str(program), str(bundle)]) == 2
-    assert "error: expected a bundle with the file" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("exponent", [9.0, 12.0, -13.0, 64.0])

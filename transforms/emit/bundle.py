@@ -7,9 +7,12 @@
     original.mlir  optimized.mlir  lowered.mlir    the program before, after, and as tile loops
     certificate.json  schedule.json  the proof, and what replays the result
     artifact.json                    how the TTIR was verified against the program
+    constants.npz                    dense constants of both, where there are such
     bundle.json                      the files with their SHA-256, and how inputs are drawn
 
-Reading a bundle (`read_bundle`) reads data; none of its Python files is run before somebody asks for that.
+Reading a bundle (`read_bundle`) reads data; none of its Python files is run before somebody asks for that. A
+file that `bundle.json` does not list makes a folder no bundle. `superopt.verify.bundle` makes every file again
+from the program, and compares.
 """
 
 from __future__ import annotations
@@ -21,9 +24,12 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from superopt.aliasing import pairs
 from superopt.errors import BadInput, UnsupportedProgram
@@ -43,7 +49,7 @@ if TYPE_CHECKING:
     from superopt.pipeline import Outcome
 
 # What runs a bundle elsewhere: package, file, its name in the bundle.
-_RUNNING = (
+RUNNING = (
     ("superopt.numerics", "runner.py", "run.py"),
     ("superopt.numerics", "checking.py", "checking.py"),
     ("superopt.measure.standalone", "widening.py", "widening.py"),
@@ -164,11 +170,11 @@ def _fill(
     emitted: EmittedProgram,
 ) -> None:
     write_program(emitted, folder)
-    constants = dict(emitted.constants)
-    (folder / "reference.py").write_text(reference_source(original, constants))
+    reference, constants = reference_files(original, emitted)
+    (folder / "reference.py").write_text(reference)
     if constants:
         save_constants(folder, constants)
-    for package, source, name in _RUNNING:
+    for package, source, name in RUNNING:
         (folder / name).write_text(files(package).joinpath(source).read_text())
     (folder / "run.py").chmod(0o755)
     for kernel in compiled:
@@ -177,6 +183,33 @@ def _fill(
         (place / f"{kernel.name}.ttir").write_text(kernel.ttir)
         (place / f"{kernel.name}.ptx").write_text(kernel.ptx)
         (place / f"{kernel.name}.cubin").write_bytes(kernel.cubin)
+    facts = shapes(original, emitted, compiled)
+    (folder / "shapes.json").write_text(json.dumps(facts, indent=2) + "\n")
+
+
+def reference_files(
+    original: KernelGraph, emitted: EmittedProgram
+) -> tuple[str, dict[str, np.ndarray[Any, Any]]]:
+    """`reference.py`, and the arrays of `constants.npz`: the launcher's and its own."""
+    constants = dict(emitted.constants)
+    return reference_source(original, constants), constants
+
+
+def shapes(original: KernelGraph, emitted: EmittedProgram, compiled: Sequence[Compiled]) -> dict[str, Any]:
+    """`shapes.json`."""
+    kernels = [
+        {
+            "name": k.name,
+            "grid": list(k.grid),
+            "num_warps": k.num_warps,
+            "num_stages": k.num_stages,
+            "parameters": [
+                {"name": p.name, "role": p.role, "shape": list(p.type.shape), "dtype": p.type.dtype}
+                for p in k.parameters
+            ],
+        }
+        for k in emitted.kernels
+    ]
     facts = {
         f"{k.target}/{k.name}": {
             "shared_bytes": k.shared_bytes,
@@ -185,53 +218,45 @@ def _fill(
         }
         for k in compiled
     }
-    kernels = [
-        {
-            "name": k.name,
-            "grid": k.grid,
-            "num_warps": k.num_warps,
-            "num_stages": k.num_stages,
-            "parameters": [
-                {"name": p.name, "role": p.role, "shape": p.type.shape, "dtype": p.type.dtype}
-                for p in k.parameters
-            ],
-        }
-        for k in emitted.kernels
-    ]
-    shapes = {
-        "inputs": [{"name": v.name, "shape": v.shape, "dtype": v.dtype} for v in original.inputs],
-        "outputs": [{"name": v.name, "shape": v.shape, "dtype": v.dtype} for v in original.outputs],
+    return {
+        "inputs": [{"name": v.name, "shape": list(v.shape), "dtype": v.dtype} for v in original.inputs],
+        "outputs": [{"name": v.name, "shape": list(v.shape), "dtype": v.dtype} for v in original.outputs],
         "kernels": kernels,
         "compiled": facts,
     }
-    (folder / "shapes.json").write_text(json.dumps(shapes, indent=2) + "\n")
 
 
 def _describe(
     folder: Path, original: KernelGraph, emitted: EmittedProgram, compiled: Sequence[Compiled]
 ) -> None:
+    listed = sorted(p for p in folder.rglob("*") if p.is_file())
+    hashes = {p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in listed}
+    described = {**description(original, emitted, sorted({k.target for k in compiled})), "files": hashes}
+    (folder / "bundle.json").write_text(json.dumps(described, indent=2) + "\n")
+
+
+def description(original: KernelGraph, emitted: EmittedProgram, targets: Sequence[str]) -> dict[str, Any]:
+    """`bundle.json` without its files."""
     from superopt import __version__
 
-    listed = sorted(p for p in folder.rglob("*") if p.is_file())
-    described = {
+    return {
         "format": FORMAT,
         "superopt": __version__,
+        "triton": version("triton"),
         "name": original.name,
-        "grids": {k.name: k.grid for k in emitted.kernels},
-        "targets": sorted({k.target for k in compiled}),
+        "grids": {k.name: list(k.grid) for k in emitted.kernels},
+        "targets": list(targets),
         "inputs": [
-            {"name": s.name, "shape": s.shape, "dtype": s.dtype, "scale": s.scale}
+            {"name": s.name, "shape": list(s.shape), "dtype": s.dtype, "scale": float(s.scale)}
             for s in input_specs(original)
         ],
         "outputs": [
-            {"name": v.name or f"out{i}", "shape": v.shape, "dtype": v.dtype}
+            {"name": v.name or f"out{i}", "shape": list(v.shape), "dtype": v.dtype}
             for i, v in enumerate(original.outputs)
         ],
         # Outputs that `run` returns in the memory of an input, which it overwrites.
         "overwrites": {str(i): j for i, j in pairs(original.aliases).items()},
-        "files": {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in listed},
     }
-    (folder / "bundle.json").write_text(json.dumps(described, indent=2) + "\n")
 
 
 def _sync(folder: Path) -> None:

@@ -26,6 +26,7 @@ from superopt.transforms.emit.triton_source import TritonKernel
 
 # Types of Triton's signatures, by dtype.
 _POINTEES = {"f16": "fp16", "bf16": "bf16", "f32": "fp32"}
+MEMORY_BYTES = 8 << 30  # of a compiler's address space
 PRELUDE = "import triton\nimport triton.language as tl\n"
 
 Stage: TypeAlias = Literal["ttir", "ttgir", "llir", "ptx"]
@@ -56,7 +57,7 @@ class Compiled:
 
 
 def compile_kernel(
-    kernel: TritonKernel, target: str = DEFAULT_TARGET, *, timeout: float = 120, memory_bytes: int = 8 << 30
+    kernel: TritonKernel, target: str = DEFAULT_TARGET, *, timeout: float = 120, memory_bytes: int = MEMORY_BYTES
 ) -> Compiled:
     """Compile one kernel for `target`, within `timeout` seconds and `memory_bytes` of address space.
 
@@ -64,12 +65,21 @@ def compile_kernel(
     unknown target.
     """
     request = {
-        "name": kernel.name,
         "source": PRELUDE + "\n\n" + kernel.source,
         "parameters": [(p.name, _POINTEES[p.type.dtype]) for p in kernel.parameters],
-        "capability": find_target(target).capability,
         "num_warps": kernel.num_warps,
         "num_stages": kernel.num_stages,
+    }
+    return _compiled(kernel.name, target, request, timeout, memory_bytes)
+
+
+def _compiled(
+    name: str, target: str, request: dict[str, object], timeout: float, memory_bytes: int
+) -> Compiled:
+    request = {
+        **request,
+        "name": name,
+        "capability": find_target(target).capability,
         # Its default differs between Triton's versions; fused multiply-adds round once instead of twice.
         "enable_fp_fusion": True,
     }
@@ -77,11 +87,11 @@ def compile_kernel(
         try:
             answer = worker.ask(json.dumps(request), timeout)
         except _WorkerDied as died:
-            raise CompilationFailed(f"kernel '{kernel.name}' for {target}: the compiler {died}") from None
+            raise CompilationFailed(f"kernel '{name}' for {target}: the compiler {died}") from None
     if "error" in answer:
-        raise CompilationFailed(f"kernel '{kernel.name}' for {target}: {answer['error']}")
+        raise CompilationFailed(f"kernel '{name}' for {target}: {answer['error']}")
     return Compiled(
-        name=kernel.name,
+        name=name,
         target=target,
         ttir=answer["ttir"],
         ttgir=answer["ttgir"],
@@ -92,6 +102,14 @@ def compile_kernel(
         registers=int(answer["registers"]),
         spill_bytes=int(answer["spill_bytes"]),
     )
+
+
+def compile_ttir(
+    name: str, ttir: str, target: str, *, num_warps: int, num_stages: int, timeout: float = 120
+) -> Compiled:
+    """What this Triton makes of the TTIR of a kernel; raises as `compile_kernel` does."""
+    request = {"ttir": ttir, "num_warps": num_warps, "num_stages": num_stages}
+    return _compiled(name, target, request, timeout, MEMORY_BYTES)
 
 
 def compile_all(
@@ -112,7 +130,9 @@ class _WorkerDied(Exception):
 class _Worker:
     def __init__(self, memory_bytes: int) -> None:
         self.memory_bytes = memory_bytes
-        command = [sys.executable, "-m", "superopt.transforms.emit.compile_worker", str(memory_bytes)]
+        # -P: nothing is imported from the working directory.
+        worker = "superopt.transforms.emit.compile_worker"
+        command = [sys.executable, "-P", "-m", worker, str(memory_bytes)]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )

@@ -48,23 +48,18 @@ def _compile(request: dict[str, Any]) -> dict[str, Any]:
     triton: Any = importlib.import_module("triton")
     compiler: Any = importlib.import_module("triton.compiler")
     backends: Any = importlib.import_module("triton.backends.compiler")
-    # Triton reads the source through `linecache`, and puts the file's name into the PTX: a name that is always
-    # the same, and no file, make the PTX of a kernel always the same.
-    file, text = f"{request['name']}.py", str(request["source"])
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    module: Any = types.ModuleType(request["name"])
-    exec(compile(text, file, "exec"), module.__dict__)
-    signature = {name: f"*{dtype}" for name, dtype in request["parameters"]}
-    # Every buffer that a launcher passes is aligned to 16 bytes, as torch allocates them.
-    attrs = {(i,): [["tt.divisibility", 16]] for i in range(len(signature))}
-    source = compiler.ASTSource(getattr(module, request["name"]), signature, {}, attrs)
+    source: Any = None if "ttir" in request else _source(request, compiler)
     target = backends.GPUTarget("cuda", request["capability"], 32)
     options = {k: request[k] for k in ("num_warps", "num_stages", "enable_fp_fusion")}
     log = io.StringIO()
     # ptxas says only while it runs what a kernel needs: what Triton has in its cache would come without that.
     triton.knobs.nvidia.dump_ptxas_log = True
     triton.knobs.compilation.always_compile = True
-    with contextlib.redirect_stdout(log):
+    with contextlib.redirect_stdout(log), tempfile.TemporaryDirectory() as folder:
+        if "ttir" in request:  # Triton takes the name of a file
+            source = os.path.join(folder, "kernel.ttir")
+            with open(source, "w") as file:
+                file.write(request["ttir"])
         compiled = triton.compile(source, target=target, options=options)
     stages = {k: compiled.asm[k] for k in ("ttir", "ttgir", "llir", "ptx")}
     registers = re.findall(r"Used (\d+) registers", log.getvalue())
@@ -78,6 +73,19 @@ def _compile(request: dict[str, Any]) -> dict[str, Any]:
         "registers": max(map(int, registers)),
         "spill_bytes": sum(map(int, spills)),
     }
+
+
+def _source(request: dict[str, Any], compiler: Any) -> Any:
+    # Triton reads the source through `linecache`, and puts the file's name into the PTX: a name that is always
+    # the same, and no file, make the PTX of a kernel always the same.
+    file, text = f"{request['name']}.py", str(request["source"])
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    module: Any = types.ModuleType(request["name"])
+    exec(compile(text, file, "exec"), module.__dict__)
+    signature = {name: f"*{dtype}" for name, dtype in request["parameters"]}
+    # Every buffer that a launcher passes is aligned to 16 bytes, as torch allocates them.
+    attrs = {(i,): [["tt.divisibility", 16]] for i in range(len(signature))}
+    return compiler.ASTSource(getattr(module, request["name"]), signature, {}, attrs)
 
 
 if __name__ == "__main__":

@@ -90,9 +90,10 @@ def emit_program(lowered: KernelGraph) -> EmittedProgram:
         elif move_of(node) is Move.RESHAPE:
             bodies.append(f"{names[node.result]} = {names[node.operands[0]]}.reshape({node.attrs['shape']})")
         elif is_constant(node) and isinstance(array := node.attrs["value"], np.ndarray):
-            name = names[node.result]
-            constants[name] = np.asarray(array, np.float32)
-            bodies.append(f'{name} = constant("{name}", {TORCH_DTYPES[node.result.dtype]}, device)')
+            kept = f"constant{len(constants)}"
+            constants[kept] = np.asarray(array, np.float32)
+            dtype = TORCH_DTYPES[node.result.dtype]
+            bodies.append(f'{names[node.result]} = constant("{kept}", {dtype}, device)')
         elif node.op == NodeKind.EXTERN:
             bodies.append(_call_extern(node, names))
         else:

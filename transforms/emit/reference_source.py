@@ -117,9 +117,9 @@ def _node(node: Node, names: dict[Value, str], constants: dict[str, Array]) -> l
         )
         return _Loops(program, operands, [names[v] for v in node.results]).lines
     if is_constant(node) and isinstance(array := node.attrs["value"], np.ndarray):
-        name = names[node.result]
-        constants[name] = np.asarray(array, np.float32)
-        return [f'{name} = constants["{name}"].to(like)']
+        kept = f"reference{len(constants)}"
+        constants[kept] = np.asarray(array, np.float32)
+        return [f'{names[node.result]} = constants["{kept}"].to(like)']
     shapes = [v.shape for v in node.operands]
     text = torch_text(node.op, operands, shapes, node.attrs)
     result = node.result

@@ -86,7 +86,7 @@ class Interpreter:
     def _pipes(self) -> tuple[IO[str], IO[str]]:
         if self._process is None or self._process.poll() is not None:
             self._process = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("interpreter_worker.py"))],
+                [sys.executable, "-P", str(Path(__file__).with_name("interpreter_worker.py"))],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import sys
@@ -32,18 +33,12 @@ def main() -> None:
 def _run(request: dict[str, Any]) -> None:
     torch: Any = importlib.import_module("torch")
     interpreter: Any = importlib.import_module("triton.runtime.interpreter")
-    sys.path.insert(0, str(Path(__file__).parents[1] / "measure" / "standalone"))
-    importlib.import_module("widening").widen_products(interpreter)
-    del sys.path[0]
+    standalone = Path(__file__).parents[1] / "measure" / "standalone"
+    _module("widening", standalone / "widening.py").widen_products(interpreter)
     torch.set_num_threads(1)
     folder = Path(request["folder"])
-    sys.path.insert(0, str(folder))
-    try:
-        for name in ("kernels", "launch"):
-            sys.modules.pop(name, None)
-        launch: Any = importlib.import_module("launch")
-    finally:
-        del sys.path[0]
+    _module("kernels", folder / "kernels.py")
+    launch = _module("launch", folder / "launch.py")
     dtypes = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
     with np.load(folder / "inputs.npz", allow_pickle=False) as arrays:
         inputs = [torch.from_numpy(arrays[f"arr_{i}"]) for i in range(len(request["dtypes"]))]
@@ -51,6 +46,16 @@ def _run(request: dict[str, Any]) -> None:
     narrow = (torch.float16, torch.bfloat16)  # numpy has no bf16
     outputs = [o.float() if o.dtype in narrow else o for o in launch.run(*given)]
     np.savez(folder / "outputs.npz", *[o.numpy() for o in outputs])
+
+
+def _module(name: str, path: Path) -> Any:
+    """The module in a file; folders are not searched."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 if __name__ == "__main__":

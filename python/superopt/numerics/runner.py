@@ -7,19 +7,28 @@
 Exit code 0: every output within its tolerance; 1: some output is not; 2: it could not be tried.
 """
 
-from __future__ import annotations
+import os
+import sys
+
+# Python would look for modules in the folder of this file and in those of PYTHONPATH first: what lies there (a
+# numpy.py, say) is no part of the bundle. `os` and `sys` are loaded by then; `__future__` is not.
+if __name__ == "__main__" and not (sys.flags.safe_path and sys.flags.ignore_environment):
+    os.execv(sys.executable, [sys.executable, "-P", "-E", os.path.abspath(__file__), *sys.argv[1:]])
 
 import argparse
 import contextlib
 import hashlib
 import importlib
+import io
 import json
-import os
+import linecache
+import math
 import secrets
-import sys
+import stat
+import types
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 try:
     import numpy as np
@@ -27,7 +36,12 @@ except ModuleNotFoundError:
     sys.stderr.write("run.py: error: expected torch, triton and numpy, got no numpy\n")
     raise SystemExit(2) from None
 
-FORMAT = 1
+FORMAT = 2
+DTYPES = ("f16", "bf16", "f32", "f64", "i64", "i32", "i16", "i8", "i1")
+# What a bundle is run with; each of its files is listed with its hash.
+NEEDED = ("kernels.py", "launch.py", "reference.py")
+MOST_DESCRIPTION = 16 << 20  # bytes
+MOST_EXTENT = 1 << 48
 # Blocks of a kernel that the interpreter computes for all but the first distribution; it takes seconds a block.
 SAMPLE = 8
 
@@ -75,11 +89,8 @@ def run(args: argparse.Namespace) -> int:
             importlib.import_module(name)
         except ModuleNotFoundError:
             raise CannotRun(f"expected '{name}' to be installed, got none: pip install {name}") from None
-    # The folder's own files, before anything of the same name elsewhere.
-    sys.path.insert(0, str(folder.resolve()))
     if device == "interpreter":
-        interpreter = importlib.import_module("triton.runtime.interpreter")
-        importlib.import_module("widening").widen_products(interpreter)
+        own("widening").widen_products(importlib.import_module("triton.runtime.interpreter"))
     program = Program(folder, described, "cuda" if device == "cuda" else "cpu")
     result: dict[str, Any] = {"program": described["name"], "device": device, "rows": [], "microseconds": {}}
     passed = True
@@ -108,33 +119,122 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """`bundle.json` of a folder, every file it lists being there, whole; raises CannotRun."""
+    """`bundle.json` of a folder that holds the files that it lists, whole, and no others; raises CannotRun."""
     if not folder.exists():
         raise CannotRun(f"expected a bundle, got no such folder: {folder}")
     if not folder.is_dir():
         raise CannotRun(f"expected a bundle (a folder), got a file: {folder}")
     path = folder / "bundle.json"
-    if not path.is_file():
+    if path.is_symlink() or not path.is_file():
         raise CannotRun(f"expected a bundle, got a folder without bundle.json: {folder}")
+    with path.open("rb") as file:
+        data = file.read(MOST_DESCRIPTION + 1)
     try:
-        described = json.loads(path.read_text())
-        files, version = dict(described["files"]), described["format"]
-    except (ValueError, KeyError, TypeError, UnicodeDecodeError, RecursionError):
+        described = strict_json(data[:MOST_DESCRIPTION])
+        if described["format"] != FORMAT:
+            raise CannotRun(f"expected a bundle of format {FORMAT}, got {described['format']}")
+        wrong = _wrong(described)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise CannotRun(f"expected the description of a bundle in {path}, got something else") from None
-    if version != FORMAT:
-        raise CannotRun(f"expected a bundle of format {FORMAT}, got {version}")
-    for name, digest in files.items():
-        path = folder / str(name)
-        # A name may not lead out of the folder, by no link either, nor to what is no file (a device never ends).
-        if not path.resolve().is_relative_to(folder.resolve()):
-            raise CannotRun(f"expected names of files in the bundle, got '{name}': {folder}")
-        if path.is_symlink() or not path.is_file():
-            raise CannotRun(f"expected the file '{name}' in the bundle, got none: {folder}")
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != digest:
+    if wrong:
+        raise CannotRun(f"expected the description of a bundle in {path}, got other {wrong}")
+    for name, digest in described["files"].items():
+        if hashlib.sha256(_content(folder, name)).hexdigest() != digest:
             raise CannotRun(f"expected the file '{name}' as it was written, got another: {folder}")
+    if unlisted := sorted(_present(folder) - {"bundle.json", *described["files"]}):
+        raise CannotRun(f"expected only files that bundle.json lists, got '{unlisted[0]}': {folder}")
     return described
+
+
+def strict_json(data: bytes) -> Any:
+    """JSON with finite numbers and no key twice; raises ValueError for any other."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) != len(pairs):
+            raise ValueError("expected each key once")
+        return made
+
+    def finite(text: str) -> float:
+        if not math.isfinite(number := float(text)):
+            raise ValueError(f"expected a finite number, got {text}")
+        return number
+
+    return json.loads(data.decode(), object_pairs_hook=once, parse_float=finite, parse_constant=finite)
+
+
+def _wrong(described: Any) -> str:
+    """The first entry of a description that is not what it has to be."""
+    files, targets = described["files"], described["targets"]
+    kinds = {"inputs": {"name", "shape", "dtype", "scale"}, "outputs": {"name", "shape", "dtype"}}
+    names = {"format", "superopt", "triton", "name", "grids", "targets", *kinds, "overwrites", "files"}
+    if set(described) != names:
+        return "entries"
+    if not isinstance(files, dict) or not set(NEEDED) <= set(cast("dict[str, Any]", files)):
+        return "files"
+    if not isinstance(targets, list) or not targets or len(cast("list[Any]", targets)) > 16:
+        return "targets"
+    for key, fields in kinds.items():
+        for spec in described[key]:
+            scale = spec.get("scale", 1.0)
+            if (
+                set(spec) != fields
+                or not isinstance(spec["name"], str)
+                or spec["dtype"] not in DTYPES
+                or not all(type(n) is int and 0 < n < MOST_EXTENT for n in spec["shape"])
+                or type(scale) is not float
+                or not 0 < scale < 1e6
+            ):
+                return key
+    for i, j in described["overwrites"].items():
+        if not 0 <= int(i) < len(described["outputs"]) or not 0 <= j < len(described["inputs"]):
+            return "overwrites"
+    for grid in described["grids"].values():
+        if len(grid) != 3 or not all(type(n) is int and 0 < n < 1 << 31 for n in grid):
+            return "grids"
+    return ""
+
+
+def _content(folder: Path, name: str) -> bytes:
+    """A file of the bundle: none outside of its folder, by no link either, and no device, which never ends."""
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise CannotRun(f"expected names of files in the bundle, got '{name}': {folder}")
+    inside = [path, *path.parents[: len(Path(name).parts) - 1]]
+    if any(p.is_symlink() for p in inside) or not path.is_file():
+        raise CannotRun(f"expected the file '{name}' in the bundle, got none: {folder}")
+    return path.read_bytes()
+
+
+def _present(folder: Path) -> set[str]:
+    """All that lies in a folder and is no folder: files, links, and whatever else there may be."""
+    found: set[str] = set()
+    for place, folders, names in os.walk(folder):
+        for name in (*names, *folders):
+            path = Path(place) / name
+            if not stat.S_ISDIR(path.lstat().st_mode):
+                found.add(path.relative_to(folder).as_posix())
+    return found
+
+
+def own(name: str) -> Any:
+    """`checking` or `widening`, from where this file lies: a bundle's, or those of the package that runs it."""
+    here = Path(__file__).resolve().parent
+    places = (here / f"{name}.py", here.parent / "measure" / "standalone" / f"{name}.py")
+    path = next(p for p in places if p.is_file())
+    return load_module(name, path, path.read_bytes())
+
+
+def load_module(name: str, path: Path, source: bytes) -> Any:
+    """A module of what was read from `path`; nothing is looked up in any folder, and nothing is cached there."""
+    text = source.decode()
+    module: Any = types.ModuleType(name)
+    module.__file__ = str(path)
+    # Triton reads the source of its functions from here.
+    linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
+    sys.modules[name] = module
+    exec(compile(text, str(path), "exec"), module.__dict__)
+    return module
 
 
 def has_cuda() -> bool:
@@ -192,8 +292,16 @@ def _filled(empty: Any, number: float) -> Any:
     return filled
 
 
+def _listed(folder: Path, name: str, described: dict[str, Any]) -> bytes:
+    """A file, which is the one that was listed."""
+    data = _content(folder, name)
+    if hashlib.sha256(data).hexdigest() != described["files"].get(name):
+        raise CannotRun(f"expected the file '{name}' as it was written, got another: {folder}")
+    return data
+
+
 class Program:
-    """The modules of a bundle: `launch`, `reference` and `checking`."""
+    """A bundle's `launch` and `reference`, and `checking`."""
 
     def __init__(self, folder: Path, described: dict[str, Any], device: str) -> None:
         torch: Any = importlib.import_module("torch")
@@ -201,8 +309,9 @@ class Program:
         self.launch: Any
         self.reference: Any
         self.checking: Any
-        self.launch, self.reference, self.checking = (
-            importlib.import_module(name) for name in ("launch", "reference", "checking")
+        self.checking = own("checking")
+        _, self.launch, self.reference = (
+            load_module(name[:-3], folder / name, _listed(folder, name, described)) for name in NEEDED
         )
         self.overwritten = set(described.get("overwrites", {}).values())
         self.dtypes = {
@@ -214,8 +323,9 @@ class Program:
             for i in described["inputs"]
         ]
         arrays: Any = {}
-        if (folder / "constants.npz").exists():
-            arrays = np.load(folder / "constants.npz", allow_pickle=False)
+        if "constants.npz" in described["files"]:
+            held = io.BytesIO(_listed(folder, "constants.npz", described))
+            arrays = np.load(held, allow_pickle=False)
         self.constants = {name: torch.from_numpy(arrays[name]).to(device) for name in arrays}
 
     def tensors(self, made: list[Any]) -> list[Any]:

@@ -8,12 +8,12 @@ shapes    operations that arrange elements
 accesses  loads and stores
 evaluate  one launch, all program instances side by side
 check     a program against the TTIR of its kernels
-artifact  the same for what goes into a bundle, and for a bundle
+artifact  the same for what goes into a bundle
 """
 
 from __future__ import annotations
 
-from superopt.verify.ttir.artifact import verify_bundle, verify_compiled
+from superopt.verify.ttir.artifact import verify_compiled
 from superopt.verify.ttir.check import ArtifactRecord, KernelText, verify_ttir
 from superopt.verify.ttir.evaluate import launch
 from superopt.verify.ttir.memory import Buffer
@@ -25,7 +25,6 @@ __all__ = [
     "KernelText",
     "launch",
     "parse",
-    "verify_bundle",
     "verify_compiled",
     "verify_ttir",
 ]

@@ -1,0 +1,366 @@
+"""The check of a bundle that somebody wrote: everything in it is made again from the program, and compared.
+
+A bundle is data. Reading one here runs none of its Python, follows no link and leaves its folder by no name;
+sizes are bounded. Nothing that it says of itself is believed:
+
+- `lowered.mlir` is proved to compute the program, and passes the numeric gate, at points that are drawn now;
+- Python files are what superopt writes for these programs, up to names of variables; constants are the programs';
+- the TTIR of every target computes `lowered.mlir`; PTX and cubins are what this Triton makes of the TTIR;
+- certificate, schedule, artifact, shapes and description say what is found when they are made again.
+
+What cannot be made again (the PTX of another version of Triton) is listed as not checked.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import secrets
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numpy as np
+from pydantic import BaseModel, ValidationError
+
+from superopt.dialects.reader import read
+from superopt.errors import BadInput, NotEquivalent
+from superopt.program import KernelGraph
+from superopt.verify.certificate import Certificate
+from superopt.verify.certifier import certify, replay
+from superopt.verify.hashing import program_hash
+from superopt.verify.ttir.check import ArtifactRecord, KernelText, verify_ttir
+from superopt.verify.ttir.same_source import same_source
+
+if TYPE_CHECKING:
+    from superopt.transforms.emit.compile import Compiled
+    from superopt.transforms.emit.program_source import EmittedProgram
+
+MOST_FILE_BYTES = 64 << 20
+MOST_KERNELS = 1024
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_OPTIONAL = ("certificate.json", "schedule.json", "original.mlir", "optimized.mlir", "constants.npz")
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class BundleRecord:
+    """A bundle that computes the program: the certificate of its lowered program, and the record of each target.
+
+    `unchecked` says of what nothing is known, and why; empty where everything was made again.
+    """
+
+    certificate: Certificate
+    artifacts: dict[str, ArtifactRecord]
+    unchecked: tuple[str, ...]
+
+
+def verify_bundle(
+    program: KernelGraph, folder: str | Path, *, seed: int | None = None, delta: float = 1e-9
+) -> BundleRecord:
+    """That a bundle computes `program`, and is what superopt writes for it; a `seed` of None is drawn.
+
+    Raises BadInput for a folder that is no whole bundle, NotEquivalent where something in it is not what it
+    should be, and what `verify_ttir` raises.
+    """
+    return _Check(program, Path(folder), secrets.randbits(63) if seed is None else seed, delta).run()
+
+
+class _Check:
+    def __init__(self, program: KernelGraph, root: Path, seed: int, delta: float) -> None:
+        self.program, self.root, self.seed, self.delta = program, root, seed, delta
+        self.unchecked: list[str] = []
+
+    def run(self) -> BundleRecord:
+        """Every check, the cheap ones first."""
+        from superopt.cost.gpus import target as find_target
+        from superopt.numerics import gate
+        from superopt.transforms.emit.bundle import RUNNING, read_bundle
+        from superopt.transforms.emit.program_source import emit_program
+
+        self.described = read_bundle(self.root).description
+        self.targets: list[str] = [find_target(str(t)).name for t in self.described["targets"]]
+        lowered = read(self.text("lowered.mlir"), str(self.root / "lowered.mlir"))
+        emitted = emit_program(lowered)
+        if len(emitted.kernels) > MOST_KERNELS:
+            raise BadInput(f"expected at most {MOST_KERNELS} kernels, got {len(emitted.kernels)}")
+        # Names of kernels are not in the dialect: those of the source are taken, where it is the same.
+        self.names = re.findall(r"^def (\w+)\(", self.text("kernels.py"), re.MULTILINE)
+        self.sources(emitted)
+        self.listing({name for _, _, name in RUNNING})
+        self.description(emitted)
+        original = self.original()
+        optimized = self.graph("optimized.mlir")
+        self.schedule(original, optimized, lowered)
+        certificate = self.certified(lowered)
+        measured = gate(self.program, lowered)
+        if not measured.passed:
+            raise NotEquivalent(f"expected a bundle that is numerically safe: {measured.summary}")
+        if measured.skipped:
+            self.unchecked.append(f"errors in floating point: {measured.skipped}")
+        artifacts = {t: self.artifact(t, lowered, emitted) for t in self.targets}
+        self.stated_artifacts(artifacts)
+        compiled = [made for t in self.targets for made in self.compiled(t, emitted)]
+        self.shapes(emitted, compiled)
+        self.stated_certificate(optimized)
+        return BundleRecord(certificate, artifacts, tuple(self.unchecked))
+
+    # --- files ------------------------------------------------------------------------------------------------
+
+    def sources(self, emitted: EmittedProgram) -> None:
+        """Python files and constants."""
+        from superopt.transforms.emit.bundle import RUNNING, reference_files
+
+        reference, constants = reference_files(self.program, emitted)
+        made = {
+            "kernels.py": emitted.kernels_source,
+            "launch.py": emitted.launcher_source,
+            "reference.py": reference,
+        }
+        for name, text in made.items():
+            self.expect(same_source(self.text(name), text), name, "its programs give it")
+        for package, source, name in RUNNING:
+            same = self.text(name) == files(package).joinpath(source).read_text()
+            self.expect(same, name, "this version of superopt has it")
+        if constants or "constants.npz" in self.described["files"]:
+            self.expect(
+                _equal_arrays(self.data("constants.npz"), constants), "constants.npz", "the programs have it"
+            )
+
+    def listing(self, running: set[str]) -> None:
+        """No files but those of a bundle: `read_bundle` has seen that the listed ones are all there are."""
+        kernels = {f"{t}/{n}.{e}" for t in self.targets for n in self.names for e in ("ttir", "ptx", "cubin")}
+        needed = {"kernels.py", "launch.py", "reference.py", "shapes.json", "artifact.json", "lowered.mlir"}
+        needed |= running | kernels
+        listed = set(self.described["files"])
+        if missing := sorted(needed - listed):
+            raise BadInput(f"expected a bundle with the file '{missing[0]}', got none: {self.root}")
+        if unknown := sorted(listed - needed - {*_OPTIONAL}):
+            raise BadInput(f"expected the files of a bundle, got '{unknown[0]}': {self.root}")
+
+    def description(self, emitted: EmittedProgram) -> None:
+        """What `bundle.json` says beside the files' hashes: shapes, scales of inputs, grids."""
+        from superopt.transforms.emit.bundle import description
+
+        made = description(self.program, emitted, self.targets)
+        stated = {k: v for k, v in self.described.items() if k != "files"}
+        for facts in (made, stated):
+            facts["grids"] = list(facts["grids"].values())
+            del facts["superopt"], facts["triton"]
+        self.expect(list(self.described["grids"]) == self.names, "bundle.json", "its kernels are called")
+        self.expect(_nameless(made) == _nameless(stated), "bundle.json", "the program gives it")
+
+    def shapes(self, emitted: EmittedProgram, compiled: list[Compiled]) -> None:
+        """`shapes.json`: grids, parameters, and what the compiler says of each kernel."""
+        from superopt.transforms.emit.bundle import shapes
+
+        made, stated = shapes(self.program, emitted, compiled), self.json("shapes.json")
+        if not compiled:
+            self.unchecked.append("shapes.json: registers and shared memory, made by another Triton")
+            made["compiled"] = stated.get("compiled")
+        self.expect(
+            _nameless(made) == _nameless(stated), "shapes.json", "the program and the compiler give it"
+        )
+
+    def original(self) -> KernelGraph:
+        """The program, which `original.mlir` is."""
+        original = self.graph("original.mlir")
+        if original is not None:
+            same = program_hash(original) == program_hash(self.program)
+            self.expect(same, "original.mlir", "the program is")
+        return self.program
+
+    def schedule(self, original: KernelGraph, optimized: KernelGraph | None, lowered: KernelGraph) -> None:
+        """`schedule.json` replays to what the bundle holds."""
+        from superopt.cost.gpus import target as find_target
+        from superopt.report import Schedule, launches
+        from superopt.transforms.lower import lower
+        from superopt.transforms.schedule.fit import as_scheduled
+
+        stated = self.model("schedule.json", Schedule)
+        if stated is None:
+            return
+        again = read(stated.optimized, str(self.root / "schedule.json"))
+        self.expect(stated.program_sha256 == program_hash(original), "schedule.json", "the program is")
+        self.expect([stated.target] == self.targets, "schedule.json", "the target is")
+        same = optimized is not None and program_hash(again) == program_hash(optimized)
+        self.expect(same, "schedule.json", "'optimized.mlir' is")
+        if stated.launches:
+            same = list(stated.launches.values()) == list(launches(lowered).values())
+            self.expect(same, "schedule.json", "the kernels are launched")
+        target = find_target(stated.target)
+        made = as_scheduled(lower(again, target.name), stated, target)
+        same = made is not None and program_hash(made) == program_hash(lowered)
+        self.expect(same, "schedule.json", "'lowered.mlir' is")
+
+    # --- proofs -----------------------------------------------------------------------------------------------
+
+    def certified(self, lowered: KernelGraph) -> Certificate:
+        """A certificate of program and `lowered.mlir`."""
+        verdict = certify(self.program, lowered, delta=self.delta, seed=self.seed)
+        if verdict.certificate is None:
+            raise NotEquivalent(f"expected a bundle that computes the program: {verdict.counterexample}")
+        return verdict.certificate
+
+    def stated_certificate(self, optimized: KernelGraph | None) -> None:
+        """`certificate.json` speaks of this program and of `optimized.mlir`, and says what is found again."""
+        stated = self.model("certificate.json", Certificate)
+        if stated is None:
+            if optimized is not None:
+                self.unchecked.append("optimized.mlir: the bundle holds no certificate of it")
+            return
+        self.expect(stated.first.sha256 == program_hash(self.program), "certificate.json", "the program is")
+        same = optimized is not None and stated.second.sha256 == program_hash(optimized)
+        self.expect(same, "certificate.json", "'optimized.mlir' is")
+        if differences := replay(stated):
+            raise NotEquivalent(
+                f"expected a certificate that holds, got one with {differences[0]}: {self.root}"
+            )
+
+    def artifact(self, target: str, lowered: KernelGraph, emitted: EmittedProgram) -> ArtifactRecord:
+        """The record of a target's TTIR."""
+        texts = [
+            KernelText(
+                name=name,
+                ttir=self.text(f"{target}/{name}.ttir"),
+                grid=k.grid,
+                arguments=tuple((p.name, p.type.elements, p.type.dtype) for p in k.parameters),
+            )
+            for name, k in zip(self.names, emitted.kernels, strict=True)
+        ]
+        return verify_ttir(self.program, lowered, texts, seed=self.seed)
+
+    def stated_artifacts(self, found: dict[str, ArtifactRecord]) -> None:
+        """`artifact.json` says what was found, at points of its own: which blocks these sampled may differ."""
+
+        def plain(record: ArtifactRecord) -> dict[str, Any]:
+            kept = record.model_dump(mode="json", exclude={"seed"})
+            return {**kept, "kernels": [{**k, "evaluated": None} for k in kept["kernels"]]}
+
+        text = self.json("artifact.json")
+        self.expect(set(text) == set(found), "artifact.json", "the targets are")
+        for target, record in found.items():
+            stated = _validated(
+                ArtifactRecord, self.root / "artifact.json", lambda t=target: _dumped(text[t])
+            )
+            self.expect(plain(stated) == plain(record), "artifact.json", "it was verified")
+
+    def compiled(self, target: str, emitted: EmittedProgram) -> list[Compiled]:
+        """What this Triton makes of the TTIR; the bundle's PTX and cubins must be that."""
+        from superopt.transforms.emit.compile import compile_ttir
+
+        if (mine := version("triton")) != (theirs := self.described["triton"]):
+            self.unchecked.append(f"{target}: PTX and cubins, made by Triton {theirs}; here is {mine}")
+            return []
+        made: list[Compiled] = []
+        for name, kernel in zip(self.names, emitted.kernels, strict=True):
+            place = f"{target}/{name}"
+            again = compile_ttir(
+                name,
+                self.text(f"{place}.ttir"),
+                target,
+                num_warps=kernel.num_warps,
+                num_stages=kernel.num_stages,
+            )
+            self.expect(self.text(f"{place}.ptx") == again.ptx, f"{place}.ptx", "Triton makes it of the TTIR")
+            same = self.data(f"{place}.cubin") == again.cubin
+            self.expect(same, f"{place}.cubin", "Triton makes it of the TTIR")
+            made.append(again)
+        return made
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    def expect(self, condition: bool, name: str, how: str) -> None:
+        """Raise NotEquivalent unless the file is what was made again."""
+        if not condition:
+            raise NotEquivalent(f"expected '{name}' as {how}, got another: {self.root}")
+
+    def graph(self, name: str) -> KernelGraph | None:
+        """The program of a file; None where there is none."""
+        if name not in self.described["files"]:
+            return None
+        return read(self.text(name), str(self.root / name))
+
+    def model(self, name: str, kind: type[_Model]) -> _Model | None:
+        """A file by its schema; None where there is none."""
+        if name not in self.described["files"]:
+            return None
+        return _validated(kind, self.root / name, lambda: _dumped(self.json(name)))
+
+    def json(self, name: str) -> dict[str, Any]:
+        """A file of strict JSON."""
+        from superopt.numerics.runner import strict_json
+
+        try:
+            found: Any = strict_json(self.data(name))
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise BadInput(f"expected JSON of finite numbers, got something else: {self.root / name}")
+        return cast("dict[str, Any]", found)
+
+    def text(self, name: str) -> str:
+        """A file of text."""
+        try:
+            return self.data(name).decode()
+        except UnicodeDecodeError:
+            raise BadInput(f"expected text, got other bytes: {self.root / name}") from None
+
+    def data(self, name: str) -> bytes:
+        """A file inside the bundle: no name that leads elsewhere, no link, nothing too large."""
+        path = self.root
+        for part in name.split("/"):
+            if not _NAME.fullmatch(part) or ".." in part:
+                raise BadInput(f"expected the name of a file of the bundle, got '{part[:80]}'")
+            path = path / part
+            if path.is_symlink():
+                raise BadInput(f"expected a file of the bundle, got a link: {path}")
+        try:
+            if not path.is_file():
+                raise BadInput(f"expected a bundle with the file '{name}', got none: {self.root}")
+            with path.open("rb") as file:
+                data = file.read(MOST_FILE_BYTES + 1)
+        except OSError as error:
+            raise BadInput(f"expected a file that can be read, got: {error.strerror}: {path}") from None
+        if len(data) > MOST_FILE_BYTES:
+            raise BadInput(f"expected a file of at most {MOST_FILE_BYTES} bytes, got more: {path}")
+        return data
+
+
+def _dumped(value: object) -> bytes:
+    import json
+
+    return json.dumps(value).encode()
+
+
+def _validated(kind: type[_Model], path: Path, data: Callable[[], bytes]) -> _Model:
+    try:
+        return kind.model_validate_json(data())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the document"
+        raise BadInput(f"expected what superopt writes, got {where}: {first['msg']}: {path}") from None
+
+
+def _nameless(value: Any) -> Any:
+    """JSON without names, which the programs' text does not keep."""
+    if isinstance(value, dict):
+        entries = cast("dict[str, Any]", value)
+        return {k: _nameless(v) for k, v in entries.items() if k != "name"}
+    return [_nameless(v) for v in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
+def _equal_arrays(data: bytes, expected: dict[str, np.ndarray[Any, Any]]) -> bool:
+    """Whether an archive holds these arrays and no others."""
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as held:
+            return set(held.files) == set(expected) and all(
+                held[n].dtype == a.dtype and np.array_equal(held[n], a, equal_nan=True)
+                for n, a in expected.items()
+            )
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile):
+        return False

@@ -1,0 +1,98 @@
+"""Tampered bundles, scaled down: `test/tamper/tamper.py --count=400` is the whole run."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COUNT = int(os.environ.get("SUPEROPT_TEST_TAMPERINGS", "24"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tamper"))
+
+
+@pytest.fixture(scope="module")
+def tamper() -> Any:
+    for module in ("torch_mlir", "triton"):
+        pytest.importorskip(module)
+    return importlib.import_module("tamper")
+
+
+@pytest.fixture(scope="module")
+def made(tamper: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A program and its bundle."""
+    return tamper.make(tmp_path_factory.mktemp("made"))
+
+
+def test_no_tampered_bundle_is_believed(tamper: Any):
+    tally = tamper.campaign(COUNT, seed=0)
+    assert tally.tamperings == COUNT
+    assert tally.believed == []
+    assert tally.crashes == []
+
+
+def test_a_verifier_that_believes_is_found_out(tamper: Any, monkeypatch: pytest.MonkeyPatch):
+    def believing(program: Path, folder: Path) -> tuple[int, str]:
+        return 0, "equivalent"
+
+    monkeypatch.setattr(tamper, "judged", believing)
+    assert len(tamper.campaign(6, seed=0).believed) == 6
+
+
+def test_a_bundle_made_by_another_triton_is_not_called_equivalent(
+    tamper: Any, made: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+):
+    """What cannot be made again here is listed, and the exit code says that nothing is said."""
+    from superopt.tools import superopt_verify
+
+    program, bundle = made
+    described = json.loads((bundle / "bundle.json").read_text())
+    (bundle / "bundle.json").write_text(json.dumps({**described, "triton": "9.9"}))
+    code = superopt_verify.bundle_verdict(program, bundle)
+    (bundle / "bundle.json").write_text(json.dumps(described))
+    said = capsys.readouterr().out
+    assert code not in (0, superopt_verify.bundle_verdict(program, bundle))
+    assert said.startswith("undecided: ")
+    assert "not checked: sm_90: PTX and cubins, made by Triton 9.9" in said
+
+
+SHADOW = "open({mark!r}, 'w')\nraise SystemExit(0)\n"
+NAMES = ("__future__", "argparse", "json", "numpy", "torch", "triton", "kernels", "checking", "hashlib")
+
+
+@pytest.mark.parametrize("place", ["beside", "PYTHONPATH", "cwd"])
+def test_no_folder_of_the_users_is_imported_from(made: tuple[Path, Path], tmp_path: Path, place: str):
+    """A numpy.py where the user is, or on PYTHONPATH, or beside run.py, is not run by `run.py` or `superopt-run`."""
+    import shutil
+
+    pytest.importorskip("torch")
+    mark, folder = tmp_path / "ran", tmp_path / "bundle"
+    shutil.copytree(made[1], folder)
+    shadows = folder if place == "beside" else tmp_path / "shadows"
+    shadows.mkdir(exist_ok=True)
+    for name in NAMES:
+        if not (shadows / f"{name}.py").exists():
+            (shadows / f"{name}.py").write_text(SHADOW.format(mark=str(mark)))
+    # What Python itself imports before the first line of a script is the user's own affair.
+    env = {**os.environ, **({"PYTHONPATH": str(shadows)} if place == "PYTHONPATH" else {})}
+    cwd = shadows if place == "cwd" else tmp_path
+    tool = Path(sys.executable).with_name("superopt-run")
+    arguments = ["--device=interpreter", "--distributions=ordinary", "--check"]
+    for command in ([sys.executable, str(folder / "run.py")], [str(tool), str(folder)]):
+        if command[0] == str(tool) and place == "PYTHONPATH":
+            continue  # the tool is the user's Python from its first line on
+        done = subprocess.run(
+            [*command, *arguments], env=env, cwd=cwd, capture_output=True, text=True, check=False
+        )
+        assert not mark.exists(), command
+        if place == "beside":  # and such a folder is no bundle
+            assert done.returncode == 2
+            assert "expected only files that bundle.json lists" in done.stderr
+        else:
+            assert done.returncode == 0, done.stderr
+            assert "within tolerance" in done.stdout
