@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
+from superopt.axes import reshape_groups
 from superopt.operators import (
     OPERATORS,
     Move,
@@ -239,20 +240,13 @@ class _Degrees:
         return tuple(None if d is None else one[d] for d in nest.result)
 
     def _reshaped(self, labels: Labels, old: Sequence[int], new: Sequence[int]) -> Labels:
-        """Labels of the dimensions that a reshape leaves alone, up to dimensions of extent 1."""
-        before = [d for d, e in enumerate(old) if e != 1]
-        after = [d for d, e in enumerate(new) if e != 1]
+        """Labels of the dimensions that a reshape leaves alone."""
         out: list[int | None] = [None] * len(new)
-        left = right = 0
-        least = min(len(before), len(after))
-        while left < least and old[before[left]] == new[after[left]]:
-            out[after[left]] = labels[before[left]]
-            left += 1
-        while right < least - left and old[before[-1 - right]] == new[after[-1 - right]]:
-            out[after[-1 - right]] = labels[before[-1 - right]]
-            right += 1
-        merged = before[left : len(before) - right]
-        self.constant_along |= {label for d in merged if (label := labels[d]) is not None}
+        for before, after in reshape_groups(old, new):
+            if len(before) == len(after) == 1:
+                out[after[0]] = labels[before[0]]
+            else:
+                self.constant_along |= {label for d in before if (label := labels[d]) is not None}
         return tuple(out)
 
 

@@ -48,6 +48,7 @@ from superopt.program import COMPUTE_DTYPES, Attr, TensorType
 from superopt.scalars import Scalar, apply, arg, as_scalar, erf, exp, maximum, minimum, sqrt
 
 __all__ = [
+    "NEUTRAL",
     "OPERATORS",
     "AttrSpec",
     "Attrs",
@@ -77,6 +78,8 @@ __all__ = [
 # --- entries ----------------------------------------------------------------------------------------------
 
 Combiner: TypeAlias = Literal["add", "max", "min"]
+# What joining starts from.
+NEUTRAL: dict[Combiner, float] = {"add": 0.0, "max": -math.inf, "min": math.inf}
 Level: TypeAlias = Literal["kernel", "block", "thread", "tile"]
 GRAPH_LEVELS: frozenset[Level] = frozenset({"kernel", "block", "tile"})
 ALL_LEVELS: frozenset[Level] = frozenset({"kernel", "block", "thread", "tile"})

@@ -9,6 +9,7 @@ PRIMITIVES: dict[str, int] = {
     "add": 2, "sub": 2, "mul": 2, "div": 2, "neg": 1, "exp": 1, "log": 1, "log1p": 1, "sqrt": 1,
     "erf": 1, "sin": 1, "cos": 1, "max": 2, "min": 2, "pow": 2,
 }  # fmt: skip
+COMMUTATIVE = frozenset({"add", "mul", "max", "min"})
 
 
 @dataclass(frozen=True)

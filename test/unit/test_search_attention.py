@@ -15,8 +15,8 @@ from superopt.numerics import gate
 from superopt.program import BlockGraph, KernelGraph, Node, Value
 from superopt.transforms.lower import lower
 from superopt.transforms.mugraph_search import SearchOptions, propose
-from superopt.transforms.mugraph_search.axes import name_axes
 from superopt.transforms.mugraph_search.exponentials import relative_exponentials
+from superopt.transforms.mugraph_search.name_axes import name_axes
 from superopt.verify import certify
 
 TARGET = target("sm_90")
@@ -193,7 +193,7 @@ def test_a_maximum_of_something_else_is_no_reference_point():
     found = relative_exponentials(name_axes(graph))
     assert any(f.over for f in found.functions)
     # Its own maximum is put on top; the other one stays part of the logits.
-    assert any(o.op == "sub" and not o.aside for o in found.operations)
+    assert any(o.kind == "sub" and not o.aside for o in found.operations)
     assert all(certify(graph, c).equivalent for c in candidates(graph))
 
 

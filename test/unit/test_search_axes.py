@@ -8,8 +8,8 @@ from search_programs import Program, same
 from superopt.cost import target
 from superopt.program import BlockGraph, KernelGraph
 from superopt.transforms.mugraph_search import SearchOptions, propose
-from superopt.transforms.mugraph_search.axes import name_axes
 from superopt.transforms.mugraph_search.merge import merge_axes
+from superopt.transforms.mugraph_search.name_axes import name_axes
 
 TARGET = target("sm_90")
 B, H, N, D = 2, 4, 16, 32

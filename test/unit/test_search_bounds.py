@@ -13,9 +13,9 @@ from search_support import SMALL, TARGET, loads, only_kernel, search
 
 from superopt.program import KernelGraph, Value
 from superopt.transforms.mugraph_search import SearchOptions
-from superopt.transforms.mugraph_search.axes import name_axes
 from superopt.transforms.mugraph_search.exponentials import relative_exponentials
 from superopt.transforms.mugraph_search.merge import merge_axes
+from superopt.transforms.mugraph_search.name_axes import name_axes
 from superopt.transforms.mugraph_search.search import native_options, native_problem
 
 

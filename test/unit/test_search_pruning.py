@@ -16,8 +16,8 @@ from search_support import SMALL, TARGET, search
 from superopt.program import KernelGraph
 from superopt.transforms.core._search import Algebra
 from superopt.transforms.mugraph_search import SearchOptions
-from superopt.transforms.mugraph_search.axes import name_axes
 from superopt.transforms.mugraph_search.axis_program import AxisProgram
+from superopt.transforms.mugraph_search.name_axes import name_axes
 from superopt.transforms.mugraph_search.search import PRUNE, native_options, native_problem
 from superopt.transforms.mugraph_search.unfold import unfold
 
@@ -164,15 +164,15 @@ def _program_form(p: AxisProgram, a: Algebra) -> int:
         factors += count
     for o in p.operations:
         x, y = forms[o.args[0]], forms[o.args[-1]]
-        if o.op == "unary":
+        if o.kind == "unary":
             forms.append(a.apply(o.function, [x]))
-        elif o.op in ("sum", "contract"):
-            form = x if o.op == "sum" else a.mul(x, y)
+        elif o.kind in ("sum", "contract"):
+            form = x if o.kind == "sum" else a.mul(x, y)
             for factor in itertools.chain(*(factor_of[axis] for axis in o.reduced)):
                 form = a.sum(factor, form)
             forms.append(form)
         else:
-            forms.append(getattr(a, o.op)(x, y))
+            forms.append(getattr(a, o.kind)(x, y))
     return forms[p.outputs[0]]
 
 

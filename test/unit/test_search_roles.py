@@ -15,7 +15,7 @@ from superopt.spec import check_kernel
 from superopt.transforms.emit.program_source import emit_program
 from superopt.transforms.lower import lower
 from superopt.transforms.mugraph_search import propose
-from superopt.transforms.mugraph_search.axes import name_axes
+from superopt.transforms.mugraph_search.name_axes import name_axes
 from superopt.transforms.mugraph_search.roles import without_twins
 from superopt.transforms.partition import propose as propose_in_parts
 from superopt.transforms.partition.segments import partition

@@ -25,11 +25,11 @@ from superopt.program import BlockGraph, KernelGraph
 from superopt.spec import check_kernel
 from superopt.transforms.core import _search
 from superopt.transforms.mugraph_search import SearchOptions, propose
-from superopt.transforms.mugraph_search.axes import name_axes
 from superopt.transforms.mugraph_search.build import build
 from superopt.transforms.mugraph_search.emit import NotBuildable
 from superopt.transforms.mugraph_search.exponentials import relative_exponentials
 from superopt.transforms.mugraph_search.merge import merge_axes
+from superopt.transforms.mugraph_search.name_axes import name_axes
 from superopt.transforms.mugraph_search.search import native_options, native_problem
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from superopt.transforms.emit.program_source import emit_program
 from superopt.transforms.lower import lower
 from superopt.transforms.lower.fold_slices import FoldSlices
 from superopt.transforms.mugraph_search import SearchOptions, propose
-from superopt.transforms.mugraph_search.axes import name_axes
 from superopt.transforms.mugraph_search.axis_table import Unsearchable
+from superopt.transforms.mugraph_search.name_axes import name_axes
 from superopt.transforms.mugraph_search.unfold import Unfolded, unfold
 from superopt.transforms.partition.segments import partition
 from superopt.verify import certify

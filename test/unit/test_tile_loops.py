@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +13,7 @@ from tile_terms import accumulate, agrees, at, load, loop, program, put, run, te
 from superopt.nests import Shape
 from superopt.operators import OPERATORS, Attrs, Index, Nest, Operator, arg
 from superopt.program import KernelGraph, Node, TensorType, Value
-from superopt.transforms.tile_saturation.cut_axes import CutAxes, reshape_groups
+from superopt.transforms.tile_saturation.cut_axes import CutAxes
 from superopt.transforms.tile_saturation.extracted import canonical, opened, without_dead
 from superopt.transforms.tile_saturation.term_bundles import bundled
 from superopt.transforms.tile_saturation.terms import TermVar, ValueTerm, render
@@ -28,36 +26,6 @@ N, K = TermVar("n", 8, 0, 4), TermVar("k", 8, 0, 4)
 X, Y = tensor("x", 8, kind="input"), tensor("y", 8, kind="input")
 A, B, C = (tensor(name, 8) for name in "abc")
 OUT = tensor("out", 8, kind="output")
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "groups"),
-    [
-        ((16, 4096), (16, 32, 128), [((0,), (0,)), ((1,), (1, 2))]),
-        ((16, 32, 128), (16, 4096), [((0,), (0,)), ((1, 2), (1,))]),
-        ((6, 4), (4, 6), [((0, 1), (0, 1))]),
-        ((16, 1), (16,), [((0, 1), (0,))]),
-    ],
-)
-def test_reshapes_split_into_groups(before: tuple[int, ...], after: tuple[int, ...], groups: object) -> None:
-    assert reshape_groups(before, after) == groups
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_groups_of_a_reshape_cover_it(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    factors = [int(f) for f in rng.choice([1, 2, 3, 4], size=5)]
-
-    def shape() -> tuple[int, ...]:
-        cuts = sorted({0, 5, *(int(c) for c in rng.integers(0, 6, size=3))})
-        return tuple(math.prod(factors[a:b]) for a, b in itertools.pairwise(cuts))
-
-    before, after = shape(), shape()
-    groups = reshape_groups(before, after)
-    assert [d for left, _ in groups for d in left] == list(range(len(before)))
-    assert [d for _, right in groups for d in right] == list(range(len(after)))
-    for left, right in groups:
-        assert math.prod(before[d] for d in left) == math.prod(after[d] for d in right)
 
 
 def test_statements_of_one_form_are_bundled() -> None:

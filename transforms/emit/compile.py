@@ -57,7 +57,11 @@ class Compiled:
 
 
 def compile_kernel(
-    kernel: TritonKernel, target: str = DEFAULT_TARGET, *, timeout: float = 120, memory_bytes: int = MEMORY_BYTES
+    kernel: TritonKernel,
+    target: str = DEFAULT_TARGET,
+    *,
+    timeout: float = 120,
+    memory_bytes: int = MEMORY_BYTES,
 ) -> Compiled:
     """Compile one kernel for `target`, within `timeout` seconds and `memory_bytes` of address space.
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from superopt.program import DTYPE_BYTES, Load, Loop, LoopVar, TileProgram, Window, within_loops
-from superopt.transforms.emit.axes import Axes
+from superopt.transforms.emit.padding import Padding
 
 ALIGNMENT = 16  # bytes: the base, every stride but the last, where a box starts along the last dimension
 RANKS = range(2, 6)
@@ -40,7 +40,7 @@ class Descriptor:
 
 
 def describe(
-    load: Load, program: TileProgram, axes: Axes, loops: Mapping[LoopVar, Loop]
+    load: Load, program: TileProgram, axes: Padding, loops: Mapping[LoopVar, Loop]
 ) -> Descriptor | None:
     """The descriptor that `load` may be done with; None where there is none.
 
@@ -89,7 +89,7 @@ def describe(
     )
 
 
-def described_loads(program: TileProgram, axes: Axes) -> dict[Load, Descriptor]:
+def described_loads(program: TileProgram, axes: Padding) -> dict[Load, Descriptor]:
     """The loads that take a descriptor: those of loops, where one descriptor serves many trips."""
     if not program.descriptors:
         return {}

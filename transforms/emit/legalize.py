@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from superopt.axes import reshape_groups
 from superopt.operators import Move, move_of
 from superopt.program import (
     Buffer,
@@ -24,7 +25,6 @@ from superopt.program import (
     power_of_two,
     rebuild_statements,
 )
-from superopt.transforms.emit.axes import reshape_groups
 
 
 def legalize(program: TileProgram) -> tuple[TileProgram, dict[Buffer, Buffer]]:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from superopt.program import Buffer, Load, Loop, TileProgram, Value, Window, executions
-from superopt.transforms.emit.axes import Axes, expansion
 from superopt.transforms.emit.descriptors import described_loads
 from superopt.transforms.emit.grid import parallel_loops
+from superopt.transforms.emit.padding import Padding, expansion
 from superopt.transforms.emit.writer import Writer
 
 _INT32_MAX = 2**31 - 1
@@ -26,7 +26,9 @@ class Memory:
     the pointers of loaded tiles that move with a loop.
     """
 
-    def __init__(self, program: TileProgram, views: dict[Buffer, Buffer], axes: Axes, writer: Writer) -> None:
+    def __init__(
+        self, program: TileProgram, views: dict[Buffer, Buffer], axes: Padding, writer: Writer
+    ) -> None:
         self.program, self.views, self.axes, self.writer = program, views, axes, writer
         self.pointers: dict[Buffer, str] = {}
         self.moved: dict[Value, str] = {}

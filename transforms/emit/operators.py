@@ -9,29 +9,36 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from superopt.axes import reshape_groups, same_dimensions
 from superopt.errors import UnsupportedProgram
-from superopt.operators import OPERATORS, Move, Scalar, arg, exp, is_conversion, is_elementwise, primitive_of
-from superopt.program import Compute, Statement, Store, TileProgram, Value, Window, power_of_two
-from superopt.transforms.emit.axes import (
-    Axes,
-    expansion,
+from superopt.operators import (
+    NEUTRAL,
+    OPERATORS,
+    Combiner,
+    Move,
+    Scalar,
+    arg,
+    exp,
+    is_conversion,
+    is_elementwise,
     nest_of,
-    reshape_groups,
-    same_dimensions,
+    primitive_of,
 )
+from superopt.program import Compute, Statement, Store, TileProgram, Value, Window, power_of_two
 from superopt.transforms.emit.memory import in_memory
+from superopt.transforms.emit.padding import Padding, expansion
 from superopt.transforms.emit.spelling import LOG2_E, evaluate, number, spell
 from superopt.transforms.emit.tiles import TRITON_DTYPES, Tile, Tiles, atom
 from superopt.transforms.emit.writer import Writer
 
-_REDUCTIONS = {"add": ("tl.sum", 0.0), "max": ("tl.max", -math.inf), "min": ("tl.min", math.inf)}
+_REDUCTIONS: dict[Combiner, str] = {"add": "tl.sum", "max": "tl.max", "min": "tl.min"}
 _EXP_OF_DIFFERENCE = exp(arg(0) + -arg(1))
 
 
 class Operators:
     """Writes the operators of a program, those that another one absorbs where that one stands."""
 
-    def __init__(self, program: TileProgram, axes: Axes, tiles: Tiles, writer: Writer) -> None:
+    def __init__(self, program: TileProgram, axes: Padding, tiles: Tiles, writer: Writer) -> None:
         self.axes, self.tiles, self.writer = axes, tiles, writer
         self._users: dict[Value, list[Compute | Store]] = defaultdict(list)
         for s in program.statements():
@@ -179,7 +186,7 @@ class Operators:
         nest = nest_of(statement)
         assert nest is not None
         assert entry.combiner is not None
-        call, neutral = _REDUCTIONS[entry.combiner]
+        call, neutral = _REDUCTIONS[entry.combiner], NEUTRAL[entry.combiner]
         tile = self.tiles.as_f32(self.tile(value))
         present = [d for d in nest.reductions if d in tile.dims]
         absent = math.prod(value.shape[d] for d in nest.reductions if d not in tile.dims)
@@ -224,7 +231,7 @@ class Operators:
             return
         plain = [d for d, e in enumerate(value.shape) if e > 1]
         tile = self.tiles.collapsed(value, tile, plain)
-        if (pairs := same_dimensions(statement)) is not None:
+        if (pairs := same_dimensions(value.shape, result.shape)) is not None:
             moved = dict(pairs)
             padding = {moved[d]: p for d, p in tile.padding.items()}
             kept = tuple(moved[d] for d in tile.dims)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from superopt.errors import UnsupportedProgram
 from superopt.program import Buffer, Value, Window
-from superopt.transforms.emit.axes import Axes, Owner, expansion
+from superopt.transforms.emit.padding import Owner, Padding, expansion
 from superopt.transforms.emit.spelling import number
 from superopt.transforms.emit.writer import Writer
 from superopt.transforms.lower.builder import identifier
@@ -38,7 +38,7 @@ class Tiles:
     `named` are values that have a name before they are computed.
     """
 
-    def __init__(self, axes: Axes, writer: Writer) -> None:
+    def __init__(self, axes: Padding, writer: Writer) -> None:
         self.axes, self.writer = axes, writer
         self.known: dict[Value, Tile] = {}
         self.variables: dict[Buffer, str] = {}

@@ -28,12 +28,12 @@ from superopt.program import (
     executions,
     statements,
 )
-from superopt.transforms.emit.axes import Axes, expansion
 from superopt.transforms.emit.grid import lay_out, parallel_loops
 from superopt.transforms.emit.legalize import legalize
 from superopt.transforms.emit.loops import counted_in_elements
 from superopt.transforms.emit.memory import Memory, in_memory
 from superopt.transforms.emit.operators import Operators
+from superopt.transforms.emit.padding import Padding, expansion
 from superopt.transforms.emit.tiles import TRITON_DTYPES, Tile, Tiles, atom
 from superopt.transforms.emit.writer import Writer
 from superopt.transforms.lower.builder import identifier
@@ -77,7 +77,7 @@ class _Emitter:
     def __init__(self, program: TileProgram) -> None:
         self.open: set[LoopVar] = set()  # the loops around what is written now
         self.program, views = legalize(counted_in_elements(program))
-        self.axes = Axes(self.program)
+        self.axes = Padding(self.program)
         self.writer = Writer()
         self.writer.used |= {f"{b.name}_ptr" for b in self.program.params}
         self.writer.tensors = {b.name for b in self.program.params}

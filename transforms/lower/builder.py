@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 
@@ -18,13 +17,6 @@ from superopt.program import (
     Value,
     Window,
 )
-
-# The partial results of a reduction are joined by this operator, from this number on.
-COMBINERS: dict[str, tuple[str, float]] = {
-    "add": ("add", 0.0),
-    "max": ("max", -math.inf),
-    "min": ("min", math.inf),
-}
 
 
 def whole(buffer: Buffer) -> tuple[Window, ...]:

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from superopt.axes import reshape_groups
 from superopt.cost import Target, cost
 from superopt.cost import target as find_target
 from superopt.cost.gpus import DEFAULT_TARGET
@@ -43,7 +44,6 @@ from superopt.program import (
     rebuild,
 )
 from superopt.spec import check_kernel
-from superopt.transforms.emit.axes import reshape_groups
 from superopt.transforms.passes import GraphPass, TargetName
 
 # Bytes of device memory that are moved at once.

@@ -26,6 +26,7 @@ from superopt.cost.gpus import DEFAULT_TARGET, Target
 from superopt.cost.gpus import target as find_target
 from superopt.diagnostics import Diagnostics
 from superopt.operators import (
+    NEUTRAL,
     OPERATORS,
     Index,
     Move,
@@ -33,7 +34,7 @@ from superopt.operators import (
     is_constant,
     is_elementwise,
     move_of,
-    normalize_attrs,
+    nest_of,
     splat_of,
 )
 from superopt.program import (
@@ -51,7 +52,6 @@ from superopt.program import (
 )
 from superopt.spec import slices_in_place
 from superopt.transforms.lower.builder import (
-    COMBINERS,
     apply_scalar,
     compute,
     constant,
@@ -197,10 +197,8 @@ class _Lowering:
         return self.grid(nest.result, nest.extents, tiles, lambda at: self.reduction(nest, tiles, at))
 
     def nest(self, node: Node) -> Nest:
-        entry = OPERATORS[node.op]
-        if entry.nest is None:  # a constant: every point of its shape
-            return Nest(node.result.shape, (), tuple(range(len(node.result.shape))))
-        return entry.nest([v.shape for v in node.operands], normalize_attrs(entry, node.attrs))
+        rank = len(node.result.shape)  # a constant has every point of its shape
+        return nest_of(node) or Nest(node.result.shape, (), tuple(range(rank)))
 
     # --- loops ---
 
@@ -266,7 +264,7 @@ class _Lowering:
             at = {**at, **{d: _Span(tiles[d]) for d in nest.reductions}}
             self.store(out, nest, at, self.tile(out, at))
             return out
-        join, start = COMBINERS[entry.combiner]
+        join, start = entry.combiner, NEUTRAL[entry.combiner]
         shape = tuple(1 if d is None else at[d].size for d in nest.result)
         total = Buffer(TensorType(shape, self.last.result.dtype), "acc", "chip")
         self.locals.append(total)

@@ -13,21 +13,22 @@ once. Where there is no loop, one is made: what is reduced over the axis gets an
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeAlias
 
+from superopt.axes import Classes, Dim, same_dimensions, walked_together
 from superopt.diagnostics import Diagnostics
 from superopt.operators import (
     OPERATORS,
     Move,
-    Nest,
     Scalar,
     infer_type,
     is_constant,
     is_contraction,
     is_conversion,
     move_of,
+    nest_of,
     normalize_attrs,
 )
 from superopt.program import (
@@ -46,11 +47,10 @@ from superopt.spec import iterator_type
 from superopt.transforms.passes import GraphPass
 from superopt.transforms.schedule.tiles import reduction_depth
 
-_Dim = tuple[Value, int]
 # How parts of a reduction over an axis are joined -> the accumulators that join them so.
 _JOINS = {"add": ("sum", "rescaled"), "max": ("max",)}
 # How a number depends on a running maximum, by how what a primitive takes does (see `_scaled`); None: not at all.
-Dependence = Literal["max", "less", "scaled", "other"]
+Dependence: TypeAlias = Literal["max", "less", "scaled", "other"]
 _FOLLOWS: dict[tuple[str, tuple[Dependence | None, ...]], Dependence] = {
     ("sub", (None, "max")): "less",
     ("add", ("less", None)): "less",
@@ -102,14 +102,14 @@ class _Axes:
 
     def __init__(self, block: BlockGraph) -> None:
         self.block = block
-        self._parent: dict[_Dim, _Dim] = {}
-        self._extents: dict[_Dim, int] = {}
-        fixed: list[_Dim] = []
-        contracted: list[_Dim] = []
+        self._classes: Classes[Dim] = Classes()
+        self._extents: dict[Dim, int] = {}
+        fixed: list[Dim] = []
+        contracted: list[Dim] = []
         for node in block.nodes:
             fixed += self._joined(node)
             if is_contraction(node):
-                nest, a = _nest(node), node.operands[0]
+                nest, a = nest_of(node), node.operands[0]
                 assert nest is not None
                 contracted += [(a, d) for d, i in enumerate(nest.operands[0]) if i.dim in nest.reductions]
         for value in itertools.chain.from_iterable(n.results for n in block.nodes):
@@ -118,64 +118,46 @@ class _Axes:
         self.fixed = {self.find(d) for d in fixed}
         self.contracted = [a for a in dict.fromkeys(map(self.find, contracted)) if a not in self.fixed]
 
-    def _joined(self, node: Node) -> list[_Dim]:
+    def _joined(self, node: Node) -> list[Dim]:
         """Join the dimensions that `node` walks together; returns those that must stay whole."""
-        if node.op in (NodeKind.ITERATOR, NodeKind.SAVE):
-            return []
+        pairs: Iterable[tuple[Dim, Dim]] = ()
+        everything = [d for v in (*node.operands, *node.results) for d in _dims(v)]
         if node.op in CARRIED:
             pairs = zip(_dims(node.operands[0]), _dims(node.result), strict=True)
-            for a, b in pairs:
-                self._join(a, b)
-            return []
-        everything = [d for v in (*node.operands, *node.results) for d in _dims(v)]
-        if isinstance(node.body, ThreadGraph) or move_of(node) is Move.SLICE:
+        elif isinstance(node.body, ThreadGraph):
             return everything
-        if move_of(node) is Move.RESHAPE:
-            before, after = (
-                [d for d in _dims(v) if v.shape[d[1]] > 1] for v in (*node.operands, node.result)
-            )
-            if [v.shape[d] for v, d in before] != [v.shape[d] for v, d in after]:
+        elif move_of(node) is Move.RESHAPE:
+            (x,), y = node.operands, node.result
+            if (same := same_dimensions(x.shape, y.shape)) is None:
                 return everything
-            for a, b in zip(before, after, strict=True):
-                self._join(a, b)
-            return []
-        nest = _nest(node)
-        if nest is None:
-            return [] if is_constant(node) else everything
-        first: dict[int, _Dim] = {}
-        for value, maps in zip(node.operands, nest.operands, strict=True):
-            for d, index in enumerate(maps):
-                if index.dim is not None:
-                    self._join((value, d), first.setdefault(index.dim, (value, d)))
-        for d, dim in enumerate(nest.result):
-            if dim is not None:
-                self._join((node.result, d), first.setdefault(dim, (node.result, d)))
+            pairs = [((x, d), (y, e)) for d, e in same]
+        elif node.op in OPERATORS and not is_constant(node):
+            if nest_of(node) is None or move_of(node) is Move.SLICE:
+                return everything
+            pairs = walked_together(node)
+        for a, b in pairs:
+            self._classes.join(a, b)
         return []
 
-    def find(self, dim: _Dim) -> _Dim:
+    def find(self, dim: Dim) -> Dim:
         """The axis of a dimension."""
-        while (parent := self._parent.get(dim, dim)) != dim:
-            dim = parent
-        return dim
+        return self._classes.find(dim)
 
-    def _join(self, a: _Dim, b: _Dim) -> None:
-        self._parent[self.find(a)] = self.find(b)
-
-    def extent(self, axis: _Dim) -> int:
+    def extent(self, axis: Dim) -> int:
         """Points of the axis in a trip."""
         return self._extents[axis]
 
-    def along(self, value: Value, axis: _Dim) -> list[int]:
+    def along(self, value: Value, axis: Dim) -> list[int]:
         """The dimensions of `value` that are of the axis."""
         return [d for v, d in _dims(value) if self.find((v, d)) == axis]
 
-    def tiles(self, axis: _Dim) -> list[Value]:
+    def tiles(self, axis: Dim) -> list[Value]:
         """What is loaded that has the axis."""
         return [
             n.result for n in self.block.nodes if n.op == NodeKind.ITERATOR and self.along(n.result, axis)
         ]
 
-    def loop(self, axis: _Dim) -> int | None:
+    def loop(self, axis: Dim) -> int | None:
         """The loop that walks along the axis and nothing else, a new one where there is none at all."""
         walked: set[int] = set()
         for node in self.block.nodes:
@@ -193,7 +175,7 @@ class _Axes:
         return loop if alone and not more else None
 
 
-def _dims(value: Value) -> list[_Dim]:
+def _dims(value: Value) -> list[Dim]:
     return [(value, d) for d in range(len(value.shape))]
 
 
@@ -203,14 +185,7 @@ def _fmap(iterator: Node) -> tuple[int, ...]:
     return tuple(int(d) for d in fmap)
 
 
-def _nest(node: Node) -> Nest | None:
-    entry = OPERATORS[node.op]
-    if entry.nest is None:
-        return None
-    return entry.nest([v.shape for v in node.operands], normalize_attrs(entry, node.attrs))
-
-
-def _reduced_by(node: Node, axes: _Axes, axis: _Dim) -> str | None:
+def _reduced_by(node: Node, axes: _Axes, axis: Dim) -> str | None:
     """How `node` joins what it visits along the axis: "add" or "max"; "" where it does not reduce it; None
     where its parts cannot be joined.
     """
@@ -220,7 +195,7 @@ def _reduced_by(node: Node, axes: _Axes, axis: _Dim) -> str | None:
     return entry.combiner if entry.finish is None and entry.combiner in _JOINS else None
 
 
-def _may_cut(block: BlockGraph, axes: _Axes, axis: _Dim, loop: int) -> bool:
+def _may_cut(block: BlockGraph, axes: _Axes, axis: Dim, loop: int) -> bool:
     """Whether trips over parts of the axis give what trips over all of it give.
 
     So it is where what is reduced over the axis goes straight into an accumulator of the loop that joins parts in
@@ -314,11 +289,11 @@ def _through(body: Scalar, operands: Sequence[Dependence | None]) -> Dependence 
     """The same of a scalar body."""
     if body.head == "arg":
         return operands[int(body.payload)]
-    below = tuple(_through(a, operands) for a in body.args)
+    below: tuple[Dependence | None, ...] = tuple(_through(a, operands) for a in body.args)
     return _FOLLOWS.get((body.head, below), "other") if any(below) else None
 
 
-def _cut(block: BlockGraph, axes: _Axes, axis: _Dim, loop: int, factor: int) -> BlockGraph:
+def _cut(block: BlockGraph, axes: _Axes, axis: Dim, loop: int, factor: int) -> BlockGraph:
     """`block` with `factor` times as many trips, each over a part of the axis."""
     new = loop == len(block.loops)
     loops = (

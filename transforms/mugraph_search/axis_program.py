@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from superopt.operators import OPERATORS
+from superopt.operators import OPERATORS, primitive_of
 from superopt.program import Attr, KernelGraph, Value
+from superopt.scalars import COMMUTATIVE
 
 # A reduced axis as long as this may be looped over: one tile of it, then the next.
 LOOP_EXTENT = 128
@@ -45,8 +46,8 @@ class Function:
 
     @property
     def commutative(self) -> bool:
-        """Whether it is a maximum or minimum of two operands."""
-        return self.op in ("max", "min")
+        """Whether its two operands may change places."""
+        return primitive_of(self) in COMMUTATIVE
 
     @property
     def flops(self) -> int:
@@ -58,9 +59,9 @@ class Function:
 
 @dataclass(frozen=True)
 class Operation:
-    """`op` of the native search on earlier operations, roles or constants (by number)."""
+    """An operation that the native search knows (`kind`) on earlier ones, roles or constants (by number)."""
 
-    op: str
+    kind: str
     args: tuple[int, ...]
     function: int = 0
     reduced: tuple[int, ...] = ()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from superopt.operators import Move, move_of
 from superopt.program import Attr, BlockGraph, KernelGraph, Node, NodeKind, TensorType, Value
 from superopt.transforms.mugraph_search.axis_program import AxisProgram
 from superopt.transforms.mugraph_search.emit import Builder, Named, NotBuildable, Piece
@@ -288,7 +289,7 @@ def _iterators_first_used(nodes: list[Node]) -> list[Node]:
             out.append(load)
 
     for node in nodes:
-        if node.op == NodeKind.ITERATOR or (node.op == "reshape" and node.operands[0] in loads):
+        if node.op == NodeKind.ITERATOR or (move_of(node) is Move.RESHAPE and node.operands[0] in loads):
             loads[node.result] = node
             continue
         for operand in node.operands:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from superopt.operators import primitive_of, reduction_of
 from superopt.transforms.mugraph_search.axis_program import AxisProgram, Function, Operation
 
 Degrees = dict[int, int]
@@ -46,7 +47,7 @@ class _Rewriter:
 
     def run(self) -> AxisProgram:
         for number, operation in enumerate(self.program.operations, self.base):
-            if operation.op == "unary" and self.functions[operation.function].op == "exp":
+            if operation.kind == "unary" and primitive_of(self.functions[operation.function]) == "exp":
                 self._try(number, operation)
             if len(self.relative) == MOST:
                 break
@@ -81,13 +82,13 @@ class _Rewriter:
             below = [degrees.get(a, 0) for a in o.args]
             if number == start or not any(below):
                 continue
-            if o.op in ("add", "sub", "sum"):
+            if o.kind in ("add", "sub", "sum"):
                 if len(set(below)) > 1:
                     return None
                 degree = below[0]
-            elif o.op in ("mul", "contract"):
+            elif o.kind in ("mul", "contract"):
                 degree = below[0] + below[-1]
-            elif o.op == "div":
+            elif o.kind == "div":
                 degree = below[0] - below[-1]
             else:
                 return None
@@ -103,13 +104,13 @@ class _Rewriter:
     def _without_maximum(self, x: int, summed: set[int]) -> int:
         """y where x = y - max(y) over axes that m may not vary along; x itself otherwise."""
         operation = self._operation(x)
-        if operation is None or operation.op != "sub":
+        if operation is None or operation.kind != "sub":
             return x
         y, top = operation.args
         maximum = self._operation(top)
-        if maximum is None or maximum.op != "reduce" or maximum.args != (y,):
+        if maximum is None or maximum.kind != "reduce" or maximum.args != (y,):
             return x
-        if self.functions[maximum.function].op != "reduce_max" or self.axes[top] & summed:
+        if reduction_of(self.functions[maximum.function]) != "max" or self.axes[top] & summed:
             return x
         return y
 

@@ -9,32 +9,46 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
-from superopt.operators import OPERATORS, Scalar, normalize_attrs
+from superopt.operators import (
+    OPERATORS,
+    Applied,
+    Move,
+    Scalar,
+    is_constant,
+    is_conversion,
+    move_of,
+    normalize_attrs,
+    primitive_of,
+    splat_of,
+)
 from superopt.program import Attr, KernelGraph, Node, Value
+from superopt.scalars import COMMUTATIVE
 from superopt.transforms.mugraph_search.axis_program import Function, Operation, Role
 
 LINEAR = frozenset({"add", "sub", "mul", "div", "neg"})
-# Operators that only move or retype elements: they become lists of axes.
-VIEWS = frozenset({"reshape", "repeat", "broadcast", "transpose", "cast"})
+
+
+def is_view(node: Applied) -> bool:
+    """Whether the node only moves or retypes elements: it becomes lists of axes."""
+    moves = (Move.RESHAPE, Move.REPEAT, Move.BROADCAST, Move.TRANSPOSE)
+    return is_conversion(node) or move_of(node) in moves
 
 
 def searchable(node: Node) -> bool:
     """Whether the node, taken by itself, can be told over named axes."""
-    if node.op in ("custom", "tiled", "extern", "update_slice") or node.op not in OPERATORS:
+    if node.op not in OPERATORS or move_of(node) is Move.UPDATE:
         return False
-    if node.op == "slice":
+    if move_of(node) is Move.SLICE:
         strides = node.attrs["strides"]
         return isinstance(strides, tuple) and all(s == 1 for s in strides)
+    if is_constant(node):
+        return splat_of(node) is not None
     entry = OPERATORS[node.op]
-    if node.op == "constant":
-        return not isinstance(node.attrs["value"], np.ndarray)
     if entry.elementwise:
         body = entry.body
         assert body is not None
         attrs = normalize_attrs(entry, node.attrs)
-        return len(node.operands) == 1 or linear(body(attrs)) or node.op in ("max", "min")
+        return len(node.operands) == 1 or linear(body(attrs)) or primitive_of(node) in COMMUTATIVE
     return True
 
 
@@ -114,9 +128,9 @@ class Operations:
     def _node(self, index: int, node: Node, args: list[Ref]) -> Ref:
         entry = OPERATORS[node.op]
         attrs = normalize_attrs(entry, node.attrs)
-        if node.op in VIEWS:
+        if is_view(node):
             return args[0]
-        if node.op == "constant":
+        if entry.constant:
             value = attrs["value"]
             assert isinstance(value, int | float)
             return self._constant(float(value))

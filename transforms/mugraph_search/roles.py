@@ -4,8 +4,8 @@
 
 A tensor over named axes has each axis once, and `y @ y^T` would have the rows of y twice. So what computes y is
 there a second time, with axes of its own; inputs have roles anyway. Where both roles come to the same axes after
-all, their operations are the same ones again (`axes.py`), and kernels of a plan that compute one thing twice are
-one kernel (`without_twins`).
+all, their operations are the same ones again (`name_axes.py`), and kernels of a plan that compute one thing twice
+are one kernel (`without_twins`).
 """
 
 from __future__ import annotations

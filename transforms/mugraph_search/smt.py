@@ -107,27 +107,27 @@ class Solver:
 
     def term(self, term: Term) -> Any:
         """The term as a z3 expression."""
-        op, symbol, reduced, args = term
+        kind, symbol, reduced, args = term
         below = [self.term(a) for a in args]
-        if op in self.binary:
-            return self.binary[op](*(below if len(below) == 2 else below * 2))
-        if op == "sub":  # a + (-1) * b
+        if kind in self.binary:
+            return self.binary[kind](*(below if len(below) == 2 else below * 2))
+        if kind == "sub":  # a + (-1) * b
             return self.binary["add"](
                 below[0], self.binary["mul"](self._function("minus_one", 0, 0)(), below[-1])
             )
-        if op == "contract":
+        if kind == "contract":
             below = [self.binary["mul"](below[0], below[-1])]
-        if op in ("sum", "contract"):
+        if kind in ("sum", "contract"):
             result = below[0]
             for factor in reduced:
                 result = self._function("sum", factor, 1)(result)
             return result
-        if op == "reduce":
+        if kind == "reduce":
             result = below[0]
             for factor in reduced:
                 result = self._function("reduce", (symbol, factor), 1)(result)
             return result
-        return self._function(op, symbol, len(below))(*below)
+        return self._function(kind, symbol, len(below))(*below)
 
     def _function(self, op: str, symbol: Any, arity: int) -> Any:
         key = (op, symbol)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from superopt.operators import OPERATORS
+from superopt.operators import OPERATORS, reduction_of
 from superopt.program import Node, NodeKind, Value
 from superopt.transforms.mugraph_search.axis_program import AxisProgram, Function
 from superopt.transforms.mugraph_search.emit import Builder, Named, NotBuildable, Piece
@@ -194,7 +194,7 @@ class BlockSteps:
         (number,) = step.args
         x, shifts = self.args[number], self.shifts.get(number, {})
         function = self.steps.function(step)
-        if step.op != "sum" and (function is None or function.op != "reduce_max"):
+        if step.op != "sum" and (function is None or reduction_of(function) != "max"):
             raise NotBuildable("expected a sum or a maximum over a loop")
         ended = sorted(
             (self.kernel.loops.index(f) for f in step.reduced if f in self.kernel.loops), reverse=True

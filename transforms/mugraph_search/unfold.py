@@ -19,12 +19,21 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from superopt.operators import OPERATORS, Nest, Scalar, infer_type, normalize_attrs
-from superopt.program import Attr, KernelGraph, Node, TensorType, Value
+from superopt.operators import (
+    OPERATORS,
+    Move,
+    Nest,
+    Scalar,
+    infer_type,
+    is_constant,
+    move_of,
+    normalize_attrs,
+)
+from superopt.program import Attr, KernelGraph, Node, TensorType, Value, live_nodes
 from superopt.transforms.mugraph_search.axis_table import Unsearchable
 
 # What is reduced over parts is joined with this operator; a mean is a sum, divided at the end.
-_JOINS = {"add": "add", "max": "max", "min": "min"}
+_UNFOLDED = (Move.SLICE, Move.CONCAT)
 
 
 @dataclass(frozen=True)
@@ -70,7 +79,7 @@ class Unfolded:
 
 def unfold(graph: KernelGraph) -> Unfolded:
     """`graph` without slices and concatenations; raises Unsearchable, with a location, where they stay."""
-    if not any(n.op in ("slice", "concat") for n in graph.nodes):
+    if not any(move_of(n) in _UNFOLDED for n in graph.nodes):
         return Unfolded(graph, graph, joins=list(graph.outputs))
     return _Unfolder(graph).run()
 
@@ -97,9 +106,8 @@ class _Unfolder:
         outputs = [v for j in joins for v in (j.values if isinstance(j, Parts) else (j,))]
         if any(v in self.inputs for v in outputs):
             raise Unsearchable("expected every output to be computed, got an input", self.graph.location)
-        nodes = self.needed(outputs)
-        moving = ("slice", "concat")
-        self.out.copies = len(nodes) - sum(n.op not in moving for n in self.graph.nodes)
+        nodes = live_nodes(self.nodes, outputs)
+        self.out.copies = len(nodes) - sum(move_of(n) not in _UNFOLDED for n in self.graph.nodes)
         used = {v for n in nodes for v in n.operands}
         self.out.joins = joins
         self.out.cuts = {v: c for v, c in self.out.cuts.items() if v in used}
@@ -107,27 +115,18 @@ class _Unfolder:
         self.out.graph = KernelGraph(self.graph.name, inputs, nodes, outputs, self.graph.location)
         return self.out
 
-    def needed(self, outputs: Sequence[Value]) -> list[Node]:
-        live = set(outputs)
-        kept: list[Node] = []
-        for node in reversed(self.nodes):
-            if not live.isdisjoint(node.results):
-                kept.append(node)
-                live.update(node.operands)
-        return kept[::-1]
-
     # --- nodes ---
 
     def rewritten(self, node: Node) -> Value | Parts:
         operands = [self.known.get(v, v) for v in node.operands]
-        if node.op == "concat":
+        if move_of(node) is Move.CONCAT:
             return self.concatenated(node, operands)
-        if node.op == "slice":
+        if move_of(node) is Move.SLICE:
             return self.sliced(node, operands[0])
         plain = [v for v in operands if isinstance(v, Value)]
         if len(plain) == len(operands):
             return self.emitted(node, plain, node.attrs, node.result)
-        if node.op == "reshape":
+        if move_of(node) is Move.RESHAPE:
             (parts,) = operands
             assert isinstance(parts, Parts)
             return self.reshaped(node, parts)
@@ -218,13 +217,13 @@ class _Unfolder:
 
     def part(self, node: Node, operands: Sequence[Value], nest: Nest, over: int, size: int) -> Value:
         op, attrs = node, dict(node.attrs)
-        if node.op == "broadcast":
+        if move_of(node) is Move.BROADCAST:
             shape = attrs["shape"]
             assert isinstance(shape, tuple)
             attrs["shape"] = tuple(size if nest.result[d] == over else e for d, e in enumerate(shape))
         entry = OPERATORS[node.op]
-        if over in nest.reductions and entry.finish is not None:
-            op = replace(node, op="reduce_sum")
+        if over in nest.reductions:
+            op = replace(node, op=entry.partial)
         return self.emitted(op, operands, attrs)
 
     def joined(self, node: Node, results: Sequence[Value], nest: Nest) -> Value:
@@ -233,7 +232,7 @@ class _Unfolder:
         assert entry.combiner is not None
         total = results[0]
         for value in results[1:]:
-            total = self.emitted(replace(node, op=_JOINS[entry.combiner]), (total, value), {})
+            total = self.emitted(replace(node, op=entry.combiner), (total, value), {})
         if entry.finish is not None:
             total = self.scalar(node, entry.finish(nest.reduced), total)
         return total
@@ -275,10 +274,10 @@ class _Unfolder:
         node = self.producers.get(value)
         if node is None:
             return self.cut_of_input(value, dim, offset, size)
-        if node.op == "reshape":
+        if move_of(node) is Move.RESHAPE:
             return self.cut_of_reshape(node, dim, offset, size)
         attrs = dict(node.attrs)
-        if node.op == "constant":
+        if is_constant(node):
             if isinstance(attrs["value"], np.ndarray):
                 raise Unsearchable("expected a constant of one value, got a dense one")
             attrs["shape"] = (*value.shape[:dim], size, *value.shape[dim + 1 :])
@@ -295,7 +294,7 @@ class _Unfolder:
                 if index.dim == over:
                     operand = self.cut(operand, d, offset, size)
             operands.append(operand)
-        if node.op == "broadcast":
+        if move_of(node) is Move.BROADCAST:
             attrs["shape"] = (*value.shape[:dim], size, *value.shape[dim + 1 :])
         return self.emitted(node, operands, attrs)
 
@@ -357,7 +356,7 @@ def _fold(unfolded: Unfolded, candidate: KernelGraph) -> KernelGraph:
         nodes.append(_slice(cut, value))
     for node in candidate.nodes:
         operands = tuple(replaced.get(v, v) for v in node.operands)
-        cut = unfolded.cuts.get(operands[0]) if node.op == "reshape" else None
+        cut = unfolded.cuts.get(operands[0]) if move_of(node) is Move.RESHAPE else None
         turned = _reshaped_first(cut, node) if cut is not None else None
         nodes += turned or [replace(node, operands=operands)]
     outputs: list[Value] = []
@@ -371,7 +370,7 @@ def _fold(unfolded: Unfolded, candidate: KernelGraph) -> KernelGraph:
         nodes.append(Node("concat", parts, (whole,), {"dim": join.dim}, program.location))
         outputs.append(whole)
     graph = KernelGraph(program.name, list(program.inputs), nodes, outputs, program.location, program.aliases)
-    return replace(graph, nodes=_live(graph))
+    return replace(graph, nodes=live_nodes(nodes, outputs))
 
 
 def _slice(cut: Cut, result: Value) -> Node:
@@ -404,13 +403,3 @@ def _reshaped_first(cut: Cut, node: Node) -> list[Node] | None:
         Node("reshape", (cut.source,), (view,), {"shape": whole}, node.location),
         _slice(Cut(view, offsets, shape), node.result),
     ]
-
-
-def _live(graph: KernelGraph) -> list[Node]:
-    needed = set(graph.outputs)
-    kept: list[Node] = []
-    for node in reversed(graph.nodes):
-        if not needed.isdisjoint(node.results):
-            kept.append(node)
-            needed.update(node.operands)
-    return kept[::-1]

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from superopt.operators import OPERATORS, normalize_attrs
+from superopt.operators import OPERATORS, is_contraction, nest_of
 from superopt.program import Node, Value
 
 Check: TypeAlias = Callable[[Sequence[Node]], bool]
@@ -124,7 +124,7 @@ class _Grouping:
             if not taken:
                 continue
             reached.update(node.results)
-            if node.op == "matmul":
+            if is_contraction(node):
                 times = max(times, *(math.ceil(_columns(node, k) / TILE) for k in taken))
         return times
 
@@ -166,8 +166,7 @@ class _Grouping:
 
 def _columns(matmul: Node, operand: int) -> int:
     """Elements of one row of the result that stem from the other operand: its free extent."""
-    entry = OPERATORS["matmul"]
-    assert entry.nest is not None
-    nest = entry.nest([v.shape for v in matmul.operands], normalize_attrs(entry, matmul.attrs))
+    nest = nest_of(matmul)
+    assert nest is not None
     *_, rows, columns, _depth = nest.extents
     return columns if operand == 0 else rows

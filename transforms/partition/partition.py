@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from superopt.errors import BadOption
+from superopt.operators import is_constant
 from superopt.transforms.passes import GraphPass
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Partition(GraphPass):
         taken: set[int] = set()
         for number, segment in enumerate(segments):
             taken |= set(map(id, segment.graph.nodes))
-            counts = Counter(n.op for n in segment.graph.nodes if n.op != "constant")
+            counts = Counter(n.op for n in segment.graph.nodes if not is_constant(n))
             operators = ", ".join(f"{n} {op}" for op, n in sorted(counts.items()))
             inputs, outputs = len(segment.graph.inputs), len(segment.graph.outputs)
             diagnostics.remark(
@@ -46,6 +47,6 @@ class Partition(GraphPass):
                 segment.graph.nodes[0].location,
             )
         for node in graph.nodes:
-            if id(node) not in taken and node.op != "constant":
+            if id(node) not in taken and not is_constant(node):
                 diagnostics.remark(f"'{node.op}' is in no segment", node.location)
         return graph

@@ -10,16 +10,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from superopt.aliasing import pairs
+from superopt.operators import Move, is_constant, move_of, splat_of
 from superopt.program import KernelGraph, Node, Value, live_nodes, users
-from superopt.transforms.mugraph_search.axes import name_axes
 from superopt.transforms.mugraph_search.axis_table import Unsearchable
-from superopt.transforms.mugraph_search.operations import VIEWS, searchable
+from superopt.transforms.mugraph_search.name_axes import name_axes
+from superopt.transforms.mugraph_search.operations import is_view, searchable
 from superopt.transforms.mugraph_search.unfold import unfold
 from superopt.transforms.partition.grouping import group
 
 MAX_VALUES = 25
-# Operators that compute nothing.
-_MOVES = VIEWS | {"slice", "concat"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,16 +55,21 @@ def partition(graph: KernelGraph, max_values: int = MAX_VALUES, *, copies: bool 
 
 
 def _is_splat(node: Node) -> bool:
-    return node.op == "constant" and searchable(node)
+    return splat_of(node) is not None
 
 
 def counted(nodes: Iterable[Node]) -> int:
     """Values that a search has to find: views and splat constants are none."""
-    return sum(not _is_splat(n) and n.op not in _MOVES for n in nodes)
+    return sum(not _is_splat(n) and not _moves(n) for n in nodes)
+
+
+def _moves(node: Node) -> bool:
+    """Whether `node` computes nothing."""
+    return is_view(node) or move_of(node) in (Move.SLICE, Move.CONCAT)
 
 
 def _worthwhile(nodes: Sequence[Node]) -> bool:
-    return any(n.op not in _MOVES and n.op != "constant" for n in nodes)
+    return any(not _moves(n) and not is_constant(n) for n in nodes)
 
 
 def _tellable(graph: KernelGraph, max_values: int, *, copies: bool) -> bool:

@@ -16,6 +16,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from superopt.axes import reshape_groups
+from superopt.operators import nest_of
 from superopt.program import (
     Attr,
     Buffer,
@@ -30,7 +32,6 @@ from superopt.program import (
     Value,
     Window,
 )
-from superopt.transforms.emit.axes import nest_of, reshape_groups
 
 # Matrix units take at least this many rows, columns and depth.
 SMALLEST_DOT = 16

@@ -11,58 +11,20 @@ uses:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal
 
+from superopt.axes import Classes, Dim, reshape_groups, walked_together
 from superopt.errors import UnsupportedProgram
 from superopt.operators import OPERATORS, Move, is_contraction, move_of, nest_of
 from superopt.program import KernelGraph, Node, Value
 from superopt.transforms.tile_saturation.terms import STARTS, TermVar
 
-Dim: TypeAlias = "tuple[Value, int]"
-Group: TypeAlias = "tuple[tuple[int, ...], tuple[int, ...]]"  # dimensions of the operand, of the result
-
 # Extents up to this are not cut: a tile may hold them whole.
 SMALL = 64
 # Widths that tiles may have; the first that divides the extent is what costs are estimated with.
 WIDTHS = (64, 128, 32, 16)
-
-
-def reshape_groups(before: Sequence[int], after: Sequence[int]) -> list[Group]:
-    """The finest split of a reshape into runs of dimensions with equal products; unit extents go anywhere."""
-    groups: list[Group] = []
-    i = j = 0
-    while i < len(before) or j < len(after):
-        left: list[int] = []
-        right: list[int] = []
-        p = q = 1
-        while True:
-            if p == q and left and right:
-                break
-            if p <= q and i < len(before):
-                left.append(i)
-                p *= before[i]
-                i += 1
-            elif j < len(after):
-                right.append(j)
-                q *= after[j]
-                j += 1
-            elif i < len(before):
-                left.append(i)
-                p *= before[i]
-                i += 1
-            else:
-                break
-        # Unit extents that follow belong to this group, so that none is left over.
-        while i < len(before) and before[i] == 1 and (p == q) and i + 1 == len(before):
-            left.append(i)
-            i += 1
-        while j < len(after) and after[j] == 1 and p == q and j + 1 == len(after):
-            right.append(j)
-            j += 1
-        groups.append((tuple(left), tuple(right)))
-    return groups
 
 
 def expressible(node: Node) -> bool:
@@ -109,7 +71,7 @@ class CutAxes:
     """The axes of a graph, those of `whole` not cut; UnsupportedProgram for what tile loops do not express."""
 
     def __init__(self, graph: KernelGraph, whole: Collection[Dim] = ()) -> None:
-        self._parent: dict[Dim, Dim] = {}
+        self._classes: Classes[Dim] = Classes()
         self._elem: set[Dim] = set()
         self._full: set[Dim] = set(whole)
         self._splits: list[tuple[Dim, list[Dim]]] = []  # a merged dimension and those it splits into
@@ -133,49 +95,37 @@ class CutAxes:
     # --- relations ---
 
     def _find(self, dim: Dim) -> Dim:
-        while self._parent.get(dim, dim) != dim:
-            dim = self._parent[dim]
-        return dim
+        return self._classes.find(dim)
 
     def _join(self, a: Dim, b: Dim) -> None:
-        if a[0].shape[a[1]] != b[0].shape[b[1]] or a[0].shape[a[1]] == 1:
-            return
-        x, y = self._find(a), self._find(b)
-        if x != y:
-            self._parent[y] = x
+        extent = a[0].shape[a[1]]
+        if extent == b[0].shape[b[1]] and extent != 1:
+            self._classes.join(a, b)
 
     def _relate(self, node: Node) -> None:
         """What one dimension of the node's nest runs along is one axis."""
         if not expressible(node):
             raise UnsupportedProgram(f"tile loops do not express '{node.op}'", node.location)
-        nest = nest_of(node)
         if move_of(node) is Move.RESHAPE:
             self._relate_reshape(node)
-        elif nest is None:  # pieces side by side along one dimension
+        elif nest_of(node) is None:  # pieces side by side along one dimension
             for operand in node.operands:
                 for d in range(len(operand.shape)):
                     self._join((operand, d), (node.result, d))
-        else:
-            first: dict[int, Dim] = {
-                dim: (node.result, d) for d, dim in enumerate(nest.result) if dim is not None
-            }
-            for operand, maps in zip(node.operands, nest.operands, strict=True):
-                for d, index in enumerate(maps):
-                    if index.dim is not None:
-                        self._join(first.setdefault(index.dim, (operand, d)), (operand, d))
+        for a, b in walked_together(node):
+            self._join(a, b)
         if is_contraction(node):  # a product of tiles has two dimensions
             self._elem.update((node.result, d) for d in range(len(node.result.shape) - 2))
 
     def _relate_reshape(self, node: Node) -> None:
         source, result = node.operands[0], node.result
         for left, right in reshape_groups(source.shape, result.shape):
-            xs = [(source, d) for d in left if source.shape[d] > 1]
-            ys = [(result, d) for d in right if result.shape[d] > 1]
+            xs, ys = [(source, d) for d in left], [(result, d) for d in right]
             if len(xs) == 1 and len(ys) == 1:
                 self._join(xs[0], ys[0])
-            elif len(xs) == 1 and ys:
+            elif len(xs) == 1:
                 self._splits.append((xs[0], ys))
-            elif len(ys) == 1 and xs:
+            elif len(ys) == 1:
                 self._splits.append((ys[0], xs))
             else:
                 self._full.update([*xs, *ys])

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeAlias
 
+from superopt.axes import reshape_groups
 from superopt.errors import UnsupportedProgram
 from superopt.operators import (
     OPERATORS,
@@ -18,7 +19,6 @@ from superopt.operators import (
     splat_of,
 )
 from superopt.program import Node, Value
-from superopt.transforms.tile_saturation.cut_axes import reshape_groups
 from superopt.transforms.tile_saturation.terms import (
     FULL,
     TermIndex,
@@ -147,17 +147,15 @@ class TileValues:
         source, result = node.operands[0], node.result
         inner: list[TermIndex] = [FULL] * len(source.shape)
         for left, right in reshape_groups(source.shape, result.shape):
-            xs = [d for d in left if source.shape[d] > 1]
-            ys = [d for d in right if result.shape[d] > 1]
-            if len(xs) == 1 and len(ys) == 1:
-                inner[xs[0]] = index[ys[0]]
-            elif any(index[d].kind != "full" for d in ys):
-                first = index[ys[0]]
-                if any(index[d].kind != "full" for d in ys[1:]) or first.base:
+            if len(left) == 1 and len(right) == 1:
+                inner[left[0]] = index[right[0]]
+            elif any(index[d].kind != "full" for d in right):
+                first = index[right[0]]
+                if any(index[d].kind != "full" for d in right[1:]) or first.base:
                     raise UnsupportedProgram("tile loops do not express this cut of a reshape", node.location)
                 # elem n of the outer part is tile n of the merged dimension, by the same variable.
-                size = math.prod(source.shape[d] for d in xs) // math.prod(result.shape[d] for d in ys[:1])
-                inner[xs[0]] = self.other_side(first, size, source.shape[xs[0]], node)
+                size = math.prod(source.shape[d] for d in left) // result.shape[right[0]]
+                inner[left[0]] = self.other_side(first, size, source.shape[left[0]], node)
         tile = self.value(source, tuple(inner))
         return ValueTerm("reshape", (tile,), (("shape", self.shape(result, index)),))
 

@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from superopt.axes import reshape_groups
 from superopt.errors import UnsupportedProgram
 from superopt.operators import (
     OPERATORS,
@@ -23,8 +24,8 @@ from superopt.operators import (
     normalize_attrs,
     reduction_of,
 )
-from superopt.program import Attr, KernelGraph, Node, TensorType, Value
-from superopt.transforms.tile_saturation.cut_axes import CutAxes, ints, reshape_groups
+from superopt.program import Attr, KernelGraph, Node, TensorType, Value, live_nodes
+from superopt.transforms.tile_saturation.cut_axes import CutAxes, ints
 
 # The last part of a dimension stays whole up to this extent: it is a head's width.
 WHOLE = 256
@@ -161,17 +162,14 @@ class _Rewriter:
             if len(parts := self.parts(old, d)) > 1 and parts[-1] <= WHOLE
         )
         graph = KernelGraph(
-            self.graph.name, inputs, self.needed(outputs), outputs, self.graph.location, self.graph.aliases
+            self.graph.name,
+            inputs,
+            live_nodes(self.nodes, outputs),
+            outputs,
+            self.graph.location,
+            self.graph.aliases,
         )
         return Unmerged(graph, whole)
-
-    def needed(self, outputs: Sequence[Value]) -> list[Node]:
-        """The nodes that the outputs depend on."""
-        wanted = set(outputs)
-        for node in reversed(self.nodes):
-            if node.result in wanted:
-                wanted.update(node.operands)
-        return [node for node in self.nodes if node.result in wanted]
 
     def node(self, node: Node) -> Value:
         result, name = node.result, node.result.name

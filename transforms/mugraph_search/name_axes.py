@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from superopt.operators import OPERATORS, normalize_attrs
+from superopt.operators import OPERATORS, Move, is_contraction, normalize_attrs
 from superopt.program import KernelGraph, Node, Value
 from superopt.transforms.mugraph_search.axis_program import AxisProgram, Role
 from superopt.transforms.mugraph_search.axis_table import AxisTable, Unsearchable
@@ -93,13 +93,13 @@ class _Namer:
     def _infer(self, index: int, node: Node, dims: list[Dims]) -> Dims:
         entry = OPERATORS[node.op]
         attrs = normalize_attrs(entry, node.attrs)
-        if node.op == "constant":
+        if entry.constant:
             return self._fresh(node.result.shape)
-        if node.op == "cast":
+        if entry.conversion:
             return dims[0]
-        if node.op == "reshape":
+        if entry.move is Move.RESHAPE:
             return self.table.regroup([a for dim in dims[0] for a in dim], node.result.shape)
-        if node.op == "repeat":
+        if entry.move is Move.REPEAT:
             dim, times = attrs["dim"], attrs["times"]
             assert isinstance(dim, int)
             assert isinstance(times, int)
@@ -139,7 +139,7 @@ class _Namer:
     def _contraction_is_sound(self, index: int) -> bool:
         # The rows of one operand of a product must not be found equal to columns of the other.
         node = self.graph.nodes[index]
-        if node.op != "matmul":
+        if not is_contraction(node):
             return True
         free = self.table.leaves([a for dim in self.dims[node.result] for a in dim])
         return not set(free) & set(self.table.leaves(self.reduced.get(index, [])))
@@ -191,7 +191,7 @@ class _Namer:
         extents = [self.table.extent(axis) for axis in numbers]
         found = Operations(self.graph, roles, role_number, self.role_of, reduced, extents.__getitem__)
         found.run()
-        products = [n for n in self.graph.nodes if n.op == "matmul"]
+        products = [n for n in self.graph.nodes if is_contraction(n)]
         order = ["f16", "bf16", "f32"]
         dtypes = sorted({v.dtype for n in products for v in n.operands}, key=order.index)
         return AxisProgram(

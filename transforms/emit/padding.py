@@ -1,0 +1,66 @@
+"""Which dimensions of a tile program's values are one axis, and how far each is padded.
+
+Triton's tensors have powers of two as extents, and its matrix products at least 16 along each. Dimensions
+that an operator walks together must be padded alike, so they form classes. A class of extent 1 that no
+product needs is dropped: a (16, 1) tile is a vector of 16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from superopt.axes import Classes, same_dimensions, walked_together
+from superopt.operators import Move, is_contraction, move_of
+from superopt.program import Buffer, Compute, Load, Store, TileProgram, Value, power_of_two
+
+_SMALLEST_DOT = 16
+
+Owner: TypeAlias = "Value | Buffer"
+_Key: TypeAlias = "tuple[Owner, int]"
+
+
+class Padding:
+    """The axis classes of a program, and what each is padded to."""
+
+    def __init__(self, program: TileProgram) -> None:
+        self._classes: Classes[_Key] = Classes()
+        self._products: list[_Key] = []
+        for statement in program.statements():
+            if isinstance(statement, Compute):
+                self._compute(statement)
+            elif isinstance(statement, (Load, Store)) and statement.buffer.placement != "device":
+                value = statement.result if isinstance(statement, Load) else statement.value
+                for d in range(len(value.shape)):
+                    self._classes.join((value, d), (statement.buffer, d))
+        self._dot = {self._classes.find(k) for k in self._products}
+
+    def pad(self, owner: Owner, dim: int) -> int:
+        """Extent of the dimension in Triton: at least its own, a power of two."""
+        extent = owner.type.shape[dim]
+        wide = self._classes.find((owner, dim)) in self._dot
+        return max(power_of_two(extent), _SMALLEST_DOT if wide else 1)
+
+    def live(self, owner: Owner) -> tuple[int, ...]:
+        """The dimensions that Triton's tensor has."""
+        return tuple(d for d in range(len(owner.type.shape)) if self.pad(owner, d) > 1)
+
+    def _compute(self, statement: Compute) -> None:
+        if move_of(statement) is Move.RESHAPE:
+            (source,), result = statement.operands, statement.result
+            for d, e in same_dimensions(source.shape, result.shape) or ():
+                self._classes.join((source, d), (result, e))
+        elif move_of(statement) is not Move.SLICE:
+            for a, b in walked_together(statement):
+                self._classes.join(a, b)
+        if is_contraction(statement):
+            (a, b), rank = statement.operands, len(statement.result.shape)
+            self._products += [(v, len(v.shape) - i) for v in (a, b) for i in (1, 2)]
+            self._products += [(statement.result, rank - i) for i in (1, 2)]
+
+
+def expansion(have: Sequence[int], want: Sequence[int]) -> str:
+    """The subscript that gives a tensor with dimensions `have` those of `want` as well: `[:, None]`."""
+    if list(have) == list(want) or not have:
+        return ""
+    return "[" + ", ".join(":" if d in have else "None" for d in want) + "]"
