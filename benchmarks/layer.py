@@ -29,7 +29,8 @@ from benchmarks.record import keep
 from threadpoolctl import threadpool_limits
 
 from superopt.diagnostics import Diagnostics
-from superopt.pipeline import Outcome, Superoptimize, superoptimize
+from superopt.pipeline import Superoptimize, superoptimize
+from superopt.run.outcome import Outcome
 from superopt.transforms.emit import load_launcher, save_bundle
 from superopt.transforms.ingest import from_torch
 from superopt.verify.domains import FloatDomain

@@ -35,7 +35,7 @@ from superopt.numerics.rounding import RoundingModel
 from superopt.program import KernelGraph, Value
 from superopt.transforms.emit.reference_source import reference_source
 from superopt.transforms.lower import lower
-from superopt.transforms.mugraph_search import propose
+from superopt.transforms.mugraph_search.plans import search_plans
 from superopt.transforms.partition.segments import partition, stitch
 from superopt.verify.domains import Array, FloatDomain, round_to
 from superopt.verify.evaluate import evaluate
@@ -68,7 +68,7 @@ def optimized(graph: KernelGraph, seconds: float = SEARCH_SECONDS) -> KernelGrap
     gpu, whole = target("sm_90"), graph
     for segment in partition(graph):
         try:
-            candidates = propose(segment.graph, gpu, budget=seconds).candidates
+            candidates = search_plans(segment.graph, gpu, budget=seconds).graphs
         except SuperoptError:
             continue
         if candidates:

@@ -1,8 +1,8 @@
-"""The muGraph search against tile saturation, on programs that both take: best predicted cost of each.
+"""Every optimizer on programs that all of them take: best predicted cost of each.
 
 python -m benchmarks.optimizers        printed, and kept in benchmarks/results/optimizers.json
 
-`--superoptimize` asks both and takes the better one that passes all checks; here each is asked alone, and its
+`--superoptimize` asks all and takes the better one that passes all checks; here each is asked alone, and its
 best candidate is priced by the whole cost model, as the pipeline ranks them. Nothing is certified here.
 """
 
@@ -21,7 +21,7 @@ from superopt.api import read_program
 from superopt.cost import cost, target
 from superopt.diagnostics import Diagnostics
 from superopt.program import KernelGraph
-from superopt.transforms import mugraph_search, tile_saturation
+from superopt.transforms import optimizers
 from superopt.transforms.tile_saturation.search import kernel_count
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,11 +44,11 @@ def measure(graph: KernelGraph, gpu: str, budget: float) -> dict[str, Any]:
     """Predicted microseconds, kernels and CPU seconds of search, of each optimizer."""
     hardware = target(gpu)
     row: dict[str, Any] = {"input_us": round(cost(graph, hardware).seconds * 1e6, 2)}
-    for name, optimizer in (("mugraph", mugraph_search), ("saturation", tile_saturation)):
+    for name in optimizers.names():
         start = time.process_time()
-        found: Any = optimizer.propose(graph, hardware, budget=budget)
+        found = optimizers.load(name).propose(graph, hardware, budget=budget)
         seconds = round(time.process_time() - start, 2)
-        best = min(found.candidates, key=lambda c: cost(c, hardware).seconds, default=None)
+        best = min(found.graphs, key=lambda c: cost(c, hardware).seconds, default=None)
         row[name] = {
             "predicted_us": best and round(cost(best, hardware).seconds * 1e6, 2),
             "kernels": best and kernel_count(best),

@@ -26,8 +26,9 @@ from benchmarks.trinity.programs import CONFIGS, Config, build, names
 
 from superopt.cost import cost, target, target_names
 from superopt.program import KernelGraph
+from superopt.transforms.tile_saturation.optimizer import SaturationOptimizer
 from superopt.transforms.tile_saturation.saturate import Saturation, saturate
-from superopt.transforms.tile_saturation.search import SearchOptions, kernel_count, propose
+from superopt.transforms.tile_saturation.search import kernel_count, propose
 from superopt.transforms.tile_saturation.terms import TermTensor, TermVar
 
 RESULTS = Path(__file__).parent / "results" / "saturation.json"
@@ -63,10 +64,10 @@ def measure(name: str, config: str, gpu: str, budget: float, nodes: int, *, deli
     graph = build(name, CONFIGS[config])
     hardware = target(gpu)
     start, cpu = time.perf_counter(), time.process_time()
-    found = propose(graph, hardware, budget=budget, options=SearchOptions(nodes=nodes))
+    found = propose(graph, hardware, budget=budget, options=SaturationOptimizer(nodes=nodes))
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     before = cost(graph, hardware).seconds
-    worth = [n for n, them in found.by_kernels.items() if them[0][0] < FEWEST_AT_MOST * before]
+    worth = [n for n, them in found.by_kernels.items() if them[0].seconds < FEWEST_AT_MOST * before]
     fewest = min(worth, default=0)
     row = {
         "operators": len(graph.nodes),
@@ -78,18 +79,18 @@ def measure(name: str, config: str, gpu: str, budget: float, nodes: int, *, deli
         "paper_seconds": PAPER.get(name),
         "input_predicted_us": round(before * 1e6, 2),
         "best_predicted_us": round(found.predicted[0] * 1e6, 2) if found.predicted else None,
-        "best_kernels": kernel_count(found.candidates[0]) if found.candidates else None,
+        "best_kernels": kernel_count(found.graphs[0]) if found.graphs else None,
         "predicted_us_by_kernels": {
-            str(n): round(found.by_kernels[n][0][0] * 1e6, 2) for n in sorted(found.by_kernels)
+            str(n): round(found.by_kernels[n][0].seconds * 1e6, 2) for n in sorted(found.by_kernels)
         },
         "remark": found.remark,
     }
-    if deliver and found.candidates:
-        row["best"] = delivered(graph, *found.candidates)
+    if deliver and found.graphs:
+        row["best"] = delivered(graph, *found.graphs)
         if fewest not in (0, row["best_kernels"]):
             row["fewest_kernels"] = {
                 "kernels": fewest,
-                **delivered(graph, *(candidate for _, candidate in found.by_kernels[fewest])),
+                **delivered(graph, *(p.graph for p in found.by_kernels[fewest])),
             }
     return row
 
@@ -155,7 +156,7 @@ def executed(name: str, samples: int) -> dict[str, Any]:
     config = SMALL_GROUPED if "gqa" in name else SMALL
     wrong = done = distinct = 0
     for inline in ("all", "single"):
-        found = saturate(build(name, config), inline, SearchOptions(), 60.0)
+        found = saturate(build(name, config), inline, SaturationOptimizer(), 60.0)
         encoder, program = found.encoder, found.program
         rng = np.random.default_rng(0)
         terms: dict[Any, None] = {}

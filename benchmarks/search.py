@@ -26,7 +26,7 @@ from benchmarks.record import keep, load
 
 if TYPE_CHECKING:
     from superopt.program import KernelGraph
-    from superopt.transforms.mugraph_search.search import SearchResult
+    from superopt.transforms.optimizers import Proposals
     from superopt.verify import Certificate
 
 # Candidates that the certifier may refuse before a program counts as not improved.
@@ -70,18 +70,17 @@ def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     return row
 
 
-def proposed(graph: KernelGraph, gpu: str, budget: float, options: dict[str, Any]) -> SearchResult:
+def proposed(graph: KernelGraph, gpu: str, budget: float, options: dict[str, Any]) -> Proposals:
     """What the search of `graph` finds for `gpu` within `budget` seconds."""
     from superopt.cost import target
-    from superopt.transforms.mugraph_search import SearchOptions
-    from superopt.transforms.partition import propose
+    from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
 
-    return propose(graph, target(gpu), budget=budget, options=SearchOptions(**options))
+    return MugraphOptimizer(**options).propose(graph, target(gpu), budget=budget)
 
 
-def _search_row(found: SearchResult, input_us: float) -> dict[str, Any]:
+def _search_row(found: Proposals, input_us: float) -> dict[str, Any]:
     counts = found.funnel
-    best = found.candidates[0] if found.candidates else None
+    best = found.graphs[0] if found.graphs else None
     return {
         "input_us": input_us,
         "best_us": _microseconds(found.predicted[0]) if best else None,
@@ -98,13 +97,13 @@ def _search_row(found: SearchResult, input_us: float) -> dict[str, Any]:
 
 
 def certified(
-    graph: KernelGraph, found: SearchResult, row: dict[str, Any]
+    graph: KernelGraph, found: Proposals, row: dict[str, Any]
 ) -> tuple[KernelGraph | None, Certificate | None]:
     """The first candidate that the certifier accepts; what it says goes to `row`."""
     from superopt.verify import certify
 
     start = time.perf_counter()
-    for rank, candidate in enumerate(found.candidates[:TRIES]):
+    for rank, candidate in enumerate(found.graphs[:TRIES]):
         verdict = certify(graph, candidate)
         if verdict.certificate is not None:
             row["certificate"] = {

@@ -39,15 +39,19 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def measure(name: str, variant: str, operators: int, limit: float) -> dict[str, Any]:
     """One search; `seconds` are those of the process, `complete` whether the space was searched to its end."""
     from superopt.cost import target
-    from superopt.transforms.mugraph_search import SearchOptions, propose
+    from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
+    from superopt.transforms.mugraph_search.plans import search_plans
 
     options = dict(VARIANTS[variant])
     if options.get("prune") == "none":
         options["max_value_operators"] = operators
     graph = program(name)
     start = time.process_time()
-    found = propose(
-        graph, target("sm_90"), budget=limit, options=SearchOptions(max_block_operators=operators, **options)
+    found = search_plans(
+        graph,
+        target("sm_90"),
+        budget=limit,
+        options=MugraphOptimizer(max_block_operators=operators, **options),
     )
     return {
         "seconds": round(time.process_time() - start, 3),

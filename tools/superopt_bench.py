@@ -128,7 +128,7 @@ def _prepare(options: argparse.Namespace) -> None:
     from superopt import cost
     from superopt.api import read_program
     from superopt.diagnostics import Diagnostics
-    from superopt.driver import factories
+    from superopt.inputs import factories
     from superopt.measure.prepare import Settings, prepare
 
     cost.target(options.target)  # an unknown one is the command line's fault
@@ -158,7 +158,7 @@ def _prepare(options: argparse.Namespace) -> None:
 
 def _imported(text: str, diagnostics: Diagnostics) -> tuple[str, KernelGraph, Module]:
     """The name, the program and the module of `FILE.py:FACTORY`."""
-    from superopt.driver import factories
+    from superopt.inputs import factories
     from superopt.measure.modules import Module
     from superopt.transforms.ingest.import_torch import from_torch
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 
 from superopt.errors import BadOption
-from superopt.transforms.passes import Pass, did_you_mean
+from superopt.options import did_you_mean
+from superopt.transforms.passes import Pass
 
 # flag -> "module:class"; `superopt-opt --list-passes` prints them in this order.
 _PASSES: dict[str, str] = {

@@ -28,7 +28,8 @@ class ReplaySchedule(ModulePass):
 
     def run(self, module: Any, diagnostics: Diagnostics) -> None:
         """Replace the module's function; raises BadInput for a schedule of another program."""
-        from superopt.pipeline import deliver, replay
+        from superopt.pipeline import replay
+        from superopt.run.outcome import deliver
         from superopt.transforms.ingest.ingest_linalg import read_linalg
 
         schedule = self._read()

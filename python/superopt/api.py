@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from superopt.diagnostics import Diagnostics
-    from superopt.pipeline import Outcome
     from superopt.program import KernelGraph
     from superopt.report import Report, Schedule
+    from superopt.run.outcome import Outcome
     from superopt.transforms.ingest.import_torch import Imported
     from superopt.verify import Certificate
 
@@ -73,7 +73,7 @@ def _load(
 def read_program(path: str | Path, diagnostics: Diagnostics) -> KernelGraph:
     """The program of an `.mlir` file, linalg on tensors or the kernel dialect; raises BadInput, located."""
     from superopt.dialects import base
-    from superopt.driver import source
+    from superopt.inputs import source
     from superopt.transforms.ingest.ingest_linalg import read_linalg
 
     text = source.read(str(path))

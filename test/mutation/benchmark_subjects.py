@@ -21,7 +21,7 @@ from superopt.diagnostics import Diagnostics
 from superopt.errors import SuperoptError
 from superopt.program import KernelGraph
 from superopt.transforms.lower import lower
-from superopt.transforms.mugraph_search import propose
+from superopt.transforms.mugraph_search.plans import search_plans
 from superopt.transforms.partition.segments import partition, stitch
 from superopt.verify import certify
 from superopt.verify.reduce import reduce_extents, work
@@ -85,7 +85,7 @@ def _optimized(graph: KernelGraph) -> KernelGraph:
     gpu, whole = target("sm_90"), graph
     for segment in partition(graph):
         try:
-            candidates = propose(segment.graph, gpu, budget=SEARCH_SECONDS).candidates
+            candidates = search_plans(segment.graph, gpu, budget=SEARCH_SECONDS).graphs
         except SuperoptError:
             continue
         if candidates:

@@ -106,7 +106,7 @@ def subjects(*, ttir: bool = True, search_seconds: float = 3.0) -> list[Subject]
     from superopt.cost import target
     from superopt.errors import SuperoptError
     from superopt.transforms.lower import lower
-    from superopt.transforms.mugraph_search import propose
+    from superopt.transforms.mugraph_search.plans import search_plans
 
     found: list[Subject] = []
     gpu = target("sm_90")
@@ -115,7 +115,7 @@ def subjects(*, ttir: bool = True, search_seconds: float = 3.0) -> list[Subject]
         found.append(Subject(graph.name, "kernel", graph, graph))
         found.append(Subject(graph.name, "tile", graph, lower(graph)))
         try:
-            candidates = propose(graph, gpu, budget=search_seconds, seed=0).candidates
+            candidates = search_plans(graph, gpu, budget=search_seconds, seed=0).graphs
         except SuperoptError:
             candidates = []
         for number, candidate in enumerate(candidates[:2]):

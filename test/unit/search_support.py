@@ -18,13 +18,14 @@ from search_programs import (
 
 from superopt.cost import target
 from superopt.program import BlockGraph, KernelGraph
-from superopt.transforms.mugraph_search import SearchOptions, propose
+from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
+from superopt.transforms.mugraph_search.plans import search_plans
 
 TARGET = target("sm_90")
 
 
 def search(graph: KernelGraph, budget: float = 120.0, seed: int = 0, **options: object):
-    return propose(graph, TARGET, budget=budget, seed=seed, options=SearchOptions(**options))  # type: ignore[arg-type]
+    return search_plans(graph, TARGET, budget=budget, seed=seed, options=MugraphOptimizer(**options))  # type: ignore[arg-type]
 
 
 def customs(graph: KernelGraph) -> list[BlockGraph]:

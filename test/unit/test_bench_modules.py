@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("torch")
 
 from superopt import cost
-from superopt.driver import factories
+from superopt.inputs import factories
 from superopt.measure import baselines
 from superopt.measure.modules import Module
 from superopt.numerics.float_gate import input_specs

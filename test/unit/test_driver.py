@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from superopt.driver import command_line, expected, output, pipeline, source
+from superopt.driver import command_line, expected, output, pipeline
 from superopt.driver.main import run
 from superopt.driver.pipeline import Step
-from superopt.driver.source import Message, Source
 from superopt.errors import BadInput, BadOption, Location
+from superopt.inputs import source
+from superopt.inputs.source import Message, Source
 
 ROOT = Path(__file__).parents[2]
 

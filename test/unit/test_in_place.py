@@ -38,7 +38,8 @@ from superopt.transforms.emit.program_source import emit_program
 from superopt.transforms.lower import lower
 from superopt.transforms.lower.builder import compute, load, store, whole
 from superopt.transforms.partition.segments import partition
-from superopt.transforms.tile_saturation.search import SearchOptions, kernel_count, propose
+from superopt.transforms.tile_saturation.optimizer import SaturationOptimizer
+from superopt.transforms.tile_saturation.search import kernel_count, propose
 from superopt.verify import certify
 from superopt.verify.domains import FloatDomain
 from superopt.verify.evaluate_tile import evaluate_tile
@@ -209,8 +210,10 @@ def test_segments_keep_the_aliases_of_what_only_they_read() -> None:
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_one_kernel_updates_the_caches_and_attends_to_them(name: str) -> None:
     graph = PROGRAMS[name](SMALL, name, in_place=True)
-    found = propose(graph, H100, budget=30, options=SearchOptions(inline=("all",), best=4, candidates=4))
-    one = next(c for c in found.candidates if kernel_count(c) == 1)
+    found = propose(
+        graph, H100, budget=30, options=SaturationOptimizer(inline=("all",), best=4, candidates=4)
+    )
+    one = next(c for c in found.graphs if kernel_count(c) == 1)
     (node,) = one.nodes
     assert isinstance(node.body, TileProgram)
     assert sorted(node.body.aliases)[-2:] == sorted(

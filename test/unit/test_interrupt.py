@@ -13,7 +13,7 @@ from superopt import pipeline
 from superopt.api import optimize
 from superopt.dialects.reader import read
 from superopt.driver.isolation import isolated
-from superopt.transforms import partition
+from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
 
 PROGRAM = """
 func.func @f(%x: tensor<16x64xf16>, %w: tensor<64x64xf16>) -> tensor<16x64xf16> {
@@ -56,7 +56,7 @@ def test_other_threads_cannot_catch_signals() -> None:
 
 
 def test_what_was_found_by_then_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    search = partition.propose
+    search = MugraphOptimizer.propose
     asked: list[bool] = []
 
     def interrupted(*arguments: Any, stop: Callable[[], bool], **options: Any) -> Any:
@@ -65,7 +65,7 @@ def test_what_was_found_by_then_is_kept(monkeypatch: pytest.MonkeyPatch) -> None
         asked.append(stop())
         return found
 
-    monkeypatch.setattr(partition, "propose", interrupted)
+    monkeypatch.setattr(MugraphOptimizer, "propose", interrupted)
     result = optimize(read(PROGRAM), numerics=False)
     assert asked == [True]
     assert "interrupted: this is the best that was found by then" in result.report.remarks

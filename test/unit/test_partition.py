@@ -14,10 +14,12 @@ from superopt.diagnostics import Diagnostics
 from superopt.errors import BadOption
 from superopt.program import KernelGraph, Node, Value
 from superopt.spec import check_kernel
-from superopt.transforms.mugraph_search import SearchOptions, propose
+from superopt.transforms.mugraph_search import descend
+from superopt.transforms.mugraph_search.descend import propose as propose_in_parts
 from superopt.transforms.mugraph_search.mugraph_search import MugraphSearch
-from superopt.transforms.partition import Segment, descend, partition, stitch
-from superopt.transforms.partition import propose as propose_in_parts
+from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
+from superopt.transforms.mugraph_search.plans import search_plans
+from superopt.transforms.partition import Segment, partition, stitch
 from superopt.transforms.partition.partition import Partition
 
 
@@ -113,7 +115,7 @@ def test_stitching_what_was_found_changes_nothing(seed: int):
     stitched = graph
     replaced = 0
     for segment in partition(graph, max_values=10):
-        candidates = propose(segment.graph, target("sm_90"), budget=5).candidates
+        candidates = search_plans(segment.graph, target("sm_90"), budget=5).graphs
         if candidates:
             stitched = stitch(stitched, segment, candidates[0])
             replaced += 1
@@ -157,16 +159,16 @@ def test_a_search_that_meets_its_limit_is_done_again_in_parts():
         x = p("mul", x, p("rsqrt", p("add", mean, p.constant(1e-5))))
         x = p("silu", p("matmul", x, p.input(k, n)))
     graph, gpu = p.graph(x), target("sm_90")
-    options = SearchOptions(max_custom=1)
-    alone = propose(graph, gpu, budget=20, options=options)
+    options = MugraphOptimizer(max_custom=1)
+    alone = search_plans(graph, gpu, budget=20, options=options)
     found = propose_in_parts(graph, gpu, budget=20, options=options)
     assert found.predicted == sorted(found.predicted)
-    assert found.predicted[0] < min([*alone.predicted, alone.program_predicted])
-    assert sum(n.op == "custom" for n in found.candidates[0].nodes) > 1
-    check_kernel(found.candidates[0])
-    assert same(graph, found.candidates[0])
+    assert found.predicted[0] < min([*alone.predicted, cost(graph, gpu).seconds])
+    assert sum(n.op == "custom" for n in found.graphs[0].nodes) > 1
+    check_kernel(found.graphs[0])
+    assert same(graph, found.graphs[0])
     again = propose_in_parts(rmsnorm_linear(16, 256, 64), gpu, budget=20)
-    assert again.predicted == propose(rmsnorm_linear(16, 256, 64), gpu, budget=20).predicted
+    assert again.predicted == search_plans(rmsnorm_linear(16, 256, 64), gpu, budget=20).predicted
 
 
 def projected_attention(rows: int, width: int, heads: int) -> KernelGraph:
@@ -182,8 +184,8 @@ def projected_attention(rows: int, width: int, heads: int) -> KernelGraph:
 def test_plans_are_ranked_with_what_moving_values_costs(monkeypatch: pytest.MonkeyPatch):
     graph, gpu = projected_attention(512, 4096, 32), target("sm_90")
     found = propose_in_parts(graph, gpu, budget=300)
-    assert found.predicted == [cost(c, gpu).seconds for c in found.candidates]
-    assert len(found.candidates) <= SearchOptions().candidates + 1
+    assert found.predicted == [cost(c, gpu).seconds for c in found.graphs]
+    assert len(found.graphs) <= MugraphOptimizer().candidates + 1
 
     def charged(graph: KernelGraph) -> bool:
         return False

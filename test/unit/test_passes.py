@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from superopt.errors import BadOption, Location
+from superopt.options import MAX_INTEGER, split_options
 from superopt.transforms import registry
-from superopt.transforms.passes import MAX_INTEGER, ModulePass, Pass, split_options
+from superopt.transforms.passes import ModulePass, Pass
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,19 @@ import pytest
 from benchmarks.trinity import programs
 
 from superopt import cost, pipeline
-from superopt.candidates import Run
 from superopt.diagnostics import Diagnostics
 from superopt.dialects.reader import read
 from superopt.errors import UnsupportedProgram
-from superopt.pipeline import Outcome, Superoptimize, superoptimize
+from superopt.pipeline import Superoptimize, superoptimize
 from superopt.program import KernelGraph, Node, Value
-from superopt.transforms import lower as lowering
-from superopt.transforms import mugraph_search, partition, tile_saturation
+from superopt.run import check
+from superopt.run.budget import Budget
+from superopt.run.context import Run
+from superopt.run.outcome import Outcome
+from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
+from superopt.transforms.mugraph_search.plans import search_plans
+from superopt.transforms.optimizers import Proposal, Proposals
+from superopt.transforms.tile_saturation.optimizer import SaturationOptimizer
 
 SMALL = programs.Config(hidden=64, heads=2, ffn=128, groups=2, prefix=48)
 
@@ -57,25 +62,33 @@ def test_a_program_in_parts_is_also_saturated_whole() -> None:
     assert chosen[-1].predicted_seconds == min(c.predicted_seconds for c in whole)
 
 
-def test_without_saturation_the_parts_are_stitched() -> None:
-    outcome = run(attention(), optimizers=("mugraph",))
+def test_what_is_refused_whole_is_stitched_of_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = attention()
+    refuse_whole(graph, monkeypatch)
+    outcome = run(graph, optimizers=("mugraph",))
     (whole,) = [c for c in outcome.report.candidates if c.segment is None]
     assert (whole.optimizer, whole.outcome) == ("segments", "chosen")
     assert outcome.report.improved
+    assert "mugraph did not search the whole program: too much" in outcome.report.remarks
+
+
+def refuse_whole(graph: KernelGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusal(_: object, given: KernelGraph) -> str:
+        return "too much" if given is graph else ""
+
+    monkeypatch.setattr(MugraphOptimizer, "refusal", refusal)
 
 
 def test_what_the_whole_promises_in_vain_the_parts_keep(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong candidate for the whole, predicted to be the fastest, is refused, and the segments are used."""
     graph = attention()
-    parts = tile_saturation.SearchResult()
-    whole = tile_saturation.SearchResult(
-        candidates=[_without_attending(run(graph, optimizers=("mugraph",)).optimized)]
-    )
+    refuse_whole(graph, monkeypatch)
+    whole = found_of([_without_attending(run(graph, optimizers=("mugraph",)).optimized)])
 
-    def found(given: KernelGraph, *_: object, **__: object) -> tile_saturation.SearchResult:
-        return whole if given is graph else parts
+    def found(_: object, given: KernelGraph, *__: object, **___: object) -> Proposals:
+        return whole if given is graph else Proposals()
 
-    monkeypatch.setattr(tile_saturation, "propose", found)
+    monkeypatch.setattr(SaturationOptimizer, "propose", found)
     outcome = run(graph)
     tried = [(c.optimizer, c.outcome) for c in outcome.report.candidates if c.segment is None]
     assert tried == [("saturation", "not equivalent"), ("segments", "chosen")]
@@ -100,12 +113,9 @@ def test_the_input_is_returned_where_nothing_passes(
     other: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = product("relu")
-    fused = mugraph_search.propose(product(other), cost.target("sm_90"), budget=5).candidates if other else []
-    for optimizer, result in (
-        (partition, mugraph_search.SearchResult),
-        (tile_saturation, tile_saturation.SearchResult),
-    ):
-        monkeypatch.setattr(optimizer, "propose", _constant(result(candidates=fused[:1])))
+    fused = search_plans(product(other), cost.target("sm_90"), budget=5).graphs if other else []
+    for optimizer in (MugraphOptimizer, SaturationOptimizer):
+        monkeypatch.setattr(optimizer, "propose", _constant(found_of(fused[:1])))
     outcome = run(graph)
     assert outcome.optimized is graph
     assert not outcome.report.improved
@@ -115,9 +125,9 @@ def test_the_input_is_returned_where_nothing_passes(
 def test_the_budget_bounds_the_proofs_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The best candidate is always tried, the next ones in the time that is left."""
     graph = product("relu")
-    wrong = mugraph_search.propose(product("exp"), cost.target("sm_90"), budget=5).candidates[:1]
-    right = mugraph_search.propose(graph, cost.target("sm_90"), budget=5).candidates[:1]
-    monkeypatch.setattr(tile_saturation, "propose", _constant(tile_saturation.SearchResult()))
+    wrong = search_plans(product("exp"), cost.target("sm_90"), budget=5).graphs[:1]
+    right = search_plans(graph, cost.target("sm_90"), budget=5).graphs[:1]
+    monkeypatch.setattr(SaturationOptimizer, "propose", _constant(Proposals()))
     order = {id(found): float(place) for place, found in enumerate([*wrong, *right])}
 
     def predicted(_: Run, given: KernelGraph) -> float:
@@ -129,8 +139,8 @@ def test_the_budget_bounds_the_proofs_too(monkeypatch: pytest.MonkeyPatch) -> No
         ([*wrong, *right], 0.0, ["not equivalent", "not tried: the budget is spent"]),
         (right, 0.0, ["chosen"]),
     ):
-        monkeypatch.setattr(partition, "propose", _constant(mugraph_search.SearchResult(candidates=found)))
-        monkeypatch.setattr(Run, "left", left)
+        monkeypatch.setattr(MugraphOptimizer, "propose", _constant(found_of(found)))
+        monkeypatch.setattr(Budget, "left", left)
         outcome = run(graph)
         assert [c.outcome for c in outcome.report.candidates] == outcomes
         assert outcome.report.improved == ("chosen" in outcomes)
@@ -138,19 +148,20 @@ def test_the_budget_bounds_the_proofs_too(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_what_was_found_before_an_interrupt_is_still_used(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = attention()
+    refuse_whole(graph, monkeypatch)
     interrupted: list[bool] = []
 
     @contextmanager
     def interrupts() -> Generator[Callable[[], bool]]:
         yield lambda: bool(interrupted)
 
-    def whole(given: KernelGraph, *_: object, **__: object) -> tile_saturation.SearchResult:
+    def whole(_: object, given: KernelGraph, *__: object, **___: object) -> Proposals:
         if given is graph:
             interrupted.append(True)  # during the last search
-        return tile_saturation.SearchResult()
+        return Proposals()
 
     monkeypatch.setattr(pipeline, "first_interrupt_stops", interrupts)
-    monkeypatch.setattr(tile_saturation, "propose", whole)
+    monkeypatch.setattr(SaturationOptimizer, "propose", whole)
     outcome = run(graph)
     assert any("interrupted" in remark for remark in outcome.report.remarks)
     assert outcome.report.improved
@@ -159,17 +170,21 @@ def test_what_was_found_before_an_interrupt_is_still_used(monkeypatch: pytest.Mo
 
 def test_what_cannot_be_lowered_costs_one_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = product("relu")
-    real = lowering.lower
+    real = check.lower
 
     def refuse(given: KernelGraph, *arguments: Any, **options: Any) -> KernelGraph:
         if given is not graph:
             raise UnsupportedProgram("expected something else")
         return real(given, *arguments, **options)
 
-    monkeypatch.setattr(lowering, "lower", refuse)
+    monkeypatch.setattr(check, "lower", refuse)
     outcome = run(graph, candidates=2)
     assert outcome.optimized is graph
     assert outcome.report.funnel.rejected["cannot be lowered: expected something else"] == 2
+
+
+def found_of(graphs: list[KernelGraph]) -> Proposals:
+    return Proposals([Proposal(g, cost.cost(g, cost.target("sm_90")).seconds) for g in graphs])
 
 
 def _constant(found: object) -> Callable[..., object]:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from superopt.errors import IllegalProgram
 from superopt.operators import infer_type
 from superopt.program import KernelGraph, Node, TensorType, Value
+from superopt.transforms import optimizers
 from superopt.transforms.emit.compile import compile_all
 from superopt.transforms.emit.program_source import emit_program
 from superopt.transforms.lower import lower
@@ -115,14 +116,13 @@ def in_torch(graph: KernelGraph, inputs: list[Any]) -> list[Any]:
     return [env[v] for v in graph.outputs]
 
 
-@pytest.mark.parametrize("optimizer", ["mugraph", "saturation"])
+@pytest.mark.parametrize("optimizer", optimizers.names())
 def test_what_optimizers_propose_is_the_program(optimizer: str):
     from superopt.cost import target
     from superopt.spec import check_kernel
-    from superopt.transforms import mugraph_search, tile_saturation
 
     torch: Any = pytest.importorskip("torch")
-    propose: Any = {"mugraph": mugraph_search.propose, "saturation": tile_saturation.propose}[optimizer]
+    propose = optimizers.load(optimizer).propose
     accepted = proposed = 0
 
     @settings(max_examples=2 * PROGRAMS)
@@ -133,7 +133,7 @@ def test_what_optimizers_propose_is_the_program(optimizer: str):
         generator = np.random.default_rng(1)
         inputs = [generator.standard_normal(v.shape) for v in graph.inputs]
         expected = in_torch(graph, [torch.tensor(x) for x in inputs])
-        for candidate in propose(graph, target("sm_90"), budget=1.0).candidates[:2]:
+        for candidate in propose(graph, target("sm_90"), budget=1.0).graphs[:2]:
             proposed += 1
             same = agrees(candidate, inputs, expected)
             # What an optimizer proposes is screened, not proved: with one element, max(x, -x) may pass for -x.

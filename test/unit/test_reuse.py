@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from superopt import reuse
-from superopt.candidates import Run
 from superopt.diagnostics import Diagnostics
 from superopt.dialects.reader import read
 from superopt.naming import give_names, names_of
-from superopt.pipeline import Outcome, Superoptimize, superoptimize
+from superopt.pipeline import Superoptimize, superoptimize
 from superopt.report import StoredProgram
+from superopt.run import choose, reuse
+from superopt.run.outcome import Outcome
 from superopt.store import Key, Store
-from superopt.transforms import partition
+from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
 from superopt.verify.hashing import canonical_text
 
 for _module in ("torch_mlir", "triton"):
@@ -35,12 +35,18 @@ WITH_EXTERN = PROGRAM.replace(
 )
 
 
-def run(store: Path | str | None, text: str = PROGRAM, budget: float = 20.0, **more: Any) -> Outcome:
+def run(
+    store: Path | str | None,
+    text: str = PROGRAM,
+    budget: float = 20.0,
+    optimizer: str = "mugraph",
+    **more: Any,
+) -> Outcome:
     settings = Superoptimize(
         budget=budget,
         numerics=False,
-        optimizers=("mugraph",),
         store=None if store is None else str(store),
+        optimizers=(optimizer,),
         **more,
     )
     return superoptimize(read(text), settings, Diagnostics())
@@ -55,7 +61,7 @@ def no_search(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any, **options: Any) -> Any:
         raise Searched
 
-    monkeypatch.setattr(partition, "propose", refuse)
+    monkeypatch.setattr(MugraphOptimizer, "propose", refuse)
 
 
 def bytes_of(outcome: Outcome) -> list[str]:
@@ -70,13 +76,13 @@ def test_the_second_run_does_not_search_and_gives_the_same_bytes(
 ):
     first = run(tmp_path)
     assert first.report.improved
-    search = partition.propose
-    monkeypatch.setattr(partition, "propose", None)
+    search = MugraphOptimizer.propose
+    monkeypatch.setattr(MugraphOptimizer, "propose", None)
     second = run(tmp_path)
     assert "the result of an earlier run, from the store, was proved again" in second.report.remarks
     assert bytes_of(first) == bytes_of(second)
     assert second.report.funnel.verified == 1, "it is proved again, not believed"
-    monkeypatch.setattr(partition, "propose", search)
+    monkeypatch.setattr(MugraphOptimizer, "propose", search)
     assert bytes_of(run(None)) == bytes_of(first)
 
 
@@ -100,18 +106,18 @@ def test_another_seed_policy_target_or_longer_budget_searches(
 ):
     run(tmp_path, budget=5.0)
     seen: list[float] = []
-    search = partition.propose
+    search = MugraphOptimizer.propose
 
     def watched(*arguments: Any, budget: float, **options: Any) -> Any:
         seen.append(budget)
         return search(*arguments, budget=budget, **options)
 
-    monkeypatch.setattr(partition, "propose", watched)
+    monkeypatch.setattr(MugraphOptimizer, "propose", watched)
     run(tmp_path, budget=4.0)
     assert not seen
     run(tmp_path, seed=1)
     run(tmp_path, target="sm_80")
-    run(tmp_path, prune="none")
+    run(tmp_path, optimizer="mugraph{prune=none}")
     assert len(seen) == 3
 
 
@@ -120,10 +126,10 @@ def test_a_run_that_died_goes_on_behind_its_last_search(tmp_path: Path, monkeypa
         raise KeyboardInterrupt
 
     with monkeypatch.context() as dying:
-        dying.setattr(Run, "choose", die)
+        dying.setattr(choose, "choose", die)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path)
-    monkeypatch.setattr(partition, "propose", None)
+    monkeypatch.setattr(MugraphOptimizer, "propose", None)
     resumed = run(tmp_path)
     assert resumed.report.improved
     assert resumed.report.funnel.search["store.mugraph"] > 0

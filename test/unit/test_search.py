@@ -20,7 +20,8 @@ from superopt.cost import cost, target
 from superopt.errors import BadOption
 from superopt.program import BlockGraph, KernelGraph, Node, Value
 from superopt.spec import check_kernel
-from superopt.transforms.mugraph_search import SearchOptions, propose
+from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
+from superopt.transforms.mugraph_search.plans import search_plans
 
 # --- the four programs at full size -----------------------------------------------------------------------
 
@@ -29,7 +30,7 @@ from superopt.transforms.mugraph_search import SearchOptions, propose
 @pytest.mark.parametrize("name", ["sm_80", "sm_90", "sm_100"])
 def test_rmsnorm_and_linear_become_one_kernel_that_reads_x_once(weight: bool, name: str):
     graph = rmsnorm_linear(weight=weight)
-    best = propose(graph, target(name), budget=120).candidates[0]
+    best = search_plans(graph, target(name), budget=120).graphs[0]
     body = only_kernel(best)
     assert loads(body) == dict.fromkeys(["x", "w", "g"] if weight else ["x", "w"], 1)
     assert len(body.loops) == 1
@@ -55,15 +56,15 @@ def test_rmsnorm_and_linear_become_one_kernel_that_reads_x_once(weight: bool, na
 )
 def test_one_kernel_that_loads_every_input_once(graph: KernelGraph, inputs: list[str]):
     found = search(graph)
-    body = only_kernel(found.candidates[0])
+    body = only_kernel(found.graphs[0])
     assert loads(body) == dict.fromkeys(inputs, 1)
     assert found.predicted == sorted(found.predicted)
-    assert cost(found.candidates[0], TARGET).seconds < cost(graph, TARGET).seconds
+    assert cost(found.graphs[0], TARGET).seconds < cost(graph, TARGET).seconds
 
 
 def test_heads_of_a_group_share_keys_and_values():
     graph = grouped_attention(64, 4, 1024, 64)
-    body = only_kernel(search(graph).candidates[0])
+    body = only_kernel(search(graph).graphs[0])
     keys = next(v for v in body.inputs if v.name == "k")
     assert keys.shape == (64, 1024, 64)  # as it came, not repeated
     products = [n for n in body.nodes if n.op == "matmul"]
@@ -74,7 +75,7 @@ def test_heads_of_a_group_share_keys_and_values():
 def test_predictions_are_those_of_the_cost_model():
     for graph in (rmsnorm_linear(), gated_mlp(), matmul_bias_gelu()):
         found = search(graph)
-        for candidate, predicted in list(zip(found.candidates, found.predicted, strict=True))[:1]:
+        for candidate, predicted in list(zip(found.graphs, found.predicted, strict=True))[:1]:
             assert cost(candidate, TARGET).seconds == pytest.approx(predicted, rel=0.1)
 
 
@@ -92,10 +93,10 @@ def test_small_searches_end_by_themselves():
 def test_every_candidate_is_legal_and_computes_the_same(name: str):
     graph = SMALL[name]()
     found = search(graph, candidates=40)
-    assert found.candidates
+    assert found.graphs
     assert found.funnel["plans.rejected.illegal"] == 0
     assert found.funnel["plans.rejected.not_buildable"] == 0
-    for candidate in found.candidates:
+    for candidate in found.graphs:
         check_kernel(candidate, TARGET.shared_per_block)
         assert [v.type for v in candidate.outputs] == [v.type for v in graph.outputs]
         assert same(graph, candidate)
@@ -108,10 +109,10 @@ def test_every_candidate_is_legal_and_computes_the_same(name: str):
 def test_candidates_with_two_custom_kernels_compute_the_same(name: str):
     graph = SMALL[name]()
     found = search(graph, candidates=12, max_custom=2, budget=4, margin=100)
-    assert any(len(customs(c)) == 2 for c in found.candidates)
+    assert any(len(customs(c)) == 2 for c in found.graphs)
     assert found.funnel["plans.rejected.illegal"] == 0
     assert found.funnel["plans.rejected.not_buildable"] == 0
-    assert all(same(graph, c) for c in found.candidates)
+    assert all(same(graph, c) for c in found.graphs)
 
 
 @pytest.mark.parametrize("name", ["attention", "safe-attention", "grouped", "lora", "norm-mlp"])
@@ -120,15 +121,15 @@ def test_every_plan_of_three_custom_kernels_can_be_built(name: str):
     graph = SMALL[name]()
     found = search(graph, candidates=600, max_custom=3, margin=100)
     assert found.complete
-    assert any(len(customs(c)) == 3 for c in found.candidates)
+    assert any(len(customs(c)) == 3 for c in found.graphs)
     assert found.funnel["plans.rejected.illegal"] == 0
     assert found.funnel["plans.rejected.not_buildable"] == 0
-    assert all(same(graph, c) for c in found.candidates[::4])
+    assert all(same(graph, c) for c in found.graphs[::4])
 
 
 def test_keys_are_split_over_blocks_where_one_kernel_leaves_the_gpu_idle():
     graph = grouped_attention(4, 8, 4096, 64)
-    one, two = search(graph, max_custom=1).candidates[0], search(graph, max_custom=2).candidates[0]
+    one, two = search(graph, max_custom=1).graphs[0], search(graph, max_custom=2).graphs[0]
     assert cost(two, TARGET).seconds < 0.8 * cost(one, TARGET).seconds
     partial, final = customs(two)
     assert len(partial.savers) == 3  # the sum of exponentials, the unnormalised output, and their maximum
@@ -153,21 +154,21 @@ def test_candidates_differ_in_structure():
         return ";".join(map(text, graph.nodes))
 
     found = search(rmsnorm_linear(16, 256, 64), candidates=40, max_custom=1)
-    assert len({structure(c) for c in found.candidates}) == len(found.candidates) > 20
+    assert len({structure(c) for c in found.graphs}) == len(found.graphs) > 20
 
 
 # --- labels, determinism, options -------------------------------------------------------------------------
 
 
 def test_a_kernel_does_not_loop_over_an_axis_that_it_also_saves():
-    for candidate in search(SMALL["softmax"](), candidates=40).candidates:
+    for candidate in search(SMALL["softmax"](), candidates=40).graphs:
         for body in customs(candidate):
             saves_rows = any(n.op == "save" and n.operands[0].shape[-1] == 256 for n in body.nodes)
             assert not (saves_rows and body.loops)
 
 
 def test_the_grid_cuts_only_what_every_output_has():
-    for candidate in search(SMALL["two-outputs"](), candidates=40).candidates:
+    for candidate in search(SMALL["two-outputs"](), candidates=40).graphs:
         for body in customs(candidate):
             for saver in body.savers:
                 omap = saver.attrs["omap"]
@@ -177,7 +178,7 @@ def test_the_grid_cuts_only_what_every_output_has():
 
 def test_tiles_of_matrix_products_are_large_enough_for_the_units():
     for graph in (rmsnorm_linear(), lora(), attention(32, 128, 1024, 64)):
-        for body in customs(search(graph).candidates[0]):
+        for body in customs(search(graph).graphs[0]):
             for node in body.nodes:
                 if node.op == "matmul":
                     assert min(*node.result.shape[-2:], node.operands[0].shape[-1]) >= 16
@@ -187,10 +188,10 @@ def test_the_same_seed_gives_the_same_candidates():
     from superopt.dialects.writer import to_text
 
     first, second = (search(rmsnorm_linear(), seed=7) for _ in range(2))
-    assert list(map(to_text, first.candidates)) == list(map(to_text, second.candidates))
+    assert list(map(to_text, first.graphs)) == list(map(to_text, second.graphs))
     assert first.funnel == second.funnel
     other = search(rmsnorm_linear(), seed=8)
-    assert list(map(to_text, first.candidates)) == list(map(to_text, other.candidates))
+    assert list(map(to_text, first.graphs)) == list(map(to_text, other.graphs))
 
 
 def test_the_result_does_not_depend_on_the_number_of_threads():
@@ -198,7 +199,7 @@ def test_the_result_does_not_depend_on_the_number_of_threads():
 
     one, two = (search(SMALL["norm-mlp"](), threads=n, branch_and_bound=False) for n in (1, 2))
     assert one.funnel["kernels.size_points"] > 10_000
-    assert list(map(to_text, one.candidates)) == list(map(to_text, two.candidates))
+    assert list(map(to_text, one.graphs)) == list(map(to_text, two.graphs))
     assert one.funnel == two.funnel
 
 
@@ -210,8 +211,8 @@ def test_a_maximum_at_one_element_is_not_taken_for_its_operand(op: str, seed: in
     for result in (p(op, x, p("neg", x)), p(op, p("add", x, y), p("mul", x, y))):
         graph = p.graph(result)
         found = search(graph, seed=seed)
-        assert found.candidates
-        assert all(same(graph, c, seed=s) for c in found.candidates for s in range(4))
+        assert found.graphs
+        assert all(same(graph, c, seed=s) for c in found.graphs for s in range(4))
 
 
 def test_programs_that_cannot_be_told_say_why():
@@ -219,18 +220,18 @@ def test_programs_that_cannot_be_told_say_why():
     x = p.input(16, 64)
     graph = p.graph(p("exp", p("slice", x, offsets=(0, 0), sizes=(8, 64), strides=(2, 1))))
     found = search(graph)
-    assert not found.candidates
+    assert not found.graphs
     assert "strides" in found.remark
 
     p = Program("views")
     graph = p.graph(p("transpose", p.input(16, 64), perm=(1, 0)))
-    assert search(graph).candidates == []
+    assert search(graph).graphs == []
 
 
 def test_bad_options_are_told():
     with pytest.raises(BadOption, match="prune"):
-        SearchOptions(prune="z4")  # type: ignore[arg-type]
+        MugraphOptimizer(prune="z4")  # type: ignore[arg-type]
     with pytest.raises(BadOption, match="canonical"):
-        SearchOptions(canonical="trees")  # type: ignore[arg-type]
+        MugraphOptimizer(canonical="trees")  # type: ignore[arg-type]
     with pytest.raises(BadOption, match="max-custom"):
-        SearchOptions(max_custom=0)
+        MugraphOptimizer(max_custom=0)

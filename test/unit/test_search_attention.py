@@ -14,9 +14,10 @@ from superopt.cost import target
 from superopt.numerics import gate
 from superopt.program import BlockGraph, KernelGraph, Node, Value
 from superopt.transforms.lower import lower
-from superopt.transforms.mugraph_search import SearchOptions, propose
 from superopt.transforms.mugraph_search.exponentials import relative_exponentials
-from superopt.transforms.mugraph_search.name_axes import name_axes
+from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
+from superopt.transforms.mugraph_search.plans import search_plans
+from superopt.transforms.named_axes.name_axes import name_axes
 from superopt.verify import certify
 
 TARGET = target("sm_90")
@@ -24,7 +25,7 @@ Kind = Callable[[KernelGraph], bool]
 
 
 def candidates(graph: KernelGraph, **options: Any) -> list[KernelGraph]:
-    return propose(graph, TARGET, budget=120, options=SearchOptions(**options)).candidates
+    return search_plans(graph, TARGET, budget=120, options=MugraphOptimizer(**options)).graphs
 
 
 def bodies(graph: KernelGraph) -> list[BlockGraph]:

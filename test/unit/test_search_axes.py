@@ -7,9 +7,10 @@ from search_programs import Program, same
 
 from superopt.cost import target
 from superopt.program import BlockGraph, KernelGraph
-from superopt.transforms.mugraph_search import SearchOptions, propose
-from superopt.transforms.mugraph_search.merge import merge_axes
-from superopt.transforms.mugraph_search.name_axes import name_axes
+from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
+from superopt.transforms.mugraph_search.plans import search_plans
+from superopt.transforms.named_axes.merge import merge_axes
+from superopt.transforms.named_axes.name_axes import name_axes
 
 TARGET = target("sm_90")
 B, H, N, D = 2, 4, 16, 32
@@ -20,10 +21,10 @@ def extents(graph: KernelGraph) -> list[int]:
 
 
 def candidates(graph: KernelGraph) -> list[KernelGraph]:
-    found = propose(graph, TARGET, budget=120, options=SearchOptions(candidates=30))
+    found = search_plans(graph, TARGET, budget=120, options=MugraphOptimizer(candidates=30))
     assert found.funnel["plans.rejected.not_buildable"] == found.funnel["plans.rejected.illegal"] == 0
-    assert found.candidates
-    return found.candidates
+    assert found.graphs
+    return found.graphs
 
 
 def product(*, bias: tuple[int, ...] = (), perm: tuple[int, ...] = ()) -> KernelGraph:

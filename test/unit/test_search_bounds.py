@@ -12,11 +12,11 @@ from search_programs import (
 from search_support import SMALL, TARGET, loads, only_kernel, search
 
 from superopt.program import KernelGraph, Value
-from superopt.transforms.mugraph_search import SearchOptions
 from superopt.transforms.mugraph_search.exponentials import relative_exponentials
-from superopt.transforms.mugraph_search.merge import merge_axes
-from superopt.transforms.mugraph_search.name_axes import name_axes
-from superopt.transforms.mugraph_search.search import native_options, native_problem
+from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
+from superopt.transforms.mugraph_search.plans import native_options, native_problem
+from superopt.transforms.named_axes.merge import merge_axes
+from superopt.transforms.named_axes.name_axes import name_axes
 
 
 @pytest.mark.parametrize("name", ["attention", "rmsnorm", "gated", "norm-mlp", "two-outputs"])
@@ -73,7 +73,7 @@ def fewest_operators(
     from superopt.transforms.core import _search
 
     problem = native_problem(relative_exponentials(merge_axes(name_axes(graph))), splits=splits)
-    options = SearchOptions(max_block_operators=operators, dominance=dominance)
+    options = MugraphOptimizer(max_block_operators=operators, dominance=dominance)
     result = _search.enumerate_kernels(problem, native_options(options, TARGET, 60, 0, 2), None, every=True)
     assert result.complete
     fewest: dict[tuple[tuple[int, ...], ...], int] = {}
@@ -154,7 +154,7 @@ def test_the_space_of_normalised_attention_with_two_kernels_is_searched_to_its_e
     found = search(qk_norm_attention(), budget=300)
     assert found.complete
     # Both norms within the attention kernel, 20 operators of it.
-    assert loads(only_kernel(found.candidates[0])) == dict.fromkeys(["q", "k", "v"], 1)
+    assert loads(only_kernel(found.graphs[0])) == dict.fromkeys(["q", "k", "v"], 1)
     few = search(qk_norm_attention(), max_block_operators=11)
     assert few.complete
     assert found.predicted[0] < 0.5 * few.predicted[0]

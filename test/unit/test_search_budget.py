@@ -15,7 +15,8 @@ from search_programs import (
 from search_support import TARGET, search
 
 from superopt.program import KernelGraph
-from superopt.transforms.mugraph_search import SearchOptions, propose
+from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
+from superopt.transforms.mugraph_search.plans import search_plans
 
 
 def hard() -> KernelGraph:
@@ -37,8 +38,8 @@ def test_the_budget_is_kept_and_what_was_found_is_returned():
 
 def test_a_search_can_be_stopped_and_interrupted():
     calls = itertools.count()
-    found = propose(
-        hard(), TARGET, budget=300, options=SearchOptions(prune="none"), stop=lambda: next(calls) > 3
+    found = search_plans(
+        hard(), TARGET, budget=300, options=MugraphOptimizer(prune="none"), stop=lambda: next(calls) > 3
     )
     assert not found.complete
 
@@ -46,7 +47,7 @@ def test_a_search_can_be_stopped_and_interrupted():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        propose(hard(), TARGET, budget=300, options=SearchOptions(prune="none"), stop=interrupt)
+        search_plans(hard(), TARGET, budget=300, options=MugraphOptimizer(prune="none"), stop=interrupt)
 
 
 def test_a_signal_interrupts_a_search_that_asks_z3():

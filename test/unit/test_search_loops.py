@@ -14,7 +14,8 @@ from superopt.program import BlockGraph, KernelGraph
 from superopt.spec import check_kernel
 from superopt.transforms.emit.program_source import emit_program
 from superopt.transforms.lower import lower
-from superopt.transforms.mugraph_search import SearchOptions, propose
+from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
+from superopt.transforms.mugraph_search.plans import search_plans
 from superopt.verify import certify
 
 TARGET = target("sm_90")
@@ -59,8 +60,8 @@ def largest_logits(m: int, n: int, d: int) -> KernelGraph:
 @pytest.mark.parametrize("build", [positive_sums, largest_logits])
 def test_a_loop_over_columns_holds_a_loop_over_the_depth(build: Callable[[int, int, int], KernelGraph]):
     graph = build(65536, 65536, 1024)
-    found = propose(graph, TARGET, budget=120)
-    best = found.candidates[0]
+    found = search_plans(graph, TARGET, budget=120)
+    best = found.graphs[0]
     (body,) = customs(best)
     assert len(body.loops) == 2
     columns, depth = body.loops
@@ -69,26 +70,26 @@ def test_a_loop_over_columns_holds_a_loop_over_the_depth(build: Callable[[int, i
     assert columns > 1
     assert depth > 1
     assert cost(best, TARGET).seconds == pytest.approx(found.predicted[0], rel=0.02)
-    single = propose(graph, TARGET, budget=120, options=SearchOptions(max_loops=1))
+    single = search_plans(graph, TARGET, budget=120, options=MugraphOptimizer(max_loops=1))
     assert found.predicted[0] < 0.85 * single.predicted[0]
 
 
 @pytest.mark.parametrize("build", [positive_sums, largest_logits])
 def test_nested_loops_are_right(build: Callable[[int, int, int], KernelGraph]):
     graph = build(32, 512, 256)
-    options = SearchOptions(max_custom=1, candidates=40, branch_and_bound=False)
-    found = propose(graph, TARGET, budget=120, options=options)
-    nested = [c for c in found.candidates if any(len(b.loops) == 2 for b in customs(c))]
+    options = MugraphOptimizer(max_custom=1, candidates=40, branch_and_bound=False)
+    found = search_plans(graph, TARGET, budget=120, options=options)
+    nested = [c for c in found.graphs if any(len(b.loops) == 2 for b in customs(c))]
     assert nested
     checked(graph, nested[0])
 
 
 def test_every_nest_that_is_proposed_is_legal():
     for graph in (attention(2, 32, 256, 128), positive_sums(32, 256, 256)):
-        options = SearchOptions(candidates=60, branch_and_bound=False)
-        found = propose(graph, TARGET, budget=120, options=options)
+        options = MugraphOptimizer(candidates=60, branch_and_bound=False)
+        found = search_plans(graph, TARGET, budget=120, options=options)
         assert found.funnel["plans.rejected.illegal"] == 0
-        assert all(same(graph, c) for c in found.candidates)
+        assert all(same(graph, c) for c in found.graphs)
 
 
 # --- parts of sums ----------------------------------------------------------------------------------------
@@ -139,22 +140,22 @@ SMALL: dict[str, tuple[int, ...]] = {
 @pytest.mark.parametrize("name", SPLIT)
 def test_blocks_write_parts_of_sums_which_a_second_kernel_joins(name: str):
     graph = SPLIT[name]()
-    found = propose(graph, TARGET, budget=120)
-    first, second = customs(found.candidates[0])
+    found = search_plans(graph, TARGET, budget=120)
+    first, second = customs(found.graphs[0])
     # The parts stand along a dimension of their own, which the grid of the first kernel has.
     part = first.savers[0].operands[0]
-    parts = next(n for n in found.candidates[0].nodes if n.body is first).results[0]
+    parts = next(n for n in found.graphs[0].nodes if n.body is first).results[0]
     split = [d for d, (one, all_) in enumerate(zip(part.shape, parts.shape, strict=True)) if one < all_]
     assert split
     assert any(n.op in ("reduce_sum", "reduce_max") for n in second.nodes)
-    assert cost(found.candidates[0], TARGET).seconds < 0.5 * cost(graph, TARGET).seconds
+    assert cost(found.graphs[0], TARGET).seconds < 0.5 * cost(graph, TARGET).seconds
 
 
 @pytest.mark.parametrize("name", SPLIT)
 def test_parts_of_sums_are_right(name: str):
     graph = SPLIT[name](*SMALL[name])
-    options = SearchOptions(candidates=60, branch_and_bound=False)
-    found = propose(graph, TARGET, budget=120, options=options)
-    split = [c for c in found.candidates if len(customs(c)) == 2]
+    options = MugraphOptimizer(candidates=60, branch_and_bound=False)
+    found = search_plans(graph, TARGET, budget=120, options=options)
+    split = [c for c in found.graphs if len(customs(c)) == 2]
     assert split
     checked(graph, split[0])

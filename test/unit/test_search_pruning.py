@@ -15,11 +15,11 @@ from search_support import SMALL, TARGET, search
 
 from superopt.program import KernelGraph
 from superopt.transforms.core._search import Algebra
-from superopt.transforms.mugraph_search import SearchOptions
-from superopt.transforms.mugraph_search.axis_program import AxisProgram
-from superopt.transforms.mugraph_search.name_axes import name_axes
-from superopt.transforms.mugraph_search.search import PRUNE, native_options, native_problem
-from superopt.transforms.mugraph_search.unfold import unfold
+from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
+from superopt.transforms.mugraph_search.plans import PRUNE, native_options, native_problem
+from superopt.transforms.named_axes.axis_program import AxisProgram
+from superopt.transforms.named_axes.name_axes import name_axes
+from superopt.transforms.named_axes.unfold import unfold
 
 
 def scaled_product() -> KernelGraph:
@@ -97,7 +97,7 @@ def graphs(
     from superopt.transforms.core import _search
 
     program = name_axes(unfold(graph).graph)
-    options = SearchOptions(
+    options = MugraphOptimizer(
         prune=PRUNE[PRUNE.index(prune)],  # type: ignore[arg-type]
         axis_test=axis_test,
         canonical=canonical,
@@ -106,7 +106,7 @@ def graphs(
         max_value_operators=operators,
     )
     native = native_options(options, TARGET, 60, 0, 2)
-    native.max_values = native.max_attempts = 1_000_000_000
+    native.max_found = native.max_attempts = 1_000_000_000
     problem = native_problem(program, splits=False)
     result = _search.enumerate_kernels(problem, native, None)
     assert result.complete
@@ -215,7 +215,7 @@ def test_an_axis_is_split_between_kernels_in_one_way_throughout_a_kernel():
 
     program = name_axes(softmax_product())
     problem = native_problem(program, splits=True)
-    options = native_options(SearchOptions(), TARGET, 60, 0, 2)
+    options = native_options(MugraphOptimizer(), TARGET, 60, 0, 2)
     result = _search.enumerate_kernels(problem, options, None, every=True)
     levels = dict(enumerate(level for _, level in problem.factors))
     axis_of = dict(enumerate(axis for axis, _ in problem.factors))

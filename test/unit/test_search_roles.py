@@ -14,10 +14,10 @@ from superopt.program import BlockGraph, KernelGraph, Node, Value
 from superopt.spec import check_kernel
 from superopt.transforms.emit.program_source import emit_program
 from superopt.transforms.lower import lower
-from superopt.transforms.mugraph_search import propose
-from superopt.transforms.mugraph_search.name_axes import name_axes
-from superopt.transforms.mugraph_search.roles import without_twins
-from superopt.transforms.partition import propose as propose_in_parts
+from superopt.transforms.mugraph_search.descend import propose as propose_in_parts
+from superopt.transforms.mugraph_search.plans import search_plans
+from superopt.transforms.named_axes.name_axes import name_axes
+from superopt.transforms.named_axes.roles import without_twins
 from superopt.transforms.partition.segments import partition
 from superopt.verify import certify
 
@@ -78,15 +78,15 @@ PROGRAMS: dict[str, Callable[[], KernelGraph]] = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_candidates_compute_the_same(name: str):
     graph = PROGRAMS[name]()
-    found = propose(graph, TARGET, budget=20)
-    assert found.candidates, found.remark
+    found = search_plans(graph, TARGET, budget=20)
+    assert found.graphs, found.remark
     assert found.funnel["plans.rejected.illegal"] == 0
-    for candidate in found.candidates:
+    for candidate in found.graphs:
         check_kernel(candidate, TARGET.shared_per_block)
         assert same(graph, candidate)
     assert found.predicted == sorted(found.predicted)
-    assert cost(found.candidates[0], TARGET).seconds == pytest.approx(found.predicted[0])
-    assert certify(graph, found.candidates[0]).equivalent
+    assert cost(found.graphs[0], TARGET).seconds == pytest.approx(found.predicted[0])
+    assert certify(graph, found.graphs[0]).equivalent
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -99,7 +99,7 @@ def test_copies_change_nothing(name: str):
 
 def test_a_normalised_product_with_itself_is_one_kernel_that_divides_last():
     graph = cosines(1024, 512)
-    best = propose_in_parts(graph, TARGET, budget=120).candidates[0]
+    best = propose_in_parts(graph, TARGET, budget=120).graphs[0]
     (node,) = best.nodes
     assert isinstance(node.body, BlockGraph)
     assert node.operands == (best.inputs[0], best.inputs[0])  # its rows, and its rows as columns
@@ -111,7 +111,7 @@ def test_a_normalised_product_with_itself_is_one_kernel_that_divides_last():
 
 
 def test_keys_and_values_that_are_one_are_loaded_once():
-    best = propose(self_attention(256, 64), TARGET, budget=120).candidates[0]
+    best = search_plans(self_attention(256, 64), TARGET, budget=120).graphs[0]
     (body,) = (n.body for n in best.nodes if isinstance(n.body, BlockGraph))
     assert sum(n.op == "iterator" for n in body.nodes) == 2
 
@@ -119,7 +119,7 @@ def test_keys_and_values_that_are_one_are_loaded_once():
 @pytest.mark.parametrize("name", ["cosines", "self_attention", "symmetric"])
 def test_the_kernels_are_right_in_the_interpreter(name: str):
     graph = PROGRAMS[name]()
-    best = propose(graph, TARGET, budget=20).candidates[0]
+    best = search_plans(graph, TARGET, budget=20).graphs[0]
     inputs = [
         np.random.default_rng(1).normal(size=v.shape).astype(np.float16).astype(np.float64)
         for v in graph.inputs
@@ -137,7 +137,7 @@ def test_what_stands_in_device_memory_is_computed_once():
     """Where a fused kernel would compute much twice, the value is written once and read in both roles."""
     graph = hidden_products(4096, 4096, 64)
     best = propose_in_parts(graph, TARGET, budget=120)
-    first = best.candidates[0]
+    first = best.graphs[0]
     assert [len(n.results) for n in first.nodes if n.op in ("custom", "matmul")] == [1, 1]
     makers = [n for n in first.nodes if first.inputs[1] in n.operands]
     assert len(makers) == 1  # one kernel multiplies with w
@@ -158,7 +158,7 @@ def test_twins_are_one():
     graph = p.graph(p("add", p("exp", x), p("mul", p("exp", x), p("neg", x))))
     assert [n.op for n in without_twins(graph).nodes] == ["exp", "neg", "mul", "add"]
     assert same(graph, without_twins(graph))
-    best = propose(cosines(), TARGET, budget=120).candidates[0]
+    best = search_plans(cosines(), TARGET, budget=120).graphs[0]
     (node,) = best.nodes
     again = Node(node.op, node.operands, (Value(node.result.type),), node.attrs, body=node.body)
     twice = KernelGraph("twice", best.inputs, [node, again], [])

@@ -24,13 +24,13 @@ from superopt.errors import IllegalProgram
 from superopt.program import BlockGraph, KernelGraph
 from superopt.spec import check_kernel
 from superopt.transforms.core import _search
-from superopt.transforms.mugraph_search import SearchOptions, propose
+from superopt.transforms.mugraph_search.axis_builder import NotBuildable
 from superopt.transforms.mugraph_search.build import build
-from superopt.transforms.mugraph_search.emit import NotBuildable
 from superopt.transforms.mugraph_search.exponentials import relative_exponentials
-from superopt.transforms.mugraph_search.merge import merge_axes
-from superopt.transforms.mugraph_search.name_axes import name_axes
-from superopt.transforms.mugraph_search.search import native_options, native_problem
+from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
+from superopt.transforms.mugraph_search.plans import native_options, native_problem, search_plans
+from superopt.transforms.named_axes.merge import merge_axes
+from superopt.transforms.named_axes.name_axes import name_axes
 
 if TYPE_CHECKING:
     from superopt.transforms.core._search import Kernel, Plan, Result
@@ -138,7 +138,7 @@ def allowed(graph: KernelGraph) -> bool:
 def test_no_other_extents_are_cheaper(name: str):
     graph = PROGRAMS[name]()
     program = relative_exponentials(merge_axes(name_axes(graph)))
-    options = SearchOptions(max_custom=1, candidates=3, margin=100)
+    options = MugraphOptimizer(max_custom=1, candidates=3, margin=100)
     problem = native_problem(program, splits=False)
     settings = native_options(options, TARGET, 60, 0, 2)
     result = _search.search(problem, settings, lambda: False, None)
@@ -164,9 +164,9 @@ def test_no_other_extents_are_cheaper(name: str):
 
 def test_tiles_fit_as_they_are_padded():
     """A block with all of the weights would leave their sum in it, but does not fit."""
-    found = propose(few_classes(), TARGET, budget=60)
+    found = search_plans(few_classes(), TARGET, budget=60)
     assert found.funnel["plans.rejected.illegal"] == 0
-    bodies = [n.body for g in found.candidates for n in g.nodes if isinstance(n.body, BlockGraph)]
+    bodies = [n.body for g in found.graphs for n in g.nodes if isinstance(n.body, BlockGraph)]
     assert bodies
     for body in bodies:
         for node in body.nodes:
@@ -177,7 +177,7 @@ def test_tiles_fit_as_they_are_padded():
 def test_extents_with_odd_factors_are_cut_by_them():
     """231 rows: three or more to a block, not one."""
     graph = odd_rows()
-    best = propose(graph, TARGET, budget=120).candidates[0]
+    best = search_plans(graph, TARGET, budget=120).graphs[0]
     assert same(graph, best)
     (body,) = [n.body for n in best.nodes if isinstance(n.body, BlockGraph)]
     assert any(1 < extent < 231 and 231 % extent == 0 for extent in body.grid)
@@ -186,7 +186,7 @@ def test_extents_with_odd_factors_are_cut_by_them():
 def test_keys_are_split_by_what_divides_them():
     """4125 = 3 x 5 x 5 x 5 x 11 keys, for few heads."""
     graph = grouped_attention(4, 8, 4125, 64)
-    best = propose(graph, TARGET, budget=120).candidates[0]
+    best = search_plans(graph, TARGET, budget=120).graphs[0]
     bodies = [n.body for n in best.nodes if isinstance(n.body, BlockGraph)]
     keys = next(v for v in bodies[0].inputs if v.name == "k")
     assert keys.shape[1] * keys.shape[2] == 4125

@@ -18,10 +18,11 @@ from superopt.spec import check_kernel, slices_in_place
 from superopt.transforms.emit.program_source import emit_program
 from superopt.transforms.lower import lower
 from superopt.transforms.lower.fold_slices import FoldSlices
-from superopt.transforms.mugraph_search import SearchOptions, propose
-from superopt.transforms.mugraph_search.axis_table import Unsearchable
-from superopt.transforms.mugraph_search.name_axes import name_axes
-from superopt.transforms.mugraph_search.unfold import Unfolded, unfold
+from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
+from superopt.transforms.mugraph_search.plans import search_plans
+from superopt.transforms.named_axes.axis_table import Unsearchable
+from superopt.transforms.named_axes.name_axes import name_axes
+from superopt.transforms.named_axes.unfold import Unfolded, unfold
 from superopt.transforms.partition.segments import partition
 from superopt.verify import certify
 
@@ -211,14 +212,14 @@ def test_random_programs_unfold_to_the_same():
 
 
 def test_candidates_for_random_programs_compute_the_same():
-    options = SearchOptions(candidates=6, max_states=20_000)
+    options = MugraphOptimizer(candidates=6, max_states=20_000)
     searched = checked = 0
     for seed in range(1000, 1060):
         graph = random_program(random.Random(seed))
-        found = propose(graph, TARGET, budget=120, options=options)
-        searched += bool(found.candidates)
+        found = search_plans(graph, TARGET, budget=120, options=options)
+        searched += bool(found.graphs)
         assert found.funnel.get("plans.rejected.illegal", 0) == 0
-        for candidate in found.candidates:
+        for candidate in found.graphs:
             check_kernel(candidate, TARGET.shared_per_block)
             assert same(graph, candidate), seed
             checked += 1
@@ -229,21 +230,21 @@ def test_candidates_for_random_programs_compute_the_same():
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_candidates_for_slices_and_concatenations_compute_the_same(name: str):
     graph = PROGRAMS[name]()
-    found = propose(graph, TARGET, budget=20)
-    assert found.candidates, found.remark
+    found = search_plans(graph, TARGET, budget=20)
+    assert found.graphs, found.remark
     assert found.predicted == sorted(found.predicted)
     assert found.funnel["plans.rejected.illegal"] == 0
-    for candidate in found.candidates:
+    for candidate in found.graphs:
         check_kernel(candidate, TARGET.shared_per_block)
         assert [v.type for v in candidate.outputs] == [v.type for v in graph.outputs]
         assert same(graph, candidate)
-    assert cost(found.candidates[0], TARGET).seconds == pytest.approx(found.predicted[0])
+    assert cost(found.graphs[0], TARGET).seconds == pytest.approx(found.predicted[0])
 
 
 @pytest.mark.parametrize("build", [joined_depth, joined_columns, joined_lora, fused_gate, fused_heads])
 def test_one_kernel_reads_slices_in_place(build: Callable[[], KernelGraph]):
     graph = build()
-    best = propose(graph, TARGET, budget=120).candidates[0]
+    best = search_plans(graph, TARGET, budget=120).graphs[0]
     kernels = [n for n in best.nodes if n.op not in ("reshape", "slice")]
     assert [n.op for n in kernels] == ["custom"]
     assert all(n.result in slices_in_place(best) for n in best.nodes if n.op == "slice")
@@ -257,7 +258,7 @@ def test_one_kernel_reads_slices_in_place(build: Callable[[], KernelGraph]):
 @pytest.mark.parametrize("build", [joined_depth, joined_lora, fused_gate, rotated_scores])
 def test_the_kernels_that_read_slices_are_right_in_the_interpreter(build: Callable[[], KernelGraph]):
     graph = build()
-    best = propose(graph, TARGET, budget=20).candidates[0]
+    best = search_plans(graph, TARGET, budget=20).graphs[0]
     rng = np.random.default_rng(1)
     inputs = [rng.normal(size=v.shape).astype(np.float16).astype(np.float64) / 4 for v in graph.inputs]
     interpreter = Interpreter()
@@ -272,13 +273,13 @@ def test_the_kernels_that_read_slices_are_right_in_the_interpreter(build: Callab
 def test_concatenated_products_are_summed_in_one_accumulator():
     """`(x || x a) (w ; b)`: the sum of both products, in the loop, is what is accumulated."""
     graph = joined_lora(16, 4096, 512, 16)
-    found = propose(graph, TARGET, budget=120, options=SearchOptions(candidates=40, max_custom=1))
+    found = search_plans(graph, TARGET, budget=120, options=MugraphOptimizer(candidates=40, max_custom=1))
 
     def summed_together(candidate: KernelGraph) -> bool:
         ops = [n.op for node in candidate.nodes if isinstance(node.body, BlockGraph) for n in node.body.nodes]
         return ops.count("accumulate") == 1 and ops.count("matmul") == 3
 
-    best = next(c for c in found.candidates if summed_together(c))
+    best = next(c for c in found.graphs if summed_together(c))
     assert cost(best, TARGET).seconds == pytest.approx(found.predicted[0])
     lowered = lower(best)
     assert certify(best, lowered).equivalent

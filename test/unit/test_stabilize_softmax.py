@@ -214,7 +214,7 @@ def test_saturation_delivers_normalized_keys_in_one_kernel() -> None:
     graph = build("qk_norm", TINY)
     found = propose(graph, target("sm_90"), budget=300)
     passed: list[KernelGraph] = []
-    for _, candidate in found.by_kernels[1]:
+    for candidate in (p.graph for p in found.by_kernels[1]):
         lowered = lower(candidate)
         verdict, kept = certify_lowered(graph, candidate, lowered)
         assert verdict.equivalent
@@ -277,7 +277,7 @@ def test_fused_kernels_take_tiles_and_rows_that_are_hidden(dtype: str):
     )
     weights = np.exp(logits - logits.max(-1, keepdims=True))
     expected = weights / weights.sum(-1, keepdims=True) @ vs.astype(np.float64)
-    found = propose(graph, target("sm_90"), budget=120).candidates
+    found = propose(graph, target("sm_90"), budget=120).graphs
     assert found
     for candidate in found:
         (got,) = interpret(candidate, [qs, ks, vs, hidden])

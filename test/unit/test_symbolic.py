@@ -17,7 +17,7 @@ from superopt.cost import target
 from superopt.dialects.reader import read
 from superopt.program import KernelGraph
 from superopt.transforms.lower import lower
-from superopt.transforms.mugraph_search import propose
+from superopt.transforms.mugraph_search.plans import search_plans
 from superopt.verify import certify
 from superopt.verify.axes import Factor
 from superopt.verify.hashing import canonical_text, parse
@@ -50,8 +50,8 @@ def op(result: str, name: str, operands: str, types: str, attrs: str = "") -> st
 @pytest.mark.parametrize("name", list(SMALL))
 def test_candidates_and_what_they_are_lowered_to_are_proved(name: str):
     graph = SMALL[name]()
-    assert propose(graph, target("sm_90"), budget=120.0).candidates
-    for candidate in propose(graph, target("sm_90"), budget=120.0).candidates[:3]:
+    assert search_plans(graph, target("sm_90"), budget=120.0).graphs
+    for candidate in search_plans(graph, target("sm_90"), budget=120.0).graphs[:3]:
         for program in (candidate, lower(candidate)):
             proof = prove(graph, program)
             assert proof is not None
@@ -63,7 +63,7 @@ def test_candidates_and_what_they_are_lowered_to_are_proved(name: str):
 def test_what_is_proved_for_all_extents_holds_at_others(name: str, monkeypatch: pytest.MonkeyPatch):
     """The same two programs with other sizes of every factor, rebuilt and tried over finite fields."""
     graph = SMALL[name]()
-    candidate = propose(graph, target("sm_90"), budget=120.0).candidates[0]
+    candidate = search_plans(graph, target("sm_90"), budget=120.0).graphs[0]
     generator = random.Random(0)
     for program in (candidate, lower(candidate)):
         proof = prove(graph, program)
@@ -108,7 +108,7 @@ def test_mutants_never_are_unless_they_are_equal(level: str):
     graphs: list[tuple[KernelGraph, KernelGraph]] = []
     for make in SMALL.values():
         graph = make()
-        candidate = propose(graph, target("sm_90"), budget=120.0).candidates[0]
+        candidate = search_plans(graph, target("sm_90"), budget=120.0).graphs[0]
         graphs.append((graph, candidate if level == "block" else lower(candidate)))
     proved = 0
     for number in range(200):
@@ -197,7 +197,7 @@ def test_what_this_method_does_not_reach_is_not_claimed():
 
 def test_the_certificate_says_so():
     graph = SMALL["lora"]()
-    candidate = propose(graph, target("sm_90"), budget=120.0).candidates[0]
+    candidate = search_plans(graph, target("sm_90"), budget=120.0).graphs[0]
     certificate = certify(graph, candidate).certificate
     assert certificate is not None
     assert certificate.normal_form is not None

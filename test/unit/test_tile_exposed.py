@@ -14,7 +14,8 @@ from superopt.cost import target
 from superopt.program import KernelGraph, Value
 from superopt.transforms.tile_saturation import accesses, kernel_builder, to_kernels
 from superopt.transforms.tile_saturation.exposed import exposed
-from superopt.transforms.tile_saturation.search import SearchOptions, propose
+from superopt.transforms.tile_saturation.optimizer import SaturationOptimizer
+from superopt.transforms.tile_saturation.search import propose
 from superopt.transforms.tile_saturation.terms import StatementTerm, TermTensor
 from superopt.verify import certify
 
@@ -80,8 +81,8 @@ def moving(seed: int) -> KernelGraph:
 def refused(seed: int) -> tuple[int, int]:
     """How many candidates there are, and how many of them are no equal programs."""
     graph = moving(seed)
-    found = propose(graph, H100, budget=300, options=SearchOptions(best=6))
-    candidates = {id(c): c for c in [*found.candidates, *(them[0][1] for them in found.by_kernels.values())]}
+    found = propose(graph, H100, budget=300, options=SaturationOptimizer(best=6))
+    candidates = {id(c): c for c in [*found.graphs, *(them[0].graph for them in found.by_kernels.values())]}
     return len(candidates), sum(not certify(graph, c).equivalent for c in candidates.values())
 
 

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from superopt.aliasing import pairs
-from superopt.errors import BadInput, UnsupportedProgram
+from superopt.errors import BadInput
 from superopt.numerics.float_gate import input_specs
 from superopt.numerics.runner import FORMAT, CannotRun, read_description
 from superopt.program import KernelGraph
@@ -46,7 +46,8 @@ from superopt.transforms.emit.program_source import (
 from superopt.transforms.emit.reference_source import reference_source
 
 if TYPE_CHECKING:
-    from superopt.pipeline import Outcome
+    from superopt.run.outcome import Outcome
+    from superopt.verify.ttir import ArtifactRecord
 
 # What runs a bundle elsewhere: package, file, its name in the bundle.
 RUNNING = (
@@ -79,6 +80,7 @@ def save_bundle(folder: str | Path, outcome: Outcome) -> Path:
         original_mlir=to_text(outcome.original),
         optimized_mlir=to_text(outcome.optimized),
         lowered_mlir=to_text(outcome.lowered),
+        artifact=outcome.artifact,
     )
 
 
@@ -94,17 +96,21 @@ def write_bundle(
     original_mlir: str | None = None,
     optimized_mlir: str | None = None,
     lowered_mlir: str | None = None,
+    artifact: dict[str, ArtifactRecord] | str | None = None,
 ) -> Path:
     """Write a bundle into `folder`, whole or not at all; returns the folder.
 
-    The TTIR of every kernel is verified against the program first. An existing bundle there is replaced, in one
-    step. Raises BadInput for a folder that holds something else or cannot be written; NotEquivalent and
-    IllegalProgram where a kernel is not what the program says, which would be a fault of ours.
+    The TTIR of every kernel is verified against the program first, unless `artifact` holds what that gave. An
+    existing bundle there is replaced, in one step. Raises BadInput for a folder that holds something else or
+    cannot be written; NotEquivalent and IllegalProgram where a kernel is not what the program says, which would be a fault of ours.
     """
+    from superopt.verify.ttir import checked
+
     target = Path(folder).absolute()
     _refuse_others(target)
     program = emitted or emit_program(lowered)
-    artifact = _verified(original, lowered, program, compiled)
+    if artifact is None:
+        artifact = checked(original, lowered, program, compiled)
     temporary: Path | None = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +123,7 @@ def write_bundle(
             "original.mlir": original_mlir,
             "optimized.mlir": optimized_mlir,
             "lowered.mlir": lowered_mlir,
-            "artifact.json": artifact,
+            "artifact.json": _artifact_json(artifact),
         }
         for name, text in texts.items():
             if text is not None:
@@ -133,17 +139,11 @@ def write_bundle(
     return target
 
 
-def _verified(
-    original: KernelGraph, lowered: KernelGraph, emitted: EmittedProgram, compiled: Sequence[Compiled]
-) -> str:
-    """JSON of how the kernels' TTIR was verified; of why not, where it holds what the verifier does not know."""
-    from superopt.verify.ttir import verify_compiled
-
-    try:
-        records = verify_compiled(original, lowered, emitted, compiled)
-    except UnsupportedProgram as error:
-        return json.dumps({"unverified": error.message}, indent=2)
-    return json.dumps({target: record.model_dump() for target, record in records.items()}, indent=2)
+def _artifact_json(artifact: dict[str, ArtifactRecord] | str) -> str:
+    """How the kernels' TTIR was verified, by target; or why it was not."""
+    if isinstance(artifact, str):
+        return json.dumps({"unverified": artifact}, indent=2)
+    return json.dumps({target: record.model_dump() for target, record in artifact.items()}, indent=2)
 
 
 def read_bundle(folder: str | Path) -> Bundle:

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO, Literal, TypeAlias
 
+from superopt import clock
 from superopt.cost.gpus import DEFAULT_TARGET
 from superopt.cost.gpus import target as find_target
 from superopt.errors import SuperoptError
@@ -68,6 +69,14 @@ def compile_kernel(
     Raises CompilationFailed with the compiler's message, or with how its process ended; BadOption for an
     unknown target.
     """
+    compiled, seconds = _compiled_kernel(kernel, target, timeout, memory_bytes)
+    clock.charge(seconds)
+    return compiled
+
+
+def _compiled_kernel(
+    kernel: TritonKernel, target: str, timeout: float, memory_bytes: int = MEMORY_BYTES
+) -> tuple[Compiled, float]:
     request = {
         "source": PRELUDE + "\n\n" + kernel.source,
         "parameters": [(p.name, _POINTEES[p.type.dtype]) for p in kernel.parameters],
@@ -79,7 +88,8 @@ def compile_kernel(
 
 def _compiled(
     name: str, target: str, request: dict[str, object], timeout: float, memory_bytes: int
-) -> Compiled:
+) -> tuple[Compiled, float]:
+    """The compiled kernel, and the processor seconds that it took."""
     request = {
         **request,
         "name": name,
@@ -94,7 +104,7 @@ def _compiled(
             raise CompilationFailed(f"kernel '{name}' for {target}: the compiler {died}") from None
     if "error" in answer:
         raise CompilationFailed(f"kernel '{name}' for {target}: {answer['error']}")
-    return Compiled(
+    compiled = Compiled(
         name=name,
         target=target,
         ttir=answer["ttir"],
@@ -106,6 +116,7 @@ def _compiled(
         registers=int(answer["registers"]),
         spill_bytes=int(answer["spill_bytes"]),
     )
+    return compiled, float(answer["seconds"])
 
 
 def compile_ttir(
@@ -113,7 +124,7 @@ def compile_ttir(
 ) -> Compiled:
     """What this Triton makes of the TTIR of a kernel; raises as `compile_kernel` does."""
     request = {"ttir": ttir, "num_warps": num_warps, "num_stages": num_stages}
-    return _compiled(name, target, request, timeout, MEMORY_BYTES)
+    return _compiled(name, target, request, timeout, MEMORY_BYTES)[0]
 
 
 def compile_all(
@@ -123,8 +134,9 @@ def compile_all(
     work = [(k, t) for t in targets for k in kernels]
     jobs = min(jobs or len(os.sched_getaffinity(0)), max(len(work), 1))
     with ThreadPoolExecutor(jobs) as pool:
-        made = [pool.submit(compile_kernel, k, t, timeout=timeout) for k, t in work]
-        return [m.result() for m in made]
+        made = [m.result() for m in [pool.submit(_compiled_kernel, k, t, timeout) for k, t in work]]
+    clock.charge(sum(seconds for _, seconds in made))
+    return [compiled for compiled, _ in made]
 
 
 class _WorkerDied(Exception):

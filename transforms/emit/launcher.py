@@ -18,7 +18,7 @@ from superopt.transforms.emit.program_source import TORCH_DTYPES, EmittedProgram
 
 if TYPE_CHECKING:
     from superopt.numerics.interpreter import Interpreter
-    from superopt.pipeline import Outcome
+    from superopt.run.outcome import Outcome
 
 
 def load_launcher(outcome: Outcome) -> Launcher:

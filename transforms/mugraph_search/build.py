@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from superopt.operators import Move, move_of
 from superopt.program import Attr, BlockGraph, KernelGraph, Node, NodeKind, TensorType, Value
-from superopt.transforms.mugraph_search.axis_program import AxisProgram
-from superopt.transforms.mugraph_search.emit import Builder, Named, NotBuildable, Piece
+from superopt.transforms.mugraph_search.axis_builder import Builder, Named, NotBuildable, Piece
 from superopt.transforms.mugraph_search.steps import (
     REST_PIECE,
     SPLIT_PIECE,
@@ -22,6 +21,7 @@ from superopt.transforms.mugraph_search.steps import (
     Factors,
     Steps,
 )
+from superopt.transforms.named_axes.axis_program import AxisProgram
 
 if TYPE_CHECKING:
     from superopt.transforms.core._search import Kernel, Plan, Result

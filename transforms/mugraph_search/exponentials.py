@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from superopt.operators import primitive_of, reduction_of
-from superopt.transforms.mugraph_search.axis_program import AxisProgram, Function, Operation
+from superopt.transforms.named_axes.axis_program import AxisProgram, Function, Operation
 
 Degrees = dict[int, int]
 """Degree of a value in exp(-m) for each exponential, by its operation; no entry where it is 0."""

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from superopt.program import Node, NodeKind, Value
-from superopt.transforms.mugraph_search.emit import Builder, Named, NotBuildable, Piece
+from superopt.transforms.mugraph_search.axis_builder import Builder, Named, NotBuildable, Piece
 from superopt.transforms.stabilize_softmax import LOWEST
 
 Layout = tuple[tuple[Piece | None, ...], str]

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Literal
 from superopt.errors import BadOption, IllegalProgram
 from superopt.program import DTYPE_BYTES, KernelGraph
 from superopt.spec import check_kernel
-from superopt.transforms.mugraph_search.axis_program import AxisProgram, Function
-from superopt.transforms.mugraph_search.axis_table import Unsearchable
+from superopt.transforms.named_axes.axis_program import AxisProgram, Function
+from superopt.transforms.named_axes.axis_table import Unsearchable
 from superopt.transforms.mugraph_search.build import build
 from superopt.transforms.mugraph_search.emit import NotBuildable
 from superopt.transforms.mugraph_search.exponentials import relative_exponentials
-from superopt.transforms.mugraph_search.merge import merge_axes
-from superopt.transforms.mugraph_search.name_axes import name_axes
-from superopt.transforms.mugraph_search.roles import without_twins
+from superopt.transforms.named_axes.merge import merge_axes
+from superopt.transforms.named_axes.name_axes import name_axes
+from superopt.transforms.named_axes.roles import without_twins
 from superopt.transforms.mugraph_search.smt import Solver
-from superopt.transforms.mugraph_search.unfold import unfold
+from superopt.transforms.named_axes.unfold import unfold
 
 if TYPE_CHECKING:
     from superopt.cost import Target

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from superopt.operators import OPERATORS, reduction_of
 from superopt.program import Node, NodeKind, Value
-from superopt.transforms.mugraph_search.axis_program import AxisProgram, Function
-from superopt.transforms.mugraph_search.emit import Builder, Named, NotBuildable, Piece
+from superopt.transforms.mugraph_search.axis_builder import Builder, Named, NotBuildable, Piece
 from superopt.transforms.mugraph_search.rescale import Rescaler, Shift, Shifts
+from superopt.transforms.named_axes.axis_program import AxisProgram, Function
 
 if TYPE_CHECKING:
     from superopt.transforms.core._search import Kernel, Result, Step

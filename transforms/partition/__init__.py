@@ -1,6 +1,5 @@
 """Subprograms small enough to search, and stitching what was found (Mirage, sections 1 and 5)."""
 
-from superopt.transforms.partition.descend import propose
 from superopt.transforms.partition.segments import MAX_VALUES, Segment, partition, stitch
 
-__all__ = ["MAX_VALUES", "Segment", "partition", "propose", "stitch"]
+__all__ = ["MAX_VALUES", "Segment", "partition", "stitch"]

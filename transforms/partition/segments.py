@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from superopt.aliasing import pairs
 from superopt.operators import Move, is_constant, move_of, splat_of
 from superopt.program import KernelGraph, Node, Value, live_nodes, users
-from superopt.transforms.mugraph_search.axis_table import Unsearchable
-from superopt.transforms.mugraph_search.name_axes import name_axes
-from superopt.transforms.mugraph_search.operations import is_view, searchable
-from superopt.transforms.mugraph_search.unfold import unfold
+from superopt.transforms.named_axes.axis_table import Unsearchable
+from superopt.transforms.named_axes.name_axes import name_axes
+from superopt.transforms.named_axes.operations import is_view, searchable
+from superopt.transforms.named_axes.unfold import unfold
 from superopt.transforms.partition.grouping import group
 
 MAX_VALUES = 25
@@ -30,6 +30,11 @@ class Segment:
 
     graph: KernelGraph
     whole: bool = False
+
+    @property
+    def described(self) -> str:
+        """What messages call it."""
+        return "the whole program" if self.whole else f"the segment at '{self.graph.nodes[0].op}'"
 
 
 def partition(graph: KernelGraph, max_values: int = MAX_VALUES, *, copies: bool = True) -> list[Segment]:

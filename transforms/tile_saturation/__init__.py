@@ -15,6 +15,7 @@ encode
 saturate
     saturate.py              the rules, applied until a limit
 extract
+    optimizer.py             the options, and the entry that every caller uses
     search.py                `propose`: saturates each start, takes the best terms, ranks their kernels
     extracted.py             bundles opened, dead stores removed, one order of statements
 back to kernels
@@ -25,21 +26,3 @@ back to kernels
 
 The passes are `kernel_to_tile_loops.py` and `saturate_tiles.py`.
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from superopt.transforms.tile_saturation.search import SearchOptions, SearchResult, propose
-
-__all__ = ["SearchOptions", "SearchResult", "propose"]
-
-
-def __getattr__(name: str) -> object:
-    """The names of `__all__`, imported when asked for."""
-    if name not in __all__:
-        raise AttributeError(name)
-    from superopt.transforms.tile_saturation import search
-
-    return getattr(search, name)

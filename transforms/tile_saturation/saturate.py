@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from superopt.errors import BadOption, UnsupportedProgram
+from superopt.errors import UnsupportedProgram
 from superopt.program import KernelGraph
 from superopt.report import EGraphReport, RuleCounts
 from superopt.transforms.tile_saturation.encode import Encoder
+from superopt.transforms.tile_saturation.optimizer import SaturationOptimizer, enabled_rules
 from superopt.transforms.tile_saturation.terms import TermProgram
 from superopt.transforms.tile_saturation.tile_loops import Inline, tile_loops
-
-if TYPE_CHECKING:
-    from superopt.transforms.tile_saturation.search import SearchOptions
-
-
-def enabled_rules(changes: Sequence[str] = ()) -> list[str]:
-    """The default rules with `changes` (`name` adds, `-name` removes); BadOption for an unknown name."""
-    from superopt.transforms.core import _egraph
-
-    known = [(name, on) for name, *_, on in _egraph.rules()]
-    names = {name for name, _ in known}
-    for change in changes:
-        if change.removeprefix("-") not in names:
-            raise BadOption(f"expected the name of a rule, got '{change.removeprefix('-')}'")
-    off = {c[1:] for c in changes if c.startswith("-")}
-    return [name for name, on in known if (on or name in changes) and name not in off]
 
 
 @dataclass
@@ -65,6 +49,13 @@ class Saturation:
             },
         )
 
+    def rule_counts(self) -> list[str]:
+        """A line for each rule that matched."""
+        return [
+            f"{self.name}: {rule}: matched {c.matched}, refused {c.refused}, fired {c.fired}"
+            for rule, c in self.report().rules.items()
+        ]
+
     def summary(self) -> str:
         """Sizes and times on one line."""
         g = self.encoder.graph
@@ -77,7 +68,7 @@ class Saturation:
 def saturate(
     graph: KernelGraph,
     inline: Inline,
-    options: SearchOptions,
+    options: SaturationOptimizer,
     seconds: float,
     stop: Callable[[], bool] | None = None,
 ) -> Saturation:

@@ -12,19 +12,22 @@ saturated within its own share of the budget.
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from superopt.errors import BadOption, IllegalProgram, UnsupportedProgram
+from superopt import clock
+from superopt.errors import IllegalProgram, UnsupportedProgram
 from superopt.program import KernelGraph
+from superopt.report import EGraphReport
+from superopt.transforms.optimizers import Proposal, Proposals, in_turns, never
 from superopt.transforms.stabilize_softmax import LOWEST, maxima_only_shift, stabilized
 from superopt.transforms.tile_saturation.accesses import Rejected
 from superopt.transforms.tile_saturation.extracted import canonical, opened, without_dead
 from superopt.transforms.tile_saturation.library import library_seconds
-from superopt.transforms.tile_saturation.saturate import Saturation, enabled_rules, saturate
+from superopt.transforms.tile_saturation.optimizer import SaturationOptimizer
+from superopt.transforms.tile_saturation.saturate import Saturation, saturate
 from superopt.transforms.tile_saturation.terms import LoopTerm, StatementTerm, StoreTerm, TermProgram
 from superopt.transforms.tile_saturation.tile_loops import Inline
 from superopt.transforms.tile_saturation.to_kernels import Widths, to_kernels
@@ -37,34 +40,6 @@ Rough: TypeAlias = tuple[int, float, tuple[TermProgram, tuple[StatementTerm, ...
 """Kernels, seconds by the rough cost, and the program itself."""
 
 
-@dataclass(frozen=True)
-class SearchOptions:
-    """How far `propose` looks. Raises BadOption for values out of range or unknown rules."""
-
-    iterations: int = 20
-    """Iterations of all rules at most."""
-    nodes: int = 20_000
-    """Nodes in one e-graph at most."""
-    memory_mb: int = 3072
-    """Memory of one e-graph at most, in MiB."""
-    inline: tuple[Inline, ...] = ("all", "single")
-    """How values with several users start: written into each of them, or stored."""
-    rules: tuple[str, ...] = ()
-    """Rules besides the default ones, or, with a minus in front, without."""
-    kernels: int = 12
-    """Kernels in one candidate at most."""
-    best: int = 12
-    """Terms to extract for each number of kernels."""
-    candidates: int = 8
-    """Candidates to return at most, cheapest first."""
-
-    def __post_init__(self) -> None:
-        for name in ("iterations", "nodes", "memory_mb", "kernels", "best", "candidates"):
-            if getattr(self, name) < 1:
-                raise BadOption(f"expected a positive {name.replace('_', '-')}, got {getattr(self, name)}")
-        enabled_rules(self.rules)
-
-
 def kernel_count(graph: KernelGraph) -> int:
     """How many nodes are kernels; views are none."""
     from superopt.cost.model import VIEWS
@@ -73,23 +48,26 @@ def kernel_count(graph: KernelGraph) -> int:
 
 
 @dataclass
-class SearchResult:
-    """Candidates, cheapest predicted first, and how the search went."""
+class Saturations(Proposals):
+    """What saturation found; `seconds` are those of saturation, of extraction, and of all."""
 
-    candidates: list[KernelGraph] = field(default_factory=list[KernelGraph])
-    funnel: dict[str, int] = field(default_factory=dict[str, int])
-    """Counts by stage and reason."""
-    seconds: dict[str, float] = field(default_factory=dict[str, float])
-    """Time of saturation, of extraction, and of all."""
-    predicted: list[float] = field(default_factory=list[float])
-    """Predicted seconds of each candidate."""
-    by_kernels: dict[int, list[tuple[float, KernelGraph]]] = field(
-        default_factory=dict[int, "list[tuple[float, KernelGraph]]"]
-    )
-    """For each number of kernels the programs and their predicted seconds, fastest first."""
-    remark: str = ""
-    """Why there are no candidates."""
+    by_kernels: dict[int, list[Proposal]] = field(default_factory=dict[int, "list[Proposal]"])
+    """For each number of kernels the programs, fastest predicted first."""
     saturations: list[Saturation] = field(default_factory=list[Saturation])
+
+    def remarks(self, *, statistics: bool = False) -> list[str]:
+        """The best of each number of kernels, the e-graphs, and, with `statistics`, what each rule did."""
+        said = list[str]()
+        if self.by_kernels:
+            best = [f"{n}: {them[0].seconds * 1e6:.1f} us" for n, them in sorted(self.by_kernels.items())]
+            said.append(f"predicted, by number of kernels: {', '.join(best)}")
+        for saturation in self.saturations:
+            said += [saturation.summary(), *(saturation.rule_counts() if statistics else ())]
+        return said
+
+    def egraphs(self) -> list[EGraphReport]:
+        """Reports of the e-graphs."""
+        return [saturation.report() for saturation in self.saturations]
 
 
 def propose(
@@ -97,28 +75,24 @@ def propose(
     target: Target,
     *,
     budget: float,
-    seed: int = 0,
-    options: SearchOptions | None = None,
-    stop: Callable[[], bool] | None = None,
-) -> SearchResult:
-    """Programs equal to `graph` by the rules, fewest predicted seconds first; `budget` is in seconds.
+    options: SaturationOptimizer | None = None,
+    stop: Callable[[], bool] = never,
+) -> Saturations:
+    """Programs equal to `graph` by the rules, fewest predicted seconds first; `budget` is in seconds of work.
 
     `stop` is asked between graphs and between candidates; what was found when it says so is returned.
-
-    Deterministic where the budget suffices; `seed` is there for the protocol's sake and changes nothing.
     """
-    del seed
-    options = options or SearchOptions()
-    run = _Run(graph, target, time.monotonic() + budget, options, stop or (lambda: False))
+    options = options or SaturationOptimizer()
+    run = _Run(graph, target, clock.now() + budget, options, stop)
     result = run.result
-    start = time.monotonic()
+    start = clock.now()
     stable = stabilized(graph)
     programs = [graph] if stable is graph else [graph, stable]
     starts: list[tuple[KernelGraph, Inline]] = [
         (program, inline) for program in programs for inline in options.inline
     ]
     for i, (program, inline) in enumerate(starts):
-        left = run.end - time.monotonic()
+        left = run.end - clock.now()
         if left <= 0 or run.stop():
             break
         try:
@@ -134,9 +108,11 @@ def propose(
         run.add(found)
     result.seconds["saturation"] = sum(s.encoder.graph.seconds for s in result.saturations)
     run.finish()
-    result.seconds["all"] = time.monotonic() - start
+    result.seconds["all"] = clock.now() - start
     result.funnel.update(run.count)
-    if result.candidates:
+    ends = [s.encoder.graph.stopped for s in result.saturations]
+    result.complete = len(ends) == len(starts) and set(ends) == {"saturated"} and clock.now() <= run.end
+    if result.found:
         result.remark = ""
     return result
 
@@ -152,24 +128,18 @@ def _finite_starts(statement: StatementTerm) -> StatementTerm:
     return LoopTerm(statement.var, starts, tuple(map(_finite_starts, statement.body)))
 
 
-def interleaved(lists: Sequence[Sequence[T]]) -> list[T]:
-    """The first of each, then the second of each, and so on."""
-    longest = max(map(len, lists), default=0)
-    return [items[i] for i in range(longest) for items in lists if i < len(items)]
-
-
 class _Run:
     def __init__(
         self,
         graph: KernelGraph,
         target: Target,
         end: float,
-        options: SearchOptions,
+        options: SaturationOptimizer,
         stop: Callable[[], bool],
     ) -> None:
         self.stop = stop
         self.graph, self.target, self.end, self.options = graph, target, end, options
-        self.result = SearchResult()
+        self.result = Saturations()
         self.count: Counter[str] = Counter()
         self.seen: set[tuple[StatementTerm, ...]] = set()
         self.widths = Widths()
@@ -180,7 +150,7 @@ class _Run:
         g = found.encoder.graph
         self.count["tiles.nodes"] += g.nodes
         self.count["tiles.classes"] += g.classes
-        start = time.monotonic()
+        start = clock.now()
         terms = g.best(
             found.encoder.root,
             self.options.kernels,
@@ -202,7 +172,7 @@ class _Run:
             rough = self.rough.setdefault(found.stable, [])
             rough.append((kernels, seconds, (found.program, body)))
         spent = self.result.seconds.get("extraction", 0.0)
-        self.result.seconds["extraction"] = spent + time.monotonic() - start
+        self.result.seconds["extraction"] = spent + clock.now() - start
 
     def _promising(self, terms: list[tuple[int, float, T]]) -> list[tuple[int, float, T]]:
         """(kernels, seconds, program): the cheapest of all, and of each number of kernels, cheapest first."""
@@ -220,11 +190,11 @@ class _Run:
         from superopt import cost
         from superopt.spec import check_kernel
 
-        start = time.monotonic()
+        start = clock.now()
         ranked: dict[bool, list[tuple[float, int, KernelGraph]]] = {stable: [] for stable in self.rough}
         promising = [[(s, term) for _, _, term in self._promising(r)] for s, r in self.rough.items()]
-        for i, (stable, (program, body)) in enumerate(interleaved(promising)):
-            if any(ranked.values()) and (time.monotonic() > self.end or self.stop()):
+        for i, (stable, (program, body)) in enumerate(in_turns(promising)):
+            if any(ranked.values()) and (clock.now() > self.end or self.stop()):
                 break
             try:
                 kernels = to_kernels(self.graph, program, body, self.target, widths=self.widths, library=True)
@@ -235,16 +205,15 @@ class _Run:
             ranked[stable].append((cost.cost(kernels, self.target).seconds, i, kernels))
         # Where predictions agree, to half a percent, programs with and without maxima take turns: certificates of
         # those without assume less, and those with maxima pass the numeric check on more inputs.
-        turns = interleaved([sorted(r, key=lambda r: r[:2]) for r in ranked.values()])
+        turns = in_turns([sorted(r, key=lambda r: r[:2]) for r in ranked.values()])
         ordered = sorted(turns, key=lambda r: float(f"{r[0]:.2e}"))
         best = sorted(ordered[: self.options.candidates], key=lambda r: r[0])
         ordered.sort(key=lambda r: r[0])
         for seconds, _, kernels in ordered:
-            self.result.by_kernels.setdefault(kernel_count(kernels), []).append((seconds, kernels))
+            self.result.by_kernels.setdefault(kernel_count(kernels), []).append(Proposal(kernels, seconds))
         self.count["tiles.candidates"] = len(best)
-        self.result.candidates = [k for _, _, k in best]
-        self.result.predicted = [s for s, _, _ in best]
+        self.result.found = [Proposal(kernels, seconds) for seconds, _, kernels in best]
         if not best and not self.result.remark:
             self.result.remark = "no extracted program is one of kernels"
         spent = self.result.seconds.get("extraction", 0.0)
-        self.result.seconds["extraction"] = spent + time.monotonic() - start
+        self.result.seconds["extraction"] = spent + clock.now() - start

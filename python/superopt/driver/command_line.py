@@ -14,8 +14,9 @@ from typing import Any, Literal, NoReturn, get_args
 
 from superopt.cost.gpus import DEFAULT_TARGET, target_names
 from superopt.errors import BadOption
+from superopt.options import Option, did_you_mean, spell_value
 from superopt.transforms import registry
-from superopt.transforms.passes import Option, Pass, did_you_mean, spell_value
+from superopt.transforms.passes import Pass
 
 EmitKind = Literal["mlir", "text", "triton", "ttir", "ttgir", "llir", "ptx", "cubin", "bundle"]
 

@@ -12,8 +12,8 @@ from superopt.driver.command_line import Settings
 
 if TYPE_CHECKING:
     from superopt.diagnostics import Diagnostics
-    from superopt.pipeline import Outcome
     from superopt.program import KernelGraph
+    from superopt.run.outcome import Outcome
 
 
 def emit(settings: Settings, module: Any, diagnostics: Diagnostics, name: str) -> None:

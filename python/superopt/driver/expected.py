@@ -14,8 +14,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from superopt.driver.source import Message, Source
 from superopt.errors import Location
+from superopt.inputs.source import Message, Source
 
 _COMMENT = re.compile(
     r"expected-(?P<kind>error|warning|remark|note)(?P<re>-re)?"

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from superopt.diagnostics import Diagnostics
-from superopt.driver import command_line, isolation, output, pipeline, source
+from superopt.driver import command_line, isolation, output, pipeline
 from superopt.driver.command_line import Settings
 from superopt.driver.runner import Instruments, Printing, Runner, parse_native
-from superopt.driver.source import Message, Source, SourceError
 from superopt.errors import BadInput, BadOption, Location, SuperoptError
+from superopt.inputs import source
+from superopt.inputs.source import Message, Source, SourceError
 
 FAILED, MISUSED = 1, 2
 

@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from superopt.errors import UNKNOWN, BadOption, Location
+from superopt.options import shifted
 from superopt.transforms import registry
-from superopt.transforms.passes import GraphPass, Pass, shifted
+from superopt.transforms.passes import GraphPass, Pass
 
 _NAME = re.compile(r"[A-Za-z_][\w.\-]*")
 MODULE = "builtin.module"

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from superopt.driver.factories import Factory
 from superopt.errors import BadInput
+from superopt.inputs.factories import Factory
 
 _LAUNCH = '''"""{title}: the module that {factory} of {file} makes."""
 

@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -28,19 +28,22 @@ from typing import Any
 from superopt import cost
 from superopt.cost import Target
 from superopt.diagnostics import Diagnostics
-from superopt.errors import BadInput, SuperoptError
+from superopt.errors import BadInput
 from superopt.measure import baselines, tuned
 from superopt.measure.baselines import Row
 from superopt.measure.modules import Module
 from superopt.measure.space import Point, Space
 from superopt.measure.standalone.run import PREPARED, PREPARED_VERSION
-from superopt.numerics import gate
 from superopt.numerics.float_gate import input_specs
 from superopt.program import KernelGraph
+from superopt.run import choose, context, propose
+from superopt.run.budget import SEARCHES
+from superopt.run.check import Accepted, check
+from superopt.run.settings import Settings as RunSettings
 from superopt.transforms.emit.bundle import write_bundle
 from superopt.transforms.emit.program_source import save_constants, write_program
 from superopt.transforms.emit.reference_source import reference_source
-from superopt.transforms.lower import lower
+from superopt.transforms.optimizers import in_turns
 from superopt.verify import program_hash
 
 _MEASURE = '''#!/usr/bin/env python3
@@ -215,20 +218,13 @@ class Program:
     # --- ours ------------------------------------------------------------------------------------------------
 
     def _candidates(self) -> list[Row]:
-        """The best predicted candidates of every optimizer that pass every check, with their points."""
+        """What a run delivers, then the best other candidates that pass every gate, each with its points."""
         rows: list[Row] = []
-        for optimizer, graph in self._proposed():
+        for optimizer, accepted in self._accepted():
             if len(rows) == self.settings.candidates:
                 break
-            try:
-                lowered = lower(graph, self.target.name)
-                if not gate(self.graph, lowered).passed:
-                    self.funnel["candidates rejected: numerics"] += 1
-                    continue
-            except SuperoptError as error:
-                self.funnel[f"candidates rejected: {type(error).__name__}"] += 1
-                continue
             started = time.monotonic()
+            lowered = accepted.scheduled.lowered
             space = Space(self.graph, lowered, self.target)
             candidate = program_hash(lowered)
             known = tuned.lookup(program_hash(self.graph), self.target.name, candidate, self.diagnostics)
@@ -237,34 +233,44 @@ class Program:
             if not points:
                 self.funnel["candidates rejected: no point"] += 1
                 continue
-            rows.append(self._row(f"{optimizer}-{len(rows)}", graph, points, candidate))
+            rows.append(self._row(f"{optimizer}-{len(rows)}", accepted.graph, points, candidate))
             self.diagnostics.remark(
                 f"{self.name}: {optimizer}: {len(points)} points in {time.monotonic() - started:.0f} s, "
                 f"best predicted {points[0].predicted_seconds * 1e6:.1f} us"
             )
         return rows
 
-    def _proposed(self) -> list[tuple[str, KernelGraph]]:
-        """Candidates, fastest predicted first; the optimizers take turns, so that each is measured."""
-        from superopt.transforms import mugraph_search, tile_saturation
-
-        share = self.settings.budget / 2
-        searches = {
-            "mugraph": lambda: mugraph_search.propose(
-                self.graph, self.target, budget=share, seed=self.settings.seed
-            ),
-            "saturation": lambda: tile_saturation.propose(
-                self.graph, self.target, budget=share, seed=self.settings.seed
-            ),
-        }
-        lists: list[list[tuple[str, KernelGraph]]] = []
-        for optimizer, search in searches.items():
-            found = search().candidates
-            self.funnel[f"candidates proposed: {optimizer}"] += len(found)
-            ranked = sorted(range(len(found)), key=lambda i: (cost.cost(found[i], self.target).seconds, i))
-            lists.append([(optimizer, found[i]) for i in ranked])
-        longest = max(map(len, lists))
-        return [x[i] for i in range(longest) for x in lists if i < len(x)]
+    def _accepted(self) -> Iterator[tuple[str, Accepted]]:
+        """(optimizer, program): first what `superoptimize` delivers, then others; the optimizers take turns."""
+        settings = RunSettings(
+            target=self.target.name,
+            budget=self.settings.budget / SEARCHES,
+            seed=self.settings.seed,
+            store=None,
+        )
+        started = context.start(self.graph, settings, self.diagnostics)
+        parts = propose.parts(self.graph)
+        found = propose.propose(started, parts, self.diagnostics.progress)
+        best = choose.choose(started, self.graph, parts, found)
+        wholes = found[-1]
+        for optimizer, count in Counter(c.optimizer for c in wholes).items():
+            self.funnel[f"candidates proposed: {optimizer}"] += count
+        self.funnel.update(
+            {f"candidates rejected: {r}": n for r, n in started.report.funnel.rejected.items()}
+        )
+        if best.graph is not self.graph:
+            yield next((c.optimizer for c in wholes if c.graph is best.graph), "segments"), best
+        by_optimizer = [
+            [c for c in wholes if c.optimizer == o] for o in sorted({c.optimizer for c in wholes})
+        ]
+        for candidate in in_turns(by_optimizer):
+            if candidate.graph is best.graph:
+                continue
+            accepted, outcome = check(started, self.graph, candidate.graph)
+            if accepted is None:
+                self.funnel[f"candidates rejected: {outcome}"] += 1
+            else:
+                yield candidate.optimizer, accepted
 
     def _row(self, name: str, graph: KernelGraph, points: Sequence[Point], candidate: str) -> Row:
         from superopt.dialects.writer import to_text

@@ -1,7 +1,8 @@
-// When long work must end: its time is up, or somebody asks it to.
+// When long work must end: it has done what it may, or somebody asks it to.
 #pragma once
 
-#include <chrono>
+#include "work_clock.hpp"
+
 #include <functional>
 
 namespace superopt::egraph {
@@ -9,10 +10,10 @@ namespace superopt::egraph {
 class Watch {
 public:
   // `stop` is asked a few times a second, since asking may cost much (it may take Python's lock).
-  Watch(double seconds, std::function<bool()> stop)
-      : start_(Clock::now()), seconds_(seconds), stop_(std::move(stop)) {}
+  Watch(double seconds, std::function<bool()> stop) : seconds_(seconds), stop_(std::move(stop)) {}
 
-  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  // Seconds of work since the watch was made.
+  double seconds() const { return work_.seconds(); }
 
   // Why to end, or nullptr. Once there is a reason, it stays.
   const char *over() {
@@ -30,8 +31,7 @@ public:
   }
 
 private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point start_;
+  WorkClock work_;
   double seconds_, asked_ = -1;
   std::function<bool()> stop_;
   const char *why_ = nullptr;

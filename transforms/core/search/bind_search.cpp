@@ -188,8 +188,9 @@ ResultView search(const Problem &problem, const Options &options, nb::object sto
   {
     const nb::gil_scoped_release release;
     // Values may take half of the time, so that there is some left to make kernels of them.
-    Clock values_clock(options.budget_seconds / 2, [&] { return callbacks.stop(); });
-    Clock clock(options.budget_seconds, [&] { return callbacks.stop(); });
+    WorkClock work;
+    Clock values_clock(work, options.budget_seconds / 2, [&] { return callbacks.stop(); });
+    Clock clock(work, options.budget_seconds, [&] { return callbacks.stop(); });
     Values *self = nullptr;
     Values values(problem, options, values_clock,
                   [&](std::uint32_t term) { return callbacks.ask(*self, term); });
@@ -238,6 +239,7 @@ ResultView search(const Problem &problem, const Options &options, nb::object sto
                   {"kernels.sized", number(planner.sizes.sized)},
                   {"kernels.size_points", number(planner.sizes.size_points)},
                   {"plans.ranked", number(out.plans.size())},
+                  {"seconds.helpers", work.helped()},
                   {"seconds.values", values_seconds},
                   {"seconds.first", values_seconds + result.first_seconds},
                   {"seconds.all", values_seconds + result.plan_seconds}};
@@ -251,7 +253,8 @@ ResultView search(const Problem &problem, const Options &options, nb::object sto
 ResultView enumerate_kernels(const Problem &problem, const Options &options, nb::object oracle, bool every) {
   check(problem);
   Callbacks callbacks(nb::none(), std::move(oracle));
-  Clock clock(options.budget_seconds, {});
+  WorkClock work;
+  Clock clock(work, options.budget_seconds, {});
   Values *self = nullptr;
   Values values(problem, options, clock, [&](std::uint32_t term) { return callbacks.ask(*self, term); });
   self = &values;
@@ -393,7 +396,7 @@ void bind_search(nb::module_ &module) {
       .def_rw("threads", &Options::threads)
       .def_rw("max_states", &Options::max_states)
       .def_rw("max_value_operators", &Options::max_value_operators)
-      .def_rw("max_values", &Options::max_values)
+      .def_rw("max_found", &Options::max_found)
       .def_rw("max_attempts", &Options::max_attempts)
       .def_rw("candidates", &Options::candidates)
       .def_rw("margin", &Options::margin)

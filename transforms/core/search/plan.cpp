@@ -47,8 +47,8 @@ template <typename T> void keep(std::vector<T> &kept, T &&fresh, std::size_t mos
     kept.pop_back();
 }
 
-// Call `work(i, thread)` for every i below n; the calling thread does its share.
-template <typename F> void in_parallel(std::size_t n, std::size_t threads, const F &work) {
+// Call `work(i, thread)` for every i below n; the calling thread does its share, the others charge theirs.
+template <typename F> void in_parallel(std::size_t n, std::size_t threads, Clock &clock, const F &work) {
   std::atomic<std::size_t> next{0};
   const auto run = [&](std::size_t thread) {
     for (std::size_t i = next++; i < n; i = next++)
@@ -56,7 +56,10 @@ template <typename F> void in_parallel(std::size_t n, std::size_t threads, const
   };
   std::vector<std::thread> others;
   for (std::size_t t = 1; t < threads && t < n; ++t)
-    others.emplace_back(run, t);
+    others.emplace_back([&run, &clock, t] {
+      run(t);
+      clock.charge(thread_seconds());
+    });
   run(0);
   for (std::thread &other : others)
     other.join();
@@ -183,7 +186,7 @@ void Planner::size(std::vector<Kernel> &batch, double limit, bool alone,
         break;
     }
   }
-  in_parallel(items.size(), sizers_.size(), [&](std::size_t i, std::size_t thread) {
+  in_parallel(items.size(), sizers_.size(), clock_, [&](std::size_t i, std::size_t thread) {
     Item &item = items[i];
     item.found = sizers_[thread].optimize(*item.kernel, item.limit, item.split, item.extents);
   });

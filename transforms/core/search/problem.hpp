@@ -3,6 +3,7 @@
 
 #include "cost/cost.hpp"
 #include "search/expression.hpp"
+#include "work_clock.hpp"
 
 #include <chrono>
 #include <functional>
@@ -63,25 +64,26 @@ enum class Prune : std::uint8_t { NormalForm, Smt, None };
 // What is told apart: values by their evaluation, or graphs by their operators.
 enum class Canonical : std::uint8_t { Values, Graphs };
 
+// How far to look. Whoever asks sets every field; none has a default here.
 struct Options {
-  Prune prune = Prune::NormalForm;
-  bool axis_test = true;
-  Canonical canonical = Canonical::Values;
-  std::uint32_t max_block_operators = 24;
-  std::uint32_t max_custom = 1;
-  std::uint32_t max_loops = 1;
-  bool branch_and_bound = true;
-  std::uint32_t dominance = 4; // partial kernels with the same left to do that are continued; 0: all
-  std::uint32_t threads = 1;
-  std::uint32_t max_value_operators = 64; // operators that any graph of a value may need
-  std::uint32_t candidates = 12;
-  double margin = 0.25; // plans that take up to this share longer than the best are looked for
-  std::uint32_t max_values = 20000;
-  std::uint64_t max_attempts = 100000; // derivations of values tried
-  std::uint64_t max_states = 2000000;  // of one pass of the enumeration, a fifth for one set of outputs
-  double budget_seconds = 60;
-  std::uint64_t seed = 0;
-  std::int64_t intermediate_bytes = 2; // of an element that the search stores between kernels
+  Prune prune;
+  bool axis_test;
+  Canonical canonical;
+  std::uint32_t max_block_operators;
+  std::uint32_t max_custom;
+  std::uint32_t max_loops;
+  bool branch_and_bound;
+  std::uint32_t dominance; // partial kernels with the same left to do that are continued; 0: all
+  std::uint32_t threads;
+  std::uint32_t max_value_operators; // operators that any graph of a value may need
+  std::uint32_t max_found;
+  std::uint32_t candidates;
+  double margin;              // plans that take up to this share longer than the best are looked for
+  std::uint64_t max_attempts; // derivations of values tried
+  std::uint64_t max_states;   // of one pass of the enumeration, a fifth for one set of outputs
+  double budget_seconds;
+  std::uint64_t seed;
+  std::int64_t intermediate_bytes; // of an element that the search stores between kernels
   TargetNumbers target;
 };
 
@@ -129,36 +131,37 @@ struct Term {
   std::vector<std::uint32_t> args;
 };
 
-// Ends a search that has used its time, or that its caller wants to stop.
+// Ends a search that has done its work, or that its caller wants to stop.
 class Clock {
 public:
-  Clock(double seconds, std::function<bool()> stop)
-      : end_(std::chrono::steady_clock::now() +
-             std::chrono::microseconds(static_cast<std::int64_t>(std::min(seconds, 1e8) * 1e6))),
-        stop_(std::move(stop)) {}
+  Clock(WorkClock &work, double seconds, std::function<bool()> stop)
+      : work_(work), end_(work.seconds() + seconds), slice_end_(end_), stop_(std::move(stop)) {}
 
   bool expired() { return expired_ || (++asked_ & 63) != 0 ? expired_ : expired_now(); }
   // The same, looking at the clock at once: for steps that take long.
   bool expired_now() {
-    const auto now = std::chrono::steady_clock::now();
+    const double now = work_.seconds();
     over_ = over_ || now >= end_;
-    if (!over_ && stop_ && now >= next_poll_) {
-      next_poll_ = now + std::chrono::milliseconds(20);
+    if (const auto wall = std::chrono::steady_clock::now(); !over_ && stop_ && wall >= next_poll_) {
+      next_poll_ = wall + std::chrono::milliseconds(20);
       over_ = stop_();
     }
     expired_ = expired_ || over_ || now >= slice_end_;
     return expired_;
   }
-  // From now on only this share of the time that is left counts.
+  // From now on only this share of the work that is left counts.
   void slice(double share) {
-    const auto now = std::chrono::steady_clock::now();
-    slice_end_ = now + std::chrono::duration_cast<std::chrono::steady_clock::duration>((end_ - now) * share);
+    const double now = work_.seconds();
+    slice_end_ = now + (end_ - now) * share;
     expired_ = over_;
   }
+  // Work that another thread did for this search.
+  void charge(double seconds) { work_.charge(seconds); }
 
 private:
-  std::chrono::steady_clock::time_point end_, next_poll_{};
-  std::chrono::steady_clock::time_point slice_end_ = std::chrono::steady_clock::time_point::max();
+  WorkClock &work_;
+  double end_, slice_end_;
+  std::chrono::steady_clock::time_point next_poll_{};
   std::function<bool()> stop_;
   std::uint64_t asked_ = 0;
   bool expired_ = false, over_ = false;

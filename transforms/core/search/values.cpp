@@ -410,7 +410,7 @@ void Values::run() {
 }
 
 bool Values::ended() {
-  limited_ = limited_ || counts.attempted >= options_.max_attempts || values_.size() > options_.max_values;
+  limited_ = limited_ || counts.attempted >= options_.max_attempts || values_.size() > options_.max_found;
   return limited_ || clock_.expired();
 }
 

@@ -13,7 +13,7 @@ artifact  the same for what goes into a bundle
 
 from __future__ import annotations
 
-from superopt.verify.ttir.artifact import verify_compiled
+from superopt.verify.ttir.artifact import checked, verify_compiled
 from superopt.verify.ttir.check import ArtifactRecord, KernelText, verify_ttir
 from superopt.verify.ttir.evaluate import launch
 from superopt.verify.ttir.memory import Buffer
@@ -23,6 +23,7 @@ __all__ = [
     "ArtifactRecord",
     "Buffer",
     "KernelText",
+    "checked",
     "launch",
     "parse",
     "verify_compiled",

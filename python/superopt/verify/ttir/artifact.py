@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from superopt.errors import UnsupportedProgram
 from superopt.program import KernelGraph
 from superopt.verify.ttir.check import ArtifactRecord, Compile, KernelText, verify_ttir
 
@@ -53,6 +54,16 @@ def verify_compiled(
             done[key] = verify_ttir(original, lowered, texts, seed=seed, compile_again=again)
         records[target] = done[key]
     return records
+
+
+def checked(
+    original: KernelGraph, lowered: KernelGraph, emitted: EmittedProgram, compiled: Sequence[Compiled]
+) -> dict[str, ArtifactRecord] | str:
+    """As `verify_compiled`; why not, in words, where the TTIR holds what the verifier does not know."""
+    try:
+        return verify_compiled(original, lowered, emitted, compiled)
+    except UnsupportedProgram as error:
+        return error.message
 
 
 def _compiler(target: str) -> Compile:

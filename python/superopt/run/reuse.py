@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +22,8 @@ from superopt.program import KernelGraph
 if TYPE_CHECKING:
     from superopt.cost import Target
     from superopt.diagnostics import Diagnostics
-    from superopt.pipeline import Outcome, Superoptimize
+    from superopt.run.outcome import Outcome
+    from superopt.run.settings import Settings
 
 # Seconds recorded for a search that ended by itself: more of them would find nothing more.
 COMPLETE = 1e9
@@ -44,7 +44,7 @@ class Known:
 class Earlier:
     """What the store has for runs with these settings; nothing, and keeps nothing, where there is no store."""
 
-    def __init__(self, settings: Superoptimize, target: Target, diagnostics: Diagnostics) -> None:
+    def __init__(self, settings: Settings, target: Target, diagnostics: Diagnostics) -> None:
         self.settings, self.target, self.diagnostics = settings, target, diagnostics
         self.folder = store.chosen_folder(settings.store)
         self._hashes: dict[KernelGraph, str] = {}
@@ -82,7 +82,7 @@ class Earlier:
     # --- candidates of one search
 
     def candidates(self, segment: KernelGraph, optimizer: str, seconds: float) -> list[KernelGraph] | None:
-        """What a search of `optimizer` in `segment` for at least `seconds` gave; None if there was none."""
+        """What `optimizer`, named with its options, gave for at least `seconds`; None where it was not asked."""
         entry = self._lookup(segment, self._search_policy(optimizer), seconds)
         if entry is None or len(entry.files) > MOST_CANDIDATES:
             return None
@@ -112,13 +112,13 @@ class Earlier:
         s = self.settings
         return {
             "what": "result", "seed": s.seed, "delta": s.delta, "optimizers": ",".join(s.optimizers),
-            "prune": s.prune, "candidates": s.candidates, "numerics": s.numerics, "code": _code(),
+            "candidates": s.candidates, "numerics": s.numerics, "code": _code(),
         }  # fmt: skip
 
     def _search_policy(self, optimizer: str) -> dict[str, str | int | float | bool]:
         s = self.settings
         return {
-            "what": "search", "optimizer": optimizer, "seed": s.seed, "prune": s.prune, "code": _code()
+            "what": "search", "optimizer": optimizer, "seed": s.seed, "code": _code()
         }  # fmt: skip
 
     def _lookup(
@@ -184,20 +184,6 @@ class Earlier:
         return found
 
 
-def foreign_externs(original: KernelGraph, candidate: KernelGraph) -> list[str]:
-    """Opaque operations of a candidate that the original does not have as often.
-
-    A result that nobody uses would not be missed by a proof, but computing it would run the operation.
-    """
-    counts = [Counter(_extern(n) for n in g.nodes if n.op == "extern") for g in (original, candidate)]
-    return sorted((counts[1] - counts[0]).elements())
-
-
-def _extern(node: object) -> str:
-    attrs = {k: v for k, v in getattr(node, "attrs", {}).items() if k != "reason"}
-    return f"{attrs.pop('target', '')} {sorted(attrs.items(), key=lambda kv: kv[0])!r}"
-
-
 def _written(graph: KernelGraph) -> bytes:
     from superopt.naming import names_of
     from superopt.report import StoredProgram
@@ -210,12 +196,13 @@ def _written(graph: KernelGraph) -> bytes:
 @cache
 def _code() -> str:
     """A digest of superopt's own code and data: a changed search does not answer from what the old one found."""
+    import superopt
     from superopt.transforms.core import _cost, _egraph, _search
 
     digest = hashlib.sha256()
     for native in (_cost, _egraph, _search):
         digest.update(Path(str(native.__file__)).read_bytes())
-    for folder, folders, files in os.walk(Path(__file__).parent, followlinks=True):
+    for folder, folders, files in os.walk(Path(superopt.__file__ or "").parent, followlinks=True):
         folders[:] = sorted(f for f in folders if f != "__pycache__")
         for name in sorted(files):
             if name.endswith((".py", ".json")):

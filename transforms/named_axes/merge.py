@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from superopt.transforms.mugraph_search.axis_program import AxisProgram, Role
+from superopt.transforms.named_axes.axis_program import AxisProgram, Role
 
 Dims = tuple[tuple[int, ...], ...]
 

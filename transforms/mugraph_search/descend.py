@@ -6,14 +6,16 @@ propose(segment)  complete ------------------------------> its candidates
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from superopt.transforms.mugraph_search.search import SearchOptions, SearchResult
-from superopt.transforms.mugraph_search.search import propose as search
+from superopt import clock, cost
+from superopt.transforms.lower.choose_layouts import choose_layouts
+from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
+from superopt.transforms.mugraph_search.plans import search_plans
+from superopt.transforms.optimizers import Proposal, Proposals, never
 from superopt.transforms.partition.segments import Segment, counted, partition, stitch
 
 if TYPE_CHECKING:
@@ -34,45 +36,42 @@ def propose(
     *,
     budget: float,
     seed: int = 0,
-    options: SearchOptions | None = None,
-    stop: Callable[[], bool] | None = None,
-) -> SearchResult:
-    """As `mugraph_search.propose`, which it asks first, within the same `budget` in seconds.
+    options: MugraphOptimizer | None = None,
+    stop: Callable[[], bool] = never,
+) -> Proposals:
+    """As `search_plans`, which it asks first, within the same `budget` in seconds of work.
 
     Where a limit or the budget ended that search, or its best has as many custom kernels as it may have, the
     graph is cut in about two (`partition`), each part is searched likewise, and the program made of the best of
     each is one more candidate. So it is where values are computed twice for the sake of the search, which they
     need not be when they stand in device memory.
     """
-    end = time.monotonic() + budget
+    end = clock.now() + budget
     large = counted(graph.nodes) >= SMALLEST
     apart = partition(graph, counted(graph.nodes), copies=False)
     # What is found of a small graph is all there will be.
     whole = budget * WHOLE if large or len(apart) > 1 else budget
-    options = options or SearchOptions()
+    options = options or MugraphOptimizer()
     asked = _wider(options) if _moves_values(graph) else options
-    found = search(graph, target, budget=whole, seed=seed, options=asked, stop=stop)
+    found = search_plans(graph, target, budget=whole, seed=seed, options=asked, stop=stop)
     _lay_out(found, target, options.candidates)
 
     def propose_parts(parts: Sequence[Segment], share: float) -> None:
         stitched = graph
-        last = time.monotonic() + (end - time.monotonic()) * share
+        last = clock.now() + (end - clock.now()) * share
         for i, part in enumerate(parts):
-            left = last - time.monotonic()
-            if left <= 0 or (stop is not None and stop()):
+            left = last - clock.now()
+            if left <= 0 or stop():
                 break
             better = propose(
                 part.graph, target, budget=left / (len(parts) - i), seed=seed, options=options, stop=stop
             )
             found.funnel = dict(Counter(found.funnel) + Counter(better.funnel))
-            if better.candidates and better.predicted[0] < cost.cost(part.graph, target).seconds:
-                stitched = stitch(stitched, part, better.candidates[0])
+            if better.found and better.found[0].seconds < cost.cost(part.graph, target).seconds:
+                stitched = stitch(stitched, part, better.found[0].graph)
         if stitched is not graph:
             stitched = choose_layouts(stitched, target)
             _insert(found, stitched, cost.cost(stitched, target).seconds)
-
-    from superopt import cost
-    from superopt.transforms.lower.choose_layouts import choose_layouts
 
     if len(apart) > 1:
         propose_parts(apart, 0.5)
@@ -88,30 +87,25 @@ def _moves_values(graph: KernelGraph) -> bool:
     return any(n.op == "transpose" and n.operands[0] not in graph.inputs for n in graph.nodes)
 
 
-def _wider(options: SearchOptions) -> SearchOptions:
+def _wider(options: MugraphOptimizer) -> MugraphOptimizer:
     """The options of a search whose plans cost more than it knows: many, for `_lay_out` to choose from."""
     return replace(
         options, candidates=max(options.candidates, UNPRICED_PLANS), margin=max(options.margin, 1.0)
     )
 
 
-def _lay_out(found: SearchResult, target: Target, most: int) -> None:
+def _lay_out(found: Proposals, target: Target, most: int) -> None:
     """Keep the `most` cheapest candidates, with the layouts between their kernels that suit `target`."""
-    from superopt import cost
-    from superopt.transforms.lower.choose_layouts import choose_layouts
-
-    made = [choose_layouts(candidate, target) for candidate in found.candidates]
-    ranked = sorted(((cost.cost(graph, target).seconds, i) for i, graph in enumerate(made)))[:most]
-    found.predicted, found.candidates = [s for s, _ in ranked], [made[i] for _, i in ranked]
+    made = [choose_layouts(graph, target) for graph in found.graphs]
+    priced = [Proposal(graph, cost.cost(graph, target).seconds) for graph in made]
+    found.found = sorted(priced, key=lambda p: p.seconds)[:most]
 
 
-def _limited(found: SearchResult, options: SearchOptions) -> bool:
+def _limited(found: Proposals, options: MugraphOptimizer) -> bool:
     """Whether the search could have found more; not where nothing can be searched at all."""
-    best = found.candidates[0].nodes if found.candidates else []
+    best = found.found[0].graph.nodes if found.found else []
     return not found.complete or sum(n.op == "custom" for n in best) >= options.max_custom
 
 
-def _insert(found: SearchResult, candidate: KernelGraph, seconds: float) -> None:
-    place = sum(s <= seconds for s in found.predicted)
-    found.candidates.insert(place, candidate)
-    found.predicted.insert(place, seconds)
+def _insert(found: Proposals, candidate: KernelGraph, seconds: float) -> None:
+    found.found.insert(sum(s <= seconds for s in found.predicted), Proposal(candidate, seconds))

@@ -23,7 +23,7 @@ from superopt.operators import (
 )
 from superopt.program import Attr, KernelGraph, Node, Value
 from superopt.scalars import COMMUTATIVE
-from superopt.transforms.mugraph_search.axis_program import Function, Operation, Role
+from superopt.transforms.named_axes.axis_program import Function, Operation, Role
 
 LINEAR = frozenset({"add", "sub", "mul", "div", "neg"})
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from superopt.driver import python_files
 from superopt.errors import BadInput, BadOption, Location, SuperoptError
+from superopt.inputs import python_files
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from superopt.operators import (
     normalize_attrs,
 )
 from superopt.program import Attr, KernelGraph, Node, TensorType, Value, live_nodes
-from superopt.transforms.mugraph_search.axis_table import Unsearchable
+from superopt.transforms.named_axes.axis_table import Unsearchable
 
 # What is reduced over parts is joined with this operator; a mean is a sum, divided at the end.
 _UNFOLDED = (Move.SLICE, Move.CONCAT)

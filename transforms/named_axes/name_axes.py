@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 
 from superopt.operators import OPERATORS, Move, is_contraction, normalize_attrs
 from superopt.program import KernelGraph, Node, Value
-from superopt.transforms.mugraph_search.axis_program import AxisProgram, Role
-from superopt.transforms.mugraph_search.axis_table import AxisTable, Unsearchable
-from superopt.transforms.mugraph_search.operations import Operations, searchable
-from superopt.transforms.mugraph_search.roles import separated
+from superopt.transforms.named_axes.axis_program import AxisProgram, Role
+from superopt.transforms.named_axes.axis_table import AxisTable, Unsearchable
+from superopt.transforms.named_axes.operations import Operations, searchable
+from superopt.transforms.named_axes.roles import separated
 
 Dims = list[list[int]]
 

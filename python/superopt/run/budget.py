@@ -1,0 +1,43 @@
+"""How much work a run may do, and what of it is left for searches, checks and other schedules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from superopt import clock
+
+# Shares of the budget: what searches may take, and what may be spent before no other schedule is tried.
+SEARCHES, SCHEDULES = 0.5, 0.7
+
+
+@dataclass
+class Budget:
+    """Seconds of work (`superopt.clock`) of one run; `searched` is what searches took, `checks` each check."""
+
+    seconds: float
+    started: float = field(default_factory=clock.now)
+    searched: float = 0.0
+    checks: list[float] = field(default_factory=list[float])
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left."""
+        return self.seconds - (clock.now() - self.started)
+
+    @property
+    def searches_left(self) -> float:
+        """Seconds that searches may still take; proofs and compilation have the rest."""
+        return max(self.seconds * SEARCHES - self.searched, 0.0)
+
+    @property
+    def schedules_end(self) -> bool:
+        """Whether no other schedule of a kernel is tried any more."""
+        return self.left < (1 - SCHEDULES) * self.seconds
+
+    def late_for_another(self) -> bool:
+        """Whether a check that takes as long as the longest one so far would overrun."""
+        return self.left < max(self.checks, default=0.0)
+
+    def late_for_the_whole(self) -> bool:
+        """Whether so would one that takes as long as all of them, as that of their results together does."""
+        return bool(self.checks) and self.left < sum(self.checks)

@@ -1,0 +1,191 @@
+"""The gates that a candidate passes before it may be delivered, in their order.
+
+A gate is a function of what is known of the candidate so far; it adds to that, and says in a clause why the
+candidate fails, or nothing. The pipeline, `superopt-bench prepare`, replays and results from the store all go
+through this one list.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from superopt.errors import IllegalProgram, NotEquivalent, SuperoptError, UnsupportedProgram
+from superopt.numerics import gate
+from superopt.program import KernelGraph, Node
+from superopt.run.context import Run
+from superopt.spec import check_kernel
+from superopt.transforms.emit.compile import CompilationFailed
+from superopt.transforms.lower.lower import lower
+from superopt.transforms.schedule.fit import Scheduled, as_scheduled, fit
+from superopt.verify import Verdict, certify_lowered
+from superopt.verify.ttir import ArtifactRecord, checked
+
+if TYPE_CHECKING:
+    from superopt.report import Schedule
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A program that passed every gate, with what they made of it.
+
+    `artifact` is how the TTIR was checked against the program, by target, or why it could not be.
+    """
+
+    graph: KernelGraph
+    scheduled: Scheduled
+    verdict: Verdict
+    artifact: dict[str, ArtifactRecord] | str
+    numerics: str
+
+
+@dataclass
+class Attempt:
+    """A candidate on its way through the gates; `schedule` fixes its tiles and launches where there is one."""
+
+    original: KernelGraph
+    candidate: KernelGraph
+    schedule: Schedule | None = None
+    lowered: KernelGraph | None = None
+    verdict: Verdict | None = None
+    scheduled: Scheduled | None = None
+    artifact: dict[str, ArtifactRecord] | str = "not checked"
+    numerics: str = "not checked"
+
+
+NOT_FASTER = "not predicted to be faster"
+
+
+def priced(run: Run, attempt: Attempt) -> str:
+    """Predicted to be faster than what it replaces; a frozen result and the program itself need not be."""
+    if attempt.schedule is not None or attempt.candidate is attempt.original:
+        return ""
+    return "" if run.predicted(attempt.candidate) < run.predicted(attempt.original) else NOT_FASTER
+
+
+def legal(run: Run, attempt: Attempt) -> str:
+    """A program of the kernel dialect that runs no opaque operation oftener than the original."""
+    try:
+        check_kernel(attempt.candidate, run.target.shared_per_block)
+    except IllegalProgram as error:
+        return f"illegal: {error.message}"
+    if foreign := foreign_externs(attempt.original, attempt.candidate):
+        return f"illegal: runs '{foreign[0]}', which the program does not"
+    return ""
+
+
+def lowered(run: Run, attempt: Attempt) -> str:
+    """Has tile programs, with the tiles of the schedule where there is one."""
+    with run.timed("lower"):
+        try:
+            attempt.lowered = lower(attempt.candidate, run.target.name)
+        except SuperoptError as error:
+            return f"cannot be lowered: {error.message}"
+        if attempt.schedule is not None:
+            attempt.lowered = as_scheduled(attempt.lowered, attempt.schedule, run.target)
+    return "" if attempt.lowered is not None else "lacks the schedule's tiles"
+
+
+def equivalent(run: Run, attempt: Attempt) -> str:
+    """Certified to compute the original, and so are its tile programs."""
+    assert attempt.lowered is not None
+    verdict, kept = _certified(run, attempt, attempt.lowered)
+    if not verdict.equivalent:
+        return "not equivalent"
+    attempt.verdict = verdict
+    run.report.funnel.verified += 1
+    return "" if kept else "lowering changed it"
+
+
+def compiled(run: Run, attempt: Attempt) -> str:
+    """Compiles to kernels that fit the target; other tiles that make them fit are certified again."""
+    assert attempt.lowered is not None
+    fixed = attempt.schedule is not None
+    try:
+        with run.timed("compile"):
+            made = fit(
+                attempt.original,
+                attempt.lowered,
+                run.target,
+                fixed=fixed,
+                stop=lambda: run.budget.schedules_end,
+            )
+            if made.parameters:
+                again, kept = _certified(run, attempt, made.lowered)
+                if again.equivalent and kept:
+                    attempt.verdict = again
+                else:
+                    made = fit(attempt.original, attempt.lowered, run.target, fixed=True)
+    except CompilationFailed as error:
+        return f"does not compile: {error.message}"
+    except UnsupportedProgram as error:
+        return f"cannot be written as kernels: {error.message}"
+    if attempt.schedule is not None:
+        made = replace(made, parameters=attempt.schedule.parameters, reason=attempt.schedule.reason)
+    attempt.scheduled = made
+    run.report.funnel.compiled += 1
+    return ""
+
+
+def artifact(run: Run, attempt: Attempt) -> str:
+    """The TTIR that the compiler made computes the program; what the check does not know is told, not refused."""
+    made = attempt.scheduled
+    assert made is not None
+    with run.timed("artifact"):
+        try:
+            attempt.artifact = checked(attempt.original, made.lowered, made.emitted, made.compiled)
+        except (NotEquivalent, IllegalProgram) as error:
+            return f"the compiled kernels differ: {error.message}"
+    return ""
+
+
+def numerically_safe(run: Run, attempt: Attempt) -> str:
+    """As exact as the original on ordinary and adversarial inputs, within the tolerance."""
+    if not run.settings.numerics:
+        return ""
+    assert attempt.scheduled is not None
+    with run.timed("numerics"):
+        measured = gate(attempt.original, attempt.scheduled.lowered)
+    attempt.numerics = measured.summary
+    return "" if measured.passed else f"numerically unsafe: {measured.summary}"
+
+
+Gate: TypeAlias = Callable[[Run, Attempt], str]
+GATES: tuple[Gate, ...] = (priced, legal, lowered, equivalent, compiled, artifact, numerically_safe)
+
+
+def check(
+    run: Run, original: KernelGraph, candidate: KernelGraph, schedule: Schedule | None = None
+) -> tuple[Accepted | None, str]:
+    """`candidate` in place of `original`, through every gate; what came of it, in a clause."""
+    attempt = Attempt(original, candidate, schedule)
+    for passes in GATES:
+        if reason := passes(run, attempt):
+            return None, reason
+    assert attempt.scheduled is not None
+    assert attempt.verdict is not None
+    accepted = Accepted(candidate, attempt.scheduled, attempt.verdict, attempt.artifact, attempt.numerics)
+    return accepted, "chosen"
+
+
+def _certified(run: Run, attempt: Attempt, made: KernelGraph) -> tuple[Verdict, bool]:
+    with run.timed("verify"):
+        return certify_lowered(
+            attempt.original, attempt.candidate, made, delta=run.settings.delta, seed=run.settings.seed
+        )
+
+
+def foreign_externs(original: KernelGraph, candidate: KernelGraph) -> list[str]:
+    """Opaque operations of a candidate that the original does not have as often.
+
+    A result that nobody uses would not be missed by a proof, but computing it would run the operation.
+    """
+    counts = [Counter(_extern(n) for n in g.nodes if n.op == "extern") for g in (original, candidate)]
+    return sorted((counts[1] - counts[0]).elements())
+
+
+def _extern(node: Node) -> str:
+    attrs = {k: v for k, v in node.attrs.items() if k != "reason"}
+    return f"{attrs.pop('target', '')} {sorted(attrs.items(), key=lambda kv: kv[0])!r}"

@@ -1,0 +1,64 @@
+"""What every step of one run knows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from superopt import __version__, cost
+from superopt.diagnostics import Diagnostics
+from superopt.program import KernelGraph
+from superopt.report import Report
+from superopt.run.budget import Budget
+from superopt.run.reuse import Earlier
+from superopt.run.settings import Settings
+from superopt.spec import check_kernel
+from superopt.transforms.optimizers import never
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: its settings and target, the report that its steps write, and what earlier runs found.
+
+    `stopped` says whether the user wants it to end.
+    """
+
+    settings: Settings
+    target: cost.Target
+    report: Report
+    earlier: Earlier
+    budget: Budget
+    stopped: Callable[[], bool] = never
+
+    def predicted(self, graph: KernelGraph) -> float:
+        """Seconds that `graph` is predicted to take."""
+        return cost.cost(graph, self.target).seconds
+
+    @contextmanager
+    def timed(self, stage: str) -> Generator[None]:
+        """Add the wall seconds that the block takes to the report's `stage`."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = self.report.seconds.get(stage, 0.0) + time.perf_counter() - start
+            self.report.seconds[stage] = round(spent, 4)
+
+
+def start(
+    graph: KernelGraph, settings: Settings, diagnostics: Diagnostics, stopped: Callable[[], bool] = never
+) -> Run:
+    """A run with an empty report; raises IllegalProgram where `graph` is none."""
+    target = cost.target(settings.target)
+    check_kernel(graph, target.shared_per_block)
+    report = Report(
+        superopt=__version__,
+        program=graph.name,
+        target=settings.target,
+        settings={o.name: getattr(settings, o.field) for o in settings.options() if o.field != "store"},
+        input_predicted_seconds=cost.cost(graph, target).seconds,
+    )
+    earlier = Earlier(settings, target, diagnostics)
+    return Run(settings, target, report, earlier, Budget(settings.budget), stopped)

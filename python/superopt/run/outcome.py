@@ -1,0 +1,104 @@
+"""What a run hands over: the program at three levels, its proof, the report, and the schedule that replays it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from superopt import __version__, cost
+from superopt.dialects.writer import to_text
+from superopt.naming import names_of
+from superopt.report import KernelReport, Report, Schedule, launches
+from superopt.verify import program_hash
+
+if TYPE_CHECKING:
+    from superopt.diagnostics import Diagnostics
+    from superopt.program import KernelGraph
+    from superopt.run.check import Accepted
+    from superopt.run.context import Run
+    from superopt.transforms.emit.compile import Compiled
+    from superopt.transforms.emit.program_source import EmittedProgram
+    from superopt.verify import Certificate
+    from superopt.verify.ttir import ArtifactRecord
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What `superoptimize` found: the program at three levels, its proof, and how it came about."""
+
+    original: KernelGraph
+    optimized: KernelGraph
+    lowered: KernelGraph
+    emitted: EmittedProgram
+    compiled: tuple[Compiled, ...]
+    certificate: Certificate
+    artifact: dict[str, ArtifactRecord] | str
+    report: Report
+    schedule: Schedule
+
+
+def deliver(module: Any, outcome: Outcome, diagnostics: Diagnostics) -> None:
+    """Make the optimized program all that `module` holds.
+
+    What is no IR goes to `diagnostics.artifacts`: "outcome", and "report", "certificate" and "schedule" as JSON.
+    """
+    from superopt.dialects import writer
+
+    diagnostics.artifacts["outcome"] = outcome
+    diagnostics.artifacts["report"] = outcome.report.model_dump_json(indent=2)
+    diagnostics.artifacts["certificate"] = outcome.certificate.model_dump_json(indent=2)
+    diagnostics.artifacts["schedule"] = outcome.schedule.model_dump_json(indent=2)
+    writer.replace(module, outcome.optimized)
+
+
+def finish(original: KernelGraph, accepted: Accepted, run: Run, diagnostics: Diagnostics) -> Outcome:
+    """Fill in what the report says of the result, and freeze the schedule."""
+    target, report = run.target, run.report
+    certificate = accepted.verdict.certificate
+    assert certificate is not None, "an accepted program is equivalent"
+    report.predicted_seconds = run.predicted(accepted.graph)
+    report.improved = accepted.graph is not original
+    report.guarantee, report.delta = certificate.guarantee, certificate.delta
+    report.numerics = accepted.numerics
+    report.remarks += [str(m) for m in diagnostics.messages]
+    if accepted.scheduled.reason:
+        report.remarks.append(f"schedule of the kernels: {accepted.scheduled.reason}")
+    tiled = [node for node in accepted.scheduled.lowered.nodes if node.op == "tiled"]
+    for node, kernel in zip(tiled, accepted.scheduled.compiled, strict=True):
+        predicted = cost.kernel_cost(node, target)
+        report.kernels.append(
+            KernelReport(
+                name=kernel.name,
+                predicted_seconds=predicted.seconds,
+                dram_bytes=predicted.traffic.dram_bytes,
+                l2_bytes=predicted.traffic.l2_bytes,
+                tensor_flops=predicted.traffic.tensor_flops,
+                vector_flops=predicted.traffic.vector_flops,
+                blocks=predicted.traffic.blocks,
+                shared_bytes=kernel.shared_bytes,
+                registers=kernel.registers,
+                spilled_bytes=kernel.spill_bytes,
+            )
+        )
+    schedule = Schedule(
+        superopt=__version__,
+        target=run.settings.target,
+        seed=run.settings.seed,
+        program_sha256=program_hash(original),
+        optimized=to_text(accepted.graph),
+        names=names_of(accepted.graph),
+        launches=launches(accepted.scheduled.lowered),
+        parameters=dict(accepted.scheduled.parameters),
+        reason=accepted.scheduled.reason,
+    )
+    return Outcome(
+        original,
+        accepted.graph,
+        accepted.scheduled.lowered,
+        accepted.scheduled.emitted,
+        accepted.scheduled.compiled,
+        certificate,
+        accepted.artifact,
+        report,
+        schedule,
+    )

@@ -1,0 +1,68 @@
+"""What a user may set: of a search, and of a whole run. Every check of such an option stands here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from superopt.cost.gpus import DEFAULT_TARGET, target, target_names
+from superopt.errors import BadOption
+from superopt.options import Configured, OneOf
+from superopt.transforms import optimizers
+
+
+@dataclass(frozen=True)
+class SearchSettings(Configured):
+    """What every search is told; raises BadOption for values out of range."""
+
+    target: Annotated[str, OneOf(target_names)] = DEFAULT_TARGET
+    """The GPU to optimize for."""
+
+    budget: float = 60.0
+    """Seconds of work, counted in processor time, so that a busy machine finds what an idle one finds."""
+
+    seed: int = 0
+    """Seed of everything random; the same seed gives the same result."""
+
+    def __post_init__(self) -> None:
+        target(self.target)
+        if not self.budget > 0:
+            raise BadOption(f"expected a positive budget in seconds, got {self.budget}")
+        if self.seed < 0:
+            raise BadOption(f"expected a non-negative seed, got {self.seed}")
+
+
+@dataclass(frozen=True)
+class Settings(SearchSettings):
+    """What a run of all optimizers is told."""
+
+    budget: float = 60.0
+    """Seconds of work, counted in processor time: half for searches, the rest for proofs and compilation. After
+    the first check, none starts that would overrun."""
+
+    delta: float = 1e-9
+    """Largest acceptable probability that the certificate is wrong."""
+
+    optimizers: tuple[str, ...] = optimizers.DEFAULT
+    """Who proposes candidates, in this order; options follow in braces, as in mugraph{prune=smt}."""
+
+    candidates: int = 8
+    """How many candidates for a part of the program may be checked before it is left as it is."""
+
+    numerics: bool = True
+    """Check candidates against fp64 with their real precision."""
+
+    store: str | None = "default"
+    """Folder that keeps results from run to run, or none; default is $SUPEROPT_STORE (which may be none too), or
+    superopt in the user's cache folder. What comes from it is proved again."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.delta < 1:
+            raise BadOption(f"expected a delta between 0 and 1, got {self.delta}")
+        if self.candidates < 1:
+            raise BadOption(f"expected at least one candidate, got {self.candidates}")
+        if not self.optimizers:
+            raise BadOption(f"expected at least one optimizer of {', '.join(optimizers.names())}, got none")
+        for text in self.optimizers:
+            optimizers.load(text)

@@ -1,0 +1,152 @@
+"""One search of a kernel graph: named axes, the native search, plans turned back into graphs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from superopt import clock
+from superopt.errors import IllegalProgram
+from superopt.program import DTYPE_BYTES, KernelGraph
+from superopt.spec import check_kernel
+from superopt.transforms.mugraph_search.axis_builder import NotBuildable
+from superopt.transforms.mugraph_search.build import build
+from superopt.transforms.mugraph_search.exponentials import relative_exponentials
+from superopt.transforms.mugraph_search.optimizer import CANONICAL, PRUNE, MugraphOptimizer
+from superopt.transforms.mugraph_search.smt import Solver
+from superopt.transforms.named_axes.axis_program import AxisProgram, Function
+from superopt.transforms.named_axes.axis_table import Unsearchable
+from superopt.transforms.named_axes.merge import merge_axes
+from superopt.transforms.named_axes.name_axes import name_axes
+from superopt.transforms.named_axes.roles import without_twins
+from superopt.transforms.named_axes.unfold import unfold
+from superopt.transforms.optimizers import Proposal, Proposals, never
+
+if TYPE_CHECKING:
+    from superopt.cost import Target
+    from superopt.transforms.core._search import Options, Problem
+
+
+def search_plans(
+    graph: KernelGraph,
+    target: Target,
+    *,
+    budget: float,
+    seed: int = 0,
+    options: MugraphOptimizer | None = None,
+    stop: Callable[[], bool] = never,
+) -> Proposals:
+    """Candidates with custom kernels that compute what `graph` computes, as far as the screening field can tell.
+
+    `budget` is in seconds of work; what was found by then is returned. `stop` is polled some fifty times a
+    second and ends the search early when it returns True. The same seed gives the same candidates.
+    A graph that cannot be told over named axes gives none and a remark.
+    """
+    options = options or MugraphOptimizer()
+    try:
+        unfolded = unfold(graph)
+        program = merge_axes(name_axes(unfolded.graph))
+        if options.rescale:
+            program = relative_exponentials(program)
+    except Unsearchable as error:
+        return Proposals(funnel={"unsearchable": 1}, remark=str(error))
+    from superopt.cost import cost
+    from superopt.transforms.core import _search
+
+    problem = native_problem(program, splits=options.max_custom > 1)
+    settings = native_options(options, target, budget, seed, _widest_bytes(graph))
+    oracle = Solver().subexpression if options.prune == "smt" else None
+    found = _search.search(problem, settings, stop, oracle)
+    clock.charge(found.funnel["seconds.helpers"])
+    result = Proposals(complete=found.complete)
+    for name, number in found.funnel.items():
+        if name.startswith("seconds."):
+            result.seconds[name.removeprefix("seconds.")] = number
+        else:
+            result.funnel[name] = int(number)
+    result.funnel["plans.rejected.not_buildable"] = 0
+    result.funnel["plans.rejected.illegal"] = 0
+    for plan in found.plans:
+        try:
+            candidate = without_twins(unfolded.fold(build(program, problem.factors, found, plan)))
+            check_kernel(candidate, target.shared_per_block)
+        except NotBuildable:
+            result.funnel["plans.rejected.not_buildable"] += 1
+            continue
+        except IllegalProgram:
+            result.funnel["plans.rejected.illegal"] += 1
+            continue
+        result.found.append(Proposal(candidate, plan.seconds))
+    if program.graph is not graph:  # the core knows nothing of what stands before and behind
+        result.found = [Proposal(p.graph, cost(p.graph, target).seconds) for p in result.found]
+        result.found.sort(key=lambda p: p.seconds)
+    return result
+
+
+def _widest_bytes(graph: KernelGraph) -> int:
+    return max(DTYPE_BYTES[v.dtype] for v in graph.outputs)
+
+
+def native_options(
+    options: MugraphOptimizer, target: Target, budget: float, seed: int, element_bytes: int
+) -> Options:
+    """The options as the native search takes them; `element_bytes` of what kernels store in between."""
+    from superopt.transforms.core._search import Options
+
+    native = Options()
+    native.prune = PRUNE.index(options.prune)
+    native.canonical = CANONICAL.index(options.canonical)
+    for option in fields(MugraphOptimizer):
+        if option.name not in ("prune", "canonical", "rescale", "threads"):
+            setattr(native, option.name, getattr(options, option.name))
+    if options.canonical == "graphs":
+        native.max_value_operators = min(options.max_value_operators, options.max_block_operators)
+    native.threads = options.threads or len(os.sched_getaffinity(0))
+    native.budget_seconds = budget
+    native.seed = seed
+    native.intermediate_bytes = element_bytes
+    native.target = target.numbers()
+    return native
+
+
+def native_problem(program: AxisProgram, *, splits: bool) -> Problem:
+    """The program as the native search takes it; with `splits`, long reduced axes may be split over kernels."""
+    from superopt.transforms.core._search import Problem
+
+    problem = Problem()
+    looped = program.looped
+    for axis, extent in enumerate(program.extents):
+        problem.add_axis(extent, splits and axis in looped, axis in looped)
+    tensors = {v: i for i, v in enumerate(program.graph.inputs)}
+    for role in program.roles:
+        tensor = tensors.setdefault(role.source, len(tensors))
+        problem.add_input(tensor, [list(dim) for dim in role.dims], DTYPE_BYTES[role.source.dtype])
+    for value in program.constants:
+        problem.add_constant(value)
+    for function in program.functions:
+        problem.add_function(
+            _key(function),
+            function.commutative,
+            function.reduction,
+            float(function.flops),
+            list(function.over),
+            list(function.along),
+        )
+    for operation in program.operations:
+        problem.add_node(
+            operation.kind,
+            list(operation.args),
+            operation.function,
+            list(operation.reduced),
+            operation.aside,
+            operation.same,
+        )
+    problem.set_outputs(program.outputs)
+    return problem
+
+
+def _key(function: Function) -> int:
+    return int.from_bytes(hashlib.sha256(repr(function).encode()).digest()[:8])
