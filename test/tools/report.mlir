@@ -1,4 +1,4 @@
-// Searches that run as passes of their own are reported, too: what was counted, for each pass and segment.
+// Searches that run as passes of their own are reported, too: what was counted, for each pass and part.
 // RUN: superopt-opt %s --mugraph-search="axis-test=false budget=20" --report=%t.json --quiet -o %t.mlir
 // RUN: filecheck %s --input-file %t.json
 // RUN: superopt-opt %s --saturate-tiles --report=%t.json --quiet -o %t.mlir
@@ -9,7 +9,7 @@
 // CHECK: "version": 1,
 // CHECK: "searches": [
 // CHECK: "by": "mugraph-search{budget=20.0 axis-test=false}",
-// CHECK: "segment": 0,
+// CHECK: "segment": null,
 // CHECK: "chosen": 0,
 // CHECK: "complete": true,
 // CHECK: "values.attempted": {{[1-9]}}

@@ -4,7 +4,7 @@
 // RUN: not superopt-opt %s --mugraph-search="prune=magic" 2>&1 | filecheck %s --check-prefix=PRUNE
 // RUN: not superopt-opt %s --mugraph-search="budget=-1" 2>&1 | filecheck %s --check-prefix=BUDGET
 
-// CHECK: remark: segment 0: 1 kernel, predicted {{.*}} us instead of
+// CHECK: remark: 1 kernel, predicted {{.*}} us instead of
 // CHECK-LABEL: func.func @rmsnorm_linear
 // CHECK: "superopt.custom"(%arg0, %arg1)
 // CHECK: ^bb0(%[[X:.*]]: tensor<16x4096xf16>, %[[W:.*]]: tensor<4096x6144xf16>):

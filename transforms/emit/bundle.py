@@ -102,7 +102,8 @@ def write_bundle(
 
     The TTIR of every kernel is verified against the program first, unless `artifact` holds what that gave. An
     existing bundle there is replaced, in one step. Raises BadInput for a folder that holds something else or
-    cannot be written; NotEquivalent and IllegalProgram where a kernel is not what the program says, which would be a fault of ours.
+    cannot be written; NotEquivalent and IllegalProgram where a kernel is not what the program says, which would
+    be a fault of ours.
     """
     from superopt.verify.ttir import checked
 
