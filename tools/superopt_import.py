@@ -64,7 +64,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _import(options: argparse.Namespace) -> None:
     from superopt.dialects import writer
-    from superopt.inputs import factories, output
+    from superopt.driver import output
+    from superopt.inputs import factories
     from superopt.transforms.ingest.import_torch import from_torch
 
     source = factories.split(options.source)

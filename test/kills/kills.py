@@ -144,7 +144,7 @@ def _preload() -> None:
     import importlib
 
     for name in (
-        "driver.main", "driver.emission", "pipeline", "reuse", "numerics", "numerics.float_gate",
+        "driver.main", "driver.emission", "pipeline", "run.context", "run.propose", "run.check", "run.choose", "run.outcome", "numerics", "numerics.float_gate",
         "transforms.core._cost", "transforms.core._search", "transforms.core._egraph", "transforms.core._field",
         "transforms.emit.bundle", "transforms.ingest", "transforms.mugraph_search", "transforms.tile_saturation.search", "verify.certifier",
         "verify.ttir.artifact", "tools.superopt_opt",
