@@ -6,8 +6,8 @@
         \"\"\"How many points are drawn.\"\"\"
 
 The string below a field documents the option. A field `max_points` is the option `max-points`, given as
-`max-points=5`. Fields may be `bool`, `int`, `float`, `str`, `Literal[...]` of strings, `Annotated[str, OneOf(...)]`,
-`tuple[X, ...]` of these (comma-separated), or `X | None` (`none`).
+`max-points=5`. Fields may be `bool`, `int`, `float`, `str`, `Literal[...]` of strings, `Annotated[str,
+OneOf(...)]`, `tuple[X, ...]` of these (comma-separated), or `X | None` (`none`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from superopt.cost.gpus import DEFAULT_TARGET
+from superopt.cost.gpus import DEFAULT_TARGET, TargetName
 from superopt.cost.gpus import target as find_target
 from superopt.diagnostics import Diagnostics
 from superopt.errors import BadOption, SuperoptError
@@ -54,7 +54,7 @@ from superopt.transforms.lower.builder import (
     store,
     whole,
 )
-from superopt.transforms.passes import GraphPass, TargetName
+from superopt.transforms.passes import GraphPass
 from superopt.transforms.schedule.launch import choose_launch
 
 

@@ -26,7 +26,7 @@ from typing import ClassVar
 from superopt.axes import reshape_groups
 from superopt.cost import Target, cost
 from superopt.cost import target as find_target
-from superopt.cost.gpus import DEFAULT_TARGET
+from superopt.cost.gpus import DEFAULT_TARGET, TargetName
 from superopt.diagnostics import Diagnostics
 from superopt.errors import IllegalProgram
 from superopt.operators import Move, is_contraction, move_of
@@ -44,7 +44,7 @@ from superopt.program import (
     rebuild,
 )
 from superopt.spec import check_kernel
-from superopt.transforms.passes import GraphPass, TargetName
+from superopt.transforms.passes import GraphPass
 
 # Bytes of device memory that are moved at once.
 SECTOR_BYTES = 32

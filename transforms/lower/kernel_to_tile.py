@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from superopt.aliasing import updates_in_place
-from superopt.cost.gpus import DEFAULT_TARGET, Target
+from superopt.cost.gpus import DEFAULT_TARGET, Target, TargetName
 from superopt.cost.gpus import target as find_target
 from superopt.diagnostics import Diagnostics
 from superopt.operators import (
@@ -60,7 +60,7 @@ from superopt.transforms.lower.builder import (
     store,
     whole,
 )
-from superopt.transforms.passes import GraphPass, TargetName
+from superopt.transforms.passes import GraphPass
 from superopt.transforms.schedule.launch import choose_launch
 from superopt.transforms.schedule.tiles import default_tiles
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from superopt.cost.gpus import DEFAULT_TARGET, target
+from superopt.cost.gpus import DEFAULT_TARGET, TargetName, target
 from superopt.errors import UnsupportedProgram
-from superopt.transforms.passes import GraphPass, TargetName
+from superopt.transforms.passes import GraphPass
 
 if TYPE_CHECKING:
     from superopt.diagnostics import Diagnostics

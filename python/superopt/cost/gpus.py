@@ -7,8 +7,10 @@ from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from typing import Annotated, TypeAlias
 
 from superopt.errors import BadOption
+from superopt.options import OneOf
 from superopt.transforms.core import _cost
 
 # The target where none is named.
@@ -93,6 +95,10 @@ def _read(file: Traversable) -> Target:
 def target_names() -> list[str]:
     """The known targets, the oldest first."""
     return list(known_targets())
+
+
+TargetName: TypeAlias = Annotated[str, OneOf(target_names)]
+"""The type of an option that names a target."""
 
 
 def target(name: str) -> Target:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
-from superopt.cost.gpus import DEFAULT_TARGET, target, target_names
+from superopt.cost.gpus import DEFAULT_TARGET, TargetName, target
 from superopt.errors import BadOption
-from superopt.options import Configured, OneOf
+from superopt.options import Configured
 from superopt.transforms import optimizers
 
 
@@ -15,7 +14,7 @@ from superopt.transforms import optimizers
 class SearchSettings(Configured):
     """What every search is told; raises BadOption for values out of range."""
 
-    target: Annotated[str, OneOf(target_names)] = DEFAULT_TARGET
+    target: TargetName = DEFAULT_TARGET
     """The GPU to optimize for."""
 
     budget: float = 60.0
