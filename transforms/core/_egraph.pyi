@@ -58,8 +58,6 @@ class EGraph:
         Apply the rules until nothing new appears, a limit is met, or `stop`, asked now and then, says so.
         """
 
-    def union(self, arg0: int, arg1: int, /) -> bool: ...
-
     @property
     def stopped(self) -> str:
         """Why the last saturation ended."""
@@ -88,16 +86,12 @@ class EGraph:
     def find(self, arg: int, /) -> int:
         """The class that an id belongs to now."""
 
-    def facts(self, arg: int, /) -> dict: ...
-
     def count(self, root: int) -> float:
         """
         Programs that the class represents; a lower bound where classes are cyclic.
         """
 
     def sample(self, arg0: int, arg1: int, /) -> list[tuple[str, int, int, int]]: ...
-
-    def smallest(self, arg: int, /) -> list[tuple[str, int, int, int]]: ...
 
     def best(self, root: int, kernels: int, k: int, target: superopt.transforms.core._cost.TargetNumbers, seconds: float, stop: object | None = None, library: Sequence[float] = []) -> list[tuple[int, float, list[tuple[str, int, int, int]]]]:
         """

@@ -13,8 +13,7 @@ from superopt.transforms.tile_saturation.terms import (
     TermRegion,
     TermTensor,
     TermVar,
-    loops,
-    stores,
+    written,
 )
 
 
@@ -52,12 +51,6 @@ def common_loops(found: Sequence[Access]) -> set[TermVar]:
             break
         out.add(level[0][0])
     return out
-
-
-def written(body: Sequence[StatementTerm]) -> set[TermTensor]:
-    """Tensors that the statements store or start."""
-    out = {s.region.tensor for s in stores(body)}
-    return out | {r.tensor for loop in loops(body) for r, _ in loop.starts}
 
 
 def grid(

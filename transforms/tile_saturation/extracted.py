@@ -5,6 +5,7 @@ Deadness is a fact of the whole program, so it is decided here, after extraction
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 
 from superopt.transforms.tile_saturation.terms import (
@@ -13,10 +14,11 @@ from superopt.transforms.tile_saturation.terms import (
     StoreTerm,
     TermRegion,
     TermTensor,
-    ValueTerm,
-    loops,
+    loaded,
+    rebuilt,
     render,
     stores,
+    written,
 )
 
 
@@ -25,11 +27,8 @@ def opened(body: Sequence[StatementTerm]) -> tuple[StatementTerm, ...]:
     out: list[StatementTerm] = []
     for statement in body:
         if isinstance(statement, StoreTerm):
-            width = len(statement.region.tensor.members)
-            out += [
-                StoreTerm(_lane(statement.region, i), _lane_value(statement.value, i, {}))
-                for i in range(width)
-            ]
+            for lane in range(len(statement.region.tensor.members)):
+                out.append(rebuilt(statement, functools.partial(_lane, lane=lane)))
         else:
             starts = [(_lane(r, i), v) for r, v in statement.starts for i in range(len(r.tensor.members))]
             out.append(LoopTerm(statement.var, tuple(starts), opened(statement.body)))
@@ -39,15 +38,6 @@ def opened(body: Sequence[StatementTerm]) -> tuple[StatementTerm, ...]:
 def _lane(region: TermRegion, lane: int) -> TermRegion:
     members = region.tensor.members
     return TermRegion(members[lane if len(members) > 1 else 0], region.dims)
-
-
-def _lane_value(expr: ValueTerm, lane: int, done: dict[ValueTerm, ValueTerm]) -> ValueTerm:
-    if expr not in done:
-        if expr.region is not None:
-            done[expr] = ValueTerm("load", region=_lane(expr.region, lane))
-        else:
-            done[expr] = ValueTerm(expr.op, tuple(_lane_value(a, lane, done) for a in expr.args), expr.attrs)
-    return done[expr]
 
 
 def without_dead(body: Sequence[StatementTerm], outputs: Iterable[TermTensor]) -> tuple[StatementTerm, ...]:
@@ -79,8 +69,8 @@ def canonical(body: Sequence[StatementTerm]) -> tuple[StatementTerm, ...]:
     """The least order of the statements that dependences allow: equal for programs that differ in order only."""
     items = [LoopTerm(s.var, s.starts, canonical(s.body)) if isinstance(s, LoopTerm) else s for s in body]
     texts = [render((s,)) for s in items]
-    reads = [{r.tensor for x in stores((s,)) for r in x.value.regions} for s in items]
-    writes = [_written(s) for s in items]
+    reads = [loaded((s,)) for s in items]
+    writes = [written((s,)) for s in items]
     waits = [
         {j for j in range(i) if writes[j] & (reads[i] | writes[i]) or reads[j] & writes[i]}
         for i in range(len(items))
@@ -92,8 +82,3 @@ def canonical(body: Sequence[StatementTerm]) -> tuple[StatementTerm, ...]:
         left.remove(i)
         out.append(items[i])
     return tuple(out)
-
-
-def _written(statement: StatementTerm) -> set[TermTensor]:
-    starts = {r.tensor for loop in loops((statement,)) for r, _ in loop.starts}
-    return {s.region.tensor for s in stores((statement,))} | starts

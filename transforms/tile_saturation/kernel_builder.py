@@ -26,7 +26,6 @@ from superopt.transforms.tile_saturation.accesses import (
     apart,
     common_loops,
     grid,
-    written,
 )
 from superopt.transforms.tile_saturation.exposed import exposed
 from superopt.transforms.tile_saturation.terms import (
@@ -37,6 +36,7 @@ from superopt.transforms.tile_saturation.terms import (
     TermVar,
     ValueTerm,
     concrete,
+    written,
 )
 
 

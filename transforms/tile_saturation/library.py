@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from superopt.program import Node, TensorType, Value
-from superopt.transforms.tile_saturation.accesses import written
 from superopt.transforms.tile_saturation.extracted import opened
 from superopt.transforms.tile_saturation.terms import (
     FULL,
@@ -18,8 +17,9 @@ from superopt.transforms.tile_saturation.terms import (
     TermRegion,
     TermTensor,
     TermVar,
-    ValueTerm,
+    rebuilt,
     render,
+    written,
 )
 
 if TYPE_CHECKING:
@@ -98,16 +98,9 @@ def _cuts_nothing(statement: StatementTerm, var: TermVar) -> bool:
 
 
 def _uncut(statement: StatementTerm, var: TermVar) -> StatementTerm:
-    def region(r: TermRegion) -> TermRegion:
-        return TermRegion(r.tensor, tuple(FULL if i.var is var else i for i in r.dims))
-
-    def expr(e: ValueTerm) -> ValueTerm:
-        return ValueTerm(e.op, tuple(map(expr, e.args)), e.attrs, region(e.region) if e.region else None)
-
-    if isinstance(statement, StoreTerm):
-        return StoreTerm(region(statement.region), expr(statement.value))
-    starts = tuple((region(r), v) for r, v in statement.starts)
-    return LoopTerm(statement.var, starts, tuple(_uncut(s, var) for s in statement.body))
+    return rebuilt(
+        statement, lambda r: TermRegion(r.tensor, tuple(FULL if i.var is var else i for i in r.dims))
+    )
 
 
 def library_seconds(program: TermProgram, target: Target) -> list[float]:

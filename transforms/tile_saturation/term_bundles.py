@@ -20,7 +20,9 @@ from superopt.transforms.tile_saturation.terms import (
     TermRegion,
     TermTensor,
     ValueTerm,
-    stores,
+    loaded,
+    rebuilt,
+    written,
 )
 
 
@@ -48,23 +50,13 @@ def bundled(program: TermProgram) -> TermProgram:
     return TermProgram(program.name, program.inputs, program.outputs, tuple(body), tensors, library)
 
 
-def reads(statement: StatementTerm) -> set[TermTensor]:
-    """Single tensors that the statement loads."""
-    return {m for s in stores([statement]) for r in s.value.regions for m in r.tensor.members}
-
-
-def writes(statement: StatementTerm) -> set[TermTensor]:
-    """Single tensors that the statement stores."""
-    return {m for s in stores([statement]) for m in s.region.tensor.members}
-
-
 def _movable(body: Sequence[StatementTerm], i: int, j: int, taken: set[int]) -> bool:
     """Whether statement j may move up to statement i."""
-    r, w = reads(body[j]), writes(body[j])
+    r, w = loaded((body[j],)), written((body[j],))
     between = [body[k] for k in range(i, j) if k not in taken or k == i]
     # Statements bundled with i run where i does.
     between += [body[k] for k in taken if i < k < j]
-    return all(not (writes(s) & (r | w)) and not (reads(s) & w) for s in between)
+    return all(not written((s,)) & (r | w) and not loaded((s,)) & w for s in between)
 
 
 def _pairs(a: StatementTerm, b: StatementTerm) -> dict[TermTensor, TermTensor] | None:
@@ -128,15 +120,4 @@ def _bundle(
             bundles[members] = TermTensor(f"({name})", x.shape, x.dtype, x.kind, members)
         return bundles[members]
 
-    def region(x: TermRegion) -> TermRegion:
-        return TermRegion(tensor(x.tensor), x.dims)
-
-    def expr(x: ValueTerm) -> ValueTerm:
-        return ValueTerm(x.op, tuple(map(expr, x.args)), x.attrs, region(x.region) if x.region else None)
-
-    def statement(x: StatementTerm) -> StatementTerm:
-        if isinstance(x, StoreTerm):
-            return StoreTerm(region(x.region), expr(x.value))
-        return LoopTerm(x.var, tuple((region(r), v) for r, v in x.starts), tuple(map(statement, x.body)))
-
-    return statement(lanes[0])
+    return rebuilt(lanes[0], lambda r: TermRegion(tensor(r.tensor), r.dims))

@@ -15,7 +15,7 @@ tensors indexed alike by statements of one form, written once and meant once for
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
 
@@ -260,6 +260,45 @@ def stores(body: Sequence[StatementTerm]) -> Iterator[StoreTerm]:
             yield from stores(statement.body)
         else:
             yield statement
+
+
+def written(body: Sequence[StatementTerm]) -> set[TermTensor]:
+    """Tensors that the statements store or start."""
+    out = {s.region.tensor for s in stores(body)}
+    return out | {r.tensor for loop in loops(body) for r, _ in loop.starts}
+
+
+def loaded(body: Sequence[StatementTerm]) -> set[TermTensor]:
+    """Tensors that the statements load."""
+    return {r.tensor for s in stores(body) for r in s.value.regions}
+
+
+def with_regions(
+    value: ValueTerm, region: Callable[[TermRegion], TermRegion], done: dict[ValueTerm, ValueTerm]
+) -> ValueTerm:
+    """The value on other regions; `done` remembers parts that values share."""
+    if value not in done:
+        args = tuple(with_regions(a, region, done) for a in value.args)
+        loads = None if value.region is None else region(value.region)
+        done[value] = ValueTerm(value.op, args, value.attrs, loads)
+    return done[value]
+
+
+def rebuilt(
+    statement: StatementTerm,
+    region: Callable[[TermRegion], TermRegion],
+    var: Callable[[TermVar], TermVar] = lambda v: v,
+) -> StatementTerm:
+    """The statement on other regions, and over other variables."""
+    done: dict[ValueTerm, ValueTerm] = {}
+
+    def visit(s: StatementTerm) -> StatementTerm:
+        if isinstance(s, StoreTerm):
+            return StoreTerm(region(s.region), with_regions(s.value, region, done))
+        starts = tuple((region(r), number) for r, number in s.starts)
+        return LoopTerm(var(s.var), starts, tuple(map(visit, s.body)))
+
+    return visit(statement)
 
 
 def render(body: Sequence[StatementTerm], indent: str = "") -> str:

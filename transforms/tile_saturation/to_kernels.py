@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from superopt import program as ir
 from superopt.cost import Target, kernel_cost
@@ -12,7 +13,7 @@ from superopt.errors import IllegalProgram, UnsupportedProgram
 from superopt.program import KernelGraph, Node, TensorType, Value
 from superopt.transforms.lower.builder import identifier
 from superopt.transforms.schedule.launch import choose_launch
-from superopt.transforms.tile_saturation.accesses import Rejected, accesses, written
+from superopt.transforms.tile_saturation.accesses import Rejected, accesses
 from superopt.transforms.tile_saturation.exposed import exposed
 from superopt.transforms.tile_saturation.extracted import opened, without_dead
 from superopt.transforms.tile_saturation.kernel_builder import KernelBuilder, tile_bytes
@@ -24,17 +25,15 @@ from superopt.transforms.tile_saturation.library import (
     viewed,
 )
 from superopt.transforms.tile_saturation.terms import (
-    LoopTerm,
     StatementTerm,
-    StoreTerm,
-    TermIndex,
     TermProgram,
     TermRegion,
     TermTensor,
     TermVar,
-    ValueTerm,
     loops,
+    rebuilt,
     stores,
+    written,
 )
 
 # Widths that a tile parameter may take; each must divide its extent.
@@ -208,23 +207,11 @@ def substituted(statement: StatementTerm, vars: Mapping[TermVar, TermVar]) -> St
     """The statement over other variables."""
 
     def region(r: TermRegion) -> TermRegion:
-        dims = tuple(
-            TermIndex(i.kind, vars.get(i.var, i.var), i.base, i.size) if i.var else i for i in r.dims
+        return TermRegion(
+            r.tensor, tuple(replace(i, var=vars.get(i.var, i.var)) if i.var else i for i in r.dims)
         )
-        return TermRegion(r.tensor, dims)
 
-    def expr(e: ValueTerm, done: dict[ValueTerm, ValueTerm]) -> ValueTerm:
-        if e not in done:
-            args = tuple(expr(a, done) for a in e.args)
-            done[e] = ValueTerm(e.op, args, e.attrs, region(e.region) if e.region else None)
-        return done[e]
-
-    if isinstance(statement, StoreTerm):
-        return StoreTerm(region(statement.region), expr(statement.value, {}))
-    starts = tuple((region(r), v) for r, v in statement.starts)
-    return LoopTerm(
-        vars.get(statement.var, statement.var), starts, tuple(substituted(s, vars) for s in statement.body)
-    )
+    return rebuilt(statement, region, lambda v: vars.get(v, v))
 
 
 def _largest(program: ir.TileProgram) -> int:

@@ -121,18 +121,6 @@ struct Handle {
   }
 };
 
-nb::dict facts(const Handle &h, Id id) {
-  const Facts &f = h.g.facts(id);
-  nb::dict out;
-  out["reads"] = nb::cast(f.reads);
-  out["writes"] = nb::cast(f.writes);
-  out["musts"] = nb::cast(f.musts);
-  out["free"] = nb::cast(f.free);
-  out["bound"] = nb::cast(f.bound);
-  out["shape"] = nb::cast(f.shape);
-  return out;
-}
-
 } // namespace
 } // namespace superopt::egraph
 
@@ -211,12 +199,6 @@ NB_MODULE(_egraph, module) {
            "stop"_a = nb::none(),
            "Apply the rules until nothing new appears, a limit is met, or `stop`, asked now and then, says "
            "so.")
-      .def("union",
-           [](Handle &h, Id a, Id b) {
-             const bool fresh = h.g.unite(a, b);
-             h.g.rebuild();
-             return fresh;
-           })
       .def_prop_ro(
           "stopped", [](const Handle &h) { return h.last.stopped; }, "Why the last saturation ended.")
       .def_prop_ro("iterations", [](const Handle &h) { return h.last.iterations; })
@@ -237,13 +219,11 @@ NB_MODULE(_egraph, module) {
       .def("same", [](const Handle &h, Id a, Id b) { return h.g.find(a) == h.g.find(b); })
       .def(
           "find", [](const Handle &h, Id id) { return h.g.find(id); }, "The class that an id belongs to now.")
-      .def("facts", &facts)
       .def(
           "count", [](const Handle &h, Id root) { return count_programs(h.g, root); }, "root"_a,
           "Programs that the class represents; a lower bound where classes are cyclic.")
       .def("sample",
            [](const Handle &h, Id root, uint64_t seed) { return to_python(sample(h.g, root, seed)); })
-      .def("smallest", [](const Handle &h, Id root) { return to_python(smallest_term(h.g, root)); })
       .def(
           "best",
           [](Handle &h, Id root, int kernels, int k, const superopt::TargetNumbers &target, double seconds,
