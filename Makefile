@@ -19,7 +19,7 @@ TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check lint format bench-search mutate kills tamper fuzz clean
+.PHONY: help demo test check lint format bench-search mutate kills tamper attack fuzz clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -78,6 +78,9 @@ kills: $(VENV)/installed-test ## kill 500 whole runs at random moments; nothing 
 
 tamper: $(VENV)/installed-test ## tamper with a bundle 400 times; none may be believed
 	$(BIN)/python test/tamper/tamper.py --count=400 --json=benchmarks/results/tamper.json
+
+attack: $(VENV)/installed-test ## try 20,000 pairs of programs, equal or nearly, on the certifier; nothing wrong may be accepted
+	$(BIN)/python test/attack/attack.py --count=20000 --state=out/attack.jsonl --json=benchmarks/results/attack.json
 
 fuzz: $(VENV)/installed-test ## fuzz superopt-opt and superopt-verify for an hour
 	$(BIN)/python test/fuzz/fuzz.py --seconds=3600 --findings=out/findings --json=benchmarks/results/fuzz.json

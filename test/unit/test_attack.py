@@ -1,0 +1,55 @@
+"""The attack on the certifier, scaled down: `make attack` is the whole run."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COUNT = int(os.environ.get("SUPEROPT_TEST_PAIRS", "500"))
+OPEN = "constants modulo primes"  # the certifier's primes are the same ones for all programs, so far
+sys.path.insert(0, str(Path(__file__).parent.parent / "attack"))
+
+
+@pytest.fixture(scope="module")
+def attack() -> Any:
+    return importlib.import_module("attack")
+
+
+def test_nothing_wrong_is_accepted_of_any_class(attack: Any) -> None:
+    trials, _ = attack.campaign(COUNT, 1, processes=1)
+    found = attack.table(trials)
+    assert [w for w in found["wrong and accepted"] if OPEN not in w] == []
+    assert found["crashes"] == []
+    fates = Counter(t.fate for t in trials)
+    assert fates["equal, accepted"] > COUNT / 5, "most pairs are decided, of either kind"
+    assert fates["different, refused"] > COUNT / 3
+    assert {t.family for t in trials} >= set(attack.FAMILIES)
+    assert {t.path for t in trials} == set(attack.PATHS)
+
+
+def test_a_certifier_that_accepts_everything_is_found_out(
+    attack: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def accept(*_: object) -> Any:
+        return type("Verdict", (), {"equivalent": True})
+
+    monkeypatch.setattr(attack, "certify", accept)
+    trials, _ = attack.campaign(100, 2, processes=1)
+    assert len(attack.table(trials)["wrong and accepted"]) > 20
+
+
+def test_a_run_goes_on_where_it_stopped(attack: Any, tmp_path: Path) -> None:
+    state = tmp_path / "state.jsonl"
+    first, _ = attack.campaign(30, 3, processes=1, state=state)
+    lines = state.read_text()
+    again, _ = attack.campaign(60, 3, processes=1, state=state)
+    assert again[:30] == first
+    assert state.read_text().startswith(lines)
+    assert len(state.read_text().splitlines()) == 60
+    assert attack.campaign(30, 3, processes=1)[0] == first, "a seed gives the same pairs"
