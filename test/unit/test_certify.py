@@ -16,7 +16,7 @@ from superopt.verify import certifier as certifier_module
 from superopt.verify import certify, check_each, program_hash
 from superopt.verify import evaluate as evaluate_module
 from superopt.verify.certifier import replay
-from superopt.verify.fields import FormalField, ImageField
+from superopt.verify.fields import FormalField, ImageField, P, Q
 from superopt.verify.hashing import canonical_text, parse
 
 # --- faults of a published verifier, each accepted there --------------------------------------------------
@@ -337,5 +337,5 @@ def test_what_only_the_others_assume_is_said_of_each_of_them() -> None:
     second = program(SQUARE, again)
     third = program(SQUARE, lambda f, a, b, c: f("add", again(f, a, b, c), f("sub", c, c)))
     point = (0, 0, 0)
-    outcomes = certifier_module._at_point(first, [second, third], "image", "full", point, "order")  # type: ignore[reportPrivateUsage]
+    outcomes = certifier_module._at_point(first, [second, third], "image", "full", point, "order", (P, Q))  # type: ignore[reportPrivateUsage]
     assert [o.assumed for o in outcomes] == [frozenset({"erf"})] * 2

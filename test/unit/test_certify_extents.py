@@ -220,8 +220,8 @@ def blockwise_mean(divisor: float) -> KernelGraph:
 
 
 def test_too_many_exponentials_leave_the_test_at_full_extents(monkeypatch: pytest.MonkeyPatch) -> None:
-    def formal(point: Any, lattice: Any) -> FormalField:
-        return FormalField(point, lattice=lattice, work=5)
+    def formal(point: Any, **given: Any) -> FormalField:
+        return FormalField(point, **given, work=5)
 
     monkeypatch.setattr(certifier_module, "FormalField", formal)
     first, second = program(LARGE, _gated), program(LARGE, _gated_otherwise)

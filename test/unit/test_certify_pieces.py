@@ -17,7 +17,7 @@ from superopt.verify import certifier as certifier_module
 from superopt.verify import certify, certify_lowered
 from superopt.verify.certifier import replay
 from superopt.verify.checker import check_certificate
-from superopt.verify.fields import FormalField
+from superopt.verify.fields import FormalField, P, Q
 from superopt.verify.pieces import Piece, cut
 
 
@@ -76,7 +76,7 @@ def test_other_attention_is_refused(other: dict[str, float | bool], monkeypatch:
 
 def _cut(a: KernelGraph, b: KernelGraph, seed: int) -> list[Piece] | None:
     try:
-        return cut(a, b, (a, b), seed)
+        return cut(a, b, (a, b), seed, (P, Q))
     except ZeroDivisionError:
         return None
 
@@ -190,8 +190,8 @@ def test_a_kernel_that_makes_a_shared_value_and_another() -> None:
 def test_pieces_have_a_bound_where_the_whole_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two quotients of sums of exponentials, added: too many terms together, few in each."""
 
-    def few(point: Any, lattice: Any) -> FormalField:
-        return FormalField(point, lattice=lattice, cap=8)
+    def few(point: Any, **given: Any) -> FormalField:
+        return FormalField(point, **given, cap=8)
 
     def build(*, swap: bool) -> KernelGraph:
         x, y = inputs = [value(4, 4), value(4, 4)]

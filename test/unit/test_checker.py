@@ -13,12 +13,12 @@ from superopt.errors import BadInput
 from superopt.program import KernelGraph, Node, TensorType, Value
 from superopt.verify import certify
 from superopt.verify.checker import Algebra, check_certificate, compare
-from superopt.verify.checker.check import is_prime
+from superopt.verify.checker.algebra import is_prime, primes
 from superopt.verify.hashing import canonical_text
 
 
 def test_exponentials_are_formal():
-    algebra = Algebra(0)
+    algebra = Algebra(0, primes("", ""))
     x, y = algebra.variable("x"), algebra.variable("y")
     product = algebra.mul(algebra.exp(x), algebra.exp(y))
     assert algebra.equal(product, algebra.exp(algebra.add(x, y)))
@@ -27,7 +27,7 @@ def test_exponentials_are_formal():
 
 
 def test_max_is_a_join_and_not_a_sum():
-    algebra = Algebra(0)
+    algebra = Algebra(0, primes("", ""))
     x, y, z = (algebra.variable(n) for n in "xyz")
     left = algebra.join("max", [algebra.join("max", [x, y]), z])
     assert algebra.equal(left, algebra.join("max", [z, algebra.join("max", [y, x]), x]))
@@ -141,7 +141,11 @@ def test_lies_are_found(certificate: dict[str, Any]):
     from hashlib import sha256
 
     lie = {"text": other, "sha256": sha256(other.encode()).hexdigest()}
-    assert "the programs differ: output 0 at [0, 0]" in fault(second=lie)
+    assert "not the primes that the hash of both programs draws" in fault(second=lie)
+    p, q = primes(certificate["first"]["text"], other)
+    assert "the programs differ: output 0 at [0, 0]" in fault(
+        second=lie, p=p, q=q, delta=None, tests=[{**tests[0], "delta": None}]
+    )
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"first": 1}', "[" * 5000, "\x00"])

@@ -20,8 +20,9 @@ two at least twice what was seen makes the sum over all K that could have been r
 about k ln(1/delta) tests.) Uninterpreted operators add u^2 (deg_u + 1) / q for u applications below an output
 element: two different arguments, of degree deg_u, may meet, and two random results. Independent tests multiply.
 
-The identity proved is one over Z_p, of programs whose constants are small against p: constants are taken as the
-rational numbers they are, and p is not chosen at random.
+That is an identity over Z_p, where constants are the rational numbers they are. p and q are drawn by the hash of
+both texts (`superopt.verify.primes`). An identity over Z_p that is none over the rationals has a coefficient, a
+rational number that both texts fix, whose numerator of B bits p divides: at most B / 61 of the 10^14 primes do.
 """
 
 from __future__ import annotations
@@ -50,10 +51,11 @@ from superopt.verify.certificate import (
 from superopt.verify.demand import feeds_exponential
 from superopt.verify.domains import Tensor
 from superopt.verify.evaluate import Shared, evaluate
-from superopt.verify.fields import FormalField, ImageField, P, Q
+from superopt.verify.fields import FormalField, ImageField
 from superopt.verify.hashing import canonical_text, parse, program_hash
 from superopt.verify.infinities import Extended
 from superopt.verify.pieces import Piece, cut
+from superopt.verify.primes import Primes, drawn
 from superopt.verify.reduce import elements, fewer_blocks, reduce_extents, work
 from superopt.verify.symbolic import prove
 
@@ -145,9 +147,11 @@ class _Question:
         self.undefined = False  # at reduced extents
         self.full_delta = delta
         self.failure: Counterexample | None = None
+        texts = canonical_text(a), canonical_text(b)
+        self.primes = drawn(*texts)
         if mismatch := _interface(a, b):
             self.failure = Counterexample(reason=mismatch)
-        elif canonical_text(a) == canonical_text(b):
+        elif texts[0] == texts[1]:
             self.notes.append("the programs are the same")
         else:
             self._formally()
@@ -173,7 +177,7 @@ class _Question:
             if not _failure(outcomes):
                 self.outcomes, self.reduced = outcomes, pair
                 self.agreed = bool(outcomes) or not _failure(
-                    _test(pair[0], [pair[1]], "image", "reduced", self.seed, 0)
+                    _test(pair[0], [pair[1]], "image", "reduced", self.seed, 0, self.primes)
                 )
                 if numbers and outcomes:
                     self.notes.append("numbers that a mean divides by were reduced with its extent")
@@ -187,7 +191,7 @@ class _Question:
         outcomes: list[_Outcome] = []
         try:
             while not _enough(outcomes, self.delta):
-                outcomes += _test(a, [b], "formal", extents, self.seed, len(outcomes))
+                outcomes += _test(a, [b], "formal", extents, self.seed, len(outcomes), self.primes)
         except OverflowError:
             self.notes.append(f"at {extents} extents there are too many exponentials to keep them formal")
             outcomes = []
@@ -197,7 +201,7 @@ class _Question:
 
     def _formal_pieces(self, a: KernelGraph, b: KernelGraph, extents: Extents) -> list[_Outcome]:
         """Formal tests of all pieces; none where they are none of use."""
-        parts = _cut(a, b, (a, b), self.seed)
+        parts = _cut(a, b, (a, b), self.seed, self.primes)
         try:
             made = self._tests_of_pieces([([p.first, p.second], extents) for p in parts], "formal")
         except OverflowError:
@@ -218,11 +222,12 @@ class _Question:
         small = self.reduced
         if not small and (small := reduce_extents(self.a, self.b, most_work=PIECE_WORK)):
             self.undefined |= any(
-                o.undefined for o in _test(small[0], [small[1]], "image", "reduced", self.seed, 0)
+                o.undefined
+                for o in _test(small[0], [small[1]], "image", "reduced", self.seed, 0, self.primes)
             )
         if self.undefined:
             return False
-        parts = _cut(self.a, self.b, small, self.seed) if small else []
+        parts = _cut(self.a, self.b, small, self.seed, self.primes) if small else []
         made = self._tests_of_pieces([_affordable([p.first, p.second], PIECE_WORK) for p in parts], "image")
         self.outcomes += made
         if made:
@@ -239,7 +244,7 @@ class _Question:
             tests: list[_Outcome] = []
             while not _enough(tests, delta):
                 number = MOST_TESTS * (2 + 2 * piece + (kind == "formal")) + len(tests)
-                tests += _test(first, [second], kind, extents, self.seed, number, self.agreed)
+                tests += _test(first, [second], kind, extents, self.seed, number, self.primes, self.agreed)
             if _failure(tests):
                 return []
             made += [o.of_piece(piece) for o in tests]
@@ -248,7 +253,7 @@ class _Question:
     def verdict(self) -> Verdict:
         if failure := self.failure or _failure(self.outcomes):
             return Verdict(False, counterexample=failure)
-        return Verdict(True, _certificate(self.a, self.b, self.outcomes, self.delta, self.seed, self.notes))
+        return Verdict(True, _certificate(self))
 
 
 def replay(certificate: Certificate) -> list[str]:
@@ -300,10 +305,12 @@ def _failure(outcomes: Sequence[_Outcome]) -> Counterexample | None:
     return next((o.failure for o in outcomes if o.failure), None)
 
 
-def _cut(a: KernelGraph, b: KernelGraph, reduced: tuple[KernelGraph, KernelGraph], seed: int) -> list[Piece]:
+def _cut(
+    a: KernelGraph, b: KernelGraph, reduced: tuple[KernelGraph, KernelGraph], seed: int, primes: Primes
+) -> list[Piece]:
     """The pieces of both, or none."""
     try:
-        return cut(a, b, reduced, seed) or []
+        return cut(a, b, reduced, seed, primes) or []
     except (ZeroDivisionError, MemoryError, SuperoptError):
         return []
 
@@ -327,7 +334,9 @@ def _full_tests(a: KernelGraph, questions: Sequence[_Question], seed: int) -> No
         for agreed in {q.agreed for q in open_}:  # these have one interpretation of max and min
             group = [q for q in open_ if q.agreed == agreed]
             (left, *others), extents = _affordable([a, *(q.b for q in group)], BLOCKS_WORK)
-            found = _test(left, others, "image", extents, seed, MOST_TESTS + number, agreed)
+            found = _test(
+                left, others, "image", extents, seed, MOST_TESTS + number, questions[0].primes, agreed
+            )
             for question, outcome in zip(group, found, strict=False):
                 made[id(question)].append(outcome)
                 question.outcomes.append(outcome)
@@ -344,10 +353,10 @@ def _affordable(programs: list[KernelGraph], limit: int = BLOCKS_WORK) -> tuple[
     return programs, "full"
 
 
-def _field(kind: Kind, point: _Point, lattice: Lattice) -> ImageField:
+def _field(kind: Kind, point: _Point, lattice: Lattice, primes: Primes) -> ImageField:
     if kind == "formal":
-        return FormalField(point, lattice=lattice)
-    return ImageField(point, lattice=lattice, threads=len(os.sched_getaffinity(0)))
+        return FormalField(point, lattice=lattice, primes=primes)
+    return ImageField(point, lattice=lattice, threads=len(os.sched_getaffinity(0)), primes=primes)
 
 
 def _test(
@@ -357,6 +366,7 @@ def _test(
     extents: Extents,
     seed: int,
     number: int,
+    primes: Primes,
     agreed: bool = False,
 ) -> list[_Outcome]:
     """Evaluate all at one random point, `a` once; ends with the first of `others` that differs from it.
@@ -369,18 +379,18 @@ def _test(
     lattice: Lattice = "free" if kind == "formal" or small or not agreed else "order"
     if len(others) > 1:
         try:
-            return _at_point(a, others, kind, extents, (seed, number, 0), lattice)
+            return _at_point(a, others, kind, extents, (seed, number, 0), lattice, primes)
         except (ZeroDivisionError, MemoryError, IllegalProgram):
             alone: list[_Outcome] = []  # one of them is to blame: each by itself
             for b in others:
-                alone += _test(a, [b], kind, extents, seed, number, agreed)
+                alone += _test(a, [b], kind, extents, seed, number, primes, agreed)
                 if alone[-1].failure:
                     break
             return alone
     shapes = [v.shape for v in a.inputs]
     for attempt in range(ATTEMPTS):
         try:
-            return _at_point(a, others, kind, extents, (seed, number, attempt), lattice)
+            return _at_point(a, others, kind, extents, (seed, number, attempt), lattice, primes)
         except ZeroDivisionError:
             continue
         except MemoryError:  # too many leaves under max or min to remember
@@ -405,9 +415,10 @@ def _at_point(
     extents: Extents,
     point: _Point,
     lattice: Lattice,
+    primes: Primes,
 ) -> list[_Outcome]:
     """The outcome of each of `others` at one point, until one differs."""
-    field = _field(kind, point, lattice)
+    field = _field(kind, point, lattice, primes)
     domain = Extended(field)
     exponent = [any(column) for column in zip(*map(feeds_exponential, [a, *others]), strict=True)]
     shapes = [v.shape for v in a.inputs]
@@ -455,7 +466,9 @@ def _compared(
         opaque = max(opaque, x.degree.opaque + y.degree.opaque)
     terms = 2 << (field.terms - 1).bit_length() if field.exponentials else 1
     opaque = min(opaque, field.applications)
-    bound = (terms * degree_p + terms**2 * degree_q + opaque**2 * (field.argument + 1)) / Q
+    bound = (terms * degree_p + terms**2 * degree_q + opaque**2 * (field.argument + 1)) / field.fields[
+        1
+    ].modulus
     record = TestRecord(
         kind=kind, seed=point, extents=extents, inputs=shapes, terms=terms, degree_p=degree_p,
         degree_q=degree_q, applications=opaque, argument=field.argument,
@@ -464,16 +477,10 @@ def _compared(
     return _Outcome(record, None, frozenset(field.assumed), field.imaged)
 
 
-def _certificate(
-    a: KernelGraph,
-    b: KernelGraph,
-    outcomes: Sequence[_Outcome],
-    delta: float,
-    seed: int,
-    notes: list[str],
-) -> Certificate:
+def _certificate(question: _Question) -> Certificate:
+    a, b, outcomes, notes = question.a, question.b, question.outcomes, question.notes
     tests = [o.record for o in outcomes if o.record]
-    at, bound = _best_bound(tests, delta) if tests else ("full", 0.0)
+    at, bound = _best_bound(tests, question.delta) if tests else ("full", 0.0)
     if bound is None:
         notes.append(
             "no bound: exponentials were mapped to powers of a random root, max picked by a random order, "
@@ -485,7 +492,7 @@ def _certificate(
     return Certificate(
         first=ProgramRecord(sha256=program_hash(a), text=canonical_text(a)),
         second=ProgramRecord(sha256=program_hash(b), text=canonical_text(b)),
-        p=P, q=Q, seed=seed, requested_delta=delta,
+        p=question.primes[0], q=question.primes[1], seed=question.seed, requested_delta=question.delta,
         delta=bound, delta_extents=at,
         guarantee="congruence" if assumed or bound is None else "bound",
         uninterpreted=assumed, tests=tests, normal_form=form, notes=notes,

@@ -66,11 +66,11 @@ def _best(group: Sequence[Joined], free: Sequence[Factor]) -> list[int] | None:
 
 def _two_between(group: Sequence[Joined]) -> None:
     """Two elements between any two cuts: what is right where each dimension is one factor."""
-    cuts = {id(j): {0} for j in group}
+    cuts = {id(j): [0] for j in group}
     for j in group:
         mine = cuts[id(j)]
         for piece in j.pieces:
-            mine.add(max(mine) + math.prod(f.size for f in leaves(piece)))
+            mine.append(mine[-1] + math.prod(f.size for f in leaves(piece)))
     of_whole: dict[tuple[int, ...], set[int]] = {}
     for j in group:
         of_whole.setdefault(tuple(map(id, leaves(j.whole))), set()).update(cuts[id(j)])
@@ -78,8 +78,7 @@ def _two_between(group: Sequence[Joined]) -> None:
         ends = sorted(of_whole[tuple(map(id, leaves(j.whole)))])
         gaps = [min(b - a, 2) for a, b in itertools.pairwise(ends)]
         places = dict(zip(ends, itertools.accumulate(gaps, initial=0), strict=True))
-        own = sorted(cuts[id(j)])
-        sizes = [places[b] - places[a] for a, b in itertools.pairwise(own)]
+        sizes = [places[b] - places[a] for a, b in itertools.pairwise(cuts[id(j)])]
         for side, size in ((j.whole, places[ends[-1]]), *zip(j.pieces, sizes, strict=True)):
             if len(single := leaves(side)) == 1:
                 single[0].chosen = size

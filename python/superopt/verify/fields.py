@@ -24,9 +24,11 @@ from superopt.errors import UnsupportedProgram
 from superopt.verify import products
 from superopt.verify.degrees import VARIABLE, Degree, Ratio
 from superopt.verify.domains import Array, Domain, Shape, Tensor, exact_residues
+from superopt.verify.primes import Primes
 from superopt.verify.small_field import SmallField
 
-# q is the largest prime below 2^61 for which p = 2 q + 1 is prime too.
+# Where nothing is proved; a certificate's primes are `superopt.verify.primes.drawn`. q is the largest prime below
+# 2^61 for which p = 2 q + 1 is prime too.
 Q = 2305843009213688669
 P = 2 * Q + 1
 # The same below 2^20: products of residues are exact in float64, sums of them up to depth 8192.
@@ -88,11 +90,18 @@ class ImageField(Domain):
     axioms of a field is in `seen`.
     """
 
-    def __init__(self, seed: object, *, lattice: Literal["free", "order"] = "free", threads: int = 1) -> None:
+    def __init__(
+        self,
+        seed: object,
+        *,
+        lattice: Literal["free", "order"] = "free",
+        threads: int = 1,
+        primes: Primes = (P, Q),
+    ) -> None:
         from superopt.transforms.core import _field
 
         self._core: Any = _field
-        self._start(seed, _field.Field(P), _field.Field(Q), lattice, threads)
+        self._start(seed, _field.Field(primes[0]), _field.Field(primes[1]), lattice, threads)
 
     def _start(self, seed: object, p: Any, q: Any, lattice: str, threads: int) -> None:
         self.seed, self.lattice, self.threads = seed, lattice, threads
@@ -373,9 +382,10 @@ class FormalField(ImageField):
         cap: int = 1024,
         lattice: Literal["free", "order"] = "free",
         work: int = MOST_TERMS,
+        primes: Primes = (P, Q),
     ) -> None:
-        super().__init__(seed, lattice=lattice)
-        self.pool: Any = self._core.FormalPool(P, Q, self.root, cap, work)
+        super().__init__(seed, lattice=lattice, primes=primes)
+        self.pool: Any = self._core.FormalPool(*primes, self.root, cap, work)
         self._keyed_by_image = False
 
     @property

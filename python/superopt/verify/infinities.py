@@ -27,7 +27,7 @@ LOG2_E = float(np.float32(math.log2(math.e)))
 # Constants whose signs are remembered.
 MOST_NAMED = 64
 # Primitives that are not defined on all real numbers (quotients apart, which the field itself refuses).
-_PARTIAL = ("log", "sqrt", "pow")
+_PARTIAL = ("log", "log1p", "sqrt", "pow")
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,8 @@ class Numbers:
 
     def apply(self, primitive: str, *xs: Number) -> Number:
         """A primitive of the operator table, on infinities too where the result has a meaning."""
+        if primitive == "log1p":
+            return self.apply("log", self.apply("add", self.constant(1.0, len(xs[0].shape)), xs[0]))
         if primitive == "div" and xs[1].infinite is not None:  # what stands for an infinity may be zero
             xs = xs[0], replace(xs[1], tensor=self._where(xs[1].infinite != 0, 1.0, xs[1].tensor))
         zero: Array | None = None

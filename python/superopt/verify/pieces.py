@@ -22,6 +22,7 @@ from superopt.verify.evaluate import evaluate
 from superopt.verify.fields import ImageField
 from superopt.verify.hashing import canonical_text
 from superopt.verify.infinities import Extended, finite
+from superopt.verify.primes import Primes
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,14 @@ class Piece:
 
 
 def cut(
-    a: KernelGraph, b: KernelGraph, reduced: tuple[KernelGraph, KernelGraph], seed: object
+    a: KernelGraph, b: KernelGraph, reduced: tuple[KernelGraph, KernelGraph], seed: object, primes: Primes
 ) -> list[Piece] | None:
     """What is to be compared in place of `a` and `b`; None where they share no value that divides them.
 
     `reduced` are both programs at smaller extents, node by node. Pieces that are the same text are left out.
     Raises ZeroDivisionError where the random inputs make a denominator vanish.
     """
-    shared = _shared(a, b, reduced, seed)
+    shared = _shared(a, b, reduced, seed, primes)
     partner = dict(zip(b.inputs, a.inputs, strict=True)) | shared
     wanted: dict[Node, dict[Value, Value]] = {}  # per node of b: its results to prove, with their partners
     makers = {v: n for n in b.nodes for v in n.results}
@@ -105,10 +106,10 @@ def _without(node: Node, inputs: Container[Value]) -> Node:
 
 
 def _shared(
-    a: KernelGraph, b: KernelGraph, reduced: tuple[KernelGraph, KernelGraph], seed: object
+    a: KernelGraph, b: KernelGraph, reduced: tuple[KernelGraph, KernelGraph], seed: object, primes: Primes
 ) -> dict[Value, Value]:
     """The first value of `b` for the first one of `a`, where they have one shape and seem to be equal."""
-    field = ImageField((seed, "pieces"), lattice="order")
+    field = ImageField((seed, "pieces"), lattice="order", primes=primes)
     domain = Extended(field)
     exponent = [any(c) for c in zip(*map(feeds_exponential, reduced), strict=True)]
     inputs = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import itertools
 import math
@@ -11,8 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-Q = 2305843009213688669
-P = 2 * Q + 1
 Sum: TypeAlias = "dict[int, int]"  # exponent -> coefficient, no zero coefficients
 _ONE: Sum = {0: 1}
 
@@ -25,11 +22,6 @@ class TooMuchWork(Exception):
     """An element that takes more scalar operations, or more time, than was allowed."""
 
 
-# Values of functions that denominators may be made of.
-_KNOWN = {
-    "sqrt": {0: 0.0, 1: 1.0}, "erf": {0: 0.0}, "sin": {0: 0.0}, "cos": {0: 1.0}, "log": {1: 0.0},
-    "log1p": {0: 0.0}, "exp": {0: 1.0},
-}  # fmt: skip
 _LOOK = 1 << 12  # operations between two looks at the clock
 
 
@@ -49,6 +41,11 @@ class Element:
     sign: int = 0
 
 
+# Arguments whose values are known, so that a denominator that is one of them is seen to vanish.
+_KNOWN = {
+    "sqrt": {0: 0.0, 1: 1.0}, "erf": {0: 0.0}, "sin": {0: 0.0}, "cos": {0: 1.0}, "log": {1: 0.0},
+    "exp": {0: 1.0},
+}  # fmt: skip
 _ZERO = Element({}, _ONE, 0)
 _LOST = Element({}, _ONE, 0, undefined=True)
 
@@ -62,53 +59,92 @@ def _sign(x: Element) -> int:
     return x.infinite or x.sign
 
 
-def _plus(a: Sum, b: Sum, sign: int = 1) -> Sum:
-    if len(a) == 1 and len(b) == 1 and 0 in a and 0 in b:
-        total = (a[0] + sign * b[0]) % P
-        return {0: total} if total else {}
-    out = dict(a)
-    for h, f in b.items():
-        total = (out.get(h, 0) + sign * f) % P
-        if total:
-            out[h] = total
+def primes(first: str, second: str) -> tuple[int, int]:
+    """(p, q) of two texts, as `superopt.verify.primes` says which they are."""
+    key = hashlib.sha256(first.encode()).digest() + hashlib.sha256(second.encode()).digest()
+    i = 0
+    while True:
+        digest = hashlib.blake2b(i.to_bytes(8, "little") + key, digest_size=8).digest()
+        q = int.from_bytes(digest, "little") % 2**57 + 15 * 2**57 | 1
+        if all(q % d and (2 * q + 1) % d for d in (3, 5, 7, 11, 13)) and is_prime(q) and is_prime(2 * q + 1):
+            return 2 * q + 1, q
+        i += 1
+
+
+def is_prime(n: int) -> bool:
+    """Miller and Rabin's test with the bases that decide every n below 2^64."""
+    if n < 2 or any(n % b == 0 and n != b for b in (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)):
+        return False
+    d, s = n - 1, 0
+    while d % 2 == 0:
+        d, s = d // 2, s + 1
+    for b in (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37):
+        x = pow(b, d, n)
+        if n == b or x in (1, n - 1):
+            continue
+        for _ in range(s - 1):
+            x = x * x % n
+            if x == n - 1:
+                break
         else:
-            out.pop(h, None)
-    return out
-
-
-def _times(a: Sum, b: Sum) -> Sum:
-    if len(b) == 1 and 0 in b:
-        a, b = b, a
-    if len(a) == 1 and 0 in a:
-        f = a[0]
-        return dict(b) if f == 1 else {h: f * g % P for h, g in b.items()}
-    out: Sum = {}
-    for (h, f), (k, g) in itertools.product(a.items(), b.items()):
-        e = (h + k) % Q
-        out[e] = (out.get(e, 0) + f * g) % P
-    return {h: f for h, f in out.items() if f}
-
-
-@functools.lru_cache(4096)
-def _residues(value: float) -> tuple[int, int]:
-    n, d = value.as_integer_ratio()
-    return n * pow(d, -1, P) % P, n * pow(d, -1, Q) % Q
+            return False
+    return True
 
 
 class Algebra:
-    """The primitives of the operator table on elements; everything random is a function of `seed`.
+    """The primitives of the operator table on elements modulo two primes; everything random comes of `seed`.
 
     After `budget` scalar operations, and once `time.monotonic()` is past `deadline`, TooMuchWork is raised.
     """
 
-    def __init__(self, seed: object, budget: int = 20_000_000, deadline: float = math.inf) -> None:
+    def __init__(
+        self, seed: object, primes: tuple[int, int], budget: int = 20_000_000, deadline: float = math.inf
+    ) -> None:
+        self.p, self.q = primes
+        self.known: dict[float, tuple[int, int]] = {}
         self.seed, self.left, self.budget = repr(seed), budget, budget
         self.deadline, self.look = deadline, budget
         self.widest = 1
         self.assumed: set[str] = set()
-        self.root = pow(self.draw(P - 2, "root") + 2, (P - 1) // Q, P)
+        self.root = pow(self.draw(self.p - 2, "root") + 2, (self.p - 1) // self.q, self.p)
         self.leaves: dict[tuple[str, int], frozenset[int]] = {}
         self.kept: dict[tuple[str, int], Element] = {}
+
+    def plus(self, a: Sum, b: Sum, sign: int = 1) -> Sum:
+        """A sum or difference of sums."""
+        p = self.p
+        if len(a) == 1 and len(b) == 1 and 0 in a and 0 in b:
+            total = (a[0] + sign * b[0]) % p
+            return {0: total} if total else {}
+        out = dict(a)
+        for h, f in b.items():
+            total = (out.get(h, 0) + sign * f) % p
+            if total:
+                out[h] = total
+            else:
+                out.pop(h, None)
+        return out
+
+    def times(self, a: Sum, b: Sum) -> Sum:
+        """A product of sums."""
+        p, q = self.p, self.q
+        if len(b) == 1 and 0 in b:
+            a, b = b, a
+        if len(a) == 1 and 0 in a:
+            f = a[0]
+            return dict(b) if f == 1 else {h: f * g % p for h, g in b.items()}
+        out: Sum = {}
+        for (h, f), (k, g) in itertools.product(a.items(), b.items()):
+            e = (h + k) % q
+            out[e] = (out.get(e, 0) + f * g) % p
+        return {h: f for h, f in out.items() if f}
+
+    def residues(self, value: float) -> tuple[int, int]:
+        """The rational number that a float is, modulo p and modulo q."""
+        if value not in self.known:
+            n, d = value.as_integer_ratio()
+            self.known[value] = n * pow(d, -1, self.p) % self.p, n * pow(d, -1, self.q) % self.q
+        return self.known[value]
 
     def draw(self, modulus: int, *name: object) -> int:
         """A number below `modulus`, uniform up to 2^-64, a function of the seed and `name`."""
@@ -137,14 +173,14 @@ class Algebra:
         """An independent random number."""
         self.spend(1)
         digest = hashlib.blake2b(repr((self.seed, *name)).encode(), digest_size=32).digest()
-        f = int.from_bytes(digest[:16], "little") % P
-        return Element({0: f} if f else {}, _ONE, int.from_bytes(digest[16:], "little") % Q)
+        f = int.from_bytes(digest[:16], "little") % self.p
+        return Element({0: f} if f else {}, _ONE, int.from_bytes(digest[16:], "little") % self.q)
 
     def constant(self, value: float) -> Element:
         """The rational number that the float is."""
         if math.isinf(value):
             return _infinity(1 if value > 0 else -1)
-        f, second = _residues(float(value))
+        f, second = self.residues(float(value))
         return Element({0: f} if f else {}, _ONE, second, sign=(value > 0) - (value < 0))
 
     def add(self, a: Element, b: Element, sign: int = 1) -> Element:
@@ -155,12 +191,12 @@ class Algebra:
         if a.infinite or b.infinite:
             return _infinity(a.infinite or sign * b.infinite)
         known = a.sign if a.sign == sign * b.sign else 0
-        second = None if a.second is None or b.second is None else (a.second + sign * b.second) % Q
+        second = None if a.second is None or b.second is None else (a.second + sign * b.second) % self.q
         if a.den is b.den or a.den == b.den:
-            return self.made(_plus(a.num, b.num, sign), a.den, second, known)
+            return self.made(self.plus(a.num, b.num, sign), a.den, second, known)
         self.spend(len(a.num) * len(b.den) + len(b.num) * len(a.den) + len(a.den) * len(b.den))
-        num = _plus(_times(a.num, b.den), _times(b.num, a.den), sign)
-        return self.made(num, _times(a.den, b.den), second, known)
+        num = self.plus(self.times(a.num, b.den), self.times(b.num, a.den), sign)
+        return self.made(num, self.times(a.den, b.den), second, known)
 
     def mul(self, a: Element, b: Element) -> Element:
         """a * b."""
@@ -170,8 +206,8 @@ class Algebra:
         sign = _sign(a) * _sign(b)
         if a.infinite or b.infinite:
             return _infinity(sign)
-        second = None if a.second is None or b.second is None else a.second * b.second % Q
-        return self.made(_times(a.num, b.num), _times(a.den, b.den), second, sign)
+        second = None if a.second is None or b.second is None else a.second * b.second % self.q
+        return self.made(self.times(a.num, b.num), self.times(a.den, b.den), second, sign)
 
     def div(self, a: Element, b: Element) -> Element:
         """a / b; raises ZeroDivisionError."""
@@ -184,14 +220,14 @@ class Algebra:
         sign = _sign(a) * _sign(b)
         if a.infinite:
             return _infinity(sign)
-        second = None if a.second is None or not b.second else a.second * pow(b.second, -1, Q) % Q
+        second = None if a.second is None or not b.second else a.second * pow(b.second, -1, self.q) % self.q
         if len(b.num) == 1 and len(b.den) == 1 and 0 in b.den:  # a single term is a unit
             ((h, f),) = b.num.items()
-            inverse = Element({-h % Q: b.den[0] * pow(f, -1, P) % P}, _ONE)
+            inverse = Element({-h % self.q: b.den[0] * pow(f, -1, self.p) % self.p}, _ONE)
             product = self.mul(a, inverse)
             return Element(product.num, product.den, second, sign=sign)
         self.spend(len(a.num) * len(b.den) + len(a.den) * len(b.num))
-        return self.made(_times(a.num, b.den), _times(a.den, b.num), second, sign)
+        return self.made(self.times(a.num, b.den), self.times(a.den, b.num), second, sign)
 
     def made(self, num: Sum, den: Sum, second: int | None, sign: int) -> Element:
         """A number; counts its terms."""
@@ -229,15 +265,15 @@ class Algebra:
         if len(xs) == 1 and (known := _KNOWN.get(name, {}).get(values[0])) is not None:
             return self.constant(known)
         seconds = [x.second for x in xs]
-        f = self.draw(P, name, values, "p")
-        second = None if None in seconds else self.draw(Q, name, seconds, "q")
+        f = self.draw(self.p, name, values, "p")
+        second = None if None in seconds else self.draw(self.q, name, seconds, "q")
         return Element({0: f} if f else {}, _ONE, second, sign=x.sign if name == "sqrt" else 0)
 
     def value(self, x: Element) -> int:
         """One number for a finite quotient, whatever its form: its image with [h] = w^h."""
         self.spend(len(x.num) + len(x.den))
-        num, den = (sum(f * pow(self.root, h, P) for h, f in s.items()) % P for s in (x.num, x.den))
-        return num * pow(den, -1, P) % P
+        num, den = (sum(f * pow(self.root, h, self.p) for h, f in s.items()) % self.p for s in (x.num, x.den))
+        return num * pow(den, -1, self.p) % self.p
 
     def join(self, kind: str, xs: Iterable[Element]) -> Element:
         """max or min: a new unknown for each set of things joined; associative, commutative, idempotent."""
@@ -260,8 +296,8 @@ class Algebra:
         self.assumed.add(kind)
         name = sorted(members)
         seconds = [x.second for x in items]
-        second = None if None in seconds else self.draw(Q, kind, name, "q")
-        made = Element({0: self.draw(P - 1, kind, name, "p") + 1}, _ONE, second)
+        second = None if None in seconds else self.draw(self.q, kind, name, "q")
+        made = Element({0: self.draw(self.p - 1, kind, name, "p") + 1}, _ONE, second)
         self.leaves[kind, made.num[0]] = members
         self.kept.setdefault((kind, made.num[0]), made)
         return made
@@ -284,8 +320,8 @@ class Algebra:
                 product = self.mul(a, b)
                 total = product if total is None else self.add(total, product)
         if some or total is None:
-            f = plain % P
-            rest = Element({0: f} if f else {}, _ONE, second % Q if both else None)
+            f = plain % self.p
+            rest = Element({0: f} if f else {}, _ONE, second % self.q if both else None)
             total = rest if total is None else self.add(total, rest)
         return total
 
@@ -306,4 +342,4 @@ class Algebra:
         """By cross multiplication; what is undefined equals nothing."""
         if a.undefined or b.undefined:
             return False
-        return a.infinite == b.infinite and _times(a.num, b.den) == _times(b.num, a.den)
+        return a.infinite == b.infinite and self.times(a.num, b.den) == self.times(b.num, a.den)

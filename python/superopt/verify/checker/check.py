@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from superopt.errors import BadInput
-from superopt.verify.checker.algebra import Algebra, TooMuchWork
+from superopt.verify.checker.algebra import Algebra, TooMuchWork, is_prime, primes
 from superopt.verify.checker.between import Between
 from superopt.verify.checker.elements import Evaluator, Index
 from superopt.verify.checker.regions import sampled
@@ -93,6 +93,7 @@ class _Elements:
         self, first: str, second: str, seed: int, elements: int, budget: int, deadline: float
     ) -> None:
         self.texts = first, second
+        self.primes = primes(first, second)
         self.seed, self.budget, self.deadline = seed, budget, deadline
         self.compared: dict[int, int] = {}
         self.terms, self.assumed = 0, set[str]()
@@ -143,7 +144,7 @@ class _Elements:
                 continue
             for attempt in range(4):
                 try:
-                    algebra = Algebra((self.seed, n, place, attempt), budget, self.deadline)
+                    algebra = Algebra((self.seed, n, place, attempt), self.primes, budget, self.deadline)
                     evaluator = Evaluator(algebra)
                     pair = [evaluator.program(text)[n].get(index) for text in self.texts]
                 except ZeroDivisionError:
@@ -165,7 +166,7 @@ class _Elements:
         self, places: Sequence[tuple[int, int, Index]]
     ) -> tuple[list[tuple[int, int, Index]], Between | None]:
         """The places that took too much, or differ: which may be as a value was not any number."""
-        algebra = Algebra((self.seed, "between"), self.budget, self.deadline)
+        algebra = Algebra((self.seed, "between"), self.primes, self.budget, self.deadline)
         try:
             between = Between(*self.texts, algebra, min(self.budget, _FEW), self.seed)
         except TooMuchWork:
@@ -195,26 +196,6 @@ def _interface(text: str) -> tuple[list[Any], list[Index]]:
     for node in data["nodes"]:
         types += [t[1:] for t in node[2]]
     return data["inputs"], [tuple(types[i]) for i in data["outputs"]]
-
-
-def is_prime(n: int) -> bool:
-    """Miller and Rabin's test with the bases that decide every n below 2^64."""
-    if n < 2 or any(n % b == 0 and n != b for b in (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)):
-        return False
-    d, s = n - 1, 0
-    while d % 2 == 0:
-        d, s = d // 2, s + 1
-    for b in (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37):
-        x = pow(b, d, n)
-        if n == b or x in (1, n - 1):
-            continue
-        for _ in range(s - 1):
-            x = x * x % n
-            if x == n - 1:
-                break
-        else:
-            return False
-    return True
 
 
 @dataclass(frozen=True)
@@ -255,6 +236,8 @@ def check_certificate(
         ]
         if p >> 60 == 0 or q >> 60 == 0 or p % q != 1 or not is_prime(p) or not is_prime(q):
             faults.append("p and q are not primes of 61 bits with q dividing p - 1")
+        elif not faults and (p, q) != primes(first["text"], second["text"]):
+            faults.append("p and q are not the primes that the hash of both programs draws")
         delta = _bound(tests, str(data["delta_extents"]), q, faults)
         if not tests:
             delta = 0.0 if first["text"] == second["text"] else None

@@ -36,7 +36,9 @@ from superopt.verify.domains import Array, Domain, Tensor
 from superopt.verify.evaluate import evaluate
 from superopt.verify.evaluate_tile import evaluate_written
 from superopt.verify.fields import FormalField, ImageField
+from superopt.verify.hashing import canonical_text
 from superopt.verify.infinities import Extended
+from superopt.verify.primes import Primes, drawn
 from superopt.verify.reduce import reduce_extents, work
 from superopt.verify.ttir.evaluate import launch
 from superopt.verify.ttir.floats import check_floats
@@ -134,12 +136,13 @@ def verify_ttir(
     # Numbers come last: addresses are all known to be good by then, and who stores what.
     whole = sum(math.prod(k.grid) * instance_work(f) for f, k in programs.values()) <= full_work
     evaluated = {n: math.prod(k.grid) for n, (_, k) in programs.items()}
+    primes = drawn(canonical_text(original), canonical_text(lowered), *(k.ttir for k in kernels))
     formal, notes = whole and work(lowered) <= FORMAL_WORK, list[str]()
     if whole:
-        _values(original, lowered, programs, seed, formal=formal)
+        _values(original, lowered, programs, seed, primes, formal=formal)
     else:
         limit = min(full_work, KERNEL_WORK)
-        evaluated = {n: _alone(n, f, k, stored[n], seed, limit) for n, (f, k) in programs.items()}
+        evaluated = {n: _alone(n, f, k, stored[n], (seed, primes), limit) for n, (f, k) in programs.items()}
     texts = {n: (f, k.grid, k.arguments) for n, (f, k) in programs.items()}
     if reason := check_floats(lowered, texts, seed):
         notes.append(reason)
@@ -150,7 +153,7 @@ def verify_ttir(
             smaller = [n for n in pair[1].nodes if isinstance(n.body, TileProgram)]
             parsed = [parse(k.ttir, f"{k.name}.ttir") for k in again]
             table = dict(zip(smaller, zip(parsed, again, strict=True), strict=True))
-            _values(None, pair[1], table, seed, formal=True)
+            _values(None, pair[1], table, seed, primes, formal=True)
             formal = True
             notes.append("the formal test was of the kernels compiled at reduced extents")
     records = [
@@ -210,12 +213,18 @@ class _FormalTriton(_Fp32Constants, FormalField):
     pass
 
 
-def _at_some_point(formal: bool, seed: object, test: Callable[[Extended], None]) -> None:
+def _at_some_point(formal: bool, seed: object, primes: Primes, test: Callable[[Extended], None]) -> None:
     """One random point, with infinities; another where a denominator happens to vanish."""
     for attempt in range(ATTEMPTS):
         point = ("ttir", seed, attempt)
         try:
-            test(Extended(_FormalTriton(point) if formal else _ImageTriton(point, lattice="order")))
+            test(
+                Extended(
+                    _FormalTriton(point, primes=primes)
+                    if formal
+                    else _ImageTriton(point, lattice="order", primes=primes)
+                )
+            )
         except ZeroDivisionError:
             continue
         return
@@ -226,10 +235,16 @@ def _at_some_point(formal: bool, seed: object, test: Callable[[Extended], None])
 
 
 def _values(
-    original: KernelGraph | None, lowered: KernelGraph, programs: _Programs, seed: int, *, formal: bool
+    original: KernelGraph | None,
+    lowered: KernelGraph,
+    programs: _Programs,
+    seed: int,
+    primes: Primes,
+    *,
+    formal: bool,
 ) -> None:
     """Run all instances of all kernels; compare with `original`, or else with each node alone."""
-    _at_some_point(formal, seed, lambda domain: _at_point(original, lowered, programs, domain))
+    _at_some_point(formal, seed, primes, lambda domain: _at_point(original, lowered, programs, domain))
 
 
 def _at_point(
@@ -324,7 +339,12 @@ def _compare(
 
 
 def _alone(
-    node: Node, function: Function, kernel: KernelText, stored: Sequence[Buffer], seed: int, limit: int
+    node: Node,
+    function: Function,
+    kernel: KernelText,
+    stored: Sequence[Buffer],
+    point: tuple[int, Primes],
+    limit: int,
 ) -> int:
     """Compare instances of a kernel with its node, on operands of its own; how many they were.
 
@@ -332,10 +352,11 @@ def _alone(
     """
     count = math.prod(kernel.grid)
     fit = max(FEWEST_SAMPLED, limit // max(1, instance_work(function)))
-    drawn = random.Random(f"{seed} {kernel.name}")
+    seed, primes = point
+    chosen_by = random.Random(f"{seed} {kernel.name}")
     body = node.body
     assert isinstance(body, TileProgram)
-    parts = [some_blocks(body, chosen) for chosen in (None, drawn)] if fit < count else []
+    parts = [some_blocks(body, chosen) for chosen in (None, chosen_by)] if fit < count else []
     run: set[int] = set()
 
     def test(domain: Extended) -> None:
@@ -362,9 +383,9 @@ def _alone(
             run.update(instances)
         if not run:
             # The first and the last instance are where offsets and tails go wrong.
-            whole(sorted({0, count - 1, *drawn.sample(range(count), min(fit, count))}))
+            whole(sorted({0, count - 1, *chosen_by.sample(range(count), min(fit, count))}))
 
-    _at_some_point(False, (seed, kernel.name), test)
+    _at_some_point(False, (seed, kernel.name), primes, test)
     return len(run)
 
 
