@@ -221,10 +221,9 @@ class _Question:
             return False
         small = self.reduced
         if not small and (small := reduce_extents(self.a, self.b, most_work=PIECE_WORK)):
-            self.undefined |= any(
-                o.undefined
-                for o in _test(small[0], [small[1]], "image", "reduced", self.seed, 0, self.primes)
-            )
+            made = _test(small[0], [small[1]], "image", "reduced", self.seed, 0, self.primes)
+            self.undefined |= any(o.undefined for o in made)
+            self.agreed |= not _failure(made)
         if self.undefined:
             return False
         parts = _cut(self.a, self.b, small, self.seed, self.primes) if small else []
