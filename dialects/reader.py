@@ -21,6 +21,7 @@ from superopt.program import (
     Loop,
     LoopVar,
     Node,
+    NodeKind,
     Statement,
     Store,
     ThreadGraph,
@@ -180,7 +181,7 @@ class _Reader:
     def body(
         self, operation: Any, name: str, operands: tuple[Value, ...], place: Location
     ) -> BlockGraph | ThreadGraph | TileProgram | None:
-        if name not in ("custom", "fused", "tiled"):
+        if name not in (NodeKind.CUSTOM, NodeKind.FUSED, NodeKind.TILED):
             if len(operation.regions):
                 raise IllegalProgram(f"expected no region, got one on '{operation.name}'", place)
             return None
@@ -189,9 +190,9 @@ class _Reader:
         block = operation.regions[0].blocks[0]
         # The region sees nothing from above: a reader of its own makes a capture an error.
         inner = _Reader(self.filename)
-        if name == "custom":
+        if name == NodeKind.CUSTOM:
             return inner.block_graph(operation, block, place)
-        if name == "fused":
+        if name == NodeKind.FUSED:
             return inner.thread_graph(block, place)
         return inner.tile_program(operation, block, len(operands), place)
 

@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from superopt import clock, cost
+from superopt.operators import Move, move_of
+from superopt.program import NodeKind
 from superopt.transforms.lower.choose_layouts import choose_layouts
 from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
 from superopt.transforms.mugraph_search.plans import search_plans
@@ -84,7 +86,7 @@ def propose(
 
 def _moves_values(graph: KernelGraph) -> bool:
     """Whether dimensions of a value are reordered: nothing over named axes, so no plan is charged for it."""
-    return any(n.op == "transpose" and n.operands[0] not in graph.inputs for n in graph.nodes)
+    return any(move_of(n) is Move.TRANSPOSE and n.operands[0] not in graph.inputs for n in graph.nodes)
 
 
 def _wider(options: MugraphOptimizer) -> MugraphOptimizer:
@@ -104,7 +106,7 @@ def _lay_out(found: Proposals, target: Target, most: int) -> None:
 def _limited(found: Proposals, options: MugraphOptimizer) -> bool:
     """Whether the search could have found more; not where nothing can be searched at all."""
     best = found.found[0].graph.nodes if found.found else []
-    return not found.complete or sum(n.op == "custom" for n in best) >= options.max_custom
+    return not found.complete or sum(n.op == NodeKind.CUSTOM for n in best) >= options.max_custom
 
 
 def _insert(found: Proposals, candidate: KernelGraph, seconds: float) -> None:

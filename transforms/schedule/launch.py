@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from superopt.cost.gpus import Target
+from superopt.operators import is_contraction, primitive_of
 from superopt.program import Compute, Load, Loop, Statement, Store, TileProgram, Value
 
 # Elements of a tile that one warp computes well; registers of a thread, of 255, that its tiles may take.
@@ -42,11 +43,11 @@ def registers(program: TileProgram, warps: int) -> float:
 
     Operands of products come from shared memory, and a product that is added to a tile on chip is summed there.
     """
-    uses: dict[Value, list[str]] = {}
+    uses: dict[Value, list[Compute]] = {}
     for statement in program.statements():
         if isinstance(statement, Compute):
             for value in statement.operands:
-                uses.setdefault(value, []).append(statement.op)
+                uses.setdefault(value, []).append(statement)
     on_chip: set[Value] = set()
     for statement in program.statements():
         if isinstance(statement, Load | Store) and statement.buffer.placement == "chip":
@@ -55,8 +56,9 @@ def registers(program: TileProgram, warps: int) -> float:
     largest = 0
     for statement in _results(program):
         used = uses.get(statement.result, [])
-        from_memory = isinstance(statement, Load) and set(used) == {"matmul"}
-        summed = isinstance(statement, Compute) and statement.op == "matmul" and used == ["add"]
+        from_memory = isinstance(statement, Load) and used and all(map(is_contraction, used))
+        product = isinstance(statement, Compute) and is_contraction(statement)
+        summed = product and len(used) == 1 and primitive_of(used[0]) == "add"
         if not (statement.result in on_chip or from_memory or (summed and held)):
             largest = max(largest, statement.result.type.padded.elements)
     return (held + largest) / (32 * warps)

@@ -16,8 +16,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from superopt.axes import reshape_groups
-from superopt.operators import nest_of
+from superopt.axes import Classes, reshape_groups
+from superopt.operators import Move, is_constant, is_contraction, move_of, nest_of
 from superopt.program import (
     Attr,
     Buffer,
@@ -36,7 +36,6 @@ from superopt.program import (
 # Matrix units take at least this many rows, columns and depth.
 SMALLEST_DOT = 16
 # Operators whose dimensions are no loop nest that this module can follow.
-_OPAQUE = frozenset({"slice", "concat", "repeat"})
 
 Slot = tuple[int, int]
 
@@ -75,19 +74,16 @@ class Tiling:
 
     def __init__(self, program: TileProgram) -> None:
         self.program = program
-        self._parent: dict[object, object] = {}
+        self._joined: Classes[object] = Classes()
         self._extent: dict[Slot, int] = {}
         self._fixed: set[object] = set()
         self._dots: list[Slot] = []
         self._merges: list[tuple[list[Slot], Slot]] = []  # dimensions that a reshape makes one, and that one
         self._times: dict[Slot, int] = {}  # how many times its class's extent a slot has, where not once
-        self._loops: dict[LoopVar, Loop] = {}
         self._nested: set[tuple[LoopVar, LoopVar]] = (
             set()
         )  # an outer loop, and the inner one that covers its step
-        for statement in program.statements():
-            if isinstance(statement, Loop):
-                self._loops[statement.var] = statement
+        self._loops = {s.var: s for s in program.statements() if isinstance(s, Loop)}
         for statement in program.statements():
             self._visit(statement)
         for parts, whole in self._merges:
@@ -100,12 +96,10 @@ class Tiling:
     # --- classes ---------------------------------------------------------------------------------------------
 
     def _find(self, key: object) -> object:
-        while (parent := self._parent.get(key, key)) != key:
-            key = parent
-        return key
+        return self._joined.find(key)
 
     def _join(self, a: object, b: object) -> None:
-        self._parent[self._find(a)] = self._find(b)
+        self._joined.join(a, b)
 
     def _slots(self, owner: Value | Buffer) -> list[Slot]:
         slots = [(id(owner), d) for d in range(len(owner.type.shape))]
@@ -156,7 +150,7 @@ class Tiling:
     def _compute(self, statement: Compute) -> None:
         result = self._slots(statement.result)
         operands = [self._slots(v) for v in statement.operands]
-        if statement.op == "reshape":
+        if move_of(statement) is Move.RESHAPE:
             (source,) = operands
             for kept, made in reshape_groups(statement.operands[0].shape, statement.result.shape):
                 before, after = [source[d] for d in kept], [result[d] for d in made]
@@ -167,10 +161,10 @@ class Tiling:
                 else:
                     self._fix([*before, *after])
             return
-        if statement.op == "constant":  # one number everywhere: it takes the shape of what it starts
+        if is_constant(statement):  # one number everywhere: it takes the shape of what it starts
             return
         nest = nest_of(statement)
-        if nest is None or statement.op in _OPAQUE:
+        if nest is None or move_of(statement) is Move.SLICE:
             self._fix([*result, *(s for o in operands for s in o)])
             return
         axes = [(id(statement), d) for d in range(len(nest.extents))]
@@ -181,7 +175,7 @@ class Tiling:
         for slot, dim in zip(result, nest.result, strict=True):
             if dim is not None:
                 self._join(slot, axes[dim])
-        if statement.op == "matmul":
+        if is_contraction(statement):
             self._dots += [slots[-i] for slots in operands for i in (1, 2)]
 
     def _merge(self, parts: Sequence[Slot], whole: Slot) -> None:

@@ -18,23 +18,23 @@ def _classes(encoder: Encoder) -> dict[int, list[dict[str, Any]]]:
     return out
 
 
-def _payload(encoder: Encoder, op: str, payload: int) -> str:
+def _payload(encoder: Encoder, symbol: str, payload: int) -> str:
     g = encoder.graph
-    if op in ("load", "store"):
+    if symbol in ("load", "store"):
         return encoder.region_text(payload)
-    if op == "loop":
+    if symbol == "loop":
         var, starts = g.loop_at(payload)
         started = [f"{encoder.region_text(r)}={'0' if kind == 0 else '-inf'}" for r, kind in starts]
         return " ".join([encoder.vars[var].name, *started])
-    if op == "const":
+    if symbol == "const":
         return f"{g.constant_at(payload)[0]:g}"
-    if op in ("rsum", "rmax", "permute"):
+    if symbol in ("rsum", "rmax", "permute"):
         return "x".join(map(str, g.ints_at(payload)))
-    if op in ("reshape", "bcast"):
+    if symbol in ("reshape", "bcast"):
         return "x".join(map(str, g.shape_at(payload)))
-    if op == "unary":
+    if symbol == "unary":
         return json.loads(g.name_at(payload))[0]
-    return str(payload) if op == "concat" else ""
+    return str(payload) if symbol == "concat" else ""
 
 
 def as_json(encoder: Encoder) -> str:

@@ -42,9 +42,9 @@ Rough: TypeAlias = tuple[int, float, tuple[TermProgram, tuple[StatementTerm, ...
 
 def kernel_count(graph: KernelGraph) -> int:
     """How many nodes are kernels; views are none."""
-    from superopt.cost.model import VIEWS
+    from superopt.cost.model import is_view
 
-    return sum(n.op not in VIEWS for n in graph.nodes)
+    return sum(not is_view(n) for n in graph.nodes)
 
 
 @dataclass

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from superopt.cost.gpus import WARP_THREADS, Target
-from superopt.cost.model import VIEWS, kernel_seconds, node_traffic, tile_reads
+from superopt.cost.model import is_view, kernel_seconds, node_traffic, tile_reads
 from superopt.program import KernelGraph, Node, TileProgram
 from superopt.transforms.core import _cost
 
@@ -54,7 +54,7 @@ def compiled_seconds(graph: KernelGraph, compiled: Sequence[Compiled], target: T
     for node in graph.nodes:
         if isinstance(node.body, TileProgram):
             total += compiled_cost(node, next(facts), target).seconds
-        elif node.op not in VIEWS:
+        elif not is_view(node):
             total += kernel_seconds(node_traffic(node, target), target)
     return total
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass, fields, replace
 
 from superopt.aliasing import copied, updates_in_place
 from superopt.cost.gpus import Target
-from superopt.operators import OPERATORS, Attrs, normalize_attrs
+from superopt.operators import OPERATORS, Attrs, Move, is_constant, is_contraction, move_of, normalize_attrs
 from superopt.program import (
+    CARRIED,
     DTYPE_BYTES,
     BlockGraph,
     Buffer,
@@ -23,19 +24,19 @@ from superopt.program import (
     Load,
     Loop,
     Node,
-    Statement,
+    NodeKind,
     TensorType,
     ThreadGraph,
     TileProgram,
     Value,
+    executions,
+    within_loops,
 )
 from superopt.spec import block_bytes, slices_in_place, stages
 from superopt.transforms.core import _cost
 
 # Tile of a library matrix product, whose operands are read again for every row and column of tiles.
 LIBRARY_TILE = 128
-# Library operators that move nothing: row-major views, and values known at compile time.
-VIEWS = frozenset({"reshape", "constant"})
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,11 @@ class Cost:
         return sum(k.seconds for k in self.kernels)
 
 
+def is_view(node: Node) -> bool:
+    """Whether `node` moves nothing: a row-major view, or values known at compile time."""
+    return move_of(node) is Move.RESHAPE or is_constant(node)
+
+
 def cost(graph: KernelGraph, target: Target) -> Cost:
     """Predicted cost of `graph` on `target`; views, constants and slices read in place cost nothing.
 
@@ -84,7 +90,7 @@ def cost(graph: KernelGraph, target: Target) -> Cost:
     kernels = [
         _update_cost(node, target) if node in in_place else kernel_cost(node, target)
         for node in graph.nodes
-        if node.op not in VIEWS and not (node.op == "slice" and node.result in free)
+        if not is_view(node) and free.keys().isdisjoint(node.results)
     ]
     done = {node.result for node in in_place}
     for i in copied(graph):
@@ -141,7 +147,7 @@ class _Count:
         """An operator of the table, applied so many times."""
         entry = OPERATORS[op]
         shapes, values = [t.shape for t in operands], normalize_attrs(entry, attrs)
-        if op != "matmul":
+        if not entry.contraction:
             self.elements(entry.flops(shapes, values) * times)
             return
         assert entry.nest is not None
@@ -179,7 +185,7 @@ def _library_traffic(node: Node, target: Target) -> Traffic:
     l2, blocks = ins + outs, target.multiprocessors
     if node.op in OPERATORS and OPERATORS[node.op].combiner is not None:
         blocks = min(blocks, node.result.type.elements)
-    if node.op == "matmul":
+    if is_contraction(node):
         *batch, rows, columns = node.result.shape
         tiles_m, tiles_n = math.ceil(rows / LIBRARY_TILE), math.ceil(columns / LIBRARY_TILE)
         a, b = (v.type.bytes for v in node.operands)
@@ -204,13 +210,13 @@ def _block_traffic(graph: BlockGraph, target: Target) -> Traffic:
         return blocks * math.prod(graph.loops[: max(stage[value].varies, default=-1) + 1])
 
     for inner in graph.nodes:
-        if inner.op == "iterator":
+        if inner.op == NodeKind.ITERATOR:
             (source,) = inner.operands
             loaded[source] = loaded.get(source, 0) + inner.result.type.bytes * times(inner.result)
-        elif inner.op == "save":
+        elif inner.op == NodeKind.SAVE:
             saved = inner.operands[0].type.bytes * blocks  # every element once
             count.move(saved, saved)
-        elif inner.op in ("accumulate", "running_max"):
+        elif inner.op in CARRIED:
             count.elements(inner.operands[0].type.elements * math.prod(graph.loops) * blocks)
         else:
             for op, operands, attrs in _applications(inner):
@@ -250,16 +256,12 @@ class _TileCounts:
         self.computed: list[tuple[Compute, int]] = []
         self.blocks, self.trips = 1, 1
         self.shared = sum(b.type.bytes for b in program.locals if b.placement != "device")
-        self._visit(program.body, 1)
-
-    def _visit(self, body: Sequence[Statement], times: int) -> None:
-        for statement in body:
+        for statement, around in within_loops(program.body):
+            times = executions(around)
             if isinstance(statement, Loop):
-                trips = math.ceil((statement.stop - statement.start) / statement.step)
                 if statement.parallel:
-                    self.blocks *= trips
-                self.trips = max(self.trips, times * trips)
-                self._visit(statement.body, times * trips)
+                    self.blocks *= statement.trips
+                self.trips = max(self.trips, times * statement.trips)
             elif isinstance(statement, Compute):
                 self.computed.append((statement, times))
             elif statement.buffer in self.moved:

@@ -7,11 +7,21 @@ operation, the rest stays as it is. Baselines only; no search sees this.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-from superopt.operators import OPERATORS, normalize_attrs
-from superopt.program import KernelGraph, Node, TensorType, Value
+from superopt.operators import (
+    OPERATORS,
+    Move,
+    is_contraction,
+    is_conversion,
+    move_of,
+    normalize_attrs,
+    primitive_of,
+    reduction_of,
+    splat_of,
+)
+from superopt.program import KernelGraph, Node, TensorType, Value, live_nodes, producers, users
 
 TARGET = "attention"
 
@@ -43,7 +53,9 @@ class Attention:
 def find(graph: KernelGraph) -> list[Attention]:
     """Every attention in the program whose intermediate values nobody else uses."""
     return [
-        found for node in graph.nodes if node.op == "exp" and (found := _Match(graph, node).run()) is not None
+        found
+        for node in graph.nodes
+        if primitive_of(node) == "exp" and (found := _Match(graph, node).run()) is not None
     ]
 
 
@@ -57,13 +69,23 @@ def replaced(graph: KernelGraph, found: Attention) -> KernelGraph:
         elif node.result is found.out:
             attrs = {"target": TARGET, "reason": "a library is asked"}
             nodes.append(Node("extern", (found.q, found.k, found.v), (found.out,), dict(attrs)))
-    kept: list[Node] = []  # without what only the matched operators used, such as repeated keys
-    used = set(graph.outputs)
-    for node in reversed(nodes):
-        if used.intersection(node.results):
-            kept.append(node)
-            used.update(node.operands)
-    return KernelGraph(graph.name, graph.inputs, kept[::-1], graph.outputs, graph.location, graph.aliases)
+    # Without what only the matched operators used, such as repeated keys.
+    return replace(graph, nodes=live_nodes(nodes, graph.outputs))
+
+
+def _applies(primitive: str) -> Callable[[Node], bool]:
+    return lambda node: primitive_of(node) == primitive
+
+
+_difference, _product, _quotient = map(_applies, ("sub", "mul", "div"))
+
+
+def _maximum(node: Node) -> bool:
+    return reduction_of(node) == "max"
+
+
+def _sum(node: Node) -> bool:
+    return reduction_of(node) == "add" and OPERATORS[node.op].finish is None
 
 
 class _No(Exception):
@@ -73,11 +95,7 @@ class _No(Exception):
 class _Match:
     def __init__(self, graph: KernelGraph, exp: Node) -> None:
         self.exp = exp
-        self.made = {v: n for n in graph.nodes for v in n.results}
-        self.users: dict[Value, list[Node]] = defaultdict(list)
-        for node in graph.nodes:
-            for v in node.operands:
-                self.users[v].append(node)
+        self.made, self.users = producers(graph.nodes), users(graph.nodes)
         self.outputs = set(graph.outputs)
         self.nodes: list[Node] = []
 
@@ -99,7 +117,7 @@ class _Match:
         inner = set(self.nodes)
         for node in inner:
             for value in node.results:
-                used = all(u in inner for u in self.users[value]) and value not in self.outputs
+                used = all(u in inner for u in self.users.get(value, ())) and value not in self.outputs
                 self._want(value is out or used)
         before, groups = self._ungrouped(k), self._ungrouped(v)
         if before is not None and groups is not None and before.shape[:-2] == groups.shape[:-2]:
@@ -109,9 +127,9 @@ class _Match:
     def _ungrouped(self, value: Value) -> Value | None:
         """Keys before they were repeated: (..., H, N, D) as (..., H, 1, N, D), broadcast to (..., H, G, N, D)."""
         chain: list[Node] = []
-        for op in ("reshape", "broadcast", "reshape"):
+        for move in (Move.RESHAPE, Move.BROADCAST, Move.RESHAPE):
             node = self.made.get(value)
-            if node is None or node.op != op:
+            if node is None or move_of(node) is not move:
                 return None
             chain.append(node)
             value = node.operands[0]
@@ -125,9 +143,9 @@ class _Match:
         if not condition:
             raise _No
 
-    def _take(self, value: Value, op: str) -> Node:
+    def _take(self, value: Value, fits: Callable[[Node], bool]) -> Node:
         node = self.made.get(value)
-        if node is None or node.op != op:
+        if node is None or not fits(node):
             raise _No
         if node not in self.nodes:
             self.nodes.append(node)
@@ -144,19 +162,19 @@ class _Match:
 
     def _uncast(self, value: Value) -> Value:
         """What `value` was before it was rounded or widened."""
-        while (node := self.made.get(value)) is not None and node.op == "cast":
-            value = self._take(value, "cast").operands[0]
+        while (node := self.made.get(value)) is not None and is_conversion(node):
+            value = self._take(value, is_conversion).operands[0]
         return value
 
     def _scores(self) -> Value:
         """What the exponential is taken of, without its maximum."""
         argument = self.exp.operands[0]
         node = self.made.get(argument)
-        if node is None or node.op != "sub":
+        if node is None or not _difference(node):
             return self._uncast(argument)
-        self._take(argument, "sub")
+        self._take(argument, _difference)
         scores, largest = node.operands
-        top = self._take(self._uncast(largest), "reduce_max")
+        top = self._take(self._uncast(largest), _maximum)
         self._last(top)
         scores = self._uncast(scores)
         self._want(self._uncast(top.operands[0]) is scores)
@@ -165,53 +183,52 @@ class _Match:
     def _scale(self, scores: Value) -> tuple[Node, float]:
         """The product of queries and keys, and the constant that it is multiplied with."""
         node = self.made.get(scores)
-        if node is None or node.op not in ("mul", "div"):
-            return self._take(scores, "matmul"), 1.0
-        self._take(scores, node.op)
+        if node is None or not (_product(node) or _quotient(node)):
+            return self._take(scores, is_contraction), 1.0
+        self._take(scores, lambda _: True)
         for value, other in (node.operands, node.operands[::-1]):
             made = self.made.get(other)
-            if made is None or made.op != "constant" or (node.op == "div" and other is node.operands[0]):
+            number = splat_of(made) if made is not None else None
+            if number is None or (_quotient(node) and other is node.operands[0]):
                 continue
-            number = made.attrs["value"]
-            if isinstance(number, int | float):
-                product = self._take(self._uncast(value), "matmul")
-                return product, float(number if node.op == "mul" else 1 / number)
+            product = self._take(self._uncast(value), is_contraction)
+            return product, float(number if _product(node) else 1 / number)
         raise _No
 
     def _weighted(self) -> tuple[Value, Value]:
         """(output, values), the sum divided out before or after the second product."""
         weights = self.exp.result
-        sums = [n for n in self._users(weights) if n.op == "reduce_sum"]
+        sums = [n for n in self._users(weights) if _sum(n)]
         self._want(len(sums) == 1)
-        total = self._take(sums[0].result, "reduce_sum")
+        total = self._take(sums[0].result, _sum)
         self._last(total)
-        users = self._users(total.result)
+        after = self._users(total.result)
         self._want(
-            len(users) == 1 and users[0].op == "div" and self._uncast(users[0].operands[1]) is total.result
+            len(after) == 1 and _quotient(after[0]) and self._uncast(after[0].operands[1]) is total.result
         )
-        divided = self._take(users[0].result, "div")
+        divided = self._take(after[0].result, _quotient)
         over = self._uncast(divided.operands[0])
         if over is weights:
             following = self._users(divided.result)
-            self._want(len(following) == 1 and following[0].op == "matmul")
-            product = self._take(following[0].result, "matmul")
+            self._want(len(following) == 1 and is_contraction(following[0]))
+            product = self._take(following[0].result, is_contraction)
             self._want(self._uncast(product.operands[0]) is divided.result)
             out = product.result
         else:
-            product = self._take(over, "matmul")
+            product = self._take(over, is_contraction)
             self._want(self._uncast(product.operands[0]) is weights)
             out = divided.result
             if out.dtype != product.operands[1].dtype:
-                (*_, last) = [n for n in self.users[out] if n.op == "cast"] or [None]
+                (*_, last) = [n for n in self.users.get(out, ()) if is_conversion(n)] or [None]
                 self._want(last is not None)
                 out = last.result if last is not None else out
-                self._take(out, "cast")
+                self._take(out, is_conversion)
         self._want(not self._attr(product, "transpose_a") and not self._attr(product, "transpose_b"))
         return out, product.operands[1]
 
     def _users(self, value: Value) -> list[Node]:
         """Who uses `value`, or a cast of it."""
         found: list[Node] = []
-        for node in self.users[value]:
-            found += self._users(node.result) if node.op == "cast" else [node]
+        for node in self.users.get(value, ()):
+            found += self._users(node.result) if is_conversion(node) else [node]
         return found

@@ -24,8 +24,8 @@ from superopt import cost
 from superopt.cost import Target
 from superopt.cost.features import program_features
 from superopt.errors import IllegalProgram, NotEquivalent, SuperoptError, UnsupportedProgram
-from superopt.operators import OPERATORS, normalize_attrs
-from superopt.program import Compute, KernelGraph, Loop, Statement, TileProgram
+from superopt.operators import OPERATORS, is_contraction, normalize_attrs
+from superopt.program import Compute, KernelGraph, TileProgram, executions, within_loops
 from superopt.transforms.emit.compile import CompilationFailed, Compiled, compile_all
 from superopt.transforms.emit.program_source import EmittedProgram, emit_program
 from superopt.transforms.emit.triton_source import emit_kernel
@@ -195,19 +195,14 @@ class Space(Tilings):
 def matrix_flops(graph: KernelGraph) -> float:
     """Flops of the matrix products of a lowered program, as its tiles are, without padding."""
     total = 0.0
-
-    def visit(body: Sequence[Statement], times: int) -> None:
-        nonlocal total
-        for s in body:
-            if isinstance(s, Loop):
-                visit(s.body, times * -(-(s.stop - s.start) // s.step))
-            elif isinstance(s, Compute) and s.op == "matmul" and s.operands[0].dtype != "f32":
-                entry = OPERATORS[s.op]
-                total += times * entry.flops([v.shape for v in s.operands], normalize_attrs(entry, s.attrs))
-
     for node in graph.nodes:
-        if isinstance(node.body, TileProgram):
-            visit(node.body.body, 1)
+        if not isinstance(node.body, TileProgram):
+            continue
+        for s, around in within_loops(node.body.body):
+            if isinstance(s, Compute) and is_contraction(s) and s.operands[0].dtype != "f32":
+                entry = OPERATORS[s.op]
+                flops = entry.flops([v.shape for v in s.operands], normalize_attrs(entry, s.attrs))
+                total += executions(around) * flops
     return total
 
 

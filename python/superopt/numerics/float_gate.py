@@ -25,8 +25,8 @@ from superopt.errors import UnsupportedProgram
 from superopt.numerics.checking import DISTRIBUTIONS, Comparison, Input, compare, compared, table
 from superopt.numerics.externs import Player, Recorder
 from superopt.numerics.rounding import RoundingModel
-from superopt.operators import OPERATORS, normalize_attrs
-from superopt.program import BlockGraph, KernelGraph, Node, ThreadGraph, Value
+from superopt.operators import OPERATORS, is_contraction, normalize_attrs
+from superopt.program import BlockGraph, KernelGraph, Node, NodeKind, ThreadGraph, Value
 from superopt.verify.domains import Array, FloatDomain, round_to
 from superopt.verify.evaluate import evaluate
 from superopt.verify.hashing import program_hash
@@ -105,7 +105,7 @@ def gate(
     nonce = nonce or secrets.token_hex(8)
     text = f"{program_hash(original)} {program_hash(lowered)} {nonce}"
     seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
-    opaque = any(node.op == "extern" for node in original.nodes)
+    opaque = any(node.op == NodeKind.EXTERN for node in original.nodes)
     if opaque and max(map(work, (original, lowered))) > OPAQUE_WORK:
         return NumericsReport((), nonce, "it has opaque operations, and is too large")
     specs = input_specs(original)
@@ -203,10 +203,10 @@ def _weights(node: Node, outer: dict[Value, Value], depths: dict[Value, int]) ->
     if isinstance(node.body, BlockGraph | ThreadGraph):
         inner = dict(zip(node.body.inputs, (outer.get(v, v) for v in node.operands), strict=True))
         for below in node.body.nodes:
-            if below.op == "iterator":
+            if below.op == NodeKind.ITERATOR:
                 inner[below.result] = inner[below.operands[0]]
             _weights(below, inner, depths)
-    elif node.op == "matmul":
+    elif is_contraction(node):
         entry = OPERATORS[node.op]
         assert entry.nest is not None
         right = outer.get(node.operands[1], node.operands[1])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from superopt.errors import IllegalProgram, NotEquivalent, SuperoptError, UnsupportedProgram
 from superopt.numerics import gate
-from superopt.program import KernelGraph, Node
+from superopt.program import KernelGraph, Node, NodeKind
 from superopt.run.context import Run
 from superopt.spec import check_kernel
 from superopt.transforms.emit.compile import CompilationFailed
@@ -182,7 +182,7 @@ def foreign_externs(original: KernelGraph, candidate: KernelGraph) -> list[str]:
 
     A result that nobody uses would not be missed by a proof, but computing it would run the operation.
     """
-    counts = [Counter(_extern(n) for n in g.nodes if n.op == "extern") for g in (original, candidate)]
+    counts = [Counter(_extern(n) for n in g.nodes if n.op == NodeKind.EXTERN) for g in (original, candidate)]
     return sorted((counts[1] - counts[0]).elements())
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from superopt import __version__, cost
 from superopt.dialects.writer import to_text
 from superopt.naming import names_of
+from superopt.program import NodeKind
 from superopt.report import KernelReport, Report, Schedule, launches
 from superopt.verify import program_hash
 
@@ -63,7 +64,7 @@ def finish(original: KernelGraph, accepted: Accepted, run: Run, diagnostics: Dia
     report.remarks += [str(m) for m in diagnostics.messages]
     if accepted.scheduled.reason:
         report.remarks.append(f"schedule of the kernels: {accepted.scheduled.reason}")
-    tiled = [node for node in accepted.scheduled.lowered.nodes if node.op == "tiled"]
+    tiled = [node for node in accepted.scheduled.lowered.nodes if node.op == NodeKind.TILED]
     for node, kernel in zip(tiled, accepted.scheduled.compiled, strict=True):
         predicted = cost.kernel_cost(node, target)
         report.kernels.append(
