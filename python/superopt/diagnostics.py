@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from superopt.errors import UNKNOWN, Location
 
 if TYPE_CHECKING:
+    from superopt.program import KernelGraph
     from superopt.report import SearchReport
 
 
@@ -37,12 +38,14 @@ class Diagnostics:
     """What the passes of one run had to say, in order, and what they hand over besides the program.
 
     `artifacts` carries what is no IR from a pass to the tool that runs it: "report", "certificate" and "schedule"
-    are JSON text. `searches` are the reports of passes that search. `progress(stage, fraction)` is called by long
-    passes; a tool on a terminal replaces it by a progress bar (fraction in [0, 1], None where unknown).
+    are JSON text. `source` is the program that was ingested; what is emitted after passes is proved against it.
+    `searches` are the reports of passes that search. `progress(stage, fraction)` is called by long passes; a tool
+    on a terminal replaces it by a progress bar (fraction in [0, 1], None where unknown).
     """
 
     messages: list[Diagnostic] = field(default_factory=list[Diagnostic])
     artifacts: dict[str, Any] = field(default_factory=dict[str, Any])
+    source: KernelGraph | None = None
     searches: list[SearchReport] = field(default_factory=list["SearchReport"])
     progress: Callable[[str, float | None], None] = _silent
 

@@ -271,7 +271,7 @@ def _add_output(group: Any) -> None:
     kinds = get_args(EmitKind)
     _value(group, "--emit", "KIND", f"what to write: {'|'.join(kinds)}", choices=kinds, default="mlir")
     known = target_names()
-    target = f"target of --emit: {'|'.join(known)} (default: that of --superoptimize, else {DEFAULT_TARGET})"
+    target = f"target of --emit: {'|'.join(known)} (default: that of the passes, else {DEFAULT_TARGET})"
     _value(group, "--target", "SM", target, choices=known)
     _value(group, "--report", "FILE", "write what the passes report, as JSON")
     _switch(group, "--emit-bytecode", "write MLIR bytecode")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from superopt.cost.gpus import DEFAULT_TARGET
 from superopt.driver import output
 from superopt.driver.command_line import Settings
+from superopt.errors import BadOption
 
 if TYPE_CHECKING:
     from superopt.diagnostics import Diagnostics
@@ -19,20 +20,28 @@ if TYPE_CHECKING:
 def emit(settings: Settings, module: Any, diagnostics: Diagnostics, name: str) -> None:
     """Write `module` as `settings.emit` says; `--superoptimize` has left its outcome in the artifacts.
 
-    Raises `SuperoptError` where the program cannot be compiled.
+    What passes made of the program that was ingested is proved against that program.
+    Raises `SuperoptError` where the program cannot be compiled, NotEquivalent where it is another.
     """
+    from superopt.verify import check_each, program_hash
+
     outcome: Outcome | None = diagnostics.artifacts.get("outcome")
+    graph = _graph(module, name)
     if outcome is not None and settings.target not in (None, outcome.schedule.target):
-        outcome = None  # kernels for another GPU are wanted than the one it was chosen for
+        raise BadOption(f"expected one target, got {outcome.schedule.target} and --target={settings.target}")
+    if outcome is not None and program_hash(graph) != program_hash(outcome.optimized):
+        outcome = None  # a later pass changed it
+    original = diagnostics.source or graph
     if settings.emit == "bundle":
-        _save(settings, outcome or _as_it_is(settings, _graph(module, name)))
+        _save(settings, outcome or _as_it_is(settings, original, graph))
         return
     from superopt.transforms.emit import CompiledProgram, emit_text
 
     if outcome is not None:
         content = CompiledProgram(outcome.emitted, outcome.compiled).artifact(settings.emit)
     else:
-        content = emit_text(_graph(module, name), settings.emit, settings.target or DEFAULT_TARGET)
+        check_each(original, graph, "the passes")
+        content = emit_text(graph, settings.emit, settings.target or DEFAULT_TARGET)
     output.write(settings.output, content)
 
 
@@ -42,8 +51,8 @@ def _graph(module: Any, name: str) -> KernelGraph:
     return reader.read(module, name)
 
 
-def _as_it_is(settings: Settings, graph: KernelGraph) -> Outcome:
-    """The program with no search, proved and compiled like any other."""
+def _as_it_is(settings: Settings, original: KernelGraph, graph: KernelGraph) -> Outcome:
+    """What the passes made of `original`, with no search, proved and compiled like any other."""
     from superopt import __version__
     from superopt.diagnostics import Diagnostics
     from superopt.dialects.writer import to_text
@@ -56,11 +65,11 @@ def _as_it_is(settings: Settings, graph: KernelGraph) -> Outcome:
         superopt=__version__,
         target=settings.target or DEFAULT_TARGET,
         seed=0,
-        program_sha256=program_hash(graph),
+        program_sha256=program_hash(original),
         optimized=to_text(graph),
         names=names_of(graph),
     )
-    return replay(graph, schedule, Diagnostics())
+    return replay(original, schedule, Diagnostics())
 
 
 def _save(settings: Settings, outcome: Outcome) -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from superopt.diagnostics import Diagnostics
@@ -83,6 +83,7 @@ def _process(settings: Settings) -> int:
         steps = pipeline.parse(text)
     else:
         steps = [pipeline.flag_step(flag, options) for flag, options in settings.passes]
+    settings = _of_one_target(settings, steps)
     runner = _runner(settings, steps)
     chunks = source.split(whole) if settings.split_input_file else [whole]
     outcomes = [_one(settings, runner, chunk) for chunk in chunks]
@@ -113,6 +114,19 @@ def _pipeline_text(settings: Settings, whole: Source) -> str | None:
     if found is None:
         raise BadInput("expected a reproducer, got a file without 'mlir_reproducer'", Location(whole.name))
     return found
+
+
+def _of_one_target(settings: Settings, steps: list[pipeline.Step]) -> Settings:
+    """The settings with the target that the passes are given; raises BadOption where there are several."""
+    if settings.emit in ("mlir", "text"):
+        return settings
+    found = {f"--{s.name}": t for s in steps if (t := getattr(s.implementation, "target", None))}
+    if settings.target is not None:
+        found["--target"] = settings.target
+    if len({*found.values()}) > 1:
+        got = ", ".join(f"{target} of {name}" for name, target in found.items())
+        raise BadOption(f"expected one target, got {got}")
+    return replace(settings, target=next(iter(found.values()), None))
 
 
 def _runner(settings: Settings, steps: list[pipeline.Step]) -> Runner:

@@ -83,6 +83,7 @@ class Runner:
             old_text = self._text(module, source) if self.instruments.print_after_change else ""
             proving = self.instruments.verify_each_equivalence
             graphs = _graphs(module, source.name) if proving else {}
+            _note_source(module, source.name, diagnostics)
             with self.timed(f"{number + 1}: {step.name}"):
                 try:
                     module = self._apply(step, module, source, diagnostics)
@@ -280,6 +281,13 @@ def _graphs(module: Any, file: str) -> dict[str, KernelGraph]:
 
     found = [f for f in reader.functions(module) if reader.is_kernel_function(f)]
     return {g.name: g for g in (reader.read_function(f, file) for f in found)}
+
+
+def _note_source(module: Any, file: str, diagnostics: Diagnostics) -> None:
+    """Keep the program of a module that has one, before the first pass that may change it."""
+    if diagnostics.source is None and module.name == MODULE:
+        graphs = _graphs(module, file)
+        diagnostics.source = next(iter(graphs.values())) if len(graphs) == 1 else None
 
 
 def _check_equivalent(step: Step, before: dict[str, KernelGraph], after: dict[str, KernelGraph]) -> None:

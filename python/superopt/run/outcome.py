@@ -45,6 +45,7 @@ def deliver(module: Any, outcome: Outcome, diagnostics: Diagnostics) -> None:
     """
     from superopt.dialects import writer
 
+    diagnostics.source = diagnostics.source or outcome.original
     diagnostics.artifacts["outcome"] = outcome
     diagnostics.artifacts["report"] = outcome.report.model_dump_json(indent=2)
     diagnostics.artifacts["certificate"] = outcome.certificate.model_dump_json(indent=2)

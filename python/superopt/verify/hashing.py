@@ -54,7 +54,7 @@ def canonical_text(graph: KernelGraph) -> str:
 def parse(text: str) -> KernelGraph:
     """The program of a canonical text; raises BadInput for any other text."""
     try:
-        data = json.loads(text)
+        data = json.loads(text, parse_float=_no_number, parse_constant=_no_number)
         inputs, nodes, outputs = _parse_region(data)
         aliases = tuple(int(j) for j in data.get("aliases", ()))
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
@@ -155,6 +155,10 @@ def _tile(program: TileProgram) -> dict[str, Any]:
 
 
 # --- reading ----------------------------------------------------------------------------------------------
+
+
+def _no_number(text: str) -> int:
+    raise ValueError(f"expected integers, got {text}")
 
 
 def _pick(values: Sequence[Value], numbers: Any) -> tuple[Value, ...]:

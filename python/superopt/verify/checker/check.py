@@ -254,7 +254,15 @@ def check_certificate(
         terms = max([1, *(int(t["terms"]) for t in tests)])
         paper = math.ceil(terms * math.log(1 / claimed)) if claimed else None
         return Check(faults, comparison, delta, paper)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        IndexError,
+        RecursionError,
+        OverflowError,
+    ) as error:
         raise BadInput(
             f"expected a certificate, got something else ({type(error).__name__}: {error})"
         ) from None
