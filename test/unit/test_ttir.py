@@ -301,6 +301,36 @@ def test_a_kernel_too_few_is_refused(artifact: tuple[KernelGraph, KernelGraph, l
         verify_ttir(artifact[0], artifact[1], artifact[2][:-1])
 
 
+# --- floats -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_maximum_that_is_added_is_found_in_floats(whole: bool, monkeypatch: pytest.MonkeyPatch):
+    """exp(x + max) / sum exp(x + max) is the same function, and infinity by infinity on large inputs."""
+    from test_interpreter import Build, tensor
+
+    from superopt.transforms.emit.compile import compile_all
+    from superopt.transforms.emit.program_source import emit_program
+    from superopt.transforms.lower import lower
+    from superopt.verify.ttir import floats
+    from superopt.verify.ttir.artifact import kernel_texts
+
+    if not whole:  # as for programs that are too large: some blocks of kernels of the inputs
+        monkeypatch.setattr(floats, "MOST_WORK", 0)
+    x, build = tensor((64, 256), "f32", "x"), Build()
+    t = build.tile(x, (4, 256), (0,), ())
+    e = build("exp", build("sub", t, build("reduce_max", t, dims=(1,), keepdims=True)))
+    build.save(build("div", e, build("reduce_sum", e, dims=(1,), keepdims=True)), 0)
+    graph = build.custom([x], (16,), (), (64, 256))
+    lowered = lower(graph)
+    emitted = emit_program(lowered)
+    (text,) = kernel_texts(emitted, compile_all(emitted.kernels, ["sm_90"], jobs=1))
+    assert verify_ttir(graph, lowered, [text]).notes == []
+    wrong = replace(text, ttir=text.ttir.replace("arith.subf", "arith.addf"))
+    with pytest.raises(NotEquivalent, match="in fp64"):
+        verify_ttir(graph, lowered, [wrong])
+
+
 # --- sources ------------------------------------------------------------------------------------------------
 
 

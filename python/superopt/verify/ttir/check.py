@@ -9,7 +9,7 @@ Four things are done for every kernel, in this order, and the record says on how
    be, they are, one kernel on what the ones before it stored, and the outputs must be the original program's.
    Else each kernel is run by itself, on operands of its own, some of its instances where all take too long
    (`sampling`): what they store must be what its node of the lowered program computes.
-3. *floats*: some instances in fp64 on ordinary inputs (`floats`), for what overflows or cancels.
+3. *floats*: some instances in fp64 on ordinary and on large inputs (`floats`), for what overflows or cancels.
 4. *values, formally*, at reduced extents, where the caller can compile: the lowered program is shrunk,
    compiled again and all of its instances run with exponentials kept formal.
 
@@ -144,7 +144,7 @@ def verify_ttir(
         limit = min(full_work, KERNEL_WORK)
         evaluated = {n: _alone(n, f, k, stored[n], (seed, primes), limit) for n, (f, k) in programs.items()}
     texts = {n: (f, k.grid, k.arguments) for n, (f, k) in programs.items()}
-    if reason := check_floats(lowered, texts, seed):
+    if reason := check_floats(lowered, texts, stored, seed):
         notes.append(reason)
     if not formal and compile_again is not None:
         pair = reduce_extents(original, lowered)
