@@ -60,9 +60,9 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _extensions() -> list[Path]:
     """The compiled modules of the installed package."""
-    from superopt.transforms.core import _cost, _field, _search
+    from superopt.transforms.core import _cost, _egraph, _field, _search
 
-    return [Path(str(m.__file__)) for m in (_cost, _field, _search)]
+    return [Path(str(m.__file__)) for m in (_cost, _egraph, _field, _search)]
 
 
 def names(suffix: str) -> list[str]:
@@ -71,7 +71,10 @@ def names(suffix: str) -> list[str]:
 
 def test_there_is_an_example_of_each_kind() -> None:
     written = [name for _, name, _, _ in blocks()]
-    for expected in ("python/superopt/operators.py", "transforms/registry.py", "test/dialects/softplus.mlir"):
+    for expected in (
+        "python/superopt/operators.py", "python/superopt/scalars.py", "transforms/registry.py",
+        "transforms/optimizers.py", "test/dialects/softplus.mlir",
+    ):  # fmt: skip
         assert expected in written
 
 

@@ -220,7 +220,7 @@ class Program:
     def _candidates(self) -> list[Row]:
         """What a run delivers, then the best other candidates that pass every gate, each with its points."""
         rows: list[Row] = []
-        for optimizer, accepted in self._accepted():
+        for optimizer, accepted in self.accepted():
             if len(rows) == self.settings.candidates:
                 break
             started = time.monotonic()
@@ -240,7 +240,7 @@ class Program:
             )
         return rows
 
-    def _accepted(self) -> Iterator[tuple[str, Accepted]]:
+    def accepted(self) -> Iterator[tuple[str, Accepted]]:
         """(optimizer, program): first what `superoptimize` delivers, then others; the optimizers take turns."""
         settings = RunSettings(
             target=self.target.name,
