@@ -192,3 +192,20 @@ def _constant(found: object) -> Callable[..., object]:
         return found
 
     return propose
+
+
+def test_a_program_that_is_finite_nowhere_is_returned_as_it_is() -> None:
+    graph = read(
+        """
+func.func @f(%x: tensor<16x64xf32>) -> tensor<16x64xf32> {
+  %0 = "kernel.square"(%x) : (tensor<16x64xf32>) -> tensor<16x64xf32>
+  %1 = "kernel.neg"(%0) : (tensor<16x64xf32>) -> tensor<16x64xf32>
+  %2 = "kernel.log"(%1) : (tensor<16x64xf32>) -> tensor<16x64xf32>
+  return %2 : tensor<16x64xf32>
+}""",
+        "f.mlir",
+    )
+    outcome = run(graph)
+    assert outcome.optimized is graph
+    assert "nothing compared" in outcome.report.numerics
+    assert any("nothing compared" in reason for reason in outcome.report.funnel.rejected)
