@@ -130,7 +130,17 @@ def _decide(
             return Decision("undecided", "a root or logarithm of negative numbers")
         if found.answer == "different" and total.answer == "equal":
             return Decision("domains", found.where)
-    return found
+    return _somewhere(a, b, found, rng)
+
+
+def _somewhere(a: KernelGraph, b: KernelGraph, found: Decision, rng: random.Random) -> Decision:
+    """Undefined at some points is undefined, unless a few more say otherwise: a denominator may be a maximum with 0."""
+    if found.answer != "undefined":
+        return found
+    shapes = [v.shape for v in a.inputs]
+    more = [(True, _points(shapes, rng, "mixed")) for _ in range(24)]
+    again = _compare(a, b, more, Numbers("float"), math.inf)
+    return found if again.answer == "undefined" else Decision("undecided", "undefined at many inputs")
 
 
 def _decide_high(

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 COUNT = int(os.environ.get("SUPEROPT_TEST_PAIRS", "500"))
-OPEN = "constants modulo primes"  # the certifier's primes are the same ones for all programs, so far
 sys.path.insert(0, str(Path(__file__).parent.parent / "attack"))
 
 
@@ -24,7 +23,7 @@ def attack() -> Any:
 def test_nothing_wrong_is_accepted_of_any_class(attack: Any) -> None:
     trials, _ = attack.campaign(COUNT, 1, processes=1)
     found = attack.table(trials)
-    assert [w for w in found["wrong and accepted"] if OPEN not in w] == []
+    assert found["wrong and accepted"] == []
     assert found["crashes"] == []
     fates = Counter(t.fate for t in trials)
     assert fates["equal, accepted"] > COUNT / 5, "most pairs are decided, of either kind"

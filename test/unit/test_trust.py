@@ -25,6 +25,8 @@ def table(head: list[str], rows: list[list[object]]) -> str:
 def summary() -> str:
     """One row for each campaign."""
     fuzz, kills, mutation, cost = (load(n) for n in ("fuzz", "kills", "mutation", "verification"))
+    attack = load("attack")
+    told = attack["fates"]
     fates: dict[str, int] = {}
     for name, count in mutation["fates"].items():
         fate = name.partition(": ")[2]
@@ -39,6 +41,11 @@ def summary() -> str:
             ["faults injected into the benchmarks' finished programs", f"{mutation['mutants']:,} mutants of "
              f"{mutation['subjects']} programs", f"{killed:,} killed, {fates.get('equivalent', 0)} judged equivalent, "
              f"**{wrong} wrong and accepted**", "`make mutate`"],
+            ["pairs of programs, equal by construction or nearly, judged by an oracle of their own", f"{attack['pairs']:,} of "
+             f"{len(attack['classes'])} classes", f"**{told.get('wrong and accepted', 0)} wrong and accepted**; "
+             f"{told['equal, accepted']:,} equal and accepted, {told['equal, refused']} equal and refused, of which "
+             f"{sum(attack['classes'][c].get('equal, refused', 0) for c in ('maxima', 'signs and roots'))} by identities of "
+             f"maxima and roots; {told['undecided']} undecided", "`make attack`"],
             ["kills of whole runs at random moments", f"{kills['kills']} ("
              + ", ".join(f"{n} {s}" for s, n in sorted(kills["sent"].items())) + ")",
              f"**{len(kills['losses'])} losses**; {kills['entries']} store entries, all whole; {kills['completed']} runs "
@@ -132,6 +139,7 @@ def test_the_page_is_current():
 def test_nothing_wrong_was_accepted_and_nothing_lost():
     assert load("mutation")["wrong and accepted"] == []
     assert load("mutation")["mutants"] >= 2000
+    assert load("attack")["wrong and accepted"] == []
     assert load("kills")["losses"] == []
     assert load("fuzz")["findings"] == []
     assert load("fuzz")["seconds"] >= 3600
