@@ -91,10 +91,30 @@ def run_extern(node: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:
 
     Raises UnsupportedProgram for an operation that cannot be executed either.
     """
+    from superopt.transforms.ingest.torch_types import DTYPE_NAMES, torch_module
+
     if "source" in node.attrs:
         from superopt.transforms.ingest.run_linalg import run_source
 
-        return run_source(node, tensors)
+        arrays = [t.double().numpy() if t.is_floating_point() else t.numpy() for t in tensors]
+        made = zip(run_source(node, arrays), node.results, strict=True)
+        return tuple(torch_module().from_numpy(np.array(a)).to(DTYPE_NAMES[r.dtype]) for a, r in made)
     from superopt.transforms.ingest.torch_dialect import run_aten
 
     return run_aten(node, tensors)
+
+
+def run_extern_arrays(node: Any, arrays: Sequence[Array]) -> list[Array]:
+    """As `run_extern`, from arrays to arrays of numbers; without PyTorch where the operation is one of linalg."""
+    if "source" in node.attrs:
+        from superopt.transforms.ingest.run_linalg import run_source
+
+        return run_source(node, arrays)
+    from superopt.transforms.ingest.torch_types import DTYPE_NAMES, torch_module
+
+    from_numpy = torch_module().from_numpy
+    tensors = [
+        from_numpy(np.array(a)).to(DTYPE_NAMES[v.dtype]) for a, v in zip(arrays, node.operands, strict=True)
+    ]
+    results = (t.cpu() for t in run_extern(node, tensors))
+    return [t.double().numpy() if t.is_floating_point() else t.numpy() for t in results]

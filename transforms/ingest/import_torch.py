@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 from superopt.diagnostics import Diagnostics
 from superopt.errors import UNKNOWN, Location, SuperoptError, UnsupportedProgram
 from superopt.program import KernelGraph
+from superopt.transforms.ingest.against_module import check_import, run_module
 from superopt.transforms.ingest.locate import locate
 from superopt.transforms.ingest.signature import Signature
 from superopt.transforms.ingest.torch_types import torch_module
@@ -80,15 +81,30 @@ def from_torch(
     module.eval()
     try:
         lifted = lift(module, inputs)
-        exported = _exported(lifted, location)
+        _try(lifted, location)
+        original, exported = _exported(lifted, via, location)
         read = _read_torch if via == "torch" else _read_linalg
         changed = _overwritten(exported, lifted.fixed_names, location)
         graph = read(exported, lifted, name, diagnostics, narrow_f64, location)
         _state_overwritten(graph, changed)
+        check_import(lifted, original, graph, diagnostics, location)
     finally:
         for part, mode in modes:
             part.training = mode
     return Imported(graph, lifted.weights, lifted.weight_names, lifted.signature, diagnostics)
+
+
+def _try(lifted: Any, location: Location) -> None:
+    """Run the module once: raises UnsupportedProgram, at the line of the module, for what it raises by itself."""
+    try:
+        with _quiet():
+            run_module(lifted, [*lifted.examples, *lifted.weights])
+    except SuperoptError:
+        raise
+    except Exception as error:  # a module raises what it likes
+        first = next((line for line in str(error).splitlines() if line.strip()), "")
+        what = f"the module raises {type(error).__name__} on the example inputs: {first}"
+        raise UnsupportedProgram(what, _raised_at(error) or location) from error
 
 
 def _overwritten(exported: Any, fixed: Sequence[str], location: Location) -> list[int]:
@@ -176,8 +192,9 @@ def _quiet() -> Generator[None]:
         logging.disable(before)
 
 
-def _exported(lifted: Any, location: Location) -> Any:
-    """torch.export with our decompositions."""
+def _exported(lifted: Any, via: Via, location: Location) -> tuple[Any, Any]:
+    """The exported program, and the same with our decompositions (and torch-mlir's, `via` linalg)."""
+    from superopt.dialects.mlir import binding
     from superopt.transforms.ingest.decompositions import table
 
     torch = torch_module()
@@ -185,7 +202,11 @@ def _exported(lifted: Any, location: Location) -> Any:
     with _quiet(), torch.no_grad():
         try:
             exported = torch.export.export(lifted, arguments, strict=False)
-            return exported.run_decompositions(table())
+            decomposed = exported.run_decompositions(table())
+            if via == "linalg":
+                theirs = binding("extras.fx_decomp_util").get_decomposition_table()
+                decomposed = decomposed.run_decompositions(theirs)
+            return exported, decomposed
         except SuperoptError:
             raise
         except Exception as error:
@@ -251,13 +272,11 @@ def _read_torch(
 def _read_linalg(
     exported: Any, lifted: Any, name: str, diagnostics: Diagnostics, narrow_f64: bool, location: Location
 ) -> KernelGraph:
-    from superopt.dialects.mlir import binding, ir, passmanager
+    from superopt.dialects.mlir import ir, passmanager
     from superopt.transforms.ingest.ingest_linalg import read_linalg, the_function
 
-    with _quiet():
-        lowered = exported.run_decompositions(binding("extras.fx_decomp_util").get_decomposition_table())
-    constants = _constants_as_inputs(lowered)
-    module = _torch_module(lowered, name, location)
+    constants = _constants_as_inputs(exported)
+    module = _torch_module(exported, name, location)
     _check_lowered(the_function(module))
     _literals(the_function(module), constants)
     pipeline = (

@@ -68,9 +68,13 @@ def read_linalg(
     Raises UnsupportedProgram, located, for dynamic shapes, control flow, and values that are no tensors.
     """
     from superopt.dialects import reader
+    from superopt.transforms.ingest.against_execution import check_reading
     from superopt.transforms.ingest.linalg_reader import LinalgReader
 
     function = the_function(module, filename)
     if reader.is_kernel_function(function):
         return reader.read_function(function, filename)
-    return LinalgReader(function, diagnostics, narrow_f64, filename).read()
+    reading = LinalgReader(function, diagnostics, narrow_f64, filename)
+    graph = reading.read()
+    check_reading(function, graph, reading.held, diagnostics, filename, narrowed=narrow_f64)
+    return graph

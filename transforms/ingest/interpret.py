@@ -150,7 +150,8 @@ def check_rounding(operation: Any) -> None:
 
 def scalar_operation(operation: Any, args: Sequence[Array]) -> Array:
     """The result of one arith or math operation on arrays; raises NotExpressible for one it does not know."""
-    name, dtype = operation.name, str(operation.results[0].type)
+    name, result = operation.name, operation.results[0].type
+    dtype = str(getattr(result, "element_type", result))
     check_rounding(operation)
     with np.errstate(all="ignore"):
         if name in ("arith.cmpf", "arith.cmpi"):

@@ -18,7 +18,6 @@ from superopt.transforms.ingest.builder import NotExpressible
 from superopt.transforms.ingest.held import Array
 from superopt.transforms.ingest.interpret import scalar_operation, to_dtype
 from superopt.transforms.ingest.tensor_ops import dense_array
-from superopt.transforms.ingest.torch_types import DTYPE_NAMES, torch_module
 
 
 @lru_cache(maxsize=16)
@@ -28,8 +27,8 @@ def _parsed(source: str) -> Any:
     return ir.Module.parse(source, ir.Context())
 
 
-def run_source(node: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:
-    """The results of an `extern` node with a `source`, as torch tensors.
+def run_source(node: Any, arrays: Sequence[Array]) -> list[Array]:
+    """The results of an `extern` node with a `source`, as numbers of the results' types.
 
     Raises UnsupportedProgram where the source holds an operation that is not evaluated here.
     """
@@ -43,8 +42,8 @@ def run_source(node: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:
         raise UnsupportedProgram(what, node.location) from None
     block = function.regions[0].blocks[0]
     env: dict[Any, Array] = {
-        a: np.asarray(t.double().numpy() if t.is_floating_point() else t.numpy())
-        for a, t in zip(block.arguments, tensors, strict=True)
+        a: np.asarray(x, np.float64 if np.issubdtype(x.dtype, np.floating) else None)
+        for a, x in zip(block.arguments, arrays, strict=True)
     }
     returned: list[Array] = []
     try:
@@ -55,11 +54,7 @@ def run_source(node: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:
                 env.update(zip(op.operation.results, _run(op.operation, env), strict=True))
     except NotExpressible as reason:
         raise UnsupportedProgram(f"'{target}' cannot be executed: {reason}", node.location) from None
-    torch = torch_module()
-    return tuple(
-        torch.from_numpy(np.array(a)).to(DTYPE_NAMES[r.dtype])
-        for a, r in zip(returned, node.results, strict=True)
-    )
+    return [to_dtype(a, r.dtype) for a, r in zip(returned, node.results, strict=True)]
 
 
 def _run(operation: Any, env: Mapping[Any, Array]) -> list[Array]:

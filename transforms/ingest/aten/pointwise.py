@@ -18,7 +18,13 @@ def _binary(op: str) -> Handler:
     def handler(r: TorchReader, args: Args) -> Value:
         if len(args) > 2 and isinstance(args[2], str):
             raise NotExpressible(f"division with rounding mode '{args[2]}'")
-        return r.build.emit(op, r.tensor(args[0], r.element), r.tensor(args[1], r.element))
+        # PyTorch multiplies by numbers that f16 does not hold in f32.
+        held = [a for a in args[:2] if isinstance(a, int | float) and a and math.isfinite(a)]
+        lost = r.element == "f16" and any(not 2.0**-14 <= abs(a) < 65520 for a in held)
+        element = "f32" if lost else r.element
+        return r.build.cast(
+            r.build.emit(op, r.tensor(args[0], element), r.tensor(args[1], element)), r.element
+        )
 
     return handler
 

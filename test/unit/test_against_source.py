@@ -1,0 +1,126 @@
+"""What is read beside its source: a fault planted in either reader is found, at its place, and nothing is silent."""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from ingest_support import ops, read_text
+
+from superopt.errors import UnsupportedProgram
+from superopt.transforms.ingest import against_execution, bodies, run_linalg
+from superopt.transforms.ingest.run_in_llvm import Tensor, execute
+
+CHAIN = """
+func.func @f(%x: tensor<4x8xf32>, %w: tensor<8x8xf32>) -> (tensor<4x8xf32>, tensor<4xf32>) {
+  %0 = math.tanh %x : tensor<4x8xf32>
+  %e = tensor.empty() : tensor<4x8xf32>
+  %z = arith.constant 0.0 : f32
+  %i = linalg.fill ins(%z : f32) outs(%e : tensor<4x8xf32>) -> tensor<4x8xf32>
+  %1 = linalg.matmul ins(%0, %w : tensor<4x8xf32>, tensor<8x8xf32>) outs(%i : tensor<4x8xf32>) -> tensor<4x8xf32>
+  %s = linalg.softmax dimension(1) ins(%1 : tensor<4x8xf32>) outs(%e : tensor<4x8xf32>) -> tensor<4x8xf32>
+  %e1 = tensor.empty() : tensor<4xf32>
+  %i1 = linalg.fill ins(%z : f32) outs(%e1 : tensor<4xf32>) -> tensor<4xf32>
+  %r = linalg.reduce ins(%0 : tensor<4x8xf32>) outs(%i1 : tensor<4xf32>) dimensions = [1]
+    (%a: f32, %b: f32) { %q = arith.addf %a, %b : f32 linalg.yield %q : f32 }
+  return %s, %r : tensor<4x8xf32>, tensor<4xf32>
+}
+"""
+
+
+def test_a_faithful_reading_of_linalg_is_not_remarked_on() -> None:
+    graph, said = read_text(CHAIN)
+    assert ops(graph)[:2] == ["tanh", "matmul"]
+    assert said.messages == []
+
+
+def test_a_fault_of_the_linalg_reader_is_an_error_at_the_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(bodies._UNARY, "math.tanh", "erf")
+    with pytest.raises(
+        UnsupportedProgram, match=r"expected to read what the linalg program computes"
+    ) as raised:
+        read_text(CHAIN)
+    assert (raised.value.location.file, raised.value.location.line) == ("input.mlir", 3)
+
+
+def test_what_is_lost_by_rounding_is_an_error_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+    func.func @f(%x: tensor<8xf32>) -> tensor<8xf32> {
+      %c = arith.constant dense<1.0e-6> : tensor<8xf32>
+      %0 = arith.mulf %x, %c : tensor<8xf32>
+      %1 = math.log1p %0 : tensor<8xf32>
+      return %1 : tensor<8xf32>
+    }"""
+    assert ops(read_text(text)[0]) == ["mul", "log1p"]
+
+    def lossy(self: Any, name: str, args: Any, element: str, forms: Any) -> Any:
+        if name == "math.log1p":
+            one = bodies.Aligned(self.build.constant(1.0, "f32", ()), ())
+            return self.space.apply("log", self.space.apply("add", args[0], one))
+        return kept(self, name, args, element, forms)
+
+    kept = bodies.Body._apply
+    monkeypatch.setattr(bodies.Body, "_apply", lossy)
+    with pytest.raises(UnsupportedProgram, match=r"result 0 is off by \S+ in its own dtypes"):
+        read_text(text)
+
+
+def test_a_fault_in_an_opaque_operation_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+    func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {
+      %0 = math.floor %x : tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }"""
+    graph, said = read_text(text)
+    assert ops(graph) == ["extern"]
+    assert len(said.messages) == 1
+    monkeypatch.setattr(run_linalg, "scalar_operation", lambda operation, args: np.ceil(args[0]))
+    with pytest.raises(UnsupportedProgram, match=r"expected to read what the linalg program computes"):
+        read_text(text)
+
+
+def test_what_is_not_compared_is_remarked_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, reason in (("MOST_WORK", "operations, of at most"), ("MOST_ELEMENTS", "elements, of at most")):
+        with monkeypatch.context() as patch:
+            patch.setattr(against_execution, name, 10)
+            (message,) = read_text(CHAIN)[1].messages
+        assert "not compared with an execution of the source" in message.message
+        assert reason in message.message
+    monkeypatch.setattr(against_execution, "SECONDS", 0.0)
+    (message,) = read_text(CHAIN)[1].messages
+    assert message.message.endswith("it takes more than 0 s")
+
+
+def test_the_execution_is_that_of_mlir() -> None:
+    """Signs, ties, every float type; and what kills a process kills none of ours."""
+
+    def run(body: str, x: Any, element: str, result: str) -> Any:
+        text = f"""func.func @f(%x: tensor<4x{element}>) -> tensor<4x{result}> {{
+            {body}
+            return %r : tensor<4x{result}>
+        }}"""
+        ((wide, narrow),) = execute(
+            text.encode(), "f", [Tensor((4,), result)], [Tensor((4,), element)], [[np.array(x)]], seconds=20
+        )
+        return wide[0].tolist(), narrow[0].tolist()
+
+    unsigned = "%r = arith.uitofp %x : tensor<4xi8> to tensor<4xf32>"
+    assert run(unsigned, [1, -1, 3, -128], "i8", "f32")[0] == [1, 255, 3, 128]
+    for element in ("f16", "bf16", "f32"):
+        wide, narrow = run(
+            f"%r = math.roundeven %x : tensor<4x{element}>", [0.5, 1.5, -2.5, 3], element, element
+        )
+        assert wide == narrow == [0, 2, -2, 3]
+    third = "%c = arith.constant dense<3.0> : tensor<4xbf16>\n%r = arith.divf %x, %c : tensor<4xbf16>"
+    wide, narrow = run(third, [1, 2, 4, 8], "bf16", "bf16")
+    np.testing.assert_allclose(wide, np.array([1, 2, 4, 8]) / 3, rtol=1e-15)
+    np.testing.assert_allclose(narrow, np.array([1, 2, 4, 8]) / 3, rtol=2**-8)
+    assert max(abs(np.subtract(wide, narrow))) > 1e-4
+    divided = "%c = arith.constant dense<7> : tensor<4xi32>\n%r = arith.divsi %c, %x : tensor<4xi32>"
+    with pytest.raises(UnsupportedProgram, match=r"it ends with SIGFPE"):
+        run(divided, [1, 2, 0, 3], "i32", "i32")
+    with pytest.raises(UnsupportedProgram, match=r"MLIR does not lower it"):
+        run('%r = "other.op"(%x) : (tensor<4xf32>) -> tensor<4xf32>', [1, 2, 0, 3], "f32", "f32")

@@ -1,0 +1,188 @@
+"""Every reading of linalg is compared with an execution of the same file by MLIR's own lowering to LLVM IR."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from superopt.diagnostics import Diagnostics
+from superopt.errors import Location, UnsupportedProgram
+from superopt.numerics.checking import make_inputs
+from superopt.numerics.float_gate import input_specs
+from superopt.program import KernelGraph, Value
+from superopt.transforms.ingest.against_source import first_difference, graph_values, judge
+from superopt.transforms.ingest.locate import locate
+from superopt.transforms.ingest.run_in_llvm import Tensor, execute
+from superopt.verify.domains import round_to
+from superopt.verify.reduce import elements, work
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+MOST_WORK = 1 << 24
+"""Scalar operations of a program beyond which it is not executed: loops that nobody tiled take 1 s for 10^8."""
+MOST_ELEMENTS = 1 << 22
+SECONDS = 20.0
+
+_SOURCE = "the linalg program"
+
+
+def check_reading(
+    function: Any,
+    graph: KernelGraph,
+    held: Mapping[Any, Any],
+    diagnostics: Diagnostics,
+    filename: str = "",
+    *,
+    narrowed: bool = False,
+) -> None:
+    """Raise UnsupportedProgram, at the first operation read wrongly, where `graph` computes other numbers than
+    `function`.
+
+    `held` says which value of the graph each value of the function became; `narrowed`, that f64 became f32. A
+    remark says where nothing was compared, and why.
+    """
+    where = locate(function, filename)
+    reason = _too_much(function, graph) or _compared(function, graph, held, where, filename, narrowed)
+    if reason:
+        diagnostics.remark(f"the reading is not compared with an execution of the source: {reason}", where)
+
+
+def _too_much(function: Any, graph: KernelGraph) -> str:
+    if (extra := len(graph.inputs) - len(function.regions[0].blocks[0].arguments)) > 0:
+        return f"{extra} of its constants are too large"
+    if (count := work(graph)) > MOST_WORK:
+        return f"it takes {count:.1e} operations, of at most {MOST_WORK:.1e}"
+    if (count := elements(graph)) > MOST_ELEMENTS:
+        return f"it holds {count:.1e} elements, of at most {MOST_ELEMENTS:.1e}"
+    return ""
+
+
+def _compared(
+    function: Any, graph: KernelGraph, held: Mapping[Any, Any], where: Location, filename: str, narrowed: bool
+) -> str:
+    """Why nothing was compared, empty where something was; raises where something differs."""
+    arguments = [
+        Tensor(v.shape, _element(a)) for v, a in zip(graph.inputs, _arguments(function), strict=True)
+    ]
+    runs = {name: _inputs(graph, name) for name in ("ordinary", "positive")}
+    results = [Tensor(v.shape, _element(a)) for v, a in zip(graph.outputs, _returned(function), strict=True)]
+    name = str(function.attributes["sym_name"].value)
+    bytecode = _bytecode(function)
+    try:
+        try:
+            made = execute(bytecode, name, results, arguments, list(runs.values()), seconds=SECONDS)
+        except UnsupportedProgram:  # such as an assertion that a number is not zero
+            del runs["ordinary"]
+            made = execute(bytecode, name, results, arguments, list(runs.values()), seconds=SECONDS)
+        compared = 0
+        for (distribution, inputs), (wide, narrow) in zip(runs.items(), made, strict=True):
+            found = first_difference(graph, inputs, distribution, wide, None if narrowed else narrow)
+            if found is not None:
+                place = _place(function, graph, held, arguments, inputs, filename)
+                raise Differs(found.error(_SOURCE, place or where))
+            compared += sum(int(np.isfinite(x).sum()) for x in wide)
+    except Differs as difference:
+        raise difference.error from None
+    except UnsupportedProgram as error:
+        return error.message
+    return (
+        "" if compared or not graph.outputs else "none of its results is a finite number on the inputs tried"
+    )
+
+
+class Differs(Exception):
+    """Carries the error past the handler of what could not be executed."""
+
+    def __init__(self, error: UnsupportedProgram) -> None:
+        self.error = error
+
+
+def _inputs(graph: KernelGraph, distribution: str) -> list[Array]:
+    """Numbers of the inputs' dtypes; integers and truth values are 0 and 1."""
+    specs = input_specs(graph)
+    made = make_inputs(specs, "ordinary")
+    if distribution == "positive":
+        made = [np.abs(x) + np.float32(0.1) if x.dtype == np.float32 else x for x in made]
+    return [
+        round_to(x, s.dtype) if x.dtype == np.float32 else _whole(x, s.dtype)
+        for x, s in zip(made, specs, strict=True)
+    ]
+
+
+def _whole(x: Array, dtype: str) -> Array:
+    return x.astype({"i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64}[dtype])
+
+
+def _arguments(function: Any) -> Sequence[Any]:
+    return list(function.regions[0].blocks[0].arguments)
+
+
+def _operations(function: Any) -> list[Any]:
+    return [op.operation for op in function.regions[0].blocks[0].operations]
+
+
+def _returned(function: Any) -> Sequence[Any]:
+    return list(_operations(function)[-1].operands)
+
+
+def _element(value: Any) -> str:
+    return str(value.type.element_type)
+
+
+def _bytecode(function: Any) -> bytes:
+    """A module that holds `function` alone."""
+    from superopt.dialects.mlir import ir
+
+    with function.context, ir.Location.unknown():
+        module = ir.Module.create()
+        module.body.append(function.clone())
+        buffer = io.BytesIO()
+        module.operation.write_bytecode(buffer)
+    return buffer.getvalue()
+
+
+def _place(
+    function: Any,
+    graph: KernelGraph,
+    held: Mapping[Any, Any],
+    arguments: Sequence[Tensor],
+    inputs: Sequence[Array],
+    filename: str,
+) -> Location | None:
+    """Where the first operation stands whose result the graph computes otherwise; None where nobody can tell."""
+    from superopt.dialects.mlir import ir
+
+    inside = {v for n in graph.nodes for v in n.results}
+    values = [
+        r for op in _operations(function) for r in op.results
+        if isinstance(held.get(r), Value) and held[r] in inside
+    ]  # fmt: skip
+    copy = ir.Module.parse(_bytecode(function), function.context)
+    same = copy.body.operations[0].operation
+    results = dict(zip(_results(function), _results(same), strict=True))
+    with function.context, ir.Location.unknown():
+        terminator = _operations(same)[-1]
+        with ir.InsertionPoint(terminator):
+            ir.Operation.create("func.return", operands=[results[v] for v in values])
+        terminator.erase()
+        kind = ir.FunctionType.get([a.type for a in _arguments(same)], [v.type for v in values])
+        same.attributes["function_type"] = ir.TypeAttr.get(kind)
+    types = [Tensor(tuple(v.type.shape), _element(v)) for v in values]
+    name = str(function.attributes["sym_name"].value)
+    try:
+        (made,) = execute(_bytecode(same), name, types, arguments, [inputs], seconds=SECONDS)
+    except UnsupportedProgram:
+        return None
+    for faithful in (False, True):
+        numbers = graph_values(graph, inputs, faithful=faithful)
+        for value, wide, narrow in zip(values, *made, strict=True):
+            if not judge(held[value], numbers[held[value]], "", wide, narrow).passed:
+                return locate(value.owner, filename)
+    return None
+
+
+def _results(function: Any) -> list[Any]:
+    return [r for op in _operations(function) for r in op.results]

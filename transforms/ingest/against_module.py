@@ -1,0 +1,210 @@
+"""Every import of a PyTorch module is compared with the module itself: in fp64, and in its own dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from superopt.diagnostics import Diagnostics
+from superopt.errors import Location, SuperoptError, UnsupportedProgram
+from superopt.program import KernelGraph
+from superopt.transforms.ingest.against_source import first_difference, graph_values
+from superopt.transforms.ingest.torch_types import torch_module
+from superopt.verify.reduce import elements, work
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+Call: TypeAlias = "Callable[[Sequence[Any]], tuple[Any, ...]]"
+
+MOST_WORK = 1 << 31
+"""Scalar operations of a graph beyond which the module is not run beside it."""
+MOST_ELEMENTS = 1 << 26
+USUAL_WORK = 1 << 28
+"""Beyond this it is run on one draw of inputs, not on the example inputs as well."""
+
+
+def check_import(
+    lifted: Any, exported: Any, graph: KernelGraph, diagnostics: Diagnostics, location: Location
+) -> None:
+    """Raise UnsupportedProgram, located, where `graph` computes other numbers than the module does.
+
+    The arguments are the example inputs and weights, and then seeded numbers of their size, so that weights that
+    begin as zeros or ones count. A remark says what was not compared, and why.
+    """
+    cost, size = work(graph), elements(graph)
+    if cost > MOST_WORK or size > MOST_ELEMENTS:
+        diagnostics.remark(
+            f"the import is not compared with the module: {cost:.1e} operations on {size:.1e} elements, "
+            f"of at most {MOST_WORK:.1e} on {MOST_ELEMENTS:.1e}",
+            location,
+        )
+        return
+    arguments = [*lifted.examples, *lifted.weights]
+    draws = {"drawn": _drawn(arguments, len(lifted.examples))}
+    if cost <= USUAL_WORK:
+        draws = {"example": arguments, **draws}
+    compared = 0
+    for name, drawn in draws.items():
+        narrow = _outputs(lifted, graph, drawn, location)
+        wide: list[Array] | None = None
+        try:
+            with _widened():
+                wide = _outputs(lifted, graph, [_double(t) for t in drawn], location)
+        except SuperoptError as error:
+            diagnostics.remark(
+                f"the import is not compared with the module in fp64: {error.message}", location
+            )
+        try:
+            inputs = [_array(t) for t in drawn]
+            reference = narrow if wide is None else wide
+            found = first_difference(graph, inputs, name, reference, None if wide is None else narrow)
+        except UnsupportedProgram as error:
+            diagnostics.remark(f"the import is not compared with the module: {error.message}", location)
+            return
+        if found is not None:
+            place = _place(exported, graph, drawn, found.output)
+            raise found.error("the module", place or location)
+        compared += sum(int(np.isfinite(x).sum()) for x in reference)
+    if not compared and graph.outputs:
+        diagnostics.remark(
+            "the import is not compared with the module: none of its results is a finite number", location
+        )
+
+
+def run_module(lifted: Any, arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The module's results, and what its arguments hold afterwards; raises what the module raises."""
+    torch = torch_module()
+    given = [t.detach().clone() for t in arguments]
+    with torch.no_grad():
+        return list(lifted(*given)), given
+
+
+def _outputs(lifted: Any, graph: KernelGraph, arguments: Sequence[Any], location: Location) -> list[Array]:
+    """The module's numbers for each output of `graph`; raises UnsupportedProgram where it does not run, and where
+    it assigns to an argument that the graph does not say is overwritten."""
+    try:
+        results, after = run_module(lifted, arguments)
+    except Exception as error:  # whatever the module raises on other numbers or in f64
+        first = next((line for line in str(error).splitlines() if line.strip()), "")
+        raise UnsupportedProgram(f"it raises {type(error).__name__}: {first}", location) from error
+    aliases = graph.aliases or (-1,) * len(graph.outputs)
+    return [_array(results[i] if i < len(results) else after[aliases[i]]) for i in range(len(graph.outputs))]
+
+
+def _drawn(arguments: Sequence[Any], count: int) -> list[Any]:
+    """Seeded: normal numbers for the first `count`, weights moved a little; integers stay as they are."""
+    torch = torch_module()
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(i: int, t: Any) -> Any:
+        if not t.is_floating_point():
+            return t
+        noise = torch.randn(t.shape, generator=generator, dtype=torch.float32)
+        if i < count:
+            return noise.to(t.dtype)
+        size = float(t.detach().abs().max()) if t.numel() else 0.0
+        moved = t.detach().float() * (1 + 0.1 * noise.clamp(-2, 2)) + 0.02 * noise.flip(
+            0 if t.dim() else []
+        ) * (size or 1.0)
+        return moved.to(t.dtype)
+
+    return [drawn(i, t) for i, t in enumerate(arguments)]
+
+
+def _double(t: Any) -> Any:
+    return t.detach().double() if t.is_floating_point() else t.detach()
+
+
+def _array(t: Any) -> Array:
+    t = t.detach().cpu().contiguous()
+    return (t.double() if t.is_floating_point() else t).numpy()
+
+
+@contextmanager
+def _widened() -> Any:
+    """Conversions to narrower floating-point types, and constants made in them, give f64 meanwhile."""
+    torch = torch_module()
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    narrow = (torch.float16, torch.bfloat16, torch.float32)
+
+    class Widen(TorchDispatchMode):
+        """Every operator on f64: dtypes that it is asked for, and tensors that the module holds."""
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            def wide(x: Any) -> Any:
+                if isinstance(x, torch.dtype) and x in narrow:
+                    return torch.float64
+                held = isinstance(x, torch.Tensor) and x.dtype in narrow and not func._schema.is_mutable
+                return x.double() if held else x
+
+            args, kwargs = torch.utils._pytree.tree_map(wide, (args, kwargs or {}))
+            return func(*args, **kwargs)
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with Widen():
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+# --- the first place that differs -------------------------------------------------------------------------
+
+
+def _place(exported: Any, graph: KernelGraph, arguments: Sequence[Any], output: int) -> Location | None:
+    """Where the first operator of the module stands whose result is nowhere in the graph, of those that lead to
+    the wrong output and to no result that is there; None where that cannot be told.
+
+    Values are recognized by their numbers, sorted: the graph may hold them in another shape.
+    """
+    torch = torch_module()
+    seen: dict[Any, Any] = {}
+
+    class Recorder(torch.fx.Interpreter):
+        """Keeps every result."""
+
+        def run_node(self, n: Any) -> Any:
+            seen[n] = super().run_node(n)
+            return seen[n]
+
+    program = exported.module()
+    try:
+        with _widened(), torch.no_grad():
+            Recorder(program).run(*[_double(t).clone() for t in arguments])
+    except Exception:  # without a trace of the module in fp64 there is no place to tell
+        return None
+    values = graph_values(graph, [_array(t) for t in arguments], faithful=False).values()
+    known: dict[int, list[Array]] = {}
+    for x in values:
+        known.setdefault(x.size, []).append(np.sort(np.asarray(x, np.float64), axis=None))
+
+    def present(made: Any) -> bool:
+        if not isinstance(made, torch.Tensor) or not made.is_floating_point():
+            return True
+        mine = np.sort(_array(made), axis=None)
+        return any(
+            np.allclose(mine, x, rtol=1e-3, atol=1e-6, equal_nan=True) for x in known.get(mine.size, ())
+        )
+
+    (end,) = [n for n in program.graph.nodes if n.op == "output"]
+    results = torch.utils._pytree.tree_leaves(end.args)
+    if output >= len(results) or not hasattr(results[output], "all_input_nodes"):
+        return None
+    at = results[output]
+    while missing := [n for n in at.all_input_nodes if n in seen and not present(seen[n])]:
+        at = missing[0]
+    return _stands(at)
+
+
+def _stands(node: Any) -> Location | None:
+    """The innermost line of the user's in a node's stack trace."""
+    found: Location | None = None
+    for line in str(node.meta.get("stack_trace") or "").splitlines():
+        head, _, tail = line.strip().partition('", line ')
+        if head.startswith('File "') and tail:
+            found = Location(head.removeprefix('File "'), int(tail.partition(",")[0]), 1)
+    return found

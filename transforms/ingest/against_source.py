@@ -1,0 +1,100 @@
+"""A reading beside its source: the numbers of the graph against those of an independent execution.
+
+The policy is that of the numeric gate: the graph, in fp64 and rounding each operator's result to its dtype, may
+be off from the source in fp64 by a multiple of what the source is off in its own dtypes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from superopt.errors import Location, UnsupportedProgram
+from superopt.numerics.checking import Comparison, compare
+from superopt.program import KernelGraph, Value
+from superopt.transforms.ingest.extern import run_extern_arrays
+from superopt.verify.domains import FloatDomain, Tensor, round_to
+from superopt.verify.evaluate import evaluate_operator
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """An output of the graph that the source does not compute."""
+
+    output: int
+    comparison: Comparison
+    rounded: bool
+    """Whether the graph is right in fp64 and loses it by rounding."""
+
+    def __str__(self) -> str:
+        row = self.comparison
+        how = "in its own dtypes" if self.rounded else "in fp64"
+        off = f"is off by {row.error:.2e}" if math.isfinite(row.error) else "is not finite"
+        return f"result {self.output} {off} {how} on '{row.distribution}' inputs ({row.tolerance:.2e} is allowed)"
+
+    def error(self, source: str, where: Location) -> UnsupportedProgram:
+        """What is raised for it; `source` says what was read and executed."""
+        return UnsupportedProgram(f"expected to read what {source} computes, got a graph whose {self}", where)
+
+
+def graph_values(graph: KernelGraph, inputs: Sequence[Array], *, faithful: bool) -> dict[Value, Array]:
+    """The numbers of every value of `graph`, whose opaque operations run as their sources say.
+
+    In fp64, or (`faithful`) in fp32 with every result rounded to its dtype. Raises UnsupportedProgram for an
+    operation that cannot be executed.
+    """
+    domain = FloatDomain(faithful=faithful)
+    made = {v: _held(domain, x, v.dtype) for v, x in zip(graph.inputs, inputs, strict=True)}
+    for node in graph.nodes:
+        operands = [made[v] for v in node.operands]
+        if node.op == "extern":
+            results = run_extern_arrays(node, [t.planes[0] for t in operands])
+            made.update((v, _held(domain, x, v.dtype)) for v, x in zip(node.results, results, strict=True))
+            continue
+        dtypes = [v.dtype for v in node.operands]
+        result = evaluate_operator(node.op, node.attrs, operands, dtypes, domain, 0)
+        made[node.result] = domain.stored(result, node.result.dtype)
+    return {v: t.planes[0] for v, t in made.items()}
+
+
+def _held(domain: FloatDomain, numbers: Array, dtype: str) -> Tensor:
+    if dtype not in ("f16", "bf16", "f32", "f64"):
+        return Tensor((numbers,), dtype=dtype)
+    return domain.tensor(round_to(numbers, dtype) if domain.faithful else numbers)
+
+
+def first_difference(
+    graph: KernelGraph,
+    inputs: Sequence[Array],
+    distribution: str,
+    reference: Sequence[Array],
+    same_precision: Sequence[Array] | None,
+) -> Difference | None:
+    """The first output of `graph` that is not what the source computes, in fp64 and in its own dtypes.
+
+    Where the source did not run in the graph's dtypes, what the graph itself loses by rounding is the measure.
+    """
+    values = {faithful: graph_values(graph, inputs, faithful=faithful) for faithful in (False, True)}
+    for i, output in enumerate(graph.outputs):
+        exact, rounded = values[False][output], values[True][output]
+        same = reference[i] + (rounded - exact) if same_precision is None else same_precision[i]
+        for found in (exact, rounded):
+            row = judge(output, found, distribution, reference[i], same)
+            if not row.passed:
+                return Difference(i, row, rounded=found is rounded)
+    return None
+
+
+def judge(value: Value, found: Array, distribution: str, reference: Array, same: Array) -> Comparison:
+    """`numerics.checking.compare`, which asks nothing where the source is not finite; here, infinite alike."""
+    row = compare(distribution, value.name or "", value.dtype, found, reference, same)
+    infinite = np.isinf(reference) & (reference == same)
+    if row.passed and np.any(infinite & (found != reference)):
+        return Comparison(distribution, row.output, float("inf"), 0.0, float("inf"), row.exempt)
+    return row
