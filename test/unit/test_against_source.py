@@ -124,3 +124,72 @@ def test_the_execution_is_that_of_mlir() -> None:
         run(divided, [1, 2, 0, 3], "i32", "i32")
     with pytest.raises(UnsupportedProgram, match=r"MLIR does not lower it"):
         run('%r = "other.op"(%x) : (tensor<4xf32>) -> tensor<4xf32>', [1, 2, 0, 3], "f32", "f32")
+
+
+# --- PyTorch ----------------------------------------------------------------------------------------------
+
+
+class Chain:
+    """Made where PyTorch is there: two linear layers, a tangent between them, and two results."""
+
+    def __new__(cls) -> Any:
+        torch: Any = pytest.importorskip("torch")
+
+        class Module(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.first, self.second = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+
+            def forward(self, x: Any) -> Any:
+                h = self.first(x)
+                h = torch.tanh(h)
+                g = self.second(h)
+                return g.softmax(-1), h * 2
+
+        torch.manual_seed(0)
+        return Module().eval()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("fault", ["none", "handler", "decomposition", "bias that is zero at first"])
+def test_a_fault_of_the_torch_reader_is_an_error_at_its_line(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch: Any = pytest.importorskip("torch")
+    from superopt.transforms.ingest import decompositions, from_torch
+    from superopt.transforms.ingest.aten import HANDLERS
+
+    module, x = Chain(), torch.randn(4, 8, generator=torch.Generator().manual_seed(1))
+    softmax, linear = decompositions.softmax, HANDLERS["linear"]
+    line = type(module).forward.__code__.co_firstlineno
+    if fault == "handler":
+        monkeypatch.setitem(HANDLERS, "tanh", HANDLERS["erf"])
+    elif fault == "decomposition":
+        monkeypatch.setattr(decompositions, "softmax", lambda x, *rest: softmax(x * 1.01, *rest))
+    elif fault != "none":
+        torch.nn.init.zeros_(module.first.bias)
+        torch.nn.init.zeros_(module.second.bias)
+        monkeypatch.setitem(HANDLERS, "linear", lambda r, args: linear(r, [*args[:2], None]))
+    else:
+        assert from_torch(module, (x,)).diagnostics.messages == []
+        return
+    with pytest.raises(UnsupportedProgram, match=r"expected to read what the module computes") as raised:
+        from_torch(module, (x,))
+    if fault in ("handler", "decomposition"):
+        offset = {"handler": 2, "decomposition": 4}[fault]
+        assert (raised.value.location.file, raised.value.location.line) == (__file__, line + offset)
+
+
+@pytest.mark.torch
+def test_what_the_module_raises_comes_first_and_limits_are_remarked_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch: Any = pytest.importorskip("torch")
+    from superopt.transforms.ingest import against_module, from_torch
+
+    module = Chain()
+    with pytest.raises(UnsupportedProgram, match=r"the module raises RuntimeError on the example inputs"):
+        from_torch(module, (torch.zeros(4, 7),))
+    monkeypatch.setattr(against_module, "MOST_WORK", 10)
+    (message,) = from_torch(module, (torch.zeros(4, 8),)).diagnostics.messages
+    assert "the import is not compared with the module" in message.message

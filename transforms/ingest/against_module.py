@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -18,9 +18,9 @@ from superopt.verify.reduce import elements, work
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Call: TypeAlias = "Callable[[Sequence[Any]], tuple[Any, ...]]"
 
-MOST_WORK = 1 << 31
+MOST_WORK = 1 << 30
 """Scalar operations of a graph beyond which the module is not run beside it."""
-MOST_ELEMENTS = 1 << 26
+MOST_ELEMENTS = 1 << 24
 USUAL_WORK = 1 << 28
 """Beyond this it is run on one draw of inputs, not on the example inputs as well."""
 
@@ -73,6 +73,18 @@ def check_import(
         )
 
 
+@contextmanager
+def one_thread() -> Generator[None]:
+    """PyTorch on one thread: in a forked process, where the command line works, its others are gone."""
+    torch = torch_module()
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def run_module(lifted: Any, arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """The module's results, and what its arguments hold afterwards; raises what the module raises."""
     torch = torch_module()
@@ -123,7 +135,7 @@ def _array(t: Any) -> Array:
 
 
 @contextmanager
-def _widened() -> Any:
+def _widened() -> Generator[None]:
     """Conversions to narrower floating-point types, and constants made in them, give f64 meanwhile."""
     torch = torch_module()
     from torch.utils._python_dispatch import TorchDispatchMode

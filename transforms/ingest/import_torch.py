@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 from superopt.diagnostics import Diagnostics
 from superopt.errors import UNKNOWN, Location, SuperoptError, UnsupportedProgram
 from superopt.program import KernelGraph
-from superopt.transforms.ingest.against_module import check_import, run_module
+from superopt.transforms.ingest.against_module import check_import, one_thread, run_module
 from superopt.transforms.ingest.locate import locate
 from superopt.transforms.ingest.signature import Signature
 from superopt.transforms.ingest.torch_types import torch_module
@@ -81,13 +81,15 @@ def from_torch(
     module.eval()
     try:
         lifted = lift(module, inputs)
-        _try(lifted, location)
+        with one_thread():
+            _try(lifted, location)
         original, exported = _exported(lifted, via, location)
         read = _read_torch if via == "torch" else _read_linalg
         changed = _overwritten(exported, lifted.fixed_names, location)
         graph = read(exported, lifted, name, diagnostics, narrow_f64, location)
         _state_overwritten(graph, changed)
-        check_import(lifted, original, graph, diagnostics, location)
+        with one_thread():
+            check_import(lifted, original, graph, diagnostics, location)
     finally:
         for part, mode in modes:
             part.training = mode
