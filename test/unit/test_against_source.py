@@ -1,6 +1,8 @@
 """What is read beside its source: a fault planted in either reader is found, at its place, and nothing is silent."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportPrivateUsage=false, reportUnknownLambdaType=false
+# Faults are planted inside.
 
 from __future__ import annotations
 
