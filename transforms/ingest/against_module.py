@@ -180,7 +180,7 @@ def _place(exported: Any, graph: KernelGraph, arguments: Sequence[Any], output: 
         """Keeps every result."""
 
         def run_node(self, n: Any) -> Any:
-            seen[n] = super().run_node(n)
+            seen[n] = super().run_node(n)  # pyright: ignore[reportUnknownMemberType]
             return seen[n]
 
     program = exported.module()
