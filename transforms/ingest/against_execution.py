@@ -179,7 +179,7 @@ def _place(
     for faithful in (False, True):
         numbers = graph_values(graph, inputs, faithful=faithful)
         for value, wide, narrow in zip(values, *made, strict=True):
-            if not judge(held[value], numbers[held[value]], "", wide, narrow).passed:
+            if judge(held[value], numbers[held[value]], "", wide, narrow).ratio > 1:
                 return locate(value.owner, filename)
     return None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -86,7 +86,7 @@ def first_difference(
         same = reference[i] + (rounded - exact) if same_precision is None else same_precision[i]
         for found in (exact, rounded):
             row = judge(output, found, distribution, reference[i], same)
-            if not row.passed:
+            if row.ratio > 1:
                 return Difference(i, row, rounded=found is rounded)
     return None
 
@@ -95,6 +95,6 @@ def judge(value: Value, found: Array, distribution: str, reference: Array, same:
     """`numerics.checking.compare`, which asks nothing where the source is not finite; here, infinite alike."""
     row = compare(distribution, value.name or "", value.dtype, found, reference, same)
     infinite = np.isinf(reference) & (reference == same)
-    if row.passed and np.any(infinite & (found != reference)):
-        return Comparison(distribution, row.output, float("inf"), 0.0, float("inf"), row.exempt)
+    if np.any(infinite & (found != reference)):
+        return replace(row, error=math.inf, tolerance=0.0, ratio=math.inf)
     return row
