@@ -289,7 +289,11 @@ class _Check:
         """A file by its schema; None where there is none."""
         if name not in self.described["files"]:
             return None
-        return _validated(kind, self.root / name, lambda: _dumped(self.json(name)))
+        content = self.json(name)
+        made = _validated(kind, self.root / name, lambda: _dumped(content))
+        # All fields, and not those alone that have no default.
+        self.expect(made.model_dump(mode="json") == content, name, "superopt writes it")
+        return made
 
     def json(self, name: str) -> dict[str, Any]:
         """A file of strict JSON."""
