@@ -1,4 +1,4 @@
-"""`superopt-bench`: prepare what to measure, measure it, report it; `superopt-bench --help` says how."""
+"""`superopt-bench`: prepare what to measure, measure it, report it; see `superopt-bench --help`."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _DESCRIPTION = """\
 prepare   programs -> a folder with verified candidates, parameter points and baselines; needs no GPU
 measure   such a folder -> results; needs torch and triton (`python FOLDER/measure.py` does the same elsewhere)
 report    results, or a prepared folder, -> tables and plots
-model     what the cost model predicts how well, from all results in a folder
-store     the best points of results -> the store of results, which `prepare` takes up"""
+model     how accurate the cost model is, from all results in a folder
+store     the best points of results -> the store, which `prepare` reads"""
 
 _EXIT_CODES = (
-    "exit codes: 0 done; 1 a program was refused, or something failed; 2 the command line was; 3 time ran out"
+    "exit codes: 0 done; 1 a program was refused or something failed; 2 bad command line; 3 time ran out"
 )
 
 
@@ -58,55 +58,66 @@ def run(arguments: Sequence[str]) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says which tool it is, and not the whole usage, where the command line is wrong."""
+    """Names the tool, without the whole usage, when the command line is wrong."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"superopt-bench: error: {message}; superopt-bench --help says more\n")
+        self.exit(2, f"superopt-bench: error: {message}; see superopt-bench --help\n")
 
 
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     parser = _Parser("superopt-bench", description=_DESCRIPTION, epilog=_EXIT_CODES, formatter_class=raw)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    prepare = commands.add_parser("prepare", help="programs to a folder; no GPU")
+    prepare = commands.add_parser("prepare", help="prepare a folder of programs; needs no GPU")
     prepare.add_argument(
         "programs",
         nargs="+",
         metavar="FILE.mlir|FILE.py:FACTORY",
-        help="programs, named by their files; PyTorch modules, named by their factories (see superopt-import)",
+        help="MLIR programs, or PyTorch modules given by their factories (see superopt-import)",
     )
-    prepare.add_argument("-o", dest="output", required=True, metavar="FOLDER")
-    targets = f"{', '.join(target_names())} ({DEFAULT_TARGET})"
+    prepare.add_argument("-o", dest="output", required=True, metavar="FOLDER", help="folder to write")
+    targets = f"{', '.join(target_names())} (default: {DEFAULT_TARGET})"
     prepare.add_argument("--target", default=DEFAULT_TARGET, help=targets)
-    prepare.add_argument("--candidates", type=_count, default=2, help="of ours for each program (2)")
     prepare.add_argument(
-        "--points", type=_count, default=16, help="parameter points of each row at most (16)"
+        "--candidates", type=_count, default=2, help="superopt's candidates per program (default: 2)"
     )
     prepare.add_argument(
-        "--budget", type=_seconds, default=30.0, help="seconds of search for each program (30)"
+        "--points", type=_count, default=16, help="maximum number of parameter points per row (default: 16)"
     )
     prepare.add_argument(
-        "--tuning", type=_seconds, default=120.0, help="seconds for the points of a candidate (120)"
+        "--budget", type=_seconds, default=30.0, help="seconds of search per program (default: 30)"
     )
-    prepare.add_argument("--results", metavar="FOLDER", help="learn the cost model from the results here")
-    prepare.add_argument("--seed", type=int, default=0)
+    prepare.add_argument(
+        "--tuning",
+        type=_seconds,
+        default=120.0,
+        help="seconds to compile and prove a candidate's points (default: 120)",
+    )
+    prepare.add_argument(
+        "--results", metavar="FOLDER", help="fit the cost model to the results in this folder"
+    )
+    prepare.add_argument("--seed", type=int, default=0, help="seed of everything random (default: 0)")
     commands.add_parser(
-        "measure", help="a folder to results; `superopt-bench measure --help` says more", add_help=False
+        "measure", help="measure a prepared folder; see `superopt-bench measure --help`", add_help=False
     )
-    report = commands.add_parser("report", help="results to tables and plots")
+    report = commands.add_parser("report", help="turn results into tables and plots")
     report.add_argument(
-        "results", metavar="RESULTS.json|FOLDER", help="results, or a prepared folder: predictions"
+        "results", metavar="RESULTS.json|FOLDER", help="results, or a prepared folder to report predictions"
     )
-    report.add_argument("--html", metavar="FILE", help="one page that needs nothing else (needs matplotlib)")
+    report.add_argument("--html", metavar="FILE", help="write one self-contained page (needs matplotlib)")
     report.add_argument(
-        "--markdown", metavar="FILE", default="-", help="tables (default: -, standard output)"
+        "--markdown", metavar="FILE", default="-", help="write tables (default: -, standard output)"
     )
-    model = commands.add_parser("model", help="how far predictions are off")
+    model = commands.add_parser("model", help="show how far predictions are from measurements")
     model.add_argument("results", metavar="FOLDER", help="folder of results files")
-    store = commands.add_parser("store", help="results to the store")
-    store.add_argument("results", metavar="RESULTS.json")
+    store = commands.add_parser("store", help="put the best points of results into the store")
+    store.add_argument("results", metavar="RESULTS.json", help="results of `superopt-bench measure`")
     store.add_argument("prepared", metavar="FOLDER", help="the folder that was measured")
-    store.add_argument("--store", metavar="FOLDER", help="default: $SUPEROPT_STORE, or the user's cache")
+    store.add_argument(
+        "--store",
+        metavar="FOLDER",
+        help="folder of the store (default: $SUPEROPT_STORE, or the user's cache)",
+    )
     return parser
 
 
@@ -170,7 +181,7 @@ def _imported(text: str, diagnostics: Diagnostics) -> tuple[str, KernelGraph, Mo
 
 
 def _measure(arguments: Sequence[str]) -> int:
-    """The prepared folder's own measure step, so that what runs here is what runs elsewhere."""
+    """Run the prepared folder's own measure step, so that the same code runs here and elsewhere."""
     if not arguments or arguments[0].startswith("-"):
         from superopt.measure.standalone import run as standalone
 
@@ -178,7 +189,7 @@ def _measure(arguments: Sequence[str]) -> int:
     script = Path(arguments[0]) / "measure.py"
     if not script.is_file():
         print(
-            f"superopt-bench: error: expected a folder that was prepared, got none: {arguments[0]}",
+            f"superopt-bench: error: expected a prepared folder, got none: {arguments[0]}",
             file=sys.stderr,
         )
         return 2

@@ -1,4 +1,4 @@
-"""`superopt-import`: a PyTorch module as a program in the kernel dialect; `--help` says how."""
+"""`superopt-import`: a PyTorch module as a program in the kernel dialect; see `--help`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Imports a PyTorch module. FACTORY is a function in FILE.py that takes no argumen
 tuple of example inputs, whose shapes and dtypes become the program's. The program's arguments are the tensors
 among the inputs, then the parameters and floating-point buffers of the module."""
 
-_EXIT_CODES = "exit codes: 0 done; 1 the module was refused, or something failed; 2 the command line was"
+_EXIT_CODES = "exit codes: 0 done; 1 the module was refused or something failed; 2 bad command line"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,15 +45,22 @@ def run(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("superopt-import", description=_DESCRIPTION, epilog=_EXIT_CODES)
-    parser.add_argument("source", metavar="FILE.py:FACTORY", help="where the module comes from")
+    parser.add_argument("source", metavar="FILE.py:FACTORY", help="the function that returns the module")
     parser.add_argument(
-        "-o", dest="output", metavar="FILE", default="-", help="the program (default: -, standard output)"
+        "-o",
+        dest="output",
+        metavar="FILE",
+        default="-",
+        help="where to write the program (default: -, standard output)",
     )
     parser.add_argument(
-        "--weights", metavar="FILE", help="write the weights too, by name: .npz or .safetensors"
+        "--weights", metavar="FILE", help="also write the weights, by name, to a .npz or .safetensors file"
     )
     parser.add_argument(
-        "--via", choices=("torch", "linalg"), default="torch", help="the entrance to read by (default: torch)"
+        "--via",
+        choices=("torch", "linalg"),
+        default="torch",
+        help="the dialect through which to read the module (default: torch)",
     )
     parser.add_argument("--name", default="main", help="the program's name (default: main)")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""`superopt-opt`: runs passes on MLIR; `--help` says which. The work is in `superopt.driver`."""
+"""`superopt-opt`: runs passes on MLIR; `--help` lists them. `superopt.driver` does the work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from superopt.driver.isolation import isolated
 def main() -> int:
     """The console entry: the command line is `sys.argv`, the result the exit code.
 
-    0: done; 1: the program was refused, or something failed; 2: the command line was.
+    0: done; 1: the program was refused or something failed; 2: bad command line.
     """
 
     def work() -> int:

@@ -1,7 +1,7 @@
 """`superopt-run BUNDLE`: runs a bundle's real kernels and checks them against PyTorch in float64.
 
-The kernels run in a process of their own, on the GPU or in Triton's interpreter; what it prints is a line for
-each output and distribution of inputs, with its error and its tolerance.
+The kernels run in a process of their own, on the GPU or in Triton's interpreter. It prints one line, with error
+and tolerance, for each output and distribution of inputs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The console entry. 0: within tolerance; 1: not; 2: it could not be tried, and why."""
+    """The console entry. 0: within tolerance; 1: out of tolerance; 2: it could not run, and why."""
     from superopt.errors import SuperoptError
     from superopt.numerics import runner
     from superopt.transforms.emit.bundle import read_bundle
@@ -24,13 +24,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="superopt-run", description=(__doc__ or "").split("\n", maxsplit=1)[0]
     )
     parser.add_argument("bundle", help="folder written by --emit=bundle or Optimized.save")
-    parser.add_argument("--device", choices=["cuda", "interpreter"], help="default: cuda where there is one")
+    parser.add_argument("--device", choices=["cuda", "interpreter"], help="default: cuda if available")
     parser.add_argument("--check", action="store_true", help="check only; do not time")
     parser.add_argument("--time", action="store_true", help="time only (cuda); do not check")
-    parser.add_argument("--seed", type=int, help="seed of the inputs (default: one that is drawn)")
-    parser.add_argument("--distributions", help="comma-separated; default: all of them")
+    parser.add_argument("--seed", type=int, help="seed of the inputs (default: drawn at random)")
+    parser.add_argument("--distributions", help="distributions of inputs, comma-separated (default: all)")
     parser.add_argument(
-        "--all-blocks", action="store_true", help="interpreter: all blocks of a kernel for all inputs"
+        "--all-blocks",
+        action="store_true",
+        help="interpreter: run all blocks of a kernel for every distribution",
     )
     parser.add_argument("--json", help="also write the result to this file")
     args = parser.parse_args(argv)

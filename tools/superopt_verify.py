@@ -1,4 +1,4 @@
-"""`superopt-verify`: whether two programs compute the same, and certificates that say so, checked again."""
+"""`superopt-verify`: decides whether two programs compute the same, and checks certificates of that again."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from superopt.verify import Certificate
 
 _DESCRIPTION = """Decide whether two programs compute the same function over the real numbers, by random tests
-over finite fields. Inputs and outputs are matched by position. Exit code: 0 equivalent, 1 not, 2 bad input;
-3 where nothing is said: --check recomputed nothing of an output, a bundle holds what cannot be checked here."""
+over finite fields. Inputs and outputs are matched by position. Exit codes: 0 equivalent; 1 not equivalent; 2 bad
+input; 3 undecided: --check recomputed no element of some output, or parts of a bundle cannot be checked here."""
 _DIFFERENT, _UNDECIDED = 3, 4  # inside the child process, where 1 is what a crash gives
 
 
@@ -40,27 +40,27 @@ def _parser() -> argparse.ArgumentParser:
         "programs",
         nargs="*",
         metavar="A.mlir B.mlir",
-        help="linalg on tensors or the kernel dialect; - is stdin",
+        help="linalg on tensors or the kernel dialect; - is stdin; the second may be a bundle's folder",
     )
     parser.add_argument(
         "--delta", type=float, default=1e-9, metavar="D",
-        help="most probability that different programs pass (default: 1e-9)",
+        help="largest acceptable probability that different programs pass (default: 1e-9)",
     )  # fmt: skip
     parser.add_argument(
         "--seed",
         type=int,
         metavar="N",
-        help="of the random tests (default: 0; for a bundle one that is drawn)",
+        help="seed of the random tests (default: 0; for a bundle, drawn at random)",
     )
     parser.add_argument("--certificate", metavar="OUT.json", help="write the certificate here")
     parser.add_argument("--replay", metavar="CERT.json", help="repeat the tests of a certificate and compare")
     parser.add_argument(
         "--check", metavar="CERT.json",
-        help="check a certificate independently: its bound from its parts, its programs at sampled elements",
+        help="check a certificate independently: recompute its bound, and its programs at sampled elements",
     )  # fmt: skip
     parser.add_argument(
         "--seconds", type=float, default=60.0, metavar="S",
-        help="most time of --check; it says which elements it did not come to (default: 60)",
+        help="time limit of --check, which then reports how many elements it did not reach (default: 60)",
     )  # fmt: skip
     return parser
 

@@ -1,4 +1,4 @@
-"""`--replay-schedule`: a frozen result again, without a search."""
+"""`--replay-schedule`: reproduces a saved result without a search."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReplaySchedule(ModulePass):
-    """Turn the program into what a schedule froze, proved and compiled again, without a search.
+    """Apply a saved schedule instead of a search; prove and compile the result again.
 
     A bundle holds its schedule as schedule.json; the input is the program that was optimized.
     """
@@ -24,7 +24,7 @@ class ReplaySchedule(ModulePass):
     flag: ClassVar[str] = "replay-schedule"
 
     file: str
-    """The schedule."""
+    """The schedule's file."""
 
     def run(self, module: Any, diagnostics: Diagnostics) -> None:
         """Replace the module's function; raises BadInput for a schedule of another program."""

@@ -27,13 +27,13 @@ class SearchPass(SearchSettings, GraphPass, Optimizer, ABC):
     """
 
     max_values: int = 25
-    """Values in one segment at most."""
+    """Maximum number of values in a segment."""
 
     certify: bool = True
-    """Certify what is taken."""
+    """Certify the result."""
 
     statistics: bool = False
-    """Say of every step of the search how often it was taken."""
+    """Report how often each step of the search was taken."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -47,9 +47,9 @@ LOWEST = {"f16": -1e30, "bf16": -3.4028234663852886e38, "f32": -3.40282346638528
 
 @dataclass(frozen=True)
 class StabilizeSoftmax(GraphPass):
-    """Subtract a maximum from the arguments of exponentials that are divided by a sum of them.
+    """Subtract a maximum from the arguments of exponentials that are divided by their sum.
 
-    Tile saturation starts from this form, too: kernels fused from it do not overflow on large logits.
+    Tile saturation also starts from this form: kernels fused from it do not overflow on large logits.
     """
 
     flag: ClassVar[str] = "stabilize-softmax"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Superoptimize(Settings, ModulePass):
-    """Search for the fastest equivalent program, prove it, and keep it if it is predicted to be faster."""
+    """Search for the fastest equivalent program, prove it equivalent, and keep it if predicted to be faster."""
 
     flag: ClassVar[str] = "superoptimize"
 

@@ -132,7 +132,7 @@ CASES = (
     # outputs: all refused before any work is done
     Case("an output in a folder that does not exist", ("x.mlir", "-o", "no/y.mlir"), "no/y.mlir: error: cannot write: no such folder no", _GOOD),
     Case("an output that is a directory", ("x.mlir", "-o", "."), ".: error: cannot write: is a directory", _GOOD),
-    Case("a bundle to standard output", ("x.mlir", "--emit=bundle"), "superopt-opt: error: --emit=bundle writes a folder: say where with -o FOLDER", _GOOD, exit_code=2),
+    Case("a bundle to standard output", ("x.mlir", "--emit=bundle"), "superopt-opt: error: --emit=bundle writes a folder: name it with -o FOLDER", _GOOD, exit_code=2),
     Case("a bundle onto a file", ("x.mlir", "--emit=bundle", "-o", "x.mlir"), "x.mlir: error: cannot write: expected a folder, got a file", _GOOD),
     Case("a report that cannot be written", ("x.mlir", "--report=no/r.json"), "no/r.json: error: cannot write: no such folder no", _GOOD),
     # the other tools
@@ -150,7 +150,7 @@ CASES = (
     Case("a GPU to measure for that is unknown", ("prepare", "x.mlir", "-o", "f", "--target=sm_75"), "error: expected a target of ", _GOOD, exit_code=2, tool="superopt-bench"),
     Case("a folder to prepare that is a file", ("prepare", "x.mlir", "-o", "x.mlir"), "error: expected a folder to write into, got a file: x.mlir", _GOOD, tool="superopt-bench"),
     Case("a budget that is none", ("prepare", "x.mlir", "-o", "f", "--budget=-1"), "superopt-bench: error: argument --budget: expected a positive number of seconds, got -1", _GOOD, exit_code=2, tool="superopt-bench"),
-    Case("a folder to measure that is none", ("measure", ".", "-o", "r.json"), "superopt-bench: error: expected a folder that was prepared, got none: .", exit_code=2, tool="superopt-bench"),
+    Case("a folder to measure that is none", ("measure", ".", "-o", "r.json"), "superopt-bench: error: expected a prepared folder, got none: .", exit_code=2, tool="superopt-bench"),
     Case("results that are none", ("report", "r.json"), "error: expected results in r.json, got another document", {"r.json": "{}"}, tool="superopt-bench"),
     Case("results that are missing", ("report", "r.json"), "error: expected results or a prepared folder, got no such file: r.json", tool="superopt-bench"),
     Case("results to learn from that are missing", ("model", "no"), "error: expected a folder of results, got none: no", tool="superopt-bench"),

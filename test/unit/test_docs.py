@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 DOC = ROOT / "docs" / "passes.md"
 HEAD = """# Passes
 
-Each is a flag of `superopt-opt`, `--flag="name=value name=value"`, and a name in `--pass-pipeline`. This page is written by
-`python test/unit/test_docs.py` from what the passes say of themselves; `superopt-opt --help` prints the same.
+Each pass is a flag of `superopt-opt`, `--flag="name=value name=value"`, and a name in `--pass-pipeline`.
+`python test/unit/test_docs.py` writes this page from the passes' own documentation; `superopt-opt --help` prints the same.
 """
 
 
@@ -33,7 +33,7 @@ def page() -> str:
             parts.append("| option | type | | |\n| --- | --- | --- | --- |\n" + "\n".join(rows) + "\n")
     rows = [f"| {flag} | {summary} |" for flag, summary in registry.NATIVE_PASSES.items()]
     parts.append(
-        "## Passes of MLIR\n\nAny that the bindings know can be named, in a pipeline or as a flag; among them:\n\n"
+        "## MLIR's passes\n\nAny pass that the bindings know may be named, in a pipeline or as a flag; among them:\n\n"
         "| flag | |\n| --- | --- |\n" + "\n".join(rows) + "\n"
     )
     return "\n".join(parts)

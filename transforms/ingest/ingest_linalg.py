@@ -25,7 +25,7 @@ class IngestLinalg(ModulePass):
     flag: ClassVar[str] = "ingest-linalg"
 
     narrow_f64: bool = False
-    """Compute f64 intermediates in f32 instead of keeping what touches them opaque."""
+    """Compute f64 intermediates in f32; otherwise, operations that touch them stay opaque."""
 
     def run(self, module: Any, diagnostics: Diagnostics) -> None:
         """Replace the module's function; a program in the kernel dialect is left as it is."""

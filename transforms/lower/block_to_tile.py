@@ -62,19 +62,19 @@ from superopt.transforms.schedule.launch import choose_launch
 class BlockToTile(GraphPass):
     """Turn every custom kernel's block graph into a tile program.
 
-    Library operators stay as they are; `kernel-to-tile` takes those.
+    Library operators stay as they are; `kernel-to-tile` lowers those.
     """
 
     flag: ClassVar[str] = "block-to-tile"
 
     target: TargetName = DEFAULT_TARGET
-    """GPU whose shared memory bounds the number of pipeline stages."""
+    """The GPU whose shared memory bounds the number of pipeline stages."""
 
     num_warps: int | None = None
-    """Warps of a block; chosen from the tiles' sizes where none."""
+    """Warps per block; none chooses them by the sizes of the tiles."""
 
     num_stages: int | None = None
-    """Stages of the software pipeline; as many as shared memory holds, at most four, where none."""
+    """Stages of the software pipeline; none takes as many as shared memory holds, at most four."""
 
     def __post_init__(self) -> None:
         find_target(self.target)

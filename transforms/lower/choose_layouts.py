@@ -52,12 +52,12 @@ SECTOR_BYTES = 32
 
 @dataclass(frozen=True)
 class ChooseLayouts(GraphPass):
-    """Let custom kernels and products write and read values transposed, where that is predicted to be faster."""
+    """Let custom kernels and products write and read values transposed where that is predicted to be faster."""
 
     flag: ClassVar[str] = "choose-layouts"
 
     target: TargetName = DEFAULT_TARGET
-    """GPU whose cost model and shared memory decide."""
+    """The GPU whose cost model and shared memory decide."""
 
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
         """The graph without the transposes that other layouts make unnecessary."""

@@ -32,7 +32,7 @@ from superopt.transforms.passes import GraphPass
 
 @dataclass(frozen=True)
 class FoldSlices(GraphPass):
-    """Let tile programs read slices where they are, if nothing but tile programs reads them."""
+    """Let tile programs read slices in place if nothing else reads them."""
 
     flag: ClassVar[str] = "fold-slices"
 

@@ -37,7 +37,7 @@ class FuseThreadGraphs(GraphPass):
     flag: ClassVar[str] = "fuse-thread-graphs"
 
     min_ops: int = 2
-    """Fewer operators than this, constants not counted, are left as they are."""
+    """Minimum number of operators to fuse, not counting constants."""
 
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
         """The graph with thread graphs in its custom kernels."""

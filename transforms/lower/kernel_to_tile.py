@@ -69,19 +69,19 @@ from superopt.transforms.schedule.tiles import default_tiles
 class KernelToTile(GraphPass):
     """Turn every library operator into a tile program with a default schedule.
 
-    Custom kernels stay as they are; `block-to-tile` takes those.
+    Custom kernels stay as they are; `block-to-tile` lowers those.
     """
 
     flag: ClassVar[str] = "kernel-to-tile"
 
     target: TargetName = DEFAULT_TARGET
-    """GPU whose multiprocessors the default grids should fill."""
+    """The GPU whose multiprocessors the default grids should fill."""
 
     fuse: bool = True
-    """Make one kernel of a chain of elementwise operators whose intermediate results nobody else uses."""
+    """Fuse a chain of elementwise operators into one kernel if nothing else uses its intermediate results."""
 
     keep_slices: bool = False
-    """Leave slices that only kernels read; `fold-slices` makes them part of those."""
+    """Keep slices that only kernels read, for `fold-slices` to fold into those kernels."""
 
     def __post_init__(self) -> None:
         find_target(self.target)

@@ -66,9 +66,9 @@ _KEPT_BY = (Move.RESHAPE, Move.TRANSPOSE, Move.BROADCAST)
 
 @dataclass(frozen=True)
 class RefineLoops(GraphPass):
-    """Cut long trips of custom kernels into short ones, and deep products without a loop into a loop.
+    """Cut long loop trips of custom kernels into short ones, and turn deep products without a loop into a loop.
 
-    Tiles of one trip then fit into shared memory several times, and loads overlap with products.
+    Shared memory then holds the tiles of several trips, so that loads overlap with products.
     """
 
     flag: ClassVar[str] = "refine-loops"

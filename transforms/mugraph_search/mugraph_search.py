@@ -11,9 +11,9 @@ from superopt.transforms.search_pass import SearchPass
 
 @dataclass(frozen=True)
 class MugraphSearch(MugraphOptimizer, SearchPass):
-    """Search fused kernels for each segment of the program and take the one predicted to be fastest.
+    """Search for fused kernels for each segment of the program and take the candidate predicted to be fastest.
 
-    What is taken is certified (unless `certify=false`); `--superoptimize` also compiles it and checks numerics.
+    The result is certified (unless `certify=false`); `--superoptimize` also compiles it and checks numerics.
     """
 
     flag: ClassVar[str] = "mugraph-search"

@@ -21,7 +21,7 @@ MOST_VALUES = 50
 
 @dataclass(frozen=True)
 class MugraphOptimizer(Optimizer):
-    """Search fused kernels that no rule named in advance (Mirage, section 4); a search cut off is done in parts.
+    """Search for fused kernels without rules that name them (Mirage, section 4); in parts where it is cut off.
 
     Raises BadOption for values out of range.
     """
@@ -29,46 +29,46 @@ class MugraphOptimizer(Optimizer):
     name: ClassVar[str] = "mugraph"
 
     prune: Literal["normal-form", "smt", "none"] = "normal-form"
-    """Who says whether a value can contribute to the program: the normal form of its abstract expression, z3
-    asked the same question, or nobody (for tests: the space is then bounded by `max_value_operators` alone)."""
+    """What decides whether a value can contribute to the program: the normal form of its abstract expression, z3
+    asked the same question, or nothing (for tests: then only `max-value-operators` bounds the space)."""
     axis_test: bool = True
-    """Also require that the axes of a value can still be bound by what remains to be computed."""
+    """Also require that the rest of the computation can still bind the axes of a value."""
     canonical: Literal["values", "graphs"] = "values"
-    """What is enumerated. "values": what has equal evaluations is one value with all its derivations. "graphs":
-    every operator on the same operands is a node, as in Mirage's algorithm, and graphs of at most
-    `max_block_operators` are told apart (for comparison: equal values are then found again and again)."""
+    """What to enumerate. "values": values with equal evaluations are one value with all its derivations.
+    "graphs": every operator on the same operands is a node, as in Mirage's algorithm, and graphs of up to
+    `max-block-operators` are kept apart (for comparison: this finds equal values again and again)."""
     rescale: bool = True
-    """Compute sums of exponentials relative to a running maximum where nothing depends on it: softmax in its
-    online form, and partial results with their maxima."""
+    """Compute sums of exponentials relative to a running maximum where the result does not depend on it: online
+    softmax, and partial results with their maxima."""
     max_block_operators: int = 24
-    """Operators in one custom kernel at most, accumulators included, loads and stores not."""
+    """Maximum number of operators in a custom kernel, counting accumulators but not loads and stores."""
     max_custom: int = 2
-    """Custom kernels in one candidate at most."""
+    """Maximum number of custom kernels in a candidate."""
     max_loops: int = 2
-    """Axes that one custom kernel loops over at most."""
+    """Maximum number of axes that a custom kernel loops over."""
     max_attempts: int = 100_000
-    """Derivations of values that are tried at most, those found pruned included."""
+    """Maximum number of derivations of values to try, including those found pruned."""
     max_states: int = 2_000_000
-    """States that one pass over the kernels may visit, a fifth of them for kernels with the same outputs; what
-    is then left out is counted as pruned, and the result not complete. Kernels that compute what they need come
-    before those that load it."""
+    """Maximum number of states that one pass over the kernels visits, a fifth of them for kernels with the same
+    outputs. What is left out counts as pruned, and the result as incomplete. Kernels that compute what they need
+    come before those that load it."""
     branch_and_bound: bool = True
-    """Leave out what cannot be part of a plan as cheap as those that are known already; off, everything cheaper
-    than the program itself is looked at, with the same result."""
+    """Skip what cannot be part of a plan as cheap as the known ones. When off, the search examines everything
+    cheaper than the program itself, with the same result."""
     dominance: int = 4
-    """Of partial kernels with the same left to do, how many are continued that others surpass in operators and
+    """Among partial kernels with the same work left, how many to continue that others surpass in operators and
     work; 0 continues all."""
     threads: int = 0
-    """Threads that choose the extents of kernels, or 0 for one a core; the result does not depend on it."""
+    """Threads that choose the extents of kernels, or 0 for one per core; the result does not depend on it."""
     max_value_operators: int = 64
-    """Operators that a value may need at most; what bounds a search without pruning."""
+    """Maximum number of operators that a value may need; this bounds a search without pruning."""
     max_found: int = 20_000
-    """Values that are found at most."""
+    """Maximum number of values to find."""
     candidates: int = 12
-    """Candidates to return at most, cheapest first."""
+    """Maximum number of candidates to return, cheapest first."""
     margin: float = 0.25
-    """Plans predicted to take up to this share longer than the best are looked for; others are returned where
-    they were met on the way. Of no effect without `branch_and_bound`."""
+    """Look for plans predicted to take up to this share longer than the best; others are returned if met on the
+    way. Has no effect without `branch-and-bound`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -95,7 +95,7 @@ class MugraphOptimizer(Optimizer):
                 )
 
     def refusal(self, program: KernelGraph) -> str:
-        """Refused are programs of so many values that no budget would let a search of them end."""
+        """Refuses programs with so many values that no budget would let their search end."""
         from superopt.transforms.partition.segments import counted
 
         if (values := counted(program.nodes)) > MOST_VALUES:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Partition(GraphPass):
-    """Say by remarks into which segments the searches cut the program; change nothing.
+    """Report as remarks the segments into which the searches cut the program; change nothing.
 
     Each remark stands at a segment's first node and counts its operators.
     """
@@ -25,7 +25,7 @@ class Partition(GraphPass):
     flag: ClassVar[str] = "partition"
 
     max_values: int = 25
-    """Values in one segment at most, views and splat constants not counted."""
+    """Maximum number of values in a segment, not counting views and splat constants."""
 
     def __post_init__(self) -> None:
         if self.max_values < 1:

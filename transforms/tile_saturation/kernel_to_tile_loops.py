@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KernelToTileLoops(GraphPass):
-    """Write every operator that must be stored as a naive loop over tiles, one kernel each.
+    """Write every operator whose result must be stored as a naive loop over tiles, one kernel each.
 
-    Accumulators start from an explicit zero (minus infinity for maxima). Values with one user are written into
-    it. Raises UnsupportedProgram for operators that tile loops do not express.
+    Accumulators start from an explicit zero (minus infinity for maxima). Values with one user are inlined into
+    it. Raises UnsupportedProgram for operators that tile loops cannot express.
     """
 
     flag: ClassVar[str] = "kernel-to-tile-loops"
@@ -28,10 +28,10 @@ class KernelToTileLoops(GraphPass):
     """The GPU whose cost model chooses tile widths."""
 
     inline: Literal["all", "single"] = "single"
-    """Whether values with several users are stored once, or written into all of them."""
+    """Whether to store values with several users once (single) or to inline them into every user (all)."""
 
     bundle: bool = True
-    """Write statements of one form, side by side, as one loop."""
+    """Write independent statements of the same form as one loop."""
 
     print_loops: bool = False
     """Show the loops, bundles and tile parameters as a remark."""

@@ -24,21 +24,21 @@ class SaturationOptimizer(Optimizer):
     name: ClassVar[str] = "saturation"
 
     iterations: int = 20
-    """Iterations of all rules at most."""
+    """Maximum number of iterations of all rules."""
     nodes: int = 20_000
-    """Nodes in one e-graph at most."""
+    """Maximum number of nodes in an e-graph."""
     memory_mb: int = 3072
-    """Memory of one e-graph at most, in MiB."""
+    """Maximum memory of an e-graph, in MiB."""
     inline: tuple[Literal["all", "single"], ...] = ("all", "single")
-    """How values with several users start, an e-graph each: written into each (all) or stored (single)."""
+    """How values with several users start: inlined into every user (all) or stored (single), an e-graph each."""
     rules: tuple[str, ...] = ()
-    """Rules to apply besides the default ones; those to leave out have a minus in front."""
+    """Rules to add to the default ones; a leading minus removes a rule."""
     kernels: int = 12
-    """Kernels in one candidate at most."""
+    """Maximum number of kernels in a candidate."""
     best: int = 12
     """Terms to extract for each number of kernels."""
     candidates: int = 8
-    """Candidates to return at most, cheapest first."""
+    """Maximum number of candidates to return, cheapest first."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,7 +48,7 @@ class SaturationOptimizer(Optimizer):
         enabled_rules(self.rules)
 
     def refusal(self, program: KernelGraph) -> str:
-        """None: what tile loops do not express is told while they are written."""
+        """Refuses nothing: what tile loops cannot express is reported when they are written."""
         return ""
 
     def propose(

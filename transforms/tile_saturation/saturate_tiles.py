@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SaturateTiles(SaturationOptimizer, SearchPass):
-    """Rewrite the program as tile loops in every way that the rules allow; take the fastest predicted.
+    """Rewrite the program as tile loops in every way that the rules allow; take the one predicted to be fastest.
 
-    What is taken is certified (unless `certify=false`); `--superoptimize` also compiles it and checks numerics.
-    Remarks say how large the e-graphs became, and with `statistics`, what each rule did.
+    The result is certified (unless `certify=false`); `--superoptimize` also compiles it and checks numerics.
+    Remarks report how large the e-graphs became and, with `statistics`, what each rule did.
     """
 
     flag: ClassVar[str] = "saturate-tiles"
 
     print_egraph: str | None = None
-    """Write the first e-graph of the whole program to this file; its name ends in .dot or .json."""
+    """Write the first e-graph of the whole program to this file, whose name must end in .dot or .json."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -22,7 +22,7 @@ EmitKind = Literal["mlir", "text", "triton", "ttir", "ttgir", "llir", "ptx", "cu
 
 _DESCRIPTION = """\
 Optimizes, checks and lowers tensor programs. Reads MLIR, runs passes in the order of their flags (or a
---pass-pipeline), writes the result.
+--pass-pipeline), and writes the result.
 """
 _EPILOG = """\
 examples:
@@ -71,11 +71,11 @@ class Settings:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise BadOption(f"{message}; {self.prog} --help lists what there is")
+        raise BadOption(f"{message}; see {self.prog} --help")
 
 
 class _Once(argparse.Action):
-    """An option that may be given once, as MLIR has it."""
+    """An option that may be given only once, as in MLIR's tools."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
         if getattr(namespace, f"_seen_{self.dest}", False):
@@ -121,7 +121,7 @@ def parse(arguments: Sequence[str]) -> Settings:
 
 
 def _load_plugins(arguments: Sequence[str]) -> list[str]:
-    """Register the passes of plugins, whose flags are then known; gives the other arguments."""
+    """Register the passes of plugins, so that their flags are known; returns the other arguments."""
     parser = _Parser(prog="superopt-opt", add_help=False, allow_abbrev=False)
     _add_plugins(parser)
     space, rest = parser.parse_known_args(arguments)
@@ -140,7 +140,7 @@ def _add_plugins(group: Any) -> None:
         action="append",
         dest="plugins",
         default=[],
-        help="add the passes that this Python file defines",
+        help="add the passes and optimizers that this Python file defines",
     )
 
 
@@ -153,7 +153,7 @@ def _consistent(settings: Settings) -> Settings:
     if settings.split_input_file and (settings.emit_bytecode or settings.emit not in ("mlir", "text")):
         raise BadOption("--split-input-file gives text: --emit=mlir or --emit=text")
     if settings.emit == "bundle" and settings.output == "-" and not settings.verify_diagnostics:
-        raise BadOption("--emit=bundle writes a folder: say where with -o FOLDER")
+        raise BadOption("--emit=bundle writes a folder: name it with -o FOLDER")
     return settings
 
 
@@ -187,7 +187,7 @@ def _take_passes(arguments: Iterable[str]) -> tuple[list[tuple[str, str]], list[
 
 
 def _native_or_unknown(argument: str, parser: argparse.ArgumentParser) -> tuple[str, str]:
-    """A pass that only MLIR knows, as in `--test-foo=bar`; raises `BadOption` for what it does not know."""
+    """A pass that only MLIR knows, as in `--test-foo=bar`; raises `BadOption` if MLIR does not know it."""
     name, _, options = argument.removeprefix("--").partition("=")
     from superopt.dialects.mlir import ir, passmanager
     from superopt.driver.runner import captured_stderr
@@ -198,7 +198,7 @@ def _native_or_unknown(argument: str, parser: argparse.ArgumentParser) -> tuple[
         except ValueError:
             known = [*registry.flags(), *registry.NATIVE_PASSES, *(f[2:] for f in _flags(parser))]
             hint = did_you_mean(name, known)
-            raise BadOption(f"unknown pass or option '--{name}'{hint}; --help lists what there is") from None
+            raise BadOption(f"unknown pass or option '--{name}'{hint}; see --help") from None
     return name, options
 
 
@@ -227,18 +227,20 @@ def _value(group: Any, flag: str, metavar: str, help_: str, **more: Any) -> None
 
 
 def _add_general(group: Any) -> None:
-    group.add_argument("input", nargs="?", default="-", metavar="FILE", help="MLIR; - is standard input")
+    group.add_argument(
+        "input", nargs="?", default="-", metavar="FILE", help="MLIR to read; - is standard input"
+    )
     _value(group, "-o", "FILE", "where to write; - is standard output", dest="output", default="-")
-    group.add_argument("-h", "--help", action=_Help, nargs=0, dest="_help", help="print this")
+    group.add_argument("-h", "--help", action=_Help, nargs=0, dest="_help", help="print this help")
     group.add_argument("--version", action=_Version, nargs=0, dest="_version", help="print versions")
     _switch(group, "--list-passes", "print every pass and its options")
-    _switch(group, "--show-dialects", "print the dialects")
-    _switch(group, "--quiet", "no progress and no remarks")
+    _switch(group, "--show-dialects", "print the known dialects")
+    _switch(group, "--quiet", "suppress progress and remarks")
 
 
 def _add_passes(group: Any) -> None:
-    _value(group, "--pass-pipeline", "TEXT", "the passes to run: builtin.module(a,func.func(b{x=1}))")
-    _value(group, "--schedule", "FILE", "the same as --replay-schedule=file=FILE, after the other passes")
+    _value(group, "--pass-pipeline", "TEXT", "passes to run, as in builtin.module(a,func.func(b{x=1}))")
+    _value(group, "--schedule", "FILE", "same as --replay-schedule=file=FILE after all other passes")
     _add_plugins(group)
     _switch(group, "--dump-pass-pipeline", "print the pipeline to standard error")
     _value(
@@ -247,33 +249,33 @@ def _add_passes(group: Any) -> None:
     _switch(
         group,
         "--verify-each-equivalence",
-        "prove after each Python pass that the program still means the same",
+        "after each Python pass, prove that the program still computes the same",
     )
     _switch(
         group,
         "--verify-diagnostics",
         "check messages against expected-error (-warning, -remark, -note) comments",
     )
-    _switch(group, "--split-input-file", "treat chunks between lines '// -----' as inputs of their own")
-    _switch(group, "--allow-unregistered-dialect", "accept operations of dialects that nobody knows")
+    _switch(group, "--split-input-file", "treat chunks separated by '// -----' lines as separate inputs")
+    _switch(group, "--allow-unregistered-dialect", "accept operations of unregistered dialects")
     _switch(group, "--no-implicit-module", "do not wrap the input in a module")
     _value(
         group,
         "--mlir-pass-pipeline-crash-reproducer",
         "FILE",
-        "should a pass fail or crash, leave here what --run-reproducer replays",
+        "if a pass fails or crashes, write a reproducer here for --run-reproducer",
         dest="crash_reproducer",
     )
-    _switch(group, "--run-reproducer", "run the pipeline that the input file carries")
+    _switch(group, "--run-reproducer", "run the pipeline recorded in the input file")
 
 
 def _add_output(group: Any) -> None:
     kinds = get_args(EmitKind)
     _value(group, "--emit", "KIND", f"what to write: {'|'.join(kinds)}", choices=kinds, default="mlir")
     known = target_names()
-    target = f"target of --emit: {'|'.join(known)} (default: that of the passes, else {DEFAULT_TARGET})"
+    target = f"target of --emit: {'|'.join(known)} (default: the passes' target, else {DEFAULT_TARGET})"
     _value(group, "--target", "SM", target, choices=known)
-    _value(group, "--report", "FILE", "write what the passes report, as JSON")
+    _value(group, "--report", "FILE", "write the passes' report as JSON")
     _switch(group, "--emit-bytecode", "write MLIR bytecode")
     _switch(group, "--mlir-print-debuginfo", "print locations", "print_debuginfo")
     _switch(group, "--mlir-print-op-generic", "print the generic form", "print_op_generic")
@@ -281,7 +283,7 @@ def _add_output(group: Any) -> None:
         group,
         "--mlir-elide-elementsattrs-if-larger",
         "N",
-        "leave out constants of more than N elements",
+        "elide constants with more than N elements",
         dest="elide_elementsattrs_if_larger",
         type=_natural,
     )
@@ -294,18 +296,20 @@ def _add_watching(group: Any) -> None:
             group,
             flag,
             "PASSES",
-            f"print IR {when} these, comma-separated",
+            f"print IR {when} these passes, comma-separated",
             dest=dest,
             type=_names,
             default=(),
         )
         _switch(group, f"{flag}-all", f"print IR {when} each pass", f"{dest}_all")
-    _switch(group, "--mlir-print-ir-after-change", "print IR only where it changed", "print_ir_after_change")
+    _switch(group, "--mlir-print-ir-after-change", "print IR only if it changed", "print_ir_after_change")
     _switch(
         group, "--mlir-print-ir-after-failure", "print IR after a pass that failed", "print_ir_after_failure"
     )
     _switch(group, "--mlir-timing", "print how long each pass took", "timing")
-    _switch(group, "--mlir-pass-statistics", "print what each pass made and removed", "pass_statistics")
+    _switch(
+        group, "--mlir-pass-statistics", "count the operations each pass adds and removes", "pass_statistics"
+    )
 
 
 def _truth(text: str) -> bool:
@@ -329,7 +333,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def loaded_passes() -> list[tuple[str, type[Pass] | None, str]]:
-    """Every Python pass: flag, class, and why the class is None where it cannot be imported."""
+    """Every Python pass: flag, class, and, if the class cannot be imported and is None, why."""
     found: list[tuple[str, type[Pass] | None, str]] = []
     for flag in registry.flags():
         try:
@@ -345,14 +349,14 @@ def default_text(option: Option) -> str:
 
 
 def pass_help() -> str:
-    """The section of `--help` on passes; what `--list-passes` prints."""
+    """The section of `--help` on passes, which `--list-passes` prints, too."""
     lines = ['passes, in the order given; options as --flag="name=value name=value":']
     for flag, loaded, reason in loaded_passes():
         lines += _entry(f"  --{flag}", loaded.summary() if loaded else f"not available: {reason}")
         for option in loaded.options() if loaded else ():
             note = f"{option.help} ({option.type_name}; {default_text(option)})".strip()
             lines += _entry(f"      {option.name}", note)
-    lines.append("passes of MLIR (any other that MLIR knows can be named as well):")
+    lines.append("MLIR's passes (any other pass that MLIR knows may be named, too):")
     for flag, summary in registry.NATIVE_PASSES.items():
         lines += _entry(f"  --{flag}", summary)
     return "\n".join(lines) + "\n"

@@ -17,7 +17,7 @@ def check_writable(path: str, *, folder: bool = False) -> None:
     """
     if path == "-":
         if folder:
-            raise BadInput("a bundle is a folder; say where with -o FOLDER")
+            raise BadInput("a bundle is a folder; name it with -o FOLDER")
         return
     target = Path(path)
     where = Location(path)

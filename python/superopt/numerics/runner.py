@@ -54,15 +54,15 @@ def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="run.py", description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--bundle", default=str(Path(__file__).resolve().parent), help="the bundle's folder")
-    parser.add_argument("--device", choices=["cuda", "interpreter"], help="default: cuda where there is one")
+    parser.add_argument("--device", choices=["cuda", "interpreter"], help="default: cuda if available")
     parser.add_argument("--check", action="store_true", help="check only; do not time")
     parser.add_argument("--time", action="store_true", help="time only (cuda); do not check")
-    parser.add_argument("--seed", type=int, help="seed of the inputs (default: one that is drawn)")
-    parser.add_argument("--distributions", help="comma-separated; default: all of them")
+    parser.add_argument("--seed", type=int, help="seed of the inputs (default: drawn at random)")
+    parser.add_argument("--distributions", help="distributions of inputs, comma-separated (default: all)")
     parser.add_argument(
         "--all-blocks",
         action="store_true",
-        help=f"interpreter: not only {SAMPLE} blocks of a kernel for most inputs",
+        help=f"interpreter: run all blocks of a kernel for every distribution, not only {SAMPLE}",
     )
     parser.add_argument("--json", help="also write the result to this file")
     args = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""What a user may set: of a search, and of a whole run. Every check of such an option stands here."""
+"""What a user may set for a search and for a whole run, and every check of these options."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from superopt.transforms import optimizers
 
 @dataclass(frozen=True)
 class SearchSettings(Configured):
-    """What every search is told; raises BadOption for values out of range."""
+    """The settings of every search; raises BadOption for values out of range."""
 
     target: TargetName = DEFAULT_TARGET
     """The GPU to optimize for."""
 
     budget: float = 60.0
-    """Seconds of work, counted in processor time, so that a busy machine finds what an idle one finds."""
+    """Seconds of work, measured in processor time so that a busy machine finds what an idle one does."""
 
     seed: int = 0
     """Seed of everything random; the same seed gives the same result."""
@@ -33,27 +33,27 @@ class SearchSettings(Configured):
 
 @dataclass(frozen=True)
 class Settings(SearchSettings):
-    """What a run of all optimizers is told."""
+    """The settings of a run of all optimizers."""
 
     budget: float = 60.0
-    """Seconds of work, counted in processor time: half for searches, the rest for proofs and compilation. After
-    the first check, none starts that would overrun."""
+    """Seconds of work, measured in processor time: half for searches, the rest for proofs and compilation. After
+    the first, no check starts that would overrun."""
 
     delta: float = 1e-9
     """Largest acceptable probability that the certificate is wrong."""
 
     optimizers: tuple[str, ...] = optimizers.DEFAULT
-    """Who proposes candidates, in this order; options follow in braces, as in mugraph{prune=smt}."""
+    """Optimizers that propose candidates, in this order; options follow in braces, as in mugraph{prune=smt}."""
 
     candidates: int = 8
-    """How many candidates for a part of the program may be checked before it is left as it is."""
+    """How many candidates to check for a part of the program before leaving it unchanged."""
 
     numerics: bool = True
-    """Check candidates against fp64 with their real precision."""
+    """Check candidates, run in their real precision, against fp64."""
 
     store: str | None = "default"
-    """Folder that keeps results from run to run, or none; default is $SUPEROPT_STORE (which may be none too), or
-    superopt in the user's cache folder. What comes from it is proved again."""
+    """Folder that keeps results between runs, or none. "default" means $SUPEROPT_STORE (which may be none, too),
+    or else superopt in the user's cache folder. Results from the store are proved again."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -24,7 +24,7 @@ PREPARED_VERSION = 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure as the command line says. 0: all measured; 3: time ran out, run again; 2: it could not be done."""
+    """Run the command line. 0: all measured; 3: time ran out, run again; 2: measuring is impossible."""
     args = _parser().parse_args(argv)
     try:
         return 0 if measure(args) else 3
@@ -38,32 +38,45 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="measure.py", description="Measures a folder of `superopt-bench prepare`."
+        prog="measure.py", description="Measures a folder written by `superopt-bench prepare`."
     )
     parser.add_argument("folder", help="the prepared folder")
     parser.add_argument(
-        "-o", dest="output", required=True, metavar="FILE", help="results, JSON; resumed if there"
+        "-o", dest="output", required=True, metavar="FILE", help="results file (JSON), resumed if it exists"
     )
     parser.add_argument(
-        "--minutes", type=_positive, help="stop after this long; what is left is measured next time"
-    )
-    parser.add_argument("--device", choices=("cuda", "interpreter"), default="cuda")
-    parser.add_argument("--programs", help="comma-separated; default: all")
-    parser.add_argument("--rows", help="comma-separated, as prepared.json names them; default: all")
-    parser.add_argument("--rounds", type=_rounds, default=20, help="interleaved rounds of each program (20)")
-    parser.add_argument("--repeats", type=_count, help="calls in a round; default: about 30 ms of them")
-    parser.add_argument(
-        "--points", type=_count, default=64, help="parameter points measured of each row at most (64)"
+        "--minutes", type=_positive, help="stop after this many minutes; the next run measures the rest"
     )
     parser.add_argument(
-        "--strategy", choices=("auto", *STRATEGIES), default="auto", help="how points are chosen"
+        "--device", choices=("cuda", "interpreter"), default="cuda", help="where to run (default: cuda)"
+    )
+    parser.add_argument("--programs", help="programs to measure, comma-separated (default: all)")
+    parser.add_argument(
+        "--rows", help="rows to measure, comma-separated, as prepared.json names them (default: all)"
     )
     parser.add_argument(
-        "--timeout", type=_positive, default=300.0, help="seconds one candidate may take to set up"
+        "--rounds", type=_rounds, default=20, help="interleaved rounds per program (default: 20)"
     )
-    parser.add_argument("--round-timeout", type=_positive, default=60.0, help="seconds one round may take")
-    parser.add_argument("--jobs", type=_count, default=4, help="candidates that are set up at a time (4)")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--repeats", type=_count, help="calls per round (default: about 30 ms of calls)")
+    parser.add_argument(
+        "--points", type=_count, default=64, help="maximum number of points measured per row (default: 64)"
+    )
+    parser.add_argument(
+        "--strategy",
+        choices=("auto", *STRATEGIES),
+        default="auto",
+        help="how to choose points (default: auto)",
+    )
+    parser.add_argument(
+        "--timeout", type=_positive, default=300.0, help="seconds to set up one candidate (default: 300)"
+    )
+    parser.add_argument(
+        "--round-timeout", type=_positive, default=60.0, help="seconds for one round (default: 60)"
+    )
+    parser.add_argument(
+        "--jobs", type=_count, default=4, help="candidates to set up at the same time (default: 4)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of everything random (default: 0)")
     parser.add_argument("--fresh", action="store_true", help="replace the results file instead of resuming")
     return parser
 
