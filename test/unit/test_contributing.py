@@ -86,7 +86,8 @@ def test_lit_examples(copy: Path, name: str) -> None:
     environment = {**os.environ, "PATH": f"{copy / 'bin'}:{SCRIPTS}:{os.environ['PATH']}"}
     for run in runs:
         # bash has no `not`: a command that has to fail becomes one that has to succeed.
-        command = re.sub(r"\bnot (superopt-opt.*?)(?= \||$)", r"{ ! \1; }", run.replace("%s", str(test)))
+        named = run.replace("%s", str(test)).replace("%t", str(test.with_suffix(".tmp")))
+        command = re.sub(r"\bnot (superopt-opt.*?)(?= \||$)", r"{ ! \1; }", named)
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", command],
             env=environment,
