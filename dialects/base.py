@@ -20,10 +20,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from superopt.dialects import block, kernel, thread, tile
+from superopt.dialects import block, kernel, reader, thread, tile
 from superopt.dialects.define import VARIADIC, VARIADIC_NAMESPACE
 from superopt.dialects.mlir import ir
 from superopt.errors import BadInput, IllegalProgram, Location
+from superopt.spec import check_kernel
 
 DIALECTS = {d.NAMESPACE: d for d in (kernel, block, thread, tile)}
 
@@ -67,8 +68,6 @@ def verify(module: Any, *, allow_unregistered: bool = False, filename: str = "")
     Raises BadInput for an operation of no known dialect (unless `allow_unregistered`) and IllegalProgram for
     one that breaks a rule of its level; both located.
     """
-    from superopt.dialects import reader
-    from superopt.spec import check_kernel
 
     root = getattr(module, "operation", module)
 

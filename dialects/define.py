@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from superopt.dialects.attributes import read_attrs, tensor_type
+from superopt.dialects.mlir import ext, ir
 from superopt.errors import IllegalProgram, SuperoptError
 from superopt.operators import OPERATORS, Level, infer_type
 
@@ -31,7 +33,6 @@ def mlir_name(level: str, op: str) -> str:
 
 def make_dialect(namespace: str) -> Any:
     """A new, empty dialect class of the bindings."""
-    from superopt.dialects.mlir import ext
 
     return type(namespace.capitalize(), (ext.Dialect,), {"__module__": __name__}, name=namespace)
 
@@ -54,7 +55,6 @@ def define(
 
     `check` raises a SuperoptError where an operation breaks a rule; the message is located by the operation.
     """
-    from superopt.dialects.mlir import ext, ir
 
     hints: dict[str, Any] = {}
     # A type variable each: the operands of one operation need not have one type.
@@ -112,7 +112,6 @@ def define_table(dialect: Any, level: Level) -> None:
 
 
 def _check_entry(name: str, op: Any) -> None:
-    from superopt.dialects.attributes import read_attrs, tensor_type
 
     if len(op.results) != 1:
         raise IllegalProgram(f"'{name}' expected one result, got {len(op.results)}")

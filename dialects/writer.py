@@ -6,8 +6,10 @@ import re
 from typing import Any
 
 from superopt.aliasing import pairs
+from superopt.dialects import argument_names, base
 from superopt.dialects.attributes import explicit_attrs, write_attr
 from superopt.dialects.define import mlir_name
+from superopt.dialects.mlir import ir
 from superopt.dialects.reader import ALIASING
 from superopt.errors import UNKNOWN, Location
 from superopt.operators import OPERATORS
@@ -40,7 +42,6 @@ def to_text(graph: KernelGraph, *, locations: bool = False) -> str:
 
 def to_module(graph: KernelGraph, context: Any = None) -> Any:
     """`graph` as a verified module of the bindings, in `context` or a fresh one; locations are kept."""
-    from superopt.dialects import argument_names, base
 
     text = to_text(graph, locations=True)
     return argument_names.parse(text, context if context is not None else base.context())
@@ -48,7 +49,6 @@ def to_module(graph: KernelGraph, context: Any = None) -> Any:
 
 def replace(module: Any, graph: KernelGraph) -> None:
     """Make `graph` all that `module` holds, in place and verified."""
-    from superopt.dialects.mlir import ir
 
     with module.context, ir.Location.unknown():
         written = to_module(graph, module.context)

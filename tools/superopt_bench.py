@@ -9,7 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from superopt import cost
+from superopt.api import read_program
 from superopt.cost.gpus import DEFAULT_TARGET, target_names
+from superopt.diagnostics import Diagnostics
+from superopt.driver import output
+from superopt.driver.isolation import isolated
 from superopt.errors import BadInput, BadOption, SuperoptError
 
 if TYPE_CHECKING:
@@ -34,7 +39,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["measure"]:
         return _measure(arguments[1:])
-    from superopt.driver.isolation import isolated
 
     return isolated(lambda: run(arguments), "superopt-bench")
 
@@ -136,9 +140,6 @@ def _seconds(text: str) -> float:
 
 
 def _prepare(options: argparse.Namespace) -> None:
-    from superopt import cost
-    from superopt.api import read_program
-    from superopt.diagnostics import Diagnostics
     from superopt.inputs import factories
     from superopt.measure.prepare import Settings, prepare
 
@@ -208,7 +209,6 @@ def _parsed(function: object, arguments: Sequence[str]) -> int:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from superopt.driver import output
     from superopt.measure import report
 
     for path in (options.html, options.markdown):
@@ -222,7 +222,6 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _model(options: argparse.Namespace) -> None:
-    from superopt import cost
     from superopt.measure import report
 
     if not Path(options.results).is_dir():

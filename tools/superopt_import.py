@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from superopt.driver import output
+from superopt.driver.isolation import isolated
 from superopt.errors import BadOption, SuperoptError, UnsupportedProgram
 
 _DESCRIPTION = """\
@@ -20,7 +22,6 @@ _EXIT_CODES = "exit codes: 0 done; 1 the module was refused or something failed;
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Import as the command line (`sys.argv` by default) says; returns the exit code."""
-    from superopt.driver.isolation import isolated
 
     arguments = list(sys.argv[1:] if argv is None else argv)
     return isolated(lambda: run(arguments), "superopt-import")
@@ -71,7 +72,6 @@ def _parser() -> argparse.ArgumentParser:
 
 def _import(options: argparse.Namespace) -> None:
     from superopt.dialects import writer
-    from superopt.driver import output
     from superopt.inputs import factories
     from superopt.transforms.ingest.import_torch import from_torch
 
@@ -107,7 +107,6 @@ def _write_weights(path: str, names: Sequence[str], weights: Sequence[Any]) -> N
     """The weights by name; .npz has no bf16, so those are written as float32."""
     import io
 
-    from superopt.driver import output
     from superopt.transforms.ingest.torch_types import torch_module
 
     torch = torch_module()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from superopt.driver.isolation import isolated
+from superopt.driver.main import run
 
 
 def main() -> int:
@@ -14,7 +15,6 @@ def main() -> int:
     """
 
     def work() -> int:
-        from superopt.driver.main import run
 
         return run(sys.argv[1:])
 

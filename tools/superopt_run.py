@@ -13,10 +13,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from superopt.errors import SuperoptError
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The console entry. 0: within tolerance; 1: out of tolerance; 2: it could not run, and why."""
-    from superopt.errors import SuperoptError
     from superopt.numerics import runner
     from superopt.transforms.emit.bundle import read_bundle
 

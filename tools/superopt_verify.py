@@ -8,6 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from superopt.api import read_program
+from superopt.diagnostics import Diagnostics
+from superopt.driver.isolation import isolated
+from superopt.errors import BadInput, IllegalProgram, Location, NotEquivalent, SuperoptError
+
 if TYPE_CHECKING:
     from superopt.verify import Certificate
 
@@ -27,8 +32,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         _parser().error(f"argument --seconds: expected a positive number, got {options.seconds}")
     if not 0 < options.delta < 1:
         _parser().error(f"argument --delta: expected a probability between 0 and 1, got {options.delta}")
-
-    from superopt.driver.isolation import isolated
 
     code = isolated(lambda: _work(options), "superopt-verify")
     return {0: 0, _DIFFERENT: 1, _UNDECIDED: 3}.get(code, 2)
@@ -66,7 +69,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _work(options: argparse.Namespace) -> int:
-    from superopt.errors import SuperoptError
 
     try:
         if options.check is not None:
@@ -80,8 +82,6 @@ def _work(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from superopt.api import read_program
-    from superopt.diagnostics import Diagnostics
     from superopt.verify import certify
 
     first, second = (read_program(path, Diagnostics()) for path in options.programs)
@@ -96,7 +96,8 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _bundle(options: argparse.Namespace) -> int:
-    return bundle_verdict(*options.programs, options.seed, options.delta, options.certificate)
+    program, folder = options.programs
+    return bundle_verdict(program, folder, options.seed, options.delta, options.certificate)
 
 
 def bundle_verdict(
@@ -110,9 +111,6 @@ def bundle_verdict(
 
     Raises SuperoptError for what cannot be read.
     """
-    from superopt.api import read_program
-    from superopt.diagnostics import Diagnostics
-    from superopt.errors import IllegalProgram, NotEquivalent
     from superopt.verify.bundle import verify_bundle
 
     try:
@@ -137,7 +135,6 @@ def bundle_verdict(
 
 
 def _check(path: str, seed: int, seconds: float) -> int:
-    from superopt.errors import BadInput, Location
     from superopt.verify.checker import check_certificate
 
     try:
@@ -177,7 +174,6 @@ def _replay(path: str) -> int:
 def _read(path: str) -> Certificate:
     from pydantic import ValidationError
 
-    from superopt.errors import BadInput, Location
     from superopt.verify import Certificate
 
     try:
@@ -191,7 +187,6 @@ def _read(path: str) -> Certificate:
 
 
 def _write(path: str, certificate: Certificate) -> None:
-    from superopt.errors import BadInput, Location
 
     try:
         Path(path).write_text(certificate.model_dump_json(indent=1) + "\n", encoding="utf-8")

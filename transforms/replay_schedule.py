@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from superopt.errors import BadInput, Location
+from superopt.pipeline import replay
+from superopt.transforms.ingest.ingest_linalg import read_linalg
 from superopt.transforms.passes import ModulePass
 
 if TYPE_CHECKING:
@@ -28,9 +30,7 @@ class ReplaySchedule(ModulePass):
 
     def run(self, module: Any, diagnostics: Diagnostics) -> None:
         """Replace the module's function; raises BadInput for a schedule of another program."""
-        from superopt.pipeline import replay
         from superopt.run.outcome import deliver
-        from superopt.transforms.ingest.ingest_linalg import read_linalg
 
         schedule = self._read()
         deliver(module, replay(read_linalg(module, diagnostics), schedule, diagnostics), diagnostics)

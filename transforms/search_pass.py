@@ -6,9 +6,12 @@ from abc import ABC
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from superopt.errors import BadOption
+from superopt import cost
+from superopt.errors import BadOption, IllegalProgram
 from superopt.run.settings import SearchSettings
+from superopt.transforms.lower.choose_layouts import choose_layouts
 from superopt.transforms.optimizers import Optimizer, Proposals
+from superopt.transforms.partition.segments import stitch
 from superopt.transforms.passes import GraphPass
 
 if TYPE_CHECKING:
@@ -44,8 +47,6 @@ class SearchPass(SearchSettings, GraphPass, Optimizer, ABC):
         """The best program found, or `graph` itself where none is predicted to be faster; remarks say which."""
         from superopt import clock, cost
         from superopt.run.propose import parts
-        from superopt.transforms.lower.choose_layouts import choose_layouts
-        from superopt.transforms.partition.segments import stitch
 
         target = cost.target(self.target)
         end = clock.now() + self.budget
@@ -74,7 +75,6 @@ class SearchPass(SearchSettings, GraphPass, Optimizer, ABC):
         stitched: KernelGraph | None = None,
     ) -> KernelGraph | None:
         """The best of one part, if it is better than the part, and than `stitched`; None where it is not."""
-        from superopt import cost
         from superopt.report import SearchReport
 
         where = part.graph.location if part.whole else part.graph.nodes[0].location
@@ -122,7 +122,6 @@ class SearchPass(SearchSettings, GraphPass, Optimizer, ABC):
         self, found: Proposals, part: Segment, least: float, diagnostics: Diagnostics
     ) -> int | None:
         """The number of the first proposal that is cheaper than `least`, and certified if that is asked for."""
-        from superopt.errors import IllegalProgram
         from superopt.verify import certify
 
         for number, proposal in enumerate(found.found):

@@ -15,7 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from superopt.errors import BadInput, NotEquivalent
 from superopt.run.settings import Settings
+from superopt.transforms.ingest.ingest_linalg import read_linalg
 from superopt.transforms.passes import ModulePass
 
 if TYPE_CHECKING:
@@ -37,7 +39,6 @@ class Superoptimize(Settings, ModulePass):
     def run(self, module: Any, diagnostics: Diagnostics) -> None:
         """Replace the module's function by the best program found; linalg is ingested first."""
         from superopt.run.outcome import deliver
-        from superopt.transforms.ingest.ingest_linalg import read_linalg
 
         deliver(module, superoptimize(read_linalg(module, diagnostics), self, diagnostics), diagnostics)
 
@@ -91,7 +92,6 @@ def replay(graph: KernelGraph, schedule: Schedule, diagnostics: Diagnostics) -> 
     Raises BadInput where the schedule is another program's, NotEquivalent where it does not compute `graph`.
     """
     from superopt.dialects.reader import read
-    from superopt.errors import BadInput, NotEquivalent
     from superopt.naming import give_names
     from superopt.run import check, context, outcome
     from superopt.verify import program_hash

@@ -31,7 +31,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from superopt import __version__
 from superopt.aliasing import pairs
+from superopt.dialects.writer import to_text
 from superopt.errors import BadInput
 from superopt.numerics.float_gate import input_specs
 from superopt.numerics.runner import FORMAT, CannotRun, read_description
@@ -44,6 +46,7 @@ from superopt.transforms.emit.program_source import (
     write_program,
 )
 from superopt.transforms.emit.reference_source import reference_source
+from superopt.verify.ttir import checked
 
 if TYPE_CHECKING:
     from superopt.run.outcome import Outcome
@@ -67,7 +70,6 @@ class Bundle:
 
 def save_bundle(folder: str | Path, outcome: Outcome) -> Path:
     """Write the bundle of a finished superoptimization; see `write_bundle`."""
-    from superopt.dialects.writer import to_text
 
     return write_bundle(
         folder,
@@ -105,7 +107,6 @@ def write_bundle(
     cannot be written; NotEquivalent and IllegalProgram where a kernel is not what the program says, which would
     be a fault of ours.
     """
-    from superopt.verify.ttir import checked
 
     target = Path(folder).absolute()
     _refuse_others(target)
@@ -238,7 +239,6 @@ def _describe(
 
 def description(original: KernelGraph, emitted: EmittedProgram, targets: Sequence[str]) -> dict[str, Any]:
     """`bundle.json` without its files."""
-    from superopt import __version__
 
     return {
         "format": FORMAT,

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO, Literal, TypeAlias
@@ -87,10 +87,10 @@ def _compiled_kernel(
 
 
 def _compiled(
-    name: str, target: str, request: dict[str, object], timeout: float, memory_bytes: int
+    name: str, target: str, request: Mapping[str, object], timeout: float, memory_bytes: int
 ) -> tuple[Compiled, float]:
     """The compiled kernel, and the processor seconds that it took."""
-    request = {
+    whole = {
         **request,
         "name": name,
         "capability": find_target(target).capability,
@@ -99,7 +99,7 @@ def _compiled(
     }
     with _workers.worker(memory_bytes) as worker:
         try:
-            answer = worker.ask(json.dumps(request), timeout)
+            answer = worker.ask(json.dumps(whole), timeout)
         except _WorkerDied as died:
             raise CompilationFailed(f"kernel '{name}' for {target}: the compiler {died}") from None
     if "error" in answer:

@@ -43,8 +43,7 @@ def main() -> None:
                 answer = _compile(json.loads(line))
             except Exception as error:  # the compiler's own errors have no common class
                 answer = {"error": f"{type(error).__name__}: {error}"}
-            answer["seconds"] = _work() - start
-            answers.write(json.dumps(answer) + "\n")
+            answers.write(json.dumps({**answer, "seconds": _work() - start}) + "\n")
             answers.flush()
 
 

@@ -9,6 +9,7 @@ from superopt.errors import BadOption
 from superopt.program import KernelGraph
 from superopt.transforms.emit.compile import Compiled, compile_all
 from superopt.transforms.emit.program_source import EmittedProgram, emit_program
+from superopt.transforms.lower import lower
 
 # What begins a comment in each text.
 _COMMENT = {"ttir": "//", "ttgir": "//", "llir": ";", "ptx": "//"}
@@ -54,7 +55,6 @@ def compile_graph(lowered: KernelGraph, target: Target | str) -> CompiledProgram
 def emit_text(graph: KernelGraph, kind: str, target: Target | str = DEFAULT_TARGET) -> str | bytes:
     """What `--emit=kind` prints of `graph`, lowered first; no GPU and, for Triton source, no compiler is
     needed."""
-    from superopt.transforms.lower import lower
 
     lowered = lower(graph, target)
     if kind == "triton":

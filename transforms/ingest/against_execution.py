@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from superopt.diagnostics import Diagnostics
+from superopt.dialects.mlir import ir
 from superopt.errors import Location, UnsupportedProgram
 from superopt.numerics.checking import make_inputs
 from superopt.numerics.float_gate import input_specs
@@ -134,7 +135,6 @@ def _element(value: Any) -> str:
 
 def _bytecode(function: Any) -> bytes:
     """A module that holds `function` alone."""
-    from superopt.dialects.mlir import ir
 
     with function.context, ir.Location.unknown():
         module = ir.Module.create()
@@ -153,7 +153,6 @@ def _place(
     filename: str,
 ) -> Location | None:
     """Where the first operation stands whose result the graph computes otherwise; None where nobody can tell."""
-    from superopt.dialects.mlir import ir
 
     inside = {v for n in graph.nodes for v in n.results}
     values = [

@@ -12,7 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from superopt.dialects.mlir import binding, func, ir
 from superopt.transforms.ingest.held import Array
+from superopt.transforms.ingest.run_linalg import run_source
+from superopt.transforms.ingest.torch_dialect import run_aten
+from superopt.transforms.ingest.torch_types import DTYPE_NAMES, torch_module
 
 
 def linalg_source(operation: Any, known: Callable[[Any], Array | None]) -> tuple[str, list[Any]]:
@@ -21,7 +25,6 @@ def linalg_source(operation: Any, known: Callable[[Any], Array | None]) -> tuple
     Constants and empty tensors that the operation uses are copied into the function, as are the arrays that
     `known` gives for a value.
     """
-    from superopt.dialects.mlir import func, ir
 
     with operation.context, ir.Location.unknown():
         outside = list(dict.fromkeys(_outside_values(operation)))
@@ -49,7 +52,6 @@ def linalg_source(operation: Any, known: Callable[[Any], Array | None]) -> tuple
 
 
 def _array_constant(mlir_type: Any, array: Array) -> Any:
-    from superopt.dialects.mlir import binding, ir
 
     arith = binding("dialects.arith")
     if hasattr(mlir_type, "element_type"):
@@ -91,15 +93,11 @@ def run_extern(node: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:
 
     Raises UnsupportedProgram for an operation that cannot be executed either.
     """
-    from superopt.transforms.ingest.torch_types import DTYPE_NAMES, torch_module
 
     if "source" in node.attrs:
-        from superopt.transforms.ingest.run_linalg import run_source
-
         arrays = [t.double().numpy() if t.is_floating_point() else t.numpy() for t in tensors]
         made = zip(run_source(node, arrays), node.results, strict=True)
         return tuple(torch_module().from_numpy(np.array(a)).to(DTYPE_NAMES[r.dtype]) for a, r in made)
-    from superopt.transforms.ingest.torch_dialect import run_aten
 
     return run_aten(node, tensors)
 
@@ -107,10 +105,7 @@ def run_extern(node: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:
 def run_extern_arrays(node: Any, arrays: Sequence[Array]) -> list[Array]:
     """As `run_extern`, from arrays to arrays of numbers; without PyTorch where the operation is one of linalg."""
     if "source" in node.attrs:
-        from superopt.transforms.ingest.run_linalg import run_source
-
         return run_source(node, arrays)
-    from superopt.transforms.ingest.torch_types import DTYPE_NAMES, torch_module
 
     from_numpy = torch_module().from_numpy
     tensors = [

@@ -13,11 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from superopt.diagnostics import Diagnostics
+from superopt.dialects.mlir import binding, ir, passmanager
 from superopt.errors import UNKNOWN, Location, SuperoptError, UnsupportedProgram
 from superopt.program import KernelGraph
 from superopt.transforms.ingest.against_module import check_import, one_thread, run_module
+from superopt.transforms.ingest.ingest_linalg import read_linalg, the_function
 from superopt.transforms.ingest.locate import locate
 from superopt.transforms.ingest.signature import Signature
+from superopt.transforms.ingest.torch_dialect import TorchReader, find_overload, refuse_random
 from superopt.transforms.ingest.torch_types import torch_module
 
 Via: TypeAlias = Literal["torch", "linalg"]
@@ -196,7 +199,6 @@ def _quiet() -> Generator[None]:
 
 def _exported(lifted: Any, via: Via, location: Location) -> tuple[Any, Any]:
     """The exported program, and the same with our decompositions (and torch-mlir's, `via` linalg)."""
-    from superopt.dialects.mlir import binding
     from superopt.transforms.ingest.decompositions import table
 
     torch = torch_module()
@@ -245,7 +247,6 @@ def _constants_as_inputs(exported: Any) -> dict[int, Any]:
 
 def _torch_module(exported: Any, name: str, location: Location) -> Any:
     """The torch dialect's module of a program whose constants are inputs."""
-    from superopt.dialects.mlir import binding, ir
 
     context = ir.Context()
     binding("dialects.torch").register_dialect(context)
@@ -262,8 +263,6 @@ def _torch_module(exported: Any, name: str, location: Location) -> Any:
 def _read_torch(
     exported: Any, lifted: Any, name: str, diagnostics: Diagnostics, narrow_f64: bool, location: Location
 ) -> KernelGraph:
-    from superopt.transforms.ingest.ingest_linalg import the_function
-    from superopt.transforms.ingest.torch_dialect import TorchReader
 
     constants = _constants_as_inputs(exported)
     module = _torch_module(exported, name, location)
@@ -274,8 +273,6 @@ def _read_torch(
 def _read_linalg(
     exported: Any, lifted: Any, name: str, diagnostics: Diagnostics, narrow_f64: bool, location: Location
 ) -> KernelGraph:
-    from superopt.dialects.mlir import ir, passmanager
-    from superopt.transforms.ingest.ingest_linalg import read_linalg, the_function
 
     constants = _constants_as_inputs(exported)
     module = _torch_module(exported, name, location)
@@ -300,7 +297,6 @@ def _read_linalg(
 def _check_lowered(function: Any) -> None:
     """Raise UnsupportedProgram, located, for the first tensor of dynamic shape, on which lowering may crash, and
     for operators that draw random numbers."""
-    from superopt.transforms.ingest.torch_dialect import find_overload, refuse_random
 
     for op in function.regions[0].blocks[0].operations:
         operation = op.operation
@@ -318,7 +314,6 @@ def _check_lowered(function: Any) -> None:
 
 def _literals(function: Any, constants: dict[int, Any]) -> None:
     """Replace the arguments that stand for constants by literals in the function's body."""
-    from superopt.dialects.mlir import ir
 
     block = function.regions[0].blocks[0]
     with function.context, ir.Location.unknown(), ir.InsertionPoint.at_block_begin(block):
@@ -344,8 +339,6 @@ def _builtin(vtensor: str) -> str:
 
 def _dense(tensor: Any, kind: Any) -> Any:
     import numpy as np
-
-    from superopt.dialects.mlir import ir
 
     torch = torch_module()
     if tensor.dtype == torch.bfloat16:

@@ -15,13 +15,15 @@ import numpy as np
 
 from superopt.diagnostics import Diagnostics
 from superopt.dialects.argument_names import name_of
+from superopt.dialects.mlir import binding
 from superopt.dialects.reader import read_aliases
 from superopt.errors import Location, UnsupportedProgram
 from superopt.program import COMPUTE_DTYPES, KernelGraph, TensorType, Value
 from superopt.transforms.ingest.bodies import Body, Comparison, Form
 from superopt.transforms.ingest.builder import FOLD_LIMIT, GraphBuilder, NotExpressible, static_type
+from superopt.transforms.ingest.extern import linalg_source
 from superopt.transforms.ingest.held import Array, Held, Unwritten
-from superopt.transforms.ingest.interpret import scalar_operation, to_dtype
+from superopt.transforms.ingest.interpret import predicate, scalar_operation, to_dtype
 from superopt.transforms.ingest.locate import locate
 from superopt.transforms.ingest.space import Aligned, Space
 from superopt.transforms.ingest.tensor_ops import OPERATIONS
@@ -153,7 +155,6 @@ class LinalgReader:
         raise NotExpressible("the operator table has no such operation")
 
     def _extern(self, operation: Any, reason: str) -> Sequence[Held]:
-        from superopt.transforms.ingest.extern import linalg_source
 
         if any(str(r.type) in _SCALARS for r in operation.results):
             raise UnsupportedProgram(
@@ -227,7 +228,6 @@ class LinalgReader:
 
     def _structured(self, operation: Any) -> Sequence[Held | None]:
         """A linalg operation with a body: each result that is used, read from the body on its own."""
-        from superopt.dialects.mlir import binding
 
         maps = [
             m.value if hasattr(m, "value") else m
@@ -430,7 +430,6 @@ def _combination(yielded: Any, accumulator: Any) -> tuple[str, Any] | None:
 
 def _selected(operation: Any, accumulator: Any) -> tuple[str, Any] | None:
     """select(x > accumulator, x, accumulator): a maximum; its kin likewise."""
-    from superopt.transforms.ingest.interpret import predicate
 
     condition, first, second = operation.operands
     test = condition.owner

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from superopt.dialects.mlir import binding, ir, passmanager
 from superopt.errors import UnsupportedProgram
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -152,7 +153,6 @@ def _child(
 
 
 def _compiled(bytecode: bytes, name: str, *, widened: bool) -> Any:
-    from superopt.dialects.mlir import binding, ir, passmanager
 
     binding("_mlir_libs._torchMlir")  # registers the pass that makes copies loops
     context = ir.Context()
@@ -177,7 +177,6 @@ def _compiled(bytecode: bytes, name: str, *, widened: bool) -> Any:
 
 
 def _invoke(engine: Any, name: str, arrays: Sequence[Array]) -> None:
-    from superopt.dialects.mlir import binding
 
     describe = binding("runtime").get_ranked_memref_descriptor
     engine.invoke(name, *(ctypes.pointer(ctypes.pointer(describe(a))) for a in arrays))
@@ -196,7 +195,6 @@ def _walk(operation: Any) -> Iterator[Any]:
 
 def _widen(module: Any) -> None:
     """Make every floating-point number of `module` an f64; conversions between such types vanish."""
-    from superopt.dialects.mlir import ir
 
     operations = list(_walk(module.operation))
     for op in operations:
@@ -219,7 +217,6 @@ def _widen(module: Any) -> None:
 
 
 def _wide_type(kind: Any) -> Any:
-    from superopt.dialects.mlir import ir
 
     if str(kind) in _NARROW:
         return ir.F64Type.get()
@@ -229,7 +226,6 @@ def _wide_type(kind: Any) -> Any:
 
 
 def _wide_attribute(attribute: Any, kind: Any) -> Any:
-    from superopt.dialects.mlir import ir
 
     if isinstance(attribute, ir.FloatAttr):
         return ir.FloatAttr.get(ir.F64Type.get(), attribute.value)

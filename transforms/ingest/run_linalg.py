@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from superopt.dialects.mlir import binding, ir
 from superopt.errors import UnsupportedProgram
 from superopt.transforms.ingest.builder import NotExpressible
 from superopt.transforms.ingest.held import Array
@@ -22,7 +23,6 @@ from superopt.transforms.ingest.tensor_ops import dense_array
 
 @lru_cache(maxsize=16)
 def _parsed(source: str) -> Any:
-    from superopt.dialects.mlir import ir
 
     return ir.Module.parse(source, ir.Context())
 
@@ -32,7 +32,6 @@ def run_source(node: Any, arrays: Sequence[Array]) -> list[Array]:
 
     Raises UnsupportedProgram where the source holds an operation that is not evaluated here.
     """
-    from superopt.dialects.mlir import ir
 
     target = node.attrs["target"]
     try:
@@ -141,7 +140,6 @@ def _extents(maps: Sequence[Any], arrays: Sequence[Array]) -> list[int]:
 
 
 def _structured(operation: Any, env: Mapping[Any, Array]) -> list[Array]:
-    from superopt.dialects.mlir import binding
 
     maps: list[Any] = list(binding("dialects.linalg").get_indexing_maps(operation) or ())
     maps = [getattr(m, "value", m) for m in maps]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from superopt.dialects.mlir import ir
 from superopt.errors import UnsupportedProgram
 from superopt.program import COMPUTE_DTYPES, TensorType, Value
 from superopt.transforms.ingest.builder import NotExpressible
@@ -94,7 +95,6 @@ def _resource_data(attribute: Any, shape: Sequence[int], element: str) -> Array:
 
     The bindings have no access to a resource's bytes, so a module that holds nothing else is printed to memory.
     """
-    from superopt.dialects.mlir import ir
 
     with attribute.context, ir.Location.unknown():
         holder = ir.Module.create()

@@ -19,7 +19,13 @@ from superopt.program import COMPUTE_DTYPES, KernelGraph, TensorType, Value
 from superopt.transforms.ingest.builder import FOLD_LIMIT, GraphBuilder, NotExpressible, static_type
 from superopt.transforms.ingest.locate import locate
 from superopt.transforms.ingest.tensor_ops import dense_array
-from superopt.transforms.ingest.torch_types import DTYPE_NAMES, torch_module
+from superopt.transforms.ingest.torch_types import (
+    DTYPE_NAMES,
+    dtype_number,
+    layout_number,
+    memory_format_number,
+    torch_module,
+)
 
 _ELEMENTS = {"si64": "i64", "si32": "i32", "si16": "i16", "si8": "i8", "ui8": "i8", "i1": "i1"}
 
@@ -242,7 +248,6 @@ def _by_name(overload: Any, args: Sequence[Any]) -> list[Any]:
 
 
 def _converted(name: str, value: Any) -> Any:
-    from superopt.transforms.ingest.torch_types import dtype_number, layout_number, memory_format_number
 
     if value is None or isinstance(value, bool) or not isinstance(value, int):
         return value

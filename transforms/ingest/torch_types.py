@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from superopt.errors import UnsupportedProgram
+
 _NAMES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i64": "int64",
           "i32": "int32", "i16": "int16", "i8": "int8", "i1": "bool"}  # fmt: skip
 # The numbering of c10::ScalarType, c10::Layout and c10::MemoryFormat.
@@ -22,8 +24,6 @@ def torch_module() -> Any:
     try:
         import torch
     except ImportError:
-        from superopt.errors import UnsupportedProgram
-
         raise UnsupportedProgram(
             "expected PyTorch to be installed to read a module (pip install 'superopt[torch]')"
         ) from None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from superopt.errors import BadOption
 from superopt.transforms.optimizers import Optimizer, Proposals, never
+from superopt.transforms.partition.segments import counted
 
 if TYPE_CHECKING:
     from superopt.cost import Target
@@ -96,7 +97,6 @@ class MugraphOptimizer(Optimizer):
 
     def refusal(self, program: KernelGraph) -> str:
         """Refuses programs with so many values that no budget would let their search end."""
-        from superopt.transforms.partition.segments import counted
 
         if (values := counted(program.nodes)) > MOST_VALUES:
             return f"{values} values, more than the {MOST_VALUES} that one search takes"

@@ -9,9 +9,12 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from superopt import clock
+from superopt.cost import cost
 from superopt.errors import IllegalProgram
 from superopt.program import DTYPE_BYTES, KernelGraph
 from superopt.spec import check_kernel
+from superopt.transforms.core import _search
+from superopt.transforms.core._search import Options, Problem
 from superopt.transforms.mugraph_search.axis_builder import NotBuildable
 from superopt.transforms.mugraph_search.build import build
 from superopt.transforms.mugraph_search.exponentials import relative_exponentials
@@ -53,8 +56,6 @@ def search_plans(
             program = relative_exponentials(program)
     except Unsearchable as error:
         return Proposals(funnel={"unsearchable": 1}, remark=str(error))
-    from superopt.cost import cost
-    from superopt.transforms.core import _search
 
     problem = native_problem(program, splits=options.max_custom > 1)
     settings = native_options(options, target, budget, seed, _widest_bytes(graph))
@@ -94,7 +95,6 @@ def native_options(
     options: MugraphOptimizer, target: Target, budget: float, seed: int, element_bytes: int
 ) -> Options:
     """The options as the native search takes them; `element_bytes` of what kernels store in between."""
-    from superopt.transforms.core._search import Options
 
     native = Options()
     native.prune = PRUNE.index(options.prune)
@@ -114,7 +114,6 @@ def native_options(
 
 def native_problem(program: AxisProgram, *, splits: bool) -> Problem:
     """The program as the native search takes it; with `splits`, long reduced axes may be split over kernels."""
-    from superopt.transforms.core._search import Problem
 
     problem = Problem()
     looped = program.looped

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from superopt.errors import BadOption
 from superopt.operators import is_constant
+from superopt.transforms.partition.segments import partition
 from superopt.transforms.passes import GraphPass
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ class Partition(GraphPass):
 
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
         """Remark on every segment and every node that is in none."""
-        from superopt.transforms.partition.segments import partition
 
         segments = partition(graph, self.max_values)
         taken: set[int] = set()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from superopt.program import DTYPE_BYTES
+from superopt.transforms.core import _egraph
 from superopt.transforms.tile_saturation.terms import (
     FULL,
     STARTS,
@@ -52,7 +53,6 @@ class Encoder:
     """An e-graph with the tables that lead from its numbers back to variables and tensors."""
 
     def __init__(self, program: TermProgram) -> None:
-        from superopt.transforms.core import _egraph
 
         self.graph = _egraph.EGraph()
         self.vars: list[TermVar] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from superopt import cost
 from superopt.cost.gpus import DEFAULT_TARGET, TargetName, target
 from superopt.errors import UnsupportedProgram
 from superopt.transforms.passes import GraphPass
@@ -42,7 +43,6 @@ class KernelToTileLoops(GraphPass):
 
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
         """The loops as one `tiled` node each."""
-        from superopt import cost
         from superopt.transforms.tile_saturation.accesses import Rejected
         from superopt.transforms.tile_saturation.tile_loops import tile_loops
         from superopt.transforms.tile_saturation.to_kernels import to_kernels

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from superopt.cost import kernel_cost
 from superopt.program import Node, TensorType, Value
 from superopt.transforms.tile_saturation.extracted import opened
 from superopt.transforms.tile_saturation.terms import (
@@ -105,7 +106,6 @@ def _uncut(statement: StatementTerm, var: TermVar) -> StatementTerm:
 
 def library_seconds(program: TermProgram, target: Target) -> list[float]:
     """What the library takes for each statement that it has kernels for."""
-    from superopt.cost import kernel_cost
 
     def seconds(p: LibraryOperator) -> float:
         operands = {t: Value(TensorType(t.shape, t.dtype)) for t, _ in p.operands}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from superopt.errors import BadOption
+from superopt.transforms.core import _egraph
 from superopt.transforms.optimizers import Optimizer, Proposals, never
 
 if TYPE_CHECKING:
@@ -69,7 +70,6 @@ class SaturationOptimizer(Optimizer):
 
 def enabled_rules(changes: Sequence[str] = ()) -> list[str]:
     """The default rules with `changes` (`name` adds, `-name` removes); BadOption for an unknown name."""
-    from superopt.transforms.core import _egraph
 
     known = [(name, on) for name, *_, on in _egraph.rules()]
     names = {name for name, _ in known}

@@ -17,10 +17,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from superopt import clock
+from superopt import clock, cost
+from superopt.cost.model import is_view
 from superopt.errors import IllegalProgram, UnsupportedProgram
 from superopt.program import KernelGraph
 from superopt.report import EGraphReport
+from superopt.spec import check_kernel
 from superopt.transforms.optimizers import Proposal, Proposals, in_turns, never
 from superopt.transforms.stabilize_softmax import LOWEST, maxima_only_shift, stabilized
 from superopt.transforms.tile_saturation.accesses import Rejected
@@ -42,7 +44,6 @@ Rough: TypeAlias = tuple[int, float, tuple[TermProgram, tuple[StatementTerm, ...
 
 def kernel_count(graph: KernelGraph) -> int:
     """How many nodes are kernels; views are none."""
-    from superopt.cost.model import is_view
 
     return sum(not is_view(n) for n in graph.nodes)
 
@@ -187,8 +188,6 @@ class _Run:
 
     def finish(self) -> None:
         """Choose tile widths for the best and rank them by the cost model."""
-        from superopt import cost
-        from superopt.spec import check_kernel
 
         start = clock.now()
         ranked: dict[bool, list[tuple[float, int, KernelGraph]]] = {stable: [] for stable in self.rough}

@@ -27,6 +27,7 @@ from superopt.aliasing import updates_in_place
 from superopt.operators import OPERATORS, Move, is_contraction, move_of, nest_of
 from superopt.program import KernelGraph, Node, Value
 from superopt.transforms.tile_saturation.cut_axes import CutAxes, CutAxis, ints
+from superopt.transforms.tile_saturation.term_bundles import bundled
 from superopt.transforms.tile_saturation.terms import (
     FULL,
     STARTS,
@@ -56,8 +57,6 @@ def tile_loops(graph: KernelGraph, inline: Inline = "single", *, bundle: bool = 
     """
     program = _Builder(unmerged(graph), inline).build()
     if bundle:
-        from superopt.transforms.tile_saturation.term_bundles import bundled
-
         return bundled(program)
     return program
 

@@ -13,6 +13,7 @@ from dataclasses import MISSING, dataclass
 from typing import Any, Literal, NoReturn, get_args
 
 from superopt.cost.gpus import DEFAULT_TARGET, target_names
+from superopt.driver.runner import captured_stderr
 from superopt.errors import BadOption
 from superopt.options import Option, did_you_mean, spell_value
 from superopt.transforms import registry
@@ -190,7 +191,6 @@ def _native_or_unknown(argument: str, parser: argparse.ArgumentParser) -> tuple[
     """A pass that only MLIR knows, as in `--test-foo=bar`; raises `BadOption` if MLIR does not know it."""
     name, _, options = argument.removeprefix("--").partition("=")
     from superopt.dialects.mlir import ir, passmanager
-    from superopt.driver.runner import captured_stderr
 
     with captured_stderr():
         try:

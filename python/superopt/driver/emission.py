@@ -6,10 +6,19 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from superopt import __version__
 from superopt.cost.gpus import DEFAULT_TARGET
+from superopt.diagnostics import Diagnostics
+from superopt.dialects import reader
+from superopt.dialects.writer import to_text
 from superopt.driver import output
 from superopt.driver.command_line import Settings
 from superopt.errors import BadOption
+from superopt.naming import names_of
+from superopt.pipeline import replay
+from superopt.report import Schedule
+from superopt.transforms.emit import CompiledProgram, emit_text, save_bundle
+from superopt.verify import check_each, program_hash
 
 if TYPE_CHECKING:
     from superopt.diagnostics import Diagnostics
@@ -23,7 +32,6 @@ def emit(settings: Settings, module: Any, diagnostics: Diagnostics, name: str) -
     What passes made of the program that was ingested is proved against that program.
     Raises `SuperoptError` where the program cannot be compiled, NotEquivalent where it is another.
     """
-    from superopt.verify import check_each, program_hash
 
     outcome: Outcome | None = diagnostics.artifacts.get("outcome")
     graph = _graph(module, name)
@@ -35,7 +43,6 @@ def emit(settings: Settings, module: Any, diagnostics: Diagnostics, name: str) -
     if settings.emit == "bundle":
         _save(settings, outcome or _as_it_is(settings, original, graph))
         return
-    from superopt.transforms.emit import CompiledProgram, emit_text
 
     if outcome is not None:
         content = CompiledProgram(outcome.emitted, outcome.compiled).artifact(settings.emit)
@@ -46,20 +53,12 @@ def emit(settings: Settings, module: Any, diagnostics: Diagnostics, name: str) -
 
 
 def _graph(module: Any, name: str) -> KernelGraph:
-    from superopt.dialects import reader
 
     return reader.read(module, name)
 
 
 def _as_it_is(settings: Settings, original: KernelGraph, graph: KernelGraph) -> Outcome:
     """What the passes made of `original`, with no search, proved and compiled like any other."""
-    from superopt import __version__
-    from superopt.diagnostics import Diagnostics
-    from superopt.dialects.writer import to_text
-    from superopt.naming import names_of
-    from superopt.pipeline import replay
-    from superopt.report import Schedule
-    from superopt.verify import program_hash
 
     schedule = Schedule(
         superopt=__version__,
@@ -73,7 +72,6 @@ def _as_it_is(settings: Settings, original: KernelGraph, graph: KernelGraph) -> 
 
 
 def _save(settings: Settings, outcome: Outcome) -> None:
-    from superopt.transforms.emit import save_bundle
 
     save_bundle(Path(settings.output), outcome)
     if not settings.quiet:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from superopt import __version__
 from superopt.diagnostics import Diagnostics
 from superopt.driver import command_line, isolation, output, pipeline
 from superopt.driver.command_line import Settings
@@ -252,7 +253,6 @@ def _report(diagnostics: Diagnostics) -> str:
         return diagnostics.artifacts["report"]
     if not diagnostics.searches:
         return "{}"
-    from superopt import __version__
     from superopt.report import SearchReports
 
     return SearchReports(superopt=__version__, searches=diagnostics.searches).model_dump_json()

@@ -17,7 +17,9 @@ from superopt.driver import isolation, output
 from superopt.driver.pipeline import MODULE, Step, spell
 from superopt.errors import BadInput, BadOption, Location, SuperoptError
 from superopt.inputs.source import Source, SourceError
+from superopt.options import did_you_mean
 from superopt.program import KernelGraph
+from superopt.transforms import registry
 from superopt.transforms.passes import GraphPass, ModulePass
 
 
@@ -235,9 +237,6 @@ def parse_native(step: Step, context: Any) -> Any:
         except ValueError as error:
             reason = _reason(str(error), said())
     if "does not refer to a registered pass" in reason:
-        from superopt.options import did_you_mean
-        from superopt.transforms import registry
-
         hint = did_you_mean(step.name, [*registry.flags(), *registry.NATIVE_PASSES])
         reason = f"unknown pass '{step.name}'{hint}; --list-passes prints the known ones"
     else:

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from superopt.errors import BadInput, BadOption, Location, SuperoptError
 from superopt.inputs import python_files
+from superopt.transforms.ingest.torch_types import torch_module
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,6 @@ def load(source: tuple[Path, str]) -> Factory:
 
 def _function(path: Path, name: str) -> Any:
     """The function `name` of the file; raises BadInput where the file fails or has none."""
-    from superopt.transforms.ingest.torch_types import torch_module
 
     torch_module()  # a missing PyTorch is better said before the file's own import fails
     module = python_files.load(path, path.stem)

@@ -25,9 +25,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from superopt import cost
+from superopt import __version__, cost
 from superopt.cost import Target
 from superopt.diagnostics import Diagnostics
+from superopt.dialects.writer import to_text
 from superopt.errors import BadInput
 from superopt.measure import baselines, tuned
 from superopt.measure.baselines import Row
@@ -89,7 +90,6 @@ def prepare(
     `modules` are the PyTorch modules that programs were imported from, by the programs' names.
     Raises BadInput for a folder that holds something else or cannot be written, and for two programs of one name.
     """
-    from superopt import __version__
 
     target = cost.target(settings.target)
     names = [name for name, _ in programs]
@@ -179,7 +179,6 @@ class Program:
 
     def described(self) -> dict[str, Any]:
         """Everything about the program that the measure step needs."""
-        from superopt.dialects.writer import to_text
 
         place = self.folder / self.where
         place.mkdir(parents=True)
@@ -273,7 +272,6 @@ class Program:
                 yield candidate.optimizer, accepted
 
     def _row(self, name: str, graph: KernelGraph, points: Sequence[Point], candidate: str) -> Row:
-        from superopt.dialects.writer import to_text
 
         where = f"{self.where}/{name}"
         (self.folder / where).mkdir(parents=True)

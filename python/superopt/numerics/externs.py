@@ -16,6 +16,7 @@ import numpy as np
 
 from superopt.numerics.checking import Input, make_inputs
 from superopt.program import COMPUTE_DTYPES, KernelGraph, Node
+from superopt.transforms.ingest.extern import run_extern
 from superopt.verify.domains import Array, Shape
 
 
@@ -87,7 +88,6 @@ def _computed(node: Node, operands: Sequence[Array]) -> list[Array] | None:
     except ModuleNotFoundError:
         return None
     from superopt.transforms.emit.program_source import TORCH_DTYPES
-    from superopt.transforms.ingest.extern import run_extern
 
     def tensor(x: Array, dtype: str) -> Any:
         kind = "torch.float64" if dtype in COMPUTE_DTYPES else TORCH_DTYPES[dtype]

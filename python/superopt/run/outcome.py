@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from superopt import __version__, cost
+from superopt.dialects import writer
 from superopt.dialects.writer import to_text
 from superopt.naming import names_of
 from superopt.program import NodeKind
@@ -43,7 +44,6 @@ def deliver(module: Any, outcome: Outcome, diagnostics: Diagnostics) -> None:
 
     What is no IR goes to `diagnostics.artifacts`: "outcome", and "report", "certificate" and "schedule" as JSON.
     """
-    from superopt.dialects import writer
 
     diagnostics.source = diagnostics.source or outcome.original
     diagnostics.artifacts["outcome"] = outcome

@@ -15,9 +15,15 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from superopt import store
+from superopt import cost, store
 from superopt.errors import SuperoptError
+from superopt.naming import give_names, names_of
 from superopt.program import KernelGraph
+from superopt.report import StoredProgram
+from superopt.spec import check_kernel
+from superopt.transforms.core import _cost, _egraph, _search
+from superopt.verify import program_hash
+from superopt.verify.hashing import canonical_text, parse
 
 if TYPE_CHECKING:
     from superopt.cost import Target
@@ -67,7 +73,6 @@ class Earlier:
         `finished` says that the whole budget was at the searches' disposal, so that a run with the same budget
         need not search again.
         """
-        from superopt import cost
 
         files = {"program.json": _written(optimized)}
         if outcome is not None:
@@ -99,7 +104,6 @@ class Earlier:
         used: float,
     ) -> None:
         """Keep what a search gave that was allowed so many seconds, and used so many."""
-        from superopt import cost
 
         files = {f"{i:03}.json": _written(c) for i, c in enumerate(candidates[:MOST_CANDIDATES])}
         best = min((cost.cost(c, self.target).seconds for c in candidates), default=0.0)
@@ -152,7 +156,6 @@ class Earlier:
             self.folder = None  # said once; a store that is full stays full
 
     def _hash(self, graph: KernelGraph) -> str:
-        from superopt.verify import program_hash
 
         if graph not in self._hashes:
             self._hashes[graph] = program_hash(graph)
@@ -161,11 +164,6 @@ class Earlier:
     def _read(self, graph: KernelGraph, data: bytes | None) -> KernelGraph | None:
         """A stored program that may stand for `graph`, with the names that `graph` has; None for any other."""
         from pydantic import ValidationError
-
-        from superopt.naming import give_names
-        from superopt.report import StoredProgram
-        from superopt.spec import check_kernel
-        from superopt.verify.hashing import parse
 
         try:
             kept = StoredProgram.model_validate_json(data or b"")
@@ -185,9 +183,6 @@ class Earlier:
 
 
 def _written(graph: KernelGraph) -> bytes:
-    from superopt.naming import names_of
-    from superopt.report import StoredProgram
-    from superopt.verify.hashing import canonical_text
 
     stored = StoredProgram(program=canonical_text(graph), names=names_of(graph))
     return stored.model_dump_json().encode()
@@ -197,7 +192,6 @@ def _written(graph: KernelGraph) -> bytes:
 def _code() -> str:
     """A digest of superopt's own code and data: a changed search does not answer from what the old one found."""
     import superopt
-    from superopt.transforms.core import _cost, _egraph, _search
 
     digest = hashlib.sha256()
     for native in (_cost, _egraph, _search):

@@ -27,9 +27,18 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
+from superopt.cost.gpus import target as find_target
 from superopt.dialects.reader import read
 from superopt.errors import BadInput, NotEquivalent
+from superopt.numerics import gate
+from superopt.numerics.runner import strict_json
 from superopt.program import KernelGraph
+from superopt.report import Schedule, launches
+from superopt.transforms.emit.bundle import RUNNING, description, read_bundle, reference_files, shapes
+from superopt.transforms.emit.compile import compile_ttir
+from superopt.transforms.emit.program_source import emit_program
+from superopt.transforms.lower import lower
+from superopt.transforms.schedule.fit import as_scheduled
 from superopt.verify.certificate import Certificate
 from superopt.verify.certifier import certify, replay
 from superopt.verify.hashing import program_hash
@@ -77,10 +86,6 @@ class _Check:
 
     def run(self) -> BundleRecord:
         """Every check, the cheap ones first."""
-        from superopt.cost.gpus import target as find_target
-        from superopt.numerics import gate
-        from superopt.transforms.emit.bundle import RUNNING, read_bundle
-        from superopt.transforms.emit.program_source import emit_program
 
         self.described = read_bundle(self.root).description
         self.targets: list[str] = [find_target(str(t)).name for t in self.described["targets"]]
@@ -113,7 +118,6 @@ class _Check:
 
     def sources(self, emitted: EmittedProgram) -> None:
         """Python files and constants."""
-        from superopt.transforms.emit.bundle import RUNNING, reference_files
 
         reference, constants = reference_files(self.program, emitted)
         made = {
@@ -144,7 +148,6 @@ class _Check:
 
     def description(self, emitted: EmittedProgram) -> None:
         """What `bundle.json` says beside the files' hashes: shapes, scales of inputs, grids."""
-        from superopt.transforms.emit.bundle import description
 
         made = description(self.program, emitted, self.targets)
         stated = {k: v for k, v in self.described.items() if k != "files"}
@@ -156,7 +159,6 @@ class _Check:
 
     def shapes(self, emitted: EmittedProgram, compiled: list[Compiled]) -> None:
         """`shapes.json`: grids, parameters, and what the compiler says of each kernel."""
-        from superopt.transforms.emit.bundle import shapes
 
         made, stated = shapes(self.program, emitted, compiled), self.json("shapes.json")
         if not compiled:
@@ -176,10 +178,6 @@ class _Check:
 
     def schedule(self, original: KernelGraph, optimized: KernelGraph | None, lowered: KernelGraph) -> None:
         """`schedule.json` replays to what the bundle holds."""
-        from superopt.cost.gpus import target as find_target
-        from superopt.report import Schedule, launches
-        from superopt.transforms.lower import lower
-        from superopt.transforms.schedule.fit import as_scheduled
 
         stated = self.model("schedule.json", Schedule)
         if stated is None:
@@ -251,7 +249,6 @@ class _Check:
 
     def compiled(self, target: str, emitted: EmittedProgram) -> list[Compiled]:
         """What this Triton makes of the TTIR; the bundle's PTX and cubins must be that."""
-        from superopt.transforms.emit.compile import compile_ttir
 
         if (mine := version("triton")) != (theirs := self.described["triton"]):
             self.unchecked.append(f"{target}: PTX and cubins, made by Triton {theirs}; here is {mine}")
@@ -297,7 +294,6 @@ class _Check:
 
     def json(self, name: str) -> dict[str, Any]:
         """A file of strict JSON."""
-        from superopt.numerics.runner import strict_json
 
         try:
             found: Any = strict_json(self.data(name))

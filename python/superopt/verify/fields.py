@@ -21,6 +21,7 @@ import numpy as np
 from typing_extensions import override
 
 from superopt.errors import UnsupportedProgram
+from superopt.transforms.core import _field
 from superopt.verify import products
 from superopt.verify.degrees import VARIABLE, Degree, Ratio
 from superopt.verify.domains import Array, Domain, Shape, Tensor, exact_residues
@@ -98,7 +99,6 @@ class ImageField(Domain):
         threads: int = 1,
         primes: Primes = (P, Q),
     ) -> None:
-        from superopt.transforms.core import _field
 
         self._core: Any = _field
         self._start(seed, _field.Field(primes[0]), _field.Field(primes[1]), lattice, threads)

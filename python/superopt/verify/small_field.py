@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from superopt.transforms.core import _field
 from superopt.verify.domains import Array
 
 
@@ -22,7 +23,6 @@ class SmallField:
 
     @cached_property
     def _large(self) -> Any:
-        from superopt.transforms.core import _field
 
         return _field.Field(self._prime)
 
