@@ -116,10 +116,29 @@ def _whole(x: Array, spec: Input) -> Array:
     return x > 0
 
 
-def signs(shape: tuple[int, ...]) -> Array:
+# Elements that a model of rounding should have: of few, all may by chance be near their exact values.
+MODELLED, MOST_MODELS = 256, 16
+
+
+def model_runs(elements: int) -> int:
+    """How often the model of a program's rounding is drawn, for an output of so many elements."""
+    return min(MOST_MODELS, math.ceil(MODELLED / max(elements, 1)))
+
+
+def farthest(reference: Array, models: Sequence[Array]) -> Array:
+    """Of several draws of the model the number that is farthest from the reference, element by element."""
+    first, *others = (np.asarray(m, np.float64) for m in models)
+    with np.errstate(all="ignore"):
+        for model in others:
+            farther = np.isfinite(model) & (np.abs(model - reference) > np.abs(first - reference))
+            first = np.where(farther, model, first)
+    return first
+
+
+def signs(shape: tuple[int, ...], draw: int = 0) -> Array:
     """1 or -1 for each element, in no order that a program could share."""
     count = math.prod(shape)
-    block = np.random.Generator(np.random.SFC64(1)).integers(0, 2, min(count, 99_991))
+    block = np.random.Generator(np.random.SFC64(1 + draw)).integers(0, 2, min(count, 99_991))
     return np.resize(2.0 * block - 1.0, count).reshape(shape)
 
 
