@@ -12,6 +12,7 @@ from try_rules import programs, trial
 
 from superopt.cost import target
 from superopt.transforms.core import _egraph
+from superopt.transforms.schedule.widths import WIDTHS
 from superopt.transforms.tile_saturation.encode import Encoder
 from superopt.transforms.tile_saturation.terms import StatementTerm, TermVar, ValueTerm
 
@@ -103,7 +104,7 @@ def test_classes_become_cyclic_and_everything_ends() -> None:
     assert sound.graph.same(sound.root, sound.statement(only))
     assert sound.graph.count(sound.root) == 1
     assert wrong_samples(sound, p, 10) == 0
-    kernels, _, term = sound.graph.best(sound.root, 3, 4, target("sm_90").numbers(), 10.0)[0]
+    kernels, _, term = sound.graph.best(sound.root, 3, 4, target("sm_90").numbers(), WIDTHS, 10.0)[0]
     assert kernels == 1
     assert [op for op, *_ in term] == ["load", "store"]
     weak = saturated(p, ["loop-invar-code-motion"], weaken="cycles")

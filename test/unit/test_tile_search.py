@@ -20,6 +20,7 @@ from superopt.errors import BadOption, UnsupportedProgram
 from superopt.program import KernelGraph, TileProgram
 from superopt.spec import check_kernel
 from superopt.transforms.core import _egraph
+from superopt.transforms.schedule.widths import WIDTHS
 from superopt.transforms.tile_saturation.accesses import grid
 from superopt.transforms.tile_saturation.kernel_to_tile_loops import KernelToTileLoops
 from superopt.transforms.tile_saturation.library import (
@@ -170,7 +171,7 @@ def test_extraction_weighs_kernels_of_the_library() -> None:
     (statement,) = program.library
 
     def best(*seconds: float) -> tuple[float, tuple[StatementTerm, ...]]:
-        terms = encoder.graph.best(encoder.root, 4, 4, H100.numbers(), 60.0, None, list(seconds))
+        terms = encoder.graph.best(encoder.root, 4, 4, H100.numbers(), WIDTHS, 60.0, None, list(seconds))
         _, cost, term = min(terms, key=lambda t: t[1])
         return cost, encoder.decode(term)
 
@@ -342,7 +343,7 @@ def test_extraction_ranks_by_the_cost_model(name: str) -> None:
     graph = graph_of(name, dataclasses.replace(TINY, hidden=512, heads=4, ffn=1024))
     found = saturate(graph, "all", SaturationOptimizer(), 20.0)
     g, widths = found.encoder.graph, Widths()
-    terms = g.best(found.encoder.root, 8, 2, H100.numbers(), 20.0)
+    terms = g.best(found.encoder.root, 8, 2, H100.numbers(), WIDTHS, 20.0)
     assert len({kernels for kernels, _, _ in terms}) >= 4
     cheapest = min(seconds for _, seconds, _ in terms)
     for count, seconds, term in terms:
@@ -364,7 +365,7 @@ def test_a_budget_is_kept_and_a_stop_is_heard() -> None:
     assert found.saturations
     stopped = saturate(graph, "single", SaturationOptimizer(nodes=200_000), 60.0, lambda: True).encoder.graph
     assert stopped.stopped == "cancelled"
-    assert stopped.best(0, 4, 4, H100.numbers(), 60.0, lambda: True) == []
+    assert stopped.best(0, 4, 4, H100.numbers(), WIDTHS, 60.0, lambda: True) == []
     assert propose(graph, H100, budget=60.0, stop=lambda: True).graphs == []
 
 

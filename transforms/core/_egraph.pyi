@@ -93,9 +93,10 @@ class EGraph:
 
     def sample(self, arg0: int, arg1: int, /) -> list[tuple[str, int, int, int]]: ...
 
-    def best(self, root: int, kernels: int, k: int, target: superopt.transforms.core._cost.TargetNumbers, seconds: float, stop: object | None = None, library: Sequence[float] = []) -> list[tuple[int, float, list[tuple[str, int, int, int]]]]:
+    def best(self, root: int, kernels: int, k: int, target: superopt.transforms.core._cost.TargetNumbers, widths: Sequence[int], seconds: float, stop: object | None = None, library: Sequence[float] = []) -> list[tuple[int, float, list[tuple[str, int, int, int]]]]:
         """
-        At most k (kernels, predicted seconds at nominal widths, term) for each number of kernels;
+        At most k (kernels, predicted seconds, term) for each number of kernels, tiles having those of the
+        `widths` that divide their extents and suit each kernel best;
         nothing where time is up or `stop` says so. `library`: what the library takes for the statements
         that were noted, in that order.
         """

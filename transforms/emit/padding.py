@@ -13,8 +13,7 @@ from typing import TypeAlias
 from superopt.axes import Classes, same_dimensions, walked_together
 from superopt.operators import Move, is_contraction, move_of
 from superopt.program import Buffer, Compute, Load, Store, TileProgram, Value, power_of_two
-
-_SMALLEST_DOT = 16
+from superopt.transforms.schedule.triton_limits import SMALLEST_DOT
 
 Owner: TypeAlias = "Value | Buffer"
 _Key: TypeAlias = "tuple[Owner, int]"
@@ -39,7 +38,7 @@ class Padding:
         """Extent of the dimension in Triton: at least its own, a power of two."""
         extent = owner.type.shape[dim]
         wide = self._classes.find((owner, dim)) in self._dot
-        return max(power_of_two(extent), _SMALLEST_DOT if wide else 1)
+        return max(power_of_two(extent), SMALLEST_DOT if wide else 1)
 
     def live(self, owner: Owner) -> tuple[int, ...]:
         """The dimensions that Triton's tensor has."""

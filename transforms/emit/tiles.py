@@ -12,6 +12,7 @@ from superopt.transforms.emit.padding import Owner, Padding, expansion
 from superopt.transforms.emit.spelling import number
 from superopt.transforms.emit.writer import Writer
 from superopt.transforms.lower.builder import identifier
+from superopt.transforms.schedule.triton_limits import MOST_ELEMENTS
 
 TRITON_DTYPES = {"f16": "tl.float16", "bf16": "tl.bfloat16", "f32": "tl.float32"}
 
@@ -53,7 +54,7 @@ class Tiles:
     def shape(self, owner: Owner, dims: Sequence[int]) -> str:
         """The padded shape of some dimensions, as text."""
         pads = [self.axes.pad(owner, d) for d in dims]
-        if math.prod(pads) > 1 << 20:
+        if math.prod(pads) > MOST_ELEMENTS:
             raise UnsupportedProgram(f"expected tiles of at most 2^20 elements, got {pads}")
         return "[" + ", ".join(map(str, pads)) + "]"
 

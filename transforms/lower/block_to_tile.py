@@ -56,6 +56,7 @@ from superopt.transforms.lower.builder import (
 )
 from superopt.transforms.passes import GraphPass
 from superopt.transforms.schedule.launch import choose_launch
+from superopt.transforms.schedule.tiles import product_step
 
 
 @dataclass(frozen=True)
@@ -120,10 +121,6 @@ class _Level:
     before: list[Statement] = field(default_factory=list[Statement])
     initial: list[Statement] = field(default_factory=list[Statement])
     after: list[Statement] = field(default_factory=list[Statement])
-
-
-# Operand tiles of a product that together are larger than this are loaded part by part.
-_DEEP_BYTES = 32 << 10
 
 
 def _depth_dim(node: Node, operand: int, value: Value) -> int:
@@ -253,10 +250,10 @@ class _Lowering:
 
     def depth_step(self, operands: Sequence[Value], node: Node) -> int | None:
         """Depth of one trip of a product that is too deep for one; None for others."""
-        if any(v not in self.loads for v in operands) or sum(v.type.bytes for v in operands) <= _DEEP_BYTES:
+        if any(v not in self.loads for v in operands):
             return None
         depth = operands[0].shape[_depth_dim(node, 0, operands[0])]
-        return next((d for d in (64, 32, 16) if depth % d == 0 and depth > d), None)
+        return product_step(depth, sum(v.type.bytes for v in operands))
 
     def deep_product(self, node: Node, operands: Sequence[Value], step: int, out: list[Statement]) -> Value:
         """`acc = 0; for d in 0..depth by step: acc = acc + a[:, d : +step] @ b[d : +step, :]`"""

@@ -15,7 +15,6 @@ moves nothing and stays, as do dense constants (arguments of the kernels that us
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -62,7 +61,7 @@ from superopt.transforms.lower.builder import (
 )
 from superopt.transforms.passes import GraphPass
 from superopt.transforms.schedule.launch import choose_launch
-from superopt.transforms.schedule.tiles import default_tiles
+from superopt.transforms.schedule.tiles import copy_tiles, default_tiles
 
 
 @dataclass(frozen=True)
@@ -364,10 +363,8 @@ class _Lowering:
         shape = self.last.result.shape
         others = [d for d in range(len(shape)) if d != dim]
         pieces = self.pieces(dim)
-        tiles = [1] * len(shape)
-        for d in reversed(range(len(shape))):
-            extent = min(size for _, _, size, _ in pieces) if d == dim else shape[d]
-            tiles[d] = min(extent, max(1024 // math.prod(tiles), 1))
+        smallest = min(size for _, _, size, _ in pieces)
+        tiles = copy_tiles([smallest if d == dim else n for d, n in enumerate(shape)])
         everywhere = [Index(d) for d in range(len(shape))]
 
         def leaf(at: dict[int, _Span]) -> list[Statement]:

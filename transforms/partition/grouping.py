@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from superopt.cost.model import LIBRARY_TILE
 from superopt.operators import OPERATORS, is_contraction, nest_of
 from superopt.program import Node, Value
 
@@ -20,8 +21,8 @@ Check: TypeAlias = Callable[[Sequence[Node]], bool]
 
 # What a launch costs in bytes of device memory: some 3 us at some 3 TB/s.
 LAUNCH_BYTES = 8 << 20
-# Columns of one product that a block computes; what comes from L2 counts half.
-TILE, L2_SHARE = 128, 0.5
+# What comes from L2 counts half.
+L2_SHARE = 0.5
 
 
 def group(nodes: Sequence[Node], eligible: Sequence[bool], few: Check, tellable: Check) -> list[list[Node]]:
@@ -125,7 +126,7 @@ class _Grouping:
                 continue
             reached.update(node.results)
             if is_contraction(node):
-                times = max(times, *(math.ceil(_columns(node, k) / TILE) for k in taken))
+                times = max(times, *(math.ceil(_columns(node, k) / LIBRARY_TILE) for k in taken))
         return times
 
     def _loaded(self, node: int, g: int) -> int:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from superopt.cost.gpus import Target
+from superopt.cost.gpus import WARP_THREADS, Target
 from superopt.operators import is_contraction, primitive_of
 from superopt.program import Compute, Load, Loop, Statement, Store, TileProgram, Value
 
 # Elements of a tile that one warp computes well; registers of a thread, of 255, that its tiles may take.
 _ONE_WARP, _REGISTERS = 256, 112
-THREADS = 32  # of a warp
 MOST_WARPS = 16
 MOST_STAGES = 6
 
@@ -61,7 +60,7 @@ def registers(program: TileProgram, warps: int) -> float:
         summed = product and len(used) == 1 and primitive_of(used[0]) == "add"
         if not (statement.result in on_chip or from_memory or (summed and held)):
             largest = max(largest, statement.result.type.padded.elements)
-    return (held + largest) / (32 * warps)
+    return (held + largest) / (WARP_THREADS * warps)
 
 
 def _results(program: TileProgram) -> list[Compute | Load]:
@@ -96,7 +95,7 @@ def warp_choices(program: TileProgram) -> list[int]:
     """Powers of two up to what the largest tile has elements for."""
     largest = max((s.result.type.padded.elements for s in _results(program)), default=1)
     out = [1]
-    while out[-1] < MOST_WARPS and 2 * out[-1] * THREADS <= largest:
+    while out[-1] < MOST_WARPS and 2 * out[-1] * WARP_THREADS <= largest:
         out.append(2 * out[-1])
     return out
 

@@ -32,9 +32,8 @@ from superopt.program import (
     Value,
     Window,
 )
+from superopt.transforms.schedule.triton_limits import SMALLEST_DOT
 
-# Matrix units take at least this many rows, columns and depth.
-SMALLEST_DOT = 16
 # Operators whose dimensions are no loop nest that this module can follow.
 
 Slot = tuple[int, int]

@@ -18,12 +18,10 @@ from dataclasses import dataclass
 from superopt.errors import SuperoptError
 from superopt.program import KernelGraph, Loop, TileProgram, Value
 from superopt.spec import check_kernel
+from superopt.transforms.schedule.triton_limits import SMALLEST_DOT
 from superopt.verify.axes import Factor, Irreducible, leaves
 from superopt.verify.extents import Axes
 from superopt.verify.reduce import resized
-
-# Points of the axis that a part has at least: what a matrix product takes.
-SMALLEST_PART = 16
 
 
 @dataclass(frozen=True)
@@ -37,10 +35,10 @@ class Split:
     inner: tuple[Factor, ...]
 
     def choices(self) -> list[int]:
-        """The number now, and powers of two from 2 on that leave at least 16 points to a part."""
+        """The number now, and powers of two from 2 on that leave to a part what a matrix product takes."""
         found = {self.parts}
         parts = 2
-        while parts * SMALLEST_PART <= self.total:
+        while parts * SMALLEST_DOT <= self.total:
             if self.total % parts == 0:
                 found.add(parts)
             parts *= 2

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from superopt.cost.gpus import Target
 from superopt.operators import Nest
 from superopt.program import DTYPE_BYTES, power_of_two
+from superopt.transforms.schedule.triton_limits import SMALLEST_DOT
 
 # Elements that one tile of an elementwise kernel and of a reduction holds.
 _POINTS = 1024
@@ -23,6 +25,9 @@ _MATMUL = (
     (16, 32, 128),
 )
 _MATMUL_F32 = ((64, 64, 32), (32, 64, 32), (32, 32, 32), (16, 32, 32))
+
+# Operand tiles of a product that together are larger than this are loaded part by part.
+_DEEP_BYTES = 32 << 10
 
 # Depth of one trip of a product; bytes that it may load, and below which it may be deeper.
 _DEPTH, _TRIP_BYTES, _NARROW_BYTES, _TRIPS = 64, 48 << 10, 24 << 10, 8
@@ -42,6 +47,14 @@ def default_tiles(nest: Nest, dtype: str, target: Target, *, contraction: bool) 
             want = min(want, math.isqrt(_POINTS))
         tiles[dim] = min(nest.extents[dim], max(want, 1))
     return tuple(tiles)
+
+
+def copy_tiles(extents: Sequence[int]) -> list[int]:
+    """Tile extents of a copy of so many elements along each dimension; the innermost ones are filled first."""
+    tiles = [1] * len(extents)
+    for dim in reversed(range(len(extents))):
+        tiles[dim] = min(extents[dim], max(_POINTS // math.prod(tiles), 1))
+    return tiles
 
 
 def _by_contiguity(nest: Nest) -> list[int]:
@@ -88,4 +101,12 @@ def reduction_depth(depth: int, total: int, bytes_per_point: int) -> int:
         d for d in (4 * _DEPTH, 2 * _DEPTH) if d * bytes_per_point <= _NARROW_BYTES and total >= _TRIPS * d
     ]
     plain = [d for d in (_DEPTH, _DEPTH // 2) if d * bytes_per_point <= _TRIP_BYTES]
-    return next((d for d in (*deep, *plain, 16) if depth % d == 0), depth)
+    return next((d for d in (*deep, *plain, SMALLEST_DOT) if depth % d == 0), depth)
+
+
+def product_step(depth: int, operand_bytes: int) -> int | None:
+    """Depth of one trip of a product whose operands are loaded for it alone; None where one trip takes it all."""
+    if operand_bytes <= _DEEP_BYTES:
+        return None
+    steps = (_DEPTH, _DEPTH // 2, SMALLEST_DOT)
+    return next((d for d in steps if depth % d == 0 and depth > d), None)

@@ -132,7 +132,7 @@ class Tilings:
 
     def _holds(self, program: TileProgram) -> bool:
         """Whether the tiles of one statement fit in what a block has on chip, in registers and shared memory."""
-        most = self.target.shared_per_block + 4 * 65536
+        most = self.target.shared_per_block + 4 * self.target.registers
         return all(_tile_bytes(s) <= most for s in program.statements())
 
 

@@ -19,12 +19,8 @@ from superopt.axes import Classes, Dim, reshape_groups, walked_together
 from superopt.errors import UnsupportedProgram
 from superopt.operators import OPERATORS, Move, is_contraction, move_of, nest_of
 from superopt.program import KernelGraph, Node, Value
+from superopt.transforms.schedule.widths import WHOLE, nominal_width
 from superopt.transforms.tile_saturation.terms import STARTS, TermVar
-
-# Extents up to this are not cut: a tile may hold them whole.
-SMALL = 64
-# Widths that tiles may have; the first that divides the extent is what costs are estimated with.
-WIDTHS = (64, 128, 32, 16)
 
 
 def expressible(node: Node) -> bool:
@@ -60,11 +56,6 @@ class CutAxis:
                 TermVar(self.name + suffix, self.extent, step, step or nominal_width(self.extent))
             )
         return self.vars[occurrence]
-
-
-def nominal_width(extent: int) -> int:
-    """The width that costs of a parameter are estimated with; 0 where no good one divides the extent."""
-    return next((w for w in WIDTHS if extent % w == 0 and w < extent), 0)
 
 
 class CutAxes:
@@ -147,7 +138,7 @@ class CutAxes:
 
     def _cut(self) -> None:
         for axis in self._axes.values():
-            small = axis.extent <= SMALL or nominal_width(axis.extent) == 0
+            small = axis.extent <= WHOLE or nominal_width(axis.extent) == 0
             axis.cut = "full" if small else "tile"
         for dim in self._elem:
             if (axis := self._axes.get(self._find(dim))) is not None:
@@ -160,7 +151,7 @@ class CutAxes:
             for dim in inner:
                 self._axes[self._find(dim)].cut = "full"
             whole, first = self._axes[self._find(merged)], self._axes[self._find(outer)]
-            if whole.extent <= SMALL or (first.cut == "full" and first.extent > 1 and self._inner(outer)):
+            if whole.extent <= WHOLE or (first.cut == "full" and first.extent > 1 and self._inner(outer)):
                 whole.cut = first.cut = "full"
                 continue
             step = whole.extent // first.extent

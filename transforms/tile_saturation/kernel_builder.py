@@ -11,7 +11,6 @@ Values are computed once per scope and as far out as their operands allow.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -368,21 +367,3 @@ def _swaps(expr: ValueTerm) -> bool:
     perm = dict(expr.attrs)["perm"]
     n = len(perm)
     return n >= 2 and tuple(perm) == (*range(n - 2), n - 1, n - 2)
-
-
-def tile_bytes(program: ir.TileProgram) -> int:
-    """Bytes of the tiles that one trip of the busiest innermost loop loads."""
-    most = 0
-
-    def visit(body: Sequence[ir.Statement]) -> None:
-        nonlocal most
-        here = 0
-        for statement in body:
-            if isinstance(statement, ir.Loop):
-                visit(statement.body)
-            elif isinstance(statement, ir.Load) and statement.buffer.placement == "device":
-                here += math.prod(statement.result.shape) * ir.DTYPE_BYTES[statement.result.dtype]
-        most = max(most, here)
-
-    visit(program.body)
-    return most

@@ -24,6 +24,7 @@ from superopt.program import KernelGraph
 from superopt.report import EGraphReport
 from superopt.spec import check_kernel
 from superopt.transforms.optimizers import Proposal, Proposals, in_turns, never
+from superopt.transforms.schedule.widths import WIDTHS
 from superopt.transforms.stabilize_softmax import LOWEST, maxima_only_shift, stabilized
 from superopt.transforms.tile_saturation.accesses import Rejected
 from superopt.transforms.tile_saturation.extracted import canonical, opened, without_dead
@@ -157,6 +158,7 @@ class _Run:
             self.options.kernels,
             self.options.best,
             self.target.numbers(),
+            WIDTHS,
             max(self.end - start, 0.0) / 2,
             self.stop,
             library_seconds(found.program, self.target),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from superopt import program as ir
@@ -13,10 +13,11 @@ from superopt.errors import IllegalProgram, UnsupportedProgram
 from superopt.program import KernelGraph, Node, TensorType, Value
 from superopt.transforms.lower.builder import identifier
 from superopt.transforms.schedule.launch import choose_launch
+from superopt.transforms.schedule.widths import cheapest, fits, width_choices
 from superopt.transforms.tile_saturation.accesses import Rejected, accesses
 from superopt.transforms.tile_saturation.exposed import exposed
 from superopt.transforms.tile_saturation.extracted import opened, without_dead
-from superopt.transforms.tile_saturation.kernel_builder import KernelBuilder, tile_bytes
+from superopt.transforms.tile_saturation.kernel_builder import KernelBuilder
 from superopt.transforms.tile_saturation.library import (
     KnownOperators,
     library_nodes,
@@ -35,11 +36,6 @@ from superopt.transforms.tile_saturation.terms import (
     stores,
     written,
 )
-
-# Widths that a tile parameter may take; each must divide its extent.
-STEPS = (16, 32, 64, 128, 256)
-# A tile holds at most this many elements: more does not stay in the registers of a block.
-LARGEST_TILE = 64 * 1024
 
 
 def to_kernels(
@@ -152,7 +148,7 @@ def _choose(
 ) -> Mapping[TermVar, int] | str:
     """The best widths of one kernel's parameters, or why there are none."""
     parameters = _parameters(statement)
-    choices = [[s for s in STEPS if v.end % s == 0 and s <= v.end] or [v.end] for v in parameters]
+    choices = [width_choices(v.end) for v in parameters]
     tried: dict[tuple[int, ...], float] = {}
     reason = "no tile sizes fit"
 
@@ -167,25 +163,12 @@ def _choose(
                 reason = error.message
                 return math.inf
             program = builder.program
-            if _largest(program) <= LARGEST_TILE and 2 * tile_bytes(program) <= target.shared_per_block:
+            if fits(program, target):
                 tried[widths] = kernel_cost(_node(program), target).seconds
         return tried[widths]
 
-    best = _descend(choices, seconds)
+    best = cheapest(choices, seconds)
     return dict(zip(parameters, best, strict=True)) if math.isfinite(seconds(best)) else reason
-
-
-def _descend(choices: Sequence[Sequence[int]], cost: Callable[[tuple[int, ...]], float]) -> tuple[int, ...]:
-    """The cheapest combination: all of them for two parameters, else one parameter at a time, twice."""
-    if len(choices) <= 2:
-        return min(itertools.product(*choices), key=cost)
-    longest = max(map(len, choices))
-    diagonal = [tuple(c[min(i, len(c) - 1)] for c in choices) for i in range(longest)]
-    best = min(diagonal, key=cost)
-    for _ in range(2):
-        for i, options in enumerate(choices):
-            best = min(((*best[:i], o, *best[i + 1 :]) for o in options), key=cost)
-    return best
 
 
 def retiled(statement: StatementTerm) -> StatementTerm:
@@ -212,14 +195,6 @@ def substituted(statement: StatementTerm, vars: Mapping[TermVar, TermVar]) -> St
         )
 
     return rebuilt(statement, region, lambda v: vars.get(v, v))
-
-
-def _largest(program: ir.TileProgram) -> int:
-    most = 0
-    for statement in program.statements():
-        if isinstance(statement, ir.Load | ir.Compute):
-            most = max(most, statement.result.type.elements)
-    return most
 
 
 def _node(program: ir.TileProgram) -> Node:

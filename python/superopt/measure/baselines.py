@@ -28,10 +28,10 @@ from superopt.transforms.emit.compile import CompilationFailed, compile_kernel
 from superopt.transforms.emit.program_source import save_constants
 from superopt.transforms.emit.reference_source import reference_source
 from superopt.transforms.emit.triton_source import Parameter, TritonKernel
+from superopt.transforms.schedule.triton_limits import SMALLEST_DOT
 
 COMPILE_MODES = {"default": "torch.compile", "max-autotune-no-cudagraphs": "torch.compile, max-autotune"}
 SDPA_BACKENDS = ("", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION", "MATH")
-SMALLEST = 16
 
 _LAUNCH = '''"""{title}: the program operator by operator, at its own precision."""
 
@@ -210,7 +210,7 @@ def tuned_points(
 ) -> list[tuple[dict[str, int], float, dict[str, float]]]:
     """Parameters of a hand-written kernel that compile without spills, fastest predicted first."""
     _, _, n, d = match.sizes
-    if d & (d - 1) or d < SMALLEST or n % SMALLEST:
+    if d & (d - 1) or d < SMALLEST_DOT or n % SMALLEST_DOT:
         funnel[f"{name}: rejected: sizes"] += 1
         return []
     ranked = sorted(
@@ -245,13 +245,13 @@ def _space(name: str, match: attention.Attention, target: Target) -> Iterator[di
     """Blocks of queries and keys, parts of the keys, warps, stages; bounds follow from sizes and target."""
     _, m, n, d = match.sizes
     size = DTYPE_BYTES[match.q.dtype]
-    splits = _powers(2, n // SMALLEST) if name == "split_kv" else [1]
-    queries = _powers(SMALLEST, max(min(power_of_two(m), 256), SMALLEST))
+    splits = _powers(2, n // SMALLEST_DOT) if name == "split_kv" else [1]
+    queries = _powers(SMALLEST_DOT, max(min(power_of_two(m), 256), SMALLEST_DOT))
     for block_m, split in itertools.product(queries, splits):
         part = n // split
-        if n % split or (name == "split_kv" and part % SMALLEST):
+        if n % split or (name == "split_kv" and part % SMALLEST_DOT):
             continue
-        for block_n in _powers(SMALLEST, min(part, 256)):
+        for block_n in _powers(SMALLEST_DOT, min(part, 256)):
             if name == "split_kv" and part % block_n:
                 continue
             streamed = 2 * block_n * d * size

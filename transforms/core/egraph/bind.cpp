@@ -226,8 +226,9 @@ NB_MODULE(_egraph, module) {
            [](const Handle &h, Id root, uint64_t seed) { return to_python(sample(h.g, root, seed)); })
       .def(
           "best",
-          [](Handle &h, Id root, int kernels, int k, const superopt::TargetNumbers &target, double seconds,
-             const nb::object &stop, const std::vector<double> &library) {
+          [](Handle &h, Id root, int kernels, int k, const superopt::TargetNumbers &target,
+             const std::vector<int32_t> &widths, double seconds, const nb::object &stop,
+             const std::vector<double> &library) {
             if (library.size() > h.library.size())
               throw std::invalid_argument("expected seconds of statements that were noted");
             std::vector<LibraryForm> forms(h.library.begin(), h.library.begin() + library.size());
@@ -238,15 +239,17 @@ NB_MODULE(_egraph, module) {
             {
               Watch watch(seconds, asking(stop));
               nb::gil_scoped_release release;
-              found = best(h.g, root, kernels, k, target, forms, watch);
+              found = best(h.g, root, kernels, k, target, widths, forms, watch);
             }
             for (const Candidate &c : found)
               out.emplace_back(c.kernels, c.seconds, to_python(c.term));
             return out;
           },
-          "root"_a, "kernels"_a, "k"_a, "target"_a, "seconds"_a, "stop"_a = nb::none(),
+          "root"_a, "kernels"_a, "k"_a, "target"_a, "widths"_a, "seconds"_a, "stop"_a = nb::none(),
           "library"_a = std::vector<double>{},
-          "At most k (kernels, predicted seconds at nominal widths, term) for each number of kernels;\n"
+          "At most k (kernels, predicted seconds, term) for each number of kernels, tiles having those of "
+          "the\n"
+          "`widths` that divide their extents and suit each kernel best;\n"
           "nothing where time is up or `stop` says so. `library`: what the library takes for the statements\n"
           "that were noted, in that order.")
       .def(

@@ -9,7 +9,6 @@ namespace superopt::egraph {
 
 namespace {
 
-constexpr int32_t WIDTHS[] = {16, 32, 64, 128, 256};
 constexpr double INFINITE = std::numeric_limits<double>::infinity();
 
 } // namespace
@@ -333,7 +332,8 @@ private:
   }
 };
 
-Estimate KernelTerm::on(const TargetNumbers &target, const TensorSet &live) const {
+Estimate KernelTerm::on(const TargetNumbers &target, const TensorSet &live,
+                        const std::vector<int32_t> &choices) const {
   std::vector<int32_t> widths;
   for (const Var &var : g_.tables.vars)
     widths.push_back(var.width());
@@ -346,7 +346,7 @@ Estimate KernelTerm::on(const TargetNumbers &target, const TensorSet &live) cons
       best = std::move(other), chosen = widths;
   };
   // All widths alike, then one variable at a time until that helps no more.
-  for (const int32_t width : WIDTHS) {
+  for (const int32_t width : choices) {
     for (const int32_t v : free_)
       if (g_.tables.vars[v].end % width == 0)
         widths[v] = width;
@@ -355,7 +355,7 @@ Estimate KernelTerm::on(const TargetNumbers &target, const TensorSet &live) cons
   for (int round = 0; round < 2; ++round) {
     const double before = best.seconds;
     for (const int32_t v : free_)
-      for (const int32_t width : WIDTHS)
+      for (const int32_t width : choices)
         if (widths = chosen; g_.tables.vars[v].end % width == 0 && width != widths[v])
           widths[v] = width, attempt();
     if (best.seconds == before)

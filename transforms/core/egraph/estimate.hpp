@@ -28,8 +28,9 @@ class KernelTerm {
 public:
   KernelTerm(const EGraph &g, Term term);
   const TensorSet &writes() const { return writes_; }
-  // Seconds on the target, `live` being the tensors that somebody reads after the kernel.
-  Estimate on(const TargetNumbers &target, const TensorSet &live) const;
+  // Seconds on the target, `live` being the tensors that somebody reads after the kernel; with those of the
+  // widths that suit the kernel best.
+  Estimate on(const TargetNumbers &target, const TensorSet &live, const std::vector<int32_t> &widths) const;
 
 private:
   struct Access {

@@ -54,9 +54,10 @@ struct Outer {
 
 class Best {
 public:
-  Best(const EGraph &g, int kernels, int k, const TargetNumbers &target,
+  Best(const EGraph &g, int kernels, int k, const TargetNumbers &target, const std::vector<int32_t> &widths,
        const std::vector<LibraryForm> &library, Watch &watch)
-      : g_(g), kernels_(kernels), k_(static_cast<size_t>(k)), target_(target), watch_(watch) {
+      : g_(g), kernels_(kernels), k_(static_cast<size_t>(k)), target_(target), widths_(widths),
+        watch_(watch) {
     for (const LibraryForm &form : library) {
       const LibraryForm *&known = library_[g.find(form.id)];
       if (!known || form.seconds < known->seconds)
@@ -97,6 +98,7 @@ private:
   int kernels_;
   size_t k_;
   const TargetNumbers &target_;
+  const std::vector<int32_t> &widths_;
   Watch &watch_;
   std::vector<Id> roots_;
   struct InContext {
@@ -244,7 +246,7 @@ private:
       std::ranges::set_intersection(sets_[live], kernel_terms_[kernel].writes(), std::back_inserter(results));
       const auto [own, first] = by_own_results_.try_emplace({kernel, sets_(results)});
       if (first) {
-        own->second = kernel_terms_[kernel].on(target_, results);
+        own->second = kernel_terms_[kernel].on(target_, results, widths_);
         if (rank == LIBRARY && own->second.seconds > 0)
           own->second.seconds = library_.at(id)->seconds;
       }
@@ -376,8 +378,9 @@ private:
 } // namespace
 
 std::vector<Candidate> best(const EGraph &g, Id root, int kernels, int k, const TargetNumbers &target,
-                            const std::vector<LibraryForm> &library, Watch &watch) {
-  Best found(g, std::min(kernels, 60), k, target, library, watch);
+                            const std::vector<int32_t> &widths, const std::vector<LibraryForm> &library,
+                            Watch &watch) {
+  Best found(g, std::min(kernels, 60), k, target, widths, library, watch);
   auto out = found.from(root);
   return watch.over() ? std::vector<Candidate>{} : out;
 }

@@ -28,9 +28,11 @@ struct LibraryForm {
 
 // At most `k` terms for each number of kernels up to `kernels`, fewest predicted seconds first. Inside a
 // kernel terms are ranked by the flops and tiles of the busiest unit; kernels, each in its surroundings (what
-// is live after it), by the cost formula, or as the library's. Nothing where `watch` ends it first.
+// is live after it), by the cost formula, or as the library's; tiles have the `widths`
+// that divide their extents. Nothing where `watch` ends it first.
 std::vector<Candidate> best(const EGraph &g, Id root, int kernels, int k, const TargetNumbers &target,
-                            const std::vector<LibraryForm> &library, Watch &watch);
+                            const std::vector<int32_t> &widths, const std::vector<LibraryForm> &library,
+                            Watch &watch);
 
 // Whether iterations of the loop may run in any order, given that temporaries which an iteration writes
 // before it reads them get a copy each.

@@ -1,0 +1,52 @@
+"""Tile widths of loop variables: which there are, which combination is cheapest, and what a block can hold."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+from superopt.cost.gpus import Target
+from superopt.program import Compute, Load, Loop, Statement, TileProgram
+from superopt.transforms.schedule.triton_limits import SMALLEST_DOT
+
+# Widths that a tile may take, from what a matrix product takes at least; each must divide its extent.
+WIDTHS = tuple(SMALLEST_DOT << i for i in range(5))
+# The widths with which costs are estimated before they are chosen, the best guess first.
+_NOMINAL = (64, 128, 32, 16)
+# Extents up to this need no cut: a tile may hold them whole.
+WHOLE = 64
+
+
+def width_choices(extent: int) -> list[int]:
+    """The widths that divide `extent`; the extent itself where none does."""
+    return [w for w in WIDTHS if extent % w == 0 and w <= extent] or [extent]
+
+
+def nominal_width(extent: int) -> int:
+    """The width below `extent` with which costs are estimated before one is chosen; 0 where none divides it."""
+    return next((w for w in _NOMINAL if extent % w == 0 and w < extent), 0)
+
+
+def cheapest(choices: Sequence[Sequence[int]], cost: Callable[[tuple[int, ...]], float]) -> tuple[int, ...]:
+    """The cheapest combination: of all for two widths, else by one width at a time, twice over."""
+    if len(choices) <= 2:
+        return min(itertools.product(*choices), key=cost)
+    longest = max(map(len, choices))
+    diagonal = [tuple(c[min(i, len(c) - 1)] for c in choices) for i in range(longest)]
+    best = min(diagonal, key=cost)
+    for _ in range(2):
+        for i, options in enumerate(choices):
+            best = min(((*best[:i], o, *best[i + 1 :]) for o in options), key=cost)
+    return best
+
+
+def fits(program: TileProgram, target: Target) -> bool:
+    """Whether each tile stays in the registers of a block, and what a trip loads twice in its shared memory."""
+    tiles = (s.result.type.elements for s in program.statements() if isinstance(s, Load | Compute))
+    return max(tiles, default=0) <= target.registers and 2 * _loaded(program.body) <= target.shared_per_block
+
+
+def _loaded(body: Sequence[Statement]) -> int:
+    """Bytes that the busiest of the loops in `body`, or what is in none, loads in one trip."""
+    here = [s.result.type.bytes for s in body if isinstance(s, Load) and s.buffer.placement == "device"]
+    return max(sum(here), *(_loaded(s.body) for s in body if isinstance(s, Loop)), 0)
