@@ -60,13 +60,15 @@ def test_counts_of_a_tile_program() -> None:
     assert traffic.dram_bytes == 2 * 30 * 64 * 2  # the last tile reaches past the end; the tensor does not
 
 
-def test_few_rows_cost_as_much_as_a_fragment() -> None:
-    def flops(rows: int) -> float:
-        a, b = Value(TensorType((rows, 64), "f16")), Value(TensorType((64, 64), "f16"))
-        node = Node("matmul", (a, b), (Value(TensorType((rows, 64), "f16")),))
+def test_a_short_side_costs_as_much_as_the_least_that_matrix_units_multiply() -> None:
+    def flops(rows: int, columns: int, depth: int) -> float:
+        a, b = Value(TensorType((rows, depth), "f16")), Value(TensorType((depth, columns), "f16"))
+        node = Node("matmul", (a, b), (Value(TensorType((rows, columns), "f16")),))
         return node_traffic(node, TARGETS[0]).tensor_flops
 
-    assert flops(1) == flops(8) == flops(16) < flops(32)
+    assert flops(1, 64, 64) == flops(8, 64, 64) == flops(16, 64, 64) < flops(32, 64, 64)
+    assert flops(1, 64, 32) == flops(64, 1, 32)  # transposed, it is the same work
+    assert flops(64, 64, 2) == flops(64, 64, 16) < flops(64, 64, 32)
 
 
 def test_products_count_as_many_flops_as_the_table_says() -> None:

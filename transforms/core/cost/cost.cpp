@@ -42,11 +42,11 @@ void KernelTraffic::move(const TargetNumbers &target, double tensor_bytes, doubl
 
 void KernelTraffic::product(const TargetNumbers &target, double rows, double columns, double depth,
                             double times, int64_t operand_bytes) {
-  const double flops = 2 * columns * depth * times;
+  const double side = static_cast<double>(target.matrix_side);
   if (operand_bytes <= 2)
-    tensor_flops += flops * std::max(rows, static_cast<double>(target.matrix_side));
+    tensor_flops += 2 * std::max(rows, side) * std::max(columns, side) * std::max(depth, side) * times;
   else
-    vector_flops += flops * rows;
+    vector_flops += 2 * rows * columns * depth * times;
 }
 
 double kernel_seconds(const TargetNumbers &target, const KernelTraffic &kernel) {

@@ -42,7 +42,7 @@ struct KernelTraffic {
   void move(const TargetNumbers &target, double tensor_bytes, double moved);
 
   // A product of `rows` x `depth` and `depth` x `columns`, `times` times. Matrix units take 16-bit operands,
-  // and do no less for few rows.
+  // and do no less where a side is short.
   void product(const TargetNumbers &target, double rows, double columns, double depth, double times,
                int64_t operand_bytes);
 };

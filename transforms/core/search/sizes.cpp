@@ -137,6 +137,7 @@ private:
     bool dot;
     double each;
     std::array<Term, 3> sides; // of a matrix product: depth, and the extents of either operand alone
+    std::int64_t operand_bytes = 0;
   };
   struct Side {
     Term tile, whole;
@@ -290,9 +291,11 @@ private:
     }
     for (const Step &step : kernel_->steps) {
       const Mask a = values_.all()[step.how.a].mask, b = values_.all()[step.how.b].mask;
-      Work work{iterations(a | b), {}, is_dot(step), 1, {}};
+      Work work{iterations(a | b), {}, is_dot(step), 1, {}, 0};
       if (work.dot) {
         work.elements = tile(a & b & ~step.how.reduced);
+        // Both have one dtype. What a step makes may have a narrower one than the widest that is stored.
+        work.operand_bytes = std::min(values_.element_bytes(step.how.a), values_.element_bytes(step.how.b));
         std::size_t i = 0;
         for (Mask side : {step.how.reduced, a & ~b, b & ~a}) {
           work.sides[i++] = tile(side);
@@ -499,8 +502,8 @@ private:
         t.vector_flops += times * work.each * value(work.elements);
         continue;
       }
-      const auto side = [&](std::size_t i) { return std::max(dot_extent_, value(work.sides[i])); };
-      t.product(target_, side(0), side(1), side(2), times * value(work.elements), 2);
+      const auto side = [&](std::size_t i) { return value(work.sides[i]); };
+      t.product(target_, side(1), side(2), side(0), times * value(work.elements), work.operand_bytes);
     }
     const double seconds = kernel_seconds(target_, t);
     // Among equals the one that moves and computes less, what is padded included.
