@@ -155,7 +155,7 @@ def scalar_operation(operation: Any, args: Sequence[Array]) -> Array:
     check_rounding(operation)
     with np.errstate(all="ignore"):
         if name in ("arith.cmpf", "arith.cmpi"):
-            return compare(name, predicate(operation), *args)
+            return np.asarray(compare(name, predicate(operation), *args))
         if name == "arith.select":
             return to_dtype(np.where(*args), dtype)
         if name == "math.fma":
