@@ -1,4 +1,4 @@
-"""Writes `mugraph/README.md`, the tables of the search's results, from the JSON that the benchmarks keep.
+"""Writes `mugraph/README.md`, the tables of the search's results, from the JSON files of the benchmarks.
 
 python -m benchmarks.search_page
 """
@@ -15,22 +15,24 @@ from benchmarks.record import RESULTS
 from benchmarks.search_ablation import PAPER_MINUTES
 
 PAGE = FOLDER / "README.md"
-# What was found for our own programs, in words; by hand, from the plans.
+# What the plans for our own programs do, in words; written by hand.
 FINDINGS = FOLDER / "own_findings.md"
 INTRODUCTION = """\
 <!-- written by `python -m benchmarks.search_page` from benchmarks/results; do not edit -->
 # The muGraph search on Mirage's programs
 
-`programs.py` names the programs, `modules.py` has them as PyTorch modules, `references.py` what experts write
-for them, in superopt's own IR: FlashAttention-2, FlashDecoding, and the graphs of figures 4c, 8, 9b and 10b of
-Mirage's paper (OSDI'25). References have the tile sizes and splits that the cost model likes best.
+`programs.py` names the programs, `modules.py` defines them as PyTorch modules, and `references.py` holds what
+experts write for them, in superopt's own IR: FlashAttention-2, FlashDecoding, and the graphs of figures 4c, 8, 9b
+and 10b of Mirage's paper (OSDI'25). References have the tile sizes and splits with the lowest predicted cost.
 
     make bench-search                        every program, from its .mlir file to the certified plan
-    python -m benchmarks.search_ablation     what the means against the size of the space are worth
-    python -m benchmarks.search_page         this page
+    python -m benchmarks.search_ablation     what each technique that reduces the space contributes
+    python -m benchmarks.search_page         writes this page
 
-Microseconds are predictions of the cost model, not measurements; there was no GPU. Seconds are wall times of one
-process, on a machine shared with others; CPU seconds are those of the process.
+Microseconds are predictions of the cost model, not measurements, since there was no GPU. Seconds are those of one
+process, on a machine shared with other work. `first / all` is the time to the first plan and to the end of the
+search, in processor seconds (rows of searches that still budgeted wall time have wall seconds); `plan` is the
+time from the file to the certified plan.
 """
 
 
@@ -91,8 +93,8 @@ def _verdict(rows: dict[str, Any]) -> str:
         if at and at["references_us"]:
             hand, ours = min(at["references_us"].values()), at["best_us"] or at["input_us"]
             (better if ours < 0.995 * hand else equal if ours < 1.005 * hand else worse).append(name)
-    text = f"Against the best reference, on sm_90: cheaper on {len(better)}, equal on {len(equal)}"
-    return f"{text}, dearer on {len(worse)}" + (f" ({', '.join(worse)})." if worse else ".")
+    text = f"Against the best reference, on sm_90: faster on {len(better)}, equal on {len(equal)}"
+    return f"{text}, slower on {len(worse)}" + (f" ({', '.join(worse)})." if worse else ".")
 
 
 def _winners(rows: dict[str, Any]) -> str:
@@ -131,7 +133,7 @@ def _ablation(rows: dict[str, Any]) -> str:
     for name, variants in rows.items():
         sizes = sorted({int(n) for row in variants.values() for n in row})
         body = [[variant, *(_cell(row.get(str(n))) for n in sizes)] for variant, row in variants.items()]
-        parts.append(f"`{name}`:\n\n" + table(["means", *sizes], body))
+        parts.append(f"`{name}`:\n\n" + table(["technique", *sizes], body))
     return "\n\n".join(parts)
 
 
@@ -157,10 +159,11 @@ def page() -> str:
     rows = search["programs"]
     parts = [
         INTRODUCTION,
-        f"{search['date']}, {search['machine']['cores']} cores; budget of each search: {_budgets(rows)}.\n",
+        f"{search['date']}, {search['machine']['cores']} cores; budget for each search: {_budgets(rows)}.\n",
         "## The benchmarks\n",
-        "`+`: a limit ended the search. `(reduced)`: certified at reduced extents only, for its size. A "
-        "certificate says `bound` or `congruence` (docs/verification.md), and its delta.\n",
+        "`+`: a limit ended the search. `(reduced)`: certified at reduced extents only, because of its size. A "
+        "certificate says `bound` or `congruence` (docs/verification.md), and its delta. `custom` counts the "
+        "custom kernels of the plan.\n",
         _commits(rows) + " " + _verdict(rows) + "\n",
         _programs(rows, names()) + "\n",
         "## Larger\n",
@@ -173,11 +176,12 @@ def page() -> str:
     if winners.exists():
         parts += [
             "## The winners, compiled and run\n",
-            "By `python -m benchmarks.winners`. Compiled for three GPUs without one, as they are delivered: a\n"
-            "star marks kernels that spilled as they were lowered, and have other launches, tiles or splits; a\n"
-            "plus, that the winner for sm_90 does not fit or spills there, and another search was made for it.\n"
-            "Interpreted at the extents to which the certifier reduces them, against fp64, relative to the\n"
-            "largest value; certificates replayed. Programs that are not listed were not run.\n",
+            "By `python -m benchmarks.winners`: the winners, compiled as they are delivered, without a GPU.\n"
+            "A star marks kernels that spilled as first lowered, and got other launches, tiles or splits. A\n"
+            "plus means that the winner for sm_90 does not fit or spills there, and a search for that GPU\n"
+            "replaced it. The interpreter runs at the extents to which the certifier reduces the program;\n"
+            "errors are relative to the largest value, against fp64. Certificates are replayed. The table\n"
+            "omits programs that were not run.\n",
             _winners(json.loads(winners.read_text())["programs"]) + "\n",
         ]
     ablation = RESULTS / "search_ablation.json"
@@ -185,10 +189,10 @@ def page() -> str:
         paper = ", ".join(f"{n}: {times[0]:g} min" for n, times in PAPER_MINUTES.items())
         parts += [
             "## Operators in a block, and pruning\n",
-            "CPU seconds, values and states, and the best plan on sm_90, by the most operators in a block (24 by "
-            "default). `+`: a limit ended the search, on a machine shared with others. With `graphs` and `none` "
-            "a value has as many operators as a block at most, so small blocks leave a small space. The paper's "
-            f"Table 5, for grouped-query attention with everything on: {paper}.\n",
+            "CPU seconds, values and states, and the best plan on sm_90, by the largest number of operators in a "
+            "block (24 by default). `+`: a limit ended the search, on a machine shared with other work. With "
+            "`graphs` and `none` a value has at most as many operators as a block, so small blocks leave a small "
+            f"space. The paper's Table 5, for grouped-query attention with everything on: {paper}.\n",
             _ablation(json.loads(ablation.read_text())["programs"]) + "\n",
         ]
     return "\n".join(parts)

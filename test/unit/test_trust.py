@@ -26,7 +26,7 @@ def summary() -> str:
     """One row for each campaign."""
     fuzz, kills, mutation, cost = (load(n) for n in ("fuzz", "kills", "mutation", "verification"))
     attack = load("attack")
-    told = attack["fates"]
+    judged = attack["fates"]
     fates: dict[str, int] = {}
     for name, count in mutation["fates"].items():
         fate = name.partition(": ")[2]
@@ -36,23 +36,23 @@ def summary() -> str:
     programs = cost["programs"]
     wrong = len(mutation["wrong and accepted"])
     return table(
-        ["what was tried", "how often", "what came of it", "run it"],
+        ["what was tried", "how often", "result", "run it"],
         [
             ["faults injected into the benchmarks' finished programs", f"{mutation['mutants']:,} mutants of "
              f"{mutation['subjects']} programs", f"{killed:,} killed, {fates.get('equivalent', 0)} judged equivalent, "
              f"**{wrong} wrong and accepted**", "`make mutate`"],
-            ["pairs of programs, equal by construction or nearly, judged by an oracle of their own", f"{attack['pairs']:,} of "
-             f"{len(attack['classes'])} classes", f"**{told.get('wrong and accepted', 0)} wrong and accepted**; "
-             f"{told['equal, accepted']:,} equal and accepted, {told['equal, refused']} equal and refused, of which "
-             f"{sum(attack['classes'][c].get('equal, refused', 0) for c in ('maxima', 'signs and roots'))} by identities of "
-             f"maxima and roots; {told['undecided']} undecided", "`make attack`"],
+            ["pairs of equal or nearly equal programs, judged by an independent oracle", f"{attack['pairs']:,} of "
+             f"{len(attack['classes'])} classes", f"**{judged.get('wrong and accepted', 0)} wrong and accepted**; "
+             f"{judged['equal, accepted']:,} equal and accepted, {judged['equal, refused']} equal and refused ("
+             f"{sum(attack['classes'][c].get('equal, refused', 0) for c in ('maxima', 'signs and roots'))} of them need "
+             f"identities of maxima and roots); {judged['undecided']} undecided", "`make attack`"],
             ["kills of whole runs at random moments", f"{kills['kills']} ("
              + ", ".join(f"{n} {s}" for s, n in sorted(kills["sent"].items())) + ")",
              f"**{len(kills['losses'])} losses**; {kills['entries']} store entries, all whole; {kills['completed']} runs "
-             f"done again, {kills['resumed']} of them went on from the store", "`make kills`"],
+             f"repeated, {kills['resumed']} of them resumed from the store", "`make kills`"],
             ["fuzzing of `superopt-opt` and `superopt-verify`", f"{fuzz['runs']:,} inputs, "
              f"{fuzz['seconds'] / 3600:.1f} h", f"**{len(fuzz['findings'])} findings**; LLVM crashed on {crashes}, which the "
-             "tools answer with a message", "`make fuzz`"],
+             "tools report with a message", "`make fuzz`"],
             ["certificates, given to the independent checker", str(len(programs)),
              f"{sum(r['holds'] for r in programs.values())} hold; {sum(r['elements'] for r in programs.values())} elements "
              "recomputed", "`python -m benchmarks.verification`"],
