@@ -7,6 +7,7 @@ the package it is registered by `--load-pass-plugin=FILE.py`.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ _OPTIMIZERS: dict[str, str] = {
     "saturation": "superopt.transforms.tile_saturation.optimizer:SaturationOptimizer",
 }
 DEFAULT = tuple(_OPTIMIZERS)
+# What reports call the program that is made of the best of each segment.
+SEGMENTS = "segments"
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ class Optimizer(Configured, ABC):
         """Programs that may replace `program`, within `budget` seconds of work (`superopt.clock`).
 
         `stop` is polled and ends the search early; what was found by then is returned. The same seed gives the
-        same proposals.
+        same proposals. `program` is read only: proofs are about it, and one that is changed is an error.
         """
 
 
@@ -124,7 +127,12 @@ def names() -> tuple[str, ...]:
 
 
 def register(name: str, target: str) -> None:
-    """Add an optimizer from outside the package; `target` is "module:Class". Raises BadOption on a clash."""
+    """Add an optimizer from outside the package; `target` is "module:Class".
+
+    Raises BadOption on a clash, and for a name that lists and reports could not hold.
+    """
+    if not re.fullmatch(r"[A-Za-z][\w\-]*", name) or name == SEGMENTS:
+        raise BadOption(f"expected an optimizer's name of letters, digits, '-' and '_', got '{name}'")
     if _OPTIMIZERS.get(name, target) != target:
         raise BadOption(f"an optimizer named '{name}' is registered already")
     _OPTIMIZERS[name] = target

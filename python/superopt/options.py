@@ -249,14 +249,14 @@ def _convert(annotation: Any, text: str | None) -> Any:
     if origin is tuple:
         body = text[1:-1] if text[:1] + text[-1:] in ("[]", "()") else text
         return tuple(_convert(args[0], part.strip()) for part in split_list(body)) if body.strip() else ()
+    if annotation in (int, float) and "_" in text:  # int("1_0") is 10: not what an option means
+        raise ValueError
     if annotation is float:
         number = float(text)
         if number != number:
             raise ValueError
         return number
     if annotation is int:
-        if "_" in text:  # int("1_0") is 10: not what an option means
-            raise ValueError
         if abs(number := int(text)) > MAX_INTEGER:
             raise OverflowError
         return number

@@ -54,6 +54,8 @@ def check_kernel(graph: KernelGraph, shared_bytes: int | None = None) -> None:
     defined = set(graph.inputs)
     for node in graph.nodes:
         check_defined(node, defined)
+        again = len(node.results) - len({*node.results} - defined)
+        expect(not again, "results that nothing else defines", f"{again} that are", node)
         if node.op == NodeKind.CUSTOM:
             check_custom(node, shared_bytes)
         elif node.op == NodeKind.TILED:

@@ -34,6 +34,15 @@ def test_pipeline_is_read_back(steps: list[Step]) -> None:
     assert pipeline.parse(pipeline.spell(steps)) == steps
 
 
+@pytest.mark.parametrize("store", ["x{", "}x", "a b", "it's", "{a}", '"'])
+def test_braces_in_quotes_close_nothing(store: str) -> None:
+    from superopt.pipeline import Superoptimize
+
+    step = Step("superoptimize", implementation=Superoptimize(store=store))
+    (again,) = pipeline.parse(pipeline.spell([step]))
+    assert again.implementation == step.implementation
+
+
 def test_pipeline_locates_passes() -> None:
     steps = pipeline.parse("builtin.module( cse,\tfunc.func(inline) )")
     assert [(s.name, s.anchors, s.location.column) for s in steps] == [

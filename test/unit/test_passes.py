@@ -76,6 +76,7 @@ def test_parse(text: str, expected: Sample) -> None:
         ("budget=soon", 11, "sample: option 'budget' expects a number, got 'soon'"),
         ("budget", 11, "sample: option 'budget' expects a number, got no value"),
         ("budget=nan", 11, "expects a number, got 'nan'"),
+        ("budget=1_0", 11, "expects a number, got '1_0'"),
         ("limit=1_0", 11, "expects an integer or none, got '1_0'"),
         ("limit=3.5", 11, "expects an integer or none, got '3.5'"),
         ("dims=1,x", 11, "expects a comma-separated list, each an integer, got '1,x'"),

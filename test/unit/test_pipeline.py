@@ -13,7 +13,7 @@ from superopt import cost, pipeline
 from superopt.diagnostics import Diagnostics
 from superopt.dialects.reader import read
 from superopt.errors import UnsupportedProgram
-from superopt.pipeline import Superoptimize, superoptimize
+from superopt.pipeline import Superoptimize, replay, superoptimize
 from superopt.program import KernelGraph, Node, Value
 from superopt.run import check
 from superopt.run.budget import Budget
@@ -122,6 +122,14 @@ def test_the_input_is_returned_where_nothing_passes(
     assert outcome.optimized is graph
     assert not outcome.report.improved
     assert outcome.report.funnel.rejected == ({"not equivalent": 2} if other else {})
+
+
+def test_a_replay_of_an_unchanged_program_improved_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = product("relu")
+    for optimizer in (MugraphOptimizer, SaturationOptimizer):
+        monkeypatch.setattr(optimizer, "propose", _constant(Proposals()))
+    again = replay(graph, run(graph).schedule, Diagnostics())
+    assert not again.report.improved
 
 
 def test_the_budget_bounds_the_proofs_too(monkeypatch: pytest.MonkeyPatch) -> None:

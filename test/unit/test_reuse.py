@@ -191,6 +191,7 @@ def test_where_the_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     assert chosen_folder("default") is None, "of the tests: conftest.py"
     assert chosen_folder(None) is None
+    assert chosen_folder("none") is None, "as on the command line, not a folder of that name"
     assert chosen_folder(str(tmp_path)) == tmp_path
     monkeypatch.setenv("SUPEROPT_STORE", str(tmp_path / "x"))
     assert chosen_folder("default") == tmp_path / "x"

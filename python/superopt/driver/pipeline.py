@@ -165,6 +165,10 @@ class _Reader:
             begin, depth = self.at, 1
             inside = self.here()
             while self.at < len(self.text) and depth:
+                if (
+                    self.text[self.at - 1] == "=" and self.text[self.at] in "\"'"
+                ):  # a brace in quotes closes nothing
+                    self.at = max(self.text.find(self.text[self.at], self.at + 1), self.at)
                 depth += {"{": 1, "}": -1}.get(self.text[self.at], 0)
                 self.at += 1
             if depth:

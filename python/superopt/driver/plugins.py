@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from pathlib import Path
 
@@ -22,7 +23,9 @@ def load(file: str) -> None:
         raise BadInput(
             f"expected a Python file, got {'a directory' if path.is_dir() else 'no such file'}", place
         )
-    module = python_files.load(path, f"superopt_plugin_{path.stem}")
+    # Two files of one name are two modules.
+    place_digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
+    module = python_files.load(path, f"superopt_plugin_{place_digest}")
     classes: list[type] = [
         c for c in vars(module).values() if inspect.isclass(c) and c.__module__ == module.__name__
     ]

@@ -44,7 +44,7 @@ from superopt.run.settings import Settings as RunSettings
 from superopt.transforms.emit.bundle import write_bundle
 from superopt.transforms.emit.program_source import save_constants, write_program
 from superopt.transforms.emit.reference_source import reference_source
-from superopt.transforms.optimizers import in_turns
+from superopt.transforms.optimizers import SEGMENTS, in_turns
 from superopt.verify import program_hash
 
 _MEASURE = '''#!/usr/bin/env python3
@@ -258,7 +258,7 @@ class Program:
             {f"candidates rejected: {r}": n for r, n in started.report.funnel.rejected.items()}
         )
         if best.graph is not self.graph:
-            yield next((c.optimizer for c in wholes if c.graph is best.graph), "segments"), best
+            yield next((c.optimizer for c in wholes if c.graph is best.graph), SEGMENTS), best
         by_optimizer = [
             [c for c in wholes if c.optimizer == o] for o in sorted({c.optimizer for c in wholes})
         ]
@@ -290,7 +290,7 @@ class Program:
         return Row(
             name,
             "superopt",
-            f"superopt, {name.split('-')[0]}",
+            f"superopt, {name.rpartition('-')[0]}",
             [self._point(where, i, p) for i, p in enumerate(points)],
         )
 

@@ -67,11 +67,16 @@ def priced(run: Run, attempt: Attempt) -> str:
 
 def legal(run: Run, attempt: Attempt) -> str:
     """A program of the kernel dialect that runs no opaque operation oftener than the original."""
+    return illegal(run, attempt.original, attempt.candidate)
+
+
+def illegal(run: Run, original: KernelGraph, candidate: KernelGraph) -> str:
+    """Why `candidate` may not even be looked at further in place of `original`; empty where it may."""
     try:
-        check_kernel(attempt.candidate, run.target.shared_per_block)
-    except IllegalProgram as error:
+        check_kernel(candidate, run.target.shared_per_block)
+    except (IllegalProgram, UnsupportedProgram) as error:
         return f"illegal: {error.message}"
-    if foreign := foreign_externs(attempt.original, attempt.candidate):
+    if foreign := foreign_externs(original, candidate):
         return f"illegal: runs '{foreign[0]}', which the program does not"
     return ""
 

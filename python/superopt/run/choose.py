@@ -12,6 +12,7 @@ from superopt.run.check import NOT_FASTER, Accepted, check
 from superopt.run.context import Run
 from superopt.run.propose import Candidate
 from superopt.transforms.lower.choose_layouts import choose_layouts
+from superopt.transforms.optimizers import SEGMENTS
 from superopt.transforms.partition.segments import Segment, stitch
 
 
@@ -44,7 +45,7 @@ def choose(
         rest = [c for c in of_whole if c.seconds >= promised]
         if stitched is not graph:
             stitched = choose_layouts(stitched, run.target)  # of what lies between segments
-            rest.append(Candidate(stitched, run.predicted(stitched), "segments"))
+            rest.append(Candidate(stitched, run.predicted(stitched), SEGMENTS))
             rest.sort(key=lambda c: c.seconds)
         accepted = _first(run, graph, rest)
     return accepted or _unchanged(run, graph)

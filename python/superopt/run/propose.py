@@ -5,16 +5,23 @@ Every optimizer sees every segment, and the whole program too where that is anot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from superopt import clock
+from superopt.errors import BadInput, Location, SuperoptError
+from superopt.inputs.python_files import raised
 from superopt.program import KernelGraph
 from superopt.run.budget import SEARCHES
+from superopt.run.check import illegal
 from superopt.run.context import Run
 from superopt.transforms import optimizers
-from superopt.transforms.optimizers import Proposal
+from superopt.transforms.optimizers import Optimizer, Proposal
 from superopt.transforms.partition.segments import MAX_VALUES, Segment, partition
+from superopt.verify import program_hash
 
 
 @dataclass(frozen=True)
@@ -56,24 +63,71 @@ def _propose_for(part: Segment, run: Run, seconds: float, nominal: float) -> lis
         if share <= 0 or run.stopped():
             break
         optimizer = optimizers.load(text)
-        if reason := optimizer.refusal(part.graph):
+        with _believing_nothing(optimizer, part.graph):
+            reason = optimizer.refusal(part.graph)
+        if reason:
             run.report.remarks.append(f"{optimizer.name} did not search {part.described}: {reason}")
             continue
         if (kept := earlier.candidates(part.graph, text, nominal / len(asked))) is not None:
             funnel.add({f"store.{optimizer.name}": len(kept)})
-            graphs = kept
+            funnel.proposed += len(kept)
+            found = _ranked(run, part.graph, kept, optimizer.name)
         else:
             start = clock.now()
-            with run.timed(f"search: {optimizer.name}"):
+            with run.timed(f"search: {optimizer.name}"), _believing_nothing(optimizer, part.graph):
                 result = optimizer.propose(
                     part.graph, run.target, budget=share, seed=run.settings.seed, stop=run.stopped
                 )
+                graphs = result.graphs
+                funnel.add(result.funnel)
             used = clock.now() - start
             run.budget.searched += used
-            funnel.add(result.funnel)
-            graphs = result.graphs
+            funnel.proposed += len(graphs)
+            found = _ranked(run, part.graph, graphs, optimizer.name)
             if not run.stopped():
-                earlier.keep_candidates(part.graph, text, graphs, allowed=share, used=used)
-        funnel.proposed += len(graphs)
-        candidates += [Candidate(g, run.predicted(g), optimizer.name) for g in graphs]
+                legal = [c.graph for c in found]
+                earlier.keep_candidates(part.graph, text, legal, allowed=share, used=used)
+        candidates += found
     return sorted(candidates, key=lambda c: c.seconds)
+
+
+def _ranked(
+    run: Run, original: KernelGraph, graphs: Sequence[KernelGraph], optimizer: str
+) -> list[Candidate]:
+    """The legal ones of `graphs`, fewest predicted seconds first; what is illegal cannot even be priced."""
+    found: list[Candidate] = []
+    for graph in graphs:
+        if reason := illegal(run, original, graph):
+            run.report.funnel.reject(reason)
+        else:
+            found.append(Candidate(graph, run.predicted(graph), optimizer))
+    return sorted(found, key=lambda c: c.seconds)
+
+
+@contextmanager
+def _believing_nothing(optimizer: Optimizer, program: KernelGraph) -> Generator[None]:
+    """Within it, an optimizer looks at `program`.
+
+    Raises BadInput where it changes the program, which proofs would then be about, and where one from outside the
+    package raises, with the line of its file.
+    """
+    before = program_hash(program)
+    module = type(optimizer).__module__
+    file = Path(str(getattr(sys.modules.get(module), "__file__", module)))
+    try:
+        yield
+    except SuperoptError:
+        raise
+    except Exception as error:
+        if module.startswith("superopt."):
+            raise  # a fault of ours
+        raise raised(error, file, f"the optimizer '{optimizer.name}' raised") from error
+    try:
+        same = program_hash(program) == before
+    except (LookupError, TypeError, AttributeError, ValueError):
+        same = False
+    if not same:
+        raise BadInput(
+            f"expected the optimizer '{optimizer.name}' to leave the program as it is, got a changed one",
+            Location(str(file)),
+        )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +22,7 @@ from superopt.naming import give_names, names_of
 from superopt.program import KernelGraph
 from superopt.report import StoredProgram
 from superopt.spec import check_kernel
+from superopt.transforms import optimizers
 from superopt.transforms.core import _cost, _egraph, _search
 from superopt.verify import program_hash
 from superopt.verify.hashing import canonical_text, parse
@@ -116,13 +118,13 @@ class Earlier:
         s = self.settings
         return {
             "what": "result", "seed": s.seed, "delta": s.delta, "optimizers": ",".join(s.optimizers),
-            "candidates": s.candidates, "numerics": s.numerics, "code": _code(),
+            "candidates": s.candidates, "numerics": s.numerics, "code": _code(*s.optimizers),
         }  # fmt: skip
 
     def _search_policy(self, optimizer: str) -> dict[str, str | int | float | bool]:
         s = self.settings
         return {
-            "what": "search", "optimizer": optimizer, "seed": s.seed, "code": _code()
+            "what": "search", "optimizer": optimizer, "seed": s.seed, "code": _code(optimizer)
         }  # fmt: skip
 
     def _lookup(
@@ -188,9 +190,22 @@ def _written(graph: KernelGraph) -> bytes:
     return stored.model_dump_json().encode()
 
 
+def _code(*asked: str) -> str:
+    """A digest of superopt, and of the files of the optimizers `asked`, which may stand outside of it.
+
+    A changed search does not answer from what the old one found; one without a file never does.
+    """
+    digest = hashlib.sha256(_own_code().encode())
+    for text in asked:
+        module = sys.modules.get(type(optimizers.load(text)).__module__)
+        file = getattr(module, "__file__", None)
+        digest.update(Path(file).read_bytes() if file else os.urandom(16))
+    return digest.hexdigest()[:16]
+
+
 @cache
-def _code() -> str:
-    """A digest of superopt's own code and data: a changed search does not answer from what the old one found."""
+def _own_code() -> str:
+    """A digest of superopt's own code and data."""
     import superopt
 
     digest = hashlib.sha256()
@@ -201,4 +216,4 @@ def _code() -> str:
         for name in sorted(files):
             if name.endswith((".py", ".json")):
                 digest.update(name.encode() + b"\0" + (Path(folder) / name).read_bytes())
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()

@@ -61,7 +61,7 @@ def default_folder() -> Path:
 def chosen_folder(option: str | None) -> Path | None:
     """The folder that the option `store` means: "default" is `default_folder`; None where none is wanted."""
     if option != "default":
-        return Path(option) if option else None
+        return Path(option) if option and option != "none" else None
     if os.environ.get("SUPEROPT_STORE") == "none":
         return None
     try:
