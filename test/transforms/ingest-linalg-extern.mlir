@@ -5,7 +5,7 @@
 
 // REMARK: ingest-linalg-extern.mlir:19:{{[0-9]+}}: remark: 'linalg.conv_2d_nchw_fchw' is kept as superopt.extern: an operand is read at
 // REMARK: ingest-linalg-extern.mlir:36:{{[0-9]+}}: remark: 'linalg.generic' is kept as superopt.extern: tensors of element type f64
-// REMARK: ingest-linalg-extern.mlir:52:{{[0-9]+}}: remark: 'linalg.generic' is kept as superopt.extern: a reduction that is no sum, maximum or minimum
+// REMARK: ingest-linalg-extern.mlir:52:{{[0-9]+}}: remark: 'linalg.generic' is kept as superopt.extern: a reduction that is not a sum, maximum or minimum
 
 // CHECK-LABEL: func.func @convolution
 // CHECK: "superopt.extern"(%arg0, %arg1, {{.*}}target = "linalg.conv_2d_nchw_fchw"

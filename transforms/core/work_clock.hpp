@@ -1,4 +1,4 @@
-// The clock of budgets: seconds of work, not of waiting, so that a busy machine finds what an idle one finds.
+// The clock for budgets: counts work, not waiting, so that a busy machine finds what an idle one finds.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ inline double thread_seconds() {
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-// Started and read by the thread that does the work; others that help it charge theirs.
+// The thread that does the work starts and reads it; helping threads charge theirs.
 class WorkClock {
 public:
   double seconds() const { return thread_seconds() - start_ + helped_.load(std::memory_order_relaxed); }

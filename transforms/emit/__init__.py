@@ -1,4 +1,4 @@
-"""Emission: tile programs become Triton source, and that everything down to cubins and bundles."""
+"""Emission: turns tile programs into Triton source, and that into everything down to cubins and bundles."""
 
 from __future__ import annotations
 

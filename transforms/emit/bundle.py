@@ -1,18 +1,18 @@
-"""Bundles: a folder with a program's kernels and all that is needed to run, check and prove them elsewhere.
+"""Bundles: folders with a program's kernels and everything needed to run, check and prove them elsewhere.
 
-    kernels.py  launch.py            Triton source, and what launches it; need torch and triton
+    kernels.py  launch.py            Triton source and its launcher; need torch and triton
     run.py  reference.py  checking.py  widening.py    check against PyTorch in fp64, and time
     <target>/<kernel>.ttir, .ptx, .cubin    compiled code of every target
     shapes.json                      inputs, outputs, grids, registers, shared memory
-    original.mlir  optimized.mlir  lowered.mlir    the program before, after, and as tile loops
-    certificate.json  schedule.json  the proof, and what replays the result
+    original.mlir  optimized.mlir  lowered.mlir    the program before, after, and as tile programs
+    certificate.json  schedule.json  the proof, and the steps that replay the result
     artifact.json                    how the TTIR was verified against the program
-    constants.npz                    dense constants of both, where there are such
+    constants.npz                    dense constants of both, where there are any
     bundle.json                      the files with their SHA-256, and how inputs are drawn
 
-Reading a bundle (`read_bundle`) reads data; none of its Python files is run before somebody asks for that. A
-file that `bundle.json` does not list makes a folder no bundle. `superopt.verify.bundle` makes every file again
-from the program, and compares.
+Reading a bundle (`read_bundle`) reads data; none of its Python files runs until somebody asks for it. A folder
+with a file that `bundle.json` does not list is not a bundle. `superopt.verify.bundle` regenerates every file from
+the program and compares.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from superopt.run.outcome import Outcome
     from superopt.verify.ttir import ArtifactRecord
 
-# What runs a bundle elsewhere: package, file, its name in the bundle.
+# The files that run a bundle elsewhere: package, file, its name in the bundle.
 RUNNING = (
     ("superopt.numerics", "runner.py", "run.py"),
     ("superopt.numerics", "checking.py", "checking.py"),
@@ -62,7 +62,7 @@ RUNNING = (
 
 @dataclass(frozen=True)
 class Bundle:
-    """What a bundle says of itself: its folder, and `bundle.json`."""
+    """A bundle's description: its folder, and `bundle.json`."""
 
     folder: Path
     description: dict[str, Any]
@@ -102,10 +102,10 @@ def write_bundle(
 ) -> Path:
     """Write a bundle into `folder`, whole or not at all; returns the folder.
 
-    The TTIR of every kernel is verified against the program first, unless `artifact` holds what that gave. An
+    The TTIR of every kernel is verified against the program first, unless `artifact` holds the result. An
     existing bundle there is replaced, in one step. Raises BadInput for a folder that holds something else or
     cannot be written; NotEquivalent and IllegalProgram where a kernel is not what the program says, which would
-    be a fault of ours.
+    be a bug in superopt.
     """
 
     target = Path(folder).absolute()
@@ -142,14 +142,14 @@ def write_bundle(
 
 
 def _artifact_json(artifact: dict[str, ArtifactRecord] | str) -> str:
-    """How the kernels' TTIR was verified, by target; or why it was not."""
+    """How the kernels' TTIR was verified, by target, or why it was not."""
     if isinstance(artifact, str):
         return json.dumps({"unverified": artifact}, indent=2)
     return json.dumps({target: record.model_dump() for target, record in artifact.items()}, indent=2)
 
 
 def read_bundle(folder: str | Path) -> Bundle:
-    """The description of a bundle whose files are all there and whole; raises BadInput. Runs nothing of it."""
+    """The description of a bundle whose files are all present and intact; raises BadInput. Runs none of them."""
     try:
         return Bundle(Path(folder), read_description(Path(folder)))
     except CannotRun as error:
@@ -192,7 +192,7 @@ def _fill(
 def reference_files(
     original: KernelGraph, emitted: EmittedProgram
 ) -> tuple[str, dict[str, np.ndarray[Any, Any]]]:
-    """`reference.py`, and the arrays of `constants.npz`: the launcher's and its own."""
+    """`reference.py`, and the arrays of `constants.npz` that the launcher and the reference use."""
     constants = dict(emitted.constants)
     return reference_source(original, constants), constants
 
@@ -261,7 +261,7 @@ def description(original: KernelGraph, emitted: EmittedProgram, targets: Sequenc
 
 
 def _sync(folder: Path) -> None:
-    """Bring every file to the disk, so that a rename never publishes what a crash would empty."""
+    """Flush every file to disk, so that a rename never publishes files that a crash would empty."""
     for path in [*folder.rglob("*"), folder]:
         handle = os.open(path, os.O_RDONLY)
         try:

@@ -25,7 +25,7 @@ from superopt.cost.gpus import target as find_target
 from superopt.errors import SuperoptError
 from superopt.transforms.emit.triton_source import TritonKernel
 
-# Types of Triton's signatures, by dtype.
+# Types in Triton's signatures, by dtype.
 _POINTEES = {"f16": "fp16", "bf16": "bf16", "f32": "fp32"}
 MEMORY_BYTES = 8 << 30  # of a compiler's address space
 PRELUDE = "import triton\nimport triton.language as tl\n"
@@ -34,7 +34,7 @@ Stage: TypeAlias = Literal["ttir", "ttgir", "llir", "ptx"]
 
 
 class CompilationFailed(SuperoptError):
-    """A kernel that the compiler rejected, or that crashed it, hung it or exceeded its memory."""
+    """The compiler rejected a kernel, crashed or hung on it, or ran out of memory."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Compiled:
     """One kernel compiled for one target.
 
     `shared_bytes` is the shared memory of a block, `registers` those of a thread, `spill_bytes` what ptxas
-    stores to and loads from local memory for want of registers.
+    stores to and loads from local memory for lack of registers.
     """
 
     name: str
@@ -66,7 +66,7 @@ def compile_kernel(
 ) -> Compiled:
     """Compile one kernel for `target`, within `timeout` seconds and `memory_bytes` of address space.
 
-    Raises CompilationFailed with the compiler's message, or with how its process ended; BadOption for an
+    Raises CompilationFailed with the compiler's message, or how its process ended; BadOption for an
     unknown target.
     """
     compiled, seconds = _compiled_kernel(kernel, target, timeout, memory_bytes)
@@ -89,12 +89,12 @@ def _compiled_kernel(
 def _compiled(
     name: str, target: str, request: Mapping[str, object], timeout: float, memory_bytes: int
 ) -> tuple[Compiled, float]:
-    """The compiled kernel, and the processor seconds that it took."""
+    """The compiled kernel, and the processor seconds of its compilation."""
     whole = {
         **request,
         "name": name,
         "capability": find_target(target).capability,
-        # Its default differs between Triton's versions; fused multiply-adds round once instead of twice.
+        # The default differs between versions of Triton; fused multiply-adds round once instead of twice.
         "enable_fp_fusion": True,
     }
     with _workers.worker(memory_bytes) as worker:
@@ -122,7 +122,7 @@ def _compiled(
 def compile_ttir(
     name: str, ttir: str, target: str, *, num_warps: int, num_stages: int, timeout: float = 120
 ) -> Compiled:
-    """What this Triton makes of the TTIR of a kernel; raises as `compile_kernel` does."""
+    """A kernel's TTIR compiled by this Triton; raises as `compile_kernel` does."""
     request = {"ttir": ttir, "num_warps": num_warps, "num_stages": num_stages}
     return _compiled(name, target, request, timeout, MEMORY_BYTES)[0]
 
@@ -130,7 +130,7 @@ def compile_ttir(
 def compile_all(
     kernels: Sequence[TritonKernel], targets: Sequence[str], *, jobs: int | None = None, timeout: float = 120
 ) -> list[Compiled]:
-    """Every kernel for every target, by target and then by kernel, `jobs` at a time (one a processor)."""
+    """Every kernel for every target, by target and then by kernel, `jobs` at a time (one per processor)."""
     work = [(k, t) for t in targets for k in kernels]
     jobs = min(jobs or len(os.sched_getaffinity(0)), max(len(work), 1))
     with ThreadPoolExecutor(jobs) as pool:
@@ -163,7 +163,7 @@ class _Worker:
             answer = source.readline() if ready else None
         except BrokenPipeError:
             answer = b""
-        except BaseException:  # interrupted: the answer would be taken for that of the next request
+        except BaseException:  # interrupted: the next request would receive this answer
             self.close()
             raise
         if answer:
@@ -201,7 +201,7 @@ class _Workers:
 
     @contextlib.contextmanager
     def worker(self, memory_bytes: int) -> Generator[_Worker]:
-        """A worker for one request; back among the idle ones if it survives."""
+        """A worker for one request, which rejoins the idle ones if it survives."""
         try:
             worker = self._idle.get_nowait()
             if worker.memory_bytes != memory_bytes or not worker.alive():

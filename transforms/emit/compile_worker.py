@@ -1,7 +1,7 @@
-"""The process that runs Triton's compiler: one JSON request a line on standard input, one answer a line back.
+"""The process that runs Triton's compiler: one JSON request per line on standard input, one answer per line back.
 
-It is a process of its own because LLVM aborts on what it cannot take, and because a compilation that hangs or
-eats memory must cost only itself. `superopt.transforms.emit.compile` starts it.
+It is a separate process because LLVM aborts on input that it cannot handle, and because a compilation that hangs
+or exhausts memory must not affect the caller. `superopt.transforms.emit.compile` starts it.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from typing import Any
 
 def main() -> None:
     """Answer requests until standard input ends."""
-    # Ctrl-C goes to the whole process group; what it means is decided by who started this process.
+    # Ctrl-C goes to the whole process group; the process that started this one decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     limit = int(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # What Triton prints must not mix with the answers.
+    # Triton's output must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     with tempfile.TemporaryDirectory(prefix="superopt-compile-") as folder:
         os.environ["TRITON_CACHE_DIR"] = folder
         os.environ.pop("TRITON_INTERPRET", None)
         for line in sys.stdin:
-            importlib.import_module("triton.compiler")  # once, and not the work of the first kernel
+            importlib.import_module("triton.compiler")  # once, not counted as work of the first kernel
             start = _work()
             try:
                 answer = _compile(json.loads(line))
-            except Exception as error:  # the compiler's own errors have no common class
+            except Exception as error:  # the compiler's errors lack a common class
                 answer = {"error": f"{type(error).__name__}: {error}"}
             answers.write(json.dumps({**answer, "seconds": _work() - start}) + "\n")
             answers.flush()
@@ -61,7 +61,7 @@ def _compile(request: dict[str, Any]) -> dict[str, Any]:
     target = backends.GPUTarget("cuda", request["capability"], 32)
     options = {k: request[k] for k in ("num_warps", "num_stages", "enable_fp_fusion")}
     log = io.StringIO()
-    # ptxas says only while it runs what a kernel needs: what Triton has in its cache would come without that.
+    # ptxas reports what a kernel needs only while it runs: results from Triton's cache would lack that.
     triton.knobs.nvidia.dump_ptxas_log = True
     triton.knobs.compilation.always_compile = True
     with contextlib.redirect_stdout(log), tempfile.TemporaryDirectory() as folder:
@@ -85,8 +85,8 @@ def _compile(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _source(request: dict[str, Any], compiler: Any) -> Any:
-    # Triton reads the source through `linecache`, and puts the file's name into the PTX: a name that is always
-    # the same, and no file, make the PTX of a kernel always the same.
+    # Triton reads the source through `linecache` and puts the file's name into the PTX: a constant name without a
+    # file keeps the PTX of a kernel constant.
     file, text = f"{request['name']}.py", str(request["source"])
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     module: Any = types.ModuleType(request["name"])

@@ -1,4 +1,4 @@
-"""A program with all its kernels compiled for one target, and what `--emit` shows of it."""
+"""A program with all its kernels compiled for one target, and what `--emit` prints of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from superopt.transforms.emit.compile import Compiled, compile_all
 from superopt.transforms.emit.program_source import EmittedProgram, emit_program
 from superopt.transforms.lower import lower
 
-# What begins a comment in each text.
+# The comment marker of each kind of text.
 _COMMENT = {"ttir": "//", "ttgir": "//", "llir": ";", "ptx": "//"}
 KINDS = ("triton", *_COMMENT, "cubin")
 
@@ -53,8 +53,8 @@ def compile_graph(lowered: KernelGraph, target: Target | str) -> CompiledProgram
 
 
 def emit_text(graph: KernelGraph, kind: str, target: Target | str = DEFAULT_TARGET) -> str | bytes:
-    """What `--emit=kind` prints of `graph`, lowered first; no GPU and, for Triton source, no compiler is
-    needed."""
+    """What `--emit=kind` prints of `graph`, lowered first; needs neither a GPU nor, for Triton source,
+    a compiler."""
 
     lowered = lower(graph, target)
     if kind == "triton":

@@ -4,8 +4,8 @@
     x = x_desc.load([m * 64, k * 64])
 
 A descriptor says where a tensor is, its extents, strides and a box; the hardware computes addresses, fetches the
-box and puts zeros where it reaches past the tensor. What the hardware asks of all this (CUDA driver API,
-cuTensorMapEncodeTiled: ranks, alignment, boxes) is in `describe`, which alone decides what loads may take one.
+box and puts zeros where it reaches past the tensor. The hardware's requirements (CUDA driver API,
+cuTensorMapEncodeTiled: ranks, alignment, boxes) are in `describe`, which alone decides which loads may use one.
 The descriptor covers the dimensions that the tile has; the others only move its base.
 """
 
@@ -28,7 +28,7 @@ MOST_EXTENT = 2**31 - 1  # coordinates are 32-bit
 class Descriptor:
     """A descriptor in front of all loops, and the coordinates that a load gives it.
 
-    `dims` are the tensor's dimensions that it has; `base` are the windows of the others, by dimension.
+    `dims` are the tensor's dimensions that it covers; `base` holds the windows of the others, by dimension.
     """
 
     dims: tuple[int, ...]
@@ -42,12 +42,12 @@ class Descriptor:
 def describe(
     load: Load, program: TileProgram, axes: Padding, loops: Mapping[LoopVar, Loop]
 ) -> Descriptor | None:
-    """The descriptor that `load` may be done with; None where there is none.
+    """The descriptor that `load` may use, or None.
 
     Guards: an input, which nobody stores to while the copy engine reads it; 2 to 5 dimensions; the last one
     contiguous; the other strides, the base and the start of a box along the last dimension multiples of 16 bytes;
-    a box of 16 bytes at least along the last dimension, and of 256 elements at most along any; every element of
-    the box wanted, or past the tensor's edge, where the hardware puts the zero that a mask would.
+    a box of at least 16 bytes along the last dimension, and of at most 256 elements along any; every element of
+    the box is wanted, or past the tensor's edge, where the hardware writes the same zero as a mask.
     """
     buffer = load.buffer
     if buffer not in program.params[: program.n_inputs]:
@@ -90,7 +90,7 @@ def describe(
 
 
 def described_loads(program: TileProgram, axes: Padding) -> dict[Load, Descriptor]:
-    """The loads that take a descriptor: those of loops, where one descriptor serves many trips."""
+    """The loads that use a descriptor: those in loops, where one descriptor serves many trips."""
     if not program.descriptors:
         return {}
     found: dict[Load, Descriptor] = {}

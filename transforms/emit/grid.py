@@ -1,4 +1,4 @@
-"""Which block computes which tile: program ids, and the order in which blocks go through a grid."""
+"""Which block computes which tile: program ids, and the order in which blocks traverse a grid."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from superopt.program import Compute, Load, Loop, Statement, TileProgram, execut
 from superopt.transforms.emit.writer import Writer
 
 _GRID_LIMIT = 65535  # of the second and third grid dimension
-_GROUP = 8  # rows of tiles that blocks go through together
+_GROUP = 8  # rows of tiles that blocks traverse together
 
 
 def parallel_loops(body: Sequence[Statement]) -> list[Loop]:
@@ -21,9 +21,9 @@ def parallel_loops(body: Sequence[Statement]) -> list[Loop]:
 
 
 def lay_out(program: TileProgram, writer: Writer, *, number: bool) -> tuple[int, int, int]:
-    """Program ids, the innermost loop along x; one flat id where the grid has no such shape.
+    """Program ids, the innermost loop along x; one flat id where the grid does not fit.
 
-    Rows and columns of a large grid of products are one id, which goes through them in groups of rows.
+    Rows and columns of a large grid of products share one id, which traverses them in groups of rows.
     With `number`, `writer.block` is the block's number in the grid.
     """
     loops = parallel_loops(program.body)
@@ -57,8 +57,8 @@ def lay_out(program: TileProgram, writer: Writer, *, number: bool) -> tuple[int,
 def _grouped(program: TileProgram, loops: Sequence[Loop]) -> bool:
     """Whether blocks that run at once should be a square of tiles rather than a row of them.
 
-    So it is where a product streams rows that one of the innermost two grid dimensions picks, and columns
-    that the other picks: a square of blocks shares more of what it reads in the L2 cache.
+    This holds where a product streams rows picked by one of the innermost two grid dimensions, and columns picked
+    by the other: a square of blocks then shares more of its reads in the L2 cache.
     """
     if not 2 <= len(loops) <= 4 or loops[-2].trips <= _GROUP or loops[-1].trips <= _GROUP:
         return False
@@ -89,7 +89,7 @@ def _groups(writer: Writer, trips: Sequence[int]) -> tuple[list[str], tuple[int,
 
 
 def _unravelled(text: str, trips: Sequence[int]) -> list[str]:
-    """The indices that make up a flat one, the last fastest."""
+    """The indices that make up a flat one; the last varies fastest."""
     out: list[str] = []
     for i, n in enumerate(trips):
         inner = math.prod(trips[i + 1 :])

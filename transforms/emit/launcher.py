@@ -1,4 +1,4 @@
-"""Calls a finished program on torch tensors: on their GPU, or, for tensors of the CPU, in Triton's
+"""Calls a finished program on torch tensors: on their GPU or, for CPU tensors, in Triton's
 interpreter."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Launcher:
     """Takes the program's inputs as torch tensors, and returns its output or a tuple of them.
 
     Where the program states that an output is returned in an argument's memory (`aliases`), that tensor is
-    overwritten and is what is returned; no other tensor is changed.
+    overwritten and returned; no other tensor changes.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Launcher:
         self._aliases = pairs(aliases)
 
     def __call__(self, *tensors: Any) -> Any:
-        """Run once. Raises BadInput for other numbers, shapes or dtypes of tensors than the program's."""
+        """Run once. Raises BadInput where number, shapes or dtypes of the tensors differ from the program's."""
         self._check(tensors)
         on_gpu = any(t.is_cuda for t in tensors)
         made = self._run(*(t.contiguous() for t in tensors)) if on_gpu else self._interpreted(tensors)
@@ -77,7 +77,7 @@ class Launcher:
 
     @cached_property
     def _run(self) -> Callable[..., Sequence[Any]]:
-        """`run` of the launcher's source, in modules of its own: several programs live in one process."""
+        """`run` of the launcher's source, in its own modules: several programs share one process."""
         self._folder = tempfile.TemporaryDirectory(prefix="superopt-kernels-")
         folder = Path(self._folder.name)
         write_program(self._program, folder)
@@ -101,7 +101,7 @@ class Launcher:
         import importlib
 
         torch: Any = importlib.import_module("torch")
-        # numpy has no bf16; what is no compute dtype is read as it is, by operations that no kernel computes.
+        # numpy lacks bf16; only operations outside kernels read dtypes that are not compute dtypes, unchanged.
         wanted = [v.dtype for v in self._inputs]
         arrays = [
             (t.detach().float() if d in COMPUTE_DTYPES else t.detach()).numpy()

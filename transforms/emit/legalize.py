@@ -1,4 +1,4 @@
-"""What Triton's registers cannot do is done through memory: parts of tiles are stored and loaded again.
+"""Does through memory what Triton cannot do in registers: parts of tiles are stored and loaded again.
 
     %c = concat(%a, %b) {dim = 1}        scratch[:, 0 : 8] = a
                                   ->     scratch[:, 8 : 24] = b
@@ -97,8 +97,8 @@ class _Rewriter:
 def _in_registers(statement: Compute) -> bool:
     """Whether a reshape moves no padding.
 
-    A dimension may stay as it is; where some become others, only the first of each may be padded: what is not
-    padding then comes first in both, in the same order.
+    A dimension may stay as it is; where some turn into others, only the first of each may be padded: the actual
+    elements then come first in both, in the same order.
     """
     before, after = statement.operands[0].shape, statement.result.shape
     return all(

@@ -1,7 +1,7 @@
 """Loops that count elements instead of trips: `for k in range(0, 4096, 64)`, and windows that start at `k`.
 
-Nothing else changes, but ptxas decides by it how far it unrolls: a loop of 32 trips that counts elements is
-unrolled like one that a person would write (`benchmarks/hot_loops`).
+Nothing else changes, but ptxas chooses its unrolling by this: a loop of 32 trips that counts elements is unrolled
+like a hand-written one (`benchmarks/hot_loops`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from superopt.program import Load, Loop, LoopVar, Statement, Store, TileProgram,
 
 
 def counted_in_elements(program: TileProgram) -> TileProgram:
-    """`program`, its sequential loops of step 1 stepping over what all their windows move by."""
+    """`program`, with sequential loops of step 1 stepping by what all their windows move."""
     scales: dict[LoopVar, int] = {}
     for statement in program.statements():
         if isinstance(statement, Load | Store):

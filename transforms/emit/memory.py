@@ -1,4 +1,4 @@
-"""Device memory: pointers and masks of tiles, pointers that move with a loop, barriers."""
+"""Device memory: pointers and masks of tiles, pointers that move with a loop, and barriers."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ class Memory:
         return self.views.get(buffer, buffer)
 
     def loads(self, buffer: Buffer) -> None:
-        """A load follows: not before what was stored is there."""
+        """A load follows: it must wait for earlier stores."""
         if self.shared(buffer) in self._dirty:
             self._barrier()
         self._read.add(self.shared(buffer))
 
     def stores(self, buffer: Buffer) -> None:
-        """A store follows: not before what stands there was loaded."""
+        """A store follows: it must wait for earlier loads of the old contents."""
         memory = self.shared(buffer)
         if memory in self._read or (memory in self._dirty and memory in self.program.locals):
             self._barrier()
         self._dirty.add(memory)
 
     def before_loop(self, loaded: set[Buffer]) -> None:
-        """A loop follows that loads these and stores none of them: one barrier before it serves all trips."""
+        """A loop that only loads these follows: one barrier before it serves all trips."""
         if loaded & self._dirty:
             self._barrier()
 
@@ -73,7 +73,7 @@ class Memory:
         self._read.clear()
 
     def moving_pointers(self, loop: Loop) -> dict[str, int]:
-        """Pointers of the tiles that each trip reads, set in front of the loop, and how far a trip moves them.
+        """Pointers to the tiles that each trip reads, set before the loop, and how far a trip moves them.
 
         Their offsets are then added once, not in every trip.
         """
@@ -129,7 +129,7 @@ class Memory:
         return " + ".join([self.pointers[buffer], *offsets])
 
     def described(self, load: Load) -> str | None:
-        """The text of a load by a tensor descriptor, made in front of all loops; None where it has none."""
+        """The text of a load by a tensor descriptor, made before all loops; None for other loads."""
         made = self.descriptors.get(load)
         if made is None:
             return None

@@ -36,7 +36,7 @@ _EXP_OF_DIFFERENCE = exp(arg(0) + -arg(1))
 
 
 class Operators:
-    """Writes the operators of a program, those that another one absorbs where that one stands."""
+    """Writes the operators of a program; operators that another one absorbs are written with it."""
 
     def __init__(self, program: TileProgram, axes: Padding, tiles: Tiles, writer: Writer) -> None:
         self.axes, self.tiles, self.writer = axes, tiles, writer
@@ -45,8 +45,8 @@ class Operators:
             if isinstance(s, Compute | Store):
                 for v in s.operands if isinstance(s, Compute) else (s.value,):
                     self._users[v].append(s)
-        self._delayed: dict[Value, Compute] = {}  # products, until what they are added to is known
-        self._differences: dict[Value, Compute] = {}  # of which only the exponential is used
+        self._delayed: dict[Value, Compute] = {}  # products whose accumulator is not known yet
+        self._differences: dict[Value, Compute] = {}  # differences of which only the exponential is used
 
     def tile(self, value: Value) -> Tile:
         """The tile of a value."""
@@ -104,7 +104,7 @@ class Operators:
         self.tiles.known[statement.result] = Tile(number(value), "f32", (), constant=float(value))
 
     def _accumulates(self, user: Compute | Store, product: Value) -> bool:
-        """Whether `user` adds the product to something of its shape, which `tl.dot` does by itself."""
+        """Whether `user` adds the product to something of its shape, as `tl.dot` can itself."""
         if not isinstance(user, Compute) or primitive_of(user) != "add":
             return False
         (other,) = [v for v in user.operands if v is not product] or [product]
@@ -128,9 +128,9 @@ class Operators:
     def _exponential(self, statement: Compute, difference: Compute) -> None:
         """`exp(x - m)`: where m is the same along a dimension, `exp2(x * log2(e) - m * log2(e))`.
 
-        The hardware has powers of two only: one fused multiply-add for each x then replaces a difference and a
-        product. Numbers below -2.36e38, by which masks of f32 and bf16 hide a whole row, overflow in that
-        product, and the difference of two infinities is none; f16 has no such numbers.
+        The hardware computes only powers of two: one fused multiply-add for each x then replaces a difference
+        and a product. Numbers below -2.36e38, with which f32 and bf16 masks hide a whole row, overflow in that
+        product, and the difference of two infinities is NaN; f16 lacks such numbers.
         """
         x, m = self._aligned(difference)
         wide = difference.result.dtype != "f16"
@@ -156,7 +156,7 @@ class Operators:
         return tiles
 
     def _apply(self, statement: Compute, scalar: Scalar, tiles: Sequence[Tile], text: str = "") -> None:
-        """`scalar` on tiles that are aligned with the result's dimensions; `text` is another spelling of it."""
+        """`scalar` on tiles that are aligned with the result's dimensions; `text` overrides its spelling."""
         result = statement.result
         dims = tuple(sorted({d for t in tiles for d in t.dims}))
         numbers = [t.constant for t in tiles]
@@ -207,7 +207,7 @@ class Operators:
         self.tiles.known[result] = Tile(self.tiles.assign(result, text, statement.op), "f32", kept, padding)
 
     def _move(self, statement: Compute) -> None:
-        """`transpose` and `broadcast`: dimensions get other places; those broadcast along are left out."""
+        """`transpose` and `broadcast`: dimensions move; those broadcast along are omitted."""
         (value,), result = statement.operands, statement.result
         nest = nest_of(statement)
         assert nest is not None
@@ -256,7 +256,7 @@ class Operators:
         return self.axes.pad(value, dim) > power_of_two(value.shape[dim])
 
     def _narrowed(self, value: Value, text: str, dims: Sequence[int]) -> str:
-        """A tensor with `dims` of a value, without what pads them further than to powers of two."""
+        """A tensor with `dims` of a value, without padding beyond powers of two."""
         shape = [self.axes.pad(value, d) for d in dims]
         for i, d in enumerate(dims):
             extent = power_of_two(value.shape[d])
@@ -284,7 +284,7 @@ class Operators:
         return text
 
     def _matmul(self, statement: Compute, accumulator: str | None, result: Value | None = None) -> None:
-        """`tl.dot`, to which leading dimensions are one batch dimension."""
+        """`tl.dot`, with the leading dimensions as one batch dimension."""
         target = result or statement.result
         nest = nest_of(statement)
         assert nest is not None

@@ -1,7 +1,7 @@
-"""Which dimensions of a tile program's values are one axis, and how far each is padded.
+"""Which dimensions of a tile program's values share an axis, and how far each is padded.
 
 Triton's tensors have powers of two as extents, and its matrix products at least 16 along each. Dimensions
-that an operator walks together must be padded alike, so they form classes. A class of extent 1 that no
+that an operator iterates together need the same padding, so they form classes. A class of extent 1 that no
 product needs is dropped: a (16, 1) tile is a vector of 16.
 """
 
@@ -20,7 +20,7 @@ _Key: TypeAlias = "tuple[Owner, int]"
 
 
 class Padding:
-    """The axis classes of a program, and what each is padded to."""
+    """The axis classes of a program, and the padded extent of each."""
 
     def __init__(self, program: TileProgram) -> None:
         self._classes: Classes[_Key] = Classes()
@@ -41,7 +41,7 @@ class Padding:
         return max(power_of_two(extent), SMALLEST_DOT if wide else 1)
 
     def live(self, owner: Owner) -> tuple[int, ...]:
-        """The dimensions that Triton's tensor has."""
+        """The dimensions that remain in Triton's tensor."""
         return tuple(d for d in range(len(owner.type.shape)) if self.pad(owner, d) > 1)
 
     def _compute(self, statement: Compute) -> None:

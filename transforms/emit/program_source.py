@@ -1,4 +1,4 @@
-"""The files of a program that run without this package: its kernels, and what launches them in order."""
+"""The files of a program that run without this package: its kernels and their launcher."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def unique_names(
     graph: KernelGraph,
     reserved: Sequence[str] = ("device", "externs", "torch", "triton", "kernels", "scratch"),
 ) -> dict[Value, str]:
-    """A Python name for every value of a kernel graph, from its own where it has one."""
+    """A Python name for every value of a kernel graph, based on its own name where it has one."""
     names: dict[Value, str] = {}
     used = set(reserved)
     defaults = [(v, f"arg{i}") for i, v in enumerate(graph.inputs)]

@@ -1,4 +1,4 @@
-"""A program as plain PyTorch: what a bundle checks its kernels against, with no part of the lowering in it."""
+"""A program as plain PyTorch, against which a bundle checks its kernels; uses no part of the lowering."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def minimum(a, b):
 
 Array = np.ndarray[Any, Any]
 
-# PyTorch's names of reductions: its own mean has no partial sum that could overflow.
+# PyTorch's names of reductions: its mean lacks a partial sum that could overflow.
 _TORCH_REDUCTIONS = {"reduce_sum": "sum", "reduce_mean": "mean", "reduce_max": "amax", "reduce_min": "amin"}
 
 
@@ -101,7 +101,7 @@ def _node(node: Node, names: dict[Value, str], constants: dict[str, Array]) -> l
             f"call = externs.get({target!r})",
             f"made = call(*{listed}) if call else extern({target!r}, {args!r}, {listed})",
             f"{results} = made if isinstance(made, (tuple, list)) else (made,)",
-            # What it was asked for in a dtype of its own meets numbers of the reference's.
+            # Its result, in the requested dtype, meets numbers of the reference's dtype.
             *(
                 f"{names[v]} = rounded({names[v]}.to(like), {TORCH_DTYPES[v.dtype]})"
                 for v in node.results

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from superopt.operators import Scalar
 
 LOG2_E = math.log2(math.e)
-# Binding strengths of Python: sums, products, minus, calls and names.
+# Binding strengths in Python: sums, products, minus, calls and names.
 _SUM, _PRODUCT, _UNARY, _ATOM = range(4)
 
 # primitive -> (text over operands {0} and {1}, strength of the text, strength each operand must have)
@@ -18,10 +18,10 @@ SPELLING: dict[str, tuple[str, int, tuple[int, ...]]] = {
     "mul": ("{0} * {1}", _PRODUCT, (_PRODUCT, _UNARY)),
     "div": ("{0} / {1}", _PRODUCT, (_PRODUCT, _UNARY)),
     "neg": ("-{0}", _UNARY, (_ATOM,)),
-    # The hardware has powers of two. Triton's `exp` is one too, with two instructions more for denormal results.
+    # The hardware computes powers of two. Triton's `exp` uses one too, with two more instructions for denormals.
     "exp": (f"tl.exp2({{0}} * {LOG2_E})", _ATOM, (_PRODUCT,)),
     "log": ("tl.log({0})", _ATOM, (_SUM,)),
-    # The second term is what the sum 1 + x lost when it was rounded, and 0 in exact arithmetic.
+    # The second term restores what rounding took from the sum 1 + x; it is 0 in exact arithmetic.
     "log1p": ("tl.log(1 + {0}) + ({0} - ((1 + {0}) - 1)) / (1 + {0})", _SUM, (_ATOM,)),
     "sqrt": ("tl.sqrt({0})", _ATOM, (_SUM,)),
     "erf": ("tl.erf({0})", _ATOM, (_SUM,)),
@@ -70,7 +70,7 @@ def _power(base: str, exponent: Scalar) -> str:
 
 
 def evaluate(body: Scalar, arguments: Sequence[float]) -> float | None:
-    """The number that `body` is at these arguments; None where it is none."""
+    """The value of `body` at these arguments; None where it is undefined."""
     if body.head == "arg":
         return arguments[int(body.payload)]
     if body.head == "const":

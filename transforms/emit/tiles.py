@@ -1,4 +1,4 @@
-"""Values as Triton holds them: names, padding, and what brings them into the form that an operation needs."""
+"""Values as Triton holds them: names, padding, and conversions to the form that an operation needs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ TRITON_DTYPES = {"f16": "tl.float16", "bf16": "tl.bfloat16", "f32": "tl.float32"
 class Tile:
     """A value as Triton holds it.
 
-    `text` names it, `dtype` is what it holds now, `dims` are the value's dimensions that it has (those that
-    it was broadcast along are left out), `padding` what its padded elements are along a dimension, where known.
-    `constant` is its number where it is a splat.
+    `text` names it, `dtype` is its current dtype, `dims` are its dimensions of the value (those it was broadcast
+    along are omitted), `padding` the padded elements along a dimension, where known. `constant` is its number
+    where it is a splat.
     """
 
     text: str
@@ -65,7 +65,7 @@ class Tiles:
         return Tile(f"{atom(tile.text)}.to(tl.float32)", "f32", tile.dims, tile.padding)
 
     def full(self, value: Value, tile: Tile, dims: Sequence[int]) -> str:
-        """The tile with all of `dims`, for operations that do not broadcast by themselves."""
+        """The tile with all of `dims`, for operations that do not broadcast."""
         if tile.constant is not None:
             return f"tl.full({self.shape(value, dims)}, {tile.text}, tl.float32)"
         if list(tile.dims) == list(dims):
@@ -86,7 +86,7 @@ class Tiles:
         return tile
 
     def collapsed(self, value: Value, tile: Tile, keep: Sequence[int]) -> Tile:
-        """The tile without its dimensions outside `keep`: of extent 1, padded for a product, now broadcast."""
+        """The tile without its dimensions outside `keep`, which have extent 1 and were padded for a product."""
         gone = [d for d in tile.dims if d not in keep]
         if not gone:
             return tile
@@ -99,7 +99,7 @@ class Tiles:
 
 
 def atom(text: str) -> str:
-    """`text` so that a method may be called on it."""
+    """`text`, in parentheses where a method call needs them."""
     return (
         text
         if text.replace("_", "").isalnum() or (text.endswith(")") and text.startswith("tl."))

@@ -5,8 +5,8 @@ Parallel loops become `tl.program_id`s, sequential ones `for`; tiles are tensors
 or a product runs over it. Arithmetic is in f32; operands of `tl.dot` keep their dtype. Buffers on chip are
 variables. The text depends on nothing but the program: the same program gives the same text.
 
-Here stand the function and its statements in order; `grid` says which block computes what, `memory` writes
-pointers and masks, `operators` what computes, on `tiles`, and `writer` keeps lines and names.
+This module writes the function and its statements in order; `grid` says which block computes what, `memory`
+writes pointers and masks, `operators` the computation on `tiles`, and `writer` keeps lines and names.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from superopt.transforms.lower.builder import identifier
 
 @dataclass(frozen=True)
 class Parameter:
-    """A pointer argument: what it points to, and whether it is scratch that the launcher allocates."""
+    """A pointer argument: what it points to, and whether the launcher allocates it as scratch."""
 
     name: str
     type: TensorType
@@ -59,7 +59,7 @@ class TritonKernel:
     num_warps: int
     num_stages: int
     descriptors: bool = False
-    """Whether it makes tensor descriptors: they stand in memory that the launcher allocates."""
+    """Whether it makes tensor descriptors, which need memory that the launcher allocates."""
 
 
 def emit_kernel(program: TileProgram) -> TritonKernel:
@@ -75,7 +75,7 @@ class _Emitter:
     """Writes the statements of a program in order."""
 
     def __init__(self, program: TileProgram) -> None:
-        self.open: set[LoopVar] = set()  # the loops around what is written now
+        self.open: set[LoopVar] = set()  # the loops around the current statement
         self.program, views = legalize(counted_in_elements(program))
         self.axes = Padding(self.program)
         self.writer = Writer()
@@ -160,7 +160,7 @@ class _Emitter:
         self.writer.line(f"# {trips} trips{reads}.")
         bounds = f"{loop.start}, {loop.stop}" + (f", {loop.step}" if loop.step != 1 else "")
         if stored & loaded:
-            # What one trip stores a later one loads: no load may be moved ahead by the software pipeline.
+            # A later trip loads what an earlier one stores: the software pipeline must not move loads ahead.
             self.writer.line(f"for {var} in tl.range({bounds}, num_stages=1):")
             self.memory.carried(stored & loaded)
         else:
@@ -195,7 +195,7 @@ class _Emitter:
         self.tiles.known[result] = Tile(name, dtype, dims, padding)
 
     def eviction(self, statement: Load) -> str:
-        """What is read once leaves the caches first; what another block or trip reads again stays longest."""
+        """Data read once leaves the caches first; data that another block or trip reads again stays longest."""
         if not self.program.cache_hints or statement.buffer in self.program.locals:
             return ""
         moving = {var for w in statement.windows for var, _ in w.terms}
@@ -230,7 +230,7 @@ class _Emitter:
         self.writer.line(f"tl.store({pointer}, {text}{f', mask={mask}' if mask else ''})")
 
     def read_variable(self, statement: Load, following: Sequence[Statement]) -> None:
-        """A buffer on chip is a variable; what outlives its next assignment is kept under another name."""
+        """A buffer on chip is a variable; a value that outlives its next assignment gets another name."""
         buffer, result = statement.buffer, statement.result
         if buffer not in self.tiles.variables:
             raise UnsupportedProgram(

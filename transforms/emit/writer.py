@@ -10,10 +10,10 @@ from superopt.transforms.lower.builder import identifier
 
 
 class Writer:
-    """Lines of a function's body; `header` stands before the rest, outside every loop.
+    """Lines of a function's body; `header` precedes the rest, outside every loop.
 
-    `tensors` are the names of what is in memory, `loops` those of loop variables, `sequential` those of `for`
-    loops, `block` that of the number of the running block, where something needs it.
+    `tensors` are the names of buffers in memory, `loops` those of loop variables, `sequential` those of `for`
+    loops, `block` the name of the running block's number, where something needs it.
     """
 
     def __init__(self) -> None:
@@ -47,12 +47,12 @@ class Writer:
         self.lines.append("    " * self._indent + text)
 
     def enter(self) -> None:
-        """What follows stands in a loop."""
+        """The following lines are inside a loop."""
         self._indent += 1
         self._spans.append({})
 
     def leave(self) -> None:
-        """What follows stands behind the loop."""
+        """The following lines are after the loop."""
         self._indent -= 1
         self._spans.pop()
 
@@ -68,7 +68,7 @@ class Writer:
         return " + ".join(parts)
 
     def span(self, window: Window, pad: int) -> str:
-        """The name of the vector of a window's indices, made where first needed, outside loops if it can."""
+        """The name of the vector of a window's indices, written where first needed, outside loops if possible."""
         lanes = f"tl.arange(0, {pad})" + (f" * {window.stride}" if window.stride != 1 else "")
         start = self.start(window)
         text = lanes if start == "0" else f"{start} + {lanes}"

@@ -12,7 +12,7 @@ __all__ = ["from_torch", "run_extern"]
 
 
 def from_torch(module: Any, inputs: Sequence[Any], **options: Any) -> Imported:
-    """See `superopt.transforms.ingest.import_torch.from_torch`; PyTorch is imported when it is called."""
+    """See `superopt.transforms.ingest.import_torch.from_torch`; imports PyTorch when called."""
     from superopt.transforms.ingest import import_torch
 
     return import_torch.from_torch(module, inputs, **options)

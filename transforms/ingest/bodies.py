@@ -1,7 +1,7 @@
 """Scalar bodies of linalg operations as kernel operators on whole tensors.
 
 A body's values are numbers that vary over the iteration space. Each is one of three things: an array known at
-import (it depends on constants and indices only), a tensor aligned to the space, or a comparison of two of these,
+import (it depends only on constants and indices), a tensor aligned to the space, or a comparison of two of these,
 which only a selection can use.
 """
 
@@ -55,7 +55,7 @@ class Body:
     known: dict[Any, Form]
     outer: Callable[[Any], Form]
     floats: Callable[[str], str]
-    """The kernel dtype of an element type's name; raises NotExpressible for one that has none."""
+    """The kernel dtype of an element type's name; raises NotExpressible for unsupported ones."""
     tensor: Callable[[Any], Any] = field(default=lambda value: value)
     """What a tensor value used inside the body stands for: a graph value or an array."""
 
@@ -68,7 +68,7 @@ class Body:
         """What `value` stands for."""
         if value not in self.known:
             owner = value.owner
-            # A block argument has a block as its owner, and all of the body's own are known.
+            # The owner of a block argument is a block; all arguments of the body itself are known.
             name = getattr(owner, "name", None)
             inside = name is not None and name != "builtin.module"
             self.known[value] = (
@@ -136,7 +136,7 @@ class Body:
                 ):
                     return space.apply("exp", space.apply("mul", rest[0], number(math.log(base.flat[0]))))
                 if not isinstance(exponent, np.ndarray) or exponent.size != 1:
-                    raise NotExpressible(f"'{name}' with an exponent that is no constant")
+                    raise NotExpressible(f"'{name}' with an exponent that is not constant")
                 return space.apply("pow", x, exponent=float(exponent.flat[0]))
             case "math.absf":
                 return space.apply("max", x, space.apply("neg", x))
@@ -159,9 +159,9 @@ class Body:
         if isinstance(form, Aligned):
             return form
         if isinstance(form, Comparison):
-            raise NotExpressible("a comparison of values that are no constants, used other than to select")
+            raise NotExpressible("a comparison of values that are not constant, used other than to select")
         if element in ("index", "i1", "i8", "i16", "i32", "i64"):
-            element = "f32"  # the exponent of fpowi, read from its form and not from here
+            element = "f32"  # the exponent of fpowi, which is read from its form
         array = np.asarray(form, dtype=np.float64)
         dims = tuple(d for d in range(array.ndim) if array.shape[d] != 1)
         squeezed = array.reshape([array.shape[d] for d in dims])
@@ -174,7 +174,7 @@ class Body:
         source, *indices = operation.operands
         forms = [self.form(i) for i in indices]
         if not all(isinstance(f, np.ndarray) for f in forms):
-            raise NotExpressible("'tensor.extract' at indices that are no constants")
+            raise NotExpressible("'tensor.extract' at indices that are not constant")
         arrays = [f for f in forms if isinstance(f, np.ndarray)]
         held = self.tensor(source)
         for array, extent in zip(arrays, source.type.shape, strict=True):
@@ -199,9 +199,9 @@ class Body:
 
     def _compare(self, operation: Any, forms: list[Form]) -> Form:
         if operation.name == "arith.cmpi":
-            raise NotExpressible("a comparison of integers that are no constants")
+            raise NotExpressible("a comparison of integers that are not constant")
         kind = predicate(operation)
-        if kind in ("ord", "uno", "true", "false"):  # read as if there were no NaN
+        if kind in ("ord", "uno", "true", "false"):  # read as if NaN did not occur
             return np.asarray(kind in ("ord", "true"))
         element = _element(operation.operands[0])
         left, right = (self._tensor(f, element) for f in forms)
@@ -210,7 +210,7 @@ class Body:
         return Comparison(kind[1:], left, right)
 
     def _select(self, operation: Any, forms: list[Form]) -> Form:
-        """select(a > b, a, b) -> max(a, b), and its kin; by a constant mask: see `where_constant`."""
+        """select(a > b, a, b) -> max(a, b), and its variants; by a constant mask: see `where_constant`."""
         test, *branches = forms
         element = _element(operation.results[0])
         if isinstance(test, np.ndarray):
@@ -221,12 +221,12 @@ class Body:
                 return scalar_operation(operation, [test, *arrays])
             return self._masked(test, *(self._tensor(f, element) for f in branches))
         if not isinstance(test, Comparison):
-            raise NotExpressible("a selection by a tensor that is no comparison")
+            raise NotExpressible("a selection by a tensor that is not a comparison")
         first, second = (self._tensor(f, element) for f in branches)
         for kind, a, b in ((test.kind, test.left, test.right), (_SWAPPED[test.kind], test.right, test.left)):
             if kind in ("gt", "ge", "lt", "le") and (first, second) == (a, b):
                 return self.space.apply("max" if kind[0] == "g" else "min", a, b)
-        raise NotExpressible("a selection by a comparison that is no maximum or minimum")
+        raise NotExpressible("a selection by a comparison that is not a maximum or minimum")
 
     def _masked(self, mask: Array, x: Aligned, y: Aligned) -> Aligned:
         varying = {d for d in range(mask.ndim) if mask.shape[d] != 1}

@@ -1,7 +1,7 @@
 """Building a kernel graph: type inference, constant folding, sharing, and the simplifications of import.
 
-Both entrances build their graphs here, so that one program comes out the same whichever way it came in. What
-an operation becomes is decided where it is emitted: `emit` folds constants, tries the rules of
+Both importers build their graphs here, so that a program comes out the same through either of them. `emit`
+decides what an operation becomes: `emit` folds constants, tries the rules of
 `superopt.transforms.ingest.simplify`, reuses an equal node, and only then adds a new one.
 """
 
@@ -32,7 +32,7 @@ MOST_RUNS = 8
 
 
 class NotExpressible(Exception):
-    """Something the operator table cannot say; the importer makes it an `extern` with this reason."""
+    """The operator table cannot express something; the importer makes it an `extern` with this reason."""
 
 
 def round_to(dtype: str, value: Array) -> Array:
@@ -51,7 +51,7 @@ def round_to(dtype: str, value: Array) -> Array:
 class GraphBuilder:
     """A kernel graph under construction.
 
-    `location` is where the operation being imported stands; nodes emitted meanwhile carry it.
+    `location` is that of the operation being imported; nodes emitted meanwhile carry it.
     """
 
     name: str
@@ -67,7 +67,7 @@ class GraphBuilder:
     # --- inputs and constants -----------------------------------------------------------------------------
 
     def add_input(self, name: str, type: TensorType) -> Value:
-        """A new input of the graph, behind those that are there."""
+        """A new input of the graph, after the existing ones."""
         value = Value(type, name)
         self.inputs.append(value)
         return value
@@ -92,19 +92,19 @@ class GraphBuilder:
         return result
 
     def scalar(self, value: Value) -> float | None:
-        """The number that `value` holds in every element, or None where it is no splat constant."""
+        """The number that `value` holds in every element, or None where it is not a splat constant."""
         array = self.constants.get(value)
         return float(array) if array is not None and array.ndim == 0 else None
 
     def elements(self, value: Value) -> Array | None:
-        """The elements of a constant, spread over its shape (without copying); None where it is not one."""
+        """The elements of a constant, broadcast to its shape (without copying); None for other values."""
         array = self.constants.get(value)
         return None if array is None else np.broadcast_to(array, value.shape)
 
     # --- nodes --------------------------------------------------------------------------------------------
 
     def defined_by(self, value: Value, op: str) -> Node | None:
-        """The node of operator `op` that gives `value`, or None."""
+        """The node of operator `op` that computes `value`, or None."""
         node = self._definitions.get(value)
         return node if node is not None and node.op == op else None
 
@@ -135,16 +135,16 @@ class GraphBuilder:
     def extern(
         self, target: str, reason: str, operands: Sequence[Value], types: Sequence[TensorType], **attrs: Attr
     ) -> tuple[Value, ...]:
-        """An opaque operation; if its results are used, `finish` remarks where it stands and why."""
+        """An opaque operation; if its results are used, `finish` reports its location and the reason."""
         results = tuple(Value(t) for t in types)
         node_attrs: dict[str, Attr] = {"target": target, "reason": reason, **attrs}
         self.nodes.append(Node("extern", tuple(operands), results, node_attrs, self.location))
         return results
 
     def finish(self, outputs: Sequence[Value], location: Location = UNKNOWN) -> KernelGraph:
-        """The graph that computes `outputs`, without the nodes that nobody uses.
+        """The graph that computes `outputs`, without unused nodes.
 
-        Raises UnsupportedProgram, located, for tensors of types that no program may have.
+        Raises UnsupportedProgram, located, for tensors of unsupported types.
         """
         live = set(outputs)
         kept: list[Node] = []
@@ -175,7 +175,7 @@ class GraphBuilder:
         arrays = [self.constants[v] for v in operands]
         pointwise = op not in ("matmul", "reduce_sum", "reduce_mean", "concat")
         if pointwise and all(a.ndim == 0 for a in arrays):
-            # Moving or reducing a splat's elements, or one point of an elementwise operator.
+            # A move or reduction of a splat's elements, or one point of an elementwise operator.
             moved = len(arrays) == 1 and not OPERATORS[op].elementwise
             number = arrays[0] if moved else evaluate(op, arrays, attrs)
             return self.constant(number, type.dtype, type.shape)
@@ -185,7 +185,7 @@ class GraphBuilder:
     # --- shorthands ---------------------------------------------------------------------------------------
 
     def reshape(self, x: Value, shape: Sequence[int]) -> Value:
-        """`x` with its row-major elements in `shape`."""
+        """`x` with its elements, in row-major order, in `shape`."""
         return self.emit("reshape", x, shape=tuple(shape))
 
     def transpose(self, x: Value, perm: Sequence[int]) -> Value:
@@ -231,7 +231,7 @@ class GraphBuilder:
         return self.emit("concat", *parts, dim=dim)
 
     def reduce(self, kind: str, x: Value, dims: Sequence[int], keepdims: bool = False) -> Value:
-        """`reduce_<kind>` over `dims`; nothing to do where there are none."""
+        """`reduce_<kind>` over `dims`; `x` where there are none."""
         if not dims:
             return x
         return self.emit(f"reduce_{kind}", x, dims=tuple(sorted(dims)), keepdims=keepdims)
@@ -240,7 +240,7 @@ class GraphBuilder:
         """`x` where the constant `mask` holds, else `y`; the operands broadcast to `shape`.
 
         Exact for every number: with y = -inf it is `x + (0 or -inf)`; with another constant y it is
-        `max(min(x, y or inf), y or -inf)`; between two tensors it must change along one dimension only and
+        `max(min(x, y or inf), y or -inf)`; between two tensors it may change along one dimension only and
         becomes a concatenation. Raises NotExpressible otherwise.
         """
         target = tuple(shape)
@@ -292,7 +292,7 @@ def _narrowed(mask: Array) -> Array:
 
 
 def _stored(dtype: str, array: Array) -> Array:
-    """What the `constant` node holds: numpy has no bf16, whose numbers are exact in float32."""
+    """The array in the `constant` node: numpy lacks bf16, whose numbers are exact in float32."""
     return np.ascontiguousarray(array, dtype=np.float16 if dtype == "f16" else np.float32)
 
 

@@ -1,6 +1,6 @@
-"""Our own decompositions of PyTorch operators, applied to an exported program before either entrance reads it.
+"""Our own decompositions of PyTorch operators, applied to an exported program before either importer reads it.
 
-They keep programs in the shape that a search wants: two-pass mean and variance for every norm (the default
+They keep programs in the form that a search needs: two-pass mean and variance for every norm (the default
 `var_mean` goes through f64 and computes the mean twice), plain scaled-dot-product attention, a softplus that does
 not overflow, contractions of two operands. What is computed in f32 inside PyTorch's kernels for f16 and bf16
 tensors is computed in f32 here. Every function has the signature of the operator that it replaces.
@@ -45,7 +45,7 @@ def layer_norm(x, shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True):
 
 
 def native_layer_norm(x, shape, weight, bias, eps):
-    """`layer_norm` with the mean and the reciprocal deviation as further results."""
+    """`layer_norm`, with the mean and the reciprocal deviation as extra results."""
     y = wide(x)
     dims = list(range(-len(shape), 0))
     mean = y.mean(dims, keepdim=True)
@@ -73,7 +73,7 @@ def group_norm(x, groups, weight=None, bias=None, eps=1e-5, cudnn_enable=True):
 
 
 def native_group_norm(x, weight, bias, n, c, hw, groups, eps):
-    """`group_norm` with statistics as further results."""
+    """`group_norm`, with statistics as extra results."""
     grouped = wide(x).reshape([n, groups, -1])
     mean = grouped.mean([2])
     rstd = torch.rsqrt(((grouped - mean[..., None]) * (grouped - mean[..., None])).mean([2]) + eps)
@@ -99,7 +99,7 @@ def batch_norm(x, weight, bias, mean, var, training, momentum, eps, cudnn_enable
 
 
 def native_batch_norm_no_training(x, weight, bias, mean, var, momentum, eps):
-    """`batch_norm` by running statistics, with two empty results that nobody reads."""
+    """`batch_norm` by running statistics, with two empty, unused results."""
     empty = x.new_empty([0])
     return batch_norm(x, weight, bias, mean, var, False, momentum, eps, False), empty, empty
 
@@ -131,7 +131,7 @@ def var_dim(x, dim, unbiased=True, keepdim=False):
 
 
 def std_correction(x, dim=None, *, correction=None, keepdim=False):
-    """The root of the variance, which an f16 may not hold where it holds the root."""
+    """The root of the variance, computed in f32, as f16 may hold the root but not the variance."""
     return var_correction(wide(x), dim, correction=correction, keepdim=keepdim).sqrt().to(x.dtype)
 
 
@@ -141,7 +141,7 @@ def var_mean_correction(x, dim=None, *, correction=None, keepdim=False):
 
 
 def softmax(x, dim, dtype=None):
-    """exp(x - max) / sum, with `amax` (the default is an argmax whose index nobody reads)."""
+    """exp(x - max) / sum, with `amax` (the default is an argmax with an unused index)."""
     y = wide(x) if dtype is None else x.to(dtype)
     e = torch.exp(y - y.amax(dim, keepdim=True))
     return (e / e.sum(dim, keepdim=True)).to(x.dtype if dtype is None else dtype)
@@ -169,7 +169,7 @@ def attention(
 ):
     """softmax(scale * query key^T + mask) value, as the operator's documentation defines it.
 
-    A causal mask adds the lowest finite number rather than -inf: no row of it is masked whole, so what it hides
+    A causal mask adds the lowest finite number rather than -inf: it never masks a whole row, so what it hides
     underflows to zero either way.
     """
     if enable_gqa:
@@ -194,15 +194,15 @@ def attention(
 
 
 def _softplus(y: Tensor) -> Tensor:
-    """log(1 + exp(y)) = max(y, 0) + log1p(exp(-|y|)), which neither overflows nor loses what 1 would swallow."""
+    """log(1 + exp(y)) = max(y, 0) + log1p(exp(-|y|)), which neither overflows nor loses small terms next to 1."""
     return torch.relu(y) + torch.log1p(torch.exp(-torch.abs(y)))
 
 
 def softplus(x, beta=1, threshold=20):
     """log(1 + exp(beta x)) / beta.
 
-    Where beta x is beyond `threshold` PyTorch returns x itself. That may be left out where both differ, by less
-    than exp(-threshold) / beta, less than x is rounded in f32.
+    Where beta x exceeds `threshold` PyTorch returns x itself. This case may be dropped where both differ by less
+    than exp(-threshold) / beta, which is below the f32 rounding of x.
     """
     if math.exp(-threshold) > threshold * 2.0**-25:
         return NotImplemented
@@ -231,7 +231,7 @@ def binary_cross_entropy_with_logits(x, target, weight=None, pos_weight=None, re
 
 
 def gelu(x, *, approximate="none"):
-    """The tanh form; the other is an operator of the table."""
+    """The tanh form; the other form is an operator of the table."""
     if approximate == "none":
         return NotImplemented
     y = wide(x)
@@ -322,7 +322,7 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
 
 
 def cosine_similarity(x, y, dim=1, eps=1e-8):
-    """The product of both, each divided by its 2-norm, which counts as `eps` at least."""
+    """The product of both, each divided by its 2-norm, which is at least `eps`."""
     x, y = torch.broadcast_tensors(x, y)
     norms = [torch.clamp_min((v * v).sum(dim, keepdim=True).sqrt(), eps) for v in (x, y)]
     return (x / norms[0] * (y / norms[1])).sum(dim)
@@ -335,7 +335,7 @@ def l1_loss(x, target, reduction=1):
 
 
 def adaptive_average(x, size):
-    """The mean over all positions, where one is asked for."""
+    """The mean over all positions, where the output has one position."""
     if any(s != 1 for s in size):
         return NotImplemented
     return x.mean(list(range(-len(size), 0)), keepdim=True)
@@ -348,7 +348,7 @@ def mse_loss(x, target, reduction=1):
 
 
 def cross_entropy(x, target, weight=None, reduction=1, ignore_index=-100, label_smoothing=0.0):
-    """`log_softmax`, of which PyTorch then takes what `target`, classes by number, names."""
+    """`log_softmax`, from which PyTorch then picks the classes (numbers) in `target`."""
     if target.is_floating_point() or label_smoothing:
         return NotImplemented
     logarithms = log_softmax(x, 1 if x.dim() > 1 else 0)
@@ -368,7 +368,7 @@ def tril(x, diagonal=0):
 
 
 def identity(x, *args, **kwargs):
-    """Dropout in evaluation."""
+    """Dropout in evaluation mode."""
     return x.clone()
 
 

@@ -20,7 +20,7 @@ from superopt.transforms.ingest.torch_types import DTYPE_NAMES, torch_module
 
 
 def linalg_source(operation: Any, known: Callable[[Any], Array | None]) -> tuple[str, list[Any]]:
-    """MLIR text of a function that holds `operation` alone, and the values from outside that are its arguments.
+    """MLIR text of a function that holds only `operation`, and the outside values that are its arguments.
 
     Constants and empty tensors that the operation uses are copied into the function, as are the arrays that
     `known` gives for a value.
@@ -91,7 +91,7 @@ def _replace_operands(operation: Any, inside: dict[Any, Any]) -> None:
 def run_extern(node: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:
     """The results of an `extern` node on `tensors`, as torch tensors.
 
-    Raises UnsupportedProgram for an operation that cannot be executed either.
+    Raises UnsupportedProgram for an operation that cannot be executed.
     """
 
     if "source" in node.attrs:

@@ -1,4 +1,4 @@
-"""Evaluation of table operators on numpy arrays, for folding constants during import.
+"""Evaluation of table operators on numpy arrays, to fold constants during import.
 
 Everything follows from the operator table: the scalar body evaluated on whole arrays, the loop nest's maps,
 the combiner. Numbers are float64 throughout; the caller rounds to the dtype.
@@ -80,7 +80,7 @@ def _shape(attrs: Mapping[str, Attr]) -> tuple[int, ...]:
 
 
 def _gathered(array: Array, nest: Nest, operand: int) -> Array:
-    """`array` spread over the iteration space: one axis per dimension, of extent 1 where it does not vary."""
+    """`array` over the iteration space: one axis per dimension, of extent 1 where it does not vary."""
     axes: list[int] = []
     for axis, index in enumerate(nest.operands[operand]):
         if index.dim is None:

@@ -1,4 +1,4 @@
-"""What a tensor value of the program being read is held as."""
+"""How a tensor value of the program being read is held."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 @dataclass(frozen=True)
 class Piece:
-    """A block of a tensor: the offsets at which it begins, and its contents."""
+    """A block of a tensor: its offsets and its contents."""
 
     offsets: tuple[int, ...]
     value: Value

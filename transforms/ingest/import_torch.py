@@ -1,4 +1,4 @@
-"""From a PyTorch module to a kernel graph: export, decompose, and read by either entrance."""
+"""From a PyTorch module to a kernel graph: export, decompose, and read through either dialect."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Imported:
     """A PyTorch module as a kernel graph.
 
     The graph's inputs are the tensors among the example inputs, in order, then `weights`: parameters and
-    floating-point buffers, named in `weight_names` as the module names them; `signature` says where tensors stand
-    in its arguments and results. An input or buffer that the module
-    assigns to (`cache[:, 8:] = k`, `index_copy_`) is stated to be overwritten (`graph.aliases`); what it then
-    holds is returned after the module's outputs, unless it is one of them.
+    floating-point buffers, named in `weight_names` as the module names them; `signature` says where tensors are
+    in its arguments and results. An input or buffer that the module assigns to (`cache[:, 8:] = k`,
+    `index_copy_`) is stated to be overwritten (`graph.aliases`); what it then holds is returned after the
+    module's outputs, unless it is one of them.
     """
 
     graph: KernelGraph
@@ -45,7 +45,7 @@ class Imported:
 
     @property
     def operators(self) -> int:
-        """How many operators of the table came through, constants aside."""
+        """How many table operators the graph has, not counting constants."""
         return sum(n.op not in ("extern", "constant") for n in self.graph.nodes)
 
     @property
@@ -66,8 +66,8 @@ def from_torch(
 ) -> Imported:
     """The kernel graph of `module`, exported on the example `inputs` and read `via` the torch or linalg dialect.
 
-    `inputs` may be nested; what is no tensor in them is fixed as it is. The module is exported in evaluation
-    mode. Parameters and floating-point buffers become inputs of the graph, behind the tensors of `inputs`; other
+    `inputs` may be nested; anything in them that is not a tensor is fixed. The module is exported in evaluation
+    mode. Parameters and floating-point buffers become inputs of the graph, after the tensors of `inputs`; other
     buffers are constants. Raises UnsupportedProgram, located where possible, for a module that torch.export
     refuses, for dynamic shapes, and where PyTorch is not installed.
     """
@@ -113,9 +113,9 @@ def _try(lifted: Any, location: Location) -> None:
 
 
 def _overwritten(exported: Any, fixed: Sequence[str], location: Location) -> list[int]:
-    """The inputs that the module assigns to; what they then hold are the first outputs of the program.
+    """The inputs that the module assigns to; their new contents are the first outputs of the program.
 
-    Those are made outputs like others, as the importer knows no assignment. Raises UnsupportedProgram for one of
+    They become ordinary outputs, as the importer lacks assignments. Raises UnsupportedProgram for one of
     the `fixed` buffers, which are constants.
     """
     from torch.export.graph_signature import InputKind, OutputKind
@@ -137,7 +137,7 @@ def _overwritten(exported: Any, fixed: Sequence[str], location: Location) -> lis
 
 
 def _state_overwritten(graph: KernelGraph, changed: Sequence[int]) -> None:
-    """Outputs as the module returns them, then what it assigned to an input and does not return."""
+    """Outputs as the module returns them, then the contents assigned to inputs and not returned."""
     contents, outputs = graph.outputs[: len(changed)], graph.outputs[len(changed) :]
     aliases = [-1] * len(outputs)
     for value, at in zip(contents, changed, strict=True):
@@ -186,7 +186,7 @@ def lift(module: Any, inputs: Sequence[Any]) -> Any:
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Without what the exporter prints and warns of: what matters of it is in the errors it raises."""
+    """Silence the exporter's output and warnings: its errors contain what matters."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -214,7 +214,7 @@ def _exported(lifted: Any, via: Via, location: Location) -> tuple[Any, Any]:
         except SuperoptError:
             raise
         except Exception as error:
-            # torch.export raises what the module raises, and a dozen kinds of its own.
+            # torch.export raises whatever the module raises, and a dozen of its own errors.
             first = next((line for line in str(error).splitlines() if line.strip()), "")
             what = f"torch.export refuses the module: {type(error).__name__}: {first}"
             raise UnsupportedProgram(what, _raised_at(error) or location) from error
@@ -229,10 +229,10 @@ def _raised_at(error: BaseException) -> Location | None:
 
 
 def _constants_as_inputs(exported: Any) -> dict[int, Any]:
-    """Make every constant of the program an input, and give the tensors by the positions of their arguments.
+    """Make every constant of the program an input; returns the tensors by the positions of their arguments.
 
-    So constants reach neither the importer's literals, which pass through Python lists, nor lists of operands,
-    which it refuses where one is a constant.
+    This keeps constants out of the importer's literals, which pass through Python lists, and out of lists of
+    operands, which it refuses with a constant among them.
     """
     from torch.export.graph_signature import InputKind
 
@@ -255,7 +255,7 @@ def _torch_module(exported: Any, name: str, location: Location) -> Any:
         with _quiet():
             importer.import_frozen_program(exported, func_name=name)
     except Exception as error:
-        # The importer asserts what it cannot say.
+        # The importer fails assertions on what it cannot express.
         raise UnsupportedProgram(f"torch-mlir cannot import the program: {error}", location) from error
     return importer.module
 
@@ -313,7 +313,7 @@ def _check_lowered(function: Any) -> None:
 
 
 def _literals(function: Any, constants: dict[int, Any]) -> None:
-    """Replace the arguments that stand for constants by literals in the function's body."""
+    """Replace the arguments that represent constants by literals in the function's body."""
 
     block = function.regions[0].blocks[0]
     with function.context, ir.Location.unknown(), ir.InsertionPoint.at_block_begin(block):

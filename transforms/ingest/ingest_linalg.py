@@ -4,7 +4,8 @@
       %0 = linalg.generic {... arith.maximumf ...}     ->     %0 = "kernel.relu"(%x) : ...
 
 Every structured operation is read from its indexing maps, iterator types and body (named operations have them
-too); nothing depends on which front end wrote it. What the operator table cannot say becomes `superopt.extern`.
+too); nothing depends on which front end wrote it. What the operator table cannot express becomes
+`superopt.extern`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class IngestLinalg(ModulePass):
         graph = read_linalg(module, diagnostics, narrow_f64=self.narrow_f64)
         with module.context, ir.Location.unknown():
             written = writer.to_module(graph, module.context)
-            # Attributes of linalg's own must not outlive the operations that understand them.
+            # Linalg's own attributes must not outlive the operations that understand them.
             for operation in list(module.body.operations):
                 operation.operation.erase()
             for operation in list(written.body.operations):
@@ -46,7 +47,7 @@ class IngestLinalg(ModulePass):
 
 
 def the_function(module: Any, filename: str = "") -> Any:
-    """The module's only function; raises UnsupportedProgram where there is none or more than one."""
+    """The module's only function; raises UnsupportedProgram for zero or several."""
     from superopt.transforms.ingest.locate import locate
 
     root = getattr(module, "operation", module)
@@ -64,8 +65,8 @@ def read_linalg(
     """The kernel graph of the only function of an MLIR module in linalg on tensors, or in the kernel dialect.
 
     Inputs are the function's arguments, in order, then one for each `dense_resource` too large to keep as a
-    constant, named by its key. Dtypes are f16, bf16 and f32; other tensors occur around `extern` nodes only.
-    Raises UnsupportedProgram, located, for dynamic shapes, control flow, and values that are no tensors.
+    constant, named by its key. Dtypes are f16, bf16 and f32; other tensors occur only around `extern` nodes.
+    Raises UnsupportedProgram, located, for dynamic shapes, control flow, and values that are not tensors.
     """
     from superopt.dialects import reader
     from superopt.transforms.ingest.against_execution import check_reading

@@ -1,6 +1,6 @@
-"""Numpy evaluation of the scalar operations that stand in bodies of linalg operations.
+"""Numpy evaluation of the scalar operations in bodies of linalg operations.
 
-Used on whole arrays: to fold what depends on constants and indices only (masks, ranges), and to execute opaque
+Used on whole arrays: to fold what depends only on constants and indices (masks, ranges), and to execute opaque
 linalg operations.
 """
 
@@ -28,7 +28,7 @@ _UNSIGNED = {np.dtype(np.bool_): np.uint8, **{np.dtype(f"i{n}"): np.dtype(f"u{n}
 
 
 def _signed(x: Array) -> Array:
-    """Integers as `arith` reads them with a sign, in which the one bit of a true i1 is -1; wide, so that only the
+    """Integers as `arith` reads them with a sign, where the one bit of a true i1 is -1; widened, so that only the
     result wraps around."""
     return -x.astype(np.int64) if x.dtype == np.bool_ else x.astype(np.int64)
 
@@ -75,7 +75,7 @@ BINARY: dict[str, Callable[..., Any]] = {
     "math.atan2": np.arctan2, "math.copysign": np.copysign,
 }  # fmt: skip
 
-# Of integers, by how the operands are read.
+# Operations on integers, by how they read their operands.
 _SIGNED: dict[str, Callable[..., Any]] = {
     "arith.addi": np.add, "arith.subi": np.subtract, "arith.muli": np.multiply, "arith.andi": np.bitwise_and,
     "arith.ori": np.bitwise_or, "arith.xori": np.bitwise_xor, "arith.maxsi": np.maximum,
@@ -113,7 +113,7 @@ _COMPARE: dict[str, Callable[..., Any]] = {
 def to_dtype(array: Array, dtype: str) -> Array:
     """`array` as numbers of an MLIR element type; narrow floats are float64 arrays of rounded numbers.
 
-    Integers wrap around: of those that become truth values, the last bit counts.
+    Integers wrap around; truth values keep the last bit.
     """
     if dtype == "i1" and np.asarray(array).dtype != np.bool_:
         return (np.asarray(array).astype(np.int64) & 1).astype(np.bool_)
@@ -143,7 +143,7 @@ def compare(name: str, kind: str, a: Array, b: Array) -> Array:
 
 
 def check_rounding(operation: Any) -> None:
-    """Raise NotExpressible where an operation rounds otherwise than to the nearest, ties to even."""
+    """Raise NotExpressible where an operation does not round to the nearest, ties to even."""
     if "roundingmode" in operation.attributes and (mode := int(operation.attributes["roundingmode"].value)):
         raise NotExpressible(f"'{operation.name}' with the rounding mode number {mode}")
 

@@ -1,7 +1,7 @@
 """The reader behind `read_linalg`: one function of linalg on tensors, operation by operation.
 
 Only what the results need is read. A tensor value is held as one of three things: a value of the graph, an array
-(element types that the kernel dialect lacks: indices, truth values, f64 constants), or memory not written yet.
+(element types that the kernel dialect lacks: indices, truth values, f64 constants), or unwritten memory.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class LinalgReader:
         self.resources: dict[str, Value] = {}
         self.needed: set[Any] = set()
         self.comparisons: dict[Value, tuple[str, Value, Value]] = {}
-        """What the truth values made by comparisons compare, at full shape."""
+        """What comparisons compare to make truth values, at full shape."""
         self.compared: tuple[str, Value, Value] | None = None
-        """That of the operation being read."""
+        """The location of the operation being read."""
 
     def read(self) -> KernelGraph:
         """The graph."""
@@ -137,7 +137,7 @@ class LinalgReader:
             results = self._read(operation)
             for result, held in zip(operation.results, results, strict=True):
                 if held is not None and tuple(held.shape) != self._shape(result):
-                    raise NotExpressible("a result of which only a part is written")
+                    raise NotExpressible("a result that is only partly written")
         except NotExpressible as reason:
             results = self._extern(operation, str(reason))
         for result, held in zip(operation.results, results, strict=True):
@@ -152,7 +152,7 @@ class LinalgReader:
             return self._structured(operation)
         if name.split(".")[0] in ("arith", "math"):
             return [self._pointwise(operation)]
-        raise NotExpressible("the operator table has no such operation")
+        raise NotExpressible("the operator table lacks this operation")
 
     def _extern(self, operation: Any, reason: str) -> Sequence[Held]:
 
@@ -227,7 +227,7 @@ class LinalgReader:
     # --- structured operations ----------------------------------------------------------------------------
 
     def _structured(self, operation: Any) -> Sequence[Held | None]:
-        """A linalg operation with a body: each result that is used, read from the body on its own."""
+        """A linalg operation with a body: reads each used result from the body separately."""
 
         maps = [
             m.value if hasattr(m, "value") else m
@@ -253,7 +253,7 @@ class LinalgReader:
         return held
 
     def _bind(self, body: Body, block: Any, operands: Sequence[Any], maps: Sequence[Any], n_in: int) -> None:
-        """Make the block's arguments stand for the operands, aligned by their maps; outputs on demand."""
+        """Bind the block's arguments to the operands, aligned by their maps; outputs on demand."""
         for i, argument in enumerate(block.arguments):
             if not any(True for _ in argument.uses) or (i >= n_in and self._unwritten(operands[i])):
                 continue
@@ -307,7 +307,7 @@ class LinalgReader:
         if all(space.extents[d] == 1 for d in reductions):
             return self._materialized(body.form(yielded), space, out_dims, element)
         if (combination := _combination(yielded, accumulator)) is None:
-            raise NotExpressible("a reduction that is no sum, maximum or minimum")
+            raise NotExpressible("a reduction that is not a sum, maximum or minimum")
         kind, term = combination
         reduced = _contraction(body, term, kind, reductions) or space.reduce(
             kind, body.aligned(term), reductions
@@ -337,7 +337,7 @@ class LinalgReader:
             sides = [self._materialized(side, space, out_dims, "") for side in (form.left, form.right)]
             left, right = (side for side in sides if isinstance(side, Value))
             self.compared = (form.kind, left, right)
-            raise NotExpressible("a comparison of values that are no constants, used other than to select")
+            raise NotExpressible("a comparison of values that are not constant, used other than to select")
         if any(space.extents[d] != 1 for d in form.dims if d not in dims):
             raise NotExpressible("a result that does not say which of several values it takes")
         kept = tuple(d for d in form.dims if d in dims)
@@ -378,14 +378,14 @@ def _axis(expression: Any) -> _Axis:
 def _extents(
     maps: Sequence[Any], operands: Sequence[Any], shape: Callable[[Any], Sequence[int]]
 ) -> list[int]:
-    """The extent of each iteration dimension, from the operands that it indexes alone."""
+    """The extent of each iteration dimension, from operands with an axis that only it indexes."""
     extents = [0] * maps[0].n_dims
     for map, operand in zip(maps, operands, strict=True):
         for expression, extent in zip(map.results, shape(operand), strict=True):
             if type(expression).__name__ == "AffineDimExpr":
                 extents[expression.position] = extent
     if 0 in extents:
-        raise NotExpressible("an iteration dimension that no operand has as an axis of its own")
+        raise NotExpressible("an iteration dimension without an operand axis of its own")
     return extents
 
 
@@ -398,7 +398,7 @@ def _result_dims(map: Any, extents: Sequence[int]) -> list[int | None]:
 
 
 def _spread_array(array: Array, axes: Sequence[_Axis], extents: Sequence[int]) -> Array:
-    """`array` as it is read over the iteration space, one axis per dimension."""
+    """`array` as read over the iteration space, one axis per dimension."""
     for i, axis in enumerate(axes):
         if axis.dim is not None and (axis.stride, axis.offset, extents[axis.dim]) != (1, 0, array.shape[i]):
             array = array.take(axis.offset + axis.stride * np.arange(extents[axis.dim]), axis=i)
@@ -429,7 +429,7 @@ def _combination(yielded: Any, accumulator: Any) -> tuple[str, Any] | None:
 
 
 def _selected(operation: Any, accumulator: Any) -> tuple[str, Any] | None:
-    """select(x > accumulator, x, accumulator): a maximum; its kin likewise."""
+    """select(x > accumulator, x, accumulator): a maximum; variants likewise."""
 
     condition, first, second = operation.operands
     test = condition.owner
@@ -472,7 +472,7 @@ def _element(mlir_type: Any) -> str:
 
 
 def _needed(operations: Sequence[Any], returned: Any) -> set[Any]:
-    """The values that the results depend on, dead results of structured operations aside."""
+    """The values that the results depend on, except dead results of structured operations."""
     needed = set(returned.operands)
     for operation in reversed(operations):
         if not any(r in needed for r in operation.results):

@@ -1,4 +1,4 @@
-"""Where an MLIR operation stands in the user's source."""
+"""The location of an MLIR operation in the user's source."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from superopt.errors import UNKNOWN, Location
 
 
 def locate(operation: Any, filename: str = "") -> Location:
-    """The file, line and column of `operation`; `filename` stands in for text that was no file.
+    """The file, line and column of `operation`; `filename` names text that did not come from a file.
 
-    Of a chain of calls, as PyTorch's exporter records it, the innermost place outside of PyTorch and this
-    package is taken.
+    From a chain of calls, as PyTorch's exporter records it, takes the innermost place outside PyTorch and this
+    package.
     """
     places = _places(getattr(operation, "location", operation), filename)
     users = [p for p in places if not any(part in p.file for part in _LIBRARIES)]

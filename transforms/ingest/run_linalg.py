@@ -30,7 +30,7 @@ def _parsed(source: str) -> Any:
 def run_source(node: Any, arrays: Sequence[Array]) -> list[Array]:
     """The results of an `extern` node with a `source`, as numbers of the results' types.
 
-    Raises UnsupportedProgram where the source holds an operation that is not evaluated here.
+    Raises UnsupportedProgram where the source contains an operation that is not implemented here.
     """
 
     target = node.attrs["target"]
@@ -82,7 +82,7 @@ def _run(operation: Any, env: Mapping[Any, Array]) -> list[Array]:
     if name.split(".")[0] in ("arith", "math"):
         element = str(getattr(result, "element_type", result))
         return [to_dtype(scalar_operation(operation, [o for o in operands if o is not None]), element)]
-    raise NotExpressible(f"'{name}' has no evaluation in numpy")
+    raise NotExpressible(f"'{name}' lacks an evaluation in numpy")
 
 
 def _numbers(operation: Any, name: str) -> list[int]:
@@ -135,7 +135,7 @@ def _extents(maps: Sequence[Any], arrays: Sequence[Array]) -> list[int]:
             if type(expression).__name__ == "AffineDimExpr":
                 extents[expression.position] = extent
     if 0 in extents:
-        raise NotExpressible("an iteration dimension that no operand has as an axis of its own")
+        raise NotExpressible("an iteration dimension without an operand axis of its own")
     return extents
 
 
@@ -144,7 +144,7 @@ def _structured(operation: Any, env: Mapping[Any, Array]) -> list[Array]:
     maps: list[Any] = list(binding("dialects.linalg").get_indexing_maps(operation) or ())
     maps = [getattr(m, "value", m) for m in maps]
     if not maps:
-        raise NotExpressible(f"'{operation.name}' has no indexing maps")
+        raise NotExpressible(f"'{operation.name}' lacks indexing maps")
     block = operation.regions[0].blocks[0]
     n_out = len(operation.results)
     arrays = [env[v] for v in operation.operands]

@@ -1,4 +1,4 @@
-"""How a PyTorch module is called: where tensors stand among its arguments and its results."""
+"""How to call a PyTorch module: where tensors are among its arguments and its results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from superopt.transforms.ingest.torch_types import torch_module
 class Signature:
     """The example inputs of a module, nested as they were, and (once it has run) what it returns.
 
-    What is no tensor among the inputs is part of the program, and has to be the same in every call.
+    Inputs other than tensors are part of the program and must be the same in every call.
     """
 
     def __init__(self, inputs: Sequence[Any]) -> None:
@@ -27,7 +27,7 @@ class Signature:
         return isinstance(leaf, torch_module().Tensor)
 
     def arguments(self, tensors: Sequence[Any]) -> Any:
-        """The module's arguments with `tensors` for those of the example."""
+        """The module's arguments, with `tensors` in place of the example's."""
         given = list(self.leaves)
         for i, value in zip(self.tensors, tensors, strict=True):
             given[i] = value
@@ -40,7 +40,7 @@ class Signature:
         return repr(self._pytree.tree_unflatten(named, nesting)).replace("'tensor'", "tensor")
 
     def returned(self, results: Any) -> tuple[Any, ...]:
-        """The tensors among `results`, which are what the module returns from now on."""
+        """The tensors among `results`, whose nesting is recorded as what the module returns."""
         leaves, nesting = self._pytree.tree_flatten(results)
         self._returned = ([None if self._is_tensor(x) else x for x in leaves], nesting)
         self._places = [i for i, leaf in enumerate(leaves) if self._is_tensor(leaf)]
@@ -60,7 +60,7 @@ class Signature:
         return [leaves[i] for i in self.tensors]
 
     def nested(self, tensors: Sequence[Any]) -> Any:
-        """What the module returns, `tensors` (or more) being those in it."""
+        """What the module returns, with `tensors` (or more) as its tensors."""
         assert self._returned is not None, "the module has run"
         leaves, nesting = list(self._returned[0]), self._returned[1]
         for i, value in zip(self._places, tensors, strict=False):

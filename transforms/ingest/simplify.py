@@ -1,9 +1,9 @@
 """Simplifications applied while a graph is built, one rule per function, keyed by the operator emitted.
 
 A rule looks at the operator about to be emitted and at the nodes that define its operands; it returns the
-value to use instead, or None. The rules are equalities of real numbers. What they rely on beyond that: an
-irrational constant within one unit of the last place of float32 is taken for the number it rounds (sqrt 2 in
-gelu), and programs are read as if no comparison ever met a NaN.
+value to use instead, or None. The rules are equalities of real numbers. They also assume that a constant
+within one unit in the last place of float32 is the irrational number it rounds (sqrt 2 in gelu), and that no
+comparison ever meets a NaN.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RULES: dict[str, list[Rule]] = {}
 
 
 def rule(*ops: str) -> Callable[[Rule], Rule]:
-    """Register a rule for the operators `ops`; rules are tried in the order they stand here."""
+    """Register a rule for the operators `ops`; rules are tried in source order."""
 
     def register(function: Rule) -> Rule:
         for op in ops:
@@ -37,7 +37,7 @@ def rule(*ops: str) -> Callable[[Rule], Rule]:
 
 
 def simplify(build: GraphBuilder, op: str, operands: tuple[Value, ...], attrs: Attrs) -> Value | None:
-    """The value that some rule gives for `op`, or None."""
+    """The value that a rule gives for `op`, or None."""
     for function in _RULES.get(op, ()):
         if (value := function(build, op, operands, attrs)) is not None:
             return value
@@ -51,7 +51,7 @@ def _ints(attrs: Attrs, name: str) -> Shape:
 
 
 def _close(value: float | None, target: float) -> bool:
-    """Whether `value` is `target` up to the rounding of a float16 or wider constant that stands for it."""
+    """Whether `value` is `target` up to the rounding of a float16 or wider constant."""
     return value is not None and abs(value - target) <= 2.0**-23 * abs(target)
 
 
@@ -98,7 +98,7 @@ def _transpose(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -
     shape = [x.shape[p] for p in perm]
     if moved == sorted(moved):
         return build.reshape(x, shape)
-    # A reshape that only adds or drops unit extents is moved behind the transposition.
+    # A reshape that only adds or drops unit extents moves after the transposition.
     inner = build.defined_by(x, "reshape")
     source = inner.operands[0] if inner is not None else x
     wide = [d for d, e in enumerate(source.shape) if e != 1]
@@ -166,7 +166,7 @@ def _cast(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Val
 def _strip_broadcasts(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
     """add(x, broadcast(y)) -> add(x, y), and likewise for leading unit extents and splat constants.
 
-    A tensor that is not spread at all keeps its unit extents, so that all operands of a chain have one rank.
+    A tensor that is not broadcast at all keeps its unit extents, so that all operands of a chain have one rank.
     """
     whole = _type_of(op, operands, attrs)
     if whole is None:
@@ -188,7 +188,7 @@ def _strip_broadcasts(build: GraphBuilder, op: str, operands: Operands, attrs: A
 
 
 def _unspread(build: GraphBuilder, value: Value) -> Value | None:
-    """A smaller value that numpy's broadcasting spreads to `value` where there is something to spread to."""
+    """A smaller value that numpy broadcasts to `value`, given another operand of that shape."""
     if (node := build.defined_by(value, "broadcast")) is not None:
         return node.operands[0]
     if (number := build.scalar(value)) is not None and value.shape:
@@ -202,7 +202,7 @@ def _unspread(build: GraphBuilder, value: Value) -> Value | None:
 
 @rule("matmul")
 def _matmul(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
-    """matmul(a, transpose(b)) -> matmul(a, b) {transpose_b}; a likewise; also with batches joined in between."""
+    """matmul(a, transpose(b)) -> matmul(a, b) {transpose_b}; likewise for a and through merged batches."""
     for i, name in enumerate(("transpose_a", "transpose_b")):
         if (source := _transposed_source(build, operands[i])) is not None:
             swapped = (*operands[:i], source, *operands[i + 1 :])
@@ -227,7 +227,7 @@ def _transposed_source(build: GraphBuilder, value: Value) -> Value | None:
 
 @rule("matmul")
 def _flat_matmul(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
-    """A matmul of matrices dressed as batches of one -> the product of the matrices, reshaped."""
+    """A matmul of batches of one matrix -> the product of the matrices, reshaped."""
     whole = _type_of(op, operands, attrs)
     if whole is None or len(whole.shape) == 2 or math.prod(whole.shape[:-2]) != 1:
         return None
@@ -272,7 +272,7 @@ def _times_one(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -
 
 
 def _same_shape(build: GraphBuilder, x: Value, y: Value) -> Value | None:
-    """`x`, spread to the shape that it and `y` broadcast to."""
+    """`x`, broadcast to the common shape of `x` and `y`."""
     whole = _type_of("add", (x, y), {})
     return None if whole is None else build.broadcast(x, whole.shape)
 
@@ -309,7 +309,7 @@ def _gelu(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Val
 def _factors(
     build: GraphBuilder, operands: Sequence[Value], whole: Value | None, depth: int = 2
 ) -> list[Value]:
-    """The factors of a product of products, to some depth; `whole` is not taken apart."""
+    """The factors of a product of products, to some depth; `whole` stays one factor."""
     out: list[Value] = []
     for value in operands:
         node = build.defined_by(value, "mul") if depth and value is not whole else None

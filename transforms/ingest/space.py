@@ -1,7 +1,7 @@
 """Tensors laid out over an iteration space: alignment, elementwise application, contraction, reduction.
 
-A linalg operation and an einsum say alike which dimension of a common iteration space each axis of an operand
-follows. Here such operands are brought together with as little data movement as the table's broadcasting allows.
+A linalg operation and an einsum both say which dimension of a common iteration space each axis of an operand
+follows. This module combines such operands with as little data movement as the table's broadcasting allows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Space:
         return tuple(sorted(dims, key=self.order.index))
 
     def arrange(self, x: Aligned, dims: Dims) -> Value:
-        """`x` with its axes along `dims`, of extent 1 where it does not vary; leading ones are left out."""
+        """`x` with its axes along `dims`, of extent 1 where it does not vary; leading ones are omitted."""
         kept = tuple(d for d in dims if d in x.dims)
         value = self.build.transpose(x.value, [x.dims.index(d) for d in kept])
         shape = [self.extents[d] if d in kept else 1 for d in dims]
@@ -71,15 +71,15 @@ class Space:
     def contract(self, a: Aligned, b: Aligned, reductions: Sequence[int]) -> Aligned:
         """The sum over `reductions` of a * b, as one matmul.
 
-        Dimensions of both operands that stay are batch; so is every dimension of one operand but its last, which
-        the other broadcasts over, except that b's are joined into one column dimension.
+        Remaining dimensions of both operands are batch dimensions; so are all dimensions of one operand but its
+        last, over which the other broadcasts, except that b's are merged into one column dimension.
         """
         shared = [d for d in reductions if d in a.dims and d in b.dims]
         unseen = [d for d in reductions if d not in (*a.dims, *b.dims)]
         a = self.reduce("sum", a, [d for d in reductions if d in a.dims and d not in b.dims])
         b = self.reduce("sum", b, [d for d in reductions if d in b.dims and d not in a.dims])
         if not shared or set(a.dims) == set(b.dims):
-            # No rows and no columns: a sum of squares is no matrix product.
+            # Without rows and columns: a sum of squares is not a matrix product.
             return self.reduce("sum", self.apply("mul", a, b), (*shared, *unseen))
         return self.reduce("sum", self._product(a, b, tuple(shared)), unseen)
 
@@ -95,7 +95,7 @@ class Space:
         def size(dims: Dims) -> int:
             return math.prod(extents[d] for d in dims)
 
-        # One axis for all of k, one for the columns; a's other rows stay in front, where b broadcasts.
+        # One axis for all of k, one for the columns; a's other rows stay leading, where b broadcasts.
         a_transposed = bool(row) and a.dims[-1:] == row and len(k) == 1
         a_order = (*batch, *lead, *k, *row) if a_transposed else (*batch, *lead, *row, *k)
         b_transposed = b.dims[-len(k) :] == k

@@ -1,6 +1,6 @@
 """Operations of the tensor and arith dialects, and the linalg operations without a body, as kernel operators.
 
-One function each; `OPERATIONS` maps names to them. They raise NotExpressible where the operator table ends.
+One function each; `OPERATIONS` maps names to them. They raise NotExpressible for what the operator table lacks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Handler: TypeAlias = Callable[["LinalgReader", Any], Held]
 
-_DYNAMIC = -(1 << 63)  # how the static_* attributes of tensor operations spell an operand
+_DYNAMIC = -(1 << 63)  # marks an operand in the static_* attributes of tensor operations
 RESOURCE_LIMIT = 1 << 14
 """A `dense_resource` of more elements than this becomes an argument instead of a constant."""
 
@@ -52,7 +52,7 @@ def _constant(reader: LinalgReader, operation: Any) -> Held:
 
 def type_name(attribute: Any) -> str:
     """ "resource" for `dense_resource` attributes, "dense" for others."""
-    # Only the handle is printed here, never the data.
+    # This prints only the handle, never the data.
     return "resource" if str(attribute)[:15] == "dense_resource<" else "dense"
 
 
@@ -63,7 +63,7 @@ def dense_array(attribute: Any, shape: Sequence[int], element: str) -> Array:
     if attribute.is_splat:
         return np.broadcast_to(np.asarray(attribute.get_splat_value().value), tuple(shape))
     if element == "bf16":
-        raw = np.array([x for x in attribute], dtype=np.float64)  # noqa: C416 - the attribute is no list
+        raw = np.array([x for x in attribute], dtype=np.float64)  # noqa: C416 - the attribute is not a list
         return raw.reshape(tuple(shape))
     return np.array(attribute).reshape(tuple(shape))
 
@@ -93,7 +93,7 @@ def _resource(reader: LinalgReader, attribute: Any, type: TensorType, element: s
 def _resource_data(attribute: Any, shape: Sequence[int], element: str) -> Array:
     """The elements of a small resource.
 
-    The bindings have no access to a resource's bytes, so a module that holds nothing else is printed to memory.
+    The bindings cannot access a resource's bytes, so a module that holds nothing else is printed to memory.
     """
 
     with attribute.context, ir.Location.unknown():
@@ -103,7 +103,7 @@ def _resource_data(attribute: Any, shape: Sequence[int], element: str) -> Array:
     found = re.search(r': "0x([0-9A-Fa-f]+)"', text)
     if found is None:
         raise NotExpressible("a dense_resource without data")
-    raw = bytes.fromhex(found.group(1))[4:]  # the first four bytes say the alignment
+    raw = bytes.fromhex(found.group(1))[4:]  # the first four bytes hold the alignment
     if element == "bf16":
         wide = np.frombuffer(raw, np.uint16).astype(np.uint32) << 16
         return wide.view(np.float32).reshape(tuple(shape))
@@ -133,7 +133,7 @@ def _same(reader: LinalgReader, operation: Any) -> Held:
 def _static(operation: Any, name: str) -> tuple[int, ...]:
     numbers = tuple(int(x) for x in operation.attributes[name])
     if _DYNAMIC in numbers:
-        raise NotExpressible(f"'{operation.name}' with {name.replace('static_', '')} that are no constants")
+        raise NotExpressible(f"'{operation.name}' with {name.replace('static_', '')} that are not constant")
     return numbers
 
 
@@ -160,7 +160,7 @@ def _extract_slice(reader: LinalgReader, operation: Any) -> Held:
 
 
 def _insert_slice(reader: LinalgReader, operation: Any) -> Held:
-    """insert_slice into written memory, or the last one that completes unwritten memory, as concatenations."""
+    """insert_slice into written memory, or the one that completes unwritten memory, as concatenations."""
     source, target = operation.operands[0], operation.operands[1]
     offsets, sizes, strides = _window(operation)
     if any(s != 1 for s in strides):
@@ -174,7 +174,7 @@ def _insert_slice(reader: LinalgReader, operation: Any) -> Held:
 
 
 def _completed(reader: LinalgReader, memory: Unwritten) -> Held:
-    """The concatenation of the pieces where they tile the memory along one dimension; else the memory."""
+    """The concatenation of the pieces if they tile the memory along one dimension, else the memory."""
     for dim, extent in enumerate(memory.shape):
         pieces = sorted(memory.pieces, key=lambda p: p.offsets[dim])
         ends = np.cumsum([0, *(p.value.shape[dim] for p in pieces)]).tolist()
@@ -194,7 +194,7 @@ def _overwritten(reader: LinalgReader, target: Value, piece: Piece) -> Value:
         if size == extent:
             continue
         slab = build.slice(target, dim, start, size)
-        parts = [_overwritten(reader, slab, piece)]  # the piece spans `dim` of the slab: it is passed over
+        parts = [_overwritten(reader, slab, piece)]  # the piece now spans `dim` of the slab, which is skipped
         if start > 0:
             parts.insert(0, build.slice(target, dim, 0, start))
         if start + size < extent:
@@ -211,7 +211,7 @@ def _pad(reader: LinalgReader, operation: Any) -> Held:
     if isinstance(padding.owner, type(operation)) and held is None:
         held = _constant(reader, padding.owner) if padding.owner.name == "arith.constant" else None
     if not isinstance(held, np.ndarray):
-        raise NotExpressible("'tensor.pad' with a value that is no constant")
+        raise NotExpressible("'tensor.pad' with a value that is not constant")
     value = reader.value(operation.operands[0])
     if min(*low, *high, 0) < 0:
         raise NotExpressible("'tensor.pad' by a negative amount")
@@ -236,7 +236,7 @@ def _extract(reader: LinalgReader, operation: Any) -> Held:
     held = [reader.held.get(i) for i in indices]
     at = tuple(int(h) for h in held if isinstance(h, np.ndarray) and h.ndim == 0)
     if len(at) != len(indices):
-        raise NotExpressible("'tensor.extract' at indices that are no constants")
+        raise NotExpressible("'tensor.extract' at indices that are not constant")
     if any(i < 0 or i >= e for i, e in zip(at, source.type.shape, strict=True)):
         raise NotExpressible("'tensor.extract' out of bounds")
     tensor = reader.held.get(source)
@@ -254,7 +254,7 @@ def _splat(reader: LinalgReader, operation: Any) -> Held:
 def _dim(reader: LinalgReader, operation: Any) -> Held:
     index = reader.held.get(operation.operands[1])
     if not isinstance(index, np.ndarray):
-        raise NotExpressible("'tensor.dim' of a dimension that is no constant")
+        raise NotExpressible("'tensor.dim' of a dimension that is not constant")
     return np.asarray(operation.operands[0].type.shape[int(index)])
 
 
@@ -267,10 +267,10 @@ def _softmax(reader: LinalgReader, operation: Any) -> Held:
 
 
 def _index_constant(reader: LinalgReader, operation: Any) -> Held:
-    """A cast between integer types of something known."""
+    """A cast between integer types of a known value."""
     held = reader.held.get(operation.operands[0])
     if not isinstance(held, np.ndarray):
-        raise NotExpressible(f"'{operation.name}' of something that is no constant")
+        raise NotExpressible(f"'{operation.name}' of something that is not constant")
     return scalar_operation(operation, [held])
 
 

@@ -1,8 +1,8 @@
 """From the torch dialect, on value tensors with static shapes, to a kernel graph.
 
 What depends on constants alone (masks, position indices, attributes) is computed with PyTorch while reading. An
-operation without a handler in `superopt.transforms.ingest.aten`, or one whose handler gives up, becomes an
-`extern` that carries its overload and arguments.
+operation without a handler in `superopt.transforms.ingest.aten`, or whose handler gives up, becomes an `extern`
+that carries its overload and arguments.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ELEMENTS = {"si64": "i64", "si32": "i32", "si16": "i16", "si8": "i8", "ui8": "i
 class TorchReader:
     """Reads one function of the torch dialect.
 
-    `constants` are the tensors that some arguments stand for, by position; `names` are those of the others.
+    `constants` are the tensors behind some arguments, by position; `names` are the names of the others.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class TorchReader:
         self.build = GraphBuilder(str(function.attributes["sym_name"].value), diagnostics)
         self.held: dict[Any, Any] = {}
         self.comparisons: dict[Value, tuple[str, Any, Any]] = {}
-        """What the truth values made by comparisons compare: kind and arguments."""
+        """What comparisons compare to make truth values: kind and arguments."""
         self.types: list[TensorType] = []
-        """Types of the tensors that the operation being read gives."""
+        """Types of the result tensors of the operation being read."""
 
     def read(self) -> KernelGraph:
         """The graph; raises UnsupportedProgram, located, for dynamic shapes."""
@@ -106,7 +106,7 @@ class TorchReader:
             return self.build.constant(float(held), dtype, ())
         if isinstance(held, torch_module().Tensor):
             return self.build.constant(held.double().numpy(), dtype)
-        raise NotExpressible("an argument that is no tensor")
+        raise NotExpressible("an argument that is not a tensor")
 
     @property
     def element(self) -> str:
@@ -119,8 +119,8 @@ class TorchReader:
         return torch_module().full(type.shape, number, dtype=DTYPE_NAMES[type.dtype])
 
     def arg_extremum(self, kind: str, args: list[Any], best: Value) -> Value:
-        """The index that `max.dim` and `min.dim` give; an extern, dropped unless somebody reads it."""
-        reason = "the operator table has no index of an extremum"
+        """The index that `max.dim` and `min.dim` give; an extern, dropped unless used."""
+        reason = "the operator table lacks the index of an extremum"
         index = self._extern(f"aten.arg{kind}", args[:3], self.types[1:], reason)
         return index[0]
 
@@ -182,7 +182,7 @@ class TorchReader:
         from superopt.transforms.ingest.aten import HANDLERS
 
         if (handler := HANDLERS.get(name.removeprefix("aten."))) is None:
-            raise NotExpressible("the operator table has no such operation")
+            raise NotExpressible("the operator table lacks this operation")
         return handler(self, args)
 
     def _folded(self, name: str, args: list[Any], types: Sequence[TensorType]) -> Any:
@@ -214,7 +214,7 @@ class TorchReader:
 
 
 def _check_types(made: Any, types: Sequence[TensorType]) -> None:
-    """Raise NotExpressible where values of the graph are not of the types that PyTorch's results have."""
+    """Raise NotExpressible where values of the graph and PyTorch's results differ in type."""
     parts = cast("tuple[Any, ...]", made) if isinstance(made, tuple) else (made,)
     for part, type in zip(parts, types, strict=False):
         if isinstance(part, Value) and part.type != type:
@@ -228,7 +228,7 @@ def find_overload(name: str) -> Any:
     try:
         return getattr(getattr(getattr(torch_module().ops, namespace), packet), overload or "default")
     except AttributeError:
-        raise NotExpressible(f"PyTorch has no operator '{name}'") from None
+        raise NotExpressible(f"PyTorch lacks the operator '{name}'") from None
 
 
 def by_schema(overload: Any, args: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -284,7 +284,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _unpacked(results: Sequence[Any]) -> Sequence[Any] | None:
-    """The tensors that the only result, a list, is taken apart into; None where there is no such list."""
+    """The tensors into which the only result, a list, is unpacked; None where the result is not a list."""
     uses = [use.owner for use in results[0].uses] if len(results) == 1 else []
     lists = [owner for owner in uses if owner.name == "torch.prim.ListUnpack"]
     return list(lists[0].results) if lists and all(map(_is_tensor, lists[0].results)) else None
@@ -301,9 +301,9 @@ def _constant(operation: Any) -> Any:
 
 
 def _packed(arg: Any, operands: list[Value]) -> Any:
-    """`arg` as JSON; values of the graph are appended to `operands` and stand as `{"tensor": index}`.
+    """`arg` as JSON; values of the graph are appended to `operands` and written as `{"tensor": index}`.
 
-    Dtypes and their like stand as `{"torch": name}`.
+    Dtypes and the like are written as `{"torch": name}`.
     """
     torch = torch_module()
     if isinstance(arg, Value):
@@ -321,7 +321,7 @@ def _packed(arg: Any, operands: list[Value]) -> Any:
 
 
 def unpacked(arg: Any, tensors: Sequence[Any]) -> Any:
-    """The inverse of `_packed`, with `tensors` for the operands."""
+    """The inverse of `_packed`, with `tensors` as the operands."""
     torch = torch_module()
     if isinstance(arg, list):
         return [unpacked(a, tensors) for a in cast("list[Any]", arg)]
@@ -342,7 +342,7 @@ def unpacked(arg: Any, tensors: Sequence[Any]) -> Any:
 def run_aten(node: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:
     """The results of an `extern` node that came from PyTorch, computed by PyTorch.
 
-    Raises UnsupportedProgram where this PyTorch has no such operator.
+    Raises UnsupportedProgram where this PyTorch lacks the operator.
     """
     target = str(node.attrs["target"])
     try:

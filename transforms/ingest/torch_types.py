@@ -1,4 +1,4 @@
-"""PyTorch, imported on first use, and its dtypes by our names and by the numbers of the torch dialect."""
+"""PyTorch, imported on first use, and its dtypes by our names and by their numbers in the torch dialect."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def memory_format_number(number: int) -> Any:
 
 
 class _Dtypes(Mapping[str, Any]):
-    """torch dtypes by our names, without importing torch before one is asked for."""
+    """torch dtypes by our names, importing torch only when one is requested."""
 
     def __getitem__(self, name: str) -> Any:
         return getattr(torch_module(), _NAMES[name])

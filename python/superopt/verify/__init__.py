@@ -1,6 +1,6 @@
-"""Certifies that two programs are equivalent: `certify` gives a verdict, `check_each` raises.
+"""Certifies that two programs are equivalent: `certify` returns a verdict, `check_each` raises.
 
-Nothing here is shared with the searches that propose programs: this is what their results are tried by.
+Shares nothing with the searches that propose programs, since it judges their results.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load on first use: the import time of numpy and pydantic is not everybody's to pay."""
+    """Load on first use: numpy and pydantic are slow to import."""
     from importlib import import_module
 
     if name not in _MODULES:

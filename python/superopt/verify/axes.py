@@ -1,9 +1,9 @@
 """Axes of programs as products of factors, unified and split until every program that uses them agrees.
 
 A dimension is a list of factors, outermost first. Where a grid, a loop, a reshape or a concatenation cuts a
-dimension, its list says so: `[grid, loop, tile]`. Equal dimensions have equal lists. A dimension that is others
-of different extents side by side, as a cache and what is appended to it, is `Joined`: a sum of products
-(`superopt.verify.cuts` chooses its extents).
+dimension, its list says so: `[grid, loop, tile]`. Equal dimensions have equal lists. A dimension that places
+others of different extents side by side, such as a cache and what is appended to it, is `Joined`: a sum of
+products (`superopt.verify.cuts` chooses its extents).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import TypeAlias
 
 
 class Irreducible(Exception):
-    """Two cuts of one dimension that have no common refinement."""
+    """Two cuts of one dimension lack a common refinement."""
 
 
 @dataclass(eq=False)
 class Factor:
-    """An extent; `fixed` where something depends on its size. Once split, `parts` stands for it."""
+    """An extent; `fixed` where something depends on its size. Once it is split, `parts` replaces it."""
 
     size: int
     fixed: bool = False
@@ -42,7 +42,7 @@ def dim(size: int) -> Dim:
 
 
 def leaves(factors: Sequence[Factor]) -> Dim:
-    """The factors that a list consists of by now."""
+    """The factors that a list now consists of."""
     return [leaf for f in factors for leaf in (leaves(f.parts) if f.parts else [f])]
 
 
@@ -74,7 +74,7 @@ def unify(a: Sequence[Factor], b: Sequence[Factor]) -> None:
             outer = Factor(x.size // y.size, x.fixed)
             x.parts = [outer, y]
             xs.append(outer)
-        # A leaf split here may wait further out in a list too.
+        # A leaf that is split here may also stand further out in a list.
         xs, ys = leaves(xs), leaves(ys)
     if math.prod(f.size for f in (*xs, *ys)) != 1:
         raise Irreducible("extents differ")
@@ -82,7 +82,7 @@ def unify(a: Sequence[Factor], b: Sequence[Factor]) -> None:
 
 @dataclass(frozen=True)
 class Joined:
-    """A dimension that is others, one after the other."""
+    """A dimension that concatenates two others."""
 
     whole: Dim
     pieces: tuple[Dim, ...]

@@ -1,14 +1,14 @@
-"""The check of a bundle that somebody wrote: everything in it is made again from the program, and compared.
+"""Checks a bundle from any source: everything in it is regenerated from the program and compared.
 
-A bundle is data. Reading one here runs none of its Python, follows no link and leaves its folder by no name;
-sizes are bounded. Nothing that it says of itself is believed:
+A bundle is data. Reading one here runs none of its Python, follows no link and opens no file outside its folder;
+sizes are bounded. Nothing that it says about itself is trusted:
 
-- `lowered.mlir` is proved to compute the program, and passes the numeric gate, at points that are drawn now;
+- `lowered.mlir` is proved to compute the program, and passes the numeric gate, at freshly drawn points;
 - Python files are what superopt writes for these programs, up to names of variables; constants are the programs';
-- the TTIR of every target computes `lowered.mlir`; PTX and cubins are what this Triton makes of the TTIR;
-- certificate, schedule, artifact, shapes and description say what is found when they are made again.
+- the TTIR of every target computes `lowered.mlir`; PTX and cubins are what this Triton compiles it to;
+- certificate, schedule, artifact, shapes and description match what is found when they are regenerated.
 
-What cannot be made again (the PTX of another version of Triton) is listed as not checked.
+What cannot be regenerated (the PTX of another version of Triton) is listed as unchecked.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 class BundleRecord:
     """A bundle that computes the program: the certificate of its lowered program, and the record of each target.
 
-    `unchecked` says of what nothing is known, and why; empty where everything was made again.
+    `unchecked` lists what was not checked, and why; empty where everything was regenerated.
     """
 
     certificate: Certificate
@@ -71,10 +71,10 @@ class BundleRecord:
 def verify_bundle(
     program: KernelGraph, folder: str | Path, *, seed: int | None = None, delta: float = 1e-9
 ) -> BundleRecord:
-    """That a bundle computes `program`, and is what superopt writes for it; a `seed` of None is drawn.
+    """Check that a bundle computes `program` and is what superopt writes for it; None draws a random `seed`.
 
-    Raises BadInput for a folder that is no whole bundle, NotEquivalent where something in it is not what it
-    should be, and what `verify_ttir` raises.
+    Raises BadInput for a folder that is not a complete bundle, NotEquivalent where something in it is not what
+    it should be, and what `verify_ttir` raises.
     """
     return _Check(program, Path(folder), secrets.randbits(63) if seed is None else seed, delta).run()
 
@@ -93,7 +93,7 @@ class _Check:
         emitted = emit_program(lowered)
         if len(emitted.kernels) > MOST_KERNELS:
             raise BadInput(f"expected at most {MOST_KERNELS} kernels, got {len(emitted.kernels)}")
-        # Names of kernels are not in the dialect: those of the source are taken, where it is the same.
+        # The dialect does not keep kernel names: take those of the source, where it is the same.
         self.names = re.findall(r"^def (\w+)\(", self.text("kernels.py"), re.MULTILINE)
         self.sources(emitted)
         self.listing({name for _, _, name in RUNNING})
@@ -136,7 +136,7 @@ class _Check:
             )
 
     def listing(self, running: set[str]) -> None:
-        """No files but those of a bundle: `read_bundle` has seen that the listed ones are all there are."""
+        """Only files of a bundle: `read_bundle` has checked that the listed ones are all there are."""
         kernels = {f"{t}/{n}.{e}" for t in self.targets for n in self.names for e in ("ttir", "ptx", "cubin")}
         needed = {"kernels.py", "launch.py", "reference.py", "shapes.json", "artifact.json", "lowered.mlir"}
         needed |= running | kernels
@@ -147,7 +147,7 @@ class _Check:
             raise BadInput(f"expected the files of a bundle, got '{unknown[0]}': {self.root}")
 
     def description(self, emitted: EmittedProgram) -> None:
-        """What `bundle.json` says beside the files' hashes: shapes, scales of inputs, grids."""
+        """What `bundle.json` says besides the files' hashes: shapes, scales of inputs, grids."""
 
         made = description(self.program, emitted, self.targets)
         stated = {k: v for k, v in self.described.items() if k != "files"}
@@ -158,7 +158,7 @@ class _Check:
         self.expect(_nameless(made) == _nameless(stated), "bundle.json", "the program gives it")
 
     def shapes(self, emitted: EmittedProgram, compiled: list[Compiled]) -> None:
-        """`shapes.json`: grids, parameters, and what the compiler says of each kernel."""
+        """`shapes.json`: grids, parameters, and what the compiler reports for each kernel."""
 
         made, stated = shapes(self.program, emitted, compiled), self.json("shapes.json")
         if not compiled:
@@ -169,7 +169,7 @@ class _Check:
         )
 
     def original(self) -> KernelGraph:
-        """The program, which `original.mlir` is."""
+        """The program; `original.mlir` must be that."""
         original = self.graph("original.mlir")
         if original is not None:
             same = program_hash(original) == program_hash(self.program)
@@ -177,7 +177,7 @@ class _Check:
         return self.program
 
     def schedule(self, original: KernelGraph, optimized: KernelGraph | None, lowered: KernelGraph) -> None:
-        """`schedule.json` replays to what the bundle holds."""
+        """Check that `schedule.json` replays to what the bundle holds."""
 
         stated = self.model("schedule.json", Schedule)
         if stated is None:
@@ -198,14 +198,14 @@ class _Check:
     # --- proofs -----------------------------------------------------------------------------------------------
 
     def certified(self, lowered: KernelGraph) -> Certificate:
-        """A certificate of program and `lowered.mlir`."""
+        """A certificate that the program and `lowered.mlir` are equivalent."""
         verdict = certify(self.program, lowered, delta=self.delta, seed=self.seed)
         if verdict.certificate is None:
             raise NotEquivalent(f"expected a bundle that computes the program: {verdict.counterexample}")
         return verdict.certificate
 
     def stated_certificate(self, optimized: KernelGraph | None) -> None:
-        """`certificate.json` speaks of this program and of `optimized.mlir`, and says what is found again."""
+        """`certificate.json` concerns this program and `optimized.mlir`, and its claims are confirmed."""
         stated = self.model("certificate.json", Certificate)
         if stated is None:
             if optimized is not None:
@@ -233,7 +233,7 @@ class _Check:
         return verify_ttir(self.program, lowered, texts, seed=self.seed)
 
     def stated_artifacts(self, found: dict[str, ArtifactRecord]) -> None:
-        """`artifact.json` says what was found, at points of its own: which blocks these sampled may differ."""
+        """`artifact.json` says what was found. It used other points, so the blocks it sampled may differ."""
 
         def plain(record: ArtifactRecord) -> dict[str, Any]:
             kept = record.model_dump(mode="json", exclude={"seed"})
@@ -248,7 +248,7 @@ class _Check:
             self.expect(plain(stated) == plain(record), "artifact.json", "it was verified")
 
     def compiled(self, target: str, emitted: EmittedProgram) -> list[Compiled]:
-        """What this Triton makes of the TTIR; the bundle's PTX and cubins must be that."""
+        """What this Triton compiles the TTIR to; the bundle's PTX and cubins must be that."""
 
         if (mine := version("triton")) != (theirs := self.described["triton"]):
             self.unchecked.append(f"{target}: PTX and cubins, made by Triton {theirs}; here is {mine}")
@@ -272,18 +272,18 @@ class _Check:
     # --- reading ----------------------------------------------------------------------------------------------
 
     def expect(self, condition: bool, name: str, how: str) -> None:
-        """Raise NotEquivalent unless the file is what was made again."""
+        """Raise NotEquivalent unless the file matches the regenerated one."""
         if not condition:
             raise NotEquivalent(f"expected '{name}' as {how}, got another: {self.root}")
 
     def graph(self, name: str) -> KernelGraph | None:
-        """The program of a file; None where there is none."""
+        """The program in a file; None where the file is missing."""
         if name not in self.described["files"]:
             return None
         return read(self.text(name), str(self.root / name))
 
     def model(self, name: str, kind: type[_Model]) -> _Model | None:
-        """A file by its schema; None where there is none."""
+        """A file validated by its schema; None where the file is missing."""
         if name not in self.described["files"]:
             return None
         content = self.json(name)
@@ -311,7 +311,7 @@ class _Check:
             raise BadInput(f"expected text, got other bytes: {self.root / name}") from None
 
     def data(self, name: str) -> bytes:
-        """A file inside the bundle: no name that leads elsewhere, no link, nothing too large."""
+        """A file inside the bundle; refuses names that lead elsewhere, links and files that are too large."""
         path = self.root
         for part in name.split("/"):
             if not _NAME.fullmatch(part) or ".." in part:
@@ -347,7 +347,7 @@ def _validated(kind: type[_Model], path: Path, data: Callable[[], bytes]) -> _Mo
 
 
 def _nameless(value: Any) -> Any:
-    """JSON without names, which the programs' text does not keep."""
+    """JSON without names, which the text of programs does not keep."""
     if isinstance(value, dict):
         entries = cast("dict[str, Any]", value)
         return {k: _nameless(v) for k, v in entries.items() if k != "name"}

@@ -1,4 +1,4 @@
-"""The record of a proof: what was compared, how, with which seeds, and how far it can be trusted."""
+"""The record of a proof: what was compared, how, with which seeds, and how reliable the result is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SPOKEN: dict[Extents, str] = {
 
 
 class Record(BaseModel):
-    """Base of the parts: immutable, no unknown fields."""
+    """Base of the parts: immutable, rejects unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -32,14 +32,14 @@ class TestRecord(Record):
     """One random test that both programs passed.
 
     kind          "formal": exponentials kept as formal terms; "image": mapped to powers of a random root
-    seed          of the inputs, with the number of the test and of the attempt
+    seed          of the inputs, with the numbers of the test and the attempt
     extents       at which the programs were compared
     inputs        shapes of the inputs in this test
     terms         k of the bound; degree_p, degree_q: degrees of coefficients and exponents
     applications  of uninterpreted operators that one output element may depend on
-    argument      degree of what those were applied to
-    delta         bound on the probability that different programs pass; null where the argument has gaps
-    piece         which piece of the programs was tested (`superopt.verify.pieces`), null for the whole of them;
+    argument      degree of their arguments
+    delta         bound on the probability that different programs pass; null where no bound is proved
+    piece         which piece of the programs was tested (`superopt.verify.pieces`), null for whole programs;
                   inputs and bound are then those of the piece
     """
 
@@ -57,10 +57,10 @@ class TestRecord(Record):
 
 
 class NormalFormRecord(Record):
-    """Both programs have the same normal forms (`superopt.verify.symbolic`): a proof, and no random test.
+    """Both programs have the same normal forms (`superopt.verify.symbolic`): a proof, not a random test.
 
-    extents   "all": for all sizes of the axes' factors that the programs do not fix; "these": for the sizes that
-              they have
+    extents   "all": for all sizes of the axes' factors that the programs do not fix; "these": for their actual
+              sizes
     factors   how many such factors the inputs have
     terms     of the forms of all outputs
     """
@@ -71,21 +71,21 @@ class NormalFormRecord(Record):
 
 
 class Certificate(Record):
-    """That two programs compute the same function over the reals, and the evidence.
+    """States that two programs compute the same function over the reals, with the evidence.
 
     guarantee  "bound": only sums, products, quotients and one exp on a path occur, and different programs pass
-               with probability at most `delta`. "congruence": the operators in `uninterpreted` were also met;
-               of them only that equal arguments give equal results is used (of max and min also that they are
-               associative, commutative and idempotent), so acceptance is as sound, but more programs that are
-               equal may be refused.
-    delta      the bound over all tests at `delta_extents`, null where none holds (see `notes`); 0 where both
-               programs are one. At other than full extents it speaks of the programs with those extents. Tests
-               of pieces bound it by their worst: programs that differ do so in one of them.
+               with probability at most `delta`. "congruence": the operators in `uninterpreted` occur too;
+               all that is assumed about them is that equal arguments give equal results (about max and min also
+               that they are associative, commutative and idempotent). Acceptance is as sound, but more equal
+               programs may be refused.
+    delta      the bound over all tests at `delta_extents`, null where none holds (see `notes`); 0 where the
+               programs are identical. Below full extents it applies to the programs at those extents. The worst
+               test of a piece gives the bound for all: programs that differ do so in some piece.
 
-    normal_form  a second proof where there is one: of the same equality, by other means, often at all extents
+    normal_form  where present, a second proof of the same equality by other means, often at all extents
 
-    Programs are compared as functions over a field: casts between dtypes are the identity, rounding is the
-    business of the numeric check.
+    Programs are compared as functions over a field: casts between dtypes are the identity; the numeric check
+    deals with rounding.
     """
 
     version: Literal[1] = 1
@@ -105,7 +105,7 @@ class Certificate(Record):
 
     @property
     def summary(self) -> str:
-        """One line for people."""
+        """A summary in one line."""
         bound = (
             "no bound" if self.delta is None else f"delta {self.delta:.1e} at {_SPOKEN[self.delta_extents]}"
         )

@@ -1,4 +1,4 @@
-"""Decides whether two programs are equivalent, and says how sure that is.
+"""Decides whether two programs are equivalent, and with what confidence.
 
 Both programs are evaluated at one random point, exponentials kept formal (`superopt.verify.fields`). Each
 output element is then a quotient of two sums of f [h]; the difference of the two programs' elements has the
@@ -9,8 +9,8 @@ give equal values. If N is not zero:
 - some f_1 is not zero, and vanishes at a random point with probability at most deg_p / p (Schwartz, Zippel);
 - if it does not, N vanishes only where h_1 meets another h_j: at most k deg_q / q.
 
-k is that of N, not of what is left of it at the point, and is only seen through the latter. So fix a bound K in
-advance: if N has more than K terms, at a random point more than K remain, unless one of the first K + 1
+k counts the terms of N, but only the terms that remain at the point are seen. So fix a bound K in advance: if N
+has more than K terms, at a random point more than K remain, unless one of the first K + 1
 coefficients vanishes or two of their exponents meet, K deg_p / p + K^2 deg_q / q in all. Taking K as a power of
 two at least twice what was seen makes the sum over all K that could have been reported less than
 
@@ -20,9 +20,10 @@ two at least twice what was seen makes the sum over all K that could have been r
 about k ln(1/delta) tests.) Uninterpreted operators add u^2 (deg_u + 1) / q for u applications below an output
 element: two different arguments, of degree deg_u, may meet, and two random results. Independent tests multiply.
 
-That is an identity over Z_p, where constants are the rational numbers they are. p and q are drawn by the hash of
-both texts (`superopt.verify.primes`). An identity over Z_p that is none over the rationals has a coefficient, a
-rational number that both texts fix, whose numerator of B bits p divides: at most B / 61 of the 10^14 primes do.
+This proves an identity over Z_p, where each constant is the exact rational number. p and q are drawn by the
+hash of both texts (`superopt.verify.primes`). If an identity over Z_p fails over the rationals, p divides the
+numerator of some coefficient, a rational number that both texts fix: of the 10^14 primes, at most B / 61 divide
+one of B bits.
 """
 
 from __future__ import annotations
@@ -61,18 +62,18 @@ from superopt.verify.symbolic import prove
 
 # Scalar operations up to which the formal test runs at full extents.
 FORMAL_WORK = 50_000
-# Beyond this max and min pick by a random order at full extents, where sets of leaves would take too long. One
-# of n numbers changes what an order picks with probability 1/n only; it replaces no test with sets.
+# Beyond this, max and min pick by a random order at full extents, as sets of leaves would take too long. One of n
+# numbers changes what an order picks with probability only 1/n, so this does not replace the test with sets.
 LATTICE_WORK = 5_000_000
-# Beyond this, or so many elements of tensors (about a gigabyte), two blocks along each dimension of the grids are
-# computed instead of all of them.
+# Beyond this, or this many elements of tensors (about a gigabyte), two blocks along each dimension of the grids
+# are computed instead of all of them.
 BLOCKS_WORK = 1_000_000_000
 BLOCKS_ELEMENTS = 60_000_000
 # The same for a piece of the programs, where even that takes too long for the whole.
 PIECE_WORK = 50_000_000
 MOST_TESTS = 8
 ATTEMPTS = 4
-# Of an element of the first or the second program: nothing is equal to it.
+# Describes an element of the first or second program; an undefined element equals nothing.
 _UNDEFINED = (
     "the {} program is undefined (infinities that cancel, or one times zero or a number of unknown sign)"
 )
@@ -94,7 +95,7 @@ _Point = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class _Outcome:
-    """One test: its record and what it assumed, or where it failed."""
+    """One test: its record and its assumptions, or where it failed."""
 
     record: TestRecord | None
     failure: Counterexample | None
@@ -103,7 +104,7 @@ class _Outcome:
     undefined: bool = False
 
     def of_piece(self, piece: int) -> _Outcome:
-        """This, where the programs tested were a piece of those in question."""
+        """This outcome, recorded as a test of one piece of the programs."""
         assert self.record is not None
         return replace(self, record=self.record.model_copy(update={"piece": piece}))
 
@@ -111,8 +112,8 @@ class _Outcome:
 def certify(a: KernelGraph, b: KernelGraph, *, delta: float = 1e-9, seed: int = 0) -> Verdict:
     """Whether `a` and `b` compute the same outputs, in the same order, from the same inputs.
 
-    Tests go on until different programs would pass with probability at most `delta`, or the formal argument
-    does not apply (the certificate then says so, with `delta` null). Deterministic for a `seed`.
+    Tests continue until different programs would pass with probability at most `delta`, or until the formal
+    argument fails (the certificate then says so, with `delta` null). Deterministic for a `seed`.
     """
     question = _Question(a, b, delta, seed)
     _full_tests(a, [question], seed)
@@ -122,10 +123,10 @@ def certify(a: KernelGraph, b: KernelGraph, *, delta: float = 1e-9, seed: int = 
 def certify_lowered(
     a: KernelGraph, b: KernelGraph, lowered: KernelGraph, *, delta: float = 1e-9, seed: int = 0
 ) -> tuple[Verdict, bool]:
-    """What `certify(a, b)` says, and whether `lowered` is equivalent to both.
+    """The verdict of `certify(a, b)`, and whether `lowered` is equivalent to both.
 
-    As much is tested as by `certify(a, b)` and `certify(b, lowered)`, with three evaluations at full extents
-    instead of four: at one point, what equals a equals b.
+    Tests as much as `certify(a, b)` and `certify(b, lowered)`, with three evaluations at full extents instead of
+    four: at one point, what equals a equals b.
     """
     question = _Question(a, b, delta, seed)
     questions = [question] if question.failure else [question, _Question(b, lowered, delta, seed)]
@@ -135,7 +136,7 @@ def certify_lowered(
 
 
 class _Question:
-    """Whether `a` and `b` are equivalent: the tests that were made of them alone, and which are still wanted."""
+    """Whether `a` and `b` are equivalent: the tests made of these two alone, and which are still needed."""
 
     def __init__(self, a: KernelGraph, b: KernelGraph, delta: float, seed: int) -> None:
         self.a, self.b, self.delta, self.seed = a, b, delta, seed
@@ -168,9 +169,9 @@ class _Question:
         self.full_delta = self.delta if not self.outcomes else 1.0
 
     def _reduced(self) -> None:
-        """Formal tests at reduced extents, where there are such; what differs there only full extents decide."""
+        """Formal tests at reduced extents, where there are any; only full extents decide what differs there."""
         for numbers in (False, True):
-            # A constant may stand for an extent, as in dividing a sum by 4096 where the other one takes a mean.
+            # A constant may stand for an extent: one program divides a sum by 4096 where the other takes a mean.
             if not (pair := reduce_extents(self.a, self.b, numbers=numbers)):
                 return
             outcomes = self._formal_tests(*pair, "reduced")
@@ -187,7 +188,7 @@ class _Question:
                 self.notes.append("the programs differ at reduced extents")
 
     def _formal_tests(self, a: KernelGraph, b: KernelGraph, extents: Extents) -> list[_Outcome]:
-        """Tests until they are enough; of pieces, too, where there are more exponentials than are kept formal."""
+        """Tests until they suffice; tests pieces too where there are more exponentials than are kept formal."""
         outcomes: list[_Outcome] = []
         try:
             while not _enough(outcomes, self.delta):
@@ -200,7 +201,7 @@ class _Question:
         return outcomes
 
     def _formal_pieces(self, a: KernelGraph, b: KernelGraph, extents: Extents) -> list[_Outcome]:
-        """Formal tests of all pieces; none where they are none of use."""
+        """Formal tests of all pieces; empty where they would not help."""
         parts = _cut(a, b, (a, b), self.seed, self.primes)
         try:
             made = self._tests_of_pieces([([p.first, p.second], extents) for p in parts], "formal")
@@ -212,9 +213,10 @@ class _Question:
         return made
 
     def in_pieces(self) -> bool:
-        """Whether tests of all pieces passed, where the whole would take long: nothing else is needed then.
+        """Whether tests of all pieces passed, tried where the whole would take long: if so, nothing else is
+        needed.
 
-        Pieces of the same text are not tested: what is undefined in both must have shown at reduced extents.
+        Pieces with the same text are not tested: what is undefined in both must have shown up at reduced extents.
         """
         programs, _ = _affordable([self.a, self.b], BLOCKS_WORK)
         if max(map(work, programs)) <= BLOCKS_WORK:
@@ -236,7 +238,7 @@ class _Question:
     def _tests_of_pieces(
         self, parts: Sequence[tuple[list[KernelGraph], Extents]], kind: Kind
     ) -> list[_Outcome]:
-        """Tests of all pieces until they are enough for each; none where one differs."""
+        """Tests of all pieces until they suffice for each; empty where one differs."""
         made: list[_Outcome] = []
         delta = self.delta if kind == "formal" else self.full_delta
         for piece, ((first, second), extents) in enumerate(parts):
@@ -256,9 +258,9 @@ class _Question:
 
 
 def replay(certificate: Certificate) -> list[str]:
-    """What is wrong with a certificate: everything in it is computed again from its programs' texts.
+    """What is wrong with a certificate: everything in it is recomputed from the texts of its programs.
 
-    Empty where it holds; raises BadInput where a text is no program.
+    Empty where it holds; raises BadInput where a text is not a program.
     """
     programs: list[KernelGraph] = []
     for name, record in (("first", certificate.first), ("second", certificate.second)):
@@ -275,7 +277,7 @@ def replay(certificate: Certificate) -> list[str]:
 
 
 def check_each(before: KernelGraph, after: KernelGraph, where: str) -> None:
-    """Raise NotEquivalent, naming the pass `where`, unless it kept the program's meaning."""
+    """Raise NotEquivalent, naming the pass `where`, unless it preserved the program's meaning."""
     verdict = certify(before, after)
     if not verdict.equivalent:
         raise NotEquivalent(
@@ -292,7 +294,7 @@ def _interface(a: KernelGraph, b: KernelGraph) -> str | None:
                 return f"expected {what[:-1]} {i} of type {v.type}, got {w.type}"
     if pairs(a.aliases) != pairs(b.aliases):
         return f"expected outputs in the memory of arguments {pairs(a.aliases)}, got {pairs(b.aliases)}"
-    for graph in (a, b):  # values are compared as if nothing were overwritten: that must be so
+    for graph in (a, b):  # the comparison assumes that no value is overwritten
         try:
             check_aliases(graph)
         except IllegalProgram as error:
@@ -307,7 +309,7 @@ def _failure(outcomes: Sequence[_Outcome]) -> Counterexample | None:
 def _cut(
     a: KernelGraph, b: KernelGraph, reduced: tuple[KernelGraph, KernelGraph], seed: int, primes: Primes
 ) -> list[Piece]:
-    """The pieces of both, or none."""
+    """The pieces of both, or an empty list."""
     try:
         return cut(a, b, reduced, seed, primes) or []
     except (ZeroDivisionError, MemoryError, SuperoptError):
@@ -315,7 +317,7 @@ def _cut(
 
 
 def _enough(outcomes: Sequence[_Outcome], delta: float) -> bool:
-    """Whether to stop: a failure, no bound to gain, or the bound reached."""
+    """Whether to stop: a test failed, no bound can be had, or the bound is reached."""
     bounds = [o.record.delta if o.record else None for o in outcomes]
     if any(o.failure or o.imaged for o in outcomes) or None in bounds or len(outcomes) == MOST_TESTS:
         return True
@@ -323,14 +325,14 @@ def _enough(outcomes: Sequence[_Outcome], delta: float) -> bool:
 
 
 def _full_tests(a: KernelGraph, questions: Sequence[_Question], seed: int) -> None:
-    """Tests against `a` with all sums whole, added to the outcomes of those questions that want them."""
+    """Tests against `a` with all sums whole, added to the outcomes of the questions that need them."""
     questions = [q for q in questions if q.wants_full and not q.in_pieces()]
     made: dict[int, list[_Outcome]] = {id(q): [] for q in questions}
     for number in range(MOST_TESTS):
         open_ = [q for q in questions if not (o := made[id(q)]) or not _enough(o, q.full_delta)]
         if not open_:
             break
-        for agreed in {q.agreed for q in open_}:  # these have one interpretation of max and min
+        for agreed in {q.agreed for q in open_}:  # one interpretation of max and min for each
             group = [q for q in open_ if q.agreed == agreed]
             (left, *others), extents = _affordable([a, *(q.b for q in group)], BLOCKS_WORK)
             found = _test(
@@ -344,7 +346,7 @@ def _full_tests(a: KernelGraph, questions: Sequence[_Question], seed: int) -> No
 
 
 def _affordable(programs: list[KernelGraph], limit: int = BLOCKS_WORK) -> tuple[list[KernelGraph], Extents]:
-    """The programs themselves, or their first blocks where all would take too much and a few take less."""
+    """The programs themselves, or their first blocks where all would cost too much and a few cost less."""
     most = max(map(work, programs))
     large = most > limit or max(map(elements, programs)) > BLOCKS_ELEMENTS
     if large and (fewer := fewer_blocks(*programs)) and max(map(work, fewer)) < most:
@@ -368,10 +370,10 @@ def _test(
     primes: Primes,
     agreed: bool = False,
 ) -> list[_Outcome]:
-    """Evaluate all at one random point, `a` once; ends with the first of `others` that differs from it.
+    """Evaluate all at one random point, `a` once; stops at the first of `others` that differs from it.
 
-    Takes another point where a denominator happens to vanish. Programs that have `agreed` on max and min by sets
-    may be compared by a random order where that is quicker. Raises OverflowError where a formal test needs too
+    Takes another point where a denominator vanishes by chance. Programs that `agreed` on max and min by sets may
+    be compared by a random order where that is faster. Raises OverflowError where a formal test needs too
     much memory.
     """
     small = max(map(work, [a, *others])) <= LATTICE_WORK
@@ -380,7 +382,7 @@ def _test(
         try:
             return _at_point(a, others, kind, extents, (seed, number, 0), lattice, primes)
         except (ZeroDivisionError, MemoryError, IllegalProgram):
-            alone: list[_Outcome] = []  # one of them is to blame: each by itself
+            alone: list[_Outcome] = []  # one of them is at fault: test each alone
             for b in others:
                 alone += _test(a, [b], kind, extents, seed, number, primes, agreed)
                 if alone[-1].failure:
@@ -427,7 +429,7 @@ def _at_point(
     left = evaluate(a, inputs, domain, shared)
     seen = field.seen
     for b in others:
-        field.seen = seen.copy()  # what the others assumed is no matter of this one
+        field.seen = seen.copy()  # without what the others assumed
         outcomes.append(
             _compared(left, evaluate(b, inputs, domain, shared), domain, kind, extents, point, shapes)
         )
@@ -445,7 +447,7 @@ def _compared(
     point: _Point,
     shapes: list[tuple[int, ...]],
 ) -> _Outcome:
-    """The record of a test that both programs passed, or where they differ."""
+    """The record of a test that both programs passed, or the place where they differ."""
     field = domain.field
     degree_p = degree_q = opaque = 0
     for i, (x, y) in enumerate(zip(left, right, strict=True)):
@@ -499,10 +501,10 @@ def _certificate(question: _Question) -> Certificate:
 
 
 def _best_bound(tests: Sequence[TestRecord], delta: float) -> tuple[Extents, float | None]:
-    """The bound over the tests at the largest extents where it is at most `delta`, or else the smallest bound.
+    """The bound over the tests at the largest extents where it is at most `delta`, else the smallest bound.
 
-    Tests of one thing at the same extents multiply. Of pieces the largest bound counts, and all need one: of the
-    reduced programs' pieces, or else of the others, at the smaller extents where these have different ones.
+    The bounds of tests of one thing at the same extents multiply. For pieces the largest bound counts, and each
+    needs one: the pieces of the reduced programs, or else the others, at the smallest of their extents.
     """
     order: tuple[Extents, ...] = ("full", "blocks", "reduced")
     found: dict[Extents, float] = {}

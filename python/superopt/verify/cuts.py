@@ -1,15 +1,15 @@
-"""Extents of dimensions that are others side by side: small ones at which the programs still are the same.
+"""Small extents for dimensions that place others side by side, at which the programs stay the same.
 
-Such a dimension is treated in different ways before and behind each cut, and two programs may cut it at different
-places: cat(1000, 3000) * cat(3000, 1000) has three regions. At reduced extents these must be the same regions. So
-extents are chosen such that, in each dimension, with the cuts of its parts and of what it is a part of:
+Such a dimension is treated differently before and after each cut, and two programs may cut it at different
+places: cat(1000, 3000) * cat(3000, 1000) has three regions. At reduced extents the regions must be the same. So
+extents are chosen such that, in each dimension, counting the cuts of its parts and of what it is part of:
 
-- places keep their order and stay distinct: its cuts, and where its first grid block, trip or tile ends;
-- what falls on a boundary of a block, trip or tile still does, and what does not still does not; a block that is
-  one of a fixed number (an operand of a concatenation, a slice) is the same one;
+- places keep their order and stay distinct: its cuts, and the ends of its first grid block, trip and tile;
+- what falls on a boundary of a block, trip or tile still does, and what does not still does not; one block of a
+  fixed number (an operand of a concatenation, a slice) stays the same one;
 - a region between two cuts has two elements, and two blocks, where it has two or more.
 
-Where there are no such extents, the dimension keeps its own.
+Where no such extents exist, the dimension keeps its own.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from dataclasses import dataclass, field
 
 from superopt.verify.axes import Dim, Factor, Joined, fix, leaves, reduced, unify
 
-# Reduced extents of factors, the smaller ones tried first, and how many choices are tried.
+# Reduced extents of factors, smaller ones tried first, and how many choices are tried.
 _SIZES = (2, 3, 4, 6, 8, 12)
 _MOST_TRIES = 4000
 
 
 def settle(joined: Sequence[Joined]) -> None:
-    """Choose reduced extents for every joined dimension; where no small ones do, extents are kept.
+    """Choose reduced extents for every joined dimension; where no small ones work, keep the original.
 
-    A dimension that is cut at the same places twice has the same pieces. Raises Irreducible.
+    Dimensions that are cut at the same places have the same pieces. Raises Irreducible.
     """
     _same_pieces(joined)
     for group in _connected(joined):
@@ -43,7 +43,7 @@ def settle(joined: Sequence[Joined]) -> None:
 
 
 def _best(group: Sequence[Joined], free: Sequence[Factor]) -> list[int] | None:
-    """The least extents of the factors `free` at which nothing changes, among the smallest that do."""
+    """The least extents of the factors `free` at which the regions stay the same, None where none do."""
     _two_between(group)
     if all(j.holds() for j in group) and _alike(group):
         return [leaf.chosen for leaf in free]
@@ -65,7 +65,7 @@ def _best(group: Sequence[Joined], free: Sequence[Factor]) -> list[int] | None:
 
 
 def _two_between(group: Sequence[Joined]) -> None:
-    """Two elements between any two cuts: what is right where each dimension is one factor."""
+    """Two elements between any two cuts: right where each dimension is one factor."""
     cuts = {id(j): [0] for j in group}
     for j in group:
         mine = cuts[id(j)]
@@ -85,7 +85,7 @@ def _two_between(group: Sequence[Joined]) -> None:
 
 
 def _following(group: Sequence[Joined]) -> dict[Factor, Joined]:
-    """A factor for each sum, with it: the others say what it must be. Each behind those that it follows from."""
+    """For each sum a factor that the others determine, in an order where each comes after those."""
     follow: dict[Factor, Joined] = {}
     for j in group:
         for leaf in sorted(j.leaves, key=lambda f: -f.size):
@@ -97,7 +97,7 @@ def _following(group: Sequence[Joined]) -> dict[Factor, Joined]:
 
 
 def _ordered(follow: dict[Factor, Joined]) -> list[Factor] | None:
-    """Factors that follow from others, each behind those that it follows from; None where they go round."""
+    """Factors that follow from others, each after those that determine it; None for a cycle."""
     waiting, order = dict(follow), list[Factor]()
     while waiting:
         ready = [f for f, j in waiting.items() if not any(o in waiting for o in j.leaves if o is not f)]
@@ -110,7 +110,7 @@ def _ordered(follow: dict[Factor, Joined]) -> list[Factor] | None:
 
 
 def _follows(follow: dict[Factor, Joined]) -> bool:
-    """Give these factors, which are in order, the extents that make sums come out right, if there are such."""
+    """Give these factors, in order, the extents that make the sums add up, if such extents exist."""
     for leaf, j in follow.items():
         sides = [(d, any(leaf is f for f in leaves(d))) for d in j.pieces]
         rest = sum(reduced(d) for d, mine in sides if not mine)
@@ -127,10 +127,10 @@ def _follows(follow: dict[Factor, Joined]) -> bool:
 
 @dataclass
 class _Places:
-    """Places in one dimension, at full extents and at reduced ones: its cuts, and ends of its first blocks.
+    """Places in one dimension, at full and at reduced extents: its cuts, and the ends of its first blocks.
 
-    `levels` are its elements, tiles, trips and blocks: (size of one, the same reduced, how many of them make one
-    of the next level where that number is fixed, else 0).
+    `levels` are its elements, tiles, trips and blocks: (size of one, its reduced size, how many make one of the
+    next level where that number is fixed, else 0).
     """
 
     factors: Dim
@@ -149,14 +149,14 @@ class _Places:
         self.cuts |= {0: 0, full: small}
 
     def add(self, others: dict[int, int], own: dict[int, int], start: tuple[int, int], sign: int) -> None:
-        """Take over places of a part (`sign` 1) or of a whole (-1), of which the other begins at `start`."""
+        """Take over the places of a part (`sign` 1) or of the whole (-1); the part begins at `start`."""
         for full, small in others.items():
             place, at = full + sign * start[0], small + sign * start[1]
             if 0 <= place <= self.extent[0] and own.setdefault(place, at) != at:
                 self.torn = True
 
     def alike(self) -> bool:
-        """Whether order, boundaries and regions are the same at both extents."""
+        """Whether order, boundaries and regions agree at both extents."""
         cuts = dict(self.cuts)
         for full, small in self.cuts.items():
             for size, less, number in self.levels:
@@ -191,7 +191,7 @@ def _alike(group: Sequence[Joined]) -> bool:
     def places(d: Dim) -> _Places:
         return found.setdefault(tuple(map(id, leaves(d))), _Places(leaves(d)))
 
-    # Cuts of parts are cuts of the whole; then all of these are cuts of every part.
+    # Cuts of parts are cuts of the whole, and all cuts of the whole are then cuts of every part.
     for up in (True, False):
         before = -1
         while before != (now := sum(len(p.cuts) + len(p.ends) for p in found.values())):
@@ -220,7 +220,7 @@ def _same_pieces(joined: Sequence[Joined]) -> None:
 
 
 def _connected(joined: Sequence[Joined]) -> Iterator[list[Joined]]:
-    """Groups that share factors, each once."""
+    """Groups that share factors, each of them once."""
     rest = list({tuple(map(id, j.leaves)): j for j in joined}.values())
     while rest:
         group = [rest.pop()]

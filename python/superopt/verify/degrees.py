@@ -1,6 +1,6 @@
-"""Bounds on what an element is as a rational function of the inputs: what Schwartz-Zippel needs.
+"""Degree bounds of elements as rational functions of the inputs, which Schwartz-Zippel needs.
 
-A field value carries a `Degree`, worked out beside it by the same primitives, so that it is right for any
+A field value carries a `Degree`, computed alongside by the same primitives, so that it is right for any
 program at any level. All figures are upper bounds and hold for every element of the tensor.
 """
 

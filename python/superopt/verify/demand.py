@@ -1,4 +1,4 @@
-"""Which inputs flow into an `exp`: only their second components (in Z_q) are ever looked at."""
+"""Which inputs flow into an `exp`: only their second components (in Z_q) are ever used."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _exponentiates(op: str, attrs: Mapping[str, Attr]) -> bool:
 
 
 def _tile_inputs(program: TileProgram, results: Sequence[bool]) -> list[bool]:
-    """The same through memory: buffers are followed whole, until nothing changes."""
+    """The same through memory: whole buffers are followed until nothing changes."""
     outputs = program.params[program.n_inputs :]
     wanted: set[Value | Buffer] = {b for b, w in zip(outputs, results, strict=True) if w}
     before = -1

@@ -1,8 +1,8 @@
 """What a program can be evaluated over: floats here, finite fields in `superopt.verify.fields`.
 
-A domain gives the primitives of the operator table on tensors; the evaluator derives everything else. A tensor
+A domain provides the primitives of the operator table on tensors; the evaluator derives everything else. A tensor
 has one or more planes, numpy arrays of one shape (floats have one; a field value has its two components), and
-moving data is moving the elements of every plane alike.
+moving data moves the elements of every plane alike.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Shape: TypeAlias = tuple[int, ...]
 class Tensor:
     """Values of one domain: planes of one shape.
 
-    In a field `degree` bounds every element's degree; among floats `dtype`, where it is not empty, says that
-    every element already is a number of that dtype, so that rounding to it again can be left out.
+    In a field `degree` bounds every element's degree; among floats a non-empty `dtype` says that every
+    element is already a number of that dtype, so that rounding to it again can be skipped.
     """
 
     planes: tuple[Array, ...]
@@ -46,7 +46,7 @@ class Domain(ABC):
 
     @abstractmethod
     def constant(self, value: float | Array) -> Tensor:
-        """The number (rank 0) or numbers `value`, exactly."""
+        """The exact number (rank 0) or numbers `value`."""
 
     @abstractmethod
     def apply(self, primitive: str, *operands: Tensor) -> Tensor:
@@ -62,11 +62,11 @@ class Domain(ABC):
 
     @abstractmethod
     def opaque(self, key: str, operands: Sequence[Tensor], shapes: Sequence[Shape]) -> list[Tensor]:
-        """What an opaque operation named `key` computes: results of the given shapes."""
+        """The results, of the given shapes, of an opaque operation named `key`."""
 
     @abstractmethod
     def unknown(self, name: object, shape: Shape) -> Tensor:
-        """Numbers that no result may depend on."""
+        """Arbitrary numbers, which no result may depend on."""
 
     def stored(self, a: Tensor, dtype: str) -> Tensor:
         """`a` after a trip through memory as `dtype`; unchanged in every exact domain."""
@@ -79,7 +79,7 @@ class Domain(ABC):
     @overload
     def move(self, arrange: Callable[..., Array], /, *tensors: Tensor) -> Tensor: ...
     def move(self, arrange: Callable[..., Array], /, *tensors: Tensor) -> Tensor:
-        """`arrange` applied to each plane: it may place and copy elements, and nothing else."""
+        """`arrange` applied to each plane: it may only place and copy elements."""
         planes = zip(*(t.planes for t in tensors), strict=False)
         degree = tensors[0].degree
         for t in tensors[1:]:
@@ -102,18 +102,18 @@ FLOAT_PRIMITIVES: Mapping[str, Callable[..., Array]] = {
 }  # fmt: skip
 _FLOAT_REDUCTIONS: Mapping[str, Callable[..., Array]] = {"add": np.sum, "max": np.max, "min": np.min}
 
-# Elements that are converted at a time.
+# Elements converted at a time.
 _PART = 1 << 18
 
 Extern: TypeAlias = Callable[[str, Sequence[Array], Sequence[Shape]], Sequence[Array]]
 
 
 class FloatDomain(Domain):
-    """IEEE floats: fp64 as the reference, or (`faithful`) what a GPU kernel computes.
+    """IEEE floats: fp64 as the reference, or (`faithful`) the arithmetic of a GPU kernel.
 
     Faithful means: fp32 arithmetic, and rounding to the value's own dtype wherever a lowered program stores it
     to device memory, casts it, or feeds it to a matrix product. `extern` computes opaque operations; without
-    it they raise UnsupportedProgram.
+    it, they raise UnsupportedProgram.
     """
 
     def __init__(self, *, faithful: bool = False, extern: Extern | None = None) -> None:
@@ -122,9 +122,9 @@ class FloatDomain(Domain):
         self.dtype: Any = np.float32 if faithful else np.float64
 
     def tensor(self, value: Array, dtype: str = "") -> Tensor:
-        """An input: `value` in the precision of this domain; where it is given, all are numbers of `dtype`.
+        """An input: `value` in the precision of this domain; where `dtype` is given, all are numbers of it.
 
-        Those are kept as they come, so that a large weight need not be held in fp64: arithmetic converts.
+        Those are kept as they are, so that a large weight need not be held in fp64: arithmetic converts them.
         """
         return Tensor((np.asarray(value, None if dtype else self.dtype),), dtype=dtype)
 
@@ -204,7 +204,7 @@ def _rounded(x: Array, dtype: str) -> Array:
 
 
 def exact_residues(values: Array, modulus: int, pair: Callable[[int, int], int]) -> Array:
-    """Each finite float as the residue of the rational number it is; `pair(m, e)` gives m * 2^e."""
+    """Each finite float as the residue of its exact rational value; `pair(m, e)` gives m * 2^e."""
     mantissa, exponent = np.frexp(np.asarray(values, np.float64))
     scaled = (mantissa * 2.0**53).astype(np.int64)
     table: dict[tuple[int, int], int] = {}

@@ -1,7 +1,7 @@
 """Evaluates kernel, block and thread graphs over any domain; tile programs are in `evaluate_tile`.
 
-Nothing here knows an operator by name: a table operator is its nest and its scalar body. A block graph is run
-as it says: every trip of every loop one after the other, all blocks of the grid side by side as leading
+Nothing here knows an operator by name: a table operator is its nest and its scalar body. A block graph runs
+as written: the trips of every loop one after the other, all blocks of the grid side by side as leading
 dimensions of the arrays (extent 1 where a value is the same in every block).
 """
 
@@ -29,8 +29,8 @@ Env = MutableMapping[Value, Tensor]
 class Shared:
     """Results of library operators, kept from the first program for `others` at the same inputs.
 
-    Where they apply an operator to the same values, the result is the same. What only they compute is not kept:
-    a domain counts what it assumed, and that must be what each of them and the first one assumed.
+    Where they apply an operator to the same values, the result is the same. What only the others compute is not
+    kept: a domain counts its assumptions, and these must be those of one of them and the first program.
     """
 
     def __init__(self, *others: KernelGraph) -> None:
@@ -40,7 +40,7 @@ class Shared:
         self.wanted = {number for graph in others for number in self.of_nodes(graph).values()}
 
     def of_nodes(self, graph: KernelGraph) -> dict[Node, int]:
-        """A number for each node that is a library operator on inputs and on results of such; equal, if equal."""
+        """A number for each library operator on inputs and on results of such; equal results share one."""
         known = {v: f"input {i}" for i, v in enumerate(graph.inputs)}
         found: dict[Node, int] = {}
         for node in graph.nodes:
@@ -65,7 +65,7 @@ def evaluate(
 ) -> list[Tensor]:
     """The outputs of `graph` for `inputs`, one tensor of the domain for each input.
 
-    `shared` holds what earlier programs computed of the same inputs in the same domain. Raises IllegalProgram
+    `shared` holds what earlier programs computed from the same inputs in the same domain. Raises IllegalProgram
     where a program reads what it never wrote or writes an element twice, and ZeroDivisionError where a finite
     field meets a zero denominator.
     """
@@ -116,7 +116,7 @@ def evaluate_operator(
     domain: Domain,
     lead: int,
 ) -> Tensor:
-    """A table operator on tensors with `lead` leading dimensions that it is repeated over."""
+    """A table operator on tensors, repeated over their `lead` leading dimensions."""
     entry = OPERATORS[name]
     values = normalize_attrs(entry, attrs)
     if entry.arrange is not None:
@@ -147,7 +147,7 @@ def _splat(attrs: Mapping[str, Attr], domain: Domain, lead: int) -> Tensor:
 def _arrange(
     entry: Operator, attrs: Mapping[str, Attr], operands: Sequence[Tensor], domain: Domain, lead: int
 ) -> Tensor:
-    """An operator that moves data by hand: the data itself, or beside leading dimensions where its numbers go."""
+    """An operator that moves data by its own code; beside leading dimensions, by where element numbers go."""
     arrange = entry.arrange
     assert arrange is not None
     if all(n == 1 for t in operands for n in t.shape[:lead]):
@@ -237,7 +237,7 @@ def _run_nest(
         for t, maps in zip(operands, nest.operands, strict=True)
     ]
     value = _body(body, views, domain, {})
-    if not value.shape:  # a body that is a number
+    if not value.shape:  # the body is a number
         value = domain.move(lambda x: x.reshape((1,) * (lead + len(nest.extents))), value)
     if nest.reductions:
         value = _reduce(entry.combiner or "add", nest, value, domain, lead)
@@ -250,7 +250,7 @@ def _run_nest(
 
 
 def _view(x: Array, maps: Sequence[Index], rank: int, extents: Shape, lead: int) -> Array:
-    """`x` indexed by the iteration space: one axis for each of its dimensions, 1 where it does not vary."""
+    """`x` indexed by the iteration space: one axis per dimension, of extent 1 where it does not vary."""
     picks: list[Any] = [slice(None)] * lead
     axes: list[int] = []
     for index in maps:
@@ -288,7 +288,7 @@ def _reduce(combiner: str, nest: Nest, value: Tensor, domain: Domain, lead: int)
     def rows(x: Array) -> Array:
         shape = list(x.shape)
         for d, axis in zip(nest.reductions, reduced, strict=True):
-            shape[axis] = nest.extents[d]  # summing what does not vary is summing it as often
+            shape[axis] = nest.extents[d]  # what does not vary is summed as many times
         x = np.broadcast_to(x, shape).transpose(*range(lead), *kept, *reduced)
         return x.reshape(*x.shape[: lead + len(kept)], nest.reduced)
 
@@ -296,7 +296,7 @@ def _reduce(combiner: str, nest: Nest, value: Tensor, domain: Domain, lead: int)
 
 
 def _finish_shape(value: Tensor, nest: Nest, domain: Domain, lead: int, *, squeezed: bool = True) -> Tensor:
-    """Put back dimensions of extent 1, and repeat along those that no operand had."""
+    """Restore dimensions of extent 1, and repeat along those that no operand has."""
     shape = (*value.shape[:lead], *nest.result_shape)
     if value.shape == shape:
         return value
@@ -324,7 +324,7 @@ def _table_node(node: Node, env: Mapping[Value, Tensor], domain: Domain, lead: i
 
 
 def evaluate_block(graph: BlockGraph, operands: Sequence[Tensor], domain: Domain) -> list[Tensor]:
-    """The kernel results of a block graph: what its savers leave in device memory."""
+    """The kernel results of a block graph: what its output savers leave in device memory."""
     run = _BlockRun(graph, operands, domain)
     env: Env = {}
     run.run(env, {})
@@ -346,7 +346,7 @@ class _BlockRun:
         self.nodes = [n for n in graph.nodes if n.op != "save"]
 
     def run(self, env: Env, ctx: dict[int, int], state: dict[Node, Tensor] | None = None) -> None:
-        """Compute every value of this context: not varying over other loops, not after one around."""
+        """Compute every value of this context: those that neither vary over other loops nor follow one."""
         here = [n for n in self.nodes if n.results[0] not in env and self._belongs(n, ctx)]
         while here:
             waiting = [n for n in here if not self._step(n, env, ctx, state)]
@@ -386,7 +386,7 @@ class _BlockRun:
         return True
 
     def _sweep(self, loop: int, waiting: Sequence[Node], env: Env, ctx: dict[int, int]) -> None:
-        """Run all trips of `loop`, and with them every accumulator that ends it here."""
+        """Run all trips of `loop`, with every accumulator that ends it here."""
         ending = [n for n in waiting if n.op == "accumulate" and int_attr(n, "loop") == loop]
         totals: dict[Node, Any] = {}
         state: dict[Node, Tensor] = {}
@@ -419,7 +419,7 @@ class _BlockRun:
             totals[node] = domain.apply(primitive, totals[node], operands[0])
 
     def _tiling(self, node: Node) -> Callable[[Array], Array]:
-        """Reorder a whole tensor to (loop trips..., grid..., tile...), the grid extent 1 where not mapped."""
+        """Reorder a whole tensor to (loop trips..., grid..., tile...), a grid extent being 1 where unmapped."""
         imap, fmap = node.attrs["imap"], node.attrs["fmap"]
         assert isinstance(imap, tuple)
         assert isinstance(fmap, tuple)

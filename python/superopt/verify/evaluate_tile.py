@@ -1,4 +1,4 @@
-"""Evaluates tile programs over any domain, and catches what a GPU would not: races and unwritten memory.
+"""Evaluates tile programs over any domain, and catches what a GPU would not report: races, unwritten memory.
 
 Sequential loops run trip after trip; the blocks of parallel loops run side by side, as leading dimensions of
 the arrays. An access is a strided view of the buffer. What a window reads beyond its buffer is an unknown that
@@ -32,7 +32,7 @@ from superopt.verify.degrees import CONSTANT, Degree
 from superopt.verify.domains import Array, Domain, Shape, Tensor
 from superopt.verify.evaluate import evaluate_operator
 
-_NOBODY, _EVERYBODY = -1, -2  # owners: nothing was written; written before this grid of blocks started
+_NOBODY, _EVERYBODY = -1, -2  # owners: unwritten; written before this grid of blocks started
 
 
 def evaluate_tile(program: TileProgram, operands: Sequence[Tensor], domain: Domain) -> list[Tensor]:
@@ -40,8 +40,7 @@ def evaluate_tile(program: TileProgram, operands: Sequence[Tensor], domain: Doma
 
     Raises IllegalProgram where a window starts outside its buffer, where memory is read that this block did not
     write, where two blocks write one element, where one block reads what another writes, and where an element of
-    an output is never written. An output that lies in an operand's memory starts as that operand, of which a copy
-    is changed.
+    an output is never written. An output that lies in an operand's memory starts as a copy of that operand.
     """
     run = _ran(program, operands, domain)
     return [run.result(b) for b in program.params[program.n_inputs :]]
@@ -80,7 +79,7 @@ class _Memory:
     degree: Degree = CONSTANT
     dtype: str = ""
     reader: Array | None = None
-    whole: Shape | None = None  # private, and each of so many blocks wrote all of its own: nothing to check
+    whole: Shape | None = None  # private, and each of so many blocks wrote its whole copy: nothing to check
 
     @classmethod
     def of(cls, tensor: Tensor) -> _Memory:
@@ -89,7 +88,7 @@ class _Memory:
 
     @classmethod
     def started(cls, tensor: Tensor) -> _Memory:
-        """An output that starts as `tensor`, which stays as it is."""
+        """An output that starts as a copy of `tensor`."""
         owner = np.full(tensor.shape, _EVERYBODY, np.int64)
         planes = [np.array(x, order="C") for x in tensor.planes]
         reader = np.full(tensor.shape, _NOBODY, np.int64)
@@ -98,7 +97,7 @@ class _Memory:
 
 @dataclass
 class _Place:
-    """Where one access goes: per buffer dimension the first index, how it moves with each block, the window."""
+    """Where one access goes: per buffer dimension its first index, its stride per block, and its window."""
 
     first: list[int]
     moves: list[list[int]]  # per buffer dimension, per leading dimension
@@ -130,7 +129,7 @@ class _Place:
                 )
 
     def view(self, x: Array, *, private: bool) -> Array:
-        """The accessed elements as (blocks..., window...), without copying; only where all are inside."""
+        """The accessed elements as (blocks..., window...), without copying; valid only where all are inside."""
         lead = len(self.blocks)
         own = x.strides[:lead] if private else (0,) * lead
         unit = x.strides[lead:] if private else x.strides
@@ -202,7 +201,7 @@ class _TileRun:
         self.blocks[depth] = 1
 
     def next_grid(self) -> None:
-        """All blocks have ended: their own memory is gone, what they wrote to the device is there for all."""
+        """All blocks have ended: discard their private memory; all see what they wrote to the device."""
         for buffer, memory in list(self.memory.items()):
             if memory.private:
                 del self.memory[buffer]
@@ -221,7 +220,7 @@ class _TileRun:
     # --- memory
 
     def place(self, buffer: Buffer, windows: tuple[Window, ...], *, every_block: bool) -> _Place:
-        """`every_block`: with the blocks an access does not depend on, too."""
+        """`every_block`: include the blocks that an access does not depend on."""
         first: list[int] = []
         moves: list[list[int]] = []
         for w in windows:
@@ -301,7 +300,7 @@ class _TileRun:
         if memory.input:
             raise IllegalProgram(f"expected a store to an output or a local, got input '{buffer.name}'")
         place = self.place(buffer, statement.windows, every_block=True)
-        # Among floats, numbers that are kept as they came may be followed by more precise ones.
+        # Among floats, more precise numbers may follow ones that were kept as they are.
         memory.planes = [
             x.astype(np.result_type(x, y), copy=False)
             for x, y in zip(memory.planes, value.planes, strict=False)
@@ -337,7 +336,7 @@ class _TileRun:
             )
 
     def check_unread(self, buffer: Buffer, memory: _Memory, place: _Place) -> None:
-        """Blocks run in any order: what one writes no other may have read."""
+        """Blocks run in any order, so no other block may have read what one writes."""
         if memory.reader is None:
             return
         index, inside = place.indices(private=False)

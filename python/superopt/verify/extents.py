@@ -1,6 +1,7 @@
 """Which extents of programs depend on which: every dimension as the grid, loop and tile factors that cut it.
 
-`Axes` walks programs and ties what their operators, iterators and windows tie (`superopt.verify.axes`).
+`Axes` walks programs and ties the dimensions that their operators, iterators and windows relate
+(`superopt.verify.axes`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from superopt.program import (
 from superopt.verify.axes import Dim, Factor, Joined, dim, fix, leaves, reduced, unify
 from superopt.verify.cuts import settle
 
-# Parts of a dimension that windows go through one by one; beyond it the dimension stays as it is.
+# Parts of a dimension that windows traverse one by one; beyond this many, the dimension keeps its extent.
 _MOST_PIECES = 4
 
 
@@ -57,7 +58,7 @@ class Axes:
         self.pieces: dict[tuple[Buffer, int], tuple[list[int], list[Dim]]] = {}
 
     def finish(self) -> None:
-        """To be called once everything is tied: cuts joined dimensions, and chooses extents that add up."""
+        """Call it once everything is tied: cuts joined dimensions, and chooses extents that add up."""
         self.cut_buffers()
         settle(self.joined)
 
@@ -68,12 +69,12 @@ class Axes:
         return self.dims[value]
 
     def numbers(self) -> dict[float, float]:
-        """What the extents of means, and their inverses, become; none that become several numbers."""
+        """What the extents of means, and their inverses, become; omits those that become several numbers."""
         found: dict[float, set[float]] = {}
         for extent, factors in self.means:
             small = reduced(factors)
             found.setdefault(float(extent), set()).add(float(small))
-            if extent & (extent - 1) == 0:  # others have no exact inverse
+            if extent & (extent - 1) == 0:  # other extents lack an exact inverse
                 found.setdefault(1 / extent, set()).add(1 / small)
         return {number: became.pop() for number, became in found.items() if len(became) == 1}
 
@@ -83,12 +84,12 @@ class Axes:
             unify(x, y)
 
     def graph(self, graph: KernelGraph | ThreadGraph) -> None:
-        """Tie what the nodes of a graph tie; raises Irreducible."""
+        """Tie the dimensions that the nodes of a graph relate; raises Irreducible."""
         for node in graph.nodes:
             self.node(node)
 
     def node(self, node: Node) -> None:
-        """Tie what one node ties."""
+        """Tie the dimensions that one node relates."""
         body = node.body
         if isinstance(body, BlockGraph):
             self.block(node, body)
@@ -110,7 +111,7 @@ class Axes:
                 fix([f for d in self.of(v) for f in d])
 
     def operator(self, op: str, operands: Sequence[Value], result: Value, attrs: Mapping[str, Attr]) -> None:
-        """Tie what the nest of a table operator ties."""
+        """Tie the dimensions that the nest of a table operator relates."""
         entry = OPERATORS[op]
         values = normalize_attrs(entry, attrs)
         target = self.of(result)
@@ -135,7 +136,7 @@ class Axes:
     def arranged(
         self, op: str, operands: list[list[Dim]], target: list[Dim], attrs: Mapping[str, Attr]
     ) -> None:
-        """Tie what an operator without a nest ties."""
+        """Tie the dimensions that an operator without a nest relates."""
         along = attrs.get("dim")
         if op == "reshape":
             unify([f for d in operands[0] for f in d], [f for d in target for f in d])
@@ -197,7 +198,7 @@ class Axes:
                 self.node(inner)
 
     def cut(self, whole: list[Dim], tile: list[Dim], maps: Sequence[tuple[Attr, list[Dim]]]) -> None:
-        """A dimension is what cuts it, then the tile's."""
+        """A dimension consists of the factors that cut it, then the tile's."""
         for i, (x, y) in enumerate(zip(whole, tile, strict=True)):
             outer = [
                 f
@@ -212,7 +213,7 @@ class Axes:
     # --- tile level
 
     def statements(self, body: Sequence[Statement]) -> None:
-        """Tie what the statements of a tile program tie."""
+        """Tie the dimensions that the statements of a tile program relate."""
         for s in body:
             if isinstance(s, Loop):
                 self.loops[s.var] = s
@@ -226,13 +227,13 @@ class Axes:
                     self.window(w, s.buffer, i, tile[i])
 
     def window(self, w: Window, buffer: Buffer, along: int, tile: Dim) -> None:
-        """A dimension is the loops that move its window, then the window's; what goes through a part waits."""
+        """A dimension consists of the loops that move its window, then the window; a partial window waits."""
         whole, extent = self.of(buffer)[along], buffer.type.shape[along]
         first, moves = self.travel(w)
         inner = w.size
         factors: Dim = []
         for var, stride in moves:
-            # Tiles side by side, the loops that move them nested: stride after stride the extent below.
+            # Tiles side by side, moved by nested loops: each stride is the extent that the inner ones cover.
             if stride != inner:
                 break
             inner, factors = inner * trips_of(self.loops[var]), [*self.trips[var], *factors]
@@ -245,7 +246,7 @@ class Axes:
             self.partial.setdefault((buffer, along), []).append((w, factors, tile))
 
     def keep(self, w: Window, buffer: Buffer, along: int, tile: Dim) -> None:
-        """The number of places that a window can be at stays what it is."""
+        """Keep the number of positions of a window."""
         whole, extent = self.of(buffer)[along], buffer.type.shape[along]
         first, moves = self.travel(w)
         for var, _ in moves:
@@ -256,7 +257,7 @@ class Axes:
             fix([*whole, *tile])
 
     def cut_buffers(self) -> None:
-        """Dimensions that windows go through in parts are these parts, side by side."""
+        """Cut dimensions that windows traverse in parts into these parts, side by side."""
         for (buffer, along), windows in self.partial.items():
             ranges = [(first := self.travel(w)[0], first + _extent([*f, *t])) for w, f, t in windows]
             cuts = sorted({0, buffer.type.shape[along], *itertools.chain(*ranges)})
@@ -277,7 +278,7 @@ class Axes:
     def start(
         self, buffer: Buffer, along: int, first: int, extent: Callable[[Sequence[Factor]], int]
     ) -> int | None:
-        """Where a window begins that goes through a part of a dimension, at the extents that `extent` gives."""
+        """Where a window over a part of a dimension begins, at the extents that `extent` gives."""
         if (buffer, along) not in self.pieces:
             return None
         cuts, pieces = self.pieces[buffer, along]
@@ -288,7 +289,7 @@ class Axes:
         return sum(len(self.trips[var]) for var, _ in moves)
 
     def travel(self, w: Window) -> tuple[int, list[tuple[LoopVar, int]]]:
-        """Offset of a window in the first trips, and how far each loop of several trips moves it, least first."""
+        """Offset of a window in the first trips, and how far each loop of several trips moves it, in order."""
         first = w.base + sum(scale * self.loops[var].start for var, scale in w.terms)
         moves = [
             (var, scale * self.loops[var].step) for var, scale in w.terms if trips_of(self.loops[var]) > 1

@@ -4,9 +4,9 @@ A value is a pair: a component in Z_p, and one in Z_q as long as no `exp` was ap
 takes the second component to the first: to w^x under a random q-th root of unity w (`ImageField`), or to the
 formal term [x] (`FormalField`).
 
-Outside the fragment of sums, products, quotients and one `exp` on a path, nothing is assumed of an operator
-but that equal arguments give equal results (a keyed random function of the value); of `max` and `min` also that
-they are associative, commutative and idempotent. What was assumed is recorded in `assumed`.
+Outside the fragment of sums, products, quotients and one `exp` on a path, all that is assumed about an operator
+is that equal arguments give equal results (a keyed random function of the value), and about `max` and `min` also
+that they are associative, commutative and idempotent. `assumed` records the assumptions.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from superopt.verify.domains import Array, Domain, Shape, Tensor, exact_residues
 from superopt.verify.primes import Primes
 from superopt.verify.small_field import SmallField
 
-# Where nothing is proved; a certificate's primes are `superopt.verify.primes.drawn`. q is the largest prime below
-# 2^61 for which p = 2 q + 1 is prime too.
+# For uses that prove nothing; `superopt.verify.primes.drawn` gives a certificate's primes. q is the largest
+# prime below 2^61 for which p = 2 q + 1 is prime too.
 Q = 2305843009213688669
 P = 2 * Q + 1
 # The same below 2^20: products of residues are exact in float64, sums of them up to depth 8192.
 SCREEN_Q = 524171
 SCREEN_P = 2 * SCREEN_Q + 1
 
-MOST_LEAVES = 1 << 22  # remembered under max and min, 8 bytes each
-# Values of uninterpreted operators that are known, by argument: what is divided by them may vanish.
+MOST_LEAVES = 1 << 22  # that max and min remember, 8 bytes each
+# Known values of uninterpreted operators, by argument: as divisors they may vanish.
 KNOWN_VALUES = {
     "sqrt": {0: 0, 1: 1}, "erf": {0: 0}, "sin": {0: 0}, "cos": {0: 1}, "log": {1: 0}, "log1p": {0: 0},
     "exp": {0: 1},
 }  # fmt: skip
-# Terms of formal sums written in one evaluation, each some 20 ns; beyond it OverflowError.
+# Terms of formal sums written in one evaluation, about 20 ns each; more raise OverflowError.
 MOST_TERMS = 100_000_000
 
 
@@ -71,7 +71,7 @@ def key_of(*parts: object) -> int:
 
 @dataclass
 class Seen:
-    """What was used beyond the axioms of a field; see `ImageField`."""
+    """Assumptions beyond the axioms of a field; see `ImageField`."""
 
     assumed: set[str] = field(default_factory=set[str])
     exponentials: bool = False
@@ -79,7 +79,7 @@ class Seen:
     applications: int = 0
 
     def copy(self) -> Seen:
-        """As it is now."""
+        """A snapshot."""
         return replace(self, assumed=set(self.assumed))
 
 
@@ -87,8 +87,8 @@ class ImageField(Domain):
     """Z_p x Z_q at 61 bits, with exp(x) = w^x for one random w: a test of the program at any extents.
 
     `lattice` says how `max` and `min` are interpreted: "free" joins sets of leaves (see field/lattice.hpp),
-    "order" picks by one random total order of the residues, which needs no memory. What was used beyond the
-    axioms of a field is in `seen`.
+    "order" picks by one random total order of the residues, which needs no memory. `seen` records what was
+    assumed beyond the axioms of a field.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class ImageField(Domain):
 
     @property
     def argument(self) -> int:
-        """A bound on the degree of what uninterpreted operators were applied to."""
+        """A bound on the degree of the arguments of uninterpreted operators."""
         return self.seen.argument
 
     @property
@@ -157,7 +157,7 @@ class ImageField(Domain):
 
     @override
     def unknown(self, name: object, shape: Shape) -> Tensor:
-        # As an input would be: a program whose result depends on it differs from one that has no such input.
+        # Like an input: a program whose result depends on it differs from one without such an input.
         return self.random(("unknown", name), shape)
 
     @override
@@ -176,7 +176,7 @@ class ImageField(Domain):
         return Tensor((self._lift(planes[0]), planes[1]))
 
     def _infinity(self, plane: int, sign: int) -> int:
-        # An unknown of which only this is used: it is neutral for min, its opposite for max.
+        # An unknown with one known property: it is neutral for min, its opposite for max.
         m = self.fields[plane].modulus
         return sign * int(self.fields[plane].uniform(key_of(self.seed, "infinity"), 1)[0]) % m
 
@@ -259,7 +259,7 @@ class ImageField(Domain):
 
     def _uninterpreted(self, primitive: str, *operands: Tensor) -> Tensor:
         shape = np.broadcast_shapes(*(t.shape for t in operands))
-        known = KNOWN_VALUES.get(primitive, {})  # arguments may meet these, too
+        known = KNOWN_VALUES.get(primitive, {})  # arguments may also coincide with these
         count = math.prod(shape) + len(known)
         self._record("second exp on a path" if primitive == "exp" else primitive, operands, count)
         planes: list[Array] = []
@@ -328,7 +328,7 @@ class ImageField(Domain):
         return Tensor(tuple(planes), degree)
 
     def _settle(self, joined: Array, *candidates: Array) -> Array:
-        """`joined` residues as elements: one of the candidates where it is that, else a new unknown."""
+        """`joined` residues as elements: the candidate that equals one, or else a new unknown."""
         out = self._lift(joined)
         for x in candidates:
             out = np.where(self._residues(x) == joined, x, out)
@@ -342,7 +342,7 @@ class ImageField(Domain):
 
     def _join_rows(self, kind: str, a: Tensor) -> Tensor:
         if self.lattice == "order":
-            # Pairwise: the pick is associative, so any order of joining will do.
+            # Pairwise: the pick is associative, so any order of joining works.
             while a.shape[-1] > 1:
                 half = a.shape[-1] // 2
                 joined = self._join(
@@ -398,7 +398,7 @@ class FormalField(ImageField):
     @property
     @override
     def terms(self) -> int:
-        """Of numerators, denominators and what they were multiplied to."""
+        """The most terms of numerators, denominators and their products."""
         return self.pool.widest
 
     @override
@@ -437,7 +437,7 @@ class FormalField(ImageField):
 
 
 class ScreenField(ImageField):
-    """Z_p x Z_q with p below 2^20: float64 matrix products, no certainty, but quick to tell programs apart."""
+    """Z_p x Z_q with p below 2^20: float64 matrix products, no certainty, but quick to distinguish programs."""
 
     def __init__(self, seed: object) -> None:
         self._core = None

@@ -1,7 +1,7 @@
 """A canonical text of a program, independent of names and source locations, and its hash.
 
-The text is JSON that `parse` reads back, so that a certificate can hold the programs it speaks of and be
-replayed with neither MLIR nor the files they came from.
+The text is JSON that `parse` reads back, so that a certificate can hold its programs and be replayed without
+MLIR and without the files they came from.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def program_hash(graph: KernelGraph) -> str:
 
 
 def canonical_text(graph: KernelGraph) -> str:
-    """One line of JSON; equal for programs that differ in names and locations only."""
+    """One line of JSON; equal for programs that differ only in names and locations."""
     data = _region(graph.inputs, graph.nodes, graph.outputs)
     if pairs(graph.aliases):
         data["aliases"] = list(graph.aliases)
@@ -82,7 +82,7 @@ def _attr(value: Attr) -> Any:
 
 
 def _attrs(op: str, attrs: Mapping[str, Attr]) -> dict[str, Any]:
-    # Why something is opaque is not what it computes; a default is the same spelled out or not.
+    # The reason an operation is opaque does not affect its result; a default means the same spelled out or not.
     kept = {k: v for k, v in attrs.items() if k != "reason"}
     for spec in OPERATORS[op].attrs if op in OPERATORS else ():
         if spec.default is not None and kept.get(spec.name) is spec.default:

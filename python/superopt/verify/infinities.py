@@ -1,12 +1,12 @@
-"""Infinities and undefined numbers beside a field, which has neither.
+"""Infinities and undefined numbers alongside a field, which lacks both.
 
-An unknown of a field cancels, as in x - x; an infinity does not, on a GPU it is NaN. So infinities are followed
-apart, by the rules of IEEE 754, which are limits: minus infinity is neutral for `max`, exp(-inf) = 0,
-exp(inf) = inf, x / inf = 0, and a multiple of an infinity is one where the factor's sign is known, which is that
-of constants alone. What has no limit (inf - inf, 0 inf, inf / inf, x inf of an unknown x) is undefined, and stays
-so. It is equal to nothing, not even to another undefined number: nothing is proved of a program where it is
-undefined. `Numbers` does that for arithmetic on tensors with masks; `Extended` is a domain whose tensors carry
-the masks in two bits of their elements, so that every evaluator moves them along.
+An unknown of a field cancels, as in x - x; an infinity does not: on a GPU the result is NaN. So infinities are
+tracked apart, by the rules of IEEE 754, which are limits: minus infinity is neutral for `max`, exp(-inf) = 0,
+exp(inf) = inf, x / inf = 0, and a multiple of an infinity is infinite where the factor's sign is known, as
+it is only for constants. What lacks a limit (inf - inf, 0 inf, inf / inf, x inf of an unknown x) is undefined and
+stays so. It equals nothing, not even another undefined number: nothing is proved about a program where it is
+undefined. `Numbers` implements this for arithmetic on tensors with masks; `Extended` is a domain whose tensors
+carry the masks in two bits of their elements, so that every evaluator moves them along.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from superopt.verify.domains import FLOAT_PRIMITIVES, Array, Domain, Shape, Tens
 from superopt.verify.fields import ImageField
 
 LOG2_E = float(np.float32(math.log2(math.e)))
-# Constants whose signs are remembered.
+# How many constants' signs are remembered.
 MOST_NAMED = 64
 # Primitives that are not defined on all real numbers (quotients apart, which the field itself refuses).
 _PARTIAL = ("log", "log1p", "sqrt", "pow")
@@ -34,12 +34,12 @@ _PARTIAL = ("log", "log1p", "sqrt", "pow")
 class Number:
     """Floating-point numbers.
 
-    `infinite` is -1 or 1 where they are infinite, which no element of a field is. `undefined` marks those
-    that are none, or any: what comes of an infinity otherwise than as a neutral element, of a division by
-    zero, of a masked load that names no other value. Whatever is computed from them is undefined too, and
+    `infinite` is -1 or 1 where they are infinite, as elements of a field never are. `undefined` marks NaNs and
+    arbitrary values: the result of an infinity that is not a neutral element, of a division by zero, of a
+    masked load without another value. Whatever is computed from them is undefined too, and
     storing it is an error: in a field an unknown could cancel, on a GPU it is NaN. `known` is the number
     where it is one constant. `log2_of` remembers that this is `factor * log2(x)`, as (x, factor): Triton
-    writes `x ** factor` as 2 to that.
+    writes `x ** factor` as 2 to that power.
     """
 
     tensor: Tensor
@@ -60,7 +60,9 @@ class Numbers:
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
         self.drawn = 0
-        self.named: dict[int, float] = {}  # first components of constants, and of what is made of them alone
+        self.named: dict[
+            int, float
+        ] = {}  # by first component: constants, and what is computed from them alone
 
     def constant(self, value: float, rank: int) -> Number:
         """A literal, with `rank` dimensions of extent 1."""
@@ -103,7 +105,7 @@ class Numbers:
         return Number(tensor, infinite, undefined)
 
     def apply(self, primitive: str, *xs: Number) -> Number:
-        """A primitive of the operator table, on infinities too where the result has a meaning."""
+        """A primitive of the operator table, also on infinities where the result is defined."""
         if primitive == "log1p":
             return self.apply("log", self.apply("add", self.constant(1.0, len(xs[0].shape)), xs[0]))
         if primitive == "div" and xs[1].infinite is not None:  # what stands for an infinity may be zero
@@ -134,7 +136,7 @@ class Numbers:
         )
 
     def _divide(self, a: Number, b: Number) -> tuple[Tensor, Array]:
-        """A quotient, and where it has none: padding may be divided by zero, results not."""
+        """A quotient, and where it is undefined: padding may be divided by zero, results may not."""
         if not isinstance(self.domain, ImageField):
             raise ZeroDivisionError
         nought = self._zero(b)
@@ -143,7 +145,7 @@ class Numbers:
         return self.domain.apply("div", a.tensor, self._where(nought, 1.0, b.tensor)), nought
 
     def _zero(self, x: Number) -> Array:
-        """Where a number is zero: at a random point, only what is zero everywhere."""
+        """Where a number is zero: at a random point, only where it is zero everywhere."""
         if not isinstance(self.domain, ImageField):
             return x.tensor.planes[0] == 0
         shape = x.shape
@@ -158,7 +160,7 @@ class Numbers:
             self.named.setdefault(int(tensor.planes[0].flat[0]), number)
 
     def _fold(self, primitive: str, xs: Sequence[Number], value: Number) -> float | None:
-        """The number that comes of constants alone, to rounding: its sign is what counts."""
+        """The number that constants alone give, up to rounding: only its sign matters."""
         constants = [x.known for x in xs if x.known is not None]
         if len(constants) < len(xs) or value.infinite is not None or not isinstance(self.domain, ImageField):
             return None
@@ -183,7 +185,7 @@ class Numbers:
         return signs
 
     def _outside(self, primitive: str, xs: Sequence[Number], value: Number) -> tuple[Number, Array]:
-        """Constants that the primitive is not defined on: log(0) = -inf, log(-1) is undefined."""
+        """Constants outside the primitive's domain: log(0) = -inf, log(-1) is undefined."""
         base = xs[0]
         finite = _infinite(base) == 0
         lost = np.broadcast_to(finite & (self._sign(base) < 0), value.shape)
@@ -197,7 +199,7 @@ class Numbers:
         return value, lost
 
     def _infinite(self, primitive: str, xs: tuple[Number, ...], value: Number) -> tuple[Number, Array]:
-        """The value where operands are infinite, and where it is undefined."""
+        """The value where operands are infinite, and the mask of where it is undefined."""
         shape = value.shape
         signs = [np.broadcast_to(_infinite(x), shape) for x in xs]
         some = np.logical_or.reduce([s != 0 for s in signs])
@@ -351,19 +353,19 @@ class Extended(Domain):
         return Number(tensor, infinite if infinite.any() else None, undefined if undefined.any() else None)
 
     def _named(self, t: Tensor) -> float | None:
-        """The number that the first element is, if it is one that the program names."""
+        """The number that the first element equals, if the program names it."""
         first = t.planes[0]
         return self.numbers.named.get(int(first.flat[0])) if first.size else None
 
     def _constant(self, t: Tensor) -> float | None:
-        """The number that all of a tensor is, if it is one that the program names."""
+        """The number that every element equals, if the program names it."""
         first = t.planes[0]
         if (found := self._named(t)) is None:
             return None
         return found if bool((first == first.flat[0]).all()) else None
 
     def close(self, x: Number) -> Tensor:
-        """The tensor that holds these numbers; whatever stands for one that is not finite does not count."""
+        """The tensor that holds these numbers; the residue under a number that is not finite does not matter."""
         if x.infinite is None and x.undefined is None:
             return x.tensor
         self._seen = True
@@ -427,11 +429,11 @@ class Extended(Domain):
         return self.field.unknown(name, shape)
 
     def undefined(self, t: Tensor) -> Array:
-        """Which elements are no numbers."""
+        """Which elements are undefined."""
         return (t.planes[0] >> _SHIFT) == _UNDEFINED
 
     def differs(self, a: Tensor, b: Tensor) -> Array:
-        """Where two tensors of one shape differ: infinite alike is the same, undefined is like nothing."""
+        """Where two tensors of one shape differ: equal infinities agree, undefined elements equal nothing."""
         if not self._seen:
             return self.field.differs(a, b)
         kinds = [t.planes[0] >> _SHIFT for t in (a, b)]

@@ -4,7 +4,7 @@ Which values those are is guessed, from one evaluation of both programs at reduc
 piece is what lies between a value and the nearest ones before it, in both programs, as a function of these. If
 the pieces of every value that is needed are equal, on all inputs, so are the programs, by induction along
 their nodes. (Cut points of combinational equivalence checking, as in Kuehlmann and Krohm, DAC'97.) Pieces that
-differ prove nothing: one may use how the values before it came about.
+differ prove nothing: a piece may rely on how the values before it were computed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from superopt.verify.primes import Primes
 
 @dataclass(frozen=True)
 class Piece:
-    """Two programs whose inputs are values that the cut ones share; equal for the whole to be equal."""
+    """Two programs whose inputs are values that the cut programs share; if every piece is equal, so are these."""
 
     first: KernelGraph
     second: KernelGraph
@@ -36,7 +36,7 @@ class Piece:
 def cut(
     a: KernelGraph, b: KernelGraph, reduced: tuple[KernelGraph, KernelGraph], seed: object, primes: Primes
 ) -> list[Piece] | None:
-    """What is to be compared in place of `a` and `b`; None where they share no value that divides them.
+    """The pieces to compare in place of `a` and `b`; None where no shared value divides them.
 
     `reduced` are both programs at smaller extents, node by node. Pieces that are the same text are left out.
     Raises ZeroDivisionError where the random inputs make a denominator vanish.
@@ -60,7 +60,7 @@ def cut(
             return None
         others, first_ends = _slice(a.nodes, targets.values(), {partner[v] for v in ends} | {*a.inputs})
         inputs = {partner[v]: v for v in ends}
-        # Inputs that only one of them reads are inputs of both.
+        # Inputs that only one of them reads become inputs of both.
         for v, w in zip(a.inputs, b.inputs, strict=True):
             if v in first_ends:
                 inputs.setdefault(v, w)
@@ -82,7 +82,7 @@ def cut(
 def _slice(
     nodes: Sequence[Node], targets: Iterable[Value], known: set[Value]
 ) -> tuple[list[Node], list[Value]]:
-    """The nodes that `targets` need beyond the values `known`, in order, and those of these that they read."""
+    """The nodes that `targets` need beyond the values `known`, in order, and the known values they read."""
     needed = dict.fromkeys(v for v in targets if v not in known)
     kept, ends = list[Node](), dict.fromkeys(v for v in targets if v in known)
     for node in reversed(nodes):
@@ -99,7 +99,7 @@ def _slice(
 
 
 def _without(node: Node, inputs: Container[Value]) -> Node:
-    """The node, with other results in place of those that are inputs here."""
+    """The node, with new results in place of those that are inputs here."""
     if not any(v in inputs for v in node.results):
         return node
     return replace(node, results=tuple(Value(v.type) if v in inputs else v for v in node.results))
@@ -119,7 +119,7 @@ def _shared(
     known: dict[tuple[Shape, Shape, bytes], Value] = {}
     for value, key in _values(a, reduced[0], inputs, domain):
         known.setdefault(key, value)
-    # Each of `a` once: two inputs of a piece are any two tensors.
+    # Each value of `a` once: two inputs of a piece are arbitrary tensors.
     return {v: known.pop(key) for v, key in _values(b, reduced[1], inputs, domain) if key in known}
 
 
@@ -128,7 +128,7 @@ def _values(
 ) -> list[tuple[Value, tuple[Shape, Shape, bytes]]]:
     """Results of nodes, by their full shape and their elements at reduced extents.
 
-    Without those that depend on no input, or are not finite: a piece's inputs are any finite numbers.
+    Omits those that depend on no input or are not finite: the inputs of a piece are arbitrary finite numbers.
     """
     env = dict(zip(small.inputs, inputs, strict=True))
     varying = {*small.inputs}

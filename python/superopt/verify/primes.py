@@ -1,9 +1,9 @@
 """The primes that two programs are compared over: p = 2 q + 1, drawn for each pair by the hash of their texts.
 
 Constants are rational numbers, and two different ones may be the same modulo p (2^62 and 10565 are, modulo
-2^62 - 10565). Nobody can write such constants for a prime that depends on the whole of both texts, the constants
-among them. There are about 10^14 such pairs (q, 2 q + 1) with 15/16 2^61 < q < 2^61, each as likely as any other:
-so close below a power of two that random residues are hardly ever drawn again.
+2^62 - 10565). Nobody can choose such constants for a prime that depends on the whole of both texts, including
+the constants. There are about 10^14 such pairs (q, 2 q + 1) with 15/16 2^61 < q < 2^61, each as likely as any
+other: so close to a power of two that random residues are rarely redrawn.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def drawn(*texts: str) -> Primes:
     """(p, q) of these texts: the first of the numbers q that their hash gives with q and 2 q + 1 prime.
 
     The i-th number is 15 2^57 plus the last 57 bits, made odd, of the blake2b digest (8 bytes, little endian) of
-    i (8 bytes) and the texts' sha256 one after the other.
+    i (8 bytes) and the concatenated sha256 of the texts.
     """
     key = b"".join(hashlib.sha256(text.encode()).digest() for text in texts)
     for i in itertools.count():
@@ -37,7 +37,7 @@ def drawn(*texts: str) -> Primes:
 
 
 def is_prime(n: int) -> bool:
-    """Miller and Rabin's test with the bases that decide every n below 2^64."""
+    """The Miller-Rabin test with bases that decide every n below 2^64."""
     bases = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
     if n < 2 or any(n % b == 0 and n != b for b in bases):
         return False

@@ -1,8 +1,8 @@
-"""Products of large matrices over a field of 61 or 62 bits, by the BLAS: exact, and faster than 128-bit numbers.
+"""Products of large matrices over a field of 61 or 62 bits by the BLAS: exact, faster than 128-bit arithmetic.
 
-Residues are cut into three digits (`field/limbs.hpp`) of at most 20 bits and a sign. float64 adds as many of
-their products as DEPTH exactly, in whatever order the BLAS does. Certificates rest here on the BLAS, too:
-`test/unit/test_field.py` compares with the other product.
+Residues are cut into three digits (`field/limbs.hpp`) of at most 20 bits and a sign. float64 adds up to
+DEPTH of their products exactly, in whatever order the BLAS uses. So certificates also rely on the BLAS:
+`test/unit/test_field.py` compares it with the other product.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from threadpoolctl import threadpool_limits
 
 from superopt.verify.domains import Array
 
-# Below this along any side, cutting operands and joining products takes longer than it saves.
+# Below this size along any side, cutting operands and joining products costs more than it saves.
 LEAST = 128
 _ROWS, _COLUMNS = 512, 256
 
 
 def worthwhile(a: Array, b: Array) -> bool:
-    """Whether `product` is the quicker one, for shapes (batch, m, k) and (batch, k, n)."""
+    """Whether `product` is faster, for shapes (batch, m, k) and (batch, k, n)."""
     return min(a.shape[1], a.shape[2], b.shape[2]) >= LEAST
 
 

@@ -1,8 +1,8 @@
 """The same programs at smaller extents, where the formal test is cheap, and with fewer blocks and trips.
 
 Every factor of every axis (see `superopt.verify.axes`) shrinks to two, in both programs alike, so that each grid,
-loop and tile boundary is still crossed. What depends on sizes keeps them: elements of dense constants, slices
-that do not fall on block boundaries, opaque operations.
+loop and tile boundary is still crossed. What depends on sizes keeps its extents: dense constants, slices off
+block boundaries, opaque operations.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from superopt.verify.axes import Factor, Irreducible, fix, leaves, reduced
 from superopt.verify.cuts import settle
 from superopt.verify.extents import Axes, trips_of
 
-# Reduced programs that are still larger than this (scalar operations) are not worth a formal test.
+# Reduced programs larger than this (scalar operations) are not worth a formal test.
 MOST_WORK = 2_000_000
 
 
@@ -68,7 +68,7 @@ def reduce_extents(
 
 
 def work(graph: KernelGraph) -> int:
-    """Scalar operations of one evaluation, elements moved included."""
+    """Scalar operations of one evaluation, including moved elements."""
     return sum(_node_work(n) for n in graph.nodes)
 
 
@@ -114,7 +114,7 @@ def _tile_work(body: Sequence[Statement]) -> int:
 
 
 class _Rebuild:
-    """Copies a program; every extent is what `extent` makes of its factors, by default the reduced one."""
+    """Copies a program; `extent` computes every extent from its factors, by default the reduced one."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class _Rebuild:
         return Node(node.op, operands, results, dict(attrs), node.location, body)
 
     def attrs(self, attrs: Mapping[str, Attr], operands: Sequence[Value], result: Value) -> dict[str, Attr]:
-        """Attributes that are extents, by the names that the operator table gives them."""
+        """The attributes, with extents replaced; the operator table names those."""
         out, shape = dict(attrs), self.shape(result)
         if "shape" in out:
             out["shape"] = shape
@@ -189,7 +189,7 @@ class _Rebuild:
         return replace(program, params=params, locals=local, body=body)
 
     def statement(self, s: Statement) -> Statement:
-        """Loops count trips from zero; windows scale them."""
+        """The statement, with loops that count trips from zero and windows that scale them."""
         if isinstance(s, Loop):
             return Loop(
                 s.var,
@@ -218,7 +218,7 @@ class _Rebuild:
             self.extent(self.axes.trips[v]) == trips_of(self.axes.loops[v]) for v, _ in moves
         ):
             return Window(size, first if start is None else start, tuple(moves), w.stride)
-        # Offsets are whole tiles, and a loop's stride is what lies within one of its trips.
+        # Offsets are whole tiles, and a loop's stride is what one of its trips covers.
         terms: list[tuple[LoopVar, int]] = []
         old, new = w.size, size
         for var, stride in moves:
@@ -231,7 +231,7 @@ class _Rebuild:
 
 
 def resized(graph: KernelGraph, axes: Axes, extent: Callable[[Sequence[Factor]], int]) -> KernelGraph:
-    """`graph`, whose axes are `axes`, with the extents that `extent` makes of a dimension's factors."""
+    """`graph`, whose axes are `axes`, with the extents that `extent` computes from a dimension's factors."""
     return _Rebuild(axes, extent).graph(graph)
 
 
@@ -239,17 +239,17 @@ def resized(graph: KernelGraph, axes: Axes, extent: Callable[[Sequence[Factor]],
 
 
 def fewer_blocks(first: KernelGraph, *others: KernelGraph) -> tuple[KernelGraph, ...] | None:
-    """The programs with at most two blocks along each dimension of a grid; what a block does stays as it is.
+    """The programs with at most two blocks along each dimension of a grid; what a block does is unchanged.
 
-    Loops, tiles and all that is summed keep their extents, so that rounding errors are those of the whole
-    program. Where there are library operators only, so do what they reduce and no other extents. None where the
+    Loops, tiles and all summed extents stay, so that rounding errors are those of the whole program. Where there
+    are only library operators, only the extents that they reduce stay. None where the
     programs do not agree on what may shrink.
     """
     return _shrunk((first, *others), trips=0)
 
 
 def fewer_trips(first: KernelGraph, *others: KernelGraph, trips: int) -> tuple[KernelGraph, ...] | None:
-    """The same with at most `trips` trips of each loop, so that sums are shorter; not those of means."""
+    """The same with at most `trips` trips of each loop, which shortens sums except those of means."""
     return _shrunk((first, *others), trips=trips)
 
 
@@ -274,7 +274,7 @@ def _shrunk(graphs: tuple[KernelGraph, ...], *, trips: int) -> tuple[KernelGraph
         looped = {leaf for extent in loops for leaf in leaves(extent)} if trips else set[Factor]()
         inside = [d for dims in axes.dims.values() for d in dims]
         inside += [d for j in axes.joined for d in (j.whole, *j.pieces)]
-        # Library operators alone have no blocks: each element is one.
+        # Library operators alone lack blocks: each element counts as one.
         for extent in [*inside, *loops] if blocks or looped else ():
             fix([leaf for leaf in leaves(extent) if leaf not in blocks and leaf not in looped])
         if not trips:

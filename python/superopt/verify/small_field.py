@@ -17,7 +17,7 @@ class SmallField:
     DEPTH = 8192  # products below 2^40, so that many sum exactly in float64
 
     def __init__(self, modulus: int, large: int) -> None:
-        """`large` is a prime of 61 or 62 bits: random numbers are its field's, reduced."""
+        """`large` is a prime of 61 or 62 bits; random numbers come from its field, reduced."""
         self.modulus = modulus
         self._prime = large
 

@@ -1,9 +1,9 @@
 // The analytic cost of one kernel: a roofline with waves, launches and loop latency, and the counting of what
 // goes into it.
 //
-// One formula and one way of counting for everything: the search sizes and bounds with them, extraction ranks
-// kernels with them, and `superopt.cost` ranks whole programs with them. The numbers come from a target's
-// data file.
+// One formula and one way of counting for everything: the search sizes and bounds kernels with them,
+// extraction ranks kernels, and `superopt.cost` ranks whole programs. The numbers come from a target's data
+// file.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace superopt {
 
 struct TargetNumbers {
   double launch_seconds = 0;    // of an empty kernel, back to back
-  double iteration_seconds = 0; // latency of one pipelined loop trip that nothing else hides
+  double iteration_seconds = 0; // exposed latency of one pipelined loop trip
   double dram_bytes_per_second = 0;
   double l2_bytes_per_second = 0;
   double l2_capacity = 0;  // bytes
@@ -21,8 +21,8 @@ struct TargetNumbers {
   int64_t multiprocessors = 1;
   int64_t shared_per_block = 0; // bytes, the opt-in maximum
   int64_t shared_per_multiprocessor = 0;
-  int64_t blocks_per_multiprocessor = 1; // resident at most, whatever their memory
-  int64_t registers = 0;                 // 32-bit ones of a multiprocessor; one block may have all of them
+  int64_t blocks_per_multiprocessor = 1; // most resident blocks, whatever their memory
+  int64_t registers = 0;                 // of a multiprocessor, 32 bits each; one block may use all
   int64_t matrix_side = 1;               // fewest rows, columns and depth that matrix units multiply
 };
 
@@ -38,11 +38,11 @@ struct KernelTraffic {
 
   // Blocks load and store `moved` bytes in all of a tensor. Device memory sees each of its bytes once if the
   // tensor stays in L2. A larger one is moved again by each wave of blocks, as blocks of one wave share what
-  // they stream. To be called when `blocks` and `shared_bytes` are set.
+  // they stream. Call it once `blocks` and `shared_bytes` are set.
   void move(const TargetNumbers &target, double tensor_bytes, double moved);
 
   // A product of `rows` x `depth` and `depth` x `columns`, `times` times. Matrix units take 16-bit operands,
-  // and do no less where a side is short.
+  // and do as much work where a side is short.
   void product(const TargetNumbers &target, double rows, double columns, double depth, double times,
                int64_t operand_bytes);
 };
@@ -50,7 +50,7 @@ struct KernelTraffic {
 // Blocks that a multiprocessor holds at once, by their shared memory; at least one.
 int64_t resident_blocks(const TargetNumbers &target, int64_t shared_bytes);
 
-// Rounds that the blocks of a kernel take where each multiprocessor holds so many at once.
+// Rounds that the blocks of a kernel take where each multiprocessor holds `resident` at once.
 double waves(const TargetNumbers &target, int64_t blocks, int64_t resident);
 
 // The share of the matrix and vector units that the blocks keep busy: compute runs at the pace of the busiest
@@ -64,13 +64,11 @@ double streaming_share(const TargetNumbers &target, int64_t blocks);
 // Seconds that a kernel takes, launch included; infinity where a block exceeds the shared memory.
 double kernel_seconds(const TargetNumbers &target, const KernelTraffic &kernel);
 
-// Seconds that a kernel takes at least which moves so many bytes of device memory; and the bytes that one may
-// move in so many seconds.
+// The least seconds of a kernel that moves this many bytes of device memory, and the inverse.
 double least_seconds(const TargetNumbers &target, double bytes);
 double most_bytes(const TargetNumbers &target, double seconds);
 
-// Bytes of device memory that are moved in the time of so many flops of matrix products, and in that of a
-// launch.
+// Bytes of device memory that can be moved during this many flops of matrix products, and during a launch.
 double product_bytes(const TargetNumbers &target, double flops);
 double launch_bytes(const TargetNumbers &target);
 

@@ -20,7 +20,7 @@ struct Pattern {
   std::vector<Pattern> children;
 };
 
-// A guard, and the numbers of the variables that it is asked of.
+// A guard, and the numbers of the variables that it tests.
 struct BoundGuard {
   decltype(RuleGuard::holds) holds;
   size_t x, y;
@@ -182,7 +182,7 @@ private:
     }
   }
 
-  // Breaks the template recursion of node -> match -> node by way of a plain function object.
+  // Breaks the template recursion of node -> match -> node with a plain function object.
   template <class Then> void matched_node(const Pattern &p, Id number, Bindings &b, const Then &then) {
     const std::function<void(Bindings &)> erased = [&](Bindings &c) { then(c); };
     node_erased(p, number, b, erased);

@@ -27,7 +27,7 @@ PyTerm to_python(const Term &term) {
   return out;
 }
 
-// A Python callable without arguments as a question that may be asked while Python runs on.
+// A Python callable without arguments, to be called while Python runs on.
 std::function<bool()> asking(const nb::object &stop) {
   if (stop.is_none())
     return {};
@@ -37,7 +37,7 @@ std::function<bool()> asking(const nb::object &stop) {
   };
 }
 
-// The e-graph and what Python needs around it.
+// The e-graph, and what Python needs with it.
 struct Handle {
   EGraph g;
   Outcome last;

@@ -91,7 +91,7 @@ bool EGraph::unite(Id a, Id b) {
   Class from = std::move(classes_[b]);
   classes_[b] = {};
   into.nodes.insert(into.nodes.end(), from.nodes.begin(), from.nodes.end());
-  // Both sides' parents need a look: their nodes may have become equal, their facts tighter.
+  // Revisit the parents of both sides: their nodes may have become equal, their facts tighter.
   dirty_.push_back(a);
   into.parents.insert(into.parents.end(), from.parents.begin(), from.parents.end());
   merge_facts(into.facts, from.facts);
@@ -132,7 +132,7 @@ void EGraph::rebuild() {
           kept.push_back(number);
         }
       }
-      if (find(id) == id) { // what was united into it meanwhile stands behind its own parents
+      if (find(id) == id) { // classes united into it meanwhile follow its own parents
         auto &now = classes_[id].parents;
         kept.insert(kept.end(), now.begin() + before, now.end());
         now = std::move(kept);
@@ -182,7 +182,7 @@ int32_t EGraph::generalize(int32_t access, int32_t var) {
   return tables.accesses(out);
 }
 
-// Add a region to those certainly overwritten; two that lie side by side become one.
+// Add a region to those certainly overwritten; two adjacent ones become one.
 void EGraph::add_must(Regions &musts, int32_t access) {
   for (bool grown = true; grown;) {
     grown = false;

@@ -1,9 +1,9 @@
-// An e-graph of tile programs: hash-consed nodes, classes of equal terms, and what is known of each class.
+// An e-graph of tile programs: hash-consed nodes, classes of equal terms, and facts about each class.
 //
 // Two statements are equal when they are the same function of the memory; two values when they are the same
-// function of the memory and of the loop variables. What a class knows (`Facts`) over-approximates that one
-// function, whichever member it was read off; so the tighter of two summaries may be kept. No rule adds or
-// drops a store, so that all members of a class write the same regions (what united must-writes rest on).
+// function of the memory and of the loop variables. The `Facts` of a class over-approximate that one
+// function, whichever member they were read off, so the tighter of two summaries may be kept. No rule adds or
+// drops a store, so all members of a class write the same regions, on which united must-writes rely.
 #pragma once
 
 #include "egraph/program.hpp"
@@ -32,10 +32,10 @@ struct Class {
   Facts facts;
 };
 
-// What keeps rewriting sound (`described` says it in words). Each may be switched off by a test, to see wrong
-// programs appear (bit numbers of `EGraph::weakened`).
+// What keeps rewriting sound (`described` gives the words). A test may switch each off to see wrong programs
+// appear (bit numbers of `EGraph::weakened`).
 enum class Guard : uint8_t {
-  // what rules ask before they fire
+  // what rules check before they fire
   Independent,
   Fusible,
   Fissible,
@@ -51,7 +51,7 @@ enum class Guard : uint8_t {
   ConstantRows,
   SameShape,
   NonZero,
-  // single conditions in these, and what rewriting and counting take care of
+  // single conditions within these, and what rewriting and counting ensure
   Dependence,
   Idempotence,
   Insertion,
@@ -81,9 +81,9 @@ public:
   // The class of a node; NONE where its operands do not fit (or one of them is NONE).
   Id add(Node node);
   Id add(Op op, int32_t payload = 0, Id a = NONE, Id b = NONE) { return add(Node{op, payload, a, b}); }
-  // Make two classes one; refuses (false) values of different shapes, which no rule may equate.
+  // Unite two classes; refuses (false) values of different shapes, which no rule may equate.
   bool unite(Id a, Id b);
-  // `first; rest` in right-associative form, whatever sequences `first` holds (guard Flattening).
+  // `first; rest` in right-associative form, whatever sequences `first` contains (guard Flattening).
   Id append(Id first, Id rest);
   // Restore congruence and facts after unions.
   void rebuild();
@@ -93,12 +93,12 @@ public:
   size_t node_count() const { return live_; }
   size_t memory_bytes() const;
   std::vector<Id> roots() const; // canonical classes, ascending
-  bool has_plain(Id id) const;   // holds a statement that is no sequence
+  bool has_plain(Id id) const;   // contains a statement other than a sequence
   // Regions of a loop's body as seen from outside the loop.
   int32_t generalize(int32_t access, int32_t var);
   size_t unions = 0; // made so far
-  // Classes that changed since `since` was taken from `now`, and those that have one of them within `depth`
-  // levels below: where rules may match that did not before.
+  // Classes that changed since `since` was taken from `now`, and those with such a class within `depth`
+  // levels below: where new matches may appear.
   uint32_t now() { return ++now_; }
   std::vector<bool> changed_since(uint32_t since, int depth) const;
 

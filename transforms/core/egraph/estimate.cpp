@@ -57,13 +57,13 @@ private:
     double times;
     TensorSet writes;
     double loaded = 0;                           // bytes of the tiles that one trip loads
-    std::vector<std::pair<Id, uint64_t>> values; // at hand: the value, and the state of what it reads
+    std::vector<std::pair<Id, uint64_t>> values; // available values, each with the state of what it reads
   };
 
   const KernelTerm &k_;
   const Tables &t_;
   const TargetNumbers &target_;
-  const double largest_tile_ = static_cast<double>(target_.registers); // elements, more do not stay in them
+  const double largest_tile_ = static_cast<double>(target_.registers); // elements that fit in registers
   const TensorSet &live_;
   const std::vector<int32_t> &widths_; // of every variable's tiles
   TensorSet kept_;
@@ -111,7 +111,7 @@ private:
 
   double elements(int32_t region) const { return product(shape_of_region(region)); }
 
-  // An iteration's writes lie apart from what others touch, or are its own.
+  // An iteration's writes are disjoint from what others touch, or private.
   bool parallel(Id body, int32_t var) const {
     if (t_.vars[var].trips() == 1)
       return true;
@@ -163,7 +163,7 @@ private:
       if (list.size() == 1)
         shared_ += elements(list[0]) * t_.tensors[m].bytes;
       else if (in(outer_, m))
-        fits_ = false; // what an earlier kernel wrote is updated in pieces
+        fits_ = false; // would update in pieces what an earlier kernel wrote
     }
   }
 
@@ -219,7 +219,7 @@ private:
     }
   }
 
-  // A value where it is not at hand, as far out as its operands allow.
+  // Compute a value that is not available, as far out as its operands allow.
   void value(Id at) {
     size_t level = 0;
     for (size_t i = 0; i < frames_.size(); ++i)
@@ -261,7 +261,7 @@ private:
       if (!in(k_.writes_, m) || in(live_, m))
         move(m, bytes * frame.times);
     }
-    // Tiles are loaded ahead of their use, into a second set of buffers.
+    // Tiles are prefetched into a second set of buffers.
     fits_ = fits_ && 2 * frame.loaded <= static_cast<double>(target_.shared_per_block);
   }
 
@@ -345,7 +345,7 @@ Estimate KernelTerm::on(const TargetNumbers &target, const TensorSet &live,
     if (Estimate other = Count(*this, target, live, widths)(); other.seconds < best.seconds)
       best = std::move(other), chosen = widths;
   };
-  // All widths alike, then one variable at a time until that helps no more.
+  // All widths equal, then one variable at a time until that no longer helps.
   for (const int32_t width : choices) {
     for (const int32_t v : free_)
       if (g_.tables.vars[v].end % width == 0)

@@ -1,9 +1,8 @@
-// What one kernel of an extracted term takes, by the cost formula that ranks whole programs.
+// The cost of one kernel of an extracted term, by the formula that ranks whole programs.
 //
-// The traffic is counted as `superopt.cost` counts it on tile programs: values once per scope, what stays on
-// chip for nothing, stores that nobody reads not at all; tile widths are chosen one at a time. Which tensors
-// are live after the kernel is part of the question: it decides what is stored, and which loops may be grid
-// dimensions.
+// The traffic is counted as `superopt.cost` counts it on tile programs: values once per scope, data that
+// stays on chip for free, stores that nobody reads not at all; tile widths are chosen one at a time. The
+// tensors live after the kernel matter: they decide what is stored, and which loops may be grid dimensions.
 #pragma once
 
 #include "cost/cost.hpp"
@@ -15,15 +14,15 @@ namespace superopt::egraph {
 using TensorSet = std::vector<int32_t>; // sorted single tensors (lanes of bundles)
 
 bool in(const TensorSet &set, int32_t tensor);
-bool insert(TensorSet &set, int32_t tensor); // whether it was not there
+bool insert(TensorSet &set, int32_t tensor); // true if it was new
 bool meet(const TensorSet &x, const TensorSet &y);
 
 struct Estimate {
-  double seconds = 0; // infinity: no kernel can be made of it; 0: nothing of it is needed
+  double seconds = 0; // infinity: not possible as a kernel; 0: nothing of it is needed
   TensorSet live;     // before the kernel
 };
 
-// One kernel's term and what of it does not depend on its surroundings.
+// One kernel's term, with what does not depend on its surroundings.
 class KernelTerm {
 public:
   KernelTerm(const EGraph &g, Term term);

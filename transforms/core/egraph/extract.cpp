@@ -8,9 +8,9 @@ namespace superopt::egraph {
 
 namespace {
 
-// Multiprocessors that a grid is spread over in the estimate; the cost model has the real number.
+// Multiprocessors that a grid is spread over in the estimate; the cost model uses the real number.
 constexpr double UNITS = 128;
-constexpr size_t KERNELS = 6;          // forms of a statement whose cost as a kernel is asked for
+constexpr size_t KERNELS = 6;          // forms of a statement whose cost as a kernel is computed
 constexpr size_t LIBRARY = UINT16_MAX; // in place of a rank: the library's form of a statement
 
 } // namespace
@@ -33,7 +33,7 @@ namespace {
 
 struct Entry {
   double cost = 0;   // of one execution, over all units
-  double spread = 1; // units it can use, where it is a nest of parallel loops
+  double spread = 1; // units it can use, if it is a nest of parallel loops
   uint64_t hash = 0; // equal for terms that differ in the order of statements only
   Id number = NONE;
   uint16_t a = 0, b = 0; // positions in the children's lists
@@ -41,7 +41,7 @@ struct Entry {
   bool operator==(const Entry &) const = default;
 };
 
-// The rest of a program: its first statement as one kernel, then an entry of what follows.
+// The rest of a program: its first statement as one kernel, then an entry for what follows.
 struct Outer {
   double seconds = 0;
   uint64_t hash = 0;
@@ -49,7 +49,7 @@ struct Outer {
   uint16_t a = 0, b = 0; // positions in the statement's inner list and in the list of what follows
   uint8_t b_kernels = 0;
   int32_t live = 0;    // tensors needed before it
-  int32_t written = 0; // tensors that its kernels hand on
+  int32_t written = 0; // tensors that its kernels pass on
 };
 
 class Best {
@@ -65,7 +65,7 @@ public:
     }
     roots_ = g.roots();
     const Smallest smallest(g);
-    // Children mostly before parents, which makes the fixpoint a matter of few rounds.
+    // Children mostly before parents, so that the fixpoint takes few rounds.
     std::ranges::stable_sort(roots_, {}, [&](Id id) { return smallest.size(id); });
     inner_.resize(roots_.empty() ? 0 : *std::ranges::max_element(roots_) + 1);
     outer_.resize(inner_.size());
@@ -104,7 +104,7 @@ private:
   struct InContext {
     double seconds = -1;
     int32_t live = 0;    // before the kernel
-    int32_t results = 0; // that it hands on
+    int32_t results = 0; // passed on to later kernels
   };
 
   std::vector<std::vector<Entry>> inner_;
@@ -153,7 +153,7 @@ private:
     });
     std::vector<Entry> out;
     std::set<uint64_t> seen;
-    size_t kept[2] = {0, 0}; // sequences do not crowd out what is one kernel, nor the other way
+    size_t kept[2] = {0, 0}; // sequences and single kernels do not crowd each other out
     for (const Entry &e : all)
       if (kept[is_seq(e)] < width(id) && seen.insert(e.hash).second)
         ++kept[is_seq(e)], out.push_back(e);
@@ -231,7 +231,7 @@ private:
 
   // --- outside: by number of kernels ---
 
-  // The kernel of an inner entry where `live` is read after it.
+  // The kernel of an inner entry, with `live` read after it.
   InContext estimate(Id id, size_t rank, int32_t live) {
     int32_t &kernel = kernel_numbers_[id].try_emplace(rank, -1).first->second;
     if (kernel < 0) {
@@ -269,7 +269,7 @@ private:
     return known->second;
   }
 
-  // What may be a kernel for a statement, by rank and hash: the library's form, and the first `most` others.
+  // Candidate kernels for a statement, by rank and hash: the library's form, and the first `most` others.
   std::vector<std::pair<size_t, uint64_t>> forms(Id id, size_t most) const {
     std::vector<std::pair<size_t, uint64_t>> out;
     if (library_.contains(id))
@@ -297,7 +297,7 @@ private:
       rest.a = static_cast<uint16_t>(rank);
       rest.live = first.live;
       rest.written = both(first.results, rest.written);
-      if (rest.written < 0) // a tensor of which two kernels write a part each
+      if (rest.written < 0) // two kernels each write part of a tensor
         return;
       made[kernels + !dead].push_back(rest);
     };
@@ -324,7 +324,7 @@ private:
     }
     for (auto &list : made) {
       std::ranges::stable_sort(list, {}, &Outer::seconds);
-      // What costs the same to the last bit differs in form only: two of those are enough.
+      // Entries of equal cost to the last bit differ only in form: two of them suffice.
       std::set<uint64_t> seen;
       std::map<double, int> same;
       std::erase_if(list, [&](const Outer &o) {

@@ -1,9 +1,9 @@
 // Programs out of a class: the k best.
 //
-// The paper's Algorithm 1 (Trinity, section 5.1) enumerates loop structures; taken literally that is
-// infeasible (1e10 of them with one kernel). Here both passes are one dynamic program: for every class the k
-// best terms, inside a kernel and, by number of kernels, outside, equal up to the order of independent
-// statements only once.
+// The paper's Algorithm 1 (Trinity, section 5.1) enumerates loop structures, which is infeasible when taken
+// literally (1e10 of them with one kernel). Here both passes are one dynamic program: for every class it
+// keeps the k best terms, inside a kernel and, by number of kernels, outside. Of terms that are equal up to
+// the order of independent statements it keeps one.
 #pragma once
 
 #include "egraph/estimate.hpp"
@@ -18,8 +18,8 @@ struct Candidate {
   Term term;
 };
 
-// A statement that a kernel of the library computes: the statement itself, and what that kernel takes.
-// Whatever else its class holds computes the same, so that the library's kernel may stand for it.
+// A statement that a library kernel computes, and the seconds that kernel takes. All members of its class
+// compute the same, so the library's kernel may replace any of them.
 struct LibraryForm {
   Id id;
   Term term;
@@ -28,14 +28,14 @@ struct LibraryForm {
 
 // At most `k` terms for each number of kernels up to `kernels`, fewest predicted seconds first. Inside a
 // kernel terms are ranked by the flops and tiles of the busiest unit; kernels, each in its surroundings (what
-// is live after it), by the cost formula, or as the library's; tiles have the `widths`
-// that divide their extents. Nothing where `watch` ends it first.
+// is live after it), by the cost formula or the library's time; tiles have the `widths` that divide their
+// extents. Empty where `watch` ends it first.
 std::vector<Candidate> best(const EGraph &g, Id root, int kernels, int k, const TargetNumbers &target,
                             const std::vector<int32_t> &widths, const std::vector<LibraryForm> &library,
                             Watch &watch);
 
-// Whether iterations of the loop may run in any order, given that temporaries which an iteration writes
-// before it reads them get a copy each.
+// Whether iterations of the loop may run in any order, if each gets its own copy of the temporaries that it
+// writes before reading them.
 bool is_parallel(const EGraph &g, const LoopHead &head, const Facts &body);
 
 } // namespace superopt::egraph

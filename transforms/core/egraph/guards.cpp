@@ -34,7 +34,7 @@ bool constant_along(const EGraph &g, Id a, Id b, int from_end) {
   const auto rank = static_cast<int>(part.size());
   if (rank >= from_end && part[rank - from_end] != 1)
     return false;
-  // The other dimensions: at most those of a, or the quotient would be larger than a.
+  // The other dimensions: no larger than those of a, or the quotient would be larger than a.
   for (int i = 1; i <= rank; ++i)
     if (part[rank - i] != 1 && part[rank - i] != whole[whole.size() - i])
       return false;
@@ -44,7 +44,7 @@ bool constant_along(const EGraph &g, Id a, Id b, int from_end) {
 } // namespace
 
 Description described(Guard guard) {
-  switch (guard) { // without a default, so that the compiler asks for a new guard's words
+  switch (guard) { // without a default, so that the compiler demands a description of a new guard
   case Guard::Independent:
     return {"independent", "neither writes what the other reads or writes"};
   case Guard::Fusible:

@@ -1,14 +1,14 @@
 // When a rule may fire: the safety conditions of the rules, apart from the rewriting itself.
 //
-// The paper's conditions (Trinity, Appendix A, right column) are not all sufficient; what each guard asks for
-// instead, and why, stands above it. Every guard can be switched off, for tests that show what it stops.
+// The paper's conditions (Trinity, Appendix A, right column) are not all sufficient; the comment above each
+// guard says what it requires instead, and why. Tests can switch every guard off to show what it prevents.
 #pragma once
 
 #include "egraph/egraph.hpp"
 
 namespace superopt::egraph {
 
-// A guard's name, and what it asks for; {0} and {1} stand for the variables that it is asked of.
+// A guard's name, and what it requires; {0} and {1} stand for the variables that it tests.
 struct Description {
   const char *name, *asks;
 };
@@ -30,11 +30,11 @@ bool idempotent(const EGraph &g, const Facts &x);
 bool may_fuse(const EGraph &g, const Facts &x, const Facts &y, const LoopHead &head_x,
               const LoopHead &head_y);
 
-// The heads of `for v: x` and `for v: y` that come of `for v: (x; y)`: a start goes to x where x meets it.
+// The heads of `for v: x` and `for v: y` made from `for v: (x; y)`: a start goes to x where x touches it.
 std::pair<LoopHead, LoopHead> split_starts(const EGraph &g, const LoopHead &head, const Facts &x);
 
 // `for v: (x; y)` -> `for v: x` then `for v: y`, with the heads of `split_starts`: each start belongs to one
-// of them, and the two could be fused.
+// of them, and the two could be fused again.
 bool may_fission(const EGraph &g, const Facts &x, const Facts &y, const LoopHead &first,
                  const LoopHead &second);
 

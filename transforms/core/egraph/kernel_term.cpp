@@ -46,7 +46,7 @@ KernelTerm::KernelTerm(const EGraph &g, Term term)
   free_ = free_widths();
 }
 
-// Parameters, and the widths that only a reshape in another kernel asked for.
+// Parameters, and widths that only a reshape in another kernel requires.
 std::vector<int32_t> KernelTerm::free_widths() const {
   Bits loops = 0, bound = 0, shaped = 0;
   const auto fix = [&](int32_t region) {

@@ -1,4 +1,4 @@
-// The rules on statements: each takes classes apart, asks its guard, and builds the other side.
+// The rules on statements: each takes classes apart, checks its guard, and builds the other side.
 #include "egraph/rules.hpp"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ template <class Test> bool guarded(RuleCount &count, const Test &test) {
 
 } // namespace
 
-// Sequences are moved statement by statement.
+// Sequences move statement by statement.
 Sequences commute(Site site, Id x, Id y) {
   auto &[g, smallest, count] = site;
   if (g.find(x) == g.find(y) || !g.has_plain(x) || !g.has_plain(y) ||
@@ -91,7 +91,7 @@ Sequences insert_before(Site site, Id s, Id y) {
 
 namespace {
 
-// (for v: .. r = e) then (for v: ..r..): down through loops that could fuse, to the store and its consumer.
+// (for v: .. r = e) then (for v: ..r..): descends through fusible loops to the store and its consumer.
 Id propagate_into(Site site, Id producer, Id consumer, int depth) {
   auto &[g, smallest, count] = site;
   if (depth > 4)
@@ -201,7 +201,7 @@ private:
   }
 };
 
-// A body as what comes before its last statement `m = max(m, r)`, and that statement.
+// A body split into its last statement `m = max(m, r)` and what comes before.
 struct Running {
   Id before = NONE; // NONE: nothing
   Node store;
@@ -233,8 +233,8 @@ std::optional<Running> ends_in_maximum(EGraph &g, Id body, std::set<Id> &open) {
   return std::nullopt;
 }
 
-// The accumulation must meet nothing of the first loop but the running maximum, and the maximum nothing of
-// it.
+// The accumulation may touch nothing of the first loop but the running maximum, and the maximum must touch
+// nothing of the accumulation.
 bool may_rescale(const EGraph &g, const LoopHead &first, const LoopHead &second, const Running &running,
                  const Facts &body, const Node &sum) {
   if (g.weak(Guard::Rescalable))
@@ -255,7 +255,7 @@ bool may_rescale(const EGraph &g, const LoopHead &first, const LoopHead &second,
   for (const auto &[access, kind] : first.inits)
     if (overlap(t, access, c))
       return false;
-  Facts without = value; // of the reads of m exactly m itself is replaced
+  Facts without = value; // replacement affects exactly the reads of m itself
   std::erase(without.reads, m);
   std::erase(without.reads, c);
   without.writes = {c};
@@ -385,7 +385,7 @@ Sequences reindex(Site site, const Node &node) {
     return out;
   const auto vars = static_cast<int32_t>(g.tables.vars.size());
   for (int32_t n = 0; n < vars; ++n) {
-    // One way only, from single elements to the tiles they came from, or both spaces would be kept.
+    // One way only, from single elements to the tiles they came from, or both forms would be kept.
     if (n == head.var || g.tables.vars[head.var].step != 1 || g.tables.vars[n].step <= 1)
       continue;
     Id body = NONE;

@@ -128,7 +128,7 @@ std::optional<int32_t> Tables::infer(const Node &node, int32_t a, int32_t b) {
     return shapes(out);
   }
   if (op == Op::Reshape) {
-    // Exact where a symbolic extent stays: the symbols must agree, the numbers multiply to the same.
+    // Exact where a symbolic extent remains: the symbols must agree, and the numbers have equal products.
     std::multimap<int32_t, int> symbols;
     double before = 1, after = 1;
     for (const int32_t e : x)

@@ -65,13 +65,13 @@ struct NodeHash {
 };
 
 // A loop variable: it runs over 0, step, 2 step, ... below `end`. A step of 0 is symbolic: a tile parameter,
-// of which `nominal` is the value that costs are estimated with.
+// whose costs are estimated at `nominal`.
 struct Var {
   std::string name;
   int32_t end = 1;
   int32_t step = 0;
   int32_t nominal = 1;
-  bool grid = true; // may become a grid dimension: what loops are worth inserting statements into
+  bool grid = true; // may become a grid dimension, so inserting statements into its loop may pay off
   int32_t width() const { return step > 0 ? step : nominal; }
   // Number of iterations, 0 where the step is symbolic.
   int32_t trips() const { return step > 0 ? (end + step - 1) / step : 0; }
@@ -80,7 +80,7 @@ struct Var {
 
 enum class TensorKind : uint8_t { Input, Output, Temporary };
 
-// A tensor, or a bundle of tensors that are indexed alike; `members` are the single tensors, sorted.
+// A tensor, or a bundle of tensors with the same indexing; `members` are the single tensors, sorted.
 struct Tensor {
   std::string name;
   std::vector<int32_t> shape;
@@ -156,7 +156,7 @@ struct Tables {
   double elements(int32_t shape) const;
   int32_t access_shape(int32_t access);
   Bits access_vars(int32_t access) const;
-  // Shape of a value, or nothing where the operands do not fit.
+  // Shape of a value; empty where the operands do not fit.
   std::optional<int32_t> infer(const Node &node, int32_t a, int32_t b);
 };
 

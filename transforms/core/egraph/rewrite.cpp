@@ -14,7 +14,7 @@ Smallest::Smallest(const EGraph &g) : g_(g) {
   const size_t n = roots.empty() ? 0 : roots.back() + 1;
   best_.assign(n, NONE);
   size_.assign(n, INFINITE);
-  // Shrinks to the fixpoint; a class counts once all children of one of its nodes do.
+  // Shrinks to the fixpoint; a class has a size once all children of one of its nodes do.
   for (bool changed = true; changed;) {
     changed = false;
     for (const Id id : roots) {
@@ -85,8 +85,8 @@ private:
 
 namespace {
 
-// The smallest term of `id` with other regions: `move` changes the dimensions of one, or refuses it. A loop
-// over one of `own` refuses all.
+// The smallest term of `id` with other regions: `move` changes the dimensions of one, or refuses. A loop over
+// one of `own` refuses the whole term.
 template <class Move>
 Id with_regions(EGraph &g, const Smallest &smallest, Id id, std::initializer_list<int32_t> own, Move move) {
   Tables &t = g.tables;
@@ -130,7 +130,7 @@ Id reindexed(EGraph &g, const Smallest &smallest, Id id, int32_t h, int32_t n) {
     if (dim.kind != DimIndex::Elem && dim.kind != DimIndex::Tile)
       return true;
     if (dim.a == n && !g.weak(Guard::Capture))
-      return false; // n is free in the body: the two would be confused
+      return false; // n is free in the body, so h and n would be confused
     if (dim.a == h && dim.kind == DimIndex::Tile && !g.weak(Guard::Reindexable))
       return false; // a tile at n is wider than one at h
     if (dim.a == h)

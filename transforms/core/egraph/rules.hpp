@@ -11,11 +11,11 @@ namespace superopt::egraph {
 
 struct RuleCount {
   size_t matched = 0; // places where the left side was found
-  size_t refused = 0; // of these, stopped by the guard
-  size_t fired = 0;   // of these, ones that told something new
+  size_t refused = 0; // of these, refused by the guard
+  size_t fired = 0;   // of these, those that added something new
 };
 
-// What a rule on statements sees, and where it counts what it does.
+// What a rule on statements sees, and where it counts its results.
 struct Site {
   EGraph &g;
   const class Smallest &smallest;
@@ -23,7 +23,7 @@ struct Site {
 };
 using Sequences = std::vector<std::vector<Id>>; // each: classes of statements, in order
 
-// Where a rule on statements applies: to what nothing follows, to what other statements follow, or to both.
+// Where a rule on statements applies: at the end, before other statements, or both.
 enum class Position : uint8_t { Last, Followed, Anywhere };
 
 // How a rule is applied.
@@ -38,8 +38,8 @@ struct LoopRule { // one loop: the sequences that replace it
 };
 struct FlattenRule {}; // sequences in right-associative form
 
-// What a rule asks before it fires. A rule on statements asks `guard` itself; a rule on values asks `holds`
-// of the classes that its variables `of` stand for.
+// What a rule checks before it fires. A rule on statements checks `guard` itself; a rule on values applies
+// `holds` to the classes that its variables `of` stand for.
 struct RuleGuard {
   Guard guard;
   bool (*holds)(const EGraph &, Id, Id) = nullptr;
@@ -54,7 +54,7 @@ struct RuleEntry {
   const char *before, *after;
   std::vector<RuleGuard> guards;
   const char *source;
-  bool by_default; // off: applied only when asked for by name (it multiplies the graph)
+  bool by_default; // off: applied only when requested by name (it multiplies the graph)
 };
 
 const std::vector<RuleEntry> &rule_table();
@@ -77,14 +77,14 @@ Outcome saturate(EGraph &g, const std::vector<bool> &enabled, const Limits &limi
 
 // --- what the parts share ---------------------------------------------------------------------------------
 
-// `equal` is what a rule made of `where`.
+// A rule rewrote `where` to `equal`.
 struct Found {
   Id where;
   Id equal;
 };
 
-// algebra.cpp: reads the patterns of all rules, once; std::logic_error for what is no pattern, or a variable
-// that the left side does not bind.
+// algebra.cpp: reads the patterns of all rules, once; throws std::logic_error for an invalid pattern, or a
+// variable that the left side does not bind.
 void read_patterns();
 // The rule at places of the given nodes.
 Op pattern_root(size_t rule);
@@ -112,7 +112,7 @@ Sequences open_single_trip(Site site, const Node &loop);
 class Smallest {
 public:
   explicit Smallest(const EGraph &g);
-  Id node(Id id) const; // number of the smallest node; NONE where there is no finite term
+  Id node(Id id) const; // number of the smallest node; NONE without a finite term
   uint32_t size(Id id) const;
 
 private:

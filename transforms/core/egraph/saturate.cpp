@@ -1,4 +1,4 @@
-// The schedule: in every iteration look at the graph as it is, apply every rule everywhere, then rebuild.
+// The schedule: every iteration applies all rules to the current classes, then unites what they found.
 #include "egraph/rules.hpp"
 
 namespace superopt::egraph {
@@ -55,7 +55,7 @@ private:
   void iterate() {
     found_.clear();
     const Smallest smallest(g_);
-    // Rules look at most so deep below a node; loop propagation looks deeper and waits for a change nearby.
+    // Rules look at most this deep below a node; loop propagation looks deeper and waits for a change nearby.
     const std::vector<bool> hot = g_.changed_since(seen_, 4);
     seen_ = g_.now();
     std::vector<std::vector<Id>> by_op(OP_COUNT);

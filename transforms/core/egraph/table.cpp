@@ -102,7 +102,7 @@ const std::vector<RuleEntry> &rule_table() {
        "(concat:-2 (concat:-1 ?x ?y) (concat:-1 ?z ?w))", none, "A.2", true},
       {"geometry-of-concat-inv", P, "(concat:-2 (concat:-1 ?x ?y) (concat:-1 ?z ?w))",
        "(concat:-1 (concat:-2 ?x ?z) (concat:-2 ?y ?w))", none, "A.2", true},
-      // Where x and y have one shape, z and w have, too, or one side has none.
+      // Where x and y have the same shape, z and w do too, or one side lacks a shape.
       {"operator-comm6", P, "(+ (concat:?d ?x ?z) (concat:?d ?y ?w))", "(concat:?d (+ ?x ?y) (+ ?z ?w))",
        one_shape("x", "y"), "A.2", true},
       {"operator-comm6-inv", P, "(concat:?d (+ ?x ?y) (+ ?z ?w))", "(+ (concat:?d ?x ?z) (concat:?d ?y ?w))",

@@ -8,7 +8,7 @@ namespace superopt::egraph {
 
 namespace {
 
-constexpr int DEEP = 10'000; // no term is nested as deeply; only a cycle is
+constexpr int DEEP = 10'000; // deeper than any term; only a cycle nests this deeply
 
 Id write_smallest(const EGraph &g, const Smallest &smallest, Writer &out, Id id) {
   Node node = g.node(smallest.node(id));
@@ -56,7 +56,7 @@ Term smallest_term(const EGraph &g, Id root) {
 
 Term sample(const EGraph &g, Id root, uint64_t seed, int depth) {
   const Smallest smallest(g);
-  uint64_t state = mixed(0x5EED, seed); // streams of neighbouring seeds have nothing in common
+  uint64_t state = mixed(0x5EED, seed); // streams of neighbouring seeds are unrelated
   const auto random = [&](size_t n) {
     state += 0x9E3779B97F4A7C15ull;
     return static_cast<size_t>(mixed(0, state) % n);

@@ -1,4 +1,4 @@
-// Terms out of a class: how many there are, one at random, the smallest, and how one is written.
+// Terms of a class: their number, a random one, the smallest, and how to write one.
 #pragma once
 
 #include "egraph/egraph.hpp"
@@ -12,8 +12,8 @@ namespace superopt::egraph {
 using Term =
     std::vector<Node>; // children are positions in the vector, before their parent; the last is the root
 
-// Number of terms, a lower bound where classes are cyclic: no term is counted that runs through a class
-// twice.
+// Number of terms; a lower bound where classes are cyclic, as terms that pass through a class twice are not
+// counted.
 double count_programs(const EGraph &g, Id root);
 
 // A random term, uniform over nodes at each choice; the smallest one below `depth` choices.
@@ -21,7 +21,7 @@ Term sample(const EGraph &g, Id root, uint64_t seed, int depth = 400);
 
 Term smallest_term(const EGraph &g, Id root);
 
-// Writes a term, children first, equal subterms once.
+// Writes a term: children first, equal subterms once.
 class Writer {
 public:
   Id put(Node node) {
@@ -30,7 +30,7 @@ public:
       term_.push_back(node);
     return it->second;
   }
-  // What was written, whose root is `root`, the last.
+  // The written term; `root`, written last, is its root.
   Term done(Id root) {
     if (root + 1 != term_.size())
       throw std::logic_error("a root stands last");

@@ -1,4 +1,4 @@
-// When long work must end: it has done what it may, or somebody asks it to.
+// When long work must end: its budget is spent, or the caller stops it.
 #pragma once
 
 #include "work_clock.hpp"
@@ -9,13 +9,13 @@ namespace superopt::egraph {
 
 class Watch {
 public:
-  // `stop` is asked a few times a second, since asking may cost much (it may take Python's lock).
+  // `stop` is called a few times a second, since a call may be slow (it may take Python's lock).
   Watch(double seconds, std::function<bool()> stop) : seconds_(seconds), stop_(std::move(stop)) {}
 
   // Seconds of work since the watch was made.
   double seconds() const { return work_.seconds(); }
 
-  // Why to end, or nullptr. Once there is a reason, it stays.
+  // Why to end, or nullptr. A reason, once given, stays.
   const char *over() {
     if (why_)
       return why_;

@@ -334,7 +334,7 @@ void bind_formal(nb::module_ &m) {
 } // namespace superopt::field
 
 NB_MODULE(_field, module) {
-  nb::set_leak_warnings(false); // what a module holds at interpreter exit is no leak
+  nb::set_leak_warnings(false); // objects alive at interpreter exit are not leaks
   module.attr("__doc__") = "superopt field core: what certificates rest on";
   module.attr("DEPTH") = superopt::field::kDepth;
   superopt::field::bind_field(module);

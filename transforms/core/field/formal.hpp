@@ -3,7 +3,7 @@
 // [h] stands for exp(h): [a][b] = [a + b], and distinct h are linearly independent. Keeping them formal
 // instead of mapping [h] to w^h (Mirage, section 5.2) makes one random test conclusive: see
 // superopt/verify/certifier.py for the bound. Elements are interned; a program's arrays hold their numbers,
-// so that moving data needs nothing from here.
+// so moving data does not involve this pool.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct DivisionByZero {};
 class FormalPool {
 public:
   // `cap` bounds the terms of a sum; an element that would exceed it becomes its image under the root `w`.
-  // More than `work` terms written in all, and std::length_error is thrown.
+  // Once more than `work` terms are written in all, std::length_error is thrown.
   FormalPool(u64 p, u64 q, u64 root, std::size_t cap, std::size_t work)
       : p_(p), q_(q), powers_(p_, root), cap_(cap), work_(work) {
     constant(0);
@@ -59,7 +59,7 @@ public:
     });
   }
 
-  // Sum of n elements: numerators over one denominator are merged at once.
+  // Sum of n elements: merges numerators over one denominator at once.
   u64 sum(const u64 *ids, std::size_t n) {
     std::vector<Group> groups;
     for (std::size_t i = 0; i < n; ++i) {
@@ -173,7 +173,7 @@ private:
     s.resize(out);
   }
 
-  // The product, or an empty sum with `over_` set where it takes more work than the cap is worth.
+  // The product, or an empty sum with `over_` set where it takes more work than the cap justifies.
   Sum product(const Sum &x, const Sum &y) {
     if (x.size() * y.size() > kMostWork) {
       over_ = true;

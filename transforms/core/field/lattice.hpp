@@ -1,9 +1,9 @@
 // `max` (or `min`) as the join of a free semilattice.
 //
-// Of the maximum we use that it is associative, commutative and idempotent, and nothing else. A join is the
-// set of its leaves; its value is a keyed random residue of that set, and equals another join's value exactly
-// when the sets are equal (up to collisions of random residues). Unlike picking by one fixed order of the
-// residues, no two different expressions agree by chance because the order happens to make them: clamp(x, -1,
+// All that is assumed about the maximum is that it is associative, commutative and idempotent. A join is
+// the set of its leaves; its value is a keyed random residue of that set, and equals another join's value
+// exactly when the sets are equal (up to collisions of random residues). So different expressions cannot
+// agree because of one order of the residues, as they can where that order picks: clamp(x, -1,
 // 6) and clamp(x, -2, 6) agree everywhere under one order in three.
 #pragma once
 

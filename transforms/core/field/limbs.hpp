@@ -1,5 +1,6 @@
-// Residues as three digits, so small that float64 products of matrices of them are exact: a BLAS multiplies
-// them several times as fast as 128-bit arithmetic does (Karatsuba's six products in place of nine).
+// Residues as three digits, small enough that float64 products of matrices of digits are exact: a BLAS
+// multiplies them several times as fast as 128-bit arithmetic (with Karatsuba's six products in place of
+// nine).
 #pragma once
 
 #include <array>
@@ -10,7 +11,7 @@
 namespace superopt::field {
 
 constexpr int kLimb = 21;
-// Products of sums of two digits are at most 2^42, so that as many of them sum to 2^53.
+// Products of sums of two digits are at most 2^42, so this many of them sum to at most 2^53.
 constexpr std::size_t kDepth = 1 << 11;
 
 // x = d0 + d1 2^21 + d2 2^42 for x below 2^62, every |d| at most 2^20.
@@ -24,7 +25,7 @@ inline std::array<double, 3> digits(u64 x) {
   return {static_cast<double>(low), static_cast<double>(middle), static_cast<double>(rest)};
 }
 
-// Puts sums of products together: `p` are those of d0, d1, d2, d0 + d1, d0 + d2, d1 + d2 of both operands.
+// Combines sums of products: `p` are those of d0, d1, d2, d0 + d1, d0 + d2, d1 + d2 of both operands.
 class Joiner {
 public:
   explicit Joiner(const Modulus &mod) : mod_(mod) {

@@ -10,7 +10,7 @@
 
 namespace superopt::field {
 
-// A batch of matrices, by strides in elements (0 where a matrix is shared).
+// A batch of matrices with strides in elements (0 where a matrix is shared).
 struct Matrices {
   const u64 *data;
   std::ptrdiff_t batch, row, column;
@@ -22,7 +22,7 @@ struct Extents {
 };
 
 constexpr std::ptrdiff_t kPanel = 4;
-// 12 products below 2^124 and what `fold` leaves (below 2^126 + 2^64) stay below 2^128.
+// 12 products below 2^124 and the result of `fold` (below 2^126 + 2^64) add up to less than 2^128.
 constexpr std::ptrdiff_t kFold = 12;
 
 namespace detail {

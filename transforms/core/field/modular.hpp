@@ -1,7 +1,7 @@
 // Arithmetic modulo a prime of 61 or 62 bits, the base of every certificate.
 //
 // Elements are plain residues in [0, m). Products are reduced by Barrett's method (Handbook of Applied
-// Cryptography, algorithm 14.42), so no hardware division is on any hot path.
+// Cryptography, algorithm 14.42), so hot paths avoid hardware division.
 #pragma once
 
 #include <bit>
@@ -34,7 +34,7 @@ public:
   constexpr u64 neg(u64 a) const { return a == 0 ? 0 : m_ - a; }
   constexpr u64 mul(u64 a, u64 b) const { return reduce(static_cast<u128>(a) * b); }
 
-  // x mod m for x < 2^(2 bits), which holds for every product of two residues.
+  // x mod m for x < 2^(2 bits), as every product of two residues is.
   constexpr u64 reduce(u128 x) const {
     const u64 top = static_cast<u64>(x >> (bits_ - 1));
     const u64 quotient = static_cast<u64>((static_cast<u128>(top) * mu_) >> (bits_ + 1));
@@ -44,7 +44,7 @@ public:
     return rest;
   }
 
-  // A number congruent to x and below 2^126 + 2^64, for any x: how long sums of products stay in 128 bits.
+  // A number congruent to x and below 2^126 + 2^64, for any x: keeps sums of products within 128 bits.
   constexpr u128 fold(u128 x) const {
     return static_cast<u128>(static_cast<u64>(x >> 64)) * fold_ + static_cast<u64>(x);
   }

@@ -18,7 +18,7 @@ constexpr u64 hash(u64 key, u64 x) {
   return scramble(scramble(x + 0x9e3779b97f4a7c15ULL * (key | 1)) ^ scramble(key));
 }
 
-// A residue drawn uniformly, by rejection: for a modulus just below a power of two hardly ever more than one
+// A residue drawn uniformly, by rejection: a modulus just below a power of two rarely needs more than one
 // draw.
 constexpr u64 residue(const Modulus &m, u64 key, u64 x) {
   u64 word = hash(key, x);

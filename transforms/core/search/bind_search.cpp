@@ -114,8 +114,8 @@ nb::object term_object(const std::vector<Term> &terms, std::uint32_t id) {
   return nb::make_tuple(name_of(t.op), t.symbol, factors_in(t.reduced), nb::tuple(args));
 }
 
-// The Python callbacks of a search. An exception in one (KeyboardInterrupt included) ends the search; it is
-// raised again when the search has come to rest.
+// The Python callbacks of a search. An exception in one (including KeyboardInterrupt) ends the search, and is
+// raised again once the search has ended.
 class Callbacks {
 public:
   Callbacks(nb::object stop, nb::object oracle) : stop_(std::move(stop)), oracle_(std::move(oracle)) {}
@@ -187,7 +187,7 @@ ResultView search(const Problem &problem, const Options &options, nb::object sto
   ResultView out;
   {
     const nb::gil_scoped_release release;
-    // Values may take half of the time, so that there is some left to make kernels of them.
+    // Values may take half of the time, which leaves some to build kernels from them.
     WorkClock work;
     Clock values_clock(work, options.budget_seconds / 2, [&] { return callbacks.stop(); });
     Clock clock(work, options.budget_seconds, [&] { return callbacks.stop(); });
@@ -280,7 +280,7 @@ ResultView enumerate_kernels(const Problem &problem, const Options &options, nb:
 
 } // namespace
 
-// Normal forms by themselves: what the tests compare with the axioms' closure and with a solver.
+// Normal forms by themselves: tests compare them with the axioms' closure and with a solver.
 class Algebra {
 public:
   FormId input(std::uint32_t symbol, std::uint64_t mask) { return e_.input(symbol, mask); }

@@ -7,8 +7,8 @@
 namespace superopt::search {
 namespace {
 
-// A maximum equals one of its operands at one position with probability 1/2; where a program takes one,
-// values are evaluated on so many elements at least.
+// A maximum equals one of its operands at one position with probability 1/2, so programs that take one are
+// evaluated on at least this many elements.
 constexpr std::size_t chosen_elements = 16;
 
 // For each position over `mask`, the position over its subset `part`.
@@ -26,13 +26,13 @@ std::vector<std::uint32_t> project(Mask mask, Mask part) {
 
 } // namespace
 
-// Constants are symbols: those that depend on extents (1/n) would lie where every extent is 2.
+// Constants are symbols: those that depend on extents (1/n) would be wrong where every extent is 2.
 Element Values::constant_element(double value) const {
   return keyed(options_.seed * 2 + 2, mix(std::bit_cast<std::uint64_t>(value)));
 }
 
-// Element = keyed by tensor and position, the position told by the tensor's dimensions, so that two roles
-// of one tensor hold the same elements.
+// An element is keyed by tensor and position. The position is expressed over the tensor's dimensions, so that
+// two roles of one tensor hold the same elements.
 std::vector<Element> Values::input_field(const Role &role) const {
   std::vector<Element> field(elements(role.mask));
   for (std::size_t i = 0; i < field.size(); ++i) { // the sample is above the position's bits
@@ -70,7 +70,7 @@ std::optional<std::vector<Element>> Values::evaluate(const Derivation &d) const 
     case Op::Unary:
       r = keyed(key, a);
       break;
-    case Op::Binary: // max and min: a keyed total order each, so that they share all their laws and differ
+    case Op::Binary: // max and min: a keyed total order each, so that they obey the same laws but differ
       r = keyed(key, a) > keyed(key, b) ? a : b;
       break;
     case Op::Add:
@@ -90,7 +90,7 @@ std::optional<std::vector<Element>> Values::evaluate(const Derivation &d) const 
     case Op::Sum:
       r = field_add(r, a);
       break;
-    case Op::Reduce: // 0 stands for nothing yet; no element is 0 but with probability 2^-61
+    case Op::Reduce: // 0 means nothing yet; an element is 0 only with probability 2^-61
       r = r == 0 || keyed(key, a) > keyed(key, r) ? a : r;
       break;
     case Op::Contract:
@@ -104,7 +104,7 @@ std::optional<std::vector<Element>> Values::evaluate(const Derivation &d) const 
   return out;
 }
 
-// So many independent evaluations that no maximum of the program is taken at few elements only.
+// Enough independent evaluations that every maximum of the program is taken at many elements.
 std::size_t Values::samples_needed() const {
   std::vector<Mask> masks;
   for (const Role &role : problem_.roles)

@@ -248,7 +248,7 @@ std::optional<FormId> Expressions::divide(FormId t, FormId e) {
   return result;
 }
 
-// Long division with backtracking: the first monomial of what is left is a product of some monomial of `e`.
+// Long division with backtracking: the first remaining monomial is a product of some monomial of `e`.
 bool Expressions::divide_rest(std::vector<MonomialId> rest, FormId e, std::vector<MonomialId> &out) {
   if (rest.empty())
     return true;

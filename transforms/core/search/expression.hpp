@@ -36,7 +36,7 @@ struct Atom {
   enum class Kind : std::uint32_t { Input, Constant, Apply };
   Kind kind = Kind::Input;
   std::uint32_t symbol = 0; // which input, constant or function
-  Mask reduced = 0;         // of a reduction that is no sum (max, min): the factors it ranges over
+  Mask reduced = 0;         // of a reduction other than a sum (max, min): the factors it ranges over
   std::vector<FormId> args; // of a function
   Mask least = 0, most = 0; // bounds of the free factors of any value with this expression
   std::uint32_t weight = 1;
@@ -45,10 +45,10 @@ struct Atom {
 struct Monomial {
   std::vector<std::uint8_t> sums; // sorted factors, with repetition
   std::vector<AtomId> atoms;      // sorted, with repetition
-  FormId denominator = 0;         // `Expressions::unit` where there is none
+  FormId denominator = 0;         // `Expressions::unit` by default
   Mask least = 0, most = 0, summed = 0;
   std::uint32_t weight = 0;
-  std::uint64_t marks = 0; // a bit for each atom: those of a factor are among those of the product
+  std::uint64_t marks = 0; // one bit per atom: the bits of a factor are among those of the product
 };
 
 struct Form {
@@ -60,7 +60,7 @@ struct Form {
 class Expressions {
 public:
   static constexpr FormId unit = 0;                // the empty product
-  static constexpr FormId too_large = 0xffffffffu; // what no result fits: not an expression
+  static constexpr FormId too_large = 0xffffffffu; // the result does not fit: not an expression
   static constexpr std::size_t max_monomials = 512;
 
   Expressions();
@@ -75,7 +75,7 @@ public:
 
   // t / e where it is a monomial: the r with e * r == t.
   std::optional<MonomialId> quotient(MonomialId t, MonomialId e);
-  // The r with e * r == t, r being expressible (its monomials have atoms), or `unit` where t == e.
+  // An expressible r (its monomials have atoms) with e * r == t, or `unit` where t == e.
   std::optional<FormId> divide(FormId t, FormId e);
   // e * r as a form.
   FormId scale(FormId e, MonomialId r);
@@ -84,7 +84,7 @@ public:
   const Atom &atom(AtomId id) const { return atoms_[id]; }
   const Monomial &monomial(MonomialId id) const { return monomials_[id]; }
   const Form &form(FormId id) const { return forms_[id]; }
-  // The form that consists of one atom with another reduced set (partial maxima).
+  // The form that consists of one atom, with another reduced set (partial maxima).
   FormId with_reduced(const Atom &atom, Mask reduced);
 
 private:

@@ -1,7 +1,7 @@
 // The screening field: Z_p with p = 2^61 - 1, and keyed random functions for what is not rational.
 //
-// One test here errs with probability about degree / 2^61; what the search hands out is certified elsewhere,
-// by code that shares nothing with this.
+// One test here errs with probability about degree / 2^61; the search's results are certified elsewhere, by
+// code that shares nothing with this.
 #pragma once
 
 #include <bit>
@@ -40,7 +40,7 @@ inline std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 // A random function of (key, x), the same for the same arguments. SplitMix alone is a bijection that an
-// adversary could follow; the two rounds are for inputs that a program made, not an adversary.
+// adversary could invert; the two rounds suffice for inputs that come from a program.
 inline Element keyed(std::uint64_t key, std::uint64_t x) {
   return reduce(mix(mix(key) ^ std::rotl(mix(x ^ 0xd6e8feb86659fd93ull), 23)) >> 3);
 }

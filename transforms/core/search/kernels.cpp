@@ -8,7 +8,7 @@
 namespace superopt::search {
 
 std::optional<std::vector<std::uint32_t>> nesting(const Values &values, const Kernel &kernel) {
-  std::map<std::uint32_t, Mask> around; // by loop, those that must stand around it
+  std::map<std::uint32_t, Mask> around; // by loop, the loops that must enclose it
   for (Mask rest = kernel.loops; rest; rest &= rest - 1)
     around[static_cast<std::uint32_t>(std::countr_zero(rest))] = 0;
   for (const Step &step : kernel.steps)
@@ -43,8 +43,8 @@ Mask enclosing(const Kernel &kernel, Mask loops) {
   return out;
 }
 
-// The needed values by rank, highest last, and what was decided so far. The highest is decided next: it is
-// loaded or one of its derivations is chosen. A value is decided after everything that uses it, so every
+// The needed values by rank, highest last, and the decisions so far. The highest is decided next: it is
+// loaded, or one of its derivations is chosen. A value is decided after everything that uses it, so every
 // graph is built in exactly one way.
 struct Kernels::State {
   std::vector<std::uint32_t> needed;
@@ -52,16 +52,16 @@ struct Kernels::State {
   std::vector<ValueId> leaves;
   const std::vector<ValueId> *outputs;
   Labels labels;
-  double bytes = 0;    // that the kernel reads and writes at least
-  double products = 0; // those that are moved while its products are computed
+  double bytes = 0;    // that the kernel must read and write
+  double products = 0; // that can be moved while its products are computed
   double work = 0;     // of the steps
-  struct Made {        // of what it loads and other kernels make, which others need not
+  struct Made {        // of values that other kernels make only for it
     bool any = false;
     Mask reads = 0;           // inputs
     double bytes = 0;         // read and written
     double product_bytes = 0; // moved in the time of its products
   } made;
-  std::vector<std::pair<Mask, Mask>> nested; // loops that a step ends, and those that must stand around them
+  std::vector<std::pair<Mask, Mask>> nested; // loops that a step ends, and those that must enclose them
 };
 
 Kernels::Kernels(const Values &values, const Options &options, Clock &clock)
@@ -118,7 +118,7 @@ void Kernels::enumerate(const std::vector<ValueId> &outputs, const Sink &sink) {
   seen_.clear();
   saved_ = 0;
   std::fill(inside_.begin(), inside_.end(), Mask{0});
-  // No set of outputs may starve the others.
+  // One set of outputs must not starve the others.
   last_state_ = std::min(counts.states + options_.max_states / 5 + 1, states_end);
   State state;
   for (ValueId output : outputs) {
@@ -131,7 +131,7 @@ void Kernels::enumerate(const std::vector<ValueId> &outputs, const Sink &sink) {
   expand(state);
 }
 
-// What it says of a kernel that one of its steps reduces these factors.
+// What a step that reduces these factors implies about its kernel:
 //   {tile}                        inside a loop or one part of it; the loop sum follows
 //   {loop}, {split, loop}         the accumulator of a loop over the axis
 //   {loop, tile}, {split, loop, tile}, {tile} of an axis without a loop factor     whole, in one step
@@ -176,14 +176,15 @@ Kernels::Labels Kernels::labels_of(Mask reduced) const {
   return s;
 }
 
-// A loop sum follows a tile sum of the same axis, so `inner` stands for both.
+// A loop sum follows a tile sum of the same axis, so `inner` covers both.
 bool Kernels::consistent(const Labels &s) const {
   if ((s.whole & s.inner) || (s.joined & s.apart) || (s.split_only & (s.looped | s.whole | s.inner)))
     return false;
   return std::popcount(s.looped) <= static_cast<int>(options_.max_loops);
 }
 
-// What the kernel moves at least, and what makes what it loads; or computes, in bytes moved in that time.
+// The bytes that the kernel and the makers of what it loads must move, or that could be moved while they
+// compute.
 double Kernels::least_bytes(const State &state) const {
   const double own = std::max(state.bytes, state.products);
   return state.made.any ? own + launch_bytes + std::max(state.made.bytes, state.made.product_bytes) : own;
@@ -212,9 +213,10 @@ void Kernels::expand(State &state) {
   state.needed.pop_back();
   if (!value.leaf)
     derive(state, top);
-  // An input is loaded; any other value may be, if it can stand in device memory and is no output here.
+  // An input is loaded; any other value may be, if it can be stored in device memory and is not an output
+  // here.
   if (loadable_[top] && !output) {
-    // Those of an input are counted when it is needed. Anything else is written first, by another kernel.
+    // The bytes of an input are counted when it is needed. Another kernel first writes anything else.
     const double bytes = value.leaf ? 0 : bytes_[top];
     const State::Made before = state.made;
     state.bytes += bytes;
@@ -239,7 +241,7 @@ void Kernels::expand(State &state) {
 
 // Choose each derivation of `top`, the highest value needed.
 void Kernels::derive(State &state, std::uint32_t top) {
-  // What cannot be loaded costs an operator each, and the deepest of them a chain.
+  // Each value that cannot be loaded costs an operator, and the deepest one a chain of them.
   std::size_t least = operators_[top], others = 1;
   for (std::uint32_t other : state.needed)
     if (!loadable_[other]) {
@@ -254,7 +256,7 @@ void Kernels::derive(State &state, std::uint32_t top) {
   const Value &value = values_.all()[id];
   const Labels before = state.labels;
   const double bytes_before = state.bytes, products_before = state.products;
-  // What stands aside is for libraries: here the other derivations do the same, and safely.
+  // Operations aside are for libraries: the other derivations do the same here, and safely.
   for (std::size_t i = value.own_aside ? 1 : 0; i < value.derivations.size(); ++i) {
     const Derivation &how = value.derivations[i];
     const auto &[effect, ends, varies, work, product_bytes] = effects_[top][i];
@@ -279,7 +281,7 @@ void Kernels::derive(State &state, std::uint32_t top) {
       const std::uint32_t operand = rank_[j == 0 ? how.a : how.b];
       const Value &v = values_.all()[order_[operand]];
       if (v.leaf && v.constant)
-        continue; // it is written into the kernel
+        continue; // it becomes a literal of the kernel
       were[m++] = {operand, inside_[operand]};
       inside_[operand] |= inside_[top] | varies;
       const auto at = std::lower_bound(state.needed.begin(), state.needed.end(), operand);
@@ -322,7 +324,7 @@ void Kernels::complete(const State &state) {
   if (state.steps.empty())
     return;
   if (state.labels.inner &
-      ~state.labels.looped) { // a tile sum whose loop sum is missing can only be saved: not storable
+      ~state.labels.looped) { // a tile sum without its loop sum could only be saved, but is not storable
     ++counts.by_labels;
     return;
   }
@@ -369,8 +371,8 @@ double Kernels::work_of(const Derivation &how) const {
   return elements * (function ? problem.functions[how.function].flops : 1) / options_.target.vector_flops;
 }
 
-// Whether as many as are kept have come to what is still to be done here with no more steps and work. What
-// may follow depends on nothing but the key.
+// Whether as many states as are kept have already reached the same remaining work with no more steps and
+// work. What may follow depends only on the key.
 bool Kernels::dominated(const State &state) {
   const Labels &l = state.labels;
   Key key;

@@ -14,14 +14,14 @@ struct Step {
   bool operator==(const Step &) const = default;
 };
 
-// For each factor its extent in one block (tile) and for the whole kernel (full).
+// For each factor, its extent in one block (tile) and in the whole kernel (full).
 struct Extents {
   std::vector<std::int64_t> tile, full;
   double seconds = 0;
   double score = 0; // orders kernels that take the same time: traffic and work, in seconds
 };
 
-// What one kernel computes, with its labels; its extents come later.
+// What one kernel computes, with its labels; its extents are chosen later.
 struct Kernel : Extents {
   bool custom = true;
   std::vector<ValueId> outputs;
@@ -29,15 +29,15 @@ struct Kernel : Extents {
   std::vector<Step> steps;               // operands before results
   Mask loops = 0;                        // loop factors of the axes that the kernel loops over
   Mask reduced = 0;                      // every factor that some step reduces
-  std::vector<std::uint32_t> loop_order; // the same, outermost first; where there are several
+  std::vector<std::uint32_t> loop_order; // the same, outermost first, if there are several
   std::int64_t split = 0; // extent of the split factors, 0 where the kernel does not depend on it
 };
 
-// The loops of a kernel, outermost first: a loop that a sum ends, while what it sums varies over another one,
-// stands inside that one. Nothing where two would have to stand in each other.
+// The loops of a kernel, outermost first: a loop that a sum ends is inside every other loop over which the
+// summands vary. Empty where two loops would have to enclose each other.
 std::optional<std::vector<std::uint32_t>> nesting(const Values &values, const Kernel &kernel);
 
-// The loops, of a kernel, that are run through by what varies over these: those and the ones around them.
+// The loops of a kernel that run for values varying over these: these and the enclosing ones.
 Mask enclosing(const Kernel &kernel, Mask loops);
 
 struct KernelCounts {
@@ -46,9 +46,9 @@ struct KernelCounts {
   std::uint64_t by_operators = 0; // cut: more operators than a block may have
   std::uint64_t by_states = 0;    // cut: more states than allowed, the space is not exhausted
   std::uint64_t by_labels = 0;    // cut: an axis both looped and reduced whole, too many loops
-  std::uint64_t by_traffic = 0;   // cut: reading and writing once what it must takes too long already
+  std::uint64_t by_traffic = 0;   // cut: even the required reads and writes take too long
   std::uint64_t by_place = 0;     // cut: mixes values inside and after a loop, or saves one inside
-  std::uint64_t by_dominance = 0; // cut: others had done as much already with no more steps and work
+  std::uint64_t by_dominance = 0; // cut: others reached the same with no more steps and work
   std::uint64_t labelled = 0;
 };
 
@@ -59,24 +59,24 @@ public:
   using Sink = std::function<void(Kernel &&)>;
 
   // Hand every labelled kernel with exactly these outputs to `sink`, each once, until the clock has expired
-  // or the states allowed are used up. Kernels that compute what they need come before those that load it.
+  // or the allowed states are used up. Kernels that compute what they need come before those that load it.
   void enumerate(const std::vector<ValueId> &outputs, const Sink &sink);
 
   // Kernels that read and write more bytes than this, or compute for as long, are left out. The sink may
   // lower it.
   double most_bytes = INFINITY;
-  // What has to be made before it is loaded takes a launch of its own, writing it and reading its inputs: the
-  // bytes that are moved in the time of a launch; or 0 where there are other kernels anyway.
+  // A value that another kernel must make before it is loaded costs a launch, its write and the reads of its
+  // inputs: the bytes that are moved in the time of a launch, or 0 where there are other kernels anyway.
   double launch_bytes = 0;
-  // States that may have been visited at most.
+  // The number of visited states at which to stop.
   std::uint64_t states_end = 0;
-  // Whether the latest enumeration was left less than its share of them.
+  // Whether the latest enumeration got less than its share of them.
   bool starved() const { return last_state_ == states_end; }
   // Whether kernels load only values that the program itself computes.
   void load_only_own(bool only);
   bool own_only() const { return own_only_; }
 
-  // Position in an order where operands come before results.
+  // Position in an order with operands before results.
   std::uint32_t rank(ValueId v) const { return rank_[v]; }
   KernelCounts counts;
 
@@ -97,7 +97,7 @@ private:
   const Values &values_;
   const Options &options_;
   Clock &clock_;
-  std::vector<std::uint32_t> rank_, order_; // of a value, and the value of a rank
+  std::vector<std::uint32_t> rank_, order_; // the rank of a value, and the value of a rank
   struct Effect {                           // of a derivation
     Labels labels;
     Mask ends;            // loops that it ends
@@ -106,15 +106,15 @@ private:
     double product_bytes; // that could be moved while it computes its matrix product
   };
   std::vector<std::vector<Effect>> effects_; // by rank, of each derivation
-  std::vector<double> bytes_;                // by rank, in device memory at least
-  std::vector<double> made_products_;    // by rank, moved while the products of every way to it are computed
-  std::vector<bool> loadable_;           // by rank
-  std::vector<std::uint32_t> operators_; // by rank, that a kernel needs at least which does not load it
+  std::vector<double> bytes_;                // by rank, least size in device memory
+  std::vector<double> made_products_;        // by rank, movable while the products of every way to it run
+  std::vector<bool> loadable_;               // by rank
+  std::vector<std::uint32_t> operators_;     // by rank, least number in a kernel that does not load it
   bool own_only_ = false;
   Mask loop_factors_ = 0;
   Mask saved_ = 0;           // loop factors that an output has: nothing loops over them
-  std::vector<Mask> inside_; // by rank, of needed values: the loops that they must not come after
-  // By what is still to be done, the steps and the work of those that came there first.
+  std::vector<Mask> inside_; // by rank, of needed values: the loops that they must not follow
+  // By remaining work, the steps and work of the states that reached it first.
   struct Trace {
     std::uint32_t steps;
     float work;

@@ -9,20 +9,20 @@
 namespace superopt::search {
 namespace {
 
-// Ways to make the same outputs from the same leaves that are kept, cheapest first.
+// How many ways to make the same outputs from the same leaves are kept, cheapest first.
 constexpr std::size_t kernels_per_leaves = 4;
-// Plans this much above the program's own cost are still listed: the model errs by more than that.
+// Plans up to this factor above the program's own cost are still listed: the model errs by more than that.
 constexpr double slack = 1.25;
 // Kernels whose extents are chosen together, by all threads.
 constexpr std::size_t batch_kernels = 1024;
-// Plans of so many kernels are looked for before longer ones.
+// Plans of up to this many kernels are searched before longer ones.
 constexpr std::uint32_t few_kernels = 4;
 constexpr std::uint32_t any_number = 1000;
 
-// Parts of a split axis at most.
+// Most parts of a split axis.
 constexpr std::int64_t most_parts = 64;
 
-// Whether some axis can be split in so many parts: the divisors of a power of two are powers of two.
+// Whether some axis can be split into this many parts: the divisors of a power of two are powers of two.
 bool splits_some(const Problem &problem, std::int64_t parts) {
   return std::any_of(problem.axes.begin(), problem.axes.end(), [&](const Axis &axis) {
     return problem.factors[axis.factors[0]].level == Level::Split && axis.extent % parts == 0 &&
@@ -72,7 +72,7 @@ Planner::Planner(const Values &values, const Options &options, Clock &clock)
       sizes_(values, options), start_(std::chrono::steady_clock::now()) {
   for (std::uint32_t t = 0; t < std::max<std::uint32_t>(options.threads, 1); ++t)
     sizers_.emplace_back(sizes_);
-  // Without partial sums between kernels any extent does.
+  // Without partial sums between kernels, any extent will do.
   if (options_.max_custom > 1)
     for (std::int64_t split = 2; split <= most_parts; ++split)
       if (splits_some(values.problem(), split))
@@ -81,7 +81,7 @@ Planner::Planner(const Values &values, const Options &options, Clock &clock)
     splits_.push_back(1);
 }
 
-// Where only the program's own values stand in device memory, no partial sums do.
+// Where device memory holds only the program's own values, it holds no partial sums.
 std::span<const std::int64_t> Planner::splits_now() const {
   return std::span(splits_).first(kernels_.own_only() ? 1 : splits_.size());
 }
@@ -103,7 +103,7 @@ Planner::Made Planner::store(std::vector<Kernel> kernels) {
   return out;
 }
 
-// Each derivation of `v` as one kernel of a library, where its operands can stand in device memory.
+// Each derivation of `v` as one library kernel, where its operands can be stored in device memory.
 const Planner::Made &Planner::library_for(ValueId v) {
   auto [it, fresh] = library_.try_emplace(v);
   if (!fresh)
@@ -143,8 +143,8 @@ const Planner::Made &Planner::library_for(ValueId v) {
   return library_[v] = store(std::move(found));
 }
 
-// What making these values takes at least: a launch, writing them and reading what every way to them reads,
-// or the products of every way to one of them.
+// A lower bound for making these values: a launch, plus writing them and reading what every way to them
+// reads, or the products of every way to one of them.
 double Planner::least_seconds(const Needed &needed) const {
   if (needed.empty() || !options_.branch_and_bound)
     return 0;
@@ -160,7 +160,7 @@ double Planner::least_seconds(const Needed &needed) const {
 }
 
 // Choose the extents of a batch of kernels with the same outputs and keep the cheapest, by what they load and
-// the extent of split factors; `alone`: what they load has yet to be made within the limit. Which kernels
+// the extent of split factors; `alone`: the limit also covers making what they load. Which kernels
 // pass does not depend on the number of threads.
 void Planner::size(std::vector<Kernel> &batch, double limit, bool alone,
                    std::map<std::pair<std::vector<ValueId>, std::int64_t>, std::vector<Kernel>> &kept) {
@@ -207,7 +207,7 @@ void Planner::size(std::vector<Kernel> &batch, double limit, bool alone,
 
 const Planner::Made &Planner::customs_for(const Needed &outputs, double allowance, bool alone) {
   Within<Made> &known = customs_[{outputs, alone}];
-  // A search that used up its states would end where it did, but for tighter bounds.
+  // A search that used up its states would end at the same place unless bounds are tighter.
   const bool again = known.cut != 0 && known.cut != pass_ && (known.starved || allowance < known.allowance);
   if (known.allowance >= allowance && !again) {
     cut_ |= known.cut != 0;
@@ -245,12 +245,12 @@ const std::vector<Planner::Part> &Planner::best(const Needed &needed, Left left,
     out.push_back({0, 0, -1, -1});
   } else if (left.kernels > 0) {
     const bool whole = needed == outputs_;
-    // Nothing that takes longer than as many ways as are kept is of use.
+    // Anything slower than all the ways that are kept is useless.
     const auto kept = [&] {
       const bool full = options_.branch_and_bound && out.size() == parts_kept();
       return full ? std::min(allowance, out.back().seconds) : allowance;
     };
-    // No plan that takes much longer than the best is looked for.
+    // Plans much slower than the best are not searched.
     const auto allowed = [&] {
       return whole && options_.branch_and_bound ? std::min(kept(), limit_) : kept();
     };
@@ -277,7 +277,7 @@ const std::vector<Planner::Part> &Planner::best(const Needed &needed, Left left,
     };
     const ValueId top = needed.back();
     if (left.customs > 0) {
-      // The outputs of a custom kernel: the highest needed value, with any of the others.
+      // The outputs of a custom kernel: the highest needed value, and any subset of the others.
       Needed sorted = needed;
       std::sort(sorted.begin(), sorted.end());
       const std::size_t others = std::min<std::size_t>(needed.size() - 1, 4);
@@ -289,7 +289,7 @@ const std::vector<Planner::Part> &Planner::best(const Needed &needed, Left left,
         std::sort(outputs.begin(), outputs.end());
         if (left.kernels == 1 && outputs.size() < needed.size())
           continue;
-        // What else is needed takes a kernel of its own.
+        // The remaining needed values take another kernel.
         Needed others_needed;
         std::set_difference(sorted.begin(), sorted.end(), outputs.begin(), outputs.end(),
                             std::back_inserter(others_needed));
@@ -299,21 +299,22 @@ const std::vector<Planner::Part> &Planner::best(const Needed &needed, Left left,
           choose(id, outputs, {left.customs - 1, left.kernels - 1});
       }
     }
-    // Library operators last: the recursion is deep. Once no custom kernel is left, what the program computes
-    // is computed as the program does it; to reassociate there is another search's business.
+    // Library operators last: the recursion is deep. Once no custom kernel is left, the program's values are
+    // computed as the program does; another search is responsible for reassociation there.
     const Made library = library_for(top);
     const bool own = (left.customs == 0 || kernels_.own_only()) && values_.all()[top].program;
     const Needed only(1, top);
     for (std::size_t i = 0; i < (own ? std::min<std::size_t>(library.size(), 1) : library.size()); ++i)
       choose(library[i], only, {left.customs, left.kernels - 1});
-    // What leaves nothing to be made first, then the most promising: what they give bounds the others.
+    // First the choices that leave nothing to be made, then the most promising: their results bound the
+    // others.
     if (options_.branch_and_bound)
       std::stable_sort(choices.begin(), choices.end(), [](const Choice &a, const Choice &b) {
         return std::pair(!a.next.empty(), a.least) < std::pair(!b.next.empty(), b.least);
       });
     for (const Choice &choice : choices) {
-      // In the first pass what a custom kernel leaves to the library costs no search: should what is better
-      // be refused later on, there are others.
+      // In the first pass, what a custom kernel leaves to the library costs no search, so that other plans
+      // remain if better ones are refused later.
       const bool reserve = kernels_.own_only() && left.customs == 1 && choice.left.customs == 0;
       const double most = reserve ? kept() : allowed();
       if (choice.least > most)
@@ -338,7 +339,7 @@ const std::vector<Planner::Part> &Planner::best(const Needed &needed, Left left,
   return known.found;
 }
 
-// The program as it came: for every value its first derivation, the program's own.
+// The program as given: for every value its first derivation, which is the program's own.
 double Planner::program_seconds() {
   double total = 0;
   std::set<ValueId> seen;
@@ -361,7 +362,7 @@ double Planner::program_seconds() {
   return total;
 }
 
-// Add the plans of one pass that are not known yet.
+// Add the plans of one pass that are new.
 void Planner::collect(Result &result, const std::vector<Part> &parts) const {
   for (Part part : parts) {
     Plan plan{part.seconds, part.score, 0, {}};
@@ -385,8 +386,8 @@ void Planner::collect(Result &result, const std::vector<Part> &parts) const {
   }
 }
 
-// The program's own values in device memory and few kernels first: the plans found with them bound what more
-// are worth, and where time is short every part of the program has been looked at.
+// The program's own values in device memory and few kernels come first: the plans found with them bound the
+// gain of more, and every part of the program has been searched if time runs short.
 std::vector<Planner::Pass> Planner::passes() const {
   if (!options_.branch_and_bound)
     return {{{options_.max_custom, any_number}, false}};
@@ -416,7 +417,7 @@ Result Planner::run() {
       kernels_.load_only_own(pass.own_only);
       customs_.clear();
     }
-    // What one pass may use leaves something for the others.
+    // One pass leaves part of the budget to the others.
     cut_ = false;
     kernels_.states_end = kernels_.counts.states + options_.max_states;
     pass_ = i + 1;

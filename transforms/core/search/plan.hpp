@@ -1,4 +1,4 @@
-// Whole programs: which values stand in device memory, and which kernel makes each.
+// Whole programs: which values are stored in device memory, and which kernel makes each.
 #pragma once
 
 #include "search/sizes.hpp"
@@ -11,16 +11,16 @@ namespace superopt::search {
 struct Plan {
   double seconds = 0;
   double score = 0;
-  std::int64_t split = 0;      // extent of the split factors, 0 where none stands in device memory
+  std::int64_t split = 0;      // extent of the split factors, 0 where device memory holds none
   std::vector<Kernel> kernels; // in the order they run
 };
 
 struct Result {
   std::vector<Plan> plans;    // cheapest first
-  double program_seconds = 0; // the program as it came, one library kernel an operator
+  double program_seconds = 0; // the program as given, one library kernel per operator
   bool complete = true;       // false where the budget ended or the caller stopped the search
   double values_seconds = 0, plan_seconds = 0;
-  double first_seconds = 0; // until the first plan with a custom kernel was known
+  double first_seconds = 0; // until the first plan with a custom kernel
 };
 
 class Planner {
@@ -43,9 +43,9 @@ private:
   using Needed = std::vector<ValueId>;
   using Made = std::vector<std::int32_t>; // kernels, by their place in `made_`
 
-  // Cheapest ways to make what is needed within so many seconds.
+  // Cheapest ways to make what is needed within `allowance` seconds.
   const std::vector<Part> &best(const Needed &needed, Left left, double allowance);
-  // Custom kernels with exactly these outputs; `alone`: nothing else is needed beside them.
+  // Custom kernels with exactly these outputs; `alone`: nothing else is needed.
   const Made &customs_for(const Needed &outputs, double allowance, bool alone);
   double least_seconds(const Needed &needed) const;
   const Made &library_for(ValueId v);
@@ -55,7 +55,7 @@ private:
   std::size_t parts_kept() const { return options_.candidates + 1; } // one may be the program itself
   struct Pass {
     Left left;
-    bool own_only; // only values of the program stand in device memory
+    bool own_only; // device memory holds only values of the program
   };
   std::vector<Pass> passes() const;
   std::span<const std::int64_t> splits_now() const;
@@ -68,12 +68,12 @@ private:
   Clock &clock_;
   Kernels kernels_;
   Sizes sizes_;
-  std::vector<Sizer> sizers_;        // one a thread
-  double limit_ = 0;                 // plans that take longer are of no use
+  std::vector<Sizer> sizers_;        // one per thread
+  double limit_ = 0;                 // slower plans are useless
   std::vector<std::int64_t> splits_; // extents that split factors may have
   std::size_t pass_ = 0;
-  bool cut_ = false;       // whether the present pass rests on a search that was cut short
-  std::int64_t split_ = 1; // the one of the present pass
+  bool cut_ = false;       // whether the current pass relies on a search that was cut short
+  std::int64_t split_ = 1; // of the current pass
   Needed outputs_;
   std::vector<Kernel> made_;
   std::vector<Part> pool_;
@@ -81,7 +81,7 @@ private:
     double allowance = -1;
     T found;
     std::size_t cut = 0;  // the pass in which the search for it was cut short; another one may try again
-    bool starved = false; // by others that had used up the states of that pass
+    bool starved = false; // others had used up the states of that pass
   };
   std::map<std::pair<Needed, bool>, Within<Made>> customs_;
   std::map<ValueId, Made> library_;

@@ -1,4 +1,4 @@
-// What a search is asked: a program over named axes, and how far to look.
+// The input of a search: a program over named axes, and the search limits.
 #pragma once
 
 #include "cost/cost.hpp"
@@ -13,9 +13,8 @@
 
 namespace superopt::search {
 
-// The levels of an axis's factors, outermost first. An axis that nobody reduces, or only a short one, has
-// just the tile factor; a long reduced one has a loop factor too, and with several kernels a split factor
-// (partial sums).
+// The levels of an axis's factors, outermost first. An axis that is short or never reduced has just the tile
+// factor; a long reduced one also has a loop factor and, with several kernels, a split factor (partial sums).
 enum class Level : std::uint8_t { Split, Loop, Tile };
 
 struct Factor {
@@ -29,7 +28,7 @@ struct Axis {
   Mask mask = 0;
 };
 
-// One use of an input tensor with axes of its own. Roles of one tensor hold the same elements.
+// One use of an input tensor with its own axes. Roles of one tensor hold the same elements.
 struct Role {
   std::uint32_t tensor;
   std::vector<std::vector<std::uint32_t>> dims; // per dimension its axes, outermost first
@@ -39,12 +38,12 @@ struct Role {
 
 enum class Op : std::uint8_t { Input, Constant, Unary, Binary, Add, Sub, Mul, Div, Sum, Reduce, Contract };
 
-// An uninterpreted operator: its operator of the table lives in Python.
+// An uninterpreted operator; its table entry lives in Python.
 struct Function {
   std::uint64_t key; // equal for equal operators and attributes
   bool commutative;  // of two operands
   bool reduction;    // max or min: with a total order they are associative and idempotent
-  double flops;      // scalar operations an element
+  double flops;      // scalar operations per element
   // Of an exponential taken relative to a maximum: the factors the maximum ranges over, and those it varies
   // along.
   Mask over = 0, along = 0;
@@ -55,16 +54,16 @@ struct ProgramNode {
   std::vector<std::uint32_t> args; // inputs first, then constants, then nodes
   std::uint32_t function;
   std::vector<std::uint32_t> reduced; // axes
-  // The program's own way to something that the search reaches otherwise: used as it stands, or not at all.
+  // The program's own way to something that the search reaches otherwise: used unchanged, or not at all.
   bool aside = false;
   std::optional<std::uint32_t> same; // the earlier node that this one, aside, computes in another way
 };
 
 enum class Prune : std::uint8_t { NormalForm, Smt, None };
-// What is told apart: values by their evaluation, or graphs by their operators.
+// What is distinguished: values by their evaluation, or graphs by their operators.
 enum class Canonical : std::uint8_t { Values, Graphs };
 
-// How far to look. Whoever asks sets every field; none has a default here.
+// Search limits. The caller sets every field; there are no defaults here.
 struct Options {
   Prune prune;
   bool axis_test;
@@ -73,12 +72,12 @@ struct Options {
   std::uint32_t max_custom;
   std::uint32_t max_loops;
   bool branch_and_bound;
-  std::uint32_t dominance; // partial kernels with the same left to do that are continued; 0: all
+  std::uint32_t dominance; // partial kernels with the same remaining work that are continued; 0: all
   std::uint32_t threads;
   std::uint32_t max_value_operators; // operators that any graph of a value may need
   std::uint32_t max_found;
   std::uint32_t candidates;
-  double margin;              // plans that take up to this share longer than the best are looked for
+  double margin;              // plans up to this share slower than the best are searched
   std::uint64_t max_attempts; // derivations of values tried
   std::uint64_t max_states;   // of one pass of the enumeration, a fifth for one set of outputs
   double budget_seconds;
@@ -109,7 +108,7 @@ struct Problem {
         mask |= Mask{1} << f;
     return mask;
   }
-  // Whether a value with these free factors can stand in device memory: axes whole, or their split factor
+  // Whether a value with these free factors can be stored in device memory: axes whole, or their split factor
   // alone.
   bool storable(Mask mask) const {
     for (const Axis &axis : axes) {
@@ -123,7 +122,7 @@ struct Problem {
   }
 };
 
-// A term as it was derived, for the solver that answers the pruning question instead of the normal form.
+// A term as derived, for the solver that answers the pruning question instead of the normal form.
 struct Term {
   Op op;
   std::uint32_t symbol;
@@ -131,14 +130,14 @@ struct Term {
   std::vector<std::uint32_t> args;
 };
 
-// Ends a search that has done its work, or that its caller wants to stop.
+// Ends a search whose budget is spent, or whose caller wants to stop it.
 class Clock {
 public:
   Clock(WorkClock &work, double seconds, std::function<bool()> stop)
       : work_(work), end_(work.seconds() + seconds), slice_end_(end_), stop_(std::move(stop)) {}
 
   bool expired() { return expired_ || (++asked_ & 63) != 0 ? expired_ : expired_now(); }
-  // The same, looking at the clock at once: for steps that take long.
+  // The same, but reads the clock at once: for long steps.
   bool expired_now() {
     const double now = work_.seconds();
     over_ = over_ || now >= end_;
@@ -149,13 +148,13 @@ public:
     expired_ = expired_ || over_ || now >= slice_end_;
     return expired_;
   }
-  // From now on only this share of the work that is left counts.
+  // Limits the search to this share of the remaining work.
   void slice(double share) {
     const double now = work_.seconds();
     slice_end_ = now + (end_ - now) * share;
     expired_ = over_;
   }
-  // Work that another thread did for this search.
+  // Adds work that another thread did for this search.
   void charge(double seconds) { work_.charge(seconds); }
 
 private:

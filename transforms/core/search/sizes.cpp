@@ -9,14 +9,14 @@ namespace superopt::search {
 namespace {
 
 constexpr std::int64_t largest_tile = 512; // of a partitioned axis
-constexpr double maximum_bytes = 4;        // of a stored maximum: rounded, it would be another one
+constexpr double maximum_bytes = 4;        // of a stored maximum, which rounding would change
 constexpr double sum_bytes = 16 << 10;     // of accumulators that are sums of rows
 constexpr std::size_t most_units = 8;      // axes whose extents are chosen
 constexpr std::ptrdiff_t grid_dimensions = 3;
 
-// What divides `extent`, up to the largest tile, and `extent` itself where it is no power of two: of one, the
-// divisors are powers of two; of any other, tiles are padded to them.
-// That costs little but on a side of a matrix product, which takes powers of two alone.
+// The divisors of `extent` up to the largest tile, and `extent` itself where it is not a power of two. The
+// divisors of a power of two are powers of two; other tiles are padded to one.
+// Padding costs little except on a side of a matrix product, which takes only powers of two.
 std::vector<std::int64_t> tiles(std::int64_t extent, bool side) {
   std::vector<std::int64_t> out;
   for (std::int64_t t = 1; t <= std::min(extent, largest_tile); ++t)
@@ -37,7 +37,7 @@ bool is_dot(const Step &step) { return step.how.op == Op::Contract; }
 
 } // namespace
 
-// The split factor stands apart where some value has it alone, or the rest of the axis is reduced without it.
+// The split factor is separate where some value has only it, or the rest of the axis is reduced without it.
 bool Sizes::splits(const Kernel &kernel, const Axis &axis) const {
   const std::uint32_t f = axis.factors[0];
   if (values_.problem().factors[f].level != Level::Split)
@@ -55,15 +55,15 @@ bool Sizes::splits(const Kernel &kernel) const {
   return std::any_of(axes.begin(), axes.end(), [&](const Axis &axis) { return splits(kernel, axis); });
 }
 
-// One kernel whose extents are being chosen. What the cost is made of is told once as terms over the units,
-// the axes whose extents are open: a constant times the tile extents of some and the trips (of the loop or
-// the grid) of some. An assignment of extents is then a few table look-ups a term.
+// One kernel whose extents are being chosen. The parts of its cost are expressed once as terms over the
+// units (the axes whose extents are open): a constant times tile extents and trips (of the loop or the
+// grid) of some units. An assignment of extents then costs a few table look-ups per term.
 class Sizing {
 public:
   Sizing(const Sizes &sizes, SizeCounts &counts)
       : sizes_(sizes), values_(sizes.values_), problem_(sizes.values_.problem()),
         target_(sizes.options_.target), dot_extent_(static_cast<double>(target_.matrix_side)),
-        // fp32: half of the register file, and sums of rows beside it
+        // fp32: half of the register file, plus sums of rows
         accumulator_bytes_(static_cast<double>(target_.registers) * 4 / 2 + sum_bytes), counts_(counts) {
     tile_of_.fill(1);
     padded_of_.fill(1);
@@ -82,7 +82,7 @@ public:
     blocks_ = {};
     fixed_grid_ = 0;
     any_ = any_size_ = false;
-    // What no choice of extents can avoid: a launch, and every byte once.
+    // What every choice of extents costs: a launch, and every byte once.
     double compulsory = 0;
     for (const auto *list : {&kernel_->leaves, &kernel_->outputs})
       for (ValueId v : *list)
@@ -132,7 +132,7 @@ private:
     Term once, loaded;
     double bytes;
   };
-  struct Work { // of one step: `times` it is done, on so many elements
+  struct Work { // of one step: done `times`, on `elements` each
     Term times, elements;
     bool dot;
     double each;
@@ -155,8 +155,7 @@ private:
   Term tile(Mask mask) const {
     return tile(mask, [](std::int64_t extent) { return static_cast<double>(extent); });
   }
-  // Elements that it takes on chip. Where a dimension is of several axes, it is padded once, and takes no
-  // more.
+  // Elements that it takes on chip. A dimension of several axes is padded only once.
   Term padded_tile(Mask mask) const { return tile(mask, padded); }
   template <typename Extent> Term tile(Mask mask, Extent extent) const {
     Term t;
@@ -255,7 +254,7 @@ private:
         return false;
       if (units_.size() < most_units)
         units_.push_back(std::move(unit));
-      else if (loop_factor < 0) // uncut: the tables below have to end somewhere
+      else if (loop_factor < 0) // uncut: bounds the tables below
         tile_[tile_factor] = extent;
       else
         return false;
@@ -301,7 +300,7 @@ private:
           work.sides[i++] = tile(side);
           side &= ~kernel_->loops;
           Term whole = full(side);
-          if (step.how.reduced & side) // a looped axis: what it could be is all of it
+          if (step.how.reduced & side) // a looped axis can extend to all of it
             whole = times(whole, full(kernel_->loops & ~side));
           sides_.push_back({tile(side), whole});
         }
@@ -318,9 +317,9 @@ private:
       prepare_memory();
   }
 
-  // What is live when, as the program's checker counts it: from where a tile is made (an accumulator: from
-  // the start) to its last use; what a loop does not change stays until the loop's end. Loads stand before
-  // their first use.
+  // Live ranges, as the program's checker counts them: from where a tile is made (an accumulator: from the
+  // start) to its last use; what a loop does not change stays until the loop's end. Loads precede their
+  // first use.
   void prepare_memory() {
     const auto n = static_cast<int>(kernel_->steps.size());
     int loop_end = 0;
@@ -351,7 +350,7 @@ private:
       return kernel_->loops && !(values_.all()[v].mask & kernel_->loops) &&
              std::find(after.begin(), after.end(), v) == after.end();
     };
-    Degrees stored; // that some leaf has: its maximum stands beside it, in fp32, and so is what meets it
+    Degrees stored; // of some leaf: its maximum is stored with it in fp32, as is what is combined with it
     for (ValueId leaf : kernel_->leaves) {
       const Value &value = values_.all()[leaf];
       const int first = first_use(leaf), last = last_use(leaf, first);
@@ -372,8 +371,8 @@ private:
           std::find(after.begin(), after.end(), how.b) != after.end())
         after.push_back(v);
       bytes_of_[v] = std::max(bytes_of_[how.a], bytes_of_[how.b]);
-      // An exponential is relative to the maximum of its tile, that of what came so far, and their factor; or
-      // to one that was stored.
+      // An exponential is relative to the maximum of its tile, the running maximum, and their factor; or to a
+      // stored maximum.
       if (const Mask over = how.op == Op::Unary ? problem_.functions[how.function].over : 0) {
         if (std::any_of(stored.begin(), stored.end(),
                         [&](const Degree &d) { return d.function == how.function; })) {
@@ -415,8 +414,8 @@ private:
     }
   }
 
-  // Every assignment of what is still open from this unit on. A larger tile needs no less memory, so where
-  // the smallest of the rest do not fit, nothing does, nor with a larger tile here.
+  // Every assignment of the units that are still open, from this one on. A larger tile needs at least as much
+  // memory, so where the smallest of the rest do not fit, nothing does, nor with a larger tile here.
   void assign(std::size_t at) {
     if (at == units_.size()) {
       if (legal())
@@ -455,7 +454,7 @@ private:
     return true;
   }
 
-  // Whether the present tiles fit the registers and the shared memory.
+  // Whether the current tiles fit the registers and the shared memory.
   bool fits() {
     double accumulators = 0;
     for (const Term &t : accumulators_)
@@ -472,7 +471,7 @@ private:
            std::all_of(sides_.begin(), sides_.end(), [&](const Side &s) { return wide_enough(s); });
   }
 
-  // Cost of the present assignment.
+  // Cost of the current assignment.
   void look() {
     ++counts_.size_points;
     KernelTraffic t;
@@ -487,12 +486,12 @@ private:
       const double bytes = value(saved);
       t.move(target_, bytes, bytes);
     }
-    if (!kernel_->custom) { // it has as many blocks as there is to do, but does not split what it reduces
+    if (!kernel_->custom) { // it has as many blocks as the work allows, but does not split what it reduces
       if (!kernel_->reduced)
         t.blocks = std::max(t.blocks, target_.multiprocessors);
       t.loop_trips = 0;
     }
-    // Without its work the kernel takes no longer than with it.
+    // The kernel without its computation is a lower bound.
     const double least = kernel_seconds(target_, t);
     if (least > limit_ || (any_ && least * 1000 + t.l2_bytes / target_.l2_bytes_per_second >= best_score_))
       return;
@@ -506,7 +505,7 @@ private:
       t.product(target_, side(1), side(2), side(0), times * value(work.elements), work.operand_bytes);
     }
     const double seconds = kernel_seconds(target_, t);
-    // Among equals the one that moves and computes less, what is padded included.
+    // Among equals, prefer the one that moves and computes less, padding included.
     double padding = 1;
     for (std::size_t u = 0; u < units_.size(); ++u)
       padding *= padded(chosen_[u]) / static_cast<double>(chosen_[u]);
@@ -526,7 +525,7 @@ private:
   const TargetNumbers &target_;
   const double dot_extent_, accumulator_bytes_;
   const Kernel *kernel_ = nullptr;
-  std::vector<std::int64_t> tile_, full_; // of the factors that are no unit
+  std::vector<std::int64_t> tile_, full_; // of the factors that are not units
   std::map<std::pair<std::int64_t, bool>, std::vector<std::int64_t>> tiles_;
   SizeCounts &counts_;
   Mask outer_ = 0;
@@ -543,7 +542,7 @@ private:
   std::array<double, std::size_t{1} << most_units> tile_of_, padded_of_, trips_of_; // by set of units
   std::array<std::int64_t, most_units> chosen_{}, best_{};
   double limit_ = 0, best_seconds_ = 0, best_score_ = 0;
-  std::int64_t peak_ = 0; // bytes of shared memory that the present tiles take
+  std::int64_t peak_ = 0; // bytes of shared memory that the current tiles take
   bool any_ = false, any_size_ = false;
 };
 

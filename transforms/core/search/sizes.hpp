@@ -21,7 +21,7 @@ struct SizeCounts {
   }
 };
 
-// What all threads share.
+// State shared by all threads.
 class Sizes {
 public:
   Sizes(const Values &values, const Options &options) : values_(values), options_(options) {}
@@ -39,7 +39,7 @@ private:
 
 class Sizing;
 
-// Chooses extents; each thread has one of its own.
+// Chooses extents; each thread has its own.
 class Sizer {
 public:
   explicit Sizer(const Sizes &sizes);

@@ -42,7 +42,7 @@ bool Targets::matches(FormId form, Mask free, FormId root, Mask root_free, bool 
   const MonomialId first = expressions_.form(form).monomials[0];
   if (expressions_.form(form).monomials.size() > expressions_.form(root).monomials.size())
     return false;
-  // What is interned below moves forms, not the monomials that they hold.
+  // Interning below moves forms, but not the monomials that they hold.
   const std::span<const MonomialId> candidates = expressions_.form(root).monomials;
   MonomialId previous = 0xffffffffu;
   for (MonomialId t : candidates) {

@@ -26,7 +26,7 @@ public:
   // Whether a value with expression `form` and free factors `free` may be part of a target.
   bool reachable(FormId form, Mask free, bool axis_test);
 
-  std::uint64_t queries = 0, misses = 0; // asked, and not answered from the cache
+  std::uint64_t queries = 0, misses = 0; // all queries, and those not answered from the cache
 
 private:
   bool matches(FormId form, Mask free, FormId root, Mask root_free, bool axis_test);

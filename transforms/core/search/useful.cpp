@@ -1,5 +1,5 @@
-// What is asked of values once they are saturated: which of them and of their derivations a target uses, and
-// their bounds: what stands in memory, bytes, flops.
+// Queries on saturated values: which values and derivations a target uses, and their bounds: what memory
+// holds, bytes, flops.
 #include "search/values.hpp"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace superopt::search {
 namespace {
 
-constexpr std::uint32_t weight_unit = 256; // more than there are operations aside
+constexpr std::uint32_t weight_unit = 256; // more than the number of operations aside
 
 } // namespace
 
@@ -73,7 +73,7 @@ void Values::keep_useful() {
     for (const Value::Expression &e : v.expressions)
       v.weight = std::min(v.weight, expressions_.form(e.form).weight * weight_unit);
   }
-  // What stands aside is lighter than what uses it, and heavier than anything else that does not.
+  // A value aside is lighter than what uses it, and heavier than everything else.
   for (auto it = asides_.rbegin(); it != asides_.rend(); ++it)
     for (ValueId operand : {it->second.a, it->second.b})
       if (values_[operand].aside)

@@ -1,4 +1,5 @@
-// Saturation: the program's values first, then everything that the operators make of them and pruning leaves.
+// Saturation: the program's values first, then everything that the operators derive from them and pruning
+// keeps.
 #include "search/values.hpp"
 
 #include <algorithm>
@@ -16,7 +17,7 @@ std::uint64_t fingerprint(Mask mask, const std::vector<Element> &field) {
   return h;
 }
 
-// At least so many operators are in any graph of the result: two different operands that need equally many
+// A lower bound on the operators in any graph of the result: two different operands that need equally many
 // cannot be part of one another.
 std::uint32_t operators_of(const Derivation &d, const Value::Expression &a, const Value::Expression &b) {
   const bool apart = d.a != d.b && a.operators == b.operators && a.operators > 0;
@@ -45,7 +46,7 @@ Mask Values::result_mask(const Derivation &d) const {
   return (values_[d.a].mask | values_[d.b].mask) & ~d.reduced;
 }
 
-// The degrees of a result; nothing where it has none.
+// The degrees of a result; empty where they are undefined.
 std::optional<Degrees> Values::degrees_of(const Derivation &d) const {
   const Degrees &a = values_[d.a].degrees, &b = values_[d.b].degrees;
   const bool mixes = d.op == Op::Mul || d.op == Op::Div || d.op == Op::Contract;
@@ -126,8 +127,8 @@ ValueId Values::insert(const Derivation &d, std::vector<Element> field,
   std::vector<ValueId> &bucket = by_fingerprint_[key];
   auto same = std::find_if(bucket.begin(), bucket.end(), [&](ValueId id) {
     const Value &v = values_[id];
-    // As graphs, one operator on the same operands is one, whatever else it equals; only that an output is
-    // reached is told by its evaluation.
+    // As graphs, equal operators on the same operands are one value, whatever else it equals; only whether an
+    // output is reached is decided by evaluation.
     const bool by_value = options_.canonical == Canonical::Values ||
                           std::find(outputs_.begin(), outputs_.end(), id) != outputs_.end();
     return (by_value || (!v.leaf && v.derivations[0] == d)) && v.mask == mask && v.field == field;
@@ -137,7 +138,7 @@ ValueId Values::insert(const Derivation &d, std::vector<Element> field,
     id = *same;
     ++counts.duplicates;
   } else {
-    // With as many operators as a value may have, only what is there already (an output) is of any use.
+    // With as many operators as a value may have, only an existing value (an output) is of use.
     const bool last = std::all_of(found.begin(), found.end(), [&](const Value::Expression &e) {
       return e.operators >= options_.max_value_operators;
     });
@@ -176,7 +177,7 @@ ValueId Values::insert(const Derivation &d, std::vector<Element> field,
   return id;
 }
 
-// A value of the program itself: part of the target by construction, so it is not tested.
+// A value of the program itself is part of the target by construction, so it is not tested.
 ValueId Values::program_value(const Derivation &d) {
   auto field = evaluate(d);
   if (!field)
@@ -189,7 +190,7 @@ ValueId Values::program_value(const Derivation &d) {
   return insert(d, std::move(*field), {{form_of(d, a.form, b.form), t, operators_of(d, a, b)}}, true);
 }
 
-// What only the program's own way to a value uses: neither tested nor combined with anything.
+// A value used only by the program's own way to a value: neither tested nor combined with anything.
 ValueId Values::aside_value(const Derivation &d) {
   auto field = evaluate(d);
   if (!field)
@@ -335,7 +336,7 @@ void Values::combine(ValueId a, ValueId b) {
       if (problem_.functions[f].commutative && !problem_.functions[f].reduction)
         attempt({Op::Binary, f, 0, x, y, 2});
   }
-  // Over equal axes it is no more than a product and a sum.
+  // Over equal axes it is just a product and a sum.
   if (muls_ && sums_ && ma != mb)
     for (Mask set : suffixes(ma | mb, ma & mb))
       attempt({Op::Contract, 0, set, std::min(a, b), std::max(a, b), 2});
@@ -392,7 +393,7 @@ void Values::run() {
     targets_.add(values_[id].expressions[0].form, values_[id].mask);
     target_terms_.push_back(values_[id].expressions[0].term);
   }
-  // Each value is combined with all before it, and again when it gains a normal form.
+  // Each value is combined with all earlier ones, and again when it gains a normal form.
   std::vector<ValueId> done;
   std::vector<bool> is_done;
   for (std::size_t next = 0; next < work_.size() && !ended(); ++next) {

@@ -1,5 +1,5 @@
 // Every useful value over named axes, with all its derivations: saturation is in values.cpp, the evaluations
-// that tell values apart in evaluation.cpp, what is asked of values afterwards in useful.cpp.
+// that distinguish values in evaluation.cpp, later queries on values in useful.cpp.
 #pragma once
 
 #include "search/field.hpp"
@@ -26,8 +26,8 @@ struct Derivation {
   bool operator==(const Derivation &) const = default;
 };
 
-// Of a value under `exp(x) -> exp(x) exp(-m)`: the power of exp(-m) that it gains, for each exponential that
-// is taken relative to a maximum m; those with power 0 are left out.
+// The power of exp(-m) that a value gains under `exp(x) -> exp(x) exp(-m)`, for each exponential taken
+// relative to a maximum m; powers of 0 are omitted.
 struct Degree {
   std::uint32_t function;
   std::int32_t power;
@@ -42,7 +42,7 @@ struct Value {
   struct Expression {
     FormId form;
     std::uint32_t term;
-    std::uint32_t operators; // that any graph with this expression has at least
+    std::uint32_t operators; // the least in any graph with this expression
   };
   std::vector<Expression> expressions;
   std::vector<Derivation> derivations;
@@ -51,7 +51,7 @@ struct Value {
   bool constant = false;  // depends on no input
   bool leaf = false;      // an input or a constant
   bool program = false;   // the program computes it; its own derivation is the first
-  bool aside = false;     // only the program's own operations aside use it
+  bool aside = false;     // used only by the program's own operations aside
   bool own_aside = false; // its first derivation, the program's own, uses such values
   Degrees degrees;
   bool useful = false; // a target reaches it
@@ -61,12 +61,12 @@ struct Value {
 
 struct ValueCounts {
   std::uint64_t attempted = 0;      // derivations tried
-  std::uint64_t by_expression = 0;  // pruned: no subexpression of a target
+  std::uint64_t by_expression = 0;  // pruned: not a subexpression of a target
   std::uint64_t by_size = 0;        // pruned: expression or field too large, or more operators than allowed
-  std::uint64_t by_degree = 0;      // of no degree in exp(-m), so that no maximum could be put back
+  std::uint64_t by_degree = 0;      // without a degree in exp(-m), so that no maximum could be restored
   std::uint64_t undefined = 0;      // a division by zero in the field
   std::uint64_t by_fingerprint = 0; // the target's expression, but another value
-  std::uint64_t duplicates = 0;     // equal to a value that was there
+  std::uint64_t duplicates = 0;     // equal to an existing value
   std::uint64_t heavier = 0;        // derivations dropped since they lead around in a circle
   std::uint64_t values = 0, useful = 0, derivations = 0;
 };
@@ -81,7 +81,7 @@ public:
   // Saturate; afterwards `all()` are in an order in which operands come before results.
   void run();
 
-  // Whether a limit ended that before there was nothing new.
+  // Whether a limit ended it before saturation.
   bool limited() const { return limited_; }
 
   const std::vector<Value> &all() const { return values_; }
@@ -89,16 +89,16 @@ public:
   const std::vector<Term> &terms() const { return terms_; }
   const std::vector<std::uint32_t> &target_terms() const { return target_terms_; }
   const Problem &problem() const { return problem_; }
-  // Whether a value can stand in device memory: a sum of exponentials only once it is summed, but for the
-  // split factors, so that its maximum can stand beside it.
+  // Whether a value can be stored in device memory: a sum of exponentials only once it is summed (except
+  // over split factors), so that its maximum can be stored with it.
   bool storable(ValueId v) const;
   // Bytes of the value in device memory, split factors having this extent.
   double stored_bytes(ValueId v, std::int64_t split) const;
   double least_bytes(ValueId v) const { return stored_bytes(v, 2); }
-  // Bytes of these inputs, as `Value::reads` tells them.
+  // Bytes of these inputs, given as in `Value::reads`.
   double input_bytes(Mask roles) const;
-  // Flops of a derivation that is a matrix product, each factor of an axis in part being 2 at least; 0 of
-  // others.
+  // Flops of a derivation that is a matrix product, counting each factor of a partial axis as at least 2; 0
+  // for others.
   double product_flops(const Derivation &d) const;
   std::int64_t element_bytes(ValueId v) const;
   // The free factors that a grid may cut where a kernel saves the value: its maxima must have them too.

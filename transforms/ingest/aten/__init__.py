@@ -1,4 +1,4 @@
-"""What each PyTorch operator is in operators of the table: one handler per operator, in `HANDLERS`."""
+"""Each PyTorch operator in terms of table operators: one handler per operator, in `HANDLERS`."""
 
 from superopt.transforms.ingest.aten import pointwise, sums, views
 from superopt.transforms.ingest.aten.table import HANDLERS

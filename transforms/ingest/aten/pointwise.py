@@ -55,7 +55,7 @@ for _op in ("neg", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "square", "r
 
 def _scaled_sum(op: str, swapped: bool) -> Handler:
     def handler(r: TorchReader, args: Args) -> Value:
-        """a + alpha * b, a - alpha * b; the operands stand the other way round where `swapped`"""
+        """a + alpha * b, a - alpha * b; with operands exchanged where `swapped`"""
         a, b = r.tensor(args[0], r.element), r.tensor(args[1], r.element)
         if swapped:
             a, b = b, a
@@ -108,7 +108,7 @@ handles("log10")(_log_base(10))
 def _pow(r: TorchReader, args: Args) -> Value:
     x, exponent = r.tensor(args[0], r.element), args[1]
     if isinstance(exponent, Value) or getattr(exponent, "numel", lambda: 1)() != 1:
-        raise NotExpressible("a power whose exponent is no constant")
+        raise NotExpressible("a power whose exponent is not constant")
     return r.build.emit("pow", x, exponent=float(exponent))
 
 
@@ -148,7 +148,7 @@ def _relu6(r: TorchReader, args: Args) -> Value:
     "contiguous", "clone", "detach", "alias", "lift_fresh_copy", "lift_fresh",
 )  # fmt: skip
 def _convert(r: TorchReader, args: Args) -> Value:
-    """Anything that leaves the numbers as they are; the result's dtype says what is left to do."""
+    """Operators that keep the numbers; the result's dtype says whether a cast remains."""
     if isinstance(args[0], Value) and args[0].dtype == r.element:
         return args[0]
     return r.tensor(args[0], r.element)
@@ -165,9 +165,9 @@ def _where(r: TorchReader, args: Args) -> Value:
 
 
 def _where_compared(r: TorchReader, mask: Value, x: Any, y: Any) -> Value:
-    """where(a > b, a, b) -> max(a, b), and its kin."""
+    """where(a > b, a, b) -> max(a, b), and its variants."""
     if mask not in r.comparisons:
-        raise NotExpressible("a selection by a tensor that is no constant and no comparison")
+        raise NotExpressible("a selection by a tensor that is neither constant nor a comparison")
     kind, *sides = r.comparisons[mask]
     left, right = (r.tensor(s, r.element) for s in sides)
     first, second = r.tensor(x, r.element), r.tensor(y, r.element)
@@ -175,7 +175,7 @@ def _where_compared(r: TorchReader, mask: Value, x: Any, y: Any) -> Value:
     for order, a, b in ((kind, left, right), (swapped.get(kind, ""), right, left)):
         if order in swapped and first is a and second is b:
             return r.build.emit("max" if order[0] == "g" else "min", a, b)
-    raise NotExpressible("a selection by a comparison that is no maximum or minimum")
+    raise NotExpressible("a selection by a comparison that is not a maximum or minimum")
 
 
 @handles("masked_fill.Scalar", "masked_fill.Tensor")

@@ -41,7 +41,7 @@ def _addmm(r: TorchReader, args: Args) -> Value:
     product = _matmul(r, [a, b])
     if alpha != 1:
         product = r.build.emit("mul", product, fill(r, alpha, product))
-    if beta == 0:  # PyTorch does not read the bias then, which may hold anything
+    if beta == 0:  # PyTorch does not read the bias then, so it may hold anything
         return product
     added = r.tensor(bias, r.element)
     if beta != 1:
@@ -105,7 +105,7 @@ handles("min")(lambda r, args: HANDLERS["amin"](r, args[:1]))
 
 def _with_index(kind: str) -> Handler:
     def handler(r: TorchReader, args: Args) -> tuple[Any, Any]:
-        """The extremum, and its index as an operation of its own, which goes if nobody reads it."""
+        """The extremum, and its index as a separate operation, which is dropped unless used."""
         best = HANDLERS[f"a{kind}"](r, args)
         return best, r.arg_extremum(kind, args, best)
 

@@ -1,8 +1,8 @@
 """The table of handlers, and what they share.
 
 A handler takes the reader and the operator's arguments in the order of its schema: values of the graph, constant
-tensors, numbers, lists. It raises NotExpressible where the operator table ends. `HANDLERS` is keyed by the name
-without "aten.".
+tensors, numbers, lists. It raises NotExpressible for what the operator table lacks. `HANDLERS` is keyed by the
+name without "aten.".
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def dim_of(x: Value, dim: int) -> int:
 
 
 def value_of(r: TorchReader, held: Any) -> Value:
-    """An operand of an operator that keeps the dtype: in its own, or as a constant in that of the result."""
+    """An operand of an operator that keeps the dtype: in its own dtype, or a constant in the result's."""
     return r.tensor(held, held.dtype if isinstance(held, Value) else r.element)
 
 

@@ -104,7 +104,7 @@ def _repeat(r: TorchReader, args: Args) -> Value:
     x = r.build.reshape(x, (*(1 for _ in range(len(args[1]) - len(x.shape))), *x.shape))
     for dim, times in enumerate(args[1]):
         if times < 1:
-            raise NotExpressible("a tensor repeated no times")
+            raise NotExpressible("a tensor repeated zero times")
         if times > 1:
             x = r.build.emit("repeat", x, dim=dim, times=int(times))
     return x
@@ -112,7 +112,7 @@ def _repeat(r: TorchReader, args: Args) -> Value:
 
 @handles("repeat_interleave.self_int")
 def _repeat_interleave(r: TorchReader, args: Args) -> Value:
-    """Each element `times` times in place: a unit dimension behind `dim`, spread and joined with it."""
+    """Each element `times` times in place: a unit dimension after `dim`, broadcast and merged with it."""
     x, times = _moved(r, args[0]), args[1]
     if len(args) < 3 or args[2] is None:
         x, dim = r.build.reshape(x, [x.type.elements]), 0
@@ -135,7 +135,7 @@ def _cat(r: TorchReader, args: Args) -> Value:
 
 @handles("slice_scatter", "slice_scatter_copy")
 def _slice_scatter(r: TorchReader, args: Args) -> Value:
-    """What an assignment to a slice becomes: the base, and the source in place of some of it."""
+    """The form of an assignment to a slice: the base, with part of it replaced by the source."""
     base, source = r.tensor(args[0], r.element), r.tensor(args[1], r.element)
     dim = dim_of(base, args[2] if len(args) > 2 else 0)
     extent = base.shape[dim]
@@ -150,19 +150,19 @@ def _slice_scatter(r: TorchReader, args: Args) -> Value:
 
 @handles("copy")
 def _copy(r: TorchReader, args: Args) -> Value:
-    """What an assignment to all of a tensor becomes: the source, in the tensor's shape and dtype."""
+    """The form of an assignment to a whole tensor: the source, in the tensor's shape and dtype."""
     return r.build.broadcast(r.tensor(args[1], r.element), r.shape_of(args[0]))
 
 
 @handles("index_copy")
 def _index_copy(r: TorchReader, args: Args) -> Value:
-    """Rows put at constant places that follow each other."""
+    """Rows written at consecutive constant indices."""
     base, dim, index, source = r.tensor(args[0], r.element), args[1], args[2], r.tensor(args[3], r.element)
     if isinstance(index, Value):
-        raise NotExpressible("an assignment at indices that are no constants")
+        raise NotExpressible("an assignment at indices that are not constant")
     places: list[int] = index.reshape(-1).tolist()
     if not places or places != list(range(places[0], places[0] + len(places))):
-        raise NotExpressible("an assignment at indices that do not follow each other")
+        raise NotExpressible("an assignment at indices that are not consecutive")
     if len(places) == base.shape[dim_of(base, dim)]:
         return source
     return r.build.emit("update_slice", base, source, dim=dim_of(base, dim), offset=places[0])
@@ -212,7 +212,7 @@ def _split_at(r: TorchReader, held: Any, dim: int, sizes: Sequence[int]) -> list
 
 def _splitting(by_count: bool) -> Handler:
     def handler(r: TorchReader, args: Args) -> tuple[list[Value]]:
-        """Pieces of one size (the last may be smaller), of given sizes, or of given number."""
+        """Pieces of one size (the last may be smaller), of given sizes, or of a given number."""
         x, dim = args[0], dim_of(args[0], args[2] if len(args) > 2 else 0)
         extent, sizes = x.shape[dim], args[1]
         if isinstance(sizes, int):
@@ -284,7 +284,7 @@ def _pad(r: TorchReader, args: Args) -> Value:
 def _index_select(r: TorchReader, args: Args) -> Value:
     x = _moved(r, args[0])
     if isinstance(args[2], Value) or not x.shape:
-        raise NotExpressible("a gather from a number, or at indices that are no constants")
+        raise NotExpressible("a gather from a number, or at indices that are not constant")
     return r.build.take(x, dim_of(x, args[1]), args[2].reshape(-1).tolist())
 
 
@@ -294,7 +294,7 @@ def _index(r: TorchReader, args: Args) -> Value:
     x, indices = _moved(r, args[0]), args[1]
     given = [d for d, i in enumerate(indices) if i is not None]
     if any(isinstance(indices[d], Value) for d in given):
-        raise NotExpressible("a gather at indices that are no constants")
+        raise NotExpressible("a gather at indices that are not constant")
     if len(given) != 1 or str(indices[given[0]].dtype) in ("torch.bool", "torch.uint8"):  # masks
         raise NotExpressible("a gather in several dimensions at once")
     (dim,), index = given, indices[given[0]]
@@ -327,5 +327,5 @@ def _new_full(r: TorchReader, args: Args) -> Any:
 
 @handles("empty_like", "new_empty")
 def _empty_like(r: TorchReader, args: Args) -> Any:
-    """Memory that nobody may read: PyTorch leaves it undefined, so zeros are as good as any."""
+    """Memory that nobody may read: PyTorch leaves it undefined, so zeros will do."""
     return r.filled(0)

@@ -2,7 +2,7 @@
 numpy maths.
 
 It shares nothing with the searches and nothing with the certifier: not the evaluators, not the fields, not
-the reader of canonical texts. What it shares is the operator table, which says what operators mean. It works
+the reader of canonical texts. It shares only the operator table, which defines what operators mean. It works
 the other way round: instead of whole tensors at reduced extents it computes single elements of the outputs at
 full extents, on demand, with exponentials kept formal. An element is
 
@@ -10,7 +10,7 @@ full extents, on demand, with exponentials kept formal. An element is
     + b]
 
 and two elements are compared by cross multiplication. `check_certificate` does this for the two programs in a
-certificate, at points that it draws itself, and works out the certificate's bounds again from their parts.
+certificate, at points that it draws itself, and recomputes the certificate's bounds from their parts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Quotients of formal sums of exponentials, in plain integers; the module above says what they are for."""
+"""Quotients of formal sums of exponentials, in plain integers; the package's docstring says what they are for."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def _one() -> Sum:
 
 
 class TooMuchWork(Exception):
-    """An element that takes more scalar operations, or more time, than was allowed."""
+    """An element takes more scalar operations, or more time, than allowed."""
 
 
-_LOOK = 1 << 12  # operations between two looks at the clock
+_LOOK = 1 << 12  # operations between checks of the clock
 
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """A quotient of formal sums, and its second component in Z_q while no `exp` was applied.
+    """A quotient of formal sums, and its second component in Z_q until an `exp` is applied.
 
-    `infinite` is -1 or 1 where it is no number but an infinity, with the arithmetic of IEEE 754; `undefined` is
-    what that calls NaN, which equals nothing. `sign` is that of a constant, or of what is made of such alone.
+    `infinite` is -1 or 1 where it is an infinity, with the arithmetic of IEEE 754; `undefined` marks a NaN, which
+    equals nothing. `sign` is known of constants and of what is computed from constants alone.
     """
 
     num: Sum
@@ -41,7 +41,7 @@ class Element:
     sign: int = 0
 
 
-# Arguments whose values are known, so that a denominator that is one of them is seen to vanish.
+# Arguments whose values are known, so that a denominator equal to one of them is seen to vanish.
 _KNOWN = {
     "sqrt": {0: 0.0, 1: 1.0}, "erf": {0: 0.0}, "sin": {0: 0.0}, "cos": {0: 1.0}, "log": {1: 0.0},
     "exp": {0: 1.0},
@@ -51,7 +51,7 @@ _LOST = Element({}, _ONE, 0, undefined=True)
 
 
 def _infinity(sign: int) -> Element:
-    """The infinity of this sign; undefined where that is 0, for not known."""
+    """The infinity of this sign; undefined where the sign is 0 (unknown)."""
     return Element({}, _ONE, 0, infinite=sign) if sign else _LOST
 
 
@@ -60,7 +60,7 @@ def _sign(x: Element) -> int:
 
 
 def primes(first: str, second: str) -> tuple[int, int]:
-    """(p, q) of two texts, as `superopt.verify.primes` says which they are."""
+    """(p, q) of two texts, as defined in `superopt.verify.primes`."""
     key = hashlib.sha256(first.encode()).digest() + hashlib.sha256(second.encode()).digest()
     i = 0
     while True:
@@ -72,7 +72,7 @@ def primes(first: str, second: str) -> tuple[int, int]:
 
 
 def is_prime(n: int) -> bool:
-    """Miller and Rabin's test with the bases that decide every n below 2^64."""
+    """The Miller-Rabin test with bases that decide every n below 2^64."""
     if n < 2 or any(n % b == 0 and n != b for b in (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)):
         return False
     d, s = n - 1, 0
@@ -92,7 +92,7 @@ def is_prime(n: int) -> bool:
 
 
 class Algebra:
-    """The primitives of the operator table on elements modulo two primes; everything random comes of `seed`.
+    """The primitives of the operator table on elements modulo two primes; all randomness comes from `seed`.
 
     After `budget` scalar operations, and once `time.monotonic()` is past `deadline`, TooMuchWork is raised.
     """
@@ -140,7 +140,7 @@ class Algebra:
         return {h: f for h, f in out.items() if f}
 
     def residues(self, value: float) -> tuple[int, int]:
-        """The rational number that a float is, modulo p and modulo q."""
+        """The exact rational value of a float, modulo p and modulo q."""
         if value not in self.known:
             n, d = value.as_integer_ratio()
             self.known[value] = n * pow(d, -1, self.p) % self.p, n * pow(d, -1, self.q) % self.q
@@ -166,7 +166,7 @@ class Algebra:
             raise TooMuchWork("out of time")
 
     def allow(self, budget: int) -> None:
-        """`budget` operations from here on."""
+        """Allow `budget` operations from here on."""
         self.left = self.look = self.budget = budget
 
     def variable(self, *name: object) -> Element:
@@ -177,7 +177,7 @@ class Algebra:
         return Element({0: f} if f else {}, _ONE, int.from_bytes(digest[16:], "little") % self.q)
 
     def constant(self, value: float) -> Element:
-        """The rational number that the float is."""
+        """The exact rational value of the float."""
         if math.isinf(value):
             return _infinity(1 if value > 0 else -1)
         f, second = self.residues(float(value))
@@ -235,7 +235,7 @@ class Algebra:
         return Element(num, den, second, sign=sign)
 
     def exp(self, x: Element) -> Element:
-        """[x], or a random function of x where an exponential was applied already."""
+        """[x], or a random function of x where an exponential has already been applied."""
         if x.undefined or x.infinite:
             return _LOST if x.undefined else _infinity(1) if x.infinite > 0 else _ZERO
         if x.second is None:
@@ -243,7 +243,7 @@ class Algebra:
         return Element({x.second: 1}, sign=abs(x.sign))
 
     def opaque(self, name: str, *xs: Element) -> Element:
-        """A random function of the arguments' values, as far as it is defined and has no limit."""
+        """A random function of the arguments' values, where the operator is defined and lacks a limit."""
         x = xs[0]
         power = _sign(xs[1]) if name == "pow" else 1
         if any(e.undefined for e in xs) or any(e.infinite for e in xs[1:]):
@@ -270,13 +270,13 @@ class Algebra:
         return Element({0: f} if f else {}, _ONE, second, sign=x.sign if name == "sqrt" else 0)
 
     def value(self, x: Element) -> int:
-        """One number for a finite quotient, whatever its form: its image with [h] = w^h."""
+        """One number for a finite quotient that does not depend on its form: its image with [h] = w^h."""
         self.spend(len(x.num) + len(x.den))
         num, den = (sum(f * pow(self.root, h, self.p) for h, f in s.items()) % self.p for s in (x.num, x.den))
         return num * pow(den, -1, self.p) % self.p
 
     def join(self, kind: str, xs: Iterable[Element]) -> Element:
-        """max or min: a new unknown for each set of things joined; associative, commutative, idempotent."""
+        """max or min: a new unknown for each set of joined elements; associative, commutative, idempotent."""
         neutral = -1 if kind == "max" else 1
         members: frozenset[int] = frozenset()
         given = list(xs)
@@ -339,7 +339,7 @@ class Algebra:
         return named[primitive](*xs) if primitive in named else self.opaque(primitive, *xs)
 
     def equal(self, a: Element, b: Element) -> bool:
-        """By cross multiplication; what is undefined equals nothing."""
+        """Equality by cross multiplication; undefined elements equal nothing."""
         if a.undefined or b.undefined:
             return False
         return a.infinite == b.infinite and self.times(a.num, b.den) == self.times(b.num, a.den)

@@ -1,10 +1,10 @@
-"""Values that two programs share on the way, so that an element need not be computed from the inputs.
+"""Intermediate values that two programs share, so that elements need not be computed from the inputs.
 
-An element of a block of attention takes 10^9 operations and more from the inputs, and a few thousand from the
-values before it. So values of one shape whose sampled elements agree in both programs are taken for one and the
-same unknown tensor from there on, in both, and what is behind is computed from it. Each agreement is found with
-the unknowns before it only: if each of these values is equal as a whole, so are the programs, by induction along
-them. As only sampled elements are compared, this is a sample of that induction, and no proof.
+An element of an attention block takes 10^9 operations or more from the inputs, but a few thousand from the
+preceding values. So values of one shape whose sampled elements agree in both programs become one unknown tensor
+in both, and later values are computed from it. Each agreement relies only on earlier unknowns: if each of these
+values is equal as a whole, so are the programs, by induction along them. As only sampled elements are compared,
+this samples that induction and is not a proof.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from superopt.verify.checker.algebra import Algebra, TooMuchWork
 from superopt.verify.checker.elements import Evaluator, Index, Lazy, unflatten
 
 _ELEMENTS = 3  # of a value: two corners, and a random one
-_WORTH = 256  # operations below which an element is computed from what is before it
+_WORTH = 256  # operations below which an element is computed from its operands
 _Print: TypeAlias = "tuple[tuple[int, int | None], ...]"
 
 
 class Between:
-    """Two canonical texts with the values they share as unknowns; found as it is made.
+    """Two canonical texts with the values they share as unknowns, which the constructor finds.
 
     `budget` is per element. Raises TooMuchWork where the algebra is out of time.
     """
@@ -45,7 +45,7 @@ class Between:
         return len(self.given[0])
 
     def outputs(self, program: int) -> list[Lazy]:
-        """The outputs as functions of the unknowns."""
+        """The outputs, as functions of the unknowns."""
         return [self.values[program][i] for i in self.data[program]["outputs"]]
 
     def _values(self, program: int) -> list[Lazy]:
@@ -55,7 +55,7 @@ class Between:
 
     def _find(self) -> None:
         data = self.data[0]
-        work: list[int] = [0] * len(data["inputs"])  # what an element takes since the last unknowns
+        work: list[int] = [0] * len(data["inputs"])  # operations an element takes from the last unknowns
         shapes = [tuple(t[1:]) for t in self.data[1]["inputs"]]
         for node in self.data[1]["nodes"]:
             shapes += [tuple(t[1:]) for t in node[2]]
@@ -84,7 +84,7 @@ class Between:
     def _print(self, value: Lazy, expected: _Print | None = None) -> tuple[_Print | None, int]:
         """The value's sampled elements and the work of one.
 
-        None where they are too much work, not finite, or not the expected ones.
+        None where they take too much work, are not finite, or differ from the expected ones.
         """
         if value.shape not in self.places:
             size = math.prod(value.shape)

@@ -23,11 +23,11 @@ from superopt.verify.checker.regions import sampled
 @dataclass(frozen=True)
 class Comparison:
     """What comparing sampled elements of outputs found. `different`: (output, index) of the first that differs;
-    `undefined` says that it is no number in one of the programs (`Element.undefined`).
+    `undefined` says that one of the programs leaves it undefined (`Element.undefined`).
 
-    Of `elements` that were recomputed, `from_values` were not computed from the inputs but from `values` values
-    that the programs share on the way, of which `between` elements were. `skipped` were not recomputed;
-    `silent` is how many outputs have none that was.
+    Of the `elements` recomputed, `from_values` were computed not from the inputs but from `values` intermediate
+    values that the programs share, of which `between` elements were compared. `skipped` were not recomputed;
+    `silent` counts the outputs without any recomputed element.
     """
 
     elements: int = 0
@@ -54,9 +54,9 @@ def compare(
     """Compare `elements` of each output of two canonical texts at one random point: its corners, random ones, and
     more where there are more regions between cuts (`superopt.verify.checker.regions`).
 
-    An element that takes more than a million scalar operations from the inputs is computed from values that the
-    programs share on the way, where there are such (superopt.verify.checker.between). One that takes more than
-    `budget` either way, or is not done after `seconds`, is skipped, and counted as such.
+    An element that takes more than a million scalar operations from the inputs is computed from intermediate
+    values that the programs share, where there are any (superopt.verify.checker.between). One that takes more
+    than `budget` either way, or is not done after `seconds`, is skipped and counted as skipped.
     """
     deadline = time.monotonic() + seconds
     outcome: list[Comparison | BaseException] = []
@@ -67,7 +67,7 @@ def compare(
         except BaseException as error:
             outcome.append(error)
 
-    # Elements are computed by recursion, as deep as loops have trips.
+    # Elements are computed by recursion, whose depth is the number of trips of the loops.
     before, limit = threading.stack_size(512 << 20), sys.getrecursionlimit()
     sys.setrecursionlimit(200_000)
     try:
@@ -109,7 +109,7 @@ class _Elements:
             self.places += [(n, place, index) for place, index in enumerate(chosen)]
 
     def compare(self) -> Comparison:
-        """Few operations from the inputs, else from values between, else many."""
+        """Few operations from the inputs, else from shared values, else many."""
         if not self.same:
             return Comparison(different=(0, ()))
         left, different = self.from_inputs(self.places, min(self.budget, _FEW))
@@ -136,10 +136,10 @@ class _Elements:
     def from_inputs(
         self, places: Sequence[tuple[int, int, Index]], budget: int
     ) -> tuple[list[tuple[int, int, Index]], tuple[int, Index] | None]:
-        """The places that took too much, and one that differs."""
+        """The places that took too much work, and one that differs."""
         left: list[tuple[int, int, Index]] = []
         for n, place, index in places:
-            if any(n == m for m, _, _ in left):  # elements of an output take about as much
+            if any(n == m for m, _, _ in left):  # elements of one output take about as much work
                 left.append((n, place, index))
                 continue
             for attempt in range(4):
@@ -157,7 +157,7 @@ class _Elements:
                     self.undefined = any(x.undefined for x in pair)
                     return left, (n, index)
                 break
-            else:  # a denominator that vanishes at every point
+            else:  # a denominator vanishes at every point
                 self.undefined = True
                 return left, (n, index)
         return left, None
@@ -165,7 +165,7 @@ class _Elements:
     def from_values(
         self, places: Sequence[tuple[int, int, Index]]
     ) -> tuple[list[tuple[int, int, Index]], Between | None]:
-        """The places that took too much, or differ: which may be as a value was not any number."""
+        """The places that took too much work, or differ as a shared value is not arbitrary."""
         algebra = Algebra((self.seed, "between"), self.primes, self.budget, self.deadline)
         try:
             between = Between(*self.texts, algebra, min(self.budget, _FEW), self.seed)
@@ -200,7 +200,7 @@ def _interface(text: str) -> tuple[list[Any], list[Index]]:
 
 @dataclass(frozen=True)
 class Check:
-    """What the checker says of a certificate: `faults` is empty where it holds.
+    """The checker's findings on a certificate: `faults` is empty where it holds.
 
     `paper_tests` is how many tests Theorem 4 of Mirage asks for at this delta and number of terms, for
     comparison.
@@ -222,7 +222,7 @@ def check_certificate(
 ) -> Check:
     """Check a certificate: hashes, primes, the arithmetic of its bound, and the programs at sampled elements.
 
-    Raises BadInput for a text that is no certificate.
+    Raises BadInput for a text that is not a certificate.
     """
     try:
         data = json.loads(text)
@@ -269,10 +269,10 @@ def check_certificate(
 
 
 def _bound(tests: Sequence[Any], extents: str, q: int, faults: list[str]) -> float | None:
-    """The product of the tests' bounds at `extents`; notes a test whose own bound its figures do not give.
+    """The product of the tests' bounds at `extents`; notes a test whose figures do not give its bound.
 
-    Of tests of pieces it is the largest product of one piece. That counts where every piece has one, at the
-    smallest extents of any; pieces of the reduced programs are apart from the others.
+    For tests of pieces it is the largest product of one piece, where every piece has one, at the smallest extents
+    of any; pieces of the reduced programs are counted apart.
     """
     whole: float | None = None
     pieces: dict[int, float | None] = {}

@@ -78,7 +78,7 @@ class Evaluator:
     def nodes(
         self, nodes: Sequence[Any], inputs: Sequence[Lazy], given: Mapping[int, Lazy] | None = None
     ) -> list[Lazy]:
-        """Every value of a kernel or thread graph; those of `given`, by their numbers, stand as they are."""
+        """Every value of a kernel or thread graph; those in `given`, by number, are kept as they are."""
         values: list[Lazy] = list(inputs)
         xs: list[Lazy]
         for op, operands, types, attrs, body in nodes:
@@ -121,7 +121,7 @@ class Evaluator:
     def operator(
         self, op: str, attributes: Mapping[str, Any], xs: Sequence[Lazy], shape: Sequence[int]
     ) -> Lazy:
-        """A table operator: its nest and its scalar body, an element at a time."""
+        """A table operator: its nest and its scalar body, one element at a time."""
         entry, algebra = OPERATORS[op], self.algebra
         attrs: dict[str, Any] = {s.name: s.default for s in entry.attrs}
         attrs |= {k: _attr(v) for k, v in attributes.items()}
@@ -136,7 +136,7 @@ class Evaluator:
         if (arrange := entry.arrange) is not None:
             starts = list(itertools.accumulate((math.prod(x.shape) for x in xs), initial=0))
 
-            @functools.cache  # once some element is asked for: what a program moves may be large
+            @functools.cache  # lazily: what a program moves may be large
             def places() -> Any:
                 kind = np.int32 if starts[-1] < 1 << 31 else np.int64
                 numbers = [
@@ -195,7 +195,7 @@ class Evaluator:
 
 
 def unflatten(flat: int, shape: Sequence[int]) -> Index:
-    """The indices of element number `flat` of a tensor."""
+    """The index of element number `flat` of a tensor."""
     index: list[int] = []
     for extent in reversed(shape):
         flat, i = divmod(flat, extent)
@@ -204,7 +204,7 @@ def unflatten(flat: int, shape: Sequence[int]) -> Index:
 
 
 class _Block:
-    """A block graph: an element belongs to one block of the grid, and to a trip of each loop it varies over."""
+    """A block graph: an element belongs to one block of the grid and to one trip of each loop it varies over."""
 
     def __init__(self, evaluator: Evaluator, data: Any, operands: Sequence[Lazy]) -> None:
         self.evaluator, self.algebra = evaluator, evaluator.algebra
@@ -219,7 +219,7 @@ class _Block:
                 number += 1
 
     def results(self) -> list[Lazy]:
-        """What the savers write."""
+        """What the output savers write."""
         return [self.saved(node) for node in self.graph["nodes"] if node[0] == "save"]
 
     def saved(self, node: Any) -> Lazy:
@@ -320,11 +320,9 @@ def _with(trips: Index, loop: int, trip: int) -> Index:
     return (*trips[:loop], trip, *trips[loop + 1 :])
 
 
-# A store into a buffer, and what stood there before: (windows, tile, before). Windows are (first, stride,
-# size).
 @dataclass(frozen=True)
 class _Store:
-    """A store into a buffer, and what stood there before. Windows are (first, stride, size)."""
+    """A store into a buffer, and its previous contents. Windows are (first, stride, size)."""
 
     windows: list[tuple[int, int, int]]
     tile: Lazy
@@ -335,7 +333,7 @@ _Stored: TypeAlias = _Store | None
 
 
 class _Tile:
-    """A tile program: the block that writes an element is run, its tiles being computed on demand."""
+    """A tile program: runs the block that writes an element, computing its tiles on demand."""
 
     def __init__(self, evaluator: Evaluator, data: Any, operands: Sequence[Lazy]) -> None:
         self.evaluator, self.data, self.operands = evaluator, data, operands
@@ -376,13 +374,13 @@ class _Tile:
         return found
 
     def start(self, buffer: int, index: Index) -> Element | None:
-        """What an output that lies in an operand's memory starts as."""
+        """The initial element of an output that lies in an operand's memory."""
         aliases = self.data.get("aliases", ())
         at = aliases[buffer - self.data["inputs"]] if 0 <= buffer - self.data["inputs"] < len(aliases) else -1
         return self.operands[at].get(index) if at >= 0 else None
 
     def may_store(self, body: Sequence[Any], variables: dict[int, int], buffer: int, index: Index) -> bool:
-        """Whether some store of this block could reach the element: loops inside widen its windows."""
+        """Whether some store of this block could reach the element; loops inside widen its windows."""
 
         def search(statements: Sequence[Any], ranges: dict[int, tuple[int, int]], count: list[int]) -> bool:
             hit = False

@@ -1,4 +1,4 @@
-"""Which elements of an output are recomputed: some of every region that one of the programs treats by itself."""
+"""Which elements of an output are recomputed: some of every region that one of the programs treats separately."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 Index: TypeAlias = tuple[int, ...]
-_MOST = 16  # elements of one output that are drawn beside those that are asked for
+_MOST = 16  # elements of one output drawn in addition to those requested
 
 
 def sampled(data: Sequence[Any], shape: Index, elements: int, drawn: random.Random) -> list[Index]:
     """Indices into an output of that shape: corners, random ones, and one of each region between cuts.
 
     A dimension is cut where a concatenation, a slice, an update or a window of either program (of canonical texts
-    `data`) begins or ends in a dimension of its extent, or of a multiple or divisor, as reshapes make them.
+    `data`) begins or ends in a dimension of its extent, or of a multiple or divisor of it, as reshapes produce.
     """
     corners = [tuple(0 for _ in shape), tuple(e - 1 for e in shape)]
     found = dict.fromkeys(corners)
@@ -36,7 +36,7 @@ def sampled(data: Sequence[Any], shape: Index, elements: int, drawn: random.Rand
 def _each(
     regions: Sequence[Sequence[tuple[int, int]]], drawn: random.Random
 ) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Every region of each dimension at least once, up to `_MOST` drawn ones of it, with others at random."""
+    """Every region of each dimension at least once, up to `_MOST` drawn of them, with the others random."""
     for d, own in enumerate(regions):
         for region in own if len(own) <= _MOST else drawn.sample(own, _MOST):
             yield tuple(region if i == d else drawn.choice(other) for i, other in enumerate(regions))
@@ -53,7 +53,7 @@ def _regions(extent: int, cuts: set[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _cuts(region: Any) -> Iterator[tuple[int, int]]:
-    """Extents of dimensions that a kernel, block or thread graph cuts, and where."""
+    """Where a kernel, block or thread graph cuts dimensions, with their extents."""
     shapes = [t[1:] for t in region["inputs"]]
     for op, operands, types, attrs, body in region["nodes"]:
         shapes += [t[1:] for t in types]

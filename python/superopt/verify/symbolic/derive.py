@@ -2,8 +2,8 @@
 
 Every dimension is a list of factors that grids, loops, reshapes and slices cut it into, tied over both
 programs (`superopt.verify.reduce`); an element of a tensor is a `Form` in one variable a factor. Grids, loops
-and tiles are variables like the others, and an accumulator is a sum, or a maximum, over its loop. Where all goes
-through, the forms hold whatever the sizes of the factors are, but for those that the programs fix.
+and tiles are variables like the others, and an accumulator is a sum, or a maximum, over its loop. If the
+derivation succeeds, the forms hold for all sizes of the factors that the programs do not fix.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from superopt.verify.symbolic.form import Form, NoNormalForm, Var
 class Proof:
     """Two programs have the same normal forms.
 
-    extents   "all": for all sizes of the factors of axes that the programs do not fix; "these": with the sizes
-              that they have
+    extents   "all": for all sizes of the factors of axes that the programs do not fix; "these": with their
+              actual sizes
     factors   how many such factors the inputs have
     terms     of all outputs together
     """
@@ -58,7 +58,7 @@ class Proof:
 
 
 def prove(a: KernelGraph, b: KernelGraph) -> Proof | None:
-    """Whether both programs have the same normal forms; None where they differ or this method does not reach."""
+    """Whether both programs have the same normal forms; None where they differ or the method does not apply."""
     try:
         axes = Axes()
         for graph in (a, b):
@@ -81,7 +81,7 @@ def prove(a: KernelGraph, b: KernelGraph) -> Proof | None:
 
 @dataclass(frozen=True)
 class _Tensor:
-    """The element at `index` (for each dimension one variable a factor) is `form`."""
+    """The element at `index` (one variable per factor of each dimension) is `form`."""
 
     index: tuple[tuple[Var, ...], ...]
     form: Form
@@ -97,7 +97,7 @@ class _Tensor:
 
 
 class _Derivation:
-    """One program; factors are numbered by their place in `axes`, so that both programs number them alike."""
+    """One program; factors are numbered by their place in `axes`, so that both programs number them the same."""
 
     def __init__(self, axes: Axes, *, symbolic: bool) -> None:
         self.axes, self.symbolic = axes, symbolic
@@ -107,7 +107,7 @@ class _Derivation:
         self.env: dict[Value, _Tensor] = {}
 
     def outputs(self, graph: KernelGraph) -> list[Form]:
-        """The form of each output, in variables that depend on nothing but its factors."""
+        """The form of each output, in variables that depend only on its factors."""
         for n, value in enumerate(graph.inputs):
             self.env[value] = self.opaque(f"input {n}", value)
         for node in graph.nodes:
@@ -136,7 +136,7 @@ class _Derivation:
         return number
 
     def opaque(self, name: str, value: Value) -> _Tensor:
-        """A tensor of which nothing is known."""
+        """A tensor about which nothing is known."""
         index = tuple(self.variables(d) for d in self.axes.of(value))
         return _Tensor(index, f.atom(f.Atom("input", name, tuple(v for d in index for v in d))))
 
@@ -252,7 +252,7 @@ class _Derivation:
         return _Tensor(tuple(() if d is None else space[d] for d in nest.result), found)
 
     def finished(self, entry: Operator, count: int, over: Sequence[Var], total: Form) -> Form:
-        """What becomes of a reduction; a mean divides by a number of elements, which is a product of sizes."""
+        """The result of a reduction; a mean divides by the number of elements, a product of sizes."""
         assert entry.finish is not None
         if entry.finish(count) != arg(0) / count:
             raise NoNormalForm("a reduction that does not end in a mean")
@@ -335,13 +335,13 @@ def _constant(value: float) -> Form:
 class _TileRun:
     """Loops run once, with variables for their trips; what a loop adds to a buffer is summed over them.
 
-    A store whose windows move with a loop is taken for the whole buffer at once, its places for variables. That
-    is what all trips together do if nothing else in the loop touches the buffer at other windows.
+    A store whose windows move with a loop is taken as one store of the whole buffer, with variables for
+    positions. All trips together do that if nothing else in the loop touches the buffer at other windows.
     """
 
     def __init__(self, outer: _Derivation, program: TileProgram) -> None:
         self.outer, self.program = outer, program
-        self.memory: dict[Buffer, _Tensor | None] = {}  # None: written, but not in a way that is understood
+        self.memory: dict[Buffer, _Tensor | None] = {}  # None: written in a way that is not understood
         self.values: dict[Value, _Tensor] = {}
         self.trips: dict[LoopVar, tuple[Var, ...]] = {}
 
@@ -384,7 +384,7 @@ class _TileRun:
     def whole(
         self, buffer: Buffer, windows: Sequence[Window], index: Sequence[Sequence[Var]]
     ) -> list[list[Var]]:
-        """The variables of a buffer's dimensions where windows go through all of it."""
+        """The variables of a buffer's dimensions where windows traverse all of it."""
         out: list[list[Var]] = []
         for w, extent, own in zip(windows, buffer.type.shape, index, strict=True):
             first, moves = self.outer.axes.travel(w)
@@ -442,7 +442,7 @@ class _TileRun:
     def grown(
         self, own: Sequence[Var], before: _Tensor | None, entered: _Tensor | None, left: _Tensor
     ) -> _Tensor:
-        """What a buffer holds after a loop that adds to it, or joins, the same in each trip but for `own`."""
+        """What a buffer holds after a loop each of whose trips adds or joins the same form, up to `own`."""
         if before is None or entered is None:
             return left
         held = entered.at(left.index)
@@ -463,7 +463,7 @@ class _TileRun:
 def _accesses(
     body: Sequence[Statement], kind: type[Load] | type[Store]
 ) -> dict[Buffer, set[tuple[Window, ...]]]:
-    """The buffers that the statements of one kind touch, and at which windows."""
+    """The buffers that statements of one kind touch, with the windows."""
     found: dict[Buffer, set[tuple[Window, ...]]] = {}
     for s in body:
         if isinstance(s, Loop):

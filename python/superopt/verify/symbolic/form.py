@@ -1,4 +1,4 @@
-"""Normal forms: sums of products of indexed atoms, each product summed over axes of its own.
+"""Normal forms: sums of products of indexed atoms, each product summed over its own axes.
 
     sum over k of  3/2 * x[i,k] * w[k,j] / sqrt(...)[i]
 
@@ -6,11 +6,11 @@ A `Var` runs over one factor of one axis (see `superopt.verify.axes`), whose siz
 sum of terms with rational coefficients; a term is a product of atoms with rational exponents, summed over its
 bound variables, whose names are canonical: forms that are equal up to these names, and the order of sums and
 products, are the same object. An atom is an element of an input, the size of a factor, an exponential of one
-term, a sum to a negative power, a maximum over variables, or a function of which only congruence is known.
+term, a sum to a negative power, a maximum over variables, or a function known only to respect equality.
 
 Rules used, all identities of real functions where these are defined: the axioms of a field with sums distributed,
 exp(a + b) = exp(a) exp(b), max and min associative, commutative and idempotent, a sum over a variable that its
-summand does not have is its size times the summand. Equal forms mean equal functions; the converse is not
+summand lacks is its size times the summand. Equal forms mean equal functions; the converse is not
 claimed.
 """
 
@@ -27,16 +27,16 @@ T = TypeVar("T")
 
 MOST_TERMS = 200
 MOST_ORDERS = 720
-# Terms and atoms written anew in one proof: forms of nested functions grow with every operator above them.
+# Terms and atoms created in one proof: forms of nested functions grow with every operator above them.
 MOST_STEPS = 50_000
 
 
 class NoNormalForm(Exception):
-    """A program, or the size of its form, that this method does not reach."""
+    """The program, or the size of its form, is beyond this method."""
 
 
 class Steps:
-    """Counts the work of one proof, so that how far it gets depends on the programs alone, not on time."""
+    """Counts the work of one proof, so that its outcome depends on the programs alone, not on time."""
 
     left = 0
 
@@ -47,7 +47,7 @@ class Steps:
 
     @classmethod
     def take(cls) -> None:
-        """One step more; raises NoNormalForm where there were too many."""
+        """One more step; raises NoNormalForm after too many."""
         cls.left -= 1
         if cls.left < 0:
             raise NoNormalForm(f"more than {MOST_STEPS} steps")
@@ -56,7 +56,7 @@ class Steps:
 class Var(NamedTuple):
     """A variable over the factor numbered `factor`; `height` is 0 for free ones, the nesting for bound ones.
 
-    Names given to free variables are never those of bound ones inside, whose heights are less.
+    Free variables never get the names of bound ones inside, whose heights are smaller.
     """
 
     factor: int
@@ -194,7 +194,7 @@ _serials = itertools.count()
 
 
 def _new(v: Var) -> Var:
-    """A variable like `v` that nothing else has; it is named canonically before anybody sees it."""
+    """A fresh variable like `v`; it is named canonically before it leaves this module."""
     return Var(v.factor, -1, next(_serials))
 
 
@@ -205,7 +205,7 @@ def _apart(term: Term) -> Term:
 
 
 def bind(form: Form, variables: Sequence[Var], size: Callable[[int], Form]) -> Form:
-    """The sum over variables; `size` gives how many values one has that nothing depends on."""
+    """The sum over variables; `size` gives the number of values of one that nothing depends on."""
     out: list[Form] = []
     for term, c in form.terms:
         there = [v for v in variables if v in term.free]
@@ -227,7 +227,7 @@ def _normal(bound: Sequence[Var], atoms: Sequence[tuple[Atom, Fraction]], coeffi
     for i, (a, e) in enumerate(kept):
         if a.kind == "sum" and e > 0 and e.denominator == 1:
             rest = kept[:i] + kept[i + 1 :]
-            if a.free & set(bound):  # its terms go under the sum, where they belong
+            if a.free & set(bound):  # its terms belong under the sum
                 return add(
                     *(
                         _normal([*bound, *t.bound], [*rest, *t.atoms, (a, e - 1)], c * coefficient)
@@ -254,7 +254,7 @@ def _canonical(
 ) -> tuple[tuple[Var, ...], T]:
     """The names of bound variables for which `renamed` has the least key.
 
-    Variables over different factors are told apart by them; those over one factor are tried in every order.
+    The factors distinguish their variables; variables over one factor are tried in every order.
     """
     groups: dict[int, list[Var]] = {}
     for v in bound:
@@ -280,7 +280,7 @@ def _canonical(
 
 
 def inverse(form: Form) -> Form:
-    """1 / form, what all terms have in common taken out."""
+    """1 / form, with the factors common to all terms taken out."""
     if not form.terms:
         raise NoNormalForm("a division by zero")
     if len(form.terms) == 1 and not form.terms[0][0].bound:
@@ -313,7 +313,7 @@ def exponential(form: Form) -> Form:
 
 
 def function(name: str, args: Sequence[Form]) -> Form:
-    """A function of which only congruence is known."""
+    """A function known only to respect equality."""
     return atom(Atom(name, args=tuple(args)))
 
 
@@ -331,7 +331,7 @@ def join(kind: str, *forms: Form) -> Form:
 
 
 def join_over(kind: str, form: Form, variables: Sequence[Var]) -> Form:
-    """The maximum or minimum over the values of variables; what does not depend on one is its own."""
+    """The maximum or minimum over the values of variables; a form that does not depend on one is its own."""
     inside, bound = form, [v for v in variables if v in form.free]
     if not bound:
         return form
@@ -344,7 +344,7 @@ def join_over(kind: str, form: Form, variables: Sequence[Var]) -> Form:
 
 
 def without(kind: str, form: Form, part: Form) -> Form | None:
-    """What is joined to `part` in a maximum or minimum of it and others; None where that is not the form."""
+    """The rest of a maximum or minimum that joins `part` to others; None where the form is not one."""
     only = _only(form)
     if only is None or only.kind != f"{kind} of" or part not in only.args:
         return None
@@ -352,12 +352,12 @@ def without(kind: str, form: Form, part: Form) -> Form | None:
 
 
 def infinity(sign: int) -> Form:
-    """An infinity: the neutral element of max or min, and in nothing else (`finite`)."""
+    """An infinity: the neutral element of max or min, allowed nowhere else (`finite`)."""
     return atom(Atom("infinity", payload="+" if sign > 0 else "-"))
 
 
 def finite(form: Form) -> Form:
-    """The form, unless an infinity is in it: it is no number, and must not cancel like one."""
+    """The form, unless it contains an infinity, which must not cancel like a number."""
     if any(a.kind == "infinity" for t, _ in form.terms for a, _ in t.atoms):
         raise NoNormalForm("arithmetic on infinities")
     return form
@@ -405,7 +405,7 @@ def _rename_term(term: Term, coefficient: Fraction, names: Renaming) -> Form:
 
 
 def rename_atom(one: Atom, names: Renaming) -> Atom:
-    """The atom with free variables renamed; bound ones have heights that no name given to it has."""
+    """The atom with free variables renamed; the heights of bound ones differ from those of all new names."""
     if not any(v in one.free for v in names):
         return one
     Steps.take()

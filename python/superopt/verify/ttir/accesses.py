@@ -47,7 +47,7 @@ def _load(batch: Batch, op: Operation) -> list[Held]:
 
 
 def _read(batch: Batch, pointer: Pointer, lanes: Array, instances: Array, other: Number | None) -> Number:
-    """What stands in memory in the `lanes` that are marked; `other`, or nothing known, elsewhere."""
+    """The memory contents in the marked `lanes`; `other`, or unknowns, elsewhere."""
     buffer = pointer.buffer
     offsets = np.broadcast_to(pointer.offsets, lanes.shape)
     whole = bool(lanes.all())
@@ -102,4 +102,4 @@ ACCESSES: Mapping[str, Callable[[Batch, Operation], list[Held]]] = {
     "tt.descriptor_load": _descriptor_load,
     "tt.store": _store,
 }
-"""What runs each such operation."""
+"""The function that runs each such operation."""

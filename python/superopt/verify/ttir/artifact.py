@@ -59,7 +59,7 @@ def verify_compiled(
 def checked(
     original: KernelGraph, lowered: KernelGraph, emitted: EmittedProgram, compiled: Sequence[Compiled]
 ) -> dict[str, ArtifactRecord] | str:
-    """As `verify_compiled`; why not, in words, where the TTIR holds what the verifier does not know."""
+    """As `verify_compiled`, or the reason in words where the verifier does not know something in the TTIR."""
     try:
         return verify_compiled(original, lowered, emitted, compiled)
     except UnsupportedProgram as error:

@@ -1,4 +1,4 @@
-"""A batch of a kernel's instances, run side by side: what each value holds, and who takes part."""
+"""A batch of a kernel's instances, run side by side: what each value holds, and which instances take part."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Batch:
         return f"kernel '{self.kernel.name}', line {self.line} of its TTIR"
 
     def unsupported(self, what: str) -> UnsupportedProgram:
-        """The error for what cannot be verified, to be raised."""
+        """The error to raise for what cannot be verified."""
         return UnsupportedProgram(f"{self.where}: expected an operation that can be verified, got {what}")
 
     def opened(self, held: Tensor) -> Number:
@@ -39,7 +39,7 @@ class Batch:
         return self.domain.open(held) if isinstance(self.domain, Extended) else Number(held)
 
     def closed(self, x: Number) -> Tensor:
-        """What memory holds of numbers that are defined."""
+        """The memory contents for defined numbers."""
         if isinstance(self.domain, Extended):
             return self.domain.close(replace(x, undefined=None))
         if x.infinite is None:

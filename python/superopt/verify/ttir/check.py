@@ -1,20 +1,21 @@
-"""Checks the Triton IR of a lowered program against the program: what `ptxas` gets is what was proved.
+"""Checks the Triton IR of a lowered program against the program, so that `ptxas` gets what was proved.
 
-Four things are done for every kernel, in this order, and the record says on how many instances:
+Every kernel passes four checks, in this order; the record says on how many instances:
 
-1. *addresses*, all instances, at full extents: integers are followed through the TTIR alone. Every access is
-   within its buffer, no two instances touch what one of them stores, stores and loads of one instance are
-   divided by barriers, nothing is loaded that was not stored, and every element of every output is stored.
+1. *addresses*, all instances, at full extents: the integers of the TTIR alone are evaluated. Every access is
+   within its buffer, no two instances touch what one of them stores, barriers separate the stores and loads of
+   one instance, nothing is loaded that was not stored, and every element of every output is stored.
 2. *values*, at full extents: the instances are run over a prime field of 61 bits. Where all of the program's can
-   be, they are, one kernel on what the ones before it stored, and the outputs must be the original program's.
-   Else each kernel is run by itself, on operands of its own, some of its instances where all take too long
-   (`sampling`): what they store must be what its node of the lowered program computes.
-3. *floats*: some instances in fp64 on ordinary and on large inputs (`floats`), for what overflows or cancels.
+   be, each kernel runs on what the ones before it stored, and the outputs must be the original program's.
+   Otherwise each kernel runs by itself, on its own operands, with some of its instances where all take too
+   long (`sampling`): they must store what its node of the lowered program computes.
+3. *floats*: some instances in fp64 on ordinary and on large inputs (`floats`), to catch overflow and
+   cancellation.
 4. *values, formally*, at reduced extents, where the caller can compile: the lowered program is shrunk,
    compiled again and all of its instances run with exponentials kept formal.
 
 Constants are read as fp32, as Triton holds them. Conversions between floating-point types change nothing:
-rounding is the business of the numeric check.
+the numeric check deals with rounding.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ from superopt.verify.ttir.sampling import instances_of, some_blocks
 from superopt.verify.ttir.values import ShapeDomain
 from superopt.verify.ttir.work import instance_work
 
-# Elements computed, over all instances of all kernels, up to which all of them are run over the field.
+# Elements computed, over all instances of all kernels, up to which all instances run over the field.
 FULL_WORK = 200_000_000
-# Those of one kernel where the program is larger.
+# The same for one kernel, where the program is larger.
 KERNEL_WORK = 10_000_000
 FORMAL_WORK = 100_000
 FEWEST_SAMPLED = 4
@@ -73,7 +74,7 @@ class KernelText:
 
 
 class KernelRecord(Record):
-    """What was done with one kernel."""
+    """What was checked on one kernel."""
 
     name: str
     ttir_sha256: str
@@ -84,7 +85,7 @@ class KernelRecord(Record):
 
 
 class ArtifactRecord(Record):
-    """That the TTIR of every kernel computes what its node in the lowered program says.
+    """States that the TTIR of every kernel computes what its node in the lowered program says.
 
     `formal` says whether the kernels, compiled at reduced extents, were also run with exponentials kept
     formal.
@@ -99,7 +100,7 @@ class ArtifactRecord(Record):
 
     @property
     def summary(self) -> str:
-        """One line for people."""
+        """A summary in one line."""
         count = sum(k.instances for k in self.kernels)
         values = sum(k.evaluated for k in self.kernels)
         how = "exponentials formal" if self.formal else "exponentials as powers of a random root"
@@ -120,10 +121,10 @@ def verify_ttir(
     compile_again: Compile | None = None,
     full_work: int = FULL_WORK,
 ) -> ArtifactRecord:
-    """Check the TTIR of `kernels`, one for each `tiled` node of `lowered` in order, as the module says.
+    """Check the TTIR of `kernels`, one for each `tiled` node of `lowered` in order, as the module describes.
 
-    Raises NotEquivalent where a kernel computes something else, IllegalProgram where one accesses memory as
-    it must not, UnsupportedProgram for TTIR that cannot be verified, BadInput for text that is no TTIR.
+    Raises NotEquivalent where a kernel computes something else, IllegalProgram where one accesses memory
+    illegally, UnsupportedProgram for TTIR that cannot be verified, BadInput for text that is not TTIR.
     """
     functions = [parse(k.ttir, f"{k.name}.ttir") for k in kernels]
     nodes = [n for n in lowered.nodes if isinstance(n.body, TileProgram)]
@@ -133,7 +134,7 @@ def verify_ttir(
         _interface(node, kernel)
     programs = dict(zip(nodes, zip(functions, kernels, strict=True), strict=True))
     stored = {n: _addresses(f, n, k) for n, (f, k) in programs.items()}
-    # Numbers come last: addresses are all known to be good by then, and who stores what.
+    # Numbers come last: by then all addresses are known to be legal, and which instance stores what.
     whole = sum(math.prod(k.grid) * instance_work(f) for f, k in programs.values()) <= full_work
     evaluated = {n: math.prod(k.grid) for n, (_, k) in programs.items()}
     primes = drawn(canonical_text(original), canonical_text(lowered), *(k.ttir for k in kernels))
@@ -181,7 +182,7 @@ def _interface(node: Node, kernel: KernelText) -> None:
 
 
 def _addresses(function: Function, node: Node, kernel: KernelText) -> list[Buffer]:
-    """Run all instances on no numbers; every output must be stored whole. The outputs' memory, afterwards."""
+    """Run all instances without numbers; every output must be stored whole. Returns the outputs' memory."""
     domain = ShapeDomain()
     operands = [domain.shaped((v.type.elements,)) for v in node.operands]
     buffers, stored = launch_buffers(node, kernel.arguments, operands)
@@ -214,7 +215,7 @@ class _FormalTriton(_Fp32Constants, FormalField):
 
 
 def _at_some_point(formal: bool, seed: object, primes: Primes, test: Callable[[Extended], None]) -> None:
-    """One random point, with infinities; another where a denominator happens to vanish."""
+    """One random point, with infinities; another where a denominator vanishes by chance."""
     for attempt in range(ATTEMPTS):
         point = ("ttir", seed, attempt)
         try:
@@ -255,7 +256,7 @@ def _at_point(
     for node in lowered.nodes:
         operands = [env[v] for v in node.operands]
         results: list[Tensor] = []
-        # The reference is the node alone, so that a difference is found at the kernel that makes it.
+        # The reference is the node alone, so that a difference is found at the kernel that causes it.
         if node not in programs or original is None:
             alone = _graph_of(node)
             results = evaluate(alone, [env[v] for v in alone.inputs], domain)
@@ -301,7 +302,7 @@ def _launched(
     instances: Sequence[int] | None,
     domain: Extended,
 ) -> list[Buffer]:
-    """Run the instances; the memory that they stored to."""
+    """Run the instances; returns the memory that they stored to."""
     buffers, stored = launch_buffers(node, kernel.arguments, [_flat(t, domain) for t in operands])
     launch(function, kernel.grid, buffers, domain, instances)
     return stored
@@ -321,7 +322,7 @@ def _compare(
     domain: Extended,
     places: Sequence[Array] | None = None,
 ) -> None:
-    """Raise NotEquivalent where what was stored is not what is expected, at some flat places or at all."""
+    """Raise NotEquivalent where what was stored differs from what is expected, at given flat places or all."""
     for i, (buffer, value) in enumerate(zip(stored, node.results, strict=True)):
         at = np.arange(value.type.elements) if places is None else places[i]
         wanted = domain.move(lambda x, at=at: x.reshape(-1)[at], expected[i])
@@ -346,7 +347,7 @@ def _alone(
     point: tuple[int, Primes],
     limit: int,
 ) -> int:
-    """Compare instances of a kernel with its node, on operands of its own; how many they were.
+    """Compare instances of a kernel with its node, on its own operands; returns how many.
 
     `stored` says which instance stores what.
     """
@@ -378,11 +379,11 @@ def _alone(
             instances = instances_of(stored, places)
             found = _launched(function, kernel, node, operands, instances, domain)
             if any(np.count_nonzero(b.stored) != len(at) for b, at in zip(found, places, strict=True)):
-                whole(instances)  # which are no blocks of the node: they store other elements, too
+                whole(instances)  # not blocks of the node: they store other elements, too
             _compare(kernel, found, node, [t for t, _ in written], domain, places)
             run.update(instances)
         if not run:
-            # The first and the last instance are where offsets and tails go wrong.
+            # Offsets and tails go wrong in the first and the last instance.
             whole(sorted({0, count - 1, *chosen_by.sample(range(count), min(fit, count))}))
 
     _at_some_point(False, (seed, kernel.name), primes, test)

@@ -1,4 +1,4 @@
-"""Tensor descriptors as the copy engine takes them, and the box of a tensor that a load of one is."""
+"""Tensor descriptors as the copy engine accepts them, and the box of a tensor that a load fetches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from superopt.verify.domains import Array
 from superopt.verify.ttir.parser import Operation
 from superopt.verify.ttir.values import Descriptor, Held, Pointer, integers
 
-# What the copy engine asks: multiples of so many bytes, boxes of so many elements along a dimension at most.
+# Limits of the copy engine: alignment in bytes, and the elements of a box along one dimension.
 DESCRIPTOR_ALIGNMENT, MOST_BOX = 16, 256
 
 
@@ -20,7 +20,7 @@ def described(
 ) -> Descriptor:
     """The descriptor of a tensor at `base` with `numbers`, its extents and strides; elements have `size` bytes.
 
-    Raises IllegalProgram for one that the copy engine does not take.
+    Raises IllegalProgram for one that the copy engine does not accept.
     """
     rank = len(numbers) // 2
     extents, strides = ([integers(x) for x in part] for part in (numbers[:rank], numbers[rank:]))
@@ -45,7 +45,7 @@ def described(
 def boxed(
     op: Operation, first: Descriptor, at: Sequence[Held], active: Array, where: str
 ) -> tuple[Pointer, Array]:
-    """The addresses of the box at the coordinates `at`, and which of them are inside of the tensor.
+    """The addresses of the box at the coordinates `at`, and which of them are inside the tensor.
 
     `active` marks the instances that load.
     """

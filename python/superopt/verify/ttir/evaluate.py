@@ -1,8 +1,8 @@
 """Runs a Triton kernel, all its program instances side by side, over any domain.
 
 Addresses, masks, bounds and counters are integers and concrete; floating-point numbers are elements of the
-domain, in which conversions between floating-point types change nothing. Here are integers, numbers and control
-flow; what only arranges elements is in `shapes`, what touches memory in `accesses`.
+domain, in which conversions between floating-point types change nothing. This module has integers, numbers and
+control flow; `shapes` has operations that only arrange elements, `accesses` those that touch memory.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def launch(
     """Run `kernel` for every instance of `grid`, or those numbered `programs` (x fastest), on its arguments.
 
     Raises IllegalProgram for an access out of bounds, a race, an overlapping store, a load of what was never
-    stored or a missing barrier; UnsupportedProgram for operations that this evaluator does not know.
+    stored, or a missing barrier; UnsupportedProgram for operations that this evaluator does not know.
     """
     if len(arguments) != len(kernel.params):
         raise IllegalProgram(f"'{kernel.name}' expected {len(kernel.params)} arguments, got {len(arguments)}")
@@ -84,7 +84,7 @@ _COMPARE_FLOATS: Mapping[str, Callable[[Array, Array], Array]] = {
 }  # fmt: skip
 
 
-# What numpy and our own indexing raise on text that no compiler wrote: TTIR is data here, and then ill-typed.
+# What numpy and our own indexing raise on ill-typed text: TTIR is data here, and need not come from a compiler.
 _ILL_TYPED = (ValueError, IndexError, KeyError, TypeError, AssertionError, OverflowError)
 
 
@@ -100,7 +100,7 @@ class _Run(Batch):
         self.region(self.kernel.body, ())
 
     def region(self, region: Region, args: Sequence[Held]) -> list[Held]:
-        """Run a region; the operands of its terminator."""
+        """Run a region; returns the operands of its terminator."""
         self.env.update(zip(region.args, args, strict=True))
         for op in region.ops:
             self.line = op.line
@@ -120,7 +120,7 @@ class _Run(Batch):
         return []
 
     def fits(self, value: Held, op: Operation) -> None:
-        """Whether a result has the shape that the text says (extents of 1 stand for any)."""
+        """Check that a result has the shape stated in the text (an extent of 1 stands for any)."""
         if isinstance(value, Descriptor):
             return
         shape = value.offsets.shape if isinstance(value, Pointer) else value.shape
@@ -349,7 +349,7 @@ class _Run(Batch):
 
 
 def _combiner(region: Region) -> str | None:
-    """The combiner of a region that is one sum, maximum or minimum of its two arguments."""
+    """The combiner of a region that consists of one sum, maximum or minimum of its two arguments."""
     if len(region.args) != 2 or len(region.ops) != 2 or set(region.ops[0].operands) != set(region.args):
         return None
     if region.ops[1].operands != region.ops[0].results:

@@ -1,10 +1,10 @@
-"""Runs kernels in fp64 on ordinary and on large inputs, beside the lowered program: what equal functions hide.
+"""Runs kernels in fp64 on ordinary and large inputs against the lowered program: finds what fields hide.
 
-Over a field a softmax does not depend on what is subtracted from its logits, and a kernel that adds the maximum,
-or subtracts something enormous, is equal; in floats it divides zero by zero, or infinity by infinity. fp64 has
-room for what overflows in a kernel, so numbers have the range of fp32 here. The numeric gate sees such faults in
-lowered programs; this sees those that come after. Of programs that are too large, kernels of the inputs alone
-are run, and of those some blocks.
+Over a field a softmax does not depend on what is subtracted from its logits, so a kernel that adds the maximum,
+or subtracts something enormous, is equal; in floats it divides zero by zero, or infinity by infinity. fp64 holds
+numbers that overflow in a kernel, so numbers have the range of fp32 here. The numeric gate finds such faults in
+lowered programs; this check finds those introduced later. In programs that are too large, only kernels that read
+just the inputs run, and only some of their blocks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from superopt.verify.ttir.sampling import instances_of, some_blocks
 from superopt.verify.ttir.work import instance_work
 
 MOST_WORK = 2_000_000_000  # of the lowered program: matrix products are fast
-FULL_WORK = 20_000_000  # elements up to which all instances of a kernel are run
+FULL_WORK = 20_000_000  # elements up to which all instances of a kernel run
 MOST_ELEMENTS = 100_000_000  # of the inputs: some gigabytes
 SAMPLED = 4
 DISTRIBUTIONS = ("ordinary", "large")
@@ -77,8 +77,8 @@ def check_floats(
 ) -> str:
     """Compare what instances of each kernel store with the lowered program's numbers.
 
-    `stored` says which instance of a kernel stores what. Gives the reason where a kernel was not compared. Raises
-    NotEquivalent where they differ, and what `launch` raises.
+    `stored` says which instance of a kernel stores what. Returns the reason where a kernel was not compared.
+    Raises NotEquivalent where they differ, and what `launch` raises.
     """
     if sum(v.type.elements for v in lowered.inputs) > MOST_ELEMENTS:
         return "kernels were not run in floats: the inputs are too large"
@@ -114,7 +114,7 @@ def check_floats(
 def _compare_blocks(
     node: Node, kernel: _Kernel, stored: Sequence[Buffer], operands: Sequence[Tensor], seed: int
 ) -> bool:
-    """Compare the blocks at the corners of the grid, and as many drawn ones; whether there are such."""
+    """Compare the blocks at the corners of the grid, and as many random ones; whether there are any."""
     function, grid, arguments = kernel
     assert isinstance(node.body, TileProgram)
     domain = Fp32Range()

@@ -1,4 +1,4 @@
-"""The memory that a launch of a kernel is given: its node's operands, results and scratch."""
+"""The memory that a kernel launch gets: its node's operands, results and scratch."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from superopt.verify.ttir.memory import Buffer
 def launch_buffers(
     node: Node, arguments: Sequence[tuple[str, int, str]], operands: Sequence[Tensor]
 ) -> tuple[list[Buffer], list[Buffer]]:
-    """The memory that a launch of `node` is given, and of it what the node's results are.
+    """The memory that a launch of `node` gets, and the part that holds the node's results.
 
-    `operands` are flat. A result that lies in an operand's memory starts as that.
+    `operands` are flat. A result that lies in an operand's memory starts as that operand.
     """
     program = node.body
     assert isinstance(program, TileProgram)

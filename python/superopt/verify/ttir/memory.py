@@ -1,9 +1,8 @@
-"""Device memory as a launch of Triton programs sees it: bounds, initialisation, races and barriers are
-checked.
+"""Device memory as a launch of Triton programs sees it; checks bounds, initialisation, races and barriers.
 
 A buffer is flat; a tensor of the domain holds its elements. Program instances of one launch run in any order
-and share no clock, so within a launch an element may be written by one instance only, and what one instance
-writes no other may touch. Threads of one instance only see each other's stores after a barrier.
+and share no clock, so within a launch only one instance may write an element, and no other may touch it.
+Threads of one instance see each other's stores only after a barrier.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Buffer:
     _scratch: Array = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def fill(self, tensor: Tensor) -> None:
-        """Give the whole buffer its contents, from outside any launch."""
+        """Fill the whole buffer, outside any launch."""
         if tensor.shape != (self.size,):
             raise IllegalProgram(f"expected {self.size} elements for '{self.name}', got shape {tensor.shape}")
         self.contents = tensor
@@ -52,7 +51,7 @@ class Buffer:
         return self._writer
 
     def begin_launch(self) -> None:
-        """Forget who touched what: launches run one after the other."""
+        """Forget which instance touched what: launches run one after the other."""
         if not self.writable:
             return
         if not self.initialised.size:
@@ -98,7 +97,7 @@ class Buffer:
     def store(
         self, offsets: Array, values: Tensor, programs: Array, epoch: int, where: str, domain: Domain
     ) -> None:
-        """Check and do a store of `values` (one for each offset)."""
+        """Check and perform a store of `values` (one for each offset)."""
         self._bounds("store", offsets, programs, where)
         if not self.writable:
             raise IllegalProgram(
@@ -138,7 +137,7 @@ class Buffer:
         if self.contents is None:
             planes = tuple(np.zeros(self.size, x.dtype) for x in values.planes)
             self.contents = Tensor(planes, values.degree)
-        # What was stored without its second component has none from then on.
+        # What is stored without its second component lacks it from then on.
         kept = min(len(self.contents.planes), len(values.planes))
         for held, new in zip(self.contents.planes, values.planes, strict=False):
             held[offsets] = new

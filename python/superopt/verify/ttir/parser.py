@@ -2,8 +2,8 @@
 
 Triton's binding walks operations but hides attribute values, and the MLIR bindings cannot parse the `tt`
 dialect's syntax; the text of `module.str_nodebug()` (or an `asm["ttir"]`, whose locations are dropped) is
-regular: one operation a line, regions closed by a line of their own. Only this form is read; anything else is
-an error, never a guess.
+regular: one operation per line, with regions closed by a line of their own. Only this form is read; anything
+else is an error, never a guess.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ _FUNC = re.compile(
 
 
 def parse(text: str, file: str = "ttir") -> Function:
-    """The one public function of a TTIR module. Raises BadInput, at the line, for what is no such text."""
+    """The one public function of a TTIR module. Raises BadInput, at the line, for any other text."""
     if len(text) > MOST_BYTES:
         raise BadInput(f"expected at most {MOST_BYTES} characters of TTIR, got {len(text)}", Location(file))
     return _Parser(text, file).module()

@@ -1,4 +1,4 @@
-"""Whether two Python sources are the same but for comments and names of variables: read, never run."""
+"""Whether two Python sources differ only in comments and names of variables; reads them, never runs them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def same_source(first: str, second: str) -> bool:
     """Whether renaming the variables and parameters of each function of `first` gives `second`.
 
     Names of functions, of other modules and of attributes must be equal, so that `tl.load` is never taken for
-    `tl.store`. Docstrings are left out: they are strings that stand alone.
+    `tl.store`. Docstrings, being strings that stand alone, are ignored.
     """
     try:
         a, b = list(_tokens(first)), list(_tokens(second))
@@ -45,7 +45,7 @@ def same_source(first: str, second: str) -> bool:
 
 
 def _tokens(source: str) -> Iterator[tuple[int, str]]:
-    """Tokens with their kind; ends of lines and indentation are tokens, strings that are statements are not."""
+    """Tokens with their kind, including line ends and indentation but not strings that are statements."""
     line: list[tuple[int, str]] = []
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type in (tokenize.INDENT, tokenize.DEDENT):

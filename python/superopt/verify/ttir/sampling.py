@@ -1,9 +1,9 @@
-"""Some blocks of a kernel in place of all: what its node says of them, and the instances that are them.
+"""Some blocks of a kernel in place of all: what its node says they compute, and the matching instances.
 
-Kernels too large to be evaluated whole are run on operands of their own, each by itself: a kernel that is what
-its node says for all operands is so for those that the kernels before it leave. The blocks are those at the
-corners of the grid, where offsets and tails go wrong, and others at random; the walk over all addresses has
-said which instance stores which element.
+Kernels too large to be evaluated whole run by themselves, on their own operands: a kernel that computes its node
+for all operands does so for those that the kernels before it leave. The blocks are those at the
+corners of the grid, where offsets and tails go wrong, and random others; the check of all addresses has
+found which instance stores which element.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from superopt.verify.ttir.memory import Buffer
 
 
 def some_blocks(program: TileProgram, drawn: random.Random | None) -> TileProgram | None:
-    """`program` with at most two values of each parallel loop: the ends, or `drawn` ones.
+    """`program` with at most two values of each parallel loop: the ends, or random ones from `drawn`.
 
-    None where it is no nest of parallel loops alone, or where what blocks leave alone is a result, too.
+    None where it is not just a nest of parallel loops, or where elements that blocks leave alone are results too.
     """
     if pairs(program.aliases) or not program.body:
         return None

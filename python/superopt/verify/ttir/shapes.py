@@ -1,4 +1,4 @@
-"""Constants, and operations that only arrange the elements of a value: extents of 1 are held as such."""
+"""Constants, and operations that only arrange the elements of a value: extents of 1 stay so."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _broadcast(batch: Batch, op: Operation) -> list[Held]:
     source, target = op.types[0].shape, op.result_type.shape
     if len(source) != len(target) or any(s not in (1, t) for s, t in zip(source, target, strict=True)):
         raise IllegalProgram(f"{batch.where}: expected shapes that broadcast, got {source} and {target}")
-    return [batch.env[op.operands[0]]]  # extents of 1 are held as such
+    return [batch.env[op.operands[0]]]  # values keep extents of 1
 
 
 def _reshape(batch: Batch, op: Operation) -> list[Held]:
@@ -93,4 +93,4 @@ SHAPES: Mapping[str, Callable[[Batch, Operation], list[Held]]] = {
     "tt.join": _join,
     "tt.split": _split,
 }
-"""What runs each such operation."""
+"""The function that runs each such operation."""

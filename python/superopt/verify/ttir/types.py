@@ -1,4 +1,4 @@
-"""The types of a kernel: whether every operand has the element type that its operation's line says.
+"""The types of a kernel: checks that every operand has the element type stated by its operation's line.
 
 Shapes are checked as the kernel runs (`evaluate`), where they are known to the element.
 """
@@ -25,7 +25,7 @@ _TERMINATORS = ("scf.yield", "tt.reduce.return", "tt.scan.return")
 
 
 def check_types(kernel: Function) -> None:
-    """Raise IllegalProgram at the first operation whose operands are of other types than it says."""
+    """Raise IllegalProgram at the first operation whose operands have other types than it states."""
     checker = _Checker(kernel.name)
     for number, kind in zip(kernel.params, kernel.types, strict=True):
         checker.types[number] = _element(kind)
@@ -65,7 +65,7 @@ class _Checker:
         self.types.update(zip(op.results, results, strict=False))
 
     def results(self, op: Operation, types: list[str]) -> list[str]:
-        """The element types of the results, the operands being as they must."""
+        """The element types of the results, once the operands are checked."""
         name, count = op.name, len(op.operands)
         if name == "scf.for":
             index, *carried = types

@@ -2,7 +2,7 @@
 
 Every array has the program instances as its first dimension and then the tile's; a dimension has extent 1
 where the value does not vary along it. Integers and pointers are concrete, floating-point numbers belong to a
-domain, with infinities beside it (`superopt.verify.infinities`).
+domain, with infinities alongside (`superopt.verify.infinities`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Held: TypeAlias = "Array | Pointer | Number | Descriptor"
 
 
 class ShapeDomain(Domain):
-    """No numbers at all: only shapes, so that integers (addresses and masks) can be followed alone."""
+    """Only shapes, no numbers, so that integers (addresses and masks) can be evaluated alone."""
 
     def shaped(self, shape: Shape) -> Tensor:
         """A tensor of that shape."""
@@ -106,7 +106,7 @@ def integers(x: Held) -> Array:
 
 
 def wrapped(x: Array, kind: TtirType) -> Array:
-    """Integers as the bits of `kind` hold them, in two's complement."""
+    """Integers wrapped to the bits of `kind`, in two's complement."""
     if kind.element == "i1":
         return (x & 1).astype(np.bool_) if x.dtype != np.bool_ else x
     bits = INTEGERS[kind.element]

@@ -1,4 +1,4 @@
-"""How much a kernel computes, before it is run."""
+"""How much a kernel computes, estimated before it runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from superopt.verify.ttir.parser import Function, Region
 
 
 def instance_work(kernel: Function) -> int:
-    """Elements that one instance computes, about: tiles times trips, and products in full."""
+    """Roughly the elements that one instance computes: tiles times trips, and products in full."""
     return _region_work(kernel.body, {})
 
 
