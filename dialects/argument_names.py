@@ -2,7 +2,7 @@
 
     func.func @f(%x: tensor<16x64xf16>)     as   func.func @f(%arg0: tensor<16x64xf16> {superopt.name = "x"})
 
-They mean nothing; plans and emitted kernels read better with them.
+They carry no meaning, but plans and emitted kernels read better with them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def name_of(function: Any, position: int) -> str:
 
 
 def _written(argument: Any, lines: list[str]) -> str:
-    """The name at the argument's place in the text; nothing where none stands there, or one without meaning."""
+    """The name at the argument's place in the text; empty if it is missing or carries no meaning."""
     place = _PLACE.match(str(argument.location))
     if place is None:
         return ""

@@ -79,7 +79,7 @@ def read_attrs(operation: Any, result: TensorType | None = None) -> dict[str, At
 
 
 def explicit_attrs(entry: Operator | None, attrs: Mapping[str, Attr]) -> dict[str, Attr]:
-    """`attrs` without those that are implied by the result type or stand at their default."""
+    """`attrs` without those that the result type implies or that equal their default."""
     if entry is None:
         return dict(attrs)
     hidden = {s.name for s in entry.attrs if (s.name, s.kind) in (("shape", "ints"), ("dtype", "dtype"))}

@@ -2,9 +2,9 @@
 
 An operation with a fixed number of operands is defined over IRDL (the bindings' `ext`), with a verifier that
 runs when it is parsed. An operation with a variadic group of operands of different types cannot be: IRDL
-makes one constraint variable of a group, so all its types would have to be equal. Those stand in a namespace
-of their own, `superopt.*`, which stays unregistered for the bindings; `verify` checks them, and rejects every
-name that nobody knows:
+makes one constraint variable of a group, so all its types would have to be equal. Such operations live in a
+namespace of their own, `superopt.*`, which stays unregistered for the bindings; `verify` checks them, and rejects
+every unknown name:
 
     superopt.custom   a kernel of our own: its region is a block graph; `grid`, `loops`
     superopt.tiled    a kernel of our own as tile loops; `name`, `num_warps`, `num_stages`, `cache_hints`,
@@ -65,7 +65,7 @@ def to_location(place: Any, filename: str = "") -> Location:
 def verify(module: Any, *, allow_unregistered: bool = False, filename: str = "") -> None:
     """Check `module` against the rules of every level.
 
-    Raises BadInput for an operation of no known dialect (unless `allow_unregistered`) and IllegalProgram for
+    Raises BadInput for an operation of an unknown dialect (unless `allow_unregistered`) and IllegalProgram for
     one that breaks a rule of its level; both located.
     """
 

@@ -64,7 +64,7 @@ def read(source: Any, filename: str = "") -> KernelGraph:
         except ir.MLIRError as error:
             raise parse_error(error, filename) from None
         base.verify(module, filename=filename)
-        # The graph keeps nothing of the module, which may go.
+        # The graph keeps nothing of the module, which may be freed.
         return read(module, filename)
     found = functions(source)
     if len(found) != 1:
@@ -87,9 +87,9 @@ def read_function(function: Any, filename: str = "") -> KernelGraph:
 
 
 def read_aliases(function: Any, outputs: int, place: Location) -> tuple[int, ...]:
-    """For each output the argument that is stated to hold it, or -1; empty where there is none.
+    """For each output the argument that is declared to hold it, or -1; empty if none is.
 
-    Raises IllegalProgram where the attribute of an argument is no output's number.
+    Raises IllegalProgram where the attribute of an argument is not the number of an output.
     """
     aliases = [-1] * outputs
     if "arg_attrs" not in function.attributes:

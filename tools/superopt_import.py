@@ -104,7 +104,7 @@ def _import(options: argparse.Namespace) -> None:
 
 
 def _write_weights(path: str, names: Sequence[str], weights: Sequence[Any]) -> None:
-    """The weights by name; .npz has no bf16, so those are written as float32."""
+    """The weights by name; .npz lacks bf16, so those are written as float32."""
     import io
 
     from superopt.transforms.ingest.torch_types import torch_module

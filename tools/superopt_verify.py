@@ -107,7 +107,7 @@ def bundle_verdict(
     delta: float = 1e-9,
     certificate: str | None = None,
 ) -> int:
-    """Say what a bundle is to a program, in this process: 0, or what stands for a difference or for no answer.
+    """Compare a bundle with a program, in this process: 0 where they agree, `_DIFFERENT`, or `_UNDECIDED`.
 
     Raises SuperoptError for what cannot be read.
     """

@@ -1,8 +1,8 @@
-"""Which results of a program lie in the memory of its arguments, and that nobody notices.
+"""Which results of a program share the memory of its arguments, and that nothing notices.
 
-Values never change: `%keys = update_slice(%cache, %new)` is another tensor than `%cache`. A program may state
+Values never change: `%keys = update_slice(%cache, %new)` differs from `%cache`. A program may state
 that it returns an output in an argument's memory (`superopt.aliasing_output` of the argument), as a decoder does
-that appends to its cache; the caller's tensor is then overwritten. Kernels may make use of that: an output of a
+that appends to its cache; the caller's tensor is then overwritten. Kernels may use that: an output of a
 tile program that has an alias starts as that operand and is changed where it is stored. Where no kernel does, the
 launcher copies the output into the argument at the end.
 """
@@ -22,8 +22,8 @@ def pairs(aliases: tuple[int, ...]) -> dict[int, int]:
 def check_aliases(graph: KernelGraph) -> dict[Value, int]:
     """The inputs in whose memory values lie, by value; raises IllegalProgram where an alias would be noticed.
 
-    Only an input that the graph states may be overwritten, by one kernel after the other; what is read later must
-    be the newest contents; and what overwrites an operand may not have it as another operand too.
+    Only an input that the graph declares may be overwritten, by one kernel after the other; later reads must see
+    the newest contents; and a node that overwrites an operand may not take it as another operand, too.
     """
     stated = pairs(graph.aliases)
     _check_stated(graph, stated)
@@ -49,7 +49,7 @@ def check_aliases(graph: KernelGraph) -> dict[Value, int]:
         view = move is Move.RESHAPE or (move is Move.SLICE and node.result not in graph.outputs)
         if view and node.operands[0] in memory:
             put(node.result, memory[node.operands[0]])
-        elif node.op == NodeKind.EXTERN:  # may hand back a view of what it was given
+        elif node.op == NodeKind.EXTERN:  # may return a view of its operands
             for operand in node.operands:
                 if memory.get(operand) in stated.values():
                     for result in node.results:
@@ -108,7 +108,7 @@ def _overwritten(graph: KernelGraph, node: Node, at: int, memory: dict[Value, in
 
 
 def updates_in_place(graph: KernelGraph) -> set[Node]:
-    """The updates that may write into their argument's memory: nobody else reads the argument."""
+    """The updates that may write into their argument's memory: nothing else reads the argument."""
     out: set[Node] = set()
     for i, j in pairs(graph.aliases).items():
         cache, result = graph.inputs[j], graph.outputs[i]

@@ -47,7 +47,7 @@ def optimize(
 
     `program` is the path of an `.mlir` file (linalg on tensors, or the kernel dialect), a `KernelGraph`, or a
     `torch.nn.Module` with its example `inputs`. `budget` is in seconds; the other settings are those of
-    `superopt.pipeline.Superoptimize`. Raises a SuperoptError for what is the caller's to mend.
+    `superopt.pipeline.Superoptimize`. Raises a SuperoptError for what the caller can fix.
     """
 
     options = Superoptimize(target=target, budget=budget, seed=seed, **settings)
@@ -137,9 +137,9 @@ class Optimized:
     def __call__(self, *inputs: Any) -> Any:
         """Run the kernels on torch tensors: on their GPU, or, for tensors of the CPU, in Triton's interpreter.
 
-        Takes what a torch module's `forward` takes and returns what it returns, without gradients; what is no
-        tensor among the arguments has to be as in the example inputs. Of other programs it takes the inputs
-        and returns the output, or a tuple of them. A tensor is overwritten only where the program says so: by
+        Takes what a torch module's `forward` takes and returns what it returns, without gradients; arguments that
+        are not tensors must be as in the example inputs. For other programs it takes the inputs and returns the
+        output, or a tuple of the outputs. A tensor is overwritten only where the program says so: by
         `superopt.aliasing_output` of an argument, or because the module assigns to it. Raises BadInput for
         arguments that the program was not made for.
         """

@@ -1,7 +1,7 @@
 """Which dimensions of values run along one axis: what the operators' loop nests say, collected by union.
 
-Tile saturation, the lowering and the emitter ask the same and differ in what an axis is to them; the muGraph
-search also cuts axes in parts (`mugraph_search/axis_table.py`). Verification has relations of its own.
+Tile saturation, lowering and emission ask the same question and differ in what an axis is to them; the muGraph
+search also cuts axes into parts (`mugraph_search/axis_table.py`). Verification keeps its own relations.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ Dim: TypeAlias = "tuple[Value, int]"
 
 
 class Classes(Generic[K]):
-    """Disjoint sets of keys, each in one of its own until it is joined (union-find)."""
+    """Disjoint sets of keys, each key in a set of its own until it is joined (union-find)."""
 
     def __init__(self) -> None:
         self._parent: dict[K, K] = {}
 
     def find(self, key: K) -> K:
-        """The key that stands for the set of `key`."""
+        """The key that represents the set of `key`."""
         while (parent := self._parent.get(key, key)) != key:
             key = parent
         return key
 
     def join(self, a: K, b: K) -> None:
-        """Make the sets of two keys one."""
+        """Merge the sets of two keys."""
         self._parent[self.find(a)] = self.find(b)
 
 
@@ -50,7 +50,7 @@ class OnValues(AppliedOn, Protocol):
 
 
 def walked_together(node: OnValues) -> Iterator[tuple[Dim, Dim]]:
-    """Pairs of dimensions that one index of the nest of `node` runs along; none where it has no nest.
+    """Pairs of dimensions that one index of the nest of `node` runs along; none if it lacks a nest.
 
     A dimension of extent 1 that is broadcast runs along nothing; one of a slice runs along a part of the other.
     """
@@ -84,6 +84,6 @@ def reshape_groups(before: Sequence[int], after: Sequence[int]) -> list[tuple[li
 
 
 def same_dimensions(before: Sequence[int], after: Sequence[int]) -> list[tuple[int, int]] | None:
-    """Pairs of dimensions before and after a reshape that adds and drops extents of 1; None for another."""
+    """Pairs of dimensions before and after a reshape that adds and drops extents of 1; None for any other."""
     groups = reshape_groups(before, after)
     return [(a[0], b[0]) for a, b in groups] if all(len(a) == len(b) == 1 for a, b in groups) else None

@@ -1,7 +1,7 @@
-"""The clock of budgets: seconds of work, not of waiting, so that a busy machine finds what an idle one finds.
+"""The clock of budgets: seconds of work, not of waiting, so that a busy machine finds what an idle one does.
 
-Counted is the processor time of the thread that asks, and what was charged for child processes that worked for
-it. Threads of the native cores that help are not counted: a result must not depend on how many there are.
+It counts the processor time of the asking thread and the time charged for child processes that worked for it.
+It leaves out helper threads of the native cores: a result must not depend on how many there are.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Located messages that do not stop a run: remarks, warnings and notes.
 
-The MLIR bindings can only emit errors, so passes say the rest here; tools print what was collected.
+The MLIR bindings can only emit errors, so passes report the rest here, and tools print it.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def _silent(stage: str, fraction: float | None) -> None:
 
 @dataclass
 class Diagnostics:
-    """What the passes of one run had to say, in order, and what they hand over besides the program.
+    """The messages of one run's passes, in order, and what the passes hand over besides the program.
 
-    `artifacts` carries what is no IR from a pass to the tool that runs it: "report", "certificate" and "schedule"
-    are JSON text. `source` is the program that was ingested; what is emitted after passes is proved against it.
+    `artifacts` carries what is not IR from a pass to its tool: "report", "certificate" and "schedule" are JSON
+    text. `source` is the ingested program; what is emitted after passes is proved against it.
     `searches` are the reports of passes that search. `progress(stage, fraction)` is called by long passes; a tool
     on a terminal replaces it by a progress bar (fraction in [0, 1], None where unknown).
     """

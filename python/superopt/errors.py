@@ -1,8 +1,8 @@
 """Errors a user can cause, and where they happened.
 
-Every error that is the user's to mend derives from `SuperoptError`; it names what was expected, what was
+Every error that the user can fix derives from `SuperoptError`; it names what was expected, what was
 got, and (where there is a source) file, line and column. Tools print `str(error)` and exit non-zero; a
-traceback is only ever a fault of ours.
+traceback always means a bug in superopt.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class IllegalProgram(SuperoptError):
 
 
 class UnsupportedProgram(SuperoptError):
-    """A well-formed program that superopt cannot take: dynamic shapes, an unknown dtype."""
+    """A well-formed program that superopt cannot handle: dynamic shapes, an unknown dtype."""
 
 
 class BadInput(SuperoptError):
@@ -60,4 +60,4 @@ class BadOption(SuperoptError):
 
 
 class NotEquivalent(SuperoptError):
-    """Two programs that had to be equivalent and are not."""
+    """Two programs that should be equivalent but are not."""

@@ -1,4 +1,4 @@
-"""The names within a program, taken out and put back: they are no part of what it means, but of its text.
+"""The names within a program, taken out and put back: they belong to its text, not to its meaning.
 
 A program that was read from MLIR or from a canonical text has lost them; kernels emitted from it then differ
 from the first ones in the names of variables. Schedules and the store keep the names beside the program.
@@ -33,9 +33,9 @@ def names_of(graph: KernelGraph) -> list[str]:
 
 
 def give_names(graph: KernelGraph, names: Sequence[str]) -> None:
-    """Name everything in `graph` as `names_of` said; a list of another program's length changes nothing.
+    """Name everything in `graph` as `names_of` lists it; a list of another program's length changes nothing.
 
-    Names may come from a file that somebody else wrote: what is no name keeps the one that it has.
+    Names may come from a file that somebody else wrote: an invalid one is ignored, and the old name stays.
     """
     found = list(_named(graph))
     if len(found) != len(names):
@@ -46,7 +46,7 @@ def give_names(graph: KernelGraph, names: Sequence[str]) -> None:
 
 
 def is_value_name(name: str) -> bool:
-    """Whether `name` may be that of a value: short, of letters, digits and a few signs, or nothing."""
+    """Whether a value may be called `name`: short, of letters, digits and a few signs, or empty."""
     return len(name) <= MOST_CHARACTERS and _VALUE.fullmatch(name) is not None
 
 

@@ -1,6 +1,6 @@
-"""Loop nests of operators, and the shapes of those that are none: functions of operand shapes and attributes.
+"""Loop nests of operators, and result shapes of those without one, from operand shapes and attributes.
 
-Each raises IllegalProgram for shapes or attributes that its operator does not take.
+Each raises IllegalProgram for shapes or attributes that its operator does not accept.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def slice_nest(shapes: Sequence[Shape], attrs: Attrs) -> Nest:
 
 
 def reshaped_shape(shapes: Sequence[Shape], attrs: Attrs) -> Shape:
-    """`shape`, which has as many elements."""
+    """`shape`, which must have as many elements."""
     (shape,) = shapes
     target = ints_attr(attrs, "shape")
     if math.prod(shape) != math.prod(target) or any(e < 1 for e in target):
@@ -198,7 +198,7 @@ def reshaped_shape(shapes: Sequence[Shape], attrs: Attrs) -> Shape:
 
 
 def repeated_shape(shapes: Sequence[Shape], attrs: Attrs) -> Shape:
-    """`times` as much along `dim`."""
+    """The shape of `times` copies along `dim`."""
     (shape,) = shapes
     (dim,) = checked_dims((int_attr(attrs, "dim"),), len(shape), "dim")
     if int_attr(attrs, "times") < 1:
@@ -217,7 +217,7 @@ def concatenated_shape(shapes: Sequence[Shape], attrs: Attrs) -> Shape:
 
 
 def updated_shape(shapes: Sequence[Shape], attrs: Attrs) -> Shape:
-    """That of the first operand, into which the second fits at `offset` along `dim`."""
+    """The shape of the first operand, into which the second must fit at `offset` along `dim`."""
     base, update = shapes
     (dim,) = checked_dims((int_attr(attrs, "dim"),), len(base), "dim")
     if len(update) != len(base) or any(update[d] != base[d] for d in range(len(base)) if d != dim):
@@ -231,7 +231,7 @@ def updated_shape(shapes: Sequence[Shape], attrs: Attrs) -> Shape:
 
 
 def updated(arrays: Sequence[Array], attrs: Attrs) -> Array:
-    """The first array with the second in place of some of it."""
+    """The first array, a part of it replaced by the second."""
     base, update = arrays
     out, start = base.copy(), int_attr(attrs, "offset")
     dim = int_attr(attrs, "dim")
@@ -240,7 +240,7 @@ def updated(arrays: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def repeated(arrays: Sequence[Array], attrs: Attrs) -> Array:
-    """One array `times` times along `dim`."""
+    """One array, repeated `times` times along `dim`."""
     (array,) = arrays
     times = [1] * array.ndim
     times[int_attr(attrs, "dim")] = int_attr(attrs, "times")

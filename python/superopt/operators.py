@@ -1,11 +1,11 @@
-"""The operator table: everything superopt knows of an operator, said once.
+"""The operator table: everything superopt knows about each operator, in one place.
 
 An entry gives an operator's loop nest (as in `linalg.generic`: extents, iterator types and an index map for
 each operand, as functions of operand shapes and attributes) and its scalar body over a handful of primitives.
 From these follow shape inference and the verifier of each level, the numpy reference, the evaluation over
 finite fields, the abstract expression, flops and bytes, and the Triton spelling. Operators that only
-move data (`reshape`, `repeat`, `concat`, `update_slice`) are no affine nest: they say by hand how they arrange
-elements.
+move data (`reshape`, `repeat`, `concat`, `update_slice`) lack an affine nest: their entries define by hand how
+they arrange elements.
 
 Adding an operator is adding one entry here and one lit test (CONTRIBUTING.md shows it).
 """
@@ -87,7 +87,7 @@ AttrKind: TypeAlias = Literal["int", "ints", "float", "bool", "dtype", "value"]
 
 
 class Move(Enum):
-    """How an operator that computes nothing arranges elements; this says what its attributes mean, too."""
+    """How an operator that computes nothing arranges elements, and what its attributes mean."""
 
     RESHAPE = "in row-major order, as another `shape`"
     BROADCAST = "each as often as `shape` asks"
@@ -117,7 +117,7 @@ class Operator:
     `finish` is applied to the joined value, given the number of elements reduced. `move` is given for operators
     that compute nothing.
 
-    What a search, a lowering or an emitter decides by is one of these, never the name.
+    Searches, lowering and emission decide by these fields, never by the name.
     """
 
     name: str
@@ -140,7 +140,7 @@ class Operator:
 
     @property
     def constant(self) -> bool:
-        """Whether its elements stand in its attributes."""
+        """Whether its attributes hold its elements."""
         return self.arity == 0
 
     @property
@@ -150,7 +150,7 @@ class Operator:
 
     @property
     def reduction(self) -> Combiner | None:
-        """How it joins elements of its one operand; None where it does not."""
+        """How it joins elements of its one operand; None if it does not."""
         return self.combiner if self.arity == 1 else None
 
     @property
@@ -160,7 +160,7 @@ class Operator:
 
     @property
     def partial(self) -> str:
-        """The operator that gives a part of what this one does, before `finish`."""
+        """The operator that computes a part of this one's result, before `finish`."""
         if self.finish is None:
             return self.name
         parts = (e for e in _ENTRIES if e.nest is self.nest and e.combiner == self.combiner and not e.finish)
@@ -217,7 +217,7 @@ def _clamp(attrs: Attrs) -> Scalar:
     return minimum(maximum(arg(0), float_attr(attrs, "low")), float_attr(attrs, "high"))
 
 
-LARGEST_POWER = 64  # of those that are products
+LARGEST_POWER = 64  # written as a product
 
 
 def _whole_power(x: Scalar, n: int) -> Scalar:
@@ -357,7 +357,7 @@ _NONE = Operator("", None, "What stands for operations of the level's own.")
 
 
 def nest_of(node: AppliedOn) -> Nest | None:
-    """The loop nest of `node` on its operands; None where its operator says by hand how it arranges elements."""
+    """The loop nest of `node` on its operands; None if its operator arranges elements by hand."""
     entry = OPERATORS.get(node.op, _NONE)
     if entry.nest is None:
         return None
@@ -365,7 +365,7 @@ def nest_of(node: AppliedOn) -> Nest | None:
 
 
 def move_of(node: Applied) -> Move | None:
-    """How `node` arranges elements; None where it computes, and for operations of the level's own."""
+    """How `node` arranges elements; None if it computes, and for the level's own operations."""
     return OPERATORS.get(node.op, _NONE).move
 
 
@@ -395,7 +395,7 @@ def is_conversion(node: Applied) -> bool:
 
 
 def is_constant(node: Applied) -> bool:
-    """Whether the elements of `node` stand in its attributes."""
+    """Whether the attributes of `node` hold its elements."""
     return OPERATORS.get(node.op, _NONE).constant
 
 
@@ -444,7 +444,7 @@ def normalize_attrs(entry: Operator, attrs: Attrs) -> dict[str, Attr]:
 
 
 def infer_type(name: str, operands: Sequence[TensorType], attrs: Attrs) -> TensorType:
-    """Result type of operator `name`; raises IllegalProgram for operands or attributes it does not take."""
+    """Result type of operator `name`; raises IllegalProgram for operands or attributes it does not accept."""
     if name not in OPERATORS:
         raise fail(f"expected an operator of the table, got '{name}'")
     entry = OPERATORS[name]

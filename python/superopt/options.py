@@ -1,4 +1,4 @@
-"""Options as text: what has options is a frozen dataclass whose fields they are.
+"""Options as text: the fields of a frozen dataclass.
 
     @dataclass(frozen=True)
     class Sampling(Configured):
@@ -26,13 +26,13 @@ from typing import Annotated, Any, Literal, Self, Union, cast, get_args, get_ori
 
 from superopt.errors import UNKNOWN, BadOption, Location
 
-# What an option may be at most: native code takes 32 bits.
+# The largest integer that an option may be: native code takes 32 bits.
 MAX_INTEGER = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class OneOf:
-    """Says that an option is one of these names, for its help; what has the option refuses others itself."""
+    """Lists the names that an option may take, for its help; the option's owner refuses others itself."""
 
     names: Callable[[], Sequence[str]]
 
@@ -53,13 +53,13 @@ class Option:
 
     @property
     def type_name(self) -> str:
-        """The type in words, as error messages and help say it."""
+        """The type in words, for error messages and help."""
         return _type_name(self.annotation)
 
 
 @dataclass(frozen=True)
 class Configured:
-    """Base of what is given options as text, such as passes and optimizers."""
+    """Base of everything that takes options as text, such as passes and optimizers."""
 
     @classmethod
     def called(cls) -> str:
@@ -67,7 +67,7 @@ class Configured:
         return cls.__name__
 
     def __post_init__(self) -> None:
-        """Check the options; a class that overrides this calls its base's, and raises BadOption."""
+        """Check the options; an override calls its base's, and raises BadOption."""
 
     @classmethod
     def summary(cls) -> str:
@@ -183,7 +183,7 @@ def _option_value(text: str, start: int, location: Location) -> tuple[str, int]:
 
 
 def split_list(text: str) -> list[str]:
-    """The elements of `a,b{c=1,d=2},e`: commas within brackets separate nothing."""
+    """The elements of `a,b{c=1,d=2},e`: commas within brackets do not separate."""
     out, depth = [""], 0
     for c in text:
         depth += (c in _CLOSERS) - (c in _CLOSERS.values())
@@ -290,10 +290,13 @@ def _options(cls: type[Configured]) -> tuple[Option, ...]:
 
 
 def _field_docs(cls: type) -> dict[str, str]:
-    """The string literals that stand below the fields in the source of the class."""
+    """The string literals below the fields in the source of the class."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
-    except (OSError, TypeError):  # no source at hand (a frozen application): options without documentation
+    except (
+        OSError,
+        TypeError,
+    ):  # the source is missing (a frozen application): so is the options' documentation
         return {}
     docs: dict[str, str] = {}
     body = cast(ast.ClassDef, tree.body[0]).body

@@ -3,7 +3,7 @@
     kernel graph -> parts -> candidates -> equivalent ones, ranked -> lowered -> compiled -> numerically safe
 
 A candidate replaces what it was found for only if it passes every gate of `superopt.run.check`; otherwise the
-next one is tried, and at last the program stays as it is.
+next one is tried, and if none passes, the program stays as it is.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Superoptimize(Settings, ModulePass):
 def superoptimize(graph: KernelGraph, settings: Settings, diagnostics: Diagnostics) -> Outcome:
     """The fastest program equivalent to `graph` that the optimizers find and prove within the budget.
 
-    Raises IllegalProgram for a graph that is none, UnsupportedProgram for one that cannot be compiled.
+    Raises IllegalProgram for an illegal graph, UnsupportedProgram for one that cannot be compiled.
     """
     from superopt.run import choose, context, outcome, propose
 
@@ -67,7 +67,7 @@ def superoptimize(graph: KernelGraph, settings: Settings, diagnostics: Diagnosti
         if known is not None and known.seconds < run.predicted(accepted.graph):
             accepted = _reused(graph, known, run) or accepted
         if stopped():
-            run.report.remarks.append("interrupted: this is the best that was found by then")
+            run.report.remarks.append("interrupted: this is the best result found by then")
     diagnostics.progress("done", 1.0)
     made = outcome.finish(graph, accepted, run, diagnostics)
     run.earlier.keep_result(graph, accepted.graph, made, finished=not stopped())
@@ -87,7 +87,7 @@ def _reused(original: KernelGraph, known: Known, run: Run) -> Accepted | None:
 
 
 def replay(graph: KernelGraph, schedule: Schedule, diagnostics: Diagnostics) -> Outcome:
-    """The result that `schedule` froze, proved and compiled again, without a search.
+    """The result saved in `schedule`, proved and compiled again, without a search.
 
     Raises BadInput where the schedule is another program's, NotEquivalent where it does not compute `graph`.
     """
@@ -116,9 +116,9 @@ def replay(graph: KernelGraph, schedule: Schedule, diagnostics: Diagnostics) -> 
 
 @contextmanager
 def first_interrupt_stops() -> Generator[Callable[[], bool]]:
-    """Within it, the first Ctrl-C only makes the yielded function say so; the second one is the usual error.
+    """Within it, the first Ctrl-C only makes the yielded function return True; the second one is the usual error.
 
-    Elsewhere than in the main thread, where signals cannot be caught, nobody stops anything.
+    Outside the main thread, signals cannot be caught: the function then always returns False.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False

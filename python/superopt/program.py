@@ -95,7 +95,7 @@ class NodeKind(StrEnum):
     SAVE = "save"
 
 
-# Their values go from one trip of a loop to the next.
+# Their values carry over from one trip of a loop to the next.
 CARRIED = frozenset({NodeKind.ACCUMULATE, NodeKind.RUNNING_MAX})
 
 
@@ -323,7 +323,7 @@ def statements(body: Iterable[Statement]) -> Iterator[Statement]:
 def within_loops(
     body: Iterable[Statement], around: tuple[Loop, ...] = ()
 ) -> Iterator[tuple[Statement, tuple[Loop, ...]]]:
-    """Every statement of `body` with the loops that it stands in, outermost first; a loop before its body."""
+    """Every statement of `body` with the loops around it, outermost first; a loop before its body."""
     for statement in body:
         yield statement, around
         if isinstance(statement, Loop):
@@ -331,7 +331,7 @@ def within_loops(
 
 
 def executions(around: Sequence[Loop]) -> int:
-    """How often all blocks together run what stands in these loops."""
+    """How often all blocks together run a statement inside these loops."""
     return math.prod(loop.trips for loop in around)
 
 
@@ -357,12 +357,12 @@ def rebuild_statements(
 
 
 def producers(nodes: Iterable[Node]) -> dict[Value, Node]:
-    """The node that gives each value."""
+    """The node that produces each value."""
     return {v: n for n in nodes for v in n.results}
 
 
 def users(nodes: Iterable[Node]) -> dict[Value, list[Node]]:
-    """The nodes that take each value, in order, one as often as it takes it; no entry for what nobody takes."""
+    """The nodes that use each value, in order, once per use; unused values lack an entry."""
     found: dict[Value, list[Node]] = {}
     for node in nodes:
         for operand in node.operands:

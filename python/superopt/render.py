@@ -13,7 +13,7 @@ loop is indented below it. Tile programs read as loops over windows `buffer[from
       for i in 0..64:
         t0 = iterator(in0)    f16[16, 64]    imap {x ↔ φ}, fmap {i ↔ 1}
 
-Scalar constants stand where they are used; numbers of dimensions count from 0.
+Scalar constants appear where they are used; dimensions are numbered from 0.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run says of itself: the report (funnel, candidates, costs, times) and the schedule that replays it.
+"""The records of a run: the report (funnel, candidates, costs, times) and the schedule that replays it.
 
 Both are versioned JSON. The report is for reading; the schedule, with the program that it names by hash, is
 enough to get the same kernels again without a search.
@@ -17,7 +17,7 @@ VERSION = 1
 
 
 class Funnel(BaseModel):
-    """How many candidates there were at each stage, and why the others fell out."""
+    """How many candidates there were at each stage, and why the others dropped out."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -37,8 +37,8 @@ class Funnel(BaseModel):
     def add(self, counts: dict[str, int]) -> None:
         """Add what a search counted.
 
-        Names read `<stage>.pruned.<reason>` or `<stage>.rejected.<reason>` for what fell out there; all others
-        are kept as they are, as `search`. Enumerated is what was attempted: values and kernel states.
+        Names read `<stage>.pruned.<reason>` or `<stage>.rejected.<reason>` for what dropped out there; all others
+        are kept unchanged, as `search`. Enumerated is what was attempted: values and kernel states.
         """
         fallen = {n: c for n, c in counts.items() if ".pruned." in n or ".rejected." in n}
         self.pruned = dict(Counter(self.pruned) + Counter(fallen))
@@ -50,7 +50,7 @@ class Funnel(BaseModel):
 
 
 class KernelReport(BaseModel):
-    """One kernel of the result: what the cost model counted, and what the compiler says."""
+    """One kernel of the result: what the cost model counted, and what the compiler reports."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -69,8 +69,8 @@ class KernelReport(BaseModel):
 class CandidateReport(BaseModel):
     """One ranked candidate: its predicted time and how far it came.
 
-    `segment` is None for candidates for the whole program; of those, the one of optimizer "segments" is made of
-    what was chosen for each.
+    `segment` is None for candidates for the whole program; of those, the one of optimizer "segments" combines
+    what was chosen for each segment.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -193,7 +193,7 @@ def launches(lowered: KernelGraph) -> dict[str, Launch]:
 
 
 class Schedule(BaseModel):
-    """A frozen result: `superopt-opt INPUT --schedule=FILE` turns INPUT into it again, and proves it again."""
+    """A saved result: `superopt-opt INPUT --schedule=FILE` turns INPUT into it again, and proves it again."""
 
     model_config = ConfigDict(extra="forbid")
 

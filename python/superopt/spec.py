@@ -1,11 +1,11 @@
 """What is legal at each level; checked at every boundary between passes.
 
-The operator table says what an operator takes (`operators.infer_type`); this module says the rest: values are
-defined before use, maps are in range, grid and loop extents divide, loop stages do not mix, every output element
-is written by exactly one block, and a block's values fit its shared memory. Each check raises
+The operator table defines what an operator accepts (`operators.infer_type`); this module defines the rest:
+values are defined before use, maps are in range, grid and loop extents divide, loop stages do not mix, every
+output element is written by exactly one block, and a block's values fit its shared memory. Each check raises
 IllegalProgram at the node's location, with what was expected and what was got.
 
-The rules of kernel graphs stand here, those of block graphs and tile programs in `superopt.levels`; all are
+The rules of kernel graphs are here, those of block graphs and tile programs in `superopt.levels`; all are
 imported from here.
 """
 

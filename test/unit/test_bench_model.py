@@ -149,7 +149,7 @@ def test_the_report_names_the_best_baseline_with_intervals(tmp_path: Path) -> No
     path, _ = results(
         tmp_path / "other" if (tmp_path / "other").mkdir() is None else tmp_path, kind="interpreter"
     )
-    assert report.markdown(report.load(path)).startswith("**These times say nothing of a GPU**")
+    assert report.markdown(report.load(path)).startswith("**These times say nothing about a GPU**")
 
 
 def test_the_page_needs_nothing_else(tmp_path: Path) -> None:

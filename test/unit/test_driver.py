@@ -148,7 +148,7 @@ def test_a_bundle_may_make_folders(tmp_path: Path) -> None:
     output.check_writable(str(tmp_path / "a" / "b"), folder=True)
     assert not (tmp_path / "a").exists()
     (tmp_path / "file").touch()
-    with pytest.raises(BadInput, match="is no folder"):
+    with pytest.raises(BadInput, match="is not a folder"):
         output.check_writable(str(tmp_path / "file" / "b"), folder=True)
 
 

@@ -68,6 +68,6 @@ def test_what_was_found_by_then_is_kept(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(MugraphOptimizer, "propose", interrupted)
     result = optimize(read(PROGRAM), numerics=False)
     assert asked == [True]
-    assert "interrupted: this is the best that was found by then" in result.report.remarks
+    assert "interrupted: this is the best result found by then" in result.report.remarks
     assert result.report.improved
     assert len(result.report.kernels) == 1

@@ -184,7 +184,7 @@ def test_a_full_disk_ends_in_a_warning_and_a_whole_store(tmp_path: Path, limit: 
     Store(tmp_path).publish(key(), FILES, seconds=1.0)
     command = [sys.executable, "-c", FULL, str(tmp_path), str(limit)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("False ['the result was not stored: expected a store that can be used")
+    assert done.stdout.startswith("False ['the result was not stored: expected a usable store")
     assert Store(tmp_path).check() == []
     assert Store(tmp_path).lookup(key()) is not None
     assert not list((tmp_path / "tmp").iterdir())
@@ -219,7 +219,7 @@ def test_a_read_only_store_is_read_and_refuses_writes():
         for path in paths:
             path.chmod(0o755)
     assert done.stdout.splitlines()[0] == "True", done.stderr
-    assert "refused: expected a store that can be used, got: Permission denied" in done.stdout
+    assert "refused: expected a usable store, got: Permission denied" in done.stdout
 
 
 def test_a_folder_that_is_a_file_is_unavailable(tmp_path: Path):

@@ -14,8 +14,8 @@ spills       ptxas counts bytes; each is taken to be moved once a trip, at the r
 hints        Without them, a tensor that waves of blocks read again stays in L2 only if all that is read fits.
 descriptors  A block makes its own and has it fetched before the first tile: two latencies a wave.
 
-Each of these only adds: a kernel is never predicted to be faster than by the analytic model. None of it was held
-against a GPU yet.
+Each of these only adds: a kernel is never predicted to be faster than by the analytic model. None of it has been
+compared with a GPU yet.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from superopt.transforms.core import _cost
 if TYPE_CHECKING:
     from superopt.transforms.emit.compile import Compiled
 
-# Trips under way from which the latency of one no longer shows behind another's.
+# With this many trips under way, the latency of one hides behind the others.
 DEEP = 2
 
 
@@ -112,7 +112,7 @@ def resident_blocks(facts: Compiled, warps: int, target: Target) -> int:
 
 
 def _dram_bytes(program: TileProgram, counted: float, waves: int, target: Target) -> float:
-    """The analytic model's bytes of device memory, and those that nobody kept in L2 for the next wave."""
+    """The analytic model's bytes of device memory, and those not kept in L2 for the next wave."""
     reads = tile_reads(program)
     again = {b: moved for b, moved in reads.items() if moved > b.type.bytes and waves > 1}
     kept = again if program.cache_hints else reads

@@ -1,4 +1,4 @@
-"""What is known of a finished program before it runs, as numbers: what a learned correction is trained on.
+"""What is known about a finished program before it runs, as numbers: what a learned correction is trained on.
 
 All of it needs a compiler and no GPU: the counts of the analytic model, and the shared memory, registers and
 spills that ptxas reports.
@@ -76,7 +76,7 @@ def program_features(graph: KernelGraph, compiled: Sequence[Compiled], target: T
 
 
 def library_features(traffic: Traffic, seconds: float) -> dict[str, float]:
-    """Features of one kernel of which only the traffic is known."""
+    """Features of one kernel whose traffic alone is known."""
     made: dict[str, float] = dict.fromkeys(NAMES, 0.0)
     made |= {
         "log_seconds": math.log(seconds),

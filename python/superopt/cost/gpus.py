@@ -13,7 +13,7 @@ from superopt.errors import BadOption
 from superopt.options import OneOf
 from superopt.transforms.core import _cost
 
-# The target where none is named.
+# The default target.
 DEFAULT_TARGET = "sm_90"
 # Threads of a warp, on every GPU that CUDA knows.
 WARP_THREADS = 32
@@ -28,10 +28,10 @@ class Target:
     Units: seconds, bytes, bytes per second, floating-point operations per second. `capability` is the compute
     capability times ten; the `shared_*` limits are of one block (opt-in maximum) and of one multiprocessor.
     `blocks_per_multiprocessor` is what the analytic model takes to be resident at most, whatever their memory.
-    Of a multiprocessor are the 32-bit `registers` (one block may have all of them), the `schedulers` of warps,
-    and the `most_warps` and `most_blocks` that it holds. A thread gets registers by the `register_unit`; of each
-    block `reserved_shared` bytes are the system's. `matrix_side` is how many rows, columns and depth the matrix
-    units multiply at least.
+    A multiprocessor has 32-bit `registers` (one block may have all of them) and `schedulers` of warps, and holds
+    up to `most_warps` and `most_blocks`. A thread gets registers in multiples of `register_unit`; the system
+    takes `reserved_shared` bytes of each block. `matrix_side` is the smallest number of rows, columns and depth
+    that the matrix units multiply.
     """
 
     name: str

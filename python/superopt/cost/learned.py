@@ -1,8 +1,8 @@
-"""A learned correction of the analytic model, from what was measured; the analytic model itself with no data.
+"""A learned correction of the analytic model, from measurements; without data, the analytic model itself.
 
 The correction is the logarithm of measured over analytic seconds, by gradient-boosted trees (scikit-learn)
 over the features of `features.py`; a model corrected this way cannot forget the roofline it starts from (XTAT
-learns costs of whole configurations; here the formula stays). How sure it is comes from leaving out one
+learns costs of whole configurations; here the formula stays). Its confidence comes from leaving out one
 program at a time: the quantiles of those errors are the interval of a prediction.
 """
 
@@ -21,7 +21,7 @@ from superopt.cost.features import NAMES
 from superopt.errors import UnsupportedProgram
 
 FORMAT = "superopt-bench results"
-# Fewer rows or programs than this are no base for a correction: errors could not be told from luck.
+# Fewer rows or programs than this cannot support a correction: its errors could be mere luck.
 FEWEST_ROWS = 20
 FEWEST_PROGRAMS = 3
 COVERAGE = 0.8
@@ -41,7 +41,7 @@ class Sample:
 class Prediction:
     """Predicted seconds; `low` and `high` hold the measured time of a left-out program in `COVERAGE` of cases.
 
-    Both are None for the analytic model, which does not know how far it is off; `source` says which model it was.
+    Both are None for the analytic model, whose error is unknown; `source` says which model it was.
     """
 
     seconds: float
@@ -82,7 +82,7 @@ class Model:
         return f"learned from {len(self.samples)} rows of {len(self.programs)} programs"
 
     def predict(self, features: dict[str, float]) -> Prediction:
-        """Seconds, and how sure that is."""
+        """Seconds, and their interval."""
         seconds = _analytic(features)
         if self._trees is None:
             return Prediction(seconds, None, None, self.source)
@@ -101,7 +101,7 @@ class Model:
         self.left_out = errors(self.samples, left)
         assert self.analytic is not None
         if self.left_out.log_error >= self.analytic.log_error:
-            return  # what does not help with a program that it has not seen is not used
+            return  # a correction that does not help on unseen programs is not used
         off = sorted(math.log(s.seconds / p) for s, p in zip(self.samples, left, strict=True))
         tail = (1 - COVERAGE) / 2
         self._quantiles = (off[int(tail * (len(off) - 1))], off[math.ceil((1 - tail) * (len(off) - 1))])
@@ -109,7 +109,7 @@ class Model:
 
 
 def load(folder: Path | str) -> Model:
-    """The model of every results file in `folder` (and below); the analytic one where there is none.
+    """The model of every results file in `folder` (and below); the analytic one if there is none.
 
     Raises UnsupportedProgram where there are enough results and scikit-learn is not installed.
     """
@@ -117,7 +117,7 @@ def load(folder: Path | str) -> Model:
 
 
 def samples(path: Path) -> list[Sample]:
-    """The measured rows of a results file that have features; none of a file that is something else.
+    """The measured rows of a results file that have features; none for any other file.
 
     Only rows measured on a GPU whose outputs were right, by their median with a CUDA graph (plain without).
     """
@@ -141,7 +141,7 @@ def _is_record(value: Any) -> TypeGuard[dict[str, Any]]:
 
 
 def errors(measured: Sequence[Sample], predicted: Sequence[float]) -> Errors:
-    """Of predictions of these samples, in their order."""
+    """The error of predictions of these samples, in their order."""
     off = [abs(math.log(p / s.seconds)) for p, s in zip(predicted, measured, strict=True)]
     ranks: list[float] = []
     for program in sorted({s.program for s in measured}):

@@ -2,7 +2,7 @@
 
 Counting is exact for what the IR says (tiles loaded, trips, blocks, flops of the operator table); the formula
 (transforms/core/cost/) is a roofline with waves, launches and loop latency. Predictions rank programs;
-they are no promise of seconds.
+they do not promise seconds.
 """
 
 from __future__ import annotations

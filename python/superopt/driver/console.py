@@ -11,7 +11,7 @@ from superopt.diagnostics import Diagnostics
 
 @contextlib.contextmanager
 def progress(diagnostics: Diagnostics, *, show: bool) -> Generator[None]:
-    """Show what passes tell `diagnostics.progress` as a bar, where standard error is a terminal."""
+    """Show what passes report to `diagnostics.progress` as a bar, if standard error is a terminal."""
     if not (show and sys.stderr.isatty()):
         yield
         return

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def emit(settings: Settings, module: Any, diagnostics: Diagnostics, name: str) -> None:
     """Write `module` as `settings.emit` says; `--superoptimize` has left its outcome in the artifacts.
 
-    What passes made of the program that was ingested is proved against that program.
-    Raises `SuperoptError` where the program cannot be compiled, NotEquivalent where it is another.
+    What the passes made of the ingested program is proved against that program.
+    Raises `SuperoptError` where the program cannot be compiled, NotEquivalent where it computes something else.
     """
 
     outcome: Outcome | None = diagnostics.artifacts.get("outcome")
@@ -58,7 +58,7 @@ def _graph(module: Any, name: str) -> KernelGraph:
 
 
 def _as_it_is(settings: Settings, original: KernelGraph, graph: KernelGraph) -> Outcome:
-    """What the passes made of `original`, with no search, proved and compiled like any other."""
+    """What the passes made of `original`, without a search, proved and compiled like any other result."""
 
     schedule = Schedule(
         superopt=__version__,

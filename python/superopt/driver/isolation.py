@@ -1,8 +1,8 @@
 """A crash of LLVM as an error message.
 
 MLIR answers some inputs with `abort()` or a stack overflow, which no Python code can catch. The work is done
-in a forked child, before anything large is imported; the parent waits and says what the child was at when it
-died.
+in a forked child, before anything large is imported; the parent waits and reports what the child was doing when
+it died.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Terminated(BaseException):
 
 
 def phase(what: str) -> None:
-    """Say what is being done, for the message should it crash; does nothing outside `isolated`."""
+    """Note what is being done, for the message if it crashes; does nothing outside `isolated`."""
     if _phase_memory is not None:
         text = what.encode()[: _PHASE_BYTES - 1]
         _phase_memory[: len(text) + 1] = text + b"\0"
@@ -55,7 +55,7 @@ def isolated(work: Callable[[], int], tool: str) -> int:
         except Terminated as error:
             code = error.exit_code
         except BaseException:
-            traceback.print_exc()  # a fault of ours: what users can cause was answered inside `work`
+            traceback.print_exc()  # a bug in superopt: `work` has answered what users can cause
             sys.stderr.flush()
         finally:
             os._exit(code)  # the parent's buffers and exit handlers are not ours to run

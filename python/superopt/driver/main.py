@@ -40,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
     except isolation.Terminated as error:
         _say("superopt-opt: terminated; nothing was written")
         return error.exit_code
-    except BrokenPipeError:  # whoever read our output has had enough
+    except BrokenPipeError:  # the reader of the output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except RecursionError:
@@ -52,7 +52,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _informed(settings: Settings) -> bool:
-    """Answer `--list-passes` and `--show-dialects`; whether one of them was asked."""
+    """Answer `--list-passes` and `--show-dialects`; returns whether one of them was given."""
     if settings.list_passes:
         output.write("-", command_line.pass_help())
     if settings.show_dialects:
@@ -188,7 +188,7 @@ def _one(settings: Settings, runner: Runner, chunk: Source) -> _Outcome:
 
 
 def _compare(chunks: list[Source], outcomes: list[_Outcome]) -> int:
-    """`--verify-diagnostics`: success is that every chunk said what its comments announce."""
+    """`--verify-diagnostics`: success means that every chunk reported what its comments announce."""
     from superopt.driver import expected
 
     wrong = [
@@ -266,7 +266,7 @@ def _as_message(error: SuperoptError) -> Message:
 
 
 def _rendered(message: Message, chunk: Source | None = None, *, note: bool = False) -> str:
-    """`file:line:col: error: text`, with the line of the source and a caret below where it is at hand."""
+    """`file:line:col: error: text`, with the line of the source and a caret below if it is available."""
     where = "superopt-opt" if message.location == Location() else str(message.location)
     out = f"{where}: {'note' if note else message.severity}: {message.text}"
     if chunk is not None and message.location.file == chunk.name:

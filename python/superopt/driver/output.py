@@ -27,7 +27,7 @@ def check_writable(path: str, *, folder: bool = False) -> None:
         while not target.exists():
             target = target.parent
         if not target.is_dir():
-            raise BadInput(f"cannot write: {target} is no folder", where)
+            raise BadInput(f"cannot write: {target} is not a folder", where)
         if not os.access(target, os.W_OK | os.X_OK):
             raise BadInput(f"cannot write: no permission in {target}", where)
         return

@@ -139,7 +139,7 @@ class _Reader:
         return match.group()
 
     def passes(self, anchors: tuple[str, ...]) -> list[Step]:
-        """What stands between parentheses, the opening one read already."""
+        """The steps between parentheses, the opening one read already."""
         if self.take(")"):
             return []
         if len(anchors) > 16:

@@ -16,7 +16,7 @@ from superopt.transforms.passes import Pass
 def load(file: str) -> None:
     """Register every pass and every optimizer that the file defines.
 
-    Raises BadInput where there is none, or the file fails, and BadOption for a name that there is already.
+    Raises BadInput if the file fails or defines none, and BadOption for a name in use.
     """
     path, place = Path(file), Location(file)
     if not path.is_file():

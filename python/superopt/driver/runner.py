@@ -128,7 +128,7 @@ class Runner:
         return "\n".join(lines) + "\n"
 
     def statistics_report(self) -> str:
-        """How many operations each pass left, and of which kinds it made or removed some."""
+        """How many operations each pass left, and which kinds it added or removed."""
         lines = [_banner("Pass statistics report")]
         for name, before, after in self.operations:
             lines.append(f"{name}")
@@ -211,7 +211,7 @@ class Runner:
             _dump("After", step, self._text(module, source), " Failed")
 
     def _reproducer(self, module: Any, number: int) -> None:
-        """Write what is about to run, so that it is there whatever happens to this process."""
+        """Write what is about to run, so that it survives whatever happens to this process."""
         if self.instruments.crash_reproducer is not None and not self.failed:
             text = module.get_asm(enable_debug_info=False).rstrip("\n")
             output.write(self.instruments.crash_reproducer, reproducer(text, spell(self.steps[number:])))
@@ -245,7 +245,7 @@ def parse_native(step: Step, context: Any) -> Any:
 
 
 def _reason(raised: str, printed: str) -> str:
-    """The telling line of what MLIR says of a bad pipeline; it says part of it on standard error only."""
+    """The informative line of MLIR's message on a bad pipeline; part of it goes to standard error only."""
     lines = [line.strip() for line in f"{printed}\n{raised}".splitlines() if line.strip()]
     for prefix in ("<Pass-Options-Parser>: ", ": for the --"):
         for line in lines:
@@ -290,7 +290,7 @@ def _note_source(module: Any, file: str, diagnostics: Diagnostics) -> None:
 
 
 def _check_equivalent(step: Step, before: dict[str, KernelGraph], after: dict[str, KernelGraph]) -> None:
-    """Raise NotEquivalent unless every function that was and is in superopt's dialects means the same."""
+    """Raise NotEquivalent unless every function that was and is in superopt's dialects computes the same."""
     from superopt import verify
 
     for name in before.keys() & after.keys():

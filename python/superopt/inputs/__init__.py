@@ -1,1 +1,1 @@
-"""What users hand in, read with care: MLIR that nobody has vetted, Python files, factories of PyTorch modules."""
+"""What users hand in, read with care: unvetted MLIR, Python files, factories of PyTorch modules."""

@@ -43,7 +43,7 @@ def split(text: str) -> tuple[Path, str]:
 
 
 def load(source: tuple[Path, str]) -> Factory:
-    """Run the file and call its function; raises BadInput, located, where either fails or gives another thing."""
+    """Run the file and call its function; raises BadInput, located, if either fails or returns something else."""
     path, name = source
     factory = _function(path, name)
     place = Location(str(path), inspect.unwrap(factory).__code__.co_firstlineno, 1)
@@ -52,9 +52,9 @@ def load(source: tuple[Path, str]) -> Factory:
 
 
 def _function(path: Path, name: str) -> Any:
-    """The function `name` of the file; raises BadInput where the file fails or has none."""
+    """The function `name` of the file; raises BadInput if the file fails or lacks it."""
 
-    torch_module()  # a missing PyTorch is better said before the file's own import fails
+    torch_module()  # report a missing PyTorch before the file's own import fails
     module = python_files.load(path, path.stem)
     factory = getattr(module, name, None)
     if not inspect.isfunction(factory):

@@ -1,4 +1,4 @@
-"""Reading MLIR that nobody has vetted: files, standard input, text, bytecode.
+"""Reading unvetted MLIR: files, standard input, text, bytecode.
 
 MLIR's parser recurses on nesting and on its way down a stack overflow kills the process, so text is measured
 before it is parsed. All errors are `BadInput`, located.
@@ -18,14 +18,14 @@ import numpy as np
 from superopt.errors import BadInput, Location, SuperoptError
 
 MAX_BYTES = 1 << 30
-MAX_NESTING = 256  # MLIR's parser needs about 4 KB of stack a level; 8 MB end at some 2000
+MAX_NESTING = 256  # MLIR's parser needs about 4 KB of stack per level; 8 MB suffice for about 2000
 BYTECODE_MAGIC = b"ML\xefR"
 _SPLIT = re.compile(r"^// -----[^\n]*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Source:
-    """One module to be: its text (or bytecode) and the file that errors name.
+    """The source of one module: its text (or bytecode) and the file that errors name.
 
     Chunks of a split file are padded with newlines, so that line numbers are those of the whole file.
     """
@@ -148,7 +148,7 @@ def _message(diagnostic: Any, file: str) -> Message:
 
 
 def check_nesting(source: Source) -> None:
-    """Raise `BadInput` where brackets nest deeper than MLIR's parser can stand."""
+    """Raise `BadInput` where brackets nest deeper than MLIR's parser can handle."""
     data = np.frombuffer(source.text.encode(), dtype=np.uint8)
     step = np.zeros(256, dtype=np.int32)
     for opening, closing in ("()", "[]", "{}"):
@@ -201,6 +201,6 @@ _REPRODUCER = re.compile(r'mlir_reproducer\s*:\s*\{.*?pipeline\s*:\s*"((?:[^"\\]
 
 
 def reproducer_pipeline(source: Source) -> str | None:
-    """The pipeline that a crash reproducer carries, None where `source` is none."""
+    """The pipeline recorded in a crash reproducer; None if `source` is not one."""
     found = _REPRODUCER.search(source.text)
     return re.sub(r"\\(.)", r"\1", found[1]) if found else None

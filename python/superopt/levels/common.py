@@ -16,7 +16,7 @@ def expect(condition: bool, expected: str, got: object, node: Node) -> None:
 
 
 def check_defined(node: Node, defined: set[Value]) -> None:
-    """Every operand of `node` stands among `defined`."""
+    """Every operand of `node` is among `defined`."""
     for i, operand in enumerate(node.operands):
         expect(operand in defined, "operands defined before", f"operand {i} that is not", node)
 

@@ -1,7 +1,5 @@
 """Measuring: what is prepared without a GPU, measured with one, tuned, stored and reported.
 
-retile.py      a tile program with other tile sizes
-splits.py      a lowered program with other numbers of parts of a reduction
 space.py       the parameter points of a lowered program, filtered by the compiler, ranked by the model, proved
 attention.py   where a program holds attention, so that libraries can be asked for it
 modules.py     PyTorch modules as rows to compare with

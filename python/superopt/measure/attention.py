@@ -51,7 +51,7 @@ class Attention:
 
 
 def find(graph: KernelGraph) -> list[Attention]:
-    """Every attention in the program whose intermediate values nobody else uses."""
+    """Every attention in the program whose intermediate values nothing else uses."""
     return [
         found
         for node in graph.nodes
@@ -89,7 +89,7 @@ def _sum(node: Node) -> bool:
 
 
 class _No(Exception):
-    """Not this pattern."""
+    """The pattern does not match."""
 
 
 class _Match:
@@ -227,7 +227,7 @@ class _Match:
         return out, product.operands[1]
 
     def _users(self, value: Value) -> list[Node]:
-        """Who uses `value`, or a cast of it."""
+        """The users of `value`, or of a cast of it."""
         found: list[Node] = []
         for node in self.users.get(value, ()):
             found += self._users(node.result) if is_conversion(node) else [node]

@@ -1,4 +1,4 @@
-"""What superopt is compared with, as folders with a `launch.py`: nothing of superopt is in them.
+"""What superopt is compared with, as folders with a `launch.py` that contain nothing of superopt.
 
 eager, torch.compile      the program operator by operator at its own precision, as is and compiled; the PyTorch
                           module that it was imported from, where it was (`modules.py`)

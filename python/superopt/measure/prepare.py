@@ -1,4 +1,4 @@
-"""`superopt-bench prepare`: programs to a folder that is measured elsewhere; no GPU takes part.
+"""`superopt-bench prepare`: programs to a folder that is measured elsewhere; needs no GPU.
 
 measure.py  superopt_measure/      the measure step; needs torch and triton
 prepared.json                      programs, rows, points, predictions, proofs; files with their SHA-256
@@ -48,7 +48,7 @@ from superopt.transforms.optimizers import SEGMENTS, in_turns
 from superopt.verify import program_hash
 
 _MEASURE = '''#!/usr/bin/env python3
-"""Measures this folder; needs torch and triton. `python measure.py -o results.json --help` says how."""
+"""Measures this folder; needs torch and triton. See `python measure.py --help`."""
 
 import sys
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""Results as tables and plots: Markdown for a page, one HTML file that needs nothing else.
+"""Results as tables and plots: Markdown for a page, or one self-contained HTML file.
 
-A speedup is that of the best row of ours over the best baseline, both from the same rounds, with the interval
+A speedup compares superopt's best row with the best baseline, both from the same rounds, with the interval
 of the ratios of those rounds. A prepared folder has no measurements: its tables say "predicted", and compare
-what the model says of ours with what it says of the program as library kernels.
+what the model predicts for superopt's rows with what it predicts for the program as library kernels.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _heading(data: Data) -> list[str]:
     device, versions = r["device"], r["versions"]
     what = f"Measured on {device['name']}"
     if device["kind"] != "cuda":
-        what = f"**These times say nothing of a GPU**: measured in {device['name']}"
+        what = f"**These times say nothing about a GPU**: measured in {device['name']}"
     facts = [
         f"torch {versions.get('torch')}",
         f"triton {versions.get('triton')}",
@@ -232,7 +232,7 @@ def _us(seconds: float | None) -> str:
 def model_table(model: cost.Model) -> str:
     """How far the cost model is off, from what was measured, each program predicted without its own rows."""
     if not model.samples:
-        return "no measured rows: the analytic model predicts, and nothing is known of its error\n"
+        return "no measured rows: the analytic model predicts, and its error is unknown\n"
     devices = sorted({s.device for s in model.samples})
     out = [
         f"{len(model.samples)} rows of {len(model.programs)} programs on {', '.join(devices)}; "

@@ -7,7 +7,7 @@
     descriptors  whether the copy engine fetches the tiles of loops, where the target has one that can
 
 What the compiler reports removes points (shared memory beyond the target's, spilled registers); the model
-ranks the rest; the verifier has the last word: a point that is not proved equal to the program is no point.
+ranks the rest; the verifier has the last word: a point that is not proved equal to the program is dropped.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Space(Tilings):
     # --- enumeration -----------------------------------------------------------------------------------------
 
     def at(self, parameters: Mapping[str, int]) -> KernelGraph | None:
-        """The program with these parameters, named as `points` names them; None where there are none such."""
+        """The program with these parameters, named as `points` names them; None if they do not exist."""
         launch = {name: value for name, value in parameters.items() if name in LAUNCH}
         graph = super().at({name: value for name, value in parameters.items() if name not in LAUNCH})
         if graph is None or not launch:

@@ -20,7 +20,7 @@ KIND = "parameters"
 
 
 def key(program_sha256: str, target: str, candidate: str) -> Key:
-    """Of the best parameters of one candidate: the hash of its lowered program stands for how it was found."""
+    """The key of one candidate's best parameters: the hash of its lowered program stands for how it was found."""
     versions = {name: _version(name) for name in ("superopt", "triton")}
     return Key(program_sha256, target, versions, {"kind": KIND, "candidate": candidate})
 

@@ -19,7 +19,7 @@ __all__ = ["NumericsReport", "gate"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load on first use: the import time of numpy is not everybody's to pay."""
+    """Load on first use: not everybody needs to wait for the import of numpy."""
     if name not in __all__:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     from superopt.numerics import float_gate

@@ -3,11 +3,11 @@
 A candidate, computed as it will run, and a model of the reference program's rounding are both compared with the
 reference in fp64. The candidate may be off by `FACTOR` times what the model is off by (the largest error of the
 output's row, the last dimension, or an eighth of the largest of all), and by as many roundings of the row's
-largest number. Where the model is not finite, nothing is asked of the candidate.
+largest number. Where the model is not finite, the candidate may give anything.
 
 The model computes in fp32 and rounds what each operator gives to its dtype. Sums are those of fp64, off by what
-fp32 may lose in them (`accumulated`), whatever the order in which a library adds: numpy and PyTorch, of which the
-one evaluates it before compilation and the other beside the kernels, get the same tolerance.
+fp32 may lose in them (`accumulated`), whatever the order in which a library adds: numpy, which
+evaluates it before compilation, and PyTorch, which does so beside the kernels, get the same tolerance.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ MILDER = 6
 
 
 def make_inputs(specs: Sequence[Input], distribution: str, seed: int = 0, mildness: int = 0) -> list[Array]:
-    """One array an input, the same for the same seed: float32, not yet rounded to the inputs' dtypes; of integers
-    and truth values, what `_whole` gives.
+    """One array per input, the same for the same seed: float32, not yet rounded to the inputs' dtypes; for
+    integers and truth values, what `_whole` gives.
     """
     out: list[Array] = []
     for i, spec in enumerate(specs):
@@ -177,7 +177,7 @@ class Comparison:
 def compared(
     specs: Sequence[Input], distribution: str, seed: int, judge: Callable[[list[Array]], list[Comparison]]
 ) -> list[Comparison]:
-    """What `judge` says of inputs of a distribution: for outputs that are nowhere finite, of milder ones too."""
+    """What `judge` says of inputs of a distribution, and for outputs that are nowhere finite, of milder ones."""
     rows: list[Comparison] = []
     for mildness in range(MILDER):
         found = judge(make_inputs(specs, distribution, seed, mildness))
@@ -202,8 +202,8 @@ def compare(
 ) -> Comparison:
     """Judge a candidate's output by the reference in fp64 and the model of its rounding, all of one shape.
 
-    `computed` says which elements the candidate has, all of them by default. Integers and truth values have to be
-    equal, but where the two references differ among themselves.
+    `computed` says which elements the candidate has, all of them by default. Integers and truth values must be
+    equal, except where the two references differ.
     """
     candidate, model = (np.asarray(x, np.float64) for x in (candidate, model))
     with np.errstate(all="ignore"):

@@ -2,7 +2,7 @@
 
 The reference program's run computes each opaque operation in fp64; where PyTorch cannot, random numbers stand for
 its results. The other runs get the same results back, and what they pass in is compared as outputs are: an
-operation that is no continuous function (a sort, an index of a maximum) makes no difference of a rounding.
+operation that is not continuous (a sort, an index of a maximum) then does not amplify a rounding.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Player:
 
     def __call__(self, key: str, operands: Sequence[Array], shapes: Sequence[Shape]) -> list[Array]:
         """The results that were recorded of this operation; NaN where there were none."""
-        # Equal operations may come in another order: the one is meant whose operands are the nearest.
+        # Equal operations may come in another order: take the one whose operands are nearest.
         left = [c for c in self._recorder.calls.get(key, []) if id(c) not in self._given]
         if not left:
             return [np.full(s, np.nan) for s in shapes]
@@ -82,7 +82,7 @@ def _distance(first: Sequence[Array], second: Sequence[Array]) -> float:
 
 
 def _computed(node: Node, operands: Sequence[Array]) -> list[Array] | None:
-    """The results in fp64; None where PyTorch is not there or does not compute them."""
+    """The results in fp64; None if PyTorch is missing or cannot compute them."""
     try:
         torch: Any = importlib.import_module("torch")
     except ModuleNotFoundError:

@@ -41,17 +41,17 @@ from superopt.verify.evaluate import evaluate
 from superopt.verify.hashing import program_hash
 from superopt.verify.reduce import fewer_blocks, fewer_trips, work
 
-# Scalar operations of one evaluation beyond which loops are shortened, all but on these inputs; and to what.
+# Beyond this many scalar operations of one evaluation, loops are shortened, except on these inputs; and to what.
 WHOLE_WORK = 150_000_000
 WHOLE = "ordinary"
 TRIPS = (32, 16, 8, 4)
-# The same beyond which a program with opaque operations, which cannot be shortened, is not tried.
+# Beyond this many, a program with opaque operations, which cannot be shortened, is not tried.
 OPAQUE_WORK = 2_000_000_000
 
 
 @dataclass(frozen=True)
 class NumericsReport:
-    """What the gate found: one comparison an output and distribution.
+    """What the gate found: one comparison per output and distribution.
 
     `blocks` says how many blocks of each kernel were computed, and where sums were shorter than they are.
     `nonce` repeats the run, of the same programs (`gate`).
@@ -105,8 +105,8 @@ def gate(
 
     Inputs are drawn by the hash of both programs and `nonce`, which is drawn where it is not given, so that
     nobody who wrote a program knows them; the report holds it. The tolerance is that of `numerics.checking`.
-    Grids are cut down to two blocks along each dimension where both programs allow it; nothing that a block does
-    is. Where that is still more than WHOLE_WORK, sums are whole on `WHOLE` inputs, and loops have fewer trips on
+    Grids are cut down to two blocks along each dimension where both programs allow it; the work of a block is
+    not. Where that is still more than WHOLE_WORK, sums are whole on `WHOLE` inputs, and loops have fewer trips on
     the others, 4 at least. What is given to an opaque operation is compared as outputs are
     (`superopt.numerics.externs`).
     """

@@ -1,6 +1,6 @@
-"""What one run of the optimizer is made of; `superopt.pipeline` is the flow through it.
+"""The parts of one run of the optimizer; `superopt.pipeline` is the flow through them.
 
-settings.py   what a user may set, and what is checked of it
+settings.py   what a user may set, and the checks of it
 context.py    what every step knows: settings, target, report, store, budget
 budget.py     how much work searches, checks and other schedules may take
 propose.py    the parts of a program, and what each optimizer proposes for them

@@ -1,4 +1,4 @@
-"""How much work a run may do, and what of it is left for searches, checks and other schedules."""
+"""How much work a run may do, and how much is left for searches, checks and other schedules."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Budget:
 
     @property
     def searches_left(self) -> float:
-        """Seconds that searches may still take; proofs and compilation have the rest."""
+        """Seconds that searches may still take; proofs and compilation get the rest."""
         return max(self.seconds * SEARCHES - self.searched, 0.0)
 
     @property
     def schedules_end(self) -> bool:
-        """Whether no other schedule of a kernel is tried any more."""
+        """Whether to stop trying other schedules of a kernel."""
         return self.left < (1 - SCHEDULES) * self.seconds
 
     def late_for_another(self) -> bool:
@@ -39,5 +39,5 @@ class Budget:
         return self.left < max(self.checks, default=0.0)
 
     def late_for_the_whole(self) -> bool:
-        """Whether so would one that takes as long as all of them, as that of their results together does."""
+        """Whether one as long as all of them would overrun: checking their results together takes that long."""
         return bool(self.checks) and self.left < sum(self.checks)

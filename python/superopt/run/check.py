@@ -1,8 +1,8 @@
 """The gates that a candidate passes before it may be delivered, in their order.
 
-A gate is a function of what is known of the candidate so far; it adds to that, and says in a clause why the
-candidate fails, or nothing. The pipeline, `superopt-bench prepare`, replays and results from the store all go
-through this one list.
+A gate is a function of what is known about the candidate so far; it adds to that, and returns a clause that says
+why the candidate fails, or an empty one. The pipeline, `superopt-bench prepare`, replays and results from the
+store all go through this one list.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Accepted:
-    """A program that passed every gate, with what they made of it.
+    """A program that passed every gate, with the gates' results.
 
     `artifact` is how the TTIR was checked against the program, by target, or why it could not be.
     """
@@ -59,19 +59,19 @@ NOT_FASTER = "not predicted to be faster"
 
 
 def priced(run: Run, attempt: Attempt) -> str:
-    """Predicted to be faster than what it replaces; a frozen result and the program itself need not be."""
+    """Predicted to be faster than what it replaces; a saved result and the program itself need not be."""
     if attempt.schedule is not None or attempt.candidate is attempt.original:
         return ""
     return "" if run.predicted(attempt.candidate) < run.predicted(attempt.original) else NOT_FASTER
 
 
 def legal(run: Run, attempt: Attempt) -> str:
-    """A program of the kernel dialect that runs no opaque operation oftener than the original."""
+    """A program of the kernel dialect that runs no opaque operation more often than the original."""
     return illegal(run, attempt.original, attempt.candidate)
 
 
 def illegal(run: Run, original: KernelGraph, candidate: KernelGraph) -> str:
-    """Why `candidate` may not even be looked at further in place of `original`; empty where it may."""
+    """Why `candidate` cannot replace `original`, before any other gate; empty where it may."""
     try:
         check_kernel(candidate, run.target.shared_per_block)
     except (IllegalProgram, UnsupportedProgram) as error:
@@ -135,7 +135,7 @@ def compiled(run: Run, attempt: Attempt) -> str:
 
 
 def artifact(run: Run, attempt: Attempt) -> str:
-    """The TTIR that the compiler made computes the program; what the check does not know is told, not refused."""
+    """The compiler's TTIR computes the program; what the check cannot decide is reported, not refused."""
     made = attempt.scheduled
     assert made is not None
     with run.timed("artifact"):
@@ -170,7 +170,7 @@ GATES: tuple[Gate, ...] = (priced, legal, lowered, equivalent, compiled, artifac
 def check(
     run: Run, original: KernelGraph, candidate: KernelGraph, schedule: Schedule | None = None
 ) -> tuple[Accepted | None, str]:
-    """`candidate` in place of `original`, through every gate; what came of it, in a clause."""
+    """Put `candidate` for `original` through every gate; returns it if it passes, and the outcome in a clause."""
     attempt = Attempt(original, candidate, schedule)
     for passes in GATES:
         if reason := passes(run, attempt):
@@ -189,9 +189,9 @@ def _certified(run: Run, attempt: Attempt, made: KernelGraph) -> tuple[Verdict, 
 
 
 def foreign_externs(original: KernelGraph, candidate: KernelGraph) -> list[str]:
-    """Opaque operations of a candidate that the original does not have as often.
+    """Opaque operations that a candidate has more often than the original.
 
-    A result that nobody uses would not be missed by a proof, but computing it would run the operation.
+    A proof would not notice a result that nothing uses, but computing it would run the operation.
     """
     counts = [Counter(_extern(n) for n in g.nodes if n.op == NodeKind.EXTERN) for g in (original, candidate)]
     return sorted((counts[1] - counts[0]).elements())

@@ -21,10 +21,10 @@ def choose(
 ) -> Accepted:
     """The best of the candidates `found` for the `parts` of `graph`; `graph` itself where none passes.
 
-    Segments are only looked at once no candidate for the whole that promises more than all of them together has
-    passed. What was found before an interrupt is still proved; one that comes during the proofs leaves the
-    segments to come as they are, and so does the end of the budget. Two checks are made however late it is: that
-    of the best candidate, and of `graph` itself where nothing passed.
+    Segments are considered only after every candidate for the whole that promises more than all of them together
+    has failed. What was found before an interrupt is still proved; an interrupt during the proofs leaves the
+    remaining segments as they are, and so does the end of the budget. Two checks run however late it is: that of
+    the best candidate, and that of `graph` itself where nothing passed.
     """
     segments = parts[:-1]
     *of_segments, of_whole = found
@@ -44,7 +44,7 @@ def choose(
                 run.earlier.keep_result(graph, stitched, None, finished=False)
         rest = [c for c in of_whole if c.seconds >= promised]
         if stitched is not graph:
-            stitched = choose_layouts(stitched, run.target)  # of what lies between segments
+            stitched = choose_layouts(stitched, run.target)  # of values between segments
             rest.append(Candidate(stitched, run.predicted(stitched), SEGMENTS))
             rest.sort(key=lambda c: c.seconds)
         accepted = _first(run, graph, rest)

@@ -1,4 +1,4 @@
-"""What every step of one run knows."""
+"""The state that all steps of one run share."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Run:
 def start(
     graph: KernelGraph, settings: Settings, diagnostics: Diagnostics, stopped: Callable[[], bool] = never
 ) -> Run:
-    """A run with an empty report; raises IllegalProgram where `graph` is none."""
+    """A run with an empty report; raises IllegalProgram where `graph` is illegal."""
     target = cost.target(settings.target)
     check_kernel(graph, target.shared_per_block)
     report = Report(

@@ -42,7 +42,7 @@ class Outcome:
 def deliver(module: Any, outcome: Outcome, diagnostics: Diagnostics) -> None:
     """Make the optimized program all that `module` holds.
 
-    What is no IR goes to `diagnostics.artifacts`: "outcome", and "report", "certificate" and "schedule" as JSON.
+    What is not IR goes to `diagnostics.artifacts`: "outcome", and "report", "certificate" and "schedule" as JSON.
     """
 
     diagnostics.source = diagnostics.source or outcome.original
@@ -54,7 +54,7 @@ def deliver(module: Any, outcome: Outcome, diagnostics: Diagnostics) -> None:
 
 
 def finish(original: KernelGraph, accepted: Accepted, run: Run, diagnostics: Diagnostics) -> Outcome:
-    """Fill in what the report says of the result, and freeze the schedule."""
+    """Fill in what the report says about the result, and save the schedule."""
     target, report = run.target, run.report
     certificate = accepted.verdict.certificate
     assert certificate is not None, "an accepted program is equivalent"

@@ -1,6 +1,6 @@
 """The parts of a program, and what each optimizer proposes for each of them.
 
-Every optimizer sees every segment, and the whole program too where that is another thing and it takes it.
+Every optimizer sees every segment, and also the whole program if that is not a segment and it takes it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from superopt.verify import program_hash
 
 @dataclass(frozen=True)
 class Candidate(Proposal):
-    """A proposal, and which optimizer it comes from."""
+    """A proposal, and the optimizer that made it."""
 
     optimizer: str
 
 
 def parts(graph: KernelGraph, max_values: int = MAX_VALUES) -> list[Segment]:
-    """The segments of `graph` in topological order, then the whole where it is none of them."""
+    """The segments of `graph` in topological order, then the whole unless it is one of them."""
     segments = partition(graph, max_values)
     return segments if any(s.whole for s in segments) else [*segments, Segment(graph, whole=True)]
 
@@ -53,7 +53,7 @@ def propose(
 def _propose_for(part: Segment, run: Run, seconds: float, nominal: float) -> list[Candidate]:
     """What the optimizers find within `seconds`, or until the run is stopped.
 
-    A search that an earlier run did for `nominal` seconds, shared by all optimizers, is not done again.
+    A search that an earlier run did for `nominal` seconds, shared by all optimizers, is not repeated.
     """
     funnel, earlier, asked = run.report.funnel, run.earlier, run.settings.optimizers
     end = clock.now() + seconds

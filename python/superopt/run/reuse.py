@@ -1,8 +1,8 @@
-"""What earlier runs found, used again: whole results, and the candidates of each search that came to its end.
+"""What earlier runs found, used again: whole results, and the candidates of each completed search.
 
 A second run of a program is answered from the store in the time that its proof takes; a run that was killed
-goes on with the first search that it had not finished. What the store holds is data and not trusted: a program
-read from it goes through every check that a fresh candidate goes through, so that it can be slow, never wrong.
+resumes at the first search that it had not finished. The store's contents are not trusted: a program read from
+it goes through every check of a fresh candidate, so that it can be slow, never wrong.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Known:
 
 
 class Earlier:
-    """What the store has for runs with these settings; nothing, and keeps nothing, where there is no store."""
+    """What the store holds for runs with these settings; without a store, it finds and keeps nothing."""
 
     def __init__(self, settings: Settings, target: Target, diagnostics: Diagnostics) -> None:
         self.settings, self.target, self.diagnostics = settings, target, diagnostics
@@ -70,9 +70,9 @@ class Earlier:
     def keep_result(
         self, graph: KernelGraph, optimized: KernelGraph, outcome: Outcome | None, *, finished: bool
     ) -> None:
-        """Keep the best program so far; `outcome` is there once all of it was proved.
+        """Keep the best program so far; `outcome` is given once all of it is proved.
 
-        `finished` says that the whole budget was at the searches' disposal, so that a run with the same budget
+        `finished` means that the searches had the whole budget, so that a run with the same budget
         need not search again.
         """
 
@@ -89,7 +89,7 @@ class Earlier:
     # --- candidates of one search
 
     def candidates(self, segment: KernelGraph, optimizer: str, seconds: float) -> list[KernelGraph] | None:
-        """What `optimizer`, named with its options, gave for at least `seconds`; None where it was not asked."""
+        """What `optimizer`, named with its options, found in at least `seconds`; None if it has not run."""
         entry = self._lookup(segment, self._search_policy(optimizer), seconds)
         if entry is None or len(entry.files) > MOST_CANDIDATES:
             return None
@@ -105,7 +105,7 @@ class Earlier:
         allowed: float,
         used: float,
     ) -> None:
-        """Keep what a search gave that was allowed so many seconds, and used so many."""
+        """Keep what a search found, with the seconds that it was allowed and those that it used."""
 
         files = {f"{i:03}.json": _written(c) for i, c in enumerate(candidates[:MOST_CANDIDATES])}
         best = min((cost.cost(c, self.target).seconds for c in candidates), default=0.0)

@@ -1,4 +1,4 @@
-"""A store of results, on disk; see `folder` for how it is laid out."""
+"""A store of results, on disk; see `folder` for its layout."""
 
 from superopt.store.folder import Store, chosen_folder, default_folder
 from superopt.store.records import Entry, Key, StoreUnavailable

@@ -1,9 +1,9 @@
-"""What keeps a store from growing without end: beyond a limit, the entries not used for longest are removed.
+"""Keeps a store from growing without bound: beyond a limit, the least recently used entries are removed.
 
 An entry's manifest is as old as its last use (lookups touch it). Files are shared between entries, so one goes
 with the last manifest that names it. Writers hold the lock together, from their first file to the manifest that
-names it; eviction holds it alone, and is left to somebody else where it cannot have it at once. A reader in the
-middle of an entry that goes finds it damaged, which is absent.
+names it; eviction needs it alone, and is left to another process where it cannot have it at once. A reader in
+the middle of an entry that goes finds it damaged, which counts as absent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SIZE = re.compile(r"(\d{1,15})([KMGT]?)")
 
 
 def limit() -> int:
-    """`$SUPEROPT_STORE_LIMIT` in bytes, by default 4 GiB; ValueError where that is no size."""
+    """`$SUPEROPT_STORE_LIMIT` in bytes, by default 4 GiB; ValueError if that is not a size."""
     text = os.environ.get("SUPEROPT_STORE_LIMIT", "")
     if not text:
         return DEFAULT_LIMIT
@@ -36,14 +36,14 @@ def limit() -> int:
 
 @contextlib.contextmanager
 def writing(folder: Path) -> Generator[None]:
-    """Within it nothing is evicted."""
+    """While it is open, nothing is evicted."""
     with _locked(folder, fcntl.LOCK_SH):
         yield
 
 
 def keep_below(folder: Path, most: int) -> None:
-    """Bring the store below `most` bytes, where it is above and can be; the entry used last always stays."""
-    with contextlib.suppress(OSError):  # somebody is writing, or the file system refuses: another time
+    """Bring the store to at most `most` bytes, where that is possible; the entry used last always stays."""
+    with contextlib.suppress(OSError):  # a writer is at work, or the file system refuses: try another time
         if sum(_sizes(folder).values()) > most:
             with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
                 _evict(folder, int(most * _KEPT))

@@ -2,7 +2,7 @@
 
     objects/ab/abcd...        immutable files, named by the sha256 of what they hold
     entries/KEY/MANIFEST      one result: JSON that names its files by hash; its own name is its sha256
-    index.sqlite              which entry is the best of a key; a cache, built again where it is damaged
+    index.sqlite              which entry is the best of a key; a cache, rebuilt if it is damaged
     tmp/                      files being written; renamed to their place when whole
     lock                      held by writers together, and alone by what removes old entries
 
@@ -10,7 +10,7 @@ A key is everything that the result depends on: program (with shapes and dtypes)
 Files are written whole, synchronised and renamed, so that a process killed at any moment, a full disk or a
 second writer leave each entry either whole or absent. Everything read is checked against its hash, and what
 fails is dropped. Contents are data: nothing here runs them, names are checked before they become paths, and
-sizes are bounded: beyond a limit the entries that were not used for longest go (`eviction`).
+sizes are bounded: beyond a limit the least recently used entries go (`eviction`).
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Store:
                 with contextlib.suppress(OSError):
                     self._path(digest, name).unlink()
                 continue
-            with contextlib.suppress(OSError):  # a store that is only read forgets nothing either
+            with contextlib.suppress(OSError):  # a read-only store evicts nothing, either
                 os.utime(self._path(digest, name))
         return best
 
@@ -169,10 +169,10 @@ class Store:
     # --- writing
 
     def publish(self, key: Key, files: Mapping[str, bytes], *, seconds: float, effort: float = 0.0) -> None:
-        """Add a result; of several of one key, lookups give the one with the fewest `seconds`.
+        """Add a result; of several with one key, lookups return the one with the fewest `seconds`.
 
         Raises StoreUnavailable, having changed nothing that can be seen, where it cannot be written;
-        ValueError for names or sizes that the store does not take.
+        ValueError for names or sizes that the store does not accept.
         """
         check_files({name: len(data) for name, data in files.items()})
         digest = key.digest
@@ -196,7 +196,7 @@ class Store:
         eviction.keep_below(self.folder, most)
 
     def _write(self, path: Path, data: bytes) -> None:
-        """Write a file whole, or not at all; one that is there has the contents that its name says."""
+        """Write a file whole, or not at all; an existing one has the contents that its name says."""
         if path.is_file() and path.read_bytes() == data:
             return
         temporary = self.folder / "tmp"

@@ -27,7 +27,7 @@ class StoreUnavailable(SuperoptError):
 
 
 class Damaged(Exception):
-    """A file of the store that is not what its name says."""
+    """A file of the store whose contents do not match its name."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an entry says of itself: its files by name, each as hash and size."""
+    """What an entry consists of: its files by name, each as hash and size."""
 
     key: dict[str, object]
     seconds: float
@@ -101,7 +101,7 @@ def read_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
     """The contents of a member of an archive, likewise."""
     try:
         with archive.open(name) as file:
-            data = file.read(limit + 1)  # never more, whatever the archive says of itself
+            data = file.read(limit + 1)  # never more, whatever the archive claims
     except (KeyError, RuntimeError, NotImplementedError, EOFError, OSError) as error:
         raise Damaged(name) from error
     if len(data) > limit:
@@ -110,7 +110,7 @@ def read_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
 
 
 def parse_manifest(data: bytes, name: str) -> Manifest:
-    """The manifest that `data` is, whose name is its hash; raises Damaged for what is none."""
+    """The manifest in `data`, whose name is its hash; raises Damaged if it is not one."""
     if sha256(data) != name:
         raise Damaged(name)
     try:
@@ -129,7 +129,7 @@ def parse_manifest(data: bytes, name: str) -> Manifest:
 
 
 def read_key(record: Mapping[str, object]) -> Key:
-    """A key from its record; raises ValueError for what is none."""
+    """A key from its record; raises ValueError if that is not one."""
     versions, policy = record["versions"], record["policy"]
     if set(record) != {"program", "target", "versions", "policy"}:
         raise ValueError("expected a key")
@@ -155,12 +155,12 @@ def check_files(sizes: Mapping[str, int]) -> None:
 
 def unavailable(error: OSError) -> StoreUnavailable:
     """What the file system refused, as the error of a store."""
-    return StoreUnavailable(f"expected a store that can be used, got: {error.strerror or error}")
+    return StoreUnavailable(f"expected a usable store, got: {error.strerror or error}")
 
 
 @contextlib.contextmanager
 def available() -> Generator[None]:
-    """Turns what the file system refuses into StoreUnavailable."""
+    """Turns errors of the file system into StoreUnavailable."""
     try:
         yield
     except OSError as error:

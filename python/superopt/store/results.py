@@ -1,4 +1,4 @@
-"""The store as the pipeline uses it: one that fails never fails a run."""
+"""The store as the pipeline uses it: a store that fails never fails a run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def lookup(
     """What an earlier run published for this program, target, policy and these versions; None where nothing
     can be had.
 
-    What is returned is not to be trusted: replay its schedule, which proves it again.
+    Do not trust what it returns: replay its schedule, which proves it again.
     """
     try:
         return Store(folder).lookup(_run_key(program_sha256, target, policy), effort=effort)

@@ -6,7 +6,7 @@
     worker.py     inside such a process: load, check, time, check again
     widening.py   products of bf16 in the interpreter
     device.py     CUDA events with a flushed L2, CUDA graphs; or Triton's interpreter
-    checks.py     inputs, and what an output may be off by
+    checks.py     inputs, and the allowed errors of outputs
     floor.py      the time below which a measurement cannot be true
     intervals.py  medians and their intervals
     tune.py       which parameter points to measure: exhaustive, random, by the model, optuna

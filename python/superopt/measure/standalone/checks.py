@@ -25,7 +25,7 @@ def dtypes(torch: Any) -> dict[str, Any]:
 def make_inputs(torch: Any, program: dict[str, Any], device: str, seed: int) -> list[Any]:
     """Normal numbers times each input's scale; the same for the same seed, device type and torch.
 
-    Of i8 they are quantized weights; of truth values and other integers 0 and 1, indices into every table of two.
+    For i8 they are quantized weights; for truth values and other integers 0 and 1, indices into any table of two.
     """
     made: list[Any] = []
     for i, spec in enumerate(program["inputs"]):

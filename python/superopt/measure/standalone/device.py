@@ -16,7 +16,7 @@ _FLUSH_BYTES = 256 << 20
 
 
 class Unavailable(Exception):
-    """A mode or a device that this machine, or this candidate, does not have."""
+    """A mode or a device that this machine, or this candidate, lacks."""
 
 
 class Device(Protocol):
@@ -106,7 +106,7 @@ class Cuda:
 
 
 class Interpreter:
-    """Triton's interpreter on the CPU: it shows that the measure step works; its times say nothing of a GPU."""
+    """Triton's interpreter on the CPU: shows that the measure step works; its times say nothing about a GPU."""
 
     name = "cpu"
 
@@ -116,7 +116,7 @@ class Interpreter:
             widen_products(importlib.import_module("triton.runtime.interpreter"))
 
     def facts(self) -> dict[str, Any]:
-        """Only that it is no GPU."""
+        """Says only that it is not a GPU."""
         return {"kind": "interpreter", "name": "Triton's interpreter on a CPU"}
 
     def time(self, call: Callable[[], Any], repeats: int, before: Callable[[], None]) -> list[float]:
@@ -130,5 +130,5 @@ class Interpreter:
         return out
 
     def capture(self, call: Callable[[], Any]) -> tuple[Callable[[], Any], Any]:
-        """There are no graphs here."""
+        """Raises Unavailable: only GPUs have graphs."""
         raise Unavailable("no CUDA graph: not a GPU")

@@ -18,7 +18,7 @@ _UNKNOWN_MEMORY_PEAK = 1e13
 
 
 def floor_seconds(program: dict[str, Any], point: dict[str, Any], device: dict[str, Any]) -> float:
-    """Lower bound of one run of `point` on `device` (facts of `device.py`), in seconds; 0 for none known."""
+    """Lower bound of one run of `point` on `device` (facts of `device.py`), in seconds; 0 if none is known."""
     if device.get("kind") != "cuda":
         return 0.0
     capability = int(device["capability"])

@@ -74,7 +74,7 @@ def _is_record(value: Any) -> TypeGuard[dict[str, Any]]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The results in `path`; raises CannotMeasure for what is none."""
+    """The results in `path`; raises CannotMeasure if they are not results."""
     try:
         data: Any = json.loads(path.read_text())
     except OSError as error:

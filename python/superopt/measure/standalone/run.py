@@ -181,7 +181,7 @@ def probe(start: Any, folder: str, program: dict[str, Any], settings: Settings) 
     try:
         reply = worker.ask({"do": "facts"}, settings.setup_timeout)
     except Ended as error:
-        raise CannotMeasure(f"the device could not be asked what it is: {error}") from None
+        raise CannotMeasure(f"the device could not be identified: {error}") from None
     finally:
         worker.close()
     if "error" in reply:
@@ -199,7 +199,7 @@ def _of_clocks(clocks: Clocks) -> dict[str, Any]:
 
 
 def read_prepared(folder: Path) -> tuple[dict[str, Any], str]:
-    """`prepared.json` and its SHA-256, all files it lists being there, whole; raises CannotMeasure."""
+    """`prepared.json` and its SHA-256, once all files it lists are there, whole; raises CannotMeasure."""
     path = folder / "prepared.json"
     if not folder.is_dir():
         raise CannotMeasure(f"expected a prepared folder, got no such folder: {folder}")

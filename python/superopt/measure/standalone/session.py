@@ -3,7 +3,7 @@
 Of one program, every row with several parameter points is tuned first, each point in a process of its own.
 Then all rows run side by side: in each round every row is timed once, in another order, with and without a
 CUDA graph, so that what drifts (clocks, temperature) drifts for all. A program's rows are recorded together,
-or not at all where time runs out: a speedup is only ever one of rows of the same rounds. What fails is
+or not at all where time runs out: a speedup always compares rows of the same rounds. What fails is
 recorded at once.
 """
 
@@ -93,7 +93,7 @@ class Session:
     # --- the whole -------------------------------------------------------------------------------------------
 
     def run(self) -> bool:
-        """Measure what is not measured yet; whether nothing is left."""
+        """Measure what is not measured yet; returns whether nothing is left."""
         todo = [p for p in self.programs if self._left(p)]
         for number, program in enumerate(todo):
             left = self.end - self.now()
@@ -135,7 +135,7 @@ class Session:
     def _tuned(
         self, program: dict[str, Any], row: dict[str, Any], rows: Sequence[dict[str, Any]], end: float
     ) -> dict[str, Any]:
-        """The best of the row's points; the one that the model likes best where none could be measured."""
+        """The best of the row's points; the one that the model ranks first where none could be measured."""
         points = row["points"]
         if len(points) == 1:
             return points[0]

@@ -14,12 +14,12 @@ from typing import Any, Protocol
 
 # Points that the model likes best are measured first by the strategies that know it.
 _SEEDED = 3
-# So many suggestions in a row may name no point, or one that is known, before the best predicted one is taken.
+# After this many suggestions in a row that name no new point, the best predicted one is taken.
 _ASKED = 20
 
 
 class Strategy(Protocol):
-    """Suggests points by their index; is told their seconds, None for one that failed."""
+    """Suggests points by their index; learns from their seconds, None for one that failed."""
 
     def ask(self, left: Sequence[int]) -> int:
         """The next of the points that are left."""
@@ -45,7 +45,7 @@ class Exhaustive:
 
 
 class Random(Exhaustive):
-    """Any, by a seed."""
+    """In random order, by a seed."""
 
     def __init__(self, points: Sequence[dict[str, Any]], seed: int) -> None:
         super().__init__(points, seed)
@@ -104,7 +104,7 @@ class Optuna(ByModel):
                 if found in remaining:
                     self.trials[found] = trial
                     return found
-                # No such point, as memory or the verifier refused it, or one that was measured: as bad as can be.
+                # Not a point, as memory or the verifier refused it, or one measured already: as bad as can be.
                 self.study.tell(trial, state=self.optuna.trial.TrialState.FAIL)
         return super().ask(left)
 

@@ -1,4 +1,4 @@
-"""Triton's interpreter and bf16: numpy has no such numbers, so products of them are made in f32."""
+"""Triton's interpreter and bf16: numpy lacks such numbers, so products of them are computed in f32."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Candidate:
         self.own = {t.untyped_storage().data_ptr() for t in self.inputs}
         worst = 0.0
         for seed in (self.request["seed"], self.request["seed"] + 1):
-            # The same memory with other numbers: what remembers an answer by address is found out.
+            # The same memory with other numbers: what caches an answer by address is caught.
             for mine, new in zip(self.inputs, make_inputs(torch, self.program, where, seed), strict=True):
                 mine.copy_(new)
             with torch.no_grad():
@@ -115,9 +115,9 @@ class Candidate:
         self.outputs = (made,) if hasattr(made, "untyped_storage") else tuple(made)
 
     def _poison(self) -> None:
-        """Not a number where the last outputs are: what a call does not write cannot pass for its result.
+        """Overwrite the last outputs with NaN: what a call does not write cannot pass for its result.
 
-        Of integers the least, of truth values the other one.
+        For integers it is the least one, for truth values the other one.
         """
         for t in self.outputs:
             if t.untyped_storage().data_ptr() in self.own:
@@ -133,7 +133,7 @@ class Candidate:
     def _check(self) -> float:
         ratio = self.expected.ratio(self.outputs)
         if not ratio <= 1:
-            raise Rejected("wrong", f"outputs are {ratio:.3g} times what they may be off")
+            raise Rejected("wrong", f"outputs are {ratio:.3g} times as far off as allowed")
         return ratio
 
     def _capture(self) -> None:
