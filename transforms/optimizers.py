@@ -1,4 +1,4 @@
-"""Who proposes programs: the protocol of an optimizer, and the one dictionary of all of them.
+"""The protocol of optimizers, which propose programs, and the one dictionary of all of them.
 
 An optimizer is a folder with a class that derives from `Optimizer`, and one line in `_OPTIMIZERS`; the pipeline,
 `superopt-bench prepare`, benchmarks, reports, the store's keys and the random tests find it there. From outside
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# name -> "module:class", in the order in which they are asked.
+# name -> "module:class", in the order in which they run.
 _OPTIMIZERS: dict[str, str] = {
     "mugraph": "superopt.transforms.mugraph_search.optimizer:MugraphOptimizer",
     "saturation": "superopt.transforms.tile_saturation.optimizer:SaturationOptimizer",
@@ -67,7 +67,7 @@ class Proposals:
         return [p.seconds for p in self.found]
 
     def remarks(self, *, statistics: bool = False) -> list[str]:
-        """What a pass that runs the optimizer alone says of it; with `statistics`, every count."""
+        """The remarks of a pass that runs only this optimizer; with `statistics`, every count."""
         return [f"{name}: {count}" for name, count in self.funnel.items() if count] if statistics else []
 
     def egraphs(self) -> list[EGraphReport]:
@@ -82,7 +82,7 @@ def in_turns(lists: Sequence[Sequence[T]]) -> list[T]:
 
 
 def never() -> bool:
-    """The `stop` of who stops nothing."""
+    """A `stop` that never stops."""
     return False
 
 
@@ -90,7 +90,7 @@ def never() -> bool:
 class Optimizer(Configured, ABC):
     """Proposes programs that compute what a given one computes; the fields of a subclass are its options.
 
-    What it proposes is not believed: every proposal goes through the gates of `superopt.run.check`.
+    Its proposals are not trusted: each one goes through the gates of `superopt.run.check`.
     """
 
     name: ClassVar[str]
@@ -102,7 +102,7 @@ class Optimizer(Configured, ABC):
 
     @abstractmethod
     def refusal(self, program: KernelGraph) -> str:
-        """Why it does not take `program`, a segment or a whole, in a clause; empty where it does."""
+        """Why it does not accept `program`, a segment or a whole, as a clause; empty where it does."""
 
     @abstractmethod
     def propose(
@@ -117,12 +117,12 @@ class Optimizer(Configured, ABC):
         """Programs that may replace `program`, within `budget` seconds of work (`superopt.clock`).
 
         `stop` is polled and ends the search early; what was found by then is returned. The same seed gives the
-        same proposals. `program` is read only: proofs are about it, and one that is changed is an error.
+        same proposals. `program` is read-only, as proofs are about it; changing it is an error.
         """
 
 
 def names() -> tuple[str, ...]:
-    """The names of all optimizers, in the order in which they are asked."""
+    """The names of all optimizers, in the order in which they run."""
     return tuple(_OPTIMIZERS)
 
 

@@ -1,6 +1,6 @@
-"""Every pass by its flag, Python and native alike; nothing is imported before it is asked for.
+"""Every pass by its flag, Python and native alike; nothing is imported until it is needed.
 
-Adding a pass is adding one line to `_PASSES` (CONTRIBUTING.md shows it).
+Adding a pass takes one line in `_PASSES` (CONTRIBUTING.md shows it).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PASSES: dict[str, str] = {
     "replay-schedule": "superopt.transforms.replay_schedule:ReplaySchedule",
 }
 
-# The passes of MLIR that have a flag of their own; a pipeline may name any pass that the bindings know.
+# The passes of MLIR with their own flag; a pipeline may name any pass that the bindings know.
 NATIVE_PASSES: dict[str, str] = {
     "canonicalize": "Canonicalize operations",
     "cse": "Eliminate common sub-expressions",

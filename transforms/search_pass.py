@@ -1,4 +1,4 @@
-"""What passes that run one optimizer alone have in common."""
+"""The common part of passes that run one optimizer alone."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class SearchPass(SearchSettings, GraphPass, Optimizer, ABC):
         return stitched if better is None else better
 
     def searched(self, found: Proposals, part: Segment, diagnostics: Diagnostics) -> None:
-        """Called with what was found of each part."""
+        """Called with what was found for each part."""
 
     def _searched(
         self,
@@ -74,7 +74,7 @@ class SearchPass(SearchSettings, GraphPass, Optimizer, ABC):
         diagnostics: Diagnostics,
         stitched: KernelGraph | None = None,
     ) -> KernelGraph | None:
-        """The best of one part, if it is better than the part, and than `stitched`; None where it is not."""
+        """The best of one part, if it beats the part and `stitched`; otherwise None."""
         from superopt.report import SearchReport
 
         where = part.graph.location if part.whole else part.graph.nodes[0].location
@@ -121,7 +121,7 @@ class SearchPass(SearchSettings, GraphPass, Optimizer, ABC):
     def _first_certified(
         self, found: Proposals, part: Segment, least: float, diagnostics: Diagnostics
     ) -> int | None:
-        """The number of the first proposal that is cheaper than `least`, and certified if that is asked for."""
+        """The number of the first proposal that is cheaper than `least`, and certified if requested."""
         from superopt.verify import certify
 
         for number, proposal in enumerate(found.found):

@@ -1,15 +1,15 @@
 """`--stabilize-softmax`: exponentials that are normalized get a maximum subtracted.
 
-    e = exp(x)                            m = max x over what is summed;  e = exp(x - m)
+    e = exp(x)                            m = max x over the summed axes;  e = exp(x - m)
     p = e / sum e                 ->      p = e / sum e
 
 exp(x) / sum exp(x) = exp(x - m) / sum exp(x - m) for any m that does not vary along the sum (Milakov and
 Gimelshein, Online normalizer calculation for softmax, 2018). The maximum makes every exponential at most 1, so
 that no logit overflows; and the rules of tile saturation rescale by a running maximum in one pass.
 
-What is asked is the degree argument of `mugraph_search/exponentials.py`, on the operator table: exp(x - m) is
+The test is the degree argument of `mugraph_search/exponentials.py`, on the operator table: exp(x - m) is
 exp(x) exp(-m), of degree 1 in exp(-m); products add degrees, quotients subtract them, sums need equal ones, and
-no other operator takes a value of a degree. Where all that leaves is of degree 0, m does not matter.
+other operators do not take a value with a degree. Where every result has degree 0, m does not matter.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from superopt.diagnostics import Diagnostics
 
 
-# What a maximum starts from that is only subtracted: a part of a row of which each element is hidden by minus
-# infinity has a finite one then. For f16, kernels scale it by log2(e) before they subtract (`emit/operators.py`),
-# so that product must be finite, too. In the wider types masks use the least number itself, of a whole row
-# perhaps, and nothing may lie above it.
+# The initial value of a maximum that is only subtracted: it keeps the maximum finite for a part of a row that
+# minus infinity hides entirely. For f16, kernels scale it by log2(e) before they subtract
+# (`emit/operators.py`), so that product must be finite, too. In the wider types masks use the least number
+# itself, perhaps for a whole row, and the initial value must not exceed it.
 LOWEST = {"f16": -1e30, "bf16": -3.4028234663852886e38, "f32": -3.4028234663852886e38}
 
 
@@ -55,7 +55,7 @@ class StabilizeSoftmax(GraphPass):
     flag: ClassVar[str] = "stabilize-softmax"
 
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
-        """The graph with maxima, or `graph` itself where no exponential takes one; remarks say which do."""
+        """The graph with maxima, or `graph` itself where no exponential needs one; remarks say which do."""
         for node in graph.nodes:
             if dims := _maximum_over(graph, node):
                 diagnostics.remark(f"its maximum over dims {list(dims)} is subtracted first", node.location)
@@ -63,7 +63,7 @@ class StabilizeSoftmax(GraphPass):
 
 
 def stabilized(graph: KernelGraph) -> KernelGraph:
-    """`graph` with a maximum for each exponential that may have one and has none; itself where there is none."""
+    """`graph` with a maximum for each exponential that may have one and lacks it; `graph` itself without such."""
     nodes: list[Node] = []
     for node in graph.nodes:
         if dims := _maximum_over(graph, node):
@@ -87,7 +87,7 @@ def _appended(
 
 
 def _maximum_over(graph: KernelGraph, node: Node) -> tuple[int, ...]:
-    """The dimensions of an exponential over which a maximum may be subtracted; none where it may or need not."""
+    """The dimensions over which an exponential may have a maximum subtracted; empty where it must or need not."""
     if primitive_of(node) != "exp" or _is_relative(graph, node.operands[0]):
         return ()
     degrees = _Degrees(node.result)
@@ -100,12 +100,12 @@ def _maximum_over(graph: KernelGraph, node: Node) -> tuple[int, ...]:
 
 
 def _is_view(node: Node) -> bool:
-    """Whether `node` gives every number that it takes, in the same order."""
+    """Whether `node` keeps all its numbers in the same order."""
     return is_conversion(node) or move_of(node) in (Move.BROADCAST, Move.RESHAPE)
 
 
 def _is_relative(graph: KernelGraph, x: Value) -> bool:
-    """Whether `x` is a difference from its own maximum already."""
+    """Whether `x` already is a difference from its own maximum."""
     made = producers(graph.nodes)
 
     def through_views(v: Value) -> Node | None:
@@ -124,7 +124,7 @@ def _is_relative(graph: KernelGraph, x: Value) -> bool:
 def maxima_only_shift(graph: KernelGraph) -> bool:
     """Whether every maximum of `graph` is only subtracted from arguments of exponentials that are normalized.
 
-    Then any number that does not vary where a maximum does not may take its place.
+    Then any number that does not vary where a maximum does not may replace it.
     """
     made, used_by = producers(graph.nodes), users(graph.nodes)
 
@@ -172,24 +172,24 @@ Labels = tuple[int | None, ...]
 
 @dataclass
 class _Degrees:
-    """What follows from one exponential, node by node in the order of the graph."""
+    """The consequences of one exponential, node by node in the order of the graph."""
 
     start: Value
     of: dict[Value, int] = field(default_factory=dict[Value, int])
     """Degrees in exp(-m); no entry where it is 0."""
     labels: dict[Value, Labels] = field(default_factory=dict[Value, Labels])
-    """Of the values that have a degree."""
+    """The labels of values that have a degree."""
     summed: set[int] = field(default_factory=set[int])
     """Dimensions of the exponential along which values of a degree are summed: m is constant there."""
     constant_along: set[int] = field(default_factory=set[int])
-    """Dimensions along which m has to be constant for other reasons."""
+    """Dimensions along which m must be constant for other reasons."""
 
     def __post_init__(self) -> None:
         self.of[self.start] = 1
         self.labels[self.start] = tuple(d if e > 1 else None for d, e in enumerate(self.start.shape))
 
     def follow(self, node: Node) -> bool:
-        """Note what the node's result is; False where a value of a degree goes where none may."""
+        """Record the degree of the node's result; False where a value with a degree is not allowed."""
         if not any(v in self.of for v in node.operands):
             return True
         entry = OPERATORS.get(node.op)
@@ -214,10 +214,10 @@ class _Degrees:
             self.labels[value] = labels
 
     def _through(self, entry: Operator, node: Node, attrs: Mapping[str, Attr]) -> Labels:
-        """The result's labels by the operator's loop nest; notes what the nest asks of m."""
+        """The result's labels by the operator's loop nest; records what the nest requires of m."""
         assert entry.nest is not None
         nest = entry.nest([v.shape for v in node.operands], attrs)
-        # Operands of a degree have to be relative to the same m at every point of the nest.
+        # Operands with a degree must be relative to the same m at every point of the nest.
         seen: list[set[int | None]] = [set() for _ in nest.extents]
         for value, indices in zip(node.operands, nest.operands, strict=True):
             if value not in self.of:
@@ -240,7 +240,7 @@ class _Degrees:
         return tuple(None if d is None else one[d] for d in nest.result)
 
     def _reshaped(self, labels: Labels, old: Sequence[int], new: Sequence[int]) -> Labels:
-        """Labels of the dimensions that a reshape leaves alone."""
+        """Labels of the dimensions that a reshape keeps."""
         out: list[int | None] = [None] * len(new)
         for before, after in reshape_groups(old, new):
             if len(before) == len(after) == 1:
@@ -251,7 +251,7 @@ class _Degrees:
 
 
 def _degree(body: Scalar, operands: Sequence[int]) -> int | None:
-    """The degree of a scalar expression over operands of these degrees; None where it has none."""
+    """The degree of a scalar expression over operands of these degrees; None where it is undefined."""
     if body.head == "arg":
         return operands[int(body.payload)]
     if body.head == "const":

@@ -23,7 +23,7 @@ from superopt.verify.reduce import elements, work
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 MOST_WORK = 1 << 24
-"""Scalar operations of a program beyond which it is not executed: loops that nobody tiled take 1 s for 10^8."""
+"""Scalar operations of a program beyond which it is not executed: untiled loops take 1 s for 10^8."""
 MOST_ELEMENTS = 1 << 22
 SECONDS = 20.0
 
@@ -39,11 +39,11 @@ def check_reading(
     *,
     narrowed: bool = False,
 ) -> None:
-    """Raise UnsupportedProgram, at the first operation read wrongly, where `graph` computes other numbers than
-    `function`.
+    """Raise UnsupportedProgram, at the first operation read wrongly, where `graph` and `function` compute
+    different numbers.
 
-    `held` says which value of the graph each value of the function became; `narrowed`, that f64 became f32. A
-    remark says where nothing was compared, and why.
+    `held` maps each value of the function to a value of the graph; `narrowed` says that f64 became f32. A remark
+    says where nothing was compared, and why.
     """
     where = locate(function, filename)
     reason = _too_much(function, graph) or _compared(function, graph, held, where, filename, narrowed)
@@ -95,7 +95,7 @@ def _compared(
 
 
 class Differs(Exception):
-    """Carries the error past the handler of what could not be executed."""
+    """Carries the error past the handler for programs that could not be executed."""
 
     def __init__(self, error: UnsupportedProgram) -> None:
         self.error = error
@@ -134,7 +134,7 @@ def _element(value: Any) -> str:
 
 
 def _bytecode(function: Any) -> bytes:
-    """A module that holds `function` alone."""
+    """A module that holds only `function`."""
 
     with function.context, ir.Location.unknown():
         module = ir.Module.create()
@@ -152,7 +152,7 @@ def _place(
     inputs: Sequence[Array],
     filename: str,
 ) -> Location | None:
-    """Where the first operation stands whose result the graph computes otherwise; None where nobody can tell."""
+    """The location of the first operation whose result differs in the graph; None where it is unknown."""
 
     inside = {v for n in graph.nodes for v in n.results}
     values = [

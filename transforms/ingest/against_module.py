@@ -19,19 +19,19 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 Call: TypeAlias = "Callable[[Sequence[Any]], tuple[Any, ...]]"
 
 MOST_WORK = 1 << 30
-"""Scalar operations of a graph beyond which the module is not run beside it."""
+"""Scalar operations of a graph beyond which the module is not run for comparison."""
 MOST_ELEMENTS = 1 << 24
 USUAL_WORK = 1 << 28
-"""Beyond this it is run on one draw of inputs, not on the example inputs as well."""
+"""Beyond this it runs on one draw of inputs, not also on the example inputs."""
 
 
 def check_import(
     lifted: Any, exported: Any, graph: KernelGraph, diagnostics: Diagnostics, location: Location
 ) -> None:
-    """Raise UnsupportedProgram, located, where `graph` computes other numbers than the module does.
+    """Raise UnsupportedProgram, located, where `graph` and the module compute different numbers.
 
-    The arguments are the example inputs and weights, and then seeded numbers of their size, so that weights that
-    begin as zeros or ones count. A remark says what was not compared, and why.
+    The arguments are the example inputs and weights, then seeded numbers of their size, so that weights
+    initialized to zeros or ones count. A remark says what was not compared, and why.
     """
     cost, size = work(graph), elements(graph)
     if cost > MOST_WORK or size > MOST_ELEMENTS:
@@ -75,7 +75,7 @@ def check_import(
 
 @contextmanager
 def one_thread() -> Generator[None]:
-    """PyTorch on one thread: in a forked process, where the command line works, its others are gone."""
+    """PyTorch on one thread: a forked process, in which the command line works, lacks its others."""
     torch = torch_module()
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -86,7 +86,7 @@ def one_thread() -> Generator[None]:
 
 
 def run_module(lifted: Any, arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """The module's results, and what its arguments hold afterwards; raises what the module raises."""
+    """The module's results, and the contents of its arguments afterwards; raises what the module raises."""
     torch = torch_module()
     given = [t.detach().clone() for t in arguments]
     with torch.no_grad():
@@ -95,10 +95,10 @@ def run_module(lifted: Any, arguments: Sequence[Any]) -> tuple[list[Any], list[A
 
 def _outputs(lifted: Any, graph: KernelGraph, arguments: Sequence[Any], location: Location) -> list[Array]:
     """The module's numbers for each output of `graph`; raises UnsupportedProgram where it does not run, and where
-    it assigns to an argument that the graph does not say is overwritten."""
+    it assigns to an argument that the graph does not state as overwritten."""
     try:
         results, after = run_module(lifted, arguments)
-    except Exception as error:  # whatever the module raises on other numbers or in f64
+    except Exception as error:  # anything that the module raises on other numbers or in f64
         first = next((line for line in str(error).splitlines() if line.strip()), "")
         raise UnsupportedProgram(f"it raises {type(error).__name__}: {first}", location) from error
     aliases = graph.aliases or (-1,) * len(graph.outputs)
@@ -106,7 +106,7 @@ def _outputs(lifted: Any, graph: KernelGraph, arguments: Sequence[Any], location
 
 
 def _drawn(arguments: Sequence[Any], count: int) -> list[Any]:
-    """Seeded: normal numbers for the first `count`, weights moved a little; integers stay as they are."""
+    """Seeded: normal numbers for the first `count`, slightly changed weights; integers are unchanged."""
     torch = torch_module()
     generator = torch.Generator().manual_seed(0)
 
@@ -136,14 +136,14 @@ def _array(t: Any) -> Array:
 
 @contextmanager
 def _widened() -> Generator[None]:
-    """Conversions to narrower floating-point types, and constants made in them, give f64 meanwhile."""
+    """Conversions to narrower floating-point types, and constants made in them, give f64 inside it."""
     torch = torch_module()
     from torch.utils._python_dispatch import TorchDispatchMode
 
     narrow = (torch.float16, torch.bfloat16, torch.float32)
 
     class Widen(TorchDispatchMode):
-        """Every operator on f64: dtypes that it is asked for, and tensors that the module holds."""
+        """Every operator on f64: the dtypes requested, and the tensors that the module holds."""
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             def wide(x: Any) -> Any:
@@ -168,8 +168,8 @@ def _widened() -> Generator[None]:
 
 
 def _place(exported: Any, graph: KernelGraph, arguments: Sequence[Any], output: int) -> Location | None:
-    """Where the first operator of the module stands whose result is nowhere in the graph, of those that lead to
-    the wrong output and to no result that is there; None where that cannot be told.
+    """The location of the first operator whose result is missing in the graph, among those that lead to the wrong
+    output and not to a result in the graph; None where it cannot be determined.
 
     Values are recognized by their numbers, sorted: the graph may hold them in another shape.
     """
@@ -187,7 +187,7 @@ def _place(exported: Any, graph: KernelGraph, arguments: Sequence[Any], output: 
     try:
         with _widened(), torch.no_grad():
             Recorder(program).run(*[_double(t).clone() for t in arguments])
-    except Exception:  # without a trace of the module in fp64 there is no place to tell
+    except Exception:  # without a trace of the module in fp64 the place is unknown
         return None
     values = graph_values(graph, [_array(t) for t in arguments], faithful=False).values()
     known: dict[int, list[Array]] = {}
@@ -213,7 +213,7 @@ def _place(exported: Any, graph: KernelGraph, arguments: Sequence[Any], output: 
 
 
 def _stands(node: Any) -> Location | None:
-    """The innermost line of the user's in a node's stack trace."""
+    """The innermost line of the user's code in a node's stack trace."""
     found: Location | None = None
     for line in str(node.meta.get("stack_trace") or "").splitlines():
         head, _, tail = line.strip().partition('", line ')

@@ -1,8 +1,8 @@
 """Lowering: library operators and block graphs become tile programs.
 
-transposes       --choose-layouts--> maps         in which order values lie between kernels; by the search
+transposes       --choose-layouts--> maps         the storage order of values between kernels; by the search
 kernel operators --kernel-to-tile--> tiled        a default schedule, derived from the operator's loop nest
-block graphs     --block-to-tile---> tiled        grid, loops, accumulators and maps, said as loops and windows
+block graphs     --block-to-tile---> tiled        grid, loops, accumulators and maps, as loops and windows
 slices           --fold-slices-----> tiled        loads that begin where the slice does
 operators of a block --fuse-thread-graphs--> fused    steps that stay in registers
 """

@@ -1,4 +1,4 @@
-"""From block graphs to tile programs: what a muGraph says by maps and stages, said by loops and windows.
+"""From block graphs to tile programs: a muGraph's maps and stages become loops and windows.
 
     custom {grid = [96], loops = [64]}             parallel x in 0..96:
       %w = iterator(W) imap [1] fmap [0]             acc = 0
@@ -7,9 +7,9 @@
       save(%a) omap [1]                                acc = acc + x @ w
                                                      O[:, x*64 : +64] = acc
 
-The result has the grid's dimensions as parallel loops and the for-loops as sequential ones. Every node stands
-in the innermost loop that it varies over; what is needed only after a loop is loaded after it. A product whose
-operands come straight from memory and are too large for registers is itself a loop over its depth.
+The result has the grid's dimensions as parallel loops and the for-loops as sequential ones. Every node is
+placed in the innermost loop that it varies over; what is needed only after a loop is loaded after it. A product
+whose operands come straight from memory and are too large for registers is itself a loop over its depth.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def tile_program(block: BlockGraph, name: str, names: Sequence[str], node: Node)
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a statement stands: inside `depth` loops, before or after the next inner loop."""
+    """The position of a statement: inside `depth` loops, before or after the next inner loop."""
 
     depth: int
     after: bool
@@ -116,7 +116,7 @@ class _Place:
 
 @dataclass
 class _Level:
-    """What stands at one depth: before the inner loop, its accumulators' first values, after it."""
+    """The statements at one depth: before the inner loop, its accumulators' initial values, after it."""
 
     before: list[Statement] = field(default_factory=list[Statement])
     initial: list[Statement] = field(default_factory=list[Statement])
@@ -187,7 +187,7 @@ class _Lowering:
         return _Place(depth, depth < len(self.levels) - 1 and any(loop >= depth for loop in stage.after))
 
     def _places(self) -> dict[int, _Place]:
-        """Place of each node's statements; a node that only later ones need moves behind the loop."""
+        """The place of each node's statements; a node that only later ones need moves after the loop."""
         places: dict[int, _Place] = {}
         for node in reversed(self.block.nodes):
             if node.op == NodeKind.ACCUMULATE:
@@ -233,7 +233,7 @@ class _Lowering:
             self.values[node.result] = self.table(node, [self.values[v] for v in node.operands], out)
 
     def table(self, node: Node, operands: Sequence[Value], out: list[Statement]) -> Value:
-        """An operator of the table. A slice of what was just loaded is a smaller load."""
+        """An operator of the table. A slice of a value just loaded becomes a smaller load."""
         name = identifier(node.result.name, "")
         if is_contraction(node) and (step := self.depth_step(operands, node)) is not None:
             return self.deep_product(node, operands, step, out)
@@ -346,7 +346,7 @@ class _Lowering:
         self.values[node.result] = load(behind, buffer, whole(buffer), buffer.name)
 
     def summands(self, value: Value, out: list[Statement]) -> list[Value]:
-        """What is added to an accumulator: two products that were only added to each other are added to it one
+        """The values added to an accumulator: two products that are only added to each other are added to it one
         after the other, so that both are summed in its registers (`(w || x) (y ; z)`, Mirage, figure 9b).
         """
         node = self.producers.get(value)
@@ -363,7 +363,7 @@ class _Lowering:
         return [self.values[v] for v in node.operands]
 
     def concatenate(self, node: Node, part: Value, loop: int, out: list[Statement]) -> None:
-        """Each trip writes its part: into the output where that is all, into scratch memory otherwise."""
+        """Each trip writes its part: into the output where that suffices, into scratch memory otherwise."""
         dim = node.attrs["dim"]
         assert isinstance(dim, int)
         step = ((self.loops[loop], part.shape[dim]),) if self.block.loops[loop] > 1 else ()

@@ -1,4 +1,4 @@
-"""Small helpers for writing tile programs: statements with inferred types, and names a person can read."""
+"""Small helpers for writing tile programs: statements with inferred types, and readable names."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def constant(out: list[Statement], value: float, shape: tuple[int, ...], dtype: 
 
 
 def apply_scalar(out: list[Statement], body: Scalar, arguments: Sequence[Value], name: str = "") -> Value:
-    """Append the statements that compute a scalar body on tiles; every primitive is an operator of its own."""
+    """Append the statements that compute a scalar body on tiles; every primitive is a separate operator."""
     if body.head == "arg":
         return arguments[int(body.payload)]
     if body.head == "const":
@@ -66,6 +66,6 @@ def apply_scalar(out: list[Statement], body: Scalar, arguments: Sequence[Value],
 
 
 def identifier(text: str, default: str) -> str:
-    """`text` as a Python identifier, or `default` where nothing is left of it."""
+    """`text` as a Python identifier, or `default` where nothing remains."""
     text = re.sub(r"\W+", "_", text).strip("_").lower()
     return text if text and not text[0].isdigit() else default

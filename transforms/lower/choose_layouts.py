@@ -1,4 +1,4 @@
-"""Layouts of values between kernels: in which order of dimensions they lie in device memory, chosen by cost.
+"""Layouts of values between kernels: the order of their dimensions in device memory, chosen by cost.
 
     %p = custom(...)  tensor<8x512x4x128>                    %p = custom(...)  tensor<512x8x4x128>
     %t = transpose(%p) perm [1, 0, 2, 3]              ->     %m = matmul(reshape(%p), %w)
@@ -8,12 +8,12 @@ A layout is a permutation that a `transpose` of the program asks for (Mirage, se
 intermediate tensor). Instead of a kernel that moves the value,
 
 - the custom kernel that makes it saves it in that order: its tile is transposed in registers, its omap permuted;
-- or the custom kernel that reads it reads it as it is: imap and fmap permuted, the tile transposed in registers;
+- or the custom kernel that reads it takes it as it is: imap and fmap permuted, the tile transposed in registers;
 - a product's operand, or a product itself, is taken transposed.
 
-Reshapes between the two are passed where every dimension that blocks or trips share is the first of those it
-becomes, so that tiles stay tiles. A layout in which a block would touch runs of less than a sector of device
-memory is none. What is left after that is decided by the predicted seconds, transpose by transpose.
+Reshapes between the two are crossed where every dimension that blocks or trips share is the first of those it
+becomes, so that tiles stay tiles. Layouts in which a block would touch runs of less than a sector of device
+memory are excluded. Predicted seconds then decide, transpose by transpose.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from superopt.program import (
 from superopt.spec import check_kernel
 from superopt.transforms.passes import GraphPass
 
-# Bytes of device memory that are moved at once.
+# Bytes of device memory moved at once.
 SECTOR_BYTES = 32
 
 
@@ -79,7 +79,7 @@ def choose_layouts(graph: KernelGraph, target: Target) -> KernelGraph:
 
 
 def _without(graph: KernelGraph, result: Value) -> Iterator[KernelGraph]:
-    """Programs with another layout of what the transpose of `result` moves: as it is saved, as it is read."""
+    """Programs with another layout of the value that `result` transposes: as it is saved, as it is read."""
     made_by = producers(graph.nodes)
     moved = made_by.get(result)
     if moved is None or move_of(moved) is not Move.TRANSPOSE:
@@ -103,7 +103,7 @@ def _without(graph: KernelGraph, result: Value) -> Iterator[KernelGraph]:
 
 
 def _saved(maker: Node, value: Value, views: Sequence[Node]) -> list[Node] | None:
-    """Nodes in place of `maker`, which also make of its result `value` what the last of `views` gives."""
+    """Nodes in place of `maker` that also compute the last of `views` from its result `value`."""
     if isinstance(maker.body, BlockGraph):
         return _saved_by_blocks(maker, maker.body, value, views)
     if not is_contraction(maker) or len(views) > 1 or not _swaps(_ints(views[0], "perm")):
@@ -114,7 +114,7 @@ def _saved(maker: Node, value: Value, views: Sequence[Node]) -> list[Node] | Non
 
 
 def _read(user: Node, index: int, views: Sequence[Node]) -> Node | None:
-    """`user` reading what `views` start from in place of what they give, its operand `index`."""
+    """`user`, reading as operand `index` what `views` start from instead of their result."""
     if isinstance(user.body, BlockGraph):
         return _read_by_blocks(user, user.body, index, views)
     if not is_contraction(user) or len(views) > 1 or not _swaps(_ints(views[0], "perm")):
@@ -127,7 +127,7 @@ def _read(user: Node, index: int, views: Sequence[Node]) -> Node | None:
 
 
 def _back_to(value: Value, node: Node, made_by: dict[Value, Node]) -> list[Node] | None:
-    """The reshapes through which `value` comes from the result of `node`, in order; None where it does not."""
+    """The reshapes from the result of `node` to `value`, in order; None where it comes otherwise."""
     chain: list[Node] = []
     while value is not node.result:
         producer = made_by.get(value)
@@ -153,7 +153,7 @@ def _ints(node: Node, key: str) -> tuple[int, ...]:
 
 
 def _saved_by_blocks(node: Node, block: BlockGraph, value: Value, views: Sequence[Node]) -> list[Node] | None:
-    """`node`, which also saves its result `value` as the last of `views` gives it; None where it cannot."""
+    """`node`, also saving its result `value` in the form of the last of `views`; None where it cannot."""
     saver = block.savers[node.results.index(value)]
     maps, nodes = _Maps(block.grid, _ints(saver, "omap")), list(block.nodes)
     tile = saver.operands[0]
@@ -171,7 +171,7 @@ def _saved_by_blocks(node: Node, block: BlockGraph, value: Value, views: Sequenc
 
 
 def _append(nodes: list[Node], view: Node, tile: Value, shape: Sequence[int]) -> Value:
-    """Append to `nodes` what `view` does to a tile, which then has `shape`."""
+    """Append to `nodes` the effect of `view` on a tile, which then has `shape`."""
     made = Value(TensorType(tuple(shape), tile.dtype), tile.name)
     attrs: dict[str, Attr] = {"shape": made.shape} if move_of(view) is Move.RESHAPE else dict(view.attrs)
     nodes.append(Node(view.op, (tile,), (made,), attrs, view.location))
@@ -182,7 +182,7 @@ def _append(nodes: list[Node], view: Node, tile: Value, shape: Sequence[int]) ->
 
 
 def _read_by_blocks(node: Node, block: BlockGraph, index: int, views: Sequence[Node]) -> Node | None:
-    """`node` reading what `views` start from in place of operand `index`; None where it cannot."""
+    """`node`, reading what `views` start from in place of operand `index`; None where it cannot."""
     source = views[0].operands[0]
     argument = Value(source.type, source.name)
     nodes: list[Node] = []
@@ -220,27 +220,27 @@ def _read_by_blocks(node: Node, block: BlockGraph, index: int, views: Sequence[N
 
 @dataclass(frozen=True)
 class _Maps:
-    """How extents (of a grid, of loops) share the dimensions of a tensor: dims[i] is that of extent i, or -1."""
+    """How extents (of a grid, of loops) share the dimensions of a tensor: dims[i] is for extent i, or -1."""
 
     extents: tuple[int, ...]
     dims: tuple[int, ...]
 
     def through(self, view: Node) -> _Maps | None:
-        """The maps of what `view` gives; None where that has no such tiles."""
+        """The maps of the view's result; None where it lacks such tiles."""
         if move_of(view) is Move.RESHAPE:
             return self._reshaped(view.operands[0].shape, view.result.shape)
         perm = _ints(view, "perm")
         return replace(self, dims=tuple(perm.index(d) if d >= 0 else d for d in self.dims))
 
     def back(self, view: Node) -> _Maps | None:
-        """The maps of what `view` takes; None where that has no such tiles."""
+        """The maps of the view's operand; None where it lacks such tiles."""
         if move_of(view) is Move.RESHAPE:
             return self._reshaped(view.result.shape, view.operands[0].shape)
         perm = _ints(view, "perm")
         return replace(self, dims=tuple(perm[d] if d >= 0 else d for d in self.dims))
 
     def _reshaped(self, before: Sequence[int], after: Sequence[int]) -> _Maps | None:
-        """Only the first of dimensions that become others may be shared, by what divides the first of those."""
+        """Only the first of merged or split dimensions may be shared, by a divisor of the first new one."""
         place: dict[int, int] = {}
         for kept, made in reshape_groups(before, after):
             shared = [d for d in kept if self._parts(d) > 1]
@@ -272,17 +272,17 @@ def _runs(tile: Sequence[int], whole: Value) -> bool:
     return run >= SECTOR_BYTES
 
 
-# --- what nobody needs ------------------------------------------------------------------------------------------
+# --- unused results ---------------------------------------------------------------------------------------------
 
 
 def _live(graph: KernelGraph, replaced: Mapping[Node, Sequence[Node]]) -> KernelGraph:
-    """`graph` with other nodes in place of some, without what no output needs any more."""
+    """`graph` with some nodes replaced, without those that no output needs any more."""
     changed = rebuild(graph, lambda node: replaced.get(node, [node]))
     return replace(changed, nodes=live_nodes(changed.nodes, graph.outputs, trim=_saving))
 
 
 def _saving(node: Node, needed: set[Value]) -> Node:
-    """A custom kernel that saves no more than what is needed; any other node as it is."""
+    """A custom kernel that saves only what is needed; any other node unchanged."""
     block = node.body
     if not isinstance(block, BlockGraph) or needed.issuperset(node.results):
         return node

@@ -5,15 +5,16 @@
                                           %s = thread.silu(%a)
                                         }
 
-What is fused, where all of it stands in one stage (inside or after the same loops):
+What is fused, if all of it is in one stage (inside or after the same loops):
 
-elementwise    a node joins those that use its result, if all are in one thread graph and on tiles of its shape:
+elementwise    a node joins the users of its result, if all are in one thread graph and on tiles of its shape:
                each thread computes the same points in every step
-reductions     a reduction ends the thread graph whose result only it uses: each thread reduces the points it has
-constants      a splat that a step uses is a number in it
+reductions     a reduction ends the thread graph whose result only it uses: each thread reduces its own points
+constants      a splat that a step uses becomes a number in it
 
-A thread graph has one result, so nothing is computed twice, no cycle can close, and what is left between thread
-graphs is what shared memory has to hold. Row values that are broadcast to a tile do not join: they cross threads.
+A thread graph has one result, so nothing is computed twice, no cycle can close, and only the values between
+thread graphs have to be in shared memory. Row values that are broadcast to a tile do not join: they cross
+threads.
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ class FuseThreadGraphs(GraphPass):
 
 
 def _thread_graphs(block: BlockGraph) -> list[list[Node]]:
-    """The nodes, those of one thread graph in one list, in an order that respects every use."""
+    """The nodes, those of one thread graph in one list, in an order that respects all uses."""
     stage = stages(block)
     used_by = users(block.nodes)
-    last: dict[Node, Node] = {}  # of each node the one that gives its thread graph's result
+    last: dict[Node, Node] = {}  # from each node to the one that computes its thread graph's result
     for node in reversed(block.nodes):
         if not _by_points(node):
             continue
@@ -73,7 +74,7 @@ def _thread_graphs(block: BlockGraph) -> list[list[Node]]:
 
 
 def _by_points(node: Node) -> bool:
-    """Whether a thread computes its points of the node by itself: elementwise, or a reduction."""
+    """Whether a thread can compute its points of the node alone: elementwise, or a reduction."""
     return is_elementwise(node) or reduction_of(node) is not None
 
 

@@ -1,4 +1,4 @@
-"""From library operators to tile programs, by a default schedule that follows from the operator's loop nest.
+"""From library operators to tile programs, by a default schedule derived from the operator's loop nest.
 
     %c = matmul(%a, %b)          parallel i in 0..M by 64:
                                    parallel j in 0..N by 64:
@@ -7,10 +7,10 @@
                                        acc = acc + A[i : +64, k : +64] @ B[k : +64, j : +64]
                                      C[i : +64, j : +64] = acc
 
-No operator has a lowering of its own: free dimensions become the grid, reduced ones sequential loops, index
-maps windows. The remainder of a reduced extent is a smaller last trip, written out; that of a free one
-reaches past the buffer and is masked. `repeat` and `concat`, which are no nests, are copies; a `reshape`
-moves nothing and stays, as do dense constants (arguments of the kernels that use them) and what is opaque.
+All operators share one lowering: free dimensions become the grid, reduced ones sequential loops, index maps
+windows. The remainder of a reduced extent is a smaller last trip, written out; that of a free one reaches past
+the buffer and is masked. `repeat` and `concat`, which are not nests, become copies; a `reshape` moves nothing
+and stays, as do dense constants (arguments of the kernels that use them) and opaque operations.
 """
 
 from __future__ import annotations
@@ -105,15 +105,16 @@ class KernelToTile(GraphPass):
 
 
 def _is_kept(node: Node) -> bool:
-    """Whether `node` needs no kernel of its own, or is one."""
+    """Whether `node` does not need a kernel of its own, or is one."""
     dense = is_constant(node) and splat_of(node) is None
     return node.op not in OPERATORS or move_of(node) is Move.RESHAPE or dense
 
 
 def _groups(graph: KernelGraph, *, fuse: bool) -> list[list[Node]]:
-    """The nodes in order; with `fuse`, an elementwise node stands with the ones that only feed it.
+    """The nodes in order; with `fuse`, an elementwise node is grouped with the ones that feed only it.
 
-    Only trees of nodes of one result shape are joined: no join can close a cycle or compute anything twice.
+    Only trees of nodes with one result shape are joined, so joins neither close a cycle nor compute anything
+    twice.
     """
     uses = Counter(v for n in graph.nodes for v in n.operands) + Counter(graph.outputs)
     groups: dict[Value, int] = {}
@@ -149,7 +150,7 @@ def _tiled(
 
 @dataclass(frozen=True)
 class _Span:
-    """The part of an iteration dimension that a statement is at: `size` points from `base + var` on."""
+    """The part of an iteration dimension that a statement covers: `size` points from `base + var` on."""
 
     size: int
     base: int = 0
@@ -227,7 +228,7 @@ class _Lowering:
         at: dict[int, _Span],
         leaf: _Leaf,
     ) -> list[Statement]:
-        """Sequential loops over `dims`; what a tile does not divide is a smaller last trip, written out."""
+        """Sequential loops over `dims`; the remainder of a tile is a smaller last trip, written out."""
         if not dims:
             return leaf(at)
         dim, *rest = dims
@@ -256,7 +257,7 @@ class _Lowering:
         return tuple(out)
 
     def reduction(self, nest: Nest, tiles: Sequence[int], at: dict[int, _Span]) -> list[Statement]:
-        """One tile of the result: at once where one trip covers what is reduced, else in an accumulator."""
+        """One tile of the result: at once where one trip covers the reduction, else in an accumulator."""
         entry = OPERATORS[self.last.op]
         out: list[Statement] = []
         if entry.combiner is None or all(tiles[d] == nest.extents[d] for d in nest.reductions):
@@ -296,7 +297,7 @@ class _Lowering:
     def tile(self, out: list[Statement], at: dict[int, _Span], op: str | None = None) -> Value:
         """The group's operators on the operands' tiles at these points."""
         values: dict[Value, Value] = {}
-        # One value may be cut in two ways: the rows and the columns of `x^T x`.
+        # One value may be tiled in two ways: the rows and the columns of `x^T x`.
         loaded: dict[tuple[Value, tuple[Window, ...]], Value] = {}
         for node in self.group:
             nest = self.nest(node)
@@ -310,7 +311,7 @@ class _Lowering:
                     loaded[value, windows] = self.operand(out, value, windows)
                 operands.append(loaded[value, windows])
             attrs = dict(node.attrs)
-            if move_of(node) is Move.SLICE:  # its load is all it does
+            if move_of(node) is Move.SLICE:  # its load does everything
                 (values[node.result],) = operands
                 continue
             if move_of(node) is Move.BROADCAST or is_constant(node):
@@ -331,7 +332,7 @@ class _Lowering:
     # --- copies ---
 
     def pieces(self, dim: int) -> list[tuple[Value, int, int, list[int]]]:
-        """What the result is made of along `dim`: (operand, its first element, how many, where they go)."""
+        """The pieces of the result along `dim`: (operand, its first element, their number, where they go)."""
         if self.in_place:
             update, start = self.last.operands[1], self.last.attrs["offset"]
             assert isinstance(start, int)

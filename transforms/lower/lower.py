@@ -1,4 +1,4 @@
-"""All of a program to tile programs: the last step before emission."""
+"""Lowers a whole program to tile programs: the last step before emission."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from superopt.transforms.lower.refine_loops import RefineLoops
 def lower(
     graph: KernelGraph, target: str | Target = DEFAULT_TARGET, diagnostics: Diagnostics | None = None
 ) -> KernelGraph:
-    """`graph` with tile programs for all that runs: what is left besides are views, dense constants, externs.
+    """`graph` with tile programs for all that runs; only views, dense constants and externs remain besides.
 
     `target` is (the name of) the GPU that default schedules are made for. Raises BadOption for an unknown one,
     UnsupportedProgram for a program that cannot be lowered.

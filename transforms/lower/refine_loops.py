@@ -1,4 +1,4 @@
-"""Loops of block graphs with trips as short as the hardware likes them.
+"""Shortens the loop trips of block graphs to what suits the hardware.
 
     custom {loops = [8]}                           custom {loops = [64]}
       %x = iterator(X) fmap [1]   16 x 512           %x = iterator(X) fmap [1]   16 x 64
@@ -6,8 +6,8 @@
       accumulate(matmul(%x, %w)) sum                 accumulate(matmul(%x, %w)) sum
       accumulate(reduce_sum(square(%x))) sum         accumulate(reduce_sum(square(%x))) sum
 
-A search counts what a trip moves; what a trip holds is decided here, so that several trips are in flight at
-once. Where there is no loop, one is made: what is reduced over the axis gets an accumulator.
+A search counts what a trip moves; this pass decides how much a trip holds, so that several trips are in flight
+at once. Without a loop it creates one: what is reduced over the axis gets an accumulator.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ from superopt.spec import iterator_type
 from superopt.transforms.passes import GraphPass
 from superopt.transforms.schedule.tiles import reduction_depth
 
-# How parts of a reduction over an axis are joined -> the accumulators that join them so.
+# How parts of a reduction over an axis are joined -> the kind of accumulator that joins them so.
 _JOINS = {"add": ("sum", "rescaled"), "max": ("max",)}
-# How a number depends on a running maximum, by how what a primitive takes does (see `_scaled`); None: not at all.
+# How a number depends on a running maximum, given its operands' dependence (see `_scaled`); None: not at all.
 Dependence: TypeAlias = Literal["max", "less", "scaled", "other"]
 _FOLLOWS: dict[tuple[str, tuple[Dependence | None, ...]], Dependence] = {
     ("sub", (None, "max")): "less",
@@ -81,7 +81,7 @@ class RefineLoops(GraphPass):
 
 
 def refine(block: BlockGraph) -> BlockGraph:
-    """`block` with the axis cut that its products contract, where one may be and should be."""
+    """`block` with the axis that its products contract cut, where that is allowed and useful."""
     axes = _Axes(block)
     for axis in axes.contracted:
         loop = axes.loop(axis)
@@ -98,7 +98,7 @@ def refine(block: BlockGraph) -> BlockGraph:
 
 
 class _Axes:
-    """Which dimensions of a block's values are one axis: those that an operator walks together."""
+    """Which dimensions of a block's values share an axis: those that an operator iterates together."""
 
     def __init__(self, block: BlockGraph) -> None:
         self.block = block
@@ -119,7 +119,7 @@ class _Axes:
         self.contracted = [a for a in dict.fromkeys(map(self.find, contracted)) if a not in self.fixed]
 
     def _joined(self, node: Node) -> list[Dim]:
-        """Join the dimensions that `node` walks together; returns those that must stay whole."""
+        """Join the dimensions that `node` iterates together; returns those that must stay whole."""
         pairs: Iterable[tuple[Dim, Dim]] = ()
         everything = [d for v in (*node.operands, *node.results) for d in _dims(v)]
         if node.op in CARRIED:
@@ -148,17 +148,17 @@ class _Axes:
         return self._extents[axis]
 
     def along(self, value: Value, axis: Dim) -> list[int]:
-        """The dimensions of `value` that are of the axis."""
+        """The dimensions of `value` that belong to the axis."""
         return [d for v, d in _dims(value) if self.find((v, d)) == axis]
 
     def tiles(self, axis: Dim) -> list[Value]:
-        """What is loaded that has the axis."""
+        """The loaded tiles that have the axis."""
         return [
             n.result for n in self.block.nodes if n.op == NodeKind.ITERATOR and self.along(n.result, axis)
         ]
 
     def loop(self, axis: Dim) -> int | None:
-        """The loop that walks along the axis and nothing else, a new one where there is none at all."""
+        """The loop that runs along this axis only; a new loop if the block has none."""
         walked: set[int] = set()
         for node in self.block.nodes:
             if node.op == NodeKind.ITERATOR:
@@ -186,8 +186,8 @@ def _fmap(iterator: Node) -> tuple[int, ...]:
 
 
 def _reduced_by(node: Node, axes: _Axes, axis: Dim) -> str | None:
-    """How `node` joins what it visits along the axis: "add" or "max"; "" where it does not reduce it; None
-    where its parts cannot be joined.
+    """How `node` joins values along the axis: "add" or "max"; "" where it does not reduce the axis; None where
+    parts cannot be joined.
     """
     if not any(axes.along(v, axis) for v in node.operands) or axes.along(node.result, axis):
         return ""
@@ -196,15 +196,15 @@ def _reduced_by(node: Node, axes: _Axes, axis: Dim) -> str | None:
 
 
 def _may_cut(block: BlockGraph, axes: _Axes, axis: Dim, loop: int) -> bool:
-    """Whether trips over parts of the axis give what trips over all of it give.
+    """Whether trips over parts of the axis give the same result as trips over all of it.
 
-    So it is where what is reduced over the axis goes straight into an accumulator of the loop that joins parts in
-    the same way, no other value is accumulated there, and values with the axis know of other trips only what
-    rescaling allows. A new loop gets its accumulators later; nothing with the axis may need what they hold.
+    This holds where values reduced over the axis go straight into an accumulator of the loop that joins parts
+    in the same way, no other value is accumulated there, and values with the axis depend on other trips only as
+    rescaling allows. A new loop gets its accumulators later; nothing with the axis may need their contents.
     """
     new = loop == len(block.loops)
-    parts: dict[Value, str] = {}  # what is reduced over the axis, and how
-    behind: set[Value] = set()  # what would stand behind a new loop
+    parts: dict[Value, str] = {}  # the values reduced over the axis, and how
+    behind: set[Value] = set()  # what would follow a new loop
     scales: dict[Value, tuple[Dependence, Value]] = {}
     for node in block.nodes:
         if any(len(axes.along(v, axis)) > 1 for v in (*node.operands, *node.results)):
@@ -243,7 +243,7 @@ def _may_cut(block: BlockGraph, axes: _Axes, axis: Dim, loop: int) -> bool:
 
 
 def _joins(node: Node, parts: dict[Value, str], scales: dict[Value, tuple[Dependence, Value]]) -> bool:
-    """Whether an accumulator of the loop joins parts of the axis as the reduction before it does."""
+    """Whether an accumulator of the loop joins parts of the axis in the same way as the reduction before it."""
     how, scale = parts.get(node.operands[0]), scales.get(node.operands[0])
     if node.op == NodeKind.RUNNING_MAX:
         return how == "max" and scale is None
@@ -254,10 +254,10 @@ def _joins(node: Node, parts: dict[Value, str], scales: dict[Value, tuple[Depend
 
 
 def _scaled(node: Node, scales: dict[Value, tuple[Dependence, Value]]) -> bool:
-    """Note in `scales` how the result depends on a running maximum m; False where cutting trips would show.
+    """Note in `scales` how the result depends on a running maximum m; False where cutting trips would change it.
 
     A value may be m itself ("max"), a difference x - m ("less"), or a multiple of exp(-m) ("scaled"), which a
-    rescaled accumulator brings to the next trip's m; any "other" way shows.
+    rescaled accumulator brings to the next trip's m; any "other" dependence changes.
     """
     have = [scales.get(v) for v in node.operands]
     known = {s for s in have if s is not None}
@@ -272,7 +272,7 @@ def _scaled(node: Node, scales: dict[Value, tuple[Dependence, Value]]) -> bool:
 
 
 def dependence(node: Node, operands: Sequence[Dependence | None]) -> Dependence:
-    """How what `node` gives depends on m, some of its operands doing so."""
+    """How the result of `node` depends on m, given how its operands do."""
     entry = OPERATORS.get(node.op)
     if entry is None:
         return "other"
@@ -286,7 +286,7 @@ def dependence(node: Node, operands: Sequence[Dependence | None]) -> Dependence:
 
 
 def _through(body: Scalar, operands: Sequence[Dependence | None]) -> Dependence | None:
-    """The same of a scalar body."""
+    """The same for a scalar body."""
     if body.head == "arg":
         return operands[int(body.payload)]
     below: tuple[Dependence | None, ...] = tuple(_through(a, operands) for a in body.args)

@@ -1,7 +1,7 @@
 """Operations over named axes as table operators on tensors, at the kernel or the block level.
 
 A `Named` is a value whose dimensions are known by their axes; `Builder` emits each operation of a plan, with the
-transposes, reshapes, broadcasts and casts that the table's operators want.
+transposes, reshapes, broadcasts and casts that the table's operators need.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Piece = tuple[int, int]
 
 
 class NotBuildable(SuperoptError):
-    """A plan that the block level cannot express; such plans are counted and dropped."""
+    """The block level cannot express a plan; such plans are counted and dropped."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Builder:
         return Named(self.op("reshape", (x.value,), x.value.name, shape=shape), tuple(dims))
 
     def arrange(self, x: Named, order: Sequence[Piece]) -> Named:
-        """`x` with its axes in `order`, and no dimensions of extent 1 unless it has them in place."""
+        """`x` with its axes in `order`, without dimensions of extent 1 unless the order is already right."""
         if x.pieces == tuple(order):
             return x
         bare = self.reshape(x, x.pieces)
@@ -86,7 +86,7 @@ class Builder:
     # --- elementwise --------------------------------------------------------------------------------------
 
     def elementwise(self, name: str, operands: Sequence[Named], hint: str = "", **attrs: Attr) -> Named:
-        """An operator point by point, the operands brought to common dimensions."""
+        """An elementwise operator, with its operands brought to common dimensions."""
         target = self._common_dims(operands)
         dtype = _widest([x.value.dtype for x in operands])
         values = [self.cast(self._fit(x, target), dtype).value for x in operands]
@@ -117,7 +117,7 @@ class Builder:
     def reduce(self, name: str, x: Named, over: Sequence[Piece]) -> Named:
         """Reduce axes, leaving dimensions of extent 1."""
         dims = tuple(i for i, d in enumerate(x.dims) if d is not None and d in over)
-        if not dims:  # a block has one element of each of these axes
+        if not dims:  # a block holds one element of each of these axes
             return x
         value = self.op(name, (x.value,), name.removeprefix("reduce_"), dims=dims, keepdims=True)
         return Named(value, tuple(None if d in over else d for d in x.dims))
@@ -152,7 +152,7 @@ class Builder:
         return Named(self.op("reshape", (product,), "product", shape=shape), tuple(dims))
 
     def _dot_operand(self, x: Named) -> Named:
-        """`x` in the dtype that matrix products of this program multiply in, where it is wider."""
+        """`x` in the dtype in which this program's matrix products multiply, where it is wider."""
         if self.dot_dtype is not None and x.value.dtype == "f32" and self.dot_dtype != "f32":
             return self.cast(x, self.dot_dtype)
         return x
@@ -160,9 +160,9 @@ class Builder:
     def _matrix(
         self, x: Named, batch: list[Piece], side: list[Piece], depth: list[Piece], *, rows_first: bool
     ) -> tuple[Value, bool]:
-        """`x` as batch dimensions and a matrix; the second result: whether it has to be read transposed.
+        """`x` as batch dimensions and a matrix; the second result says whether it is to be read transposed.
 
-        A left operand is side x depth, a right one depth x side; each group of axes is one dimension.
+        A left operand is side x depth, a right one depth x side; each group of axes forms one dimension.
         """
         straight = [*batch, *side, *depth] if rows_first else [*batch, *depth, *side]
         crossed = [*batch, *depth, *side] if rows_first else [*batch, *side, *depth]

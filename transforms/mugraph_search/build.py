@@ -1,8 +1,8 @@
 """A plan of the native search as a kernel graph with `custom` nodes.
 
 A kernel's leaves become iterators (imap: grid axes, fmap: the loop axis), its steps block operators, sums over a
-loop factor accumulators, its outputs savers. Inputs whose dimensions hold several axes are read through a
-row-major reshape, which moves nothing.
+loop factor accumulators, its outputs savers. Inputs whose dimensions contain several axes are read through
+a row-major reshape, which moves nothing.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 def build(
     program: AxisProgram, factors: Sequence[tuple[int, int]], result: Result, plan: Plan
 ) -> KernelGraph:
-    """The kernel graph of `plan`; `factors` gives each factor's axis and level, `result` the values' table.
+    """The kernel graph of `plan`; `factors` gives each factor's axis and level, `result` the table of values.
 
-    Raises NotBuildable where the block level has no operator for it.
+    Raises NotBuildable where the block level lacks an operator for it.
     """
     return _PlanBuilder(program, factors, result, plan).run()
 
@@ -46,7 +46,7 @@ class _PlanBuilder:
         self.nodes: list[Node] = []
         self.inputs = {v: Value(v.type, v.name) for v in program.graph.inputs}
         self.stored: dict[int, Named] = {}  # values in device memory
-        self.maxima: dict[int, dict[int, Named]] = {}  # what stored values are relative to, by function
+        self.maxima: dict[int, dict[int, Named]] = {}  # of stored values, by function
         self.views: dict[tuple[int, tuple[Piece | None, ...]], Named] = {}
         self.output_values: dict[int, list[int]] = {}
 
@@ -75,7 +75,7 @@ class _PlanBuilder:
     # --- device memory ------------------------------------------------------------------------------------
 
     def _leaf(self, number: int, factors: Factors) -> Named:
-        """A stored value, viewed with one dimension for each piece of an axis that the kernel knows."""
+        """A stored value, viewed with one dimension for each piece of an axis in the kernel."""
         info = self.result.values[number]
         whole = factors.extents(factors.kernel.full)
         if info.leaf == "input":
@@ -118,7 +118,7 @@ class _PlanBuilder:
         return out
 
     def _regrouped(self, pieces: Sequence[Piece], factors: Factors) -> list[Piece]:
-        """Pieces of a stored value as those that `factors` uses; split and rest of an axis must be neighbours."""
+        """Pieces of a stored value, regrouped as in `factors`; split and rest of an axis must be adjacent."""
         atoms: list[Piece] = []
         for axis, part in pieces:
             if part == WHOLE_PIECE and axis in factors.apart:
@@ -175,7 +175,8 @@ class _PlanBuilder:
         whole, tile = factors.extents(kernel.full), factors.extents(self._tile_extents(kernel))
         looped = [factors.piece(f) for f in kernel.loops]
         loops = tuple(kernel.full[f] for f in kernel.loops)
-        # Grid dimensions: axes that are whole in device memory, tiled in a block and not looped; x the innermost.
+        # Grid dimensions: axes that are whole in device memory, tiled in a block and not looped; x is the
+        # innermost.
         grid_pieces = sorted((p for p in whole if whole[p] > tile[p] and p not in looped), reverse=True)
         grid = tuple(whole[p] // tile[p] for p in grid_pieces) or (1,)
 
@@ -234,7 +235,7 @@ class _PlanBuilder:
             self.stored[number] = stored(saved, name)
             for function, shift in block.shifts.get(number, {}).items():
                 if id(shift) not in beside:
-                    top = builder.cast(block.rescaler.named(shift), "f32")  # rounded, it would be another m
+                    top = builder.cast(block.rescaler.named(shift), "f32")  # rounding would change m
                     lost = [p for p in block.maximum_pieces(number, function) if p not in top.pieces]
                     beside[id(shift)] = stored(self._with(top, lost, builder), "maximum")
                 self.maxima.setdefault(number, {})[function] = beside[id(shift)]
@@ -247,11 +248,11 @@ class _PlanBuilder:
         return [1 if f in kernel.loops else kernel.tile[f] for f in range(len(self.factors))]
 
     def _squeezed(self, x: Named, builder: Builder) -> Named:
-        """`x` without axes of which a block has one element: matrix products are then plain ones."""
+        """`x` without axes of which a block holds one element, which makes matrix products plain."""
         return builder.reshape(x, tuple(d for d in x.dims if d is None or builder.extent(d) != 1))
 
     def _with(self, x: Named, lost: Sequence[Piece], builder: Builder) -> Named:
-        """`x` with axes of which a block has one element, and the parts of each split axis next to each other:
+        """`x` with axes of which a block holds one element, and with the parts of each split axis adjacent, as
         another kernel may read it whole."""
         order = list(lost) + list(x.pieces)
         for axis, part in list(order):
@@ -262,8 +263,8 @@ class _PlanBuilder:
         return builder.reshape(x, order) if lost else x
 
     def _saved(self, number: int, x: Named, builder: Builder, factors: Factors) -> Named:
-        """`x` as it is saved: with every axis of the value, as the grid may cut it; for an output of the program
-        in its order and dtype, otherwise as the axes come."""
+        """`x` as saved: with every axis of the value, as the grid may cut it; an output of the program gets its
+        own order and dtype."""
         pieces = factors.pieces(self.result.values[number].factors)
         lost = [p for p in pieces if p not in x.pieces]
         positions = self.output_values.get(number)
@@ -277,8 +278,8 @@ class _PlanBuilder:
 
 
 def _iterators_first_used(nodes: list[Node]) -> list[Node]:
-    """The nodes with every iterator, and every reshape of one, just before its first use, as a person would
-    write them: tiles are then live no longer than the search counts."""
+    """The nodes with every iterator, and every reshape of one, just before its first use, as in hand-written
+    code: tiles then live no longer than the search counts."""
     loads: dict[Value, Node] = {}
     out: list[Node] = []
 

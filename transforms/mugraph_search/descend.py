@@ -1,4 +1,4 @@
-"""A search that does not end is done again in parts: what two halves promise together may be better.
+"""Repeats a search that does not finish in parts: two halves together may give something better.
 
 propose(segment)  complete ------------------------------> its candidates
                   cut off --> halves, each by propose ---> its candidates, and the halves' best, stitched
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from superopt.cost import Target
     from superopt.program import KernelGraph
 
-# The share of the budget for a graph as a whole; the rest is for its parts, should they be needed.
+# The share of the budget for a graph as a whole; the rest is for its parts, if needed.
 WHOLE = 0.5
-# Segments of fewer values are not cut again.
+# Segments with fewer values are not cut again.
 SMALLEST = 6
 # Plans to choose from where the search does not know what moving values between library kernels costs.
 UNPRICED_PLANS = 256
@@ -41,17 +41,17 @@ def propose(
     options: MugraphOptimizer | None = None,
     stop: Callable[[], bool] = never,
 ) -> Proposals:
-    """As `search_plans`, which it asks first, within the same `budget` in seconds of work.
+    """As `search_plans`, which it runs first, within the same `budget` in seconds of work.
 
     Where a limit or the budget ended that search, or its best has as many custom kernels as it may have, the
-    graph is cut in about two (`partition`), each part is searched likewise, and the program made of the best of
-    each is one more candidate. So it is where values are computed twice for the sake of the search, which they
-    need not be when they stand in device memory.
+    graph is cut in about two (`partition`), each part is searched likewise, and the program composed of the
+    best of each is another candidate. It is better where the search computes values twice that need not be once
+    they are in device memory.
     """
     end = clock.now() + budget
     large = counted(graph.nodes) >= SMALLEST
     apart = partition(graph, counted(graph.nodes), copies=False)
-    # What is found of a small graph is all there will be.
+    # A small graph is not cut, so these results are final.
     whole = budget * WHOLE if large or len(apart) > 1 else budget
     options = options or MugraphOptimizer()
     asked = _wider(options) if _moves_values(graph) else options
@@ -85,12 +85,12 @@ def propose(
 
 
 def _moves_values(graph: KernelGraph) -> bool:
-    """Whether dimensions of a value are reordered: nothing over named axes, so no plan is charged for it."""
+    """Whether dimensions of a value are reordered, for which plans over named axes are not charged."""
     return any(move_of(n) is Move.TRANSPOSE and n.operands[0] not in graph.inputs for n in graph.nodes)
 
 
 def _wider(options: MugraphOptimizer) -> MugraphOptimizer:
-    """The options of a search whose plans cost more than it knows: many, for `_lay_out` to choose from."""
+    """The options of a search that underestimates its plans: it keeps many, for `_lay_out` to choose from."""
     return replace(
         options, candidates=max(options.candidates, UNPRICED_PLANS), margin=max(options.margin, 1.0)
     )
@@ -104,7 +104,7 @@ def _lay_out(found: Proposals, target: Target, most: int) -> None:
 
 
 def _limited(found: Proposals, options: MugraphOptimizer) -> bool:
-    """Whether the search could have found more; not where nothing can be searched at all."""
+    """Whether the search could have found more; False where nothing can be searched."""
     best = found.found[0].graph.nodes if found.found else []
     return not found.complete or sum(n.op == NodeKind.CUSTOM for n in best) >= options.max_custom
 

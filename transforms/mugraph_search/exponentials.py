@@ -1,4 +1,4 @@
-"""Exponentials relative to a maximum that the search never sees: softmax by the degree argument.
+"""Exponentials relative to a maximum that is hidden from the search: softmax by the degree argument.
 
     e = exp(x - max x);  out = (e / sum e) V     ->     e = exp x;  out = (e / sum e) V
                                                         and `rescale.py` puts maxima back
@@ -6,9 +6,9 @@
 Give every value its degree in exp(-m), where m is constant along the axes that are summed. `exp(x - m)` has
 degree 1 and is `exp(x) exp(-m)`; sums and products with values of degree 0 keep the degree, products add and
 quotients subtract degrees, sums of two values need equal ones. A value of degree 0 does not depend on m, so m may
-be any number, and any maximum may stand for any other: that of the elements seen so far (online softmax), or that
-of a part of the keys (FlashDecoding). The search therefore works on `exp x`, whose sums distribute over all that
-it knows, and lets a value of another degree stand in device memory only as a partial result beside its m.
+be any number, and any maximum may replace any other: that of the elements seen so far (online softmax), or that
+of a part of the keys (FlashDecoding). The search therefore works on `exp x`, whose sums distribute over all its
+operations, and stores a value of another degree in device memory only as a partial result together with its m.
 
 The program's own operations stay, `aside`: they remain the library's way to compute values of degree 0.
 """
@@ -25,7 +25,7 @@ Degrees = dict[int, int]
 """Degree of a value in exp(-m) for each exponential, by its operation; no entry where it is 0."""
 
 MOST = 8
-"""Exponentials of one program that are made relative at most."""
+"""The most exponentials of one program that are made relative."""
 
 
 def relative_exponentials(program: AxisProgram) -> AxisProgram:
@@ -74,8 +74,8 @@ class _Rewriter:
             self.degrees[ref][number] = degree
 
     def _propagate(self, start: int) -> tuple[dict[int, int], set[int]] | None:
-        """Degree of every value that has one, and the axes along which m must be constant; None where no degree
-        is consistent."""
+        """Degrees of the values that have one, and the axes along which m must be constant; None where degrees
+        are inconsistent."""
         degrees = {start: 1}
         summed: set[int] = set()
         for number, o in enumerate(self.program.operations, self.base):
@@ -121,8 +121,8 @@ class _Rewriter:
 
     def _rewritten(self) -> AxisProgram:
         operations: list[Operation] = []
-        plain = {i: i for i in range(self.base)}  # old number -> the number the search works with
-        own = dict(plain)  # old number -> that of the program's own way
+        plain = {i: i for i in range(self.base)}  # old number -> the number used by the search
+        own = dict(plain)  # old number -> the number in the program's own way
 
         def emit(operation: Operation, through: dict[int, int]) -> int:
             operations.append(replace(operation, args=tuple(through[a] for a in operation.args)))
@@ -150,7 +150,7 @@ class _Rewriter:
         )
 
     def _set_aside(self, operations: Sequence[Operation], outputs: Sequence[int]) -> list[Operation]:
-        """Also aside: what only operations aside use, such as the maximum."""
+        """Also set aside what only operations aside use, such as the maximum."""
         used = set(outputs)
         for number in range(len(operations) - 1, -1, -1):
             if self.base + number in used and not operations[number].aside:

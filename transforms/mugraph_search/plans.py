@@ -46,7 +46,7 @@ def search_plans(
 
     `budget` is in seconds of work; what was found by then is returned. `stop` is polled some fifty times a
     second and ends the search early when it returns True. The same seed gives the same candidates.
-    A graph that cannot be told over named axes gives none and a remark.
+    A graph that cannot be expressed over named axes gives no candidates and a remark.
     """
     options = options or MugraphOptimizer()
     try:
@@ -81,7 +81,7 @@ def search_plans(
             result.funnel["plans.rejected.illegal"] += 1
             continue
         result.found.append(Proposal(candidate, plan.seconds))
-    if program.graph is not graph:  # the core knows nothing of what stands before and behind
+    if program.graph is not graph:  # the core does not see what comes before and after
         result.found = [Proposal(p.graph, cost(p.graph, target).seconds) for p in result.found]
         result.found.sort(key=lambda p: p.seconds)
     return result

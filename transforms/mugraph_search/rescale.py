@@ -1,7 +1,7 @@
 """Maxima for the exponentials that the search takes as plain: online softmax and its partial results.
 
-`exponentials.py` shows that values of degree 1 in exp(-m) may be computed with any m. Here m is chosen, kernel by
-kernel, and goes along with every value whose degree is not 0:
+`exponentials.py` shows that values of degree 1 in exp(-m) may be computed with any m. Here m is chosen kernel by
+kernel and accompanies every value whose degree is not 0:
 
     e = exp(x)                        m = running maximum of x's maxima;  e = exp(x - m)
     accumulate(e)            ->       accumulate(e) rescaled by m: what is summed so far, times exp(m_old - m_new)
@@ -23,30 +23,30 @@ Layout = tuple[tuple[Piece | None, ...], str]
 
 @dataclass(eq=False)
 class Shift:
-    """The maximum m that values of one degree are relative to; two are the same m only as one object."""
+    """The maximum m that values of one degree are relative to; two are equal only as one object."""
 
     value: Named | None
-    """m where the values are computed; None for one known only after a loop that nobody has asked for yet."""
+    """m where the values are computed; None for one known only after a loop and not requested yet."""
     loop: int | None = None
     """The loop that m is a running maximum of."""
     source: Named | None = None
-    """What m is the running maximum of."""
+    """The values whose running maximum m is."""
     after: Shift | None = None
     """m after the loop."""
     inside: Shift | None = None
-    """The running maximum that this one is the last value of."""
+    """The running maximum whose last value this is."""
     reduced: dict[tuple[Piece, ...], Shift] = field(default_factory=dict[tuple[Piece, ...], "Shift"])
     layouts: dict[Layout, Value] = field(default_factory=dict["Layout", Value])
 
 
 Shifts = dict[int, Shift]
-"""Of a value: by the exponential's function, the maximum it is relative to."""
+"""For a value: by the exponential's function, the maximum it is relative to."""
 
 
 class Rescaler:
-    """The maxima of one kernel. Methods take and give values of the kernel and append nodes to its builder.
+    """The maxima of one kernel. Methods take and return values of the kernel and append nodes to its builder.
 
-    `looped` are the pieces that the kernel loops over, `cut` those of which a block sees only a part at a time.
+    `looped` are the pieces that the kernel loops over, `cut` those of which a block sees only one part at a time.
     """
 
     def __init__(self, builder: Builder, looped: set[Piece], cut: set[Piece]) -> None:
@@ -58,15 +58,15 @@ class Rescaler:
     # --- where values begin ---
 
     def load(self, x: Named, degrees: dict[int, int], maxima: Shifts) -> tuple[Named, Shifts]:
-        """A stored value of these degrees that is relative to `maxima`; the kernel's own are settled before."""
+        """A stored value of these degrees, relative to `maxima`; the kernel's own maxima are settled first."""
         for function, power in degrees.items():
             if maxima[function] is not self.loaded[function]:
                 x = self._scaled(x, maxima[function], self.loaded[function], power)
         return x, {f: self.loaded[f] for f in degrees}
 
     def settle(self, function: int, maxima: Sequence[Shift]) -> None:
-        """What values of one degree that several kernels have stored are relative to from here on: the largest,
-        over the parts of an axis that only some of them have."""
+        """Choose the maximum for values of one degree that several kernels stored: the largest, taken over the
+        parts of an axis that only some of them have."""
         first, *rest = maxima
         if not rest:
             self.loaded[function] = first
@@ -118,7 +118,7 @@ class Rescaler:
     # --- what becomes of them ---
 
     def named(self, shift: Shift) -> Named:
-        """m itself; after a loop it is accumulated the first time that somebody asks."""
+        """m itself; after a loop it is accumulated on the first request."""
         if shift.value is None:
             assert shift.inside is not None
             source = shift.inside.source
@@ -132,7 +132,7 @@ class Rescaler:
     def aligned(
         self, operands: Sequence[Named], shifts: Sequence[Shifts], degrees: Sequence[dict[int, int]]
     ) -> tuple[list[Named], list[Shifts]]:
-        """Two operands relative to the same maxima: of two, the one that varies along less is the later one."""
+        """Two operands relative to the same maxima: the one that varies along fewer axes is the later one."""
         values, found = list(operands), [dict(s) for s in shifts]
         for function in sorted(found[0].keys() & found[1].keys()):
             old, new = found[0][function], found[1][function]
@@ -150,7 +150,7 @@ class Rescaler:
         return values, found
 
     def joined(self, operands: Sequence[Shifts], degrees: dict[int, int]) -> Shifts:
-        """Of a result of these degrees, computed point by point from operands with those."""
+        """The maxima of an elementwise result of these degrees, from those of its operands."""
         found: Shifts = {}
         for shifts in operands:
             for function, shift in shifts.items():
@@ -161,7 +161,7 @@ class Rescaler:
     def before_sum(
         self, x: Named, shifts: Shifts, degrees: dict[int, int], over: Sequence[Piece]
     ) -> tuple[Named, Shifts]:
-        """`x` and what it is relative to, once m does not vary over the pieces that a sum is about to reduce."""
+        """`x` and its maxima, once m does not vary over the pieces that a sum is about to reduce."""
         out = dict(shifts)
         for function, shift in shifts.items():
             source = shift.inside.source if shift.inside else shift.value

@@ -1,10 +1,10 @@
-"""The pruning question put to z3: is one abstract expression a subexpression of another?
+"""The pruning question, answered by z3: is one abstract expression a subexpression of another?
 
 The axioms are those of Mirage (OSDI'25, Table 2): A_eq, equality of abstract expressions, and A_sub, the
-subexpression relation. Sums are told by the factor they range over rather than by its size, so `sum(i, sum(j, x))
-= sum(i * j, x)` says that sums commute. The native normal form decides the same question exactly; this is the
-other implementation, slower by three orders of magnitude, and incomplete: where z3 gives up, the answer is "may
-be", so nothing useful is pruned.
+subexpression relation. Sums are expressed over factors rather than by their sizes, so `sum(i, sum(j, x))
+= sum(i * j, x)` says that sums commute. The native normal form decides the same question exactly; this is an
+alternative, slower by three orders of magnitude and incomplete: where z3 gives up, the answer is "may be", so
+nothing useful is pruned.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-# A term as the native search hands it out: operation, symbol, reduced factors, operands.
+# A term from the native search: operation, symbol, reduced factors, operands.
 Term = tuple[str, int, list[int], tuple[Any, ...]]
 
 RESOURCE_LIMIT = 100_000
@@ -30,11 +30,11 @@ def _z3() -> Any:
 
 @contextmanager
 def _signals_later() -> Generator[None]:
-    """Within it signals wait; their handlers run at its end.
+    """Defer signals; their handlers run at the end of the context.
 
-    z3's bindings are Python called through ctypes. What a handler raises in the middle of them may be lost:
-    objects are released by `__del__`, which lets no exception out, and a conversion of arguments turns any
-    exception into its own. An interrupt would be forgotten, and the search go on.
+    z3's bindings are Python called through ctypes. An exception that a handler raises within them may be lost:
+    `__del__`, which releases objects, swallows exceptions, and the conversion of arguments replaces any exception
+    by its own. An interrupt would be lost, and the search would go on.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # handlers run in the main thread only
@@ -72,7 +72,7 @@ class Solver:
         self.unknown = 0
 
     def subexpression(self, part: Term, targets: tuple[Term, ...]) -> bool:
-        """Whether `part` may be a subexpression of one of `targets`: proved, or not decided."""
+        """Whether `part` may be a subexpression of one of `targets`: proved, or undecided."""
         with _signals_later():
             return self.decide(part, targets) != "no"
 

@@ -48,7 +48,7 @@ class Factors:
 
 
 class Steps:
-    """Single operations of a plan, at either level; nothing about loops and maxima."""
+    """Single operations of a plan, at either level; without loops and maxima."""
 
     def __init__(self, program: AxisProgram, result: Result) -> None:
         self.program, self.result = program, result
@@ -99,7 +99,7 @@ class Steps:
 
 
 class BlockSteps:
-    """The steps of one custom kernel; `args` and `shifts` hold what was computed, by value."""
+    """The steps of one custom kernel; `args` and `shifts` hold the results, by value."""
 
     def __init__(self, steps: Steps, kernel: Kernel, builder: Builder, factors: Factors) -> None:
         self.steps, self.kernel, self.builder, self.factors = steps, kernel, builder, factors
@@ -113,8 +113,8 @@ class BlockSteps:
     def load(
         self, args: dict[int, Named], maxima: dict[int, dict[int, Named]], tops: dict[Value, Named]
     ) -> None:
-        """Begin with loaded tiles; `maxima` names the stored maxima of those that have some, `tops` their
-        tiles."""
+        """Begin with loaded tiles; `maxima` names their stored maxima, where there are any, `tops` the tiles of
+        those."""
         shift_of = {stored: Shift(tile) for stored, tile in tops.items()}
         relative = {
             leaf: {f: shift_of[m.value] for f, m in functions.items()} for leaf, functions in maxima.items()
@@ -172,7 +172,7 @@ class BlockSteps:
         )
 
     def _linear(self, step: Step) -> None:
-        """A step of which some operand is relative to a maximum."""
+        """A step with an operand that is relative to a maximum."""
         over = self.factors.pieces(step.reduced)
         degrees = self.values[step.value].degrees
         operands = self.steps.operands(step.args, self.args, self.builder)
@@ -190,7 +190,7 @@ class BlockSteps:
             self.shifts[step.value] = joined
 
     def _accumulate(self, step: Step) -> None:
-        """A step that ends loops; what else it reduces (parts of a split axis) comes after them."""
+        """A step that ends loops; its other reductions (parts of a split axis) follow them."""
         (number,) = step.args
         x, shifts = self.args[number], self.shifts.get(number, {})
         function = self.steps.function(step)

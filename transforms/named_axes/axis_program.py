@@ -1,4 +1,4 @@
-"""A program over named axes: what `axes` makes of a kernel graph, and the native search is given."""
+"""A program over named axes: what `name_axes` makes of a kernel graph, and the input of the native search."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from superopt.operators import OPERATORS, primitive_of
 from superopt.program import Attr, KernelGraph, Value
 from superopt.scalars import COMMUTATIVE
 
-# A reduced axis as long as this may be looped over: one tile of it, then the next.
+# A reduced axis at least this long may be looped over, tile by tile.
 LOOP_EXTENT = 128
 
 
@@ -33,11 +33,11 @@ class Function:
     op: str
     attrs: tuple[tuple[str, Attr], ...] = ()
     over: tuple[int, ...] = ()
-    """Of an exponential taken relative to a maximum: the axes that the maximum does not vary along."""
+    """For an exponential relative to a maximum: the axes that the maximum does not vary along."""
     group: int = 0
-    """Tells such exponentials of one program apart."""
+    """Distinguishes such exponentials of one program."""
     along: tuple[int, ...] = ()
-    """The axes that the maximum does vary along."""
+    """The axes that the maximum varies along."""
 
     @property
     def reduction(self) -> bool:
@@ -46,12 +46,12 @@ class Function:
 
     @property
     def commutative(self) -> bool:
-        """Whether its two operands may change places."""
+        """Whether its two operands may be exchanged."""
         return primitive_of(self) in COMMUTATIVE
 
     @property
     def flops(self) -> int:
-        """Scalar operations an element."""
+        """Scalar operations per element."""
         body = OPERATORS[self.op].body
         own = len(body(dict(self.attrs)).primitives()) if body else 0
         return own + (2 if self.over else 0)  # the maximum, and the difference to it
@@ -66,7 +66,7 @@ class Operation:
     function: int = 0
     reduced: tuple[int, ...] = ()
     aside: bool = False
-    """The program's own way to a value that the search reaches otherwise: used as it stands, or not at all."""
+    """The program's own way to a value that the search reaches otherwise: used unchanged, or not at all."""
     same: int | None = None
     """The earlier operation that this one, aside, computes in another way."""
 
@@ -85,9 +85,9 @@ class AxisProgram:
     output_dims: list[tuple[tuple[int, ...], ...]]
     reduced_sets: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
     dot_dtype: str | None = None
-    """Widest dtype of the operands of the program's matrix products; None where there are none."""
+    """Widest dtype of the operands of the program's matrix products; None without such products."""
     copies: int = 0
-    """Nodes that `graph` has more than the program, for intermediates in two roles."""
+    """Extra nodes in `graph`, for intermediates in two roles."""
 
     @property
     def looped(self) -> set[int]:

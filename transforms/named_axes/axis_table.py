@@ -1,4 +1,4 @@
-"""Axes while they are being named: found equal, and split into outer and inner parts."""
+"""Axes during naming: unified, and split into outer and inner parts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from superopt.errors import SuperoptError
 
 
 class Unsearchable(SuperoptError):
-    """A program, or a node of it, that cannot be told over named axes."""
+    """A program, or one of its nodes, cannot be expressed over named axes."""
 
 
 class AxisTable:
-    """Axes that can be found equal, and split into outer and inner parts."""
+    """Axes that can be unified, and split into outer and inner parts."""
 
     def __init__(self) -> None:
         self._extents: list[int] = []
@@ -31,7 +31,7 @@ class AxisTable:
         return self._extents[axis]
 
     def leaves(self, axes: Sequence[int]) -> list[int]:
-        """What the axes are made of, outermost first, after all that is known."""
+        """The current parts of the axes, outermost first."""
         out: list[int] = []
         for axis in axes:
             while self._links[axis] != axis:
@@ -41,13 +41,13 @@ class AxisTable:
         return out
 
     def split(self, axis: int, outer: int) -> None:
-        """Make `axis` an outer axis of extent `outer` and an inner one; raises where it does not divide."""
+        """Make `axis` an outer axis of extent `outer` and an inner one; raises Unsearchable unless it divides."""
         if self._extents[axis] % outer:
             raise Unsearchable(f"expected {outer} to divide an axis of extent {self._extents[axis]}")
         self._parts[axis] = (self.new(outer), self.new(self._extents[axis] // outer))
 
     def unify(self, a: Sequence[int], b: Sequence[int]) -> None:
-        """Find two lists of axes equal, splitting where their extents differ."""
+        """Unify two lists of axes, splitting where their extents differ."""
         while True:
             xs, ys = self.leaves(a), self.leaves(b)
             pair = next(((x, y) for x, y in zip(xs, ys, strict=False) if x != y), None)
@@ -89,5 +89,5 @@ class AxisTable:
         return list(self._extents), list(self._links), list(self._parts)
 
     def restore(self, state: tuple[list[int], list[int], list[tuple[int, ...]]]) -> None:
-        """Back to an earlier state."""
+        """Return to an earlier state."""
         self._extents, self._links, self._parts = (list(part) for part in state)  # type: ignore[assignment]

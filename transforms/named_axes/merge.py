@@ -1,10 +1,10 @@
-"""Axes that always go together are one axis: batch and heads, say.
+"""Merges axes that always occur together, such as batch and heads.
 
-Two axes are one where every operation has both or neither, and where every tensor in device memory that has them
-holds them next to each other, in the same order: there they are one dimension of a row-major reshape. A grid has
-three dimensions, so this decides what can be cut; it also leaves fewer factors to choose. Only extents that are
+Two axes merge where every operation has both or neither, and every tensor in device memory that has them holds
+them adjacent and in the same order: there they are one dimension of a row-major reshape. A grid has three
+dimensions, so this decides what can be cut; it also leaves fewer factors to choose. Only extents that are
 powers of two merge, as any tile of two such axes moves what some tile of the merged one does; of 71 heads of 32
-rows, two rows of every head are no tile of 2,272 rows.
+rows, two rows of every head are not a tile of 2,272 rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Dims = tuple[tuple[int, ...], ...]
 
 
 def merge_axes(program: AxisProgram) -> AxisProgram:
-    """`program` with such axes merged; a merged axis stands in the first of the dimensions that it spans."""
+    """`program` with such axes merged; a merged axis is in the first of the dimensions that it spans."""
     follows = _pairs(program)
     if not follows:
         return program
@@ -50,7 +50,7 @@ def merge_axes(program: AxisProgram) -> AxisProgram:
 
 
 def _pairs(program: AxisProgram) -> dict[int, int]:
-    """Of each axis the one that always follows it."""
+    """From each axis to the one that always follows it."""
     tensors = [r.axes for r in program.roles]
     tensors += [tuple(a for dim in dims for a in dim) for dims in program.output_dims]
     even = [extent.bit_count() == 1 for extent in program.extents]
@@ -60,7 +60,7 @@ def _pairs(program: AxisProgram) -> dict[int, int]:
         found = {p for p in found if p in here or not set(p) & set(t)}
     for axes in _varying(program):
         found = {p for p in found if len(axes & set(p)) != 1}
-    # Roles of one tensor must stay cut alike, to hold the same elements.
+    # Roles of one tensor must keep the same cuts, to hold the same elements.
     while True:
         apart = {
             p

@@ -2,8 +2,8 @@
 
 Every dimension gets an axis; operators unify axes (`a + b` those of equal dimensions, `matmul` the contracted
 ones), and `reshape`, `repeat`, `broadcast`, `transpose` merely split or reorder lists of axes. Each use of an
-input starts as a role with axes of its own; roles of one input merge where no tensor gets an axis twice, so that
-`X / sqrt(mean(X * X))` reads one X. `operations` then tells the nodes over these axes (docs/search.md).
+input starts as a role with its own axes; roles of one input merge where no tensor gets an axis twice, so that
+`X / sqrt(mean(X * X))` reads one X. `operations` then expresses the nodes over these axes (docs/search.md).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Dims = list[list[int]]
 
 
 def name_axes(graph: KernelGraph) -> AxisProgram:
-    """Tell `graph` over named axes; raises Unsearchable, with the node's location, where that cannot be done."""
+    """Express `graph` over named axes; raises Unsearchable, with the node's location, where it cannot."""
     namer = _Namer(graph)
     namer.name()
     if not namer.distinct():
@@ -137,7 +137,7 @@ class _Namer:
         )
 
     def _contraction_is_sound(self, index: int) -> bool:
-        # The rows of one operand of a product must not be found equal to columns of the other.
+        # The rows of one operand of a product must not be unified with columns of the other.
         node = self.graph.nodes[index]
         if not is_contraction(node):
             return True
@@ -145,7 +145,7 @@ class _Namer:
         return not set(free) & set(self.table.leaves(self.reduced.get(index, [])))
 
     def _merge_roles(self) -> list[int]:
-        """Which use each use has become; the table changes with every merge."""
+        """For each use, the use that it merged into; every merge changes the table."""
         merged = list(range(len(self.uses)))
         for j, (source, dims) in enumerate(self.uses):
             for i in range(j):
@@ -162,7 +162,7 @@ class _Namer:
                     merged[j] = i
                     break
                 self.table.restore(state)
-        # Roles of one input that stay apart must cut its dimensions alike, to hold the same elements.
+        # Separate roles of one input must cut its dimensions in the same way, to hold the same elements.
         for j, (source, dims) in enumerate(self.uses):
             for i in range(j):
                 if self.uses[i][0] is source and merged[j] == j and merged[i] == i:

@@ -1,7 +1,7 @@
-"""The nodes of a kernel graph as operations over named axes: which can be told so, and as what.
+"""The nodes of a kernel graph as operations over named axes: which can be expressed so, and how.
 
 Operators become additions, multiplications, divisions, reductions and contractions over axes, and uninterpreted
-functions for everything else; views and casts become nothing.
+functions for everything else; views and casts vanish.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def is_view(node: Applied) -> bool:
 
 
 def searchable(node: Node) -> bool:
-    """Whether the node, taken by itself, can be told over named axes."""
+    """Whether the node, taken by itself, can be expressed over named axes."""
     if node.op not in OPERATORS or move_of(node) is Move.UPDATE:
         return False
     if move_of(node) is Move.SLICE:
@@ -53,16 +53,16 @@ def searchable(node: Node) -> bool:
 
 
 def linear(body: Scalar) -> bool:
-    """Whether a body is made of additions, multiplications and divisions alone."""
+    """Whether a body consists only of additions, multiplications and divisions."""
     return set(body.primitives()) <= LINEAR
 
 
-# An operand before all constants are known: "role", "constant" or "operation", and its number among those.
+# An operand while constants are still being added: "role", "constant" or "operation", and its number among those.
 Ref = tuple[str, int]
 
 
 class Operations:
-    """Turns the nodes of a graph into operations, once `run` is called; equal ones are one."""
+    """Turns the nodes of a graph into operations when `run` is called; equal ones are shared."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Operations:
             self.refs[node.result] = self._node(index, node, args)
 
     def final(self, ref: Ref) -> int:
-        """The number of an operand, once nothing is added any more."""
+        """The number of an operand, once nothing more is added."""
         kind, number = ref
         base = {"role": 0, "constant": len(self.roles), "operation": len(self.roles) + len(self.constants)}
         return base[kind] + number
@@ -144,7 +144,7 @@ class Operations:
             return self._emit(kind, tuple(args), self._function(node.op, attrs))
         if entry.combiner == "add":
             result = self._summed(args, reduced)
-        else:  # repeated elements change no maximum
+        else:  # repeated elements do not change a maximum
             present = tuple(a for a in reduced if a in self._axes_of(args[0]))
             function = self._function(node.op, {})
             result = self._emit("reduce", tuple(args), function, present) if present else args[0]
@@ -155,8 +155,8 @@ class Operations:
         return result
 
     def _summed(self, args: Sequence[Ref], reduced: Sequence[int]) -> Ref:
-        """The product of one or two operands, summed over axes; a sum over axes that an operand does not vary
-        along leaves it alone, and one along which none varies is a factor.
+        """The product of one or two operands, summed over axes; an operand moves out of a sum over axes along
+        which it does not vary, and an axis along which none varies becomes a factor.
 
             sum_k a_mk b_n = (sum_k a_mk) b_n            sum_k a_m = K a_m
         """

@@ -1,11 +1,11 @@
-"""An intermediate in two roles is computed in each.
+"""Computes an intermediate in two roles once for each.
 
     y = norm(x); y @ y^T        ->        y = norm(x); z = norm(x); y @ z^T
 
-A tensor over named axes has each axis once, and `y @ y^T` would have the rows of y twice. So what computes y is
-there a second time, with axes of its own; inputs have roles anyway. Where both roles come to the same axes after
-all, their operations are the same ones again (`name_axes.py`), and kernels of a plan that compute one thing twice
-are one kernel (`without_twins`).
+A tensor over named axes has each axis once, and `y @ y^T` would have the rows of y twice. So the nodes that
+compute y are duplicated with their own axes; inputs have roles anyway. Where both roles get the same axes after
+all, their operations become the same again (`name_axes.py`), and kernels of a plan that compute the same are
+merged (`without_twins`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from superopt.program import Attr, BlockGraph, KernelGraph, Node, Value
 
-# Roles that are made at most.
+# The most roles that are made.
 MOST = 8
 
 
@@ -33,7 +33,7 @@ def separated(graph: KernelGraph, first_conflict: Callable[[KernelGraph], int | 
             for position in reversed(range(len(graph.nodes[at].operands)))
             if (copied := _with_copy(graph, at, position)) is not None
         )
-        # The node stands behind the copies now; what comes before it has no conflict.
+        # The node now follows the copies; what comes before it is free of conflicts.
         further = next(
             (g for g in better if _later(first_conflict(g), at + len(g.nodes) - len(graph.nodes))), None
         )
@@ -48,7 +48,7 @@ def _later(conflict: int | None, node: int) -> bool:
 
 
 def _with_copy(graph: KernelGraph, at: int, position: int) -> KernelGraph | None:
-    """`graph` with what computes one operand of node `at` there a second time, for this use alone."""
+    """`graph` with a second copy of what computes one operand of node `at`, for this use alone."""
     node = graph.nodes[at]
     producers = {v: n for n in graph.nodes[:at] for v in n.results}
     if node.operands[position] not in producers:
@@ -73,7 +73,7 @@ def _with_copy(graph: KernelGraph, at: int, position: int) -> KernelGraph | None
 
 
 def without_twins(graph: KernelGraph) -> KernelGraph:
-    """`graph` with nodes that compute the same from the same as one."""
+    """`graph` with nodes that compute the same from the same operands merged."""
     same: dict[Value, Value] = {}
     known: dict[object, tuple[Value, ...]] = {}
     nodes: list[Node] = []
@@ -93,7 +93,7 @@ def _text(attrs: dict[str, Attr]) -> str:
 
 
 def _body(node: Node) -> object:
-    """What a block graph computes, whatever its values are called."""
+    """What a block graph computes, independent of the names of its values."""
     if not isinstance(node.body, BlockGraph):
         return None if node.body is None else id(node.body)
     numbers: dict[Value, int] = {}

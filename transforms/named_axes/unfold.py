@@ -1,13 +1,13 @@
-"""Programs with `concat` and `slice`, told without them.
+"""Expresses programs without `concat` and `slice`.
 
     concat(a, b) @ w            ->   a @ w[:k] + b @ w[k:]
     slice(x @ w)                ->   x @ slice(w)
     exp(concat(a, b))           ->   concat(exp(a), exp(b))
 
 A concatenation moves on until what runs over it is reduced, as a sum over parts, or until it is an output; a
-slice moves back until it cuts an input. So an axis is cut into parts that know nothing of each other, and the
-search sees plain operators. `fold` puts a candidate back: slices of inputs before it, where a kernel's loads can
-begin (`lower/fold_slices.py`), concatenations of outputs behind it.
+slice moves back until it cuts an input. So an axis is cut into independent parts, and the search
+sees plain operators. `fold` adapts a candidate to the original program: slices of inputs come before it, where a
+kernel's loads can begin (`lower/fold_slices.py`), concatenations of outputs after it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from superopt.operators import (
 from superopt.program import Attr, KernelGraph, Node, TensorType, Value, live_nodes
 from superopt.transforms.named_axes.axis_table import Unsearchable
 
-# What is reduced over parts is joined with this operator; a mean is a sum, divided at the end.
+# The operator that joins reductions of parts; a mean is a sum, divided at the end.
 _UNFOLDED = (Move.SLICE, Move.CONCAT)
 
 
@@ -60,7 +60,7 @@ class Cut:
 
 @dataclass
 class Unfolded:
-    """`graph` is to be searched: its inputs are those of the `program`, and cuts of them behind."""
+    """`graph` is to be searched: its inputs are those of the `program`, then cuts of them."""
 
     program: KernelGraph
     graph: KernelGraph
@@ -68,9 +68,9 @@ class Unfolded:
     views: list[Node] = field(default_factory=list[Node])
     """Reshapes of inputs, whose results are cut."""
     joins: list[Parts | Value] = field(default_factory=list["Parts | Value"])
-    """How the program's outputs are made of those of `graph`."""
+    """How the program's outputs are composed from those of `graph`."""
     copies: int = 0
-    """Nodes more than the program has, its slices and concatenations not counted."""
+    """Extra nodes compared to the program, its slices and concatenations not counted."""
 
     def fold(self, candidate: KernelGraph) -> KernelGraph:
         """A candidate for the program, from one for `graph`."""
@@ -78,7 +78,7 @@ class Unfolded:
 
 
 def unfold(graph: KernelGraph) -> Unfolded:
-    """`graph` without slices and concatenations; raises Unsearchable, with a location, where they stay."""
+    """`graph` without slices and concatenations; raises Unsearchable, with a location, where they remain."""
     if not any(move_of(n) in _UNFOLDED for n in graph.nodes):
         return Unfolded(graph, graph, joins=list(graph.outputs))
     return _Unfolder(graph).run()
@@ -93,7 +93,7 @@ class _Unfolder:
         self.producers: dict[Value, Node] = {}
         self.known: dict[Value, Value | Parts] = {v: v for v in graph.inputs}
         self.cuts: dict[tuple[Value, int, int, int], Value] = {}
-        self.node = graph.nodes[0]  # the one at work, for locations
+        self.node = graph.nodes[0]  # the current one, for locations
 
     def run(self) -> Unfolded:
         for node in self.graph.nodes:
@@ -135,7 +135,7 @@ class _Unfolder:
     def emitted(
         self, node: Node, operands: Sequence[Value], attrs: dict[str, Attr], result: Value | None = None
     ) -> Value:
-        """A node like `node`; its own, where nothing differs."""
+        """A node like `node`; `node` itself where nothing differs."""
         if result is None:
             type_ = infer_type(node.op, [v.type for v in operands], attrs)
             result = Value(type_, node.results[0].name)
@@ -183,7 +183,7 @@ class _Unfolder:
         return found[0] if len(found) == 1 else Parts(dim, tuple(found))
 
     def in_parts(self, node: Node, operands: Sequence[Value | Parts]) -> Value | Parts:
-        """The node once for each part of what it runs over."""
+        """The node, once for each part of what it runs over."""
         entry = OPERATORS[node.op]
         if entry.nest is None:
             raise Unsearchable(f"expected an operator that can be computed in parts, got '{node.op}'")
@@ -227,7 +227,7 @@ class _Unfolder:
         return self.emitted(op, operands, attrs)
 
     def joined(self, node: Node, results: Sequence[Value], nest: Nest) -> Value:
-        """One result from those of the parts of what is reduced."""
+        """One result from those of the reduced parts."""
         entry = OPERATORS[node.op]
         assert entry.combiner is not None
         total = results[0]
@@ -247,7 +247,7 @@ class _Unfolder:
         return self.emitted(replace(node, op=body.head), below, {})
 
     def reshaped(self, node: Node, parts: Parts) -> Parts:
-        """Parts of a reshape's operand as parts of its result, where the same elements are outermost."""
+        """Parts of a reshape's operand as parts of its result, where both have the same outermost elements."""
         shape, before = node.result.shape, node.operands[0].shape
         dim, unit = _counterpart(before, parts.dim, shape)
         results: list[Value] = []
@@ -282,7 +282,7 @@ class _Unfolder:
                 raise Unsearchable("expected a constant of one value, got a dense one")
             attrs["shape"] = (*value.shape[:dim], size, *value.shape[dim + 1 :])
             return self.emitted(node, (), attrs)
-        entry = OPERATORS.get(node.op)  # of what is opaque there is none
+        entry = OPERATORS.get(node.op)  # opaque operators lack one
         if entry is None or entry.nest is None:
             raise Unsearchable(f"expected a slice of what can be computed in parts, got '{node.op}'")
         nest = entry.nest([v.shape for v in node.operands], normalize_attrs(entry, attrs))
@@ -322,7 +322,7 @@ class _Unfolder:
         except Unsearchable:
             if operand not in self.graph.inputs:
                 raise
-            # The rows of an input are no slice of it, but one of the reshaped input.
+            # These rows are not a slice of the input, but of the reshaped input.
             if node not in self.out.views:
                 self.out.views.append(node)
             return self.cut_of_input(node.result, dim, offset, size)
@@ -331,7 +331,7 @@ class _Unfolder:
 
 
 def _counterpart(shape: Sequence[int], dim: int, other: Sequence[int]) -> tuple[int, int]:
-    """A reshape's other side: the dimension with the same outer elements, and how many elements it steps over."""
+    """A reshape's other side: the dimension with the same outer elements, and how many one step spans."""
     outer = math.prod(shape[:dim])
     for d, extent in enumerate(other):
         if math.prod(other[:d]) == outer and extent > 1:

@@ -1,4 +1,4 @@
-"""Subprograms small enough to search, and stitching what was found (Mirage, sections 1 and 5)."""
+"""Subprograms small enough to search, and stitching the results (Mirage, sections 1 and 5)."""
 
 from superopt.transforms.partition.segments import MAX_VALUES, Segment, partition, stitch
 

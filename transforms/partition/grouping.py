@@ -1,9 +1,9 @@
-"""Which nodes become one segment: groups that are joined where that saves most, until nothing is left to save.
+"""Which nodes become one segment: joins groups where that saves most, until nothing more can be saved.
 
-What joining saves is counted in bytes of device memory: the launch of a kernel and what crosses between the two,
-written and read, less what would be computed again. A product hands every column tile the whole of its left
-operand; were that computed in the same kernel, each tile would compute it. So a normalisation joins the product
-behind it, scores join the softmax and the product with the values, and two layers stay two segments.
+Savings are counted in bytes of device memory: the launch of a kernel and the traffic between the two, written and
+read, less what would be recomputed. A product passes its whole left operand to every column tile; if it were
+computed in the same kernel, each tile would compute it. So a normalisation joins the product after it, scores
+join the softmax and the product with the values, and two layers stay two segments.
 """
 
 from __future__ import annotations
@@ -19,23 +19,27 @@ from superopt.program import Node, Value
 
 Check: TypeAlias = Callable[[Sequence[Node]], bool]
 
-# What a launch costs in bytes of device memory: some 3 us at some 3 TB/s.
+# The cost of a launch in bytes of device memory: about 3 us at about 3 TB/s.
 LAUNCH_BYTES = 8 << 20
-# What comes from L2 counts half.
+# Bytes from L2 count half.
 L2_SHARE = 0.5
 
 
-def group(nodes: Sequence[Node], eligible: Sequence[bool], few: Check, tellable: Check) -> list[list[Node]]:
-    """Disjoint convex groups of the eligible nodes, in topological order, each `few` and `tellable`."""
-    return _Grouping(nodes, eligible, few, tellable).run()
+def group(
+    nodes: Sequence[Node], eligible: Sequence[bool], few: Check, expressible: Check
+) -> list[list[Node]]:
+    """Disjoint convex groups of the eligible nodes, in topological order, each `few` and `expressible`."""
+    return _Grouping(nodes, eligible, few, expressible).run()
 
 
 class _Grouping:
     """Groups are named by one of their nodes; `members` are sorted."""
 
-    def __init__(self, nodes: Sequence[Node], eligible: Sequence[bool], few: Check, tellable: Check) -> None:
+    def __init__(
+        self, nodes: Sequence[Node], eligible: Sequence[bool], few: Check, expressible: Check
+    ) -> None:
         self.nodes = nodes
-        self.few, self.tellable = few, tellable
+        self.few, self.expressible = few, expressible
         self.producer = {v: i for i, n in enumerate(nodes) for v in n.results}
         self.operands = [sorted({self.producer[v] for v in n.operands if v in self.producer}) for n in nodes]
         self.users: list[list[int]] = [[] for _ in nodes]
@@ -53,7 +57,7 @@ class _Grouping:
         while self.heap:
             offered, a, b = heapq.heappop(self.heap)
             if a not in self.open or b not in self.open:
-                continue  # one of them has become part of another
+                continue  # one of them is part of another by now
             saved = self._saved(a, b)
             if saved < -offered:  # they have grown since
                 self._push(saved, a, b)
@@ -84,7 +88,7 @@ class _Grouping:
         for old in {a, b} - {new}:
             self.open.discard(old)
             del self.members[old]
-        # A group keeps the name of its last node; what was offered under that name is offered again.
+        # A group keeps the name of its last node; pairs offered under that name are offered again.
         self.members[new] = members
         self.open.add(new)
         for i in members:
@@ -93,12 +97,12 @@ class _Grouping:
 
     def _fits(self, members: Sequence[int], added: Sequence[int] = ()) -> bool:
         nodes = [self.nodes[i] for i in members]
-        # One operand's axes more, taken as they are, cannot contradict anything.
+        # Adding one operand's axes unchanged cannot contradict anything.
         last = self.nodes[(added or members)[0]]
         sure = len(added or members) == 1 and len(last.operands) == 1 and OPERATORS[last.op].elementwise
-        return self.few(nodes) and (sure or self.tellable(nodes))
+        return self.few(nodes) and (sure or self.expressible(nodes))
 
-    # --- what joining saves ---
+    # --- savings ---
 
     def _saved(self, a: int, b: int) -> float:
         """Bytes of device memory that one kernel in place of two saves, where group `a` feeds group `b`."""
@@ -116,7 +120,7 @@ class _Grouping:
         return value in self.producer and self.group[self.producer[value]] == g
 
     def _times(self, value: Value, g: int) -> int:
-        """How often group `g`, as one kernel, would compute `value`: once for each tile it multiplies it with."""
+        """How often group `g`, as one kernel, would compute `value`: once for each tile multiplied with it."""
         reached = {value}
         times = 1
         for i in self.members[g]:
@@ -146,7 +150,7 @@ class _Grouping:
     # --- convexity ---
 
     def _convex(self, members: Sequence[int]) -> bool:
-        """Whether no path leaves `members` and comes back, other groups being taken as one node each."""
+        """Whether no path leaves `members` and comes back, with other groups as one node each."""
         inside = set(members)
         first = members[0]
         stack = [p for i in members for p in self.operands[i] if p not in inside]
@@ -166,7 +170,7 @@ class _Grouping:
 
 
 def _columns(matmul: Node, operand: int) -> int:
-    """Elements of one row of the result that stem from the other operand: its free extent."""
+    """Elements of one row of the result that come from the other operand: its free extent."""
     nest = nest_of(matmul)
     assert nest is not None
     *_, rows, columns, _depth = nest.extents

@@ -1,7 +1,7 @@
-"""Cutting a kernel graph into subprograms that a search can take whole, and putting its findings back.
+"""Cuts a kernel graph into subprograms that a search can take whole, and inserts the results.
 
-A segment is a convex, connected set of nodes that can be told over named axes together: no path leaves it and
-comes back, so it can become any other graph with the same inputs and outputs.
+A segment is a convex, connected set of nodes that can be expressed over named axes together: no path leaves it
+and comes back, so it can become any other graph with the same inputs and outputs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_VALUES = 25
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Nodes of a graph, as a graph of its own that shares their values.
+    """Nodes of a graph, as a separate graph that shares their values.
 
     `whole` says whether it is the whole program.
     """
@@ -33,7 +33,7 @@ class Segment:
 
     @property
     def described(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return "the whole program" if self.whole else f"the segment at '{self.graph.nodes[0].op}'"
 
 
@@ -41,12 +41,12 @@ def partition(graph: KernelGraph, max_values: int = MAX_VALUES, *, copies: bool 
     """The segments of `graph`, in topological order; nodes that no search can improve are in none.
 
     A program that fits is one segment. Otherwise segments grow from single nodes, joined first where it saves
-    most (`grouping.py`), as long as the result is convex, has at most `max_values` values and can be told over
-    named axes; so cuts fall where they cost least. Splat constants belong to every segment that uses them.
-    Without `copies`, nothing in a segment is told twice: a value that is sliced, concatenated or used in two
-    roles stands between segments.
+    most (`grouping.py`), as long as the result is convex, has at most `max_values` values and can be
+    expressed over named axes; so cuts fall where they cost least. Splat constants belong to every segment that
+    uses them. Without `copies`, a segment duplicates nothing: a value that is sliced, concatenated or used in
+    two roles stays between segments.
     """
-    if counted(graph.nodes) <= max_values and _tellable(graph, max_values, copies=copies):
+    if counted(graph.nodes) <= max_values and _expressible(graph, max_values, copies=copies):
         return [Segment(graph, whole=True)] if _worthwhile(graph.nodes) else []
     context = _Context(graph)
     eligible = [n in context.live and not _is_splat(n) and searchable(n) for n in graph.nodes]
@@ -54,7 +54,7 @@ def partition(graph: KernelGraph, max_values: int = MAX_VALUES, *, copies: bool 
         graph.nodes,
         eligible,
         few=lambda nodes: counted(nodes) <= max_values,
-        tellable=lambda nodes: _tellable(context.subgraph(nodes), max_values, copies=copies),
+        expressible=lambda nodes: _expressible(context.subgraph(nodes), max_values, copies=copies),
     )
     return [Segment(context.subgraph(nodes)) for nodes in groups if _worthwhile(nodes)]
 
@@ -64,7 +64,7 @@ def _is_splat(node: Node) -> bool:
 
 
 def counted(nodes: Iterable[Node]) -> int:
-    """Values that a search has to find: views and splat constants are none."""
+    """Values that a search has to find: views and splat constants do not count."""
     return sum(not _is_splat(n) and not _moves(n) for n in nodes)
 
 
@@ -77,19 +77,19 @@ def _worthwhile(nodes: Sequence[Node]) -> bool:
     return any(not _moves(n) and not is_constant(n) for n in nodes)
 
 
-def _tellable(graph: KernelGraph, max_values: int, *, copies: bool) -> bool:
+def _expressible(graph: KernelGraph, max_values: int, *, copies: bool) -> bool:
     try:
         unfolded = unfold(graph)
-        told = name_axes(unfolded.graph)
+        named = name_axes(unfolded.graph)
     except Unsearchable:
         return False
-    if unfolded.copies <= 0 and told.copies == 0:
+    if unfolded.copies <= 0 and named.copies == 0:
         return True
-    return copies and counted(told.graph.nodes) <= max_values
+    return copies and counted(named.graph.nodes) <= max_values
 
 
 class _Context:
-    """What is looked up often in a large graph."""
+    """Frequent look-ups in a large graph."""
 
     def __init__(self, graph: KernelGraph) -> None:
         self.graph = graph
@@ -99,7 +99,7 @@ class _Context:
         self.live, self.users = set(live), users(live)
 
     def subgraph(self, nodes: Sequence[Node]) -> KernelGraph:
-        """`nodes` as a graph that shares the values, with the splat constants they use."""
+        """`nodes` as a graph that shares the values, with the splat constants that they use."""
         inside = {v for n in nodes for v in n.results}
         constants: dict[Value, Node] = {}
         inputs: dict[Value, None] = {}
@@ -122,7 +122,7 @@ class _Context:
         )
 
     def aliases(self, inputs: list[Value], outputs: list[Value], chosen: set[int]) -> tuple[int, ...]:
-        """The program's aliases between these inputs and outputs, where nobody else reads the input."""
+        """The program's aliases between these inputs and outputs, where nothing else reads the input."""
         found = [-1] * len(outputs)
         for i, j in pairs(self.graph.aliases).items():
             source, result = self.graph.inputs[j], self.graph.outputs[i]
@@ -142,7 +142,7 @@ def stitch(graph: KernelGraph, segment: Segment, candidate: KernelGraph) -> Kern
     mapping: dict[Value, Value] = dict(zip(candidate.inputs, segment.graph.inputs, strict=True))
     extra: list[Node] = []
     for inner, outer in zip(candidate.outputs, segment.graph.outputs, strict=True):
-        if inner in mapping:  # an input, or one value for two outputs: a view gives it the second name
+        if inner in mapping:  # an input, or one value for two outputs: a view provides the second name
             extra.append(Node("reshape", (mapping[inner],), (outer,), {"shape": outer.shape}))
         else:
             mapping[inner] = outer
@@ -158,7 +158,7 @@ def stitch(graph: KernelGraph, segment: Segment, candidate: KernelGraph) -> Kern
         for n in candidate.nodes
     ]
     kept = [n for n in graph.nodes if id(n) not in replaced or _is_splat(n)]
-    # What was dead may use values that are gone.
+    # Dead nodes may use values that are gone.
     return replace(graph, nodes=live_nodes(_sorted([*kept, *new, *extra]), graph.outputs))
 
 

@@ -1,10 +1,10 @@
-"""The schedule of a program's kernels, decided by what the compiler says of them: launches, tile sizes, splits.
+"""The schedule of a program's kernels, chosen by compiler results: launches, tile sizes, splits.
 
-What `lower` chooses follows from tiles alone. Where a kernel of it spills registers or exceeds shared memory,
-others are compiled until one does neither: first more warps or fewer stages for the same tiles, then the tilings
-of `tilings.py`, fastest predicted first. Of what was compiled, the one is taken that `cost.compiled` predicts
-to be fastest, spills included, one that spills only where it gains much; cache hints are added where it says that
-they pay. A launch or a hint changes no number; other tiles have to be proved again, by who asked.
+`lower` chooses by tiles alone. Where one of its kernels spills registers or exceeds shared memory, others are
+compiled until one does neither: first more warps or fewer stages for the same tiles, then the tilings
+of `tilings.py`, fastest predicted first. Of those compiled, the choice is the one that `cost.compiled`
+predicts to be fastest, spills included; one that spills must gain much. Cache hints are added where it predicts
+that they pay. A launch or a hint does not change any number; the caller must prove other tiles again.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from superopt.transforms.schedule.tilings import Tilings
 if TYPE_CHECKING:
     from superopt.report import Schedule
 
-# Programs that are compiled at most: with other launches, and with other tiles.
+# The most programs that are compiled: with other launches, and with other tiles.
 MOST_LAUNCHES, MOST_TILINGS = 2, 8
-# Cache hints are taken where they are predicted to leave at most this share of the time.
+# Cache hints are used where they are predicted to leave at most this share of the time.
 LEAST_GAIN = 0.98
-# A schedule that spills is taken where it is predicted to need at most this share of the time of one that does
-# not: what spills cost was held against no GPU.
+# A schedule that spills is chosen where it is predicted to need at most this share of the time of one that does
+# not: the cost of spills was not calibrated on a GPU.
 LEAST_SPILLING_GAIN = 0.8
-# Tilings that are looked at for one that needs fewer registers.
+# Tilings that are examined for one that needs fewer registers.
 MOST_LOOKED_AT = 400
 
 
@@ -59,9 +59,9 @@ def fit(
     fixed: bool = False,
     stop: Callable[[], bool] = lambda: False,
 ) -> Scheduled:
-    """`lowered`, a lowered form of `original`, with the kernels that suit `target` best; as it is where `fixed`.
+    """`lowered`, a lowered form of `original`, with the kernels that suit `target` best; unchanged where `fixed`.
 
-    No other schedule is tried once `stop` says so and one fits.
+    Once `stop` returns True and a schedule fits, no other is tried.
     Raises CompilationFailed and UnsupportedProgram where it cannot be compiled as it is, CompilationFailed where
     no schedule of it fits the target's shared memory.
     """
@@ -75,7 +75,7 @@ def fit(
 
 
 def _fitting(scheduled: Scheduled, target: Target) -> Scheduled:
-    """`scheduled`; raises CompilationFailed where a kernel takes more shared memory than a block can have."""
+    """`scheduled`; raises CompilationFailed where a kernel needs more shared memory than a block can have."""
     for index in _oversized(scheduled, target)[:1]:
         kernel, most = scheduled.compiled[index], target.shared_per_block
         got = f"one that needs {kernel.shared_bytes}"
@@ -121,7 +121,7 @@ def _rescheduled(
 
 
 def _hinted(scheduled: Scheduled, compiler: _Compiler) -> Scheduled:
-    """With cache hints in the kernels of which they are predicted to save device memory's bytes."""
+    """With cache hints in the kernels where they are predicted to save bytes of device memory."""
     nodes, saved = list(scheduled.lowered.nodes), list[str]()
     for (index, body), facts in zip(_programs(scheduled.lowered), scheduled.compiled, strict=True):
         hinted = dataclasses.replace(nodes[index], body=dataclasses.replace(body, cache_hints=True))
@@ -144,7 +144,7 @@ def _hinted(scheduled: Scheduled, compiler: _Compiler) -> Scheduled:
 
 
 def as_scheduled(lowered: KernelGraph, schedule: Schedule, target: Target) -> KernelGraph | None:
-    """`lowered` with the tiles, splits and launches of a schedule; None where it has no such tiles."""
+    """`lowered` with the tiles, splits and launches of a schedule; None where it lacks the schedule's tiles."""
     made: KernelGraph | None = lowered
     if schedule.parameters:
         made = Tilings(lowered, target).at(schedule.parameters)
@@ -235,7 +235,7 @@ def _tilings(
 
 
 def _said(scheduled: Scheduled, bad: Sequence[int]) -> str:
-    """What the compiler said of some kernels with their schedule."""
+    """What the compiler reported for some kernels with their schedule."""
     bodies = [body for _, body in _programs(scheduled.lowered)]
     tiles = "".join(f", {name} {extent}" for name, extent in scheduled.parameters.items())
     spilled = sum(scheduled.compiled[i].spill_bytes for i in bad)

@@ -1,4 +1,4 @@
-"""Launches: warps and pipeline stages, those that a kernel starts with and those that it may have."""
+"""Launches: the default warps and pipeline stages of a kernel, and the other choices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from superopt.cost.gpus import WARP_THREADS, Target
 from superopt.operators import is_contraction, primitive_of
 from superopt.program import Compute, Load, Loop, Statement, Store, TileProgram, Value
 
-# Elements of a tile that one warp computes well; registers of a thread, of 255, that its tiles may take.
+# Elements of a tile that suit one warp; registers of a thread, of 255, that its tiles may take.
 _ONE_WARP, _REGISTERS = 256, 112
 MOST_WARPS = 16
 MOST_STAGES = 6
@@ -17,7 +17,7 @@ MOST_STAGES = 6
 def choose_launch(
     program: TileProgram, target: Target, num_warps: int | None, num_stages: int | None
 ) -> None:
-    """Set the warps and pipeline stages of `program`; those given are taken as they are.
+    """Set the warps and pipeline stages of `program`; given ones are kept.
 
     One warp for tiles of at most 256 elements, four where the tiles leave a thread half of its registers, else
     eight; as many stages, up to four, as keep the tiles that a trip of a loop loads within shared memory.
@@ -31,7 +31,7 @@ def _warps(program: TileProgram) -> int:
 
 
 def _fits(program: TileProgram, warps: int) -> bool:
-    """Whether so many warps have the registers for the tiles of `program`, and one warp not too many elements."""
+    """Whether `warps` warps have the registers for the tiles of `program`, and one warp not too many elements."""
     if warps == 1:
         return max((s.result.type.padded.elements for s in _results(program)), default=0) <= _ONE_WARP
     return registers(program, warps) <= _REGISTERS
@@ -92,7 +92,7 @@ def streamed_bytes(body: Sequence[Statement]) -> int:
 
 
 def warp_choices(program: TileProgram) -> list[int]:
-    """Powers of two up to what the largest tile has elements for."""
+    """Powers of two for which the largest tile has enough elements."""
     largest = max((s.result.type.padded.elements for s in _results(program)), default=1)
     out = [1]
     while out[-1] < MOST_WARPS and 2 * out[-1] * WARP_THREADS <= largest:
@@ -101,7 +101,7 @@ def warp_choices(program: TileProgram) -> list[int]:
 
 
 def stage_choices(program: TileProgram, target: Target) -> list[int]:
-    """As many as keep what a trip loads within shared memory."""
+    """The numbers that keep the loads of a trip within shared memory."""
     streamed = streamed_bytes(program.body)
     most = min(MOST_STAGES, target.shared_per_block // streamed) if streamed else 1
     return list(range(1, max(most, 1) + 1))

@@ -2,12 +2,11 @@
 
     for k in 0..8: x = X[k * 512 : +512]      ->      for k in 0..16: x = X[k * 256 : +256]
 
-Dimensions that operators walk together form a class; a loop that steps over one dimension of a class by
-exactly its extent makes that extent a parameter; where a reshape makes one dimension of several, that one follows
-the one of them that a loop steps over. So the space follows from the program: no list of tile sizes
-exists. What a class of dimensions cannot express (a written-out remainder, a whole tensor on one side) is
-fixed. A result is a guess that the verifier has to confirm: a mean within a tile, for one, means something
-else in a smaller one.
+Dimensions that operators iterate together form a class; a loop that steps over one dimension of a class by
+exactly its extent makes that extent a parameter; where a reshape merges several dimensions, the result follows
+the one that a loop steps over. So the program defines the space, without a list of tile sizes. What a class of
+dimensions cannot express (a written-out remainder, a whole tensor on one side) is fixed. A result is a guess that
+the verifier has to confirm: a mean within a tile, for instance, changes its meaning in a smaller one.
 """
 
 from __future__ import annotations
@@ -34,21 +33,21 @@ from superopt.program import (
 )
 from superopt.transforms.schedule.triton_limits import SMALLEST_DOT
 
-# Operators whose dimensions are no loop nest that this module can follow.
+# Operators whose dimensions are not a loop nest that this module can follow.
 
 Slot = tuple[int, int]
 
 
 class CannotRetile(Exception):
-    """Extents that the program cannot have."""
+    """The program cannot have the requested extents."""
 
 
 @dataclass(frozen=True)
 class Parameter:
     """One tile extent that may change.
 
-    `name` is that of its loop; `extent` is the tile now, `total` what the loop covers; `smallest` is the least a
-    matrix product in it takes; `parallel` says that blocks, and not trips, share the total.
+    `name` is its loop's; `extent` is the current tile, `total` what the loop covers; `smallest` is the least
+    that a matrix product in it accepts; `parallel` says that blocks, not trips, share the total.
     """
 
     name: str
@@ -58,7 +57,7 @@ class Parameter:
     parallel: bool
 
     def choices(self) -> list[int]:
-        """The tile now, and powers of two that divide the total, from `smallest` on."""
+        """The current tile, and powers of two that divide the total, from `smallest` on."""
         found = {self.extent}
         size = 1
         while size <= self.total:
@@ -77,8 +76,8 @@ class Tiling:
         self._extent: dict[Slot, int] = {}
         self._fixed: set[object] = set()
         self._dots: list[Slot] = []
-        self._merges: list[tuple[list[Slot], Slot]] = []  # dimensions that a reshape makes one, and that one
-        self._times: dict[Slot, int] = {}  # how many times its class's extent a slot has, where not once
+        self._merges: list[tuple[list[Slot], Slot]] = []  # dimensions that a reshape merges, and the result
+        self._times: dict[Slot, int] = {}  # multiple of its class's extent that a slot has, where not 1
         self._nested: set[tuple[LoopVar, LoopVar]] = (
             set()
         )  # an outer loop, and the inner one that covers its step
@@ -121,7 +120,7 @@ class Tiling:
             for a, b in zip(slots, self._slots(statement.buffer), strict=True):
                 self._join(a, b)
             return
-        if statement.buffer in self.program.locals:  # scratch: its shape would have to follow
+        if statement.buffer in self.program.locals:  # scratch: its shape would have to change too
             self._fix(slots)
         for slot, window in zip(slots, statement.windows, strict=True):
             self._window(slot, window)
@@ -160,7 +159,7 @@ class Tiling:
                 else:
                     self._fix([*before, *after])
             return
-        if is_constant(statement):  # one number everywhere: it takes the shape of what it starts
+        if is_constant(statement):  # one number everywhere: it takes the shape of what it initializes
             return
         nest = nest_of(statement)
         if nest is None or move_of(statement) is Move.SLICE:
@@ -178,7 +177,7 @@ class Tiling:
             self._dots += [slots[-i] for slots in operands for i in (1, 2)]
 
     def _merge(self, parts: Sequence[Slot], whole: Slot) -> None:
-        """Let `whole` change with the one of its `parts` that a loop cuts; fix all where there is not one."""
+        """Let `whole` change with the one of its `parts` that a loop cuts; fix all unless exactly one is."""
         stepped = {self._find(var) for var in self._loops}
         moving = [s for s in parts if self._find(s) in stepped]
         if len(moving) != 1:
@@ -308,14 +307,14 @@ class _Rewrite:
         return tuple(out)
 
     def scale(self, var: LoopVar, scale: int) -> int:
-        """What a loop of step 1 advances by is in its scale; of others in their step."""
+        """The advance of a loop of step 1 is in its scale; that of others is in their step."""
         new, old = self.changed(var)
         return _exactly(scale * new, old) if self.tiling.loop(var).step == 1 else scale
 
     def loop(self, loop: Loop) -> Loop:
         new, old = self.changed(loop.var)
         step, stop = loop.step, loop.stop
-        for outer in self.tiling.outer_loops(loop.var):  # it covers another step of the outer loop
+        for outer in self.tiling.outer_loops(loop.var):  # it now covers another step of the outer loop
             more, less = self.changed(outer)
             stop = _exactly(stop * more, less)
         if step == 1:

@@ -3,10 +3,10 @@
     K[2, 64, 64, 128] -> 64 blocks, each 64 keys -> parts[2, 64, 8, 128] -> summed over 64
     K[2, 32, 128, 128] -> 32 blocks, each 128 keys -> parts[2, 32, 8, 128] -> summed over 32
 
-An axis of an input that a grid divides into parts has a factor for the parts, and factors for what lies within
-one (`superopt.verify.axes`). Where a value between two kernels has the first and not the others, these were
-reduced, and the parts are joined later: split-K, or FlashDecoding's keys. Their number may change with what lies
-within, so that inputs and outputs keep their extents. A result is a guess that the verifier has to confirm.
+An axis of an input that a grid divides into parts has a factor for the parts, and factors within one
+(`superopt.verify.axes`). Where a value between two kernels has the first and not the others, these were reduced,
+and the parts are joined later: split-K, or FlashDecoding's keys. The number of parts may change together with
+their size, so that inputs and outputs keep their extents. A result is a guess that the verifier has to confirm.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from superopt.verify.reduce import resized
 
 @dataclass(frozen=True)
 class Split:
-    """A number of parts that may change: `parts` now, of `total` points in all."""
+    """A number of parts that may change: currently `parts`, of `total` points in all."""
 
     name: str
     parts: int
@@ -35,7 +35,7 @@ class Split:
     inner: tuple[Factor, ...]
 
     def choices(self) -> list[int]:
-        """The number now, and powers of two from 2 on that leave to a part what a matrix product takes."""
+        """The current number, and powers of two from 2 on that leave each part what a matrix product takes."""
         found = {self.parts}
         parts = 2
         while parts * SMALLEST_DOT <= self.total:
@@ -66,7 +66,7 @@ class Splits:
             self.found[name] = Split(name, factor.size, total, factor, inner)
 
     def _between_kernels(self) -> dict[Factor, list[Value]]:
-        """The values between kernels by their factors that a grid divides an axis into, in the kernels' order."""
+        """The values between kernels, in order, by their factors for the parts of an axis that a grid divides."""
         found: dict[Factor, list[Value]] = {}
         used = {v for n in self.lowered.nodes for v in n.operands}
         for node in self.lowered.nodes:
@@ -81,7 +81,7 @@ class Splits:
         return found
 
     def _within(self, factor: Factor) -> tuple[Factor, ...]:
-        """The factors that lie within a part, outermost first: what follows it in every input that has it."""
+        """The factors within a part, outermost first: those that follow it in every input that has it."""
         lists = [
             dims[dims.index(factor) + 1 :]
             for v in self.lowered.inputs
@@ -92,13 +92,13 @@ class Splits:
         return tuple(lists[0]) if alike and not any(f.fixed for f in lists[0]) else ()
 
     def apply(self, name: str, parts: int) -> KernelGraph | None:
-        """The program with so many parts; None where there is none such."""
+        """The program with this many parts; None where that is impossible."""
         split = self.found.get(name)
         if split is None or parts < 1 or split.total % parts:
             return None
         sizes = {split.factor: parts}
         grow, shrink = math.gcd(parts, split.parts), 1
-        grow, shrink = split.parts // grow, parts // grow  # of what lies within a part
+        grow, shrink = split.parts // grow, parts // grow  # factors for the size of a part
         for number, factor in enumerate(split.inner):
             size = factor.size * grow if number == 0 else factor.size
             common = math.gcd(size, shrink)

@@ -1,4 +1,4 @@
-"""Default tile extents of library operators, and how much of a product's depth one trip takes."""
+"""Default tile extents of library operators, and how much of a product's depth one trip covers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from superopt.operators import Nest
 from superopt.program import DTYPE_BYTES, power_of_two
 from superopt.transforms.schedule.triton_limits import SMALLEST_DOT
 
-# Elements that one tile of an elementwise kernel and of a reduction holds.
+# Elements in one tile of an elementwise kernel, and of a reduction.
 _POINTS = 1024
 _REDUCED = 4096
 _COLUMNS = 64
@@ -26,10 +26,10 @@ _MATMUL = (
 )
 _MATMUL_F32 = ((64, 64, 32), (32, 64, 32), (32, 32, 32), (16, 32, 32))
 
-# Operand tiles of a product that together are larger than this are loaded part by part.
+# Operand tiles of a product that together exceed this are loaded part by part.
 _DEEP_BYTES = 32 << 10
 
-# Depth of one trip of a product; bytes that it may load, and below which it may be deeper.
+# Depth of one trip of a product; bytes that it may load, and bytes below which it may be deeper.
 _DEPTH, _TRIP_BYTES, _NARROW_BYTES, _TRIPS = 64, 48 << 10, 24 << 10, 8
 
 
@@ -50,7 +50,7 @@ def default_tiles(nest: Nest, dtype: str, target: Target, *, contraction: bool) 
 
 
 def copy_tiles(extents: Sequence[int]) -> list[int]:
-    """Tile extents of a copy of so many elements along each dimension; the innermost ones are filled first."""
+    """Tile extents of a copy of `extents` elements; the innermost dimensions are filled first."""
     tiles = [1] * len(extents)
     for dim in reversed(range(len(extents))):
         tiles[dim] = min(extents[dim], max(_POINTS // math.prod(tiles), 1))
@@ -58,7 +58,7 @@ def copy_tiles(extents: Sequence[int]) -> list[int]:
 
 
 def _by_contiguity(nest: Nest) -> list[int]:
-    """Iteration dimensions, those first that are innermost in memory: in operands, then in the result."""
+    """Iteration dimensions, innermost in memory first: by the operands, then by the result."""
     order: list[int] = []
     sides = [[i.dim for i in m] for m in nest.operands] + [list(nest.result)]
     if _transposed(nest):  # both sides' innermost dimensions come first
@@ -75,7 +75,7 @@ def _transposed(nest: Nest) -> bool:
 
 
 def _matmul_tiles(nest: Nest, dtype: str, target: Target) -> tuple[int, ...]:
-    """The largest tile that gives every multiprocessor a block; the smallest where none does."""
+    """The largest tile that gives every multiprocessor a block, or the smallest tile."""
     *batch, m, n, k = nest.extents
     tiles = (m, n, k)
     for rows, cols, depth in _MATMUL_F32 if dtype == "f32" else _MATMUL:
@@ -90,10 +90,10 @@ def _matmul_tiles(nest: Nest, dtype: str, target: Target) -> tuple[int, ...]:
 
 
 def reduction_depth(depth: int, total: int, bytes_per_point: int) -> int:
-    """How much of `depth` points of a product's depth one trip takes: a divisor of it.
+    """How many of the `depth` points of a product one trip covers: a divisor of `depth`.
 
-    64, less where the tiles of a trip would take too much of shared memory; more for narrow tiles, of which too
-    few bytes would be in flight, as long as there are some trips over all the `total` points.
+    64; less where the tiles of a trip would take too much shared memory; more for narrow tiles, which would
+    keep too few bytes in flight, as long as several trips over all the `total` points remain.
     """
     if depth <= _DEPTH or (depth * bytes_per_point <= _NARROW_BYTES and total >= _TRIPS * depth):
         return depth
@@ -105,7 +105,7 @@ def reduction_depth(depth: int, total: int, bytes_per_point: int) -> int:
 
 
 def product_step(depth: int, operand_bytes: int) -> int | None:
-    """Depth of one trip of a product whose operands are loaded for it alone; None where one trip takes it all."""
+    """Depth of one trip of a product whose operands are loaded for it alone; None where one trip covers it."""
     if operand_bytes <= _DEEP_BYTES:
         return None
     steps = (_DEPTH, _DEPTH // 2, SMALLEST_DOT)

@@ -3,7 +3,7 @@
     tile sizes   from the loops and windows of each tile program (`retile.py`)
     split        how many blocks share a reduction whose parts a later kernel joins (`splits.py`)
 
-What a block cannot hold is left out. Each program is a guess: it has to be proved by who takes it.
+What a block cannot hold is omitted. Each program is a guess that the caller has to prove.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from superopt.transforms.schedule.launch import choose_launch
 from superopt.transforms.schedule.retile import CannotRetile, Tiling
 from superopt.transforms.schedule.splits import Splits
 
-# Tilings of one kernel that are kept for combination with those of the others.
+# Tilings of one kernel that are kept, to be combined with those of the others.
 _KEPT = 48
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """Tile extents of one kernel, and what they are predicted to take."""
+    """Tile extents of one kernel, and their predicted seconds."""
 
     seconds: float
-    order: float  # among equals, how far it is from the tiles as they were
+    order: float  # among equals, the distance from the original tiles
     extents: tuple[tuple[str, int], ...]
     program: TileProgram
 
 
 class Tilings:
-    """The tilings of one lowered program for `target`; `funnel` counts what fell out, by reason."""
+    """The tilings of one lowered program for `target`; `funnel` counts rejections, by reason."""
 
     def __init__(self, lowered: KernelGraph, target: Target) -> None:
         self.lowered, self.target = lowered, target
@@ -49,7 +49,7 @@ class Tilings:
         self._variants = list(Splits(lowered).variants())
 
     def tilings(self, only: Collection[int] | None = None) -> Iterator[tuple[dict[str, int], KernelGraph]]:
-        """Programs with other splits and tile sizes, fastest predicted first; the parameters that say so.
+        """Programs with other splits and tile sizes, fastest predicted first, with their parameters.
 
         With `only`, kernels of other numbers keep their tiles.
         """
@@ -60,7 +60,7 @@ class Tilings:
     def _tilings(
         self, split: Mapping[str, int], graph: KernelGraph, only: Collection[int] | None
     ) -> Iterator[tuple[float, dict[str, int], KernelGraph]]:
-        """Those of one variant, with their predicted seconds."""
+        """The tilings of one variant, with their predicted seconds."""
         lists = [
             self._choices(graph, index, free=only is None or number in only)
             for number, index in enumerate(self._kernels)
@@ -78,7 +78,7 @@ class Tilings:
             yield sum(c.seconds for c in chosen), parameters, with_nodes(graph, nodes)
 
     def at(self, parameters: Mapping[str, int]) -> KernelGraph | None:
-        """The program with these parameters, named as `points` names them; None where there are none such."""
+        """The program with these parameters, named as `points` names them; None where they do not exist."""
         left = dict(parameters)
         splits = {name: left.pop(name) for name in self._variants[0][0] if name in left}
         variant = next((g for p, g in self._variants if p == {**self._variants[0][0], **splits}), None)
@@ -102,12 +102,12 @@ class Tilings:
         return None if left else graph
 
     def _choices(self, graph: KernelGraph, index: int, *, free: bool) -> list[_Choice]:
-        """Tile extents of one kernel of a variant, fastest predicted first; where not `free`, those it has."""
+        """Tile extents of one kernel of a variant, fastest predicted first; its current ones unless `free`."""
         node = graph.nodes[index]
         assert isinstance(node.body, TileProgram)
         tiling = Tiling(node.body)
         names = list(tiling.parameters)
-        operands = list(dict.fromkeys(node.operands))  # the other kernels stay as they are
+        operands = list(dict.fromkeys(node.operands))  # the other kernels are unchanged
         found: list[_Choice] = []
         now = [tiling.parameters[n].extent for n in names]
         choices = [tiling.parameters[n].choices() for n in names] if free else [[extent] for extent in now]
@@ -131,7 +131,7 @@ class Tilings:
         return sorted(found, key=lambda c: (c.seconds, c.order, c.extents))[:_KEPT]
 
     def _holds(self, program: TileProgram) -> bool:
-        """Whether the tiles of one statement fit in what a block has on chip, in registers and shared memory."""
+        """Whether the tiles of one statement fit in a block's registers and shared memory."""
         most = self.target.shared_per_block + 4 * self.target.registers
         return all(_tile_bytes(s) <= most for s in program.statements())
 
@@ -148,7 +148,7 @@ def with_nodes(graph: KernelGraph, nodes: Sequence[Node]) -> KernelGraph:
 
 
 def _cheapest_sums(lists: Sequence[Sequence[_Choice]]) -> Iterator[tuple[_Choice, ...]]:
-    """One of each list, by the sum of their seconds."""
+    """One of each list, in order of the sum of their seconds."""
 
     def at(index: tuple[int, ...]) -> tuple[_Choice, ...]:
         return tuple(choices[i] for choices, i in zip(lists, index, strict=True))

@@ -1,8 +1,8 @@
-"""What Triton takes, whatever the GPU; what a GPU takes is in its file in `cost/targets/`."""
+"""Limits of Triton on every GPU; the limits of a GPU are in its file in `cost/targets/`."""
 
 from __future__ import annotations
 
-# Rows, columns and depth of a `tl.dot` at least.
+# Least rows, columns and depth of a `tl.dot`.
 SMALLEST_DOT = 16
-# Elements of one tensor at most.
+# Most elements of one tensor.
 MOST_ELEMENTS = 1 << 20

@@ -1,4 +1,4 @@
-"""Tile widths of loop variables: which there are, which combination is cheapest, and what a block can hold."""
+"""Tile widths of loop variables: the choices, the cheapest combination, and what a block can hold."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from superopt.cost.gpus import Target
 from superopt.program import Compute, Load, Loop, Statement, TileProgram
 from superopt.transforms.schedule.triton_limits import SMALLEST_DOT
 
-# Widths that a tile may take, from what a matrix product takes at least; each must divide its extent.
+# Widths that a tile may have, from the least that a matrix product takes; each must divide its extent.
 WIDTHS = tuple(SMALLEST_DOT << i for i in range(5))
-# The widths with which costs are estimated before they are chosen, the best guess first.
+# Widths at which costs are estimated before one is chosen, the best guess first.
 _NOMINAL = (64, 128, 32, 16)
-# Extents up to this need no cut: a tile may hold them whole.
+# Extents up to this are not cut, as a tile may hold them whole.
 WHOLE = 64
 
 
@@ -23,12 +23,12 @@ def width_choices(extent: int) -> list[int]:
 
 
 def nominal_width(extent: int) -> int:
-    """The width below `extent` with which costs are estimated before one is chosen; 0 where none divides it."""
+    """The width below `extent` at which costs are estimated before one is chosen; 0 where none divides it."""
     return next((w for w in _NOMINAL if extent % w == 0 and w < extent), 0)
 
 
 def cheapest(choices: Sequence[Sequence[int]], cost: Callable[[tuple[int, ...]], float]) -> tuple[int, ...]:
-    """The cheapest combination: of all for two widths, else by one width at a time, twice over."""
+    """The cheapest combination: of all for two widths, else one width at a time, twice."""
     if len(choices) <= 2:
         return min(itertools.product(*choices), key=cost)
     longest = max(map(len, choices))
@@ -47,6 +47,6 @@ def fits(program: TileProgram, target: Target) -> bool:
 
 
 def _loaded(body: Sequence[Statement]) -> int:
-    """Bytes that the busiest of the loops in `body`, or what is in none, loads in one trip."""
+    """The most bytes that one trip of a loop in `body`, or the statements outside loops, load."""
     here = [s.result.type.bytes for s in body if isinstance(s, Load) and s.buffer.placement == "device"]
     return max(sum(here), *(_loaded(s.body) for s in body if isinstance(s, Loop)), 0)

@@ -18,12 +18,12 @@ from superopt.transforms.tile_saturation.terms import (
 
 
 class Rejected(Exception):
-    """The term is no program of kernels; the message is counted."""
+    """The term cannot become kernels; the message is counted."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """One access in program order: a start, a load or a store, and the loops it stands in, outermost first."""
+    """One access in program order: a start, a load or a store, and its enclosing loops, outermost first."""
 
     region: TermRegion
     kind: str  # "start" | "load" | "store"
@@ -31,7 +31,7 @@ class Access:
 
 
 def accesses(body: Sequence[StatementTerm], loops: tuple[tuple[TermVar, int], ...] = ()) -> Iterator[Access]:
-    """Every access in program order; equal loops at two places are told apart by where they stand."""
+    """Every access in program order; position distinguishes equal loops at two places."""
     for i, statement in enumerate(body):
         if isinstance(statement, StoreTerm):
             for region in statement.value.regions:
@@ -44,7 +44,7 @@ def accesses(body: Sequence[StatementTerm], loops: tuple[tuple[TermVar, int], ..
 
 
 def common_loops(found: Sequence[Access]) -> set[TermVar]:
-    """Variables of the loops that all the accesses stand in."""
+    """Variables of the loops that enclose all the accesses."""
     out: set[TermVar] = set()
     for level in zip(*(a.loops for a in found), strict=False):
         if len(set(level)) > 1:
@@ -83,7 +83,7 @@ def _parallel(loop: LoopTerm, live_after: set[TermTensor]) -> bool:
 
 
 def apart(regions: Collection[TermRegion], tensor: TermTensor, var: TermVar) -> bool:
-    """Whether what different iterations of `var` access of a tensor lies apart: along one dimension."""
+    """Whether different iterations of `var` access disjoint parts of a tensor: along one dimension."""
     return any(
         len({r.dims[d] for r in regions}) == 1 and next(iter(regions)).dims[d].var is var
         for d in range(len(tensor.shape))

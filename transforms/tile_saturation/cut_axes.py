@@ -1,7 +1,7 @@
 """Which dimensions of a kernel graph run along one axis, and how each axis is cut.
 
-Dimensions that one dimension of an operator's nest runs along are one axis. How an axis is cut follows from its
-uses:
+Dimensions that one dimension of an operator's nest runs along share an axis. The uses of an axis determine how it
+is cut:
 
     elem    one at a time: the batch of a matrix product, the outer part of a dimension that a reshape splits
     tile    by a tile parameter; by the inner part's extent where a reshape splits the dimension (16 x 4096 to
@@ -24,7 +24,7 @@ from superopt.transforms.tile_saturation.terms import STARTS, TermVar
 
 
 def expressible(node: Node) -> bool:
-    """Whether tile loops have a form for the node's operator."""
+    """Whether tile loops can express the node's operator."""
     entry = OPERATORS.get(node.op)
     if entry is None or len(node.results) != 1:
         return False
@@ -42,9 +42,7 @@ class CutAxis:
     cut: Literal["full", "tile", "elem"] = "full"
     step: int = 0  # of a tile fixed by a reshape
     merged: list[CutAxis] = field(default_factory=list["CutAxis"])  # axes whose tiles are this one's elements
-    leader: CutAxis | None = (
-        None  # the first axis tied to the same elements, by whose variable this one is cut
-    )
+    leader: CutAxis | None = None  # the first axis tied to the same elements, whose variable cuts this one
     vars: list[TermVar] = field(default_factory=list[TermVar])
 
     def var(self, occurrence: int) -> TermVar:
@@ -94,7 +92,7 @@ class CutAxes:
             self._classes.join(a, b)
 
     def _relate(self, node: Node) -> None:
-        """What one dimension of the node's nest runs along is one axis."""
+        """Join the dimensions that one dimension of the node's nest runs along."""
         if not expressible(node):
             raise UnsupportedProgram(f"tile loops do not express '{node.op}'", node.location)
         if move_of(node) is Move.RESHAPE:
@@ -122,7 +120,7 @@ class CutAxes:
                 self._full.update([*xs, *ys])
 
     def _unify_splits(self) -> None:
-        """Merged dimensions whose outer parts are one axis and whose inner parts have one extent are one axis."""
+        """Join merged dimensions whose outer parts share an axis and whose inner parts have the same extent."""
         for i, (merged, parts) in enumerate(self._splits):
             for other, others in self._splits[:i]:
                 same = self._find(parts[0]) == self._find(others[0])

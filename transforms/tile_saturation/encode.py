@@ -1,4 +1,4 @@
-"""Tile loops to the native e-graph and back."""
+"""Translates tile loops to the native e-graph and back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NativeTerm: TypeAlias = "list[tuple[str, int, int, int]]"
 _KINDS = ("input", "output", "temporary")
 _STARTS = tuple(STARTS.values())
 _INDEX = ("full", "tile", "elem", "range")
-# The graph's names of operators that its rules know, and the attribute that is the payload; others are "unary".
+# The graph's names of the operators in its rules, and the attribute that is the payload; others are "unary".
 _NATIVE = {
     "add": ("+", ""), "sub": ("-", ""), "mul": ("*", ""), "div": ("/", ""), "max": ("max", ""),
     "min": ("min", ""), "exp": ("exp", ""), "matmul": ("matmul", ""), "reduce_sum": ("rsum", "dims"),
@@ -38,7 +38,7 @@ _TERM = {native: (op, attr) for op, (native, attr) in _NATIVE.items()}
 
 
 def grid_vars(body: Sequence[StatementTerm]) -> set[TermVar]:
-    """Variables of the outermost loops, through perfect nests: those that grids are made of."""
+    """Variables of the outermost loops, through perfect nests: those that form grids."""
     out: set[TermVar] = set()
     for statement in body:
         while isinstance(statement, LoopTerm) and not statement.starts:
@@ -50,7 +50,7 @@ def grid_vars(body: Sequence[StatementTerm]) -> set[TermVar]:
 
 
 class Encoder:
-    """An e-graph with the tables that lead from its numbers back to variables and tensors."""
+    """An e-graph with the tables that map its numbers back to variables and tensors."""
 
     def __init__(self, program: TermProgram) -> None:
 
@@ -145,7 +145,7 @@ class Encoder:
         return self.graph.add("loop", head, self.sequence(statement.body))
 
     def sequence(self, body: Sequence[StatementTerm]) -> int:
-        """The class of statements in a row."""
+        """The class of a sequence of statements."""
         out = self.statement(body[-1])
         for statement in reversed(body[:-1]):
             out = self.graph.add("seq", 0, self.statement(statement), out)

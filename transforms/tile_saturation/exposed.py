@@ -1,8 +1,8 @@
-"""What statements read of memory that they have not written before: their upward exposed reads.
+"""The upward exposed reads of statements: what they read before writing it.
 
 The same analysis as the e-graph's facts (`transforms/core/egraph/egraph.cpp`), on an extracted term: there it
-orders statements, here it says what a kernel needs from before it. That a store to a tensor comes first is not
-enough: it may be another part of it that is loaded, as with the pieces of a concatenation.
+orders statements, here it says what a kernel needs from earlier ones. An earlier store to the tensor is not
+enough, as another part of it may be loaded: the pieces of a concatenation are an example.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _Regions = tuple[TermRegion, ...]
 
 
 def exposed(body: Sequence[StatementTerm]) -> set[TermTensor]:
-    """Tensors of which the statements load something that they have not stored before."""
+    """Tensors with a part that the statements load before storing it."""
     reads, _ = _exposed(body)
     return {r.tensor for r in reads}
 
 
 def _exposed(body: Sequence[StatementTerm]) -> tuple[_Regions, _Regions]:
-    """Regions that are read before they are written, and regions that are certainly written."""
+    """Regions read before they are written, and regions certainly written."""
     reads: dict[TermRegion, None] = {}
     written: _Regions = ()
     for statement in body:
@@ -49,7 +49,7 @@ def _exposed(body: Sequence[StatementTerm]) -> tuple[_Regions, _Regions]:
 
 
 def _over(region: TermRegion, var: TermVar) -> TermRegion:
-    """All that a region is in the iterations of `var`."""
+    """All that a region covers over the iterations of `var`."""
     dims: list[TermIndex] = []
     for index, extent in zip(region.dims, region.tensor.shape, strict=True):
         if index.var is not var:
@@ -78,7 +78,7 @@ def _inside(part: TermIndex, whole: TermIndex) -> bool:
 
 
 def _joined(written: _Regions, more: Iterable[TermRegion]) -> _Regions:
-    """Both, regions side by side as one."""
+    """Both, with adjacent regions merged."""
     out = list(written)
     for region in more:
         while (other := next((r for r in out if _side_by_side(r, region) is not None), None)) is not None:

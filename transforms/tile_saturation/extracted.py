@@ -1,6 +1,6 @@
-"""From an extracted term to one that is ready for placement: bundles opened, stores that nobody reads removed.
+"""Prepares an extracted term for placement: opens bundles, removes stores that nobody reads.
 
-Deadness is a fact of the whole program, so it is decided here, after extraction, and never inside the e-graph.
+Deadness is a property of the whole program, so it is decided here, after extraction, never inside the e-graph.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _lane(region: TermRegion, lane: int) -> TermRegion:
 
 
 def without_dead(body: Sequence[StatementTerm], outputs: Iterable[TermTensor]) -> tuple[StatementTerm, ...]:
-    """The program without stores to tensors that are no outputs and that no other tensor's value needs."""
+    """The program without stores to tensors that are neither outputs nor needed by another tensor's value."""
     kept = set(outputs)
     while True:
         live = set(kept)
@@ -66,7 +66,7 @@ def _only(body: Sequence[StatementTerm], kept: set[TermTensor]) -> tuple[Stateme
 
 
 def canonical(body: Sequence[StatementTerm]) -> tuple[StatementTerm, ...]:
-    """The least order of the statements that dependences allow: equal for programs that differ in order only."""
+    """The least order of the statements that dependences allow: equal for programs that differ only in order."""
     items = [LoopTerm(s.var, s.starts, canonical(s.body)) if isinstance(s, LoopTerm) else s for s in body]
     texts = [render((s,)) for s in items]
     reads = [loaded((s,)) for s in items]

@@ -1,10 +1,10 @@
 """One outermost loop of an extracted program as one kernel: grid, placement, statements.
 
-    parallel    a loop is a grid dimension if what an iteration writes lies apart from what others read and write;
-                what an iteration writes before it reads it, and nobody reads later, is its own (privatisation)
+    parallel    a loop is a grid dimension if an iteration's writes are disjoint from what others read and write;
+                what an iteration writes before reading, and nobody reads later, is private (privatisation)
     on chip     a tensor that is always accessed at one region, by the block or within the loops that move it
     device      the rest: outputs that are read again (with a barrier, which the emitter sets), and scratch;
-                what is updated in place, which the kernel has as an operand and as a result in its memory
+                what is updated in place, an operand of the kernel with a result in its memory
 
 Values are computed once per scope and as far out as their operands allow.
 """
@@ -41,7 +41,7 @@ from superopt.transforms.tile_saturation.terms import (
 
 @dataclass
 class _Frame:
-    """A scope: the statements so far, the loop's variable, what the loop writes, values at hand."""
+    """A scope: the statements so far, the loop's variable, what the loop writes, available values."""
 
     out: list[ir.Statement]
     var: TermVar | None = None
@@ -153,7 +153,7 @@ class KernelBuilder:
         return tuple(out)
 
     def loop(self, var: TermVar, body: list[ir.Statement], *, parallel: bool) -> ir.Loop:
-        """A loop over tiles; counted in trips where elements are taken one at a time."""
+        """A loop over tiles; it counts trips where elements are taken one at a time."""
         if var in self.by_elem:
             return ir.Loop(self.loop_vars[var], 0, self.trips(var), 1, parallel, body)
         self.trips(var)
@@ -176,7 +176,7 @@ class KernelBuilder:
             if tensor in self.updated:
                 self.direct.add(tensor)
             elif live and len(found) == len(stored) and all(a.kind == "store" for a in found):
-                self.direct.add(tensor)  # written and never read here
+                self.direct.add(tensor)  # written but never read here
             elif len(regions) == 1 and (not inner or (together and tensor not in self.outer)):
                 (region,) = regions
                 buffer = ir.Buffer(
@@ -193,7 +193,7 @@ class KernelBuilder:
             elif any(not apart(regions, tensor, loop.var) for loop in self.grid):
                 raise Rejected("scratch of which two blocks write one element")
             else:
-                # As large as the tensor, so that every block writes a part of its own.
+                # As large as the tensor, so that every block writes its own part.
                 buffer = ir.Buffer(ir.TensorType(tensor.shape, tensor.dtype), self._name(tensor), "device")
                 self.scratch[tensor] = buffer
                 self.locals.append(buffer)
@@ -240,7 +240,7 @@ class KernelBuilder:
                 raise Rejected("a loop inside one over the same variable")
             self.loop_vars[statement.var] = ir.LoopVar(statement.var.name)
             inner = _Frame([], statement.var, written(statement.body))
-            for tensor in inner.writes:  # what was loaded before the loop is not what its trips read
+            for tensor in inner.writes:  # values loaded before the loop differ from what its trips read
                 self.version[tensor] = self.version.get(tensor, 0) + 1
             self.frames.append(inner)
             self.statements(statement.body)
@@ -270,7 +270,7 @@ class KernelBuilder:
     # --- values ---
 
     def level(self, expr: ValueTerm, known: dict[ValueTerm, int]) -> int:
-        """The outermost scope in which a value is what it is here."""
+        """The outermost scope in which a value is the same as here."""
         if expr in known:
             return known[expr]
         if expr.region is None:
@@ -284,7 +284,7 @@ class KernelBuilder:
         return out
 
     def value(self, expr: ValueTerm, known: dict[ValueTerm, int] | None = None) -> ir.Value:
-        """The tile of an expression, computed where it is not at hand."""
+        """The tile of an expression, computed where it is not available."""
         known = {} if known is None else known
         level = self.level(expr, known)
         key = (expr, tuple(self.version.get(t, 0) for t in self.tensors(expr)))
@@ -297,7 +297,7 @@ class KernelBuilder:
         return value
 
     def tensors(self, expr: ValueTerm) -> tuple[TermTensor, ...]:
-        """What a value is computed from."""
+        """The tensors that a value is computed from."""
         return tuple(dict.fromkeys(r.tensor for r in expr.regions))
 
     def load(self, region: TermRegion, out: list[ir.Statement]) -> ir.Value:
@@ -345,14 +345,14 @@ class KernelBuilder:
         return compute(out, expr.op, values, flags)
 
     def _number(self, value: ir.Value, dtype: str, out: list[ir.Statement]) -> ir.Value:
-        """A splat in the dtype of what it meets."""
+        """A splat in the dtype of the other operands."""
         if value.dtype == dtype:
             return value
         for frame in self.frames:
             for statement in frame.out:
                 if not isinstance(statement, ir.Compute) or statement.result is not value:
                     continue
-                if (number := splat_of(statement)) is not None:  # it may be computed from others, too
+                if (number := splat_of(statement)) is not None:  # it may also be computed from others
                     return constant(out, float(number), value.shape, dtype)
         return self.cast(value, dtype, out)
 

@@ -1,4 +1,4 @@
-"""`--kernel-to-tile-loops`: the program as naive tile loops, what saturation starts from."""
+"""`--kernel-to-tile-loops`: the program as naive tile loops, from which saturation starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that do what an operator of the library does: found among extracted ones, written as that operator."""
+"""Finds extracted kernels that compute a library operator, and writes them as that operator."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ KnownOperators: TypeAlias = "Mapping[tuple[StatementTerm, ...], tuple[LibraryOpe
 
 
 def library_statements(program: TermProgram) -> KnownOperators:
-    """What `program` says of its statements, by a form that `library_operators` looks up."""
+    """The library operators of `program`'s statements, by a form that `library_operators` looks up."""
     return {_form(opened((s,))): found for s, found in program.library.items()}
 
 
 def _form(body: Sequence[StatementTerm]) -> tuple[StatementTerm, ...]:
     """The statements without their order and without loops of one trip.
 
-    What is looked up by it, products and the pieces of a concatenation, has no two statements that depend on each
-    other, so that any order of them is the same.
+    It is used to look up products and the pieces of a concatenation, whose statements are independent, so that
+    their order does not matter.
     """
 
     def ordered(statements: Sequence[StatementTerm]) -> tuple[StatementTerm, ...]:
@@ -51,7 +51,7 @@ def _form(body: Sequence[StatementTerm]) -> tuple[StatementTerm, ...]:
 
 
 def library_operators(statement: StatementTerm, known: KnownOperators) -> tuple[LibraryOperator, ...]:
-    """The operators that a kernel is made of, one or several side by side; none where it does anything else."""
+    """The operators that a kernel consists of, one or several side by side; empty where it does anything else."""
     body = without_single_trips((statement,))
     if found := known.get(_form(body)):
         return found
@@ -71,7 +71,7 @@ def library_operators(statement: StatementTerm, known: KnownOperators) -> tuple[
 
 
 def without_single_trips(body: Sequence[StatementTerm]) -> tuple[StatementTerm, ...]:
-    """The statements without loops of one trip, where their variables cut nothing."""
+    """The statements without loops of one trip, where their variables do not cut anything."""
     out: list[StatementTerm] = []
     for statement in body:
         if isinstance(statement, StoreTerm):
@@ -105,7 +105,7 @@ def _uncut(statement: StatementTerm, var: TermVar) -> StatementTerm:
 
 
 def library_seconds(program: TermProgram, target: Target) -> list[float]:
-    """What the library takes for each statement that it has kernels for."""
+    """The library's seconds for each statement that it has kernels for."""
 
     def seconds(p: LibraryOperator) -> float:
         operands = {t: Value(TensorType(t.shape, t.dtype)) for t, _ in p.operands}
@@ -115,7 +115,7 @@ def library_seconds(program: TermProgram, target: Target) -> list[float]:
 
 
 def library_nodes(p: LibraryOperator, values: Mapping[TermTensor, Value]) -> list[Node]:
-    """The library's kernel, behind the views that it reads."""
+    """The library's kernel, after the views that it reads."""
     out: list[Node] = []
     operands = tuple(viewed(values[t], shape, t.name, out) for t, shape in p.operands)
     result = Value(TensorType(p.result.shape, p.result.dtype), p.result.name)

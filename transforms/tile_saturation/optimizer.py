@@ -61,7 +61,7 @@ class SaturationOptimizer(Optimizer):
         seed: int = 0,
         stop: Callable[[], bool] = never,
     ) -> Proposals:
-        """See `search.propose`; deterministic, so that `seed` changes nothing."""
+        """See `search.propose`; deterministic, so `seed` has no effect."""
         del seed
         from superopt.transforms.tile_saturation.search import propose
 

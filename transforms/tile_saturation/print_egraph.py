@@ -1,4 +1,4 @@
-"""An e-graph as a drawing (Graphviz) or as data (JSON): classes, their nodes, and what the nodes say."""
+"""An e-graph as a drawing (Graphviz) or as data (JSON): classes, their nodes, and the nodes' payloads."""
 
 from __future__ import annotations
 

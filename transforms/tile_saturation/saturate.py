@@ -1,4 +1,4 @@
-"""A program as an e-graph that the rules have filled."""
+"""A program as a saturated e-graph."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Saturation:
 
     @property
     def name(self) -> str:
-        """What tells it from the others of one program."""
+        """What distinguishes it from the others of one program."""
         return f"{self.inline}, stabilized" if self.stable else self.inline
 
     def report(self) -> EGraphReport:
-        """Sizes, times, and what the rules that matched did."""
+        """Sizes, times, and the effects of the rules that matched."""
         g = self.encoder.graph
         return EGraphReport(
             name=self.name,
@@ -79,7 +79,7 @@ def saturate(
     except (
         ValueError,
         IndexError,
-    ) as error:  # more variables than a set of them holds, shapes that do not fit
+    ) as error:  # more variables than a set can hold, shapes that do not fit
         raise UnsupportedProgram(f"tile loops do not express this program: {error}", graph.location) from None
     encoder.graph.saturate(
         enabled_rules(options.rules),

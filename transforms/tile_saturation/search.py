@@ -3,9 +3,9 @@
     kernel graph -> naive tile loops -> e-graph, saturated -> k best terms -> kernels -> ranked by the cost model
 
 The loops are written twice: with values that have several users stored once ("single"), and written into every
-user ("all"), where what ends in one loop is computed once. The second graph is far smaller; the first holds
-programs that compute less. A softmax without its maximum is a program of its own beside the same with one
-(`stabilize_softmax.py`): no rule leads from one to the other, as only their quotients are equal. Each e-graph is
+user ("all"), where values that end in one loop are computed once. The second graph is far smaller; the first
+contains programs that compute less. A softmax without its maximum and the same with one (`stabilize_softmax.py`)
+are two programs: no rule leads from one to the other, as only their quotients are equal. Each e-graph is
 saturated within its own share of the budget.
 """
 
@@ -44,21 +44,21 @@ Rough: TypeAlias = tuple[int, float, tuple[TermProgram, tuple[StatementTerm, ...
 
 
 def kernel_count(graph: KernelGraph) -> int:
-    """How many nodes are kernels; views are none."""
+    """How many nodes are kernels; views do not count."""
 
     return sum(not is_view(n) for n in graph.nodes)
 
 
 @dataclass
 class Saturations(Proposals):
-    """What saturation found; `seconds` are those of saturation, of extraction, and of all."""
+    """What saturation found; `seconds` are those of saturation, of extraction, and in all."""
 
     by_kernels: dict[int, list[Proposal]] = field(default_factory=dict[int, "list[Proposal]"])
     """For each number of kernels the programs, fastest predicted first."""
     saturations: list[Saturation] = field(default_factory=list[Saturation])
 
     def remarks(self, *, statistics: bool = False) -> list[str]:
-        """The best of each number of kernels, the e-graphs, and, with `statistics`, what each rule did."""
+        """The best of each number of kernels, the e-graphs, and, with `statistics`, the effect of each rule."""
         said = list[str]()
         if self.by_kernels:
             best = [f"{n}: {them[0].seconds * 1e6:.1f} us" for n, them in sorted(self.by_kernels.items())]
@@ -82,7 +82,7 @@ def propose(
 ) -> Saturations:
     """Programs equal to `graph` by the rules, fewest predicted seconds first; `budget` is in seconds of work.
 
-    `stop` is asked between graphs and between candidates; what was found when it says so is returned.
+    `stop` is polled between graphs and between candidates; once it returns True, what was found is returned.
     """
     options = options or SaturationOptimizer()
     run = _Run(graph, target, clock.now() + budget, options, stop)
@@ -120,9 +120,9 @@ def propose(
 
 
 def _finite_starts(statement: StatementTerm) -> StatementTerm:
-    """The statement with every maximum started from a number that is below all, but finite.
+    """The statement with every maximum started from the least finite number.
 
-    A tile that is masked as a whole would otherwise leave the difference of two infinities, which is no number.
+    A tile that is masked whole would otherwise give the difference of two infinities, which is NaN.
     """
     if isinstance(statement, StoreTerm):
         return statement
@@ -204,7 +204,7 @@ class _Run:
                 self.count[f"tiles.rejected.{error}"] += 1
                 continue
             ranked[stable].append((cost.cost(kernels, self.target).seconds, i, kernels))
-        # Where predictions agree, to half a percent, programs with and without maxima take turns: certificates of
+        # Where predictions agree to half a percent, programs with and without maxima alternate: certificates of
         # those without assume less, and those with maxima pass the numeric check on more inputs.
         turns = in_turns([sorted(r, key=lambda r: r[:2]) for r in ranked.values()])
         ordered = sorted(turns, key=lambda r: float(f"{r[0]:.2e}"))

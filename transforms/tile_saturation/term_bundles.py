@@ -1,4 +1,4 @@
-"""Statements of one form, side by side, as one statement over bundles of tensors.
+"""Merges adjacent statements of one form into one statement over bundles of tensors.
 
     for n: Q[:, n] = X @ WQ[:, n]
     for n: K[:, n] = X @ WK[:, n]     ->    for n: (Q,K,V)[:, n] = X @ (WQ,WK,WV)[:, n]
@@ -27,7 +27,7 @@ from superopt.transforms.tile_saturation.terms import (
 
 
 def bundled(program: TermProgram) -> TermProgram:
-    """`program` with statements of one form, which may stand side by side, as one."""
+    """`program` with statements of one form merged where they may be adjacent."""
     body: list[StatementTerm] = []
     bundles: dict[tuple[TermTensor, ...], TermTensor] = {}
     library: dict[StatementTerm, tuple[LibraryOperator, ...]] = {}
@@ -60,7 +60,7 @@ def _movable(body: Sequence[StatementTerm], i: int, j: int, taken: set[int]) -> 
 
 
 def _pairs(a: StatementTerm, b: StatementTerm) -> dict[TermTensor, TermTensor] | None:
-    """The tensors of `a` with those that stand in their places in `b`, or None for other forms."""
+    """The tensors of `a` with the corresponding ones of `b`, or None for other forms."""
     pairs: dict[TermTensor, TermTensor] = {}
 
     def tensors(x: TermTensor, y: TermTensor) -> bool:
@@ -96,7 +96,7 @@ def _pairs(a: StatementTerm, b: StatementTerm) -> dict[TermTensor, TermTensor] |
 
     if not statements(a, b):
         return None
-    # A tensor stands for itself in both, or its partner is no tensor of the first: lanes must not cross.
+    # A tensor is its own partner, or its partner does not occur in the first: lanes must not cross.
     crossed = any(x is not y and y in pairs for x, y in pairs.items())
     return None if crossed else pairs
 

@@ -1,6 +1,6 @@
 """Programs of tile loops as terms: what the e-graph rewrites, and its text.
 
-The tile level (`superopt.program`) says what one kernel does. Terms say what a whole program of such loops
+The tile level (`superopt.program`) describes one kernel. Terms describe what a whole program of such loops
 computes; which loops are kernels, where tensors live, and most tile widths are chosen after extraction.
 
     for n in 0..4096 by 128:
@@ -9,7 +9,7 @@ computes; which loops are kernels, where tensors live, and most tile widths are 
         Q1[:, n] = Q1[:, n] + matmul(X[:, k], W[k, n])
 
 Values are tiles whose rank is that of the tensors (an element is a tile of extent 1). A tensor may be a bundle:
-tensors indexed alike by statements of one form, written once and meant once for each lane.
+tensors with the same indices in statements of one form, written once for all lanes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from superopt.operators import Combiner
 class TermVar:
     """A loop variable over range(0, end, step); `step` 0 is a tile parameter, chosen after extraction.
 
-    `nominal` is the width that costs are estimated with.
+    `nominal` is the width at which costs are estimated.
     """
 
     name: str
@@ -36,7 +36,7 @@ class TermVar:
 
     @property
     def width(self) -> int:
-        """The step, or the nominal one."""
+        """The step, or the nominal width."""
         return self.step or self.nominal
 
 
@@ -61,7 +61,7 @@ class TermTensor:
 
 @dataclass(frozen=True)
 class TermIndex:
-    """What a region takes of one dimension.
+    """The part of one dimension that a region covers.
 
     "full": all; "tile": `var.step` elements from `base + var` on; "elem": the one at `base + var / var.step`;
     "range": `size` elements from `base` on; "block": `size` elements from `size * (var / var.step)` on.
@@ -115,7 +115,7 @@ class ValueTerm:
     """A value: "load" of `region`, "const", or an operator of the table applied to values.
 
     `attrs` are the operator's, sorted; shapes among them hold a `Var` where the extent is a tile's width.
-    Reductions keep their dimensions, which count from the end. `regions` is all that it loads.
+    Reductions keep their dimensions, which count from the end. `regions` is everything it loads.
     """
 
     op: str
@@ -126,7 +126,7 @@ class ValueTerm:
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Values share much; hashing each of them anew would visit shared parts again and again.
+        # Values share parts, which hashing each value anew would visit again and again.
         object.__setattr__(self, "_hash", hash((self.op, self.args, self.attrs, self.region)))
         own = () if self.region is None else (self.region,)
         found = dict.fromkeys([*own, *(r for a in self.args for r in a.regions)])
@@ -147,7 +147,7 @@ class ValueTerm:
         return f"{self.op}({', '.join([*map(str, self.args), *shown])})"
 
     def walk(self) -> Iterator[ValueTerm]:
-        """This value and those in it, once each, operands first."""
+        """This value and those inside it, once each, operands first."""
         seen: set[int] = set()
 
         def visit(expr: ValueTerm) -> Iterator[ValueTerm]:
@@ -174,7 +174,7 @@ def number(value: float) -> ValueTerm:
 
 
 STARTS: dict[Combiner, float] = {"add": 0.0, "max": -math.inf}
-"""What accumulators start from, by what joins their parts."""
+"""Initial values of accumulators, by the combiner of their parts."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ StatementTerm: TypeAlias = "LoopTerm | StoreTerm"
 
 @dataclass(frozen=True)
 class LibraryOperator:
-    """`result = op(operands)`, of whole tensors, each in a shape: what a statement does, and nothing else."""
+    """`result = op(operands)`, on whole tensors, each in a given shape: all that a statement does."""
 
     op: str
     result: TermTensor
@@ -229,14 +229,14 @@ class TermProgram:
     library: dict[StatementTerm, tuple[LibraryOperator, ...]] = field(
         default_factory=dict["StatementTerm", "tuple[LibraryOperator, ...]"]
     )
-    """Statements that are matrix products or concatenations alone: a library's kernel may take their place."""
+    """Statements that are just matrix products or concatenations, which a library kernel may replace."""
 
     def __str__(self) -> str:
         return render(self.body)
 
     @property
     def updated(self) -> set[TermTensor]:
-        """The tensors that are input and output at once."""
+        """The tensors that are both input and output."""
         return set(self.inputs) & set(self.outputs)
 
     @property
@@ -302,7 +302,7 @@ def rebuilt(
 
 
 def render(body: Sequence[StatementTerm], indent: str = "") -> str:
-    """The program as text, one statement a line."""
+    """The program as text, one statement per line."""
     out: list[str] = []
     for s in body:
         if isinstance(s, StoreTerm):

@@ -9,10 +9,10 @@
 
 What is stored: results of reductions along an axis that is cut (they accumulate from an explicit start),
 concatenated values, outputs, and intermediate results by policy. An update that the program states to be in place
-is one store into the argument's tensor, which is input and output at once: reads stand before or after it, and no
-rule moves them past it. The rest is written into its users; in
-`inline="single"` only what has one user and what moves no numbers, in `inline="all"` also what has more (it is
-computed again, and once where its users end in one loop).
+is one store into the argument's tensor, which is both input and output: reads come before or after it, and no
+rule moves them past it. The rest is written into its users: with `inline="single"` only values with one user,
+moves, conversions and constants, with `inline="all"` also values with more users (recomputed for each, but once
+where the users end in one loop).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _PIECES = (Move.CONCAT, Move.UPDATE)
 def tile_loops(graph: KernelGraph, inline: Inline = "single", *, bundle: bool = True) -> TermProgram:
     """`graph` as naive tile loops; raises UnsupportedProgram for what they do not express.
 
-    Tensors of the program may have more dimensions than the inputs and outputs that they are (see `unmerge`).
+    Tensors of the program may have more dimensions than the inputs and outputs they represent (see `unmerge`).
     """
     program = _Builder(unmerged(graph), inline).build()
     if bundle:
@@ -105,7 +105,7 @@ class _Builder:
         cut = {n.operands[0] for n in self.graph.nodes if move_of(n) is Move.UPDATE}
         for node in self.graph.nodes:
             value = node.result
-            if value in cut:  # which is read in parts
+            if value in cut:  # read in parts
                 stored.add(value)
             entry = OPERATORS[node.op]
             heavy = entry.combiner is not None
@@ -118,7 +118,7 @@ class _Builder:
         return stored
 
     def widens(self, value: Value) -> bool:
-        """Whether a user of `value`, reached without a store, iterates over axes that `value` has not."""
+        """Whether a user of `value`, reached without a store, iterates over axes that `value` lacks."""
         own = {self.axes.of(value, d) for d in range(len(value.shape))}
         todo, seen = [value], {value}
         while todo:
@@ -170,7 +170,7 @@ class _Builder:
         return TermProgram(self.graph.name, inputs, outputs, tuple(self.body), tensors, self.library)
 
     def note_library(self, node: Node) -> None:
-        """Remember the statement just written where it is an operator of the library on tensors in memory."""
+        """Record the statement just written if it is a library operator on tensors in memory."""
         held = [self.held(v) for v in node.operands]
         if (is_contraction(node) or move_of(node) is Move.CONCAT) and all(v is not None for v in held):
             operands = tuple(
@@ -199,11 +199,11 @@ class _Builder:
     # --- statements ---
 
     def space_index(self, value: Value, dim: int, space: _Space, *, parallel: bool) -> TermIndex:
-        """The index of an iteration dimension, by a variable that the statement does not use yet."""
+        """The index of an iteration dimension, by a variable that is still unused in the statement."""
         axis = self.axes.of(value, dim)
         if axis is None or axis.cut == "full":
             return FULL
-        # Axes that one reshape ties together run by one variable: the first merged axis's.
+        # Axes that one reshape ties together share one variable: the first merged axis's.
         source = axis.leader or axis
         if axis.cut == "elem" and axis.merged:
             source = axis.merged[0]
@@ -219,11 +219,11 @@ class _Builder:
         return TermIndex("block", var, 0, axis.step) if axis.leader else TermIndex("tile", var)
 
     def one_tile(self, value: Value, index: TermIndex, space: _Space) -> TermIndex:
-        """The columns of a product that others need whole, as one tile: a kernel of its own may have narrower."""
+        """The columns of a product that others need whole, as one tile; a separate kernel may cut them."""
         axis = self.axes.of(value, len(value.shape) - 1)
         if index.kind != "full" or axis is None or axis not in self.whole:
             return index
-        # One variable for all of an extent, so that statements of one form stay of one form.
+        # One variable per extent, so that statements of one form keep it.
         if axis.extent not in self.one:
             self.one[axis.extent] = TermVar(f"all{axis.extent}", axis.extent, axis.extent, axis.extent)
         space.parallel.append(self.one[axis.extent])
@@ -255,7 +255,7 @@ class _Builder:
             if index.dim in nest.reductions
         }
         reduction = [index.var for index in reduced.values() if index.var is not None]
-        # Of each part, so that no sum grows beyond its dtype.
+        # Divide each part, so that no sum exceeds its dtype.
         partial = finished(node, self.values.partial(node, index, reduced))
         value = ValueTerm(join, (ValueTerm("load", region=region), partial))
         body: list[StatementTerm] = [StoreTerm(region, value)]
@@ -265,7 +265,7 @@ class _Builder:
         self.nest(space, body)
 
     def pieces(self, node: Node, dim: int) -> list[tuple[Value, int, int, int]]:
-        """What is stored along `dim`, as (operand, its first element, how many, where they go)."""
+        """The pieces stored along `dim`: (operand, its first element, their number, where they go)."""
         if move_of(node) is Move.CONCAT:
             ends = list(itertools.accumulate((v.shape[dim] for v in node.operands), initial=0))
             return [(v, 0, v.shape[dim], at) for v, at in zip(node.operands, ends, strict=False)]

@@ -1,4 +1,4 @@
-"""The value of a kernel graph's node on one tile: an expression on loads of what is stored."""
+"""The value of a kernel graph's node on one tile: an expression over loads of stored values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Indices: TypeAlias = "tuple[TermIndex, ...]"
 
 
 class TileValues:
-    """Writes values: loads of inputs and of what is in `stored`, the rest computed from its operands."""
+    """Writes values: loads of inputs and of values in `stored`; the rest is computed from its operands."""
 
     def __init__(
         self,
@@ -59,14 +59,14 @@ class TileValues:
             if value is None:
                 raise UnsupportedProgram("tile loops do not express dense constants", node.location)
             return number(float(value))
-        if entry.conversion:  # numbers on chip are not rounded; what is stored has its tensor's dtype
+        if entry.conversion:  # numbers on chip are not rounded; stored values have their tensor's dtype
             return self.value(node.operands[0], index)
         if move is Move.SLICE:
             return self.slice(node, index)
         if move is Move.RESHAPE:
             return self.reshape(node, index)
         nest = nest_of(node)
-        assert nest is not None, "what has no nest is stored"
+        assert nest is not None, "values without a nest are stored"
         if entry.combiner is not None:
             return finished(node, self.partial(node, index, dict.fromkeys(nest.reductions, FULL)))
         operands = tuple(self.operand(node, i, index) for i in range(len(node.operands)))
@@ -79,7 +79,7 @@ class TileValues:
     ) -> ValueTerm:
         """The tile of an operand that the node's nest reads for the result's tile at `index`.
 
-        `reduced` says what is taken of the dimensions of the nest that are reduced.
+        `reduced` gives the index of the nest's reduced dimensions.
         """
         nest = nest_of(node)
         assert nest is not None
@@ -88,7 +88,7 @@ class TileValues:
         return self.value(node.operands[number], tuple(FULL if i.dim is None else at[i.dim] for i in maps))
 
     def partial(self, node: Node, index: Indices, reduced: Mapping[int, TermIndex]) -> ValueTerm:
-        """What a contraction or a reduction joins of a tile, in the form of the node's result."""
+        """What a contraction or reduction combines from one tile, in the form of the node's result."""
         if is_contraction(node):
             return self.product(node, index, reduced)
         rank = len(node.operands[0].shape)
@@ -100,7 +100,7 @@ class TileValues:
         return ValueTerm("reshape", (kept,), (("shape", self.shape(node.result, index)),))
 
     def product(self, node: Node, index: Indices, reduced: Mapping[int, TermIndex]) -> ValueTerm:
-        """A matrix product of tiles: rows before what is contracted on the left, behind it on the right."""
+        """A matrix product of tiles: rows and the contracted dimension (left), that and columns (right)."""
         nest = nest_of(node)
         assert nest is not None
         tiles: list[ValueTerm] = []
@@ -113,7 +113,7 @@ class TileValues:
         return ValueTerm(node.op, tuple(tiles))
 
     def slice(self, node: Node, index: Indices) -> ValueTerm:
-        """The same tile of what a slice is taken of, further on."""
+        """The same tile of the slice's operand, shifted by the offset."""
         offsets, sizes, strides = (node.attrs[n] for n in ("offsets", "sizes", "strides"))
         assert isinstance(offsets, tuple)
         assert isinstance(sizes, tuple)
@@ -137,13 +137,13 @@ class TileValues:
         return self.value(source, tuple(inner))
 
     def sliced(self, source: Node, index: Indices, node: Node) -> ValueTerm:
-        """A slice of what is not stored is only expressed where elementwise operators stand between."""
+        """A slice of an unstored value is expressible only through elementwise operators."""
         if OPERATORS[source.op].elementwise:
             return self.compute(source, index)
         raise UnsupportedProgram(f"tile loops do not express a slice of '{source.op}'", node.location)
 
     def reshape(self, node: Node, index: Indices) -> ValueTerm:
-        """The tile that a reshape has at `index`, from the one that holds its elements."""
+        """The tile of a reshape at `index`, from the one that holds its elements."""
         source, result = node.operands[0], node.result
         inner: list[TermIndex] = [FULL] * len(source.shape)
         for left, right in reshape_groups(source.shape, result.shape):
@@ -175,7 +175,7 @@ class TileValues:
         raise UnsupportedProgram("tile loops do not express this cut of a reshape", node.location)
 
     def shape(self, value: Value, index: Indices) -> tuple[int | TermVar, ...]:
-        """The shape of a tile, a variable standing for the width of its tiles."""
+        """The shape of a tile, with a variable for the width of its tiles."""
         out: list[int | TermVar] = []
         for d, at in enumerate(index):
             if at.kind == "full":
@@ -191,7 +191,7 @@ class TileValues:
 
 
 def finished(node: Node, total: ValueTerm) -> ValueTerm:
-    """What the node makes of what its combiner joined, of all or of a part."""
+    """The node's finish applied to what its combiner joined, all or a part."""
     finish, nest = OPERATORS[node.op].finish, nest_of(node)
 
     def term(scalar: Scalar) -> ValueTerm:

@@ -47,10 +47,10 @@ def to_kernels(
     widths: Widths | None = None,
     library: bool = False,
 ) -> KernelGraph:
-    """The statements as kernels on `graph`'s inputs; raises Rejected for what is no program of kernels.
+    """The statements as kernels on `graph`'s inputs; raises Rejected for what cannot become kernels.
 
-    `widths` remembers what was chosen for a kernel. With `library`, a kernel that is matrix products or
-    concatenations and nothing else becomes the library's where that is predicted to be faster.
+    `widths` remembers the choices for each kernel. With `library`, a kernel of only matrix products or
+    concatenations becomes the library's where that is predicted to be faster.
     """
     operators: KnownOperators = library_statements(program) if library else {}
     body = without_dead(opened(body), program.outputs)
@@ -100,7 +100,7 @@ def to_kernels(
 
 
 def _live_after(rest: Sequence[StatementTerm], outputs: Sequence[TermTensor]) -> set[TermTensor]:
-    """Tensors whose contents after a kernel somebody sees."""
+    """Tensors whose contents are used after a kernel."""
     live = set(outputs)
     for statement in reversed(rest):
         live |= {a.region.tensor for a in accesses((statement,)) if a.kind == "load"}
@@ -126,7 +126,7 @@ def _tuned(
     target: Target,
     widths: Widths,
 ) -> KernelBuilder:
-    """The kernel with the widths that the cost model likes best."""
+    """The kernel with the widths of the lowest predicted cost."""
     key = (statement, frozenset(live & written((statement,))))
     if key not in widths.known:
         free = retiled(statement)
@@ -146,7 +146,7 @@ def _parameters(statement: StatementTerm) -> list[TermVar]:
 def _choose(
     statement: StatementTerm, live: set[TermTensor], updated: set[TermTensor], name: str, target: Target
 ) -> Mapping[TermVar, int] | str:
-    """The best widths of one kernel's parameters, or why there are none."""
+    """The best widths of one kernel's parameters, or why none fit."""
     parameters = _parameters(statement)
     choices = [width_choices(v.end) for v in parameters]
     tried: dict[tuple[int, ...], float] = {}
@@ -172,7 +172,7 @@ def _choose(
 
 
 def retiled(statement: StatementTerm) -> StatementTerm:
-    """The kernel with a parameter for every width that only a reshape in another kernel asked for."""
+    """The kernel with a parameter for every width that only a reshape in another kernel requires."""
     found = list(accesses((statement,)))
     fixed = {loop.var for loop in loops((statement,)) if loop.var.step > 1}
     bound = {i.var for a in found for i in a.region.dims if i.kind in ("elem", "block") or (i.base and i.var)}

@@ -1,9 +1,9 @@
-"""Hierarchical tiling: a dimension that reshapes cut in three or more parts becomes one dimension for each part.
+"""Hierarchical tiling: splits a dimension that reshapes cut in three or more parts into one for each.
 
     q = reshape(x @ wq, tokens, groups, each, width)        q[g, e] = x @ wq[:, g, e]
     c = reshape(q, groups, each * tokens, width) @ k   ->   c[g, e] = q[g, e] @ k[g]
 
-Grouped-query attention is the case in point: a head is a group and a place in it, and the grid runs over both.
+Grouped-query attention is an example: a head is a group and a place in it, and the grid runs over both.
 Reshapes move to the program's inputs and outputs, where they are views that cost nothing.
 """
 
@@ -41,11 +41,11 @@ class Unmerged:
 
     graph: KernelGraph
     whole: frozenset[tuple[Value, int]] = frozenset()
-    """The innermost parts of dimensions, as (value, dimension): a head's width is not cut."""
+    """The innermost parts of dimensions, as (value, dimension), such as a head's width, which are not cut."""
 
 
 def unmerged(graph: KernelGraph) -> Unmerged:
-    """`graph` with its dimensions apart, or as it is where none is cut in three, or they cannot be kept apart."""
+    """`graph` with its dimensions split; unchanged where none is cut in three, or they cannot be kept apart."""
     try:
         axes = CutAxes(graph)
         cuts = _cuts(graph, axes)
@@ -57,11 +57,11 @@ def unmerged(graph: KernelGraph) -> Unmerged:
 
 
 def _cuts(graph: KernelGraph, axes: CutAxes) -> dict[object, frozenset[int]]:
-    """For every axis the extents of its inner parts, so that all reshapes are seams between parts."""
+    """For every axis the extents of its inner parts, such that all reshapes cut between parts."""
     cuts: dict[object, frozenset[int]] = {}
 
     def of(value: Value, dims: Sequence[int]) -> set[int]:
-        """Cuts of a run of dimensions, as extents of what lies to the right of each."""
+        """Cuts of a run of dimensions, as the extents to the right of each."""
         out: set[int] = set()
         right = 1
         for d in reversed(dims):
@@ -70,7 +70,7 @@ def _cuts(graph: KernelGraph, axes: CutAxes) -> dict[object, frozenset[int]]:
             out.add(right)
         return out
 
-    def told(value: Value, dims: Sequence[int], found: set[int]) -> bool:
+    def noted(value: Value, dims: Sequence[int], found: set[int]) -> bool:
         changed = False
         right = 1
         for d in reversed(dims):
@@ -95,7 +95,7 @@ def _cuts(graph: KernelGraph, axes: CutAxes) -> dict[object, frozenset[int]]:
                 ordered = sorted(found)
                 if any(b % a for a, b in itertools.pairwise(ordered)):
                     raise _Refused
-                changed = told(source, left, found) | told(result, right, found) or changed
+                changed = noted(source, left, found) | noted(result, right, found) or changed
     for inner in cuts.values():
         ordered = sorted(inner)
         if any(b % a for a, b in itertools.pairwise(ordered)):
@@ -120,7 +120,7 @@ class _Rewriter:
         return tuple(e for d in chosen for e in self.parts(value, d))
 
     def places(self, value: Value, dims: Sequence[int]) -> tuple[int, ...]:
-        """Where dimensions went."""
+        """The new positions of dimensions."""
         starts = [0]
         for d in range(len(value.shape)):
             starts.append(starts[-1] + len(self.parts(value, d)))
@@ -224,7 +224,7 @@ class _Rewriter:
         return self.emit("slice", [self.values[source]], node.result.name, **attrs)
 
     def spread(self, operand: Value, result: Value) -> Value:
-        """An operand with as many unit dimensions as what it broadcasts along has parts."""
+        """An operand with one unit dimension for each part of a dimension that it broadcasts along."""
         shift = len(result.shape) - len(operand.shape)
         shape: list[int] = []
         for d, extent in enumerate(operand.shape):
@@ -241,7 +241,7 @@ class _Rewriter:
         rows_at, depth_at = (la + 1, la) if flip_a else (la, la + 1)
         columns_at = lb if flip_b else lb + 1
         if len(self.parts(a, depth_at)) > 1:
-            raise _Refused  # a sum over several dimensions is no matrix product
+            raise _Refused  # a sum over several dimensions is not a matrix product
         *rows, _ = self.parts(a, rows_at)
         *columns, _ = self.parts(b, columns_at)
         if flip_a and rows:

@@ -60,9 +60,7 @@ class Numbers:
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
         self.drawn = 0
-        self.named: dict[
-            int, float
-        ] = {}  # by first component: constants, and what is computed from them alone
+        self.named: dict[int, float] = {}  # constants, and what they alone give, by first component
 
     def constant(self, value: float, rank: int) -> Number:
         """A literal, with `rank` dimensions of extent 1."""
