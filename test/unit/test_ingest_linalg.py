@@ -342,7 +342,7 @@ def test_what_writes_a_part_of_its_result_and_what_rounds_down_stay_opaque() -> 
       return %y : tensor<4x4xf32>
     }""")
     assert ops(part) == ["extern"]
-    assert "only a part is written" in said.messages[0].message
+    assert "only partly written" in said.messages[0].message
     down, said = read_text("""
     func.func @f(%x: tensor<4xf32>) -> tensor<4xf16> {
       %y = arith.truncf %x downward : tensor<4xf32> to tensor<4xf16>
