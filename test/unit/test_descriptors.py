@@ -256,5 +256,5 @@ def test_a_descriptor_may_not_reach_outside_its_buffer() -> None:
 
 
 def test_a_descriptor_of_what_kernels_store_is_not_verified() -> None:
-    with pytest.raises(UnsupportedProgram, match="what is no input"):
+    with pytest.raises(UnsupportedProgram, match="memory that is not an input"):
         run(MAKE, writable=True)

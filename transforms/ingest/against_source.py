@@ -92,7 +92,7 @@ def first_difference(
 
 
 def judge(value: Value, found: Array, distribution: str, reference: Array, same: Array) -> Comparison:
-    """`numerics.checking.compare`, which asks nothing where the source is not finite; here, infinite alike."""
+    """`numerics.checking.compare` ignores places where the source is not finite; this compares infinities."""
     row = compare(distribution, value.name or "", value.dtype, found, reference, same)
     infinite = np.isinf(reference) & (reference == same)
     if np.any(infinite & (found != reference)):

@@ -191,7 +191,7 @@ class KernelBuilder:
             elif live:
                 self.direct.add(tensor)
             elif any(not apart(regions, tensor, loop.var) for loop in self.grid):
-                raise Rejected("scratch of which two blocks write one element")
+                raise Rejected("two blocks write one element of scratch")
             else:
                 # As large as the tensor, so that every block writes its own part.
                 buffer = ir.Buffer(ir.TensorType(tensor.shape, tensor.dtype), self._name(tensor), "device")

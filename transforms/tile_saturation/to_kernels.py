@@ -80,11 +80,11 @@ def to_kernels(
             raise Rejected(reason)
         missing = [t.name for t in builder.inputs if t not in values]
         if missing:
-            raise Rejected("a kernel reads what nobody wrote")
+            raise Rejected("a kernel reads what no kernel wrote")
         operands = tuple(values[t] for t in builder.inputs)
         for tensor in builder.results:
             if tensor in values and tensor not in builder.updated:
-                raise Rejected("a tensor of which two kernels write a part each")
+                raise Rejected("two kernels each write part of a tensor")
             values[tensor] = Value(TensorType(tensor.shape, tensor.dtype), tensor.name)
         if not builder.results:
             raise Rejected("a kernel without results")

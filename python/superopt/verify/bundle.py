@@ -288,7 +288,7 @@ class _Check:
             return None
         content = self.json(name)
         made = _validated(kind, self.root / name, lambda: _dumped(content))
-        # All fields, and not those alone that have no default.
+        # All fields, not only those without a default.
         self.expect(made.model_dump(mode="json") == content, name, "superopt writes it")
         return made
 

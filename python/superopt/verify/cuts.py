@@ -185,7 +185,7 @@ class _Places:
 
 
 def _alike(group: Sequence[Joined]) -> bool:
-    """Whether every dimension of the group is cut alike at full and at reduced extents."""
+    """Whether every dimension of the group has the same regions at full and at reduced extents."""
     found: dict[tuple[int, ...], _Places] = {}
 
     def places(d: Dim) -> _Places:

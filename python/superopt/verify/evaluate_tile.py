@@ -79,7 +79,7 @@ class _Memory:
     degree: Degree = CONSTANT
     dtype: str = ""
     reader: Array | None = None
-    whole: Shape | None = None  # private, and each of so many blocks wrote its whole copy: nothing to check
+    whole: Shape | None = None  # private, and each block of this shape wrote its whole copy: nothing to check
 
     @classmethod
     def of(cls, tensor: Tensor) -> _Memory:

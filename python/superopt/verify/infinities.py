@@ -106,7 +106,7 @@ class Numbers:
         """A primitive of the operator table, also on infinities where the result is defined."""
         if primitive == "log1p":
             return self.apply("log", self.apply("add", self.constant(1.0, len(xs[0].shape)), xs[0]))
-        if primitive == "div" and xs[1].infinite is not None:  # what stands for an infinity may be zero
+        if primitive == "div" and xs[1].infinite is not None:  # the residue under an infinity may be zero
             xs = xs[0], replace(xs[1], tensor=self._where(xs[1].infinite != 0, 1.0, xs[1].tensor))
         zero: Array | None = None
         try:

@@ -325,7 +325,7 @@ def _around(rank: int, maps: Sequence[tuple[Attr, Sequence[tuple[Var, ...]]]]) -
 
 def _constant(value: float) -> Form:
     if math.isnan(value):
-        raise NoNormalForm("a constant that is no number")
+        raise NoNormalForm("a constant that is not a number")
     return f.number(Fraction(value)) if math.isfinite(value) else f.infinity(1 if value > 0 else -1)
 
 

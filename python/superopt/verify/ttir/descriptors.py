@@ -26,7 +26,7 @@ def described(
     extents, strides = ([integers(x) for x in part] for part in (numbers[:rank], numbers[rank:]))
     box = op.result_type.shape
     if base.buffer.writable or any(k != "padding" for k in op.attrs) or size is None:
-        raise _unsupported(where, "a descriptor of what is no input")
+        raise _unsupported(where, "a descriptor of memory that is not an input")
     if op.attrs.get("padding", "1").split(":")[0].strip() != "1":
         raise _unsupported(where, "a descriptor with another padding than zero")
     if len(box) != rank or not 2 <= rank <= 5:

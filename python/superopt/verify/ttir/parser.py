@@ -293,7 +293,7 @@ class _Parser:
             return " "
 
         rest = re.sub(r"<?\{(.*?)\}>?", keep, rest)
-        # `a : type`: what stands before the last colon outside brackets are operands and keywords.
+        # `a : type`: operands and keywords precede the last colon outside brackets.
         before, _, kinds = rest.rpartition(" : ") if " : " in rest else (rest, "", "")
         operands = tuple(self.use(v) for v in re.findall(_VALUE, before))
         words = tuple(re.findall(r"[\w.=]+", re.sub(_VALUE, " ", before)))
