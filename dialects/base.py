@@ -53,7 +53,7 @@ def location_of(operation: Any, filename: str = "") -> Location:
 def to_location(place: Any, filename: str = "") -> Location:
     """The first file location within `place`, a location of the bindings; `filename` stands in for none.
 
-    Read off the text: the locations of diagnostics have no accessors.
+    Read off the text: the locations of diagnostics lack accessors.
     """
     found = re.search(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)', str(place))
     if found is None:

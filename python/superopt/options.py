@@ -130,7 +130,7 @@ class Configured:
 
 
 def shifted(location: Location, columns: int) -> Location:
-    """`location` moved `columns` to the right; unchanged where it has no line."""
+    """`location` moved `columns` to the right; unchanged where it lacks a line."""
     return dataclasses.replace(location, column=location.column + columns) if location.line else location
 
 

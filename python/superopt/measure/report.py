@@ -327,7 +327,7 @@ def _cell(text: str) -> str:
 
 
 class _Plots:
-    """The figures of a page; those for which there is no data are left out."""
+    """The figures of a page; those without data are left out."""
 
     def __init__(self, pyplot: Any, data: Data) -> None:
         self.pyplot, self.data = pyplot, data

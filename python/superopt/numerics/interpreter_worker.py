@@ -43,7 +43,7 @@ def _run(request: dict[str, Any]) -> None:
     with np.load(folder / "inputs.npz", allow_pickle=False) as arrays:
         inputs = [torch.from_numpy(arrays[f"arr_{i}"]) for i in range(len(request["dtypes"]))]
     given = [x.to(dtypes.get(d, x.dtype)) for x, d in zip(inputs, request["dtypes"], strict=True)]
-    narrow = (torch.float16, torch.bfloat16)  # numpy has no bf16
+    narrow = (torch.float16, torch.bfloat16)  # numpy lacks bf16
     outputs = [o.float() if o.dtype in narrow else o for o in launch.run(*given)]
     np.savez(folder / "outputs.npz", *[o.numpy() for o in outputs])
 

@@ -11,7 +11,7 @@ import os
 import sys
 
 # Python would look for modules in the folder of this file and in those of PYTHONPATH first: what lies there (a
-# numpy.py, say) is no part of the bundle. `os` and `sys` are loaded by then; `__future__` is not.
+# numpy.py, say) is not part of the bundle. `os` and `sys` are loaded by then; `__future__` is not.
 if __name__ == "__main__" and not (sys.flags.safe_path and sys.flags.ignore_environment):
     os.execv(sys.executable, [sys.executable, "-P", "-E", os.path.abspath(__file__), *sys.argv[1:]])
 
@@ -207,7 +207,7 @@ def _content(folder: Path, name: str) -> bytes:
 
 
 def _present(folder: Path) -> set[str]:
-    """All that lies in a folder and is no folder: files, links, and whatever else there may be."""
+    """All that lies in a folder except folders: files, links, and whatever else there may be."""
     found: set[str] = set()
     for place, folders, names in os.walk(folder):
         for name in (*names, *folders):

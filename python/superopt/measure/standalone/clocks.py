@@ -16,9 +16,7 @@ class Clocks:
             nvml.nvmlInit()
             self._gpu = nvml.nvmlDeviceGetHandleByIndex(index)
             self._nvml = nvml
-        except (
-            Exception
-        ):  # no package, no driver, no permission: NVML's errors have no common base without it
+        except Exception:  # no package, no driver, no permission: NVML's errors lack a common base without it
             self._nvml = None
 
     def facts(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """A process for each candidate: a crash, a hang or a fault of the device ends that process and no other.
 
-Processes are forked from a server that has imported torch and triton, but has no CUDA context: starting one takes
+Processes are forked from a server that has imported torch and triton, but lacks a CUDA context: a start takes
 milliseconds instead of the seconds of an import.
 """
 

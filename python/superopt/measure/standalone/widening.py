@@ -21,5 +21,5 @@ def widen_products(interpreter: Any) -> None:
 
         return original(self, wide(a), wide(b), d, *rest)
 
-    setattr(create_dot, "widened", True)  # noqa: B010 - a function has no such attribute by type
+    setattr(create_dot, "widened", True)  # noqa: B010 - the type of a function lacks this attribute
     interpreter.InterpreterBuilder.create_dot = create_dot
