@@ -12,7 +12,7 @@ from benchmarks.trinity import programs
 from superopt import cost, pipeline
 from superopt.diagnostics import Diagnostics
 from superopt.dialects.reader import read
-from superopt.errors import UnsupportedProgram
+from superopt.errors import BadOption, UnsupportedProgram
 from superopt.pipeline import Superoptimize, replay, superoptimize
 from superopt.program import KernelGraph, Node, Value
 from superopt.run import check
@@ -21,7 +21,7 @@ from superopt.run.context import Run
 from superopt.run.outcome import Outcome
 from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
 from superopt.transforms.mugraph_search.plans import search_plans
-from superopt.transforms.optimizers import Proposal, Proposals
+from superopt.transforms.optimizers import Proposal, Proposals, names
 from superopt.transforms.tile_saturation.optimizer import SaturationOptimizer
 
 SMALL = programs.Config(hidden=64, heads=2, ffn=128, groups=2, prefix=48)
@@ -130,6 +130,28 @@ def test_a_replay_of_an_unchanged_program_improved_nothing(monkeypatch: pytest.M
         monkeypatch.setattr(optimizer, "propose", _constant(Proposals()))
     again = replay(graph, run(graph).schedule, Diagnostics())
     assert not again.report.improved
+
+
+def test_a_spent_budget_is_told() -> None:
+    remarks = superoptimize(
+        product("relu"), Superoptimize(budget=1e-9, store=None, numerics=False), Diagnostics()
+    ).report.remarks
+    assert [
+        r for r in remarks if r.endswith("did not search the whole program: the budget is spent")
+    ] == remarks
+    assert len(remarks) == len(names())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"budget": float("inf")}, "expected a positive budget in seconds, got inf"),
+        ({"seed": 2**31}, "expected a seed of at most 2147483647, got 2147483648"),
+    ],
+)
+def test_what_reports_or_searches_could_not_take_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadOption, match=message):
+        Superoptimize(**wrong)
 
 
 def test_the_budget_bounds_the_proofs_too(monkeypatch: pytest.MonkeyPatch) -> None:

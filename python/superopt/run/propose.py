@@ -60,9 +60,14 @@ def _propose_for(part: Segment, run: Run, seconds: float, nominal: float) -> lis
     candidates: list[Candidate] = []
     for i, text in enumerate(asked):
         share = (end - clock.now()) / (len(asked) - i)
-        if share <= 0 or run.stopped():
+        if run.stopped():
             break
         optimizer = optimizers.load(text)
+        if share <= 0:
+            run.report.remarks.append(
+                f"{optimizer.name} did not search {part.described}: the budget is spent"
+            )
+            continue
         with _believing_nothing(optimizer, part.graph):
             reason = optimizer.refusal(part.graph)
         if reason:

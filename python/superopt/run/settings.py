@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from superopt.cost.gpus import DEFAULT_TARGET, TargetName, target
 from superopt.errors import BadOption
-from superopt.options import Configured
+from superopt.options import MAX_INTEGER, Configured
 from superopt.transforms import optimizers
 
 
@@ -25,10 +26,12 @@ class SearchSettings(Configured):
 
     def __post_init__(self) -> None:
         target(self.target)
-        if not self.budget > 0:
+        if not 0 < self.budget < math.inf:  # JSON has no infinity: reports could not be read again
             raise BadOption(f"expected a positive budget in seconds, got {self.budget}")
         if self.seed < 0:
             raise BadOption(f"expected a non-negative seed, got {self.seed}")
+        if self.seed > MAX_INTEGER:
+            raise BadOption(f"expected a seed of at most {MAX_INTEGER}, got {self.seed}")
 
 
 @dataclass(frozen=True)
