@@ -68,7 +68,6 @@ def verify(module: Any, *, allow_unregistered: bool = False, filename: str = "")
     Raises BadInput for an operation of an unknown dialect (unless `allow_unregistered`) and IllegalProgram for
     one that breaks a rule of its level; both located.
     """
-
     root = getattr(module, "operation", module)
 
     def visit(operation: Any) -> Any:

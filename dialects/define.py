@@ -33,7 +33,6 @@ def mlir_name(level: str, op: str) -> str:
 
 def make_dialect(namespace: str) -> Any:
     """A new, empty dialect class of the bindings."""
-
     return type(namespace.capitalize(), (ext.Dialect,), {"__module__": __name__}, name=namespace)
 
 
@@ -55,7 +54,6 @@ def define(
 
     `check` raises a SuperoptError where an operation breaks a rule; the message is located by the operation.
     """
-
     hints: dict[str, Any] = {}
     # A type variable each: the operands of one operation need not have one type.
     for i in range(operands):
@@ -112,7 +110,6 @@ def define_table(dialect: Any, level: Level) -> None:
 
 
 def _check_entry(name: str, op: Any) -> None:
-
     if len(op.results) != 1:
         raise IllegalProgram(f"'{name}' expected one result, got {len(op.results)}")
     types = [tensor_type(v.type) for v in op.operands]

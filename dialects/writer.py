@@ -42,14 +42,12 @@ def to_text(graph: KernelGraph, *, locations: bool = False) -> str:
 
 def to_module(graph: KernelGraph, context: Any = None) -> Any:
     """`graph` as a verified module of the bindings, in `context` or a fresh one; locations are kept."""
-
     text = to_text(graph, locations=True)
     return argument_names.parse(text, context if context is not None else base.context())
 
 
 def replace(module: Any, graph: KernelGraph) -> None:
     """Make `graph` all that `module` holds, in place and verified."""
-
     with module.context, ir.Location.unknown():
         written = to_module(graph, module.context)
         for operation in list(module.body.operations):

@@ -18,7 +18,6 @@ from superopt.driver.isolation import isolated
 from superopt.errors import BadInput, BadOption, SuperoptError
 
 if TYPE_CHECKING:
-    from superopt.diagnostics import Diagnostics
     from superopt.measure.modules import Module
     from superopt.program import KernelGraph
 

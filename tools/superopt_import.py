@@ -22,7 +22,6 @@ _EXIT_CODES = "exit codes: 0 done; 1 the module was refused or something failed;
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Import as the command line (`sys.argv` by default) says; returns the exit code."""
-
     arguments = list(sys.argv[1:] if argv is None else argv)
     return isolated(lambda: run(arguments), "superopt-import")
 

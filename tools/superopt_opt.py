@@ -15,7 +15,6 @@ def main() -> int:
     """
 
     def work() -> int:
-
         return run(sys.argv[1:])
 
     return isolated(work, "superopt-opt")

@@ -69,7 +69,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _work(options: argparse.Namespace) -> int:
-
     try:
         if options.check is not None:
             return _check(options.check, options.seed or 0, options.seconds)
@@ -187,7 +186,6 @@ def _read(path: str) -> Certificate:
 
 
 def _write(path: str, certificate: Certificate) -> None:
-
     try:
         Path(path).write_text(certificate.model_dump_json(indent=1) + "\n", encoding="utf-8")
     except OSError as error:

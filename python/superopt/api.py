@@ -6,14 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from superopt.diagnostics import Diagnostics
-from superopt.errors import BadInput
-from superopt.inputs import source
-from superopt.pipeline import Superoptimize, superoptimize
-from superopt.program import KernelGraph
-from superopt.transforms.ingest import from_torch as import_module
-from superopt.transforms.ingest.ingest_linalg import read_linalg
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -30,6 +22,7 @@ def from_torch(module: Any, inputs: Sequence[Any]) -> Imported:
 
     `inputs` are example tensors; shapes are static. Raises UnsupportedProgram for dynamic shapes.
     """
+    from superopt.transforms.ingest import from_torch as import_module
 
     return import_module(module, inputs)
 
@@ -49,6 +42,8 @@ def optimize(
     `torch.nn.Module` with its example `inputs`. `budget` is in seconds; the other settings are those of
     `superopt.pipeline.Superoptimize`. Raises a SuperoptError for what the caller can fix.
     """
+    from superopt.diagnostics import Diagnostics
+    from superopt.pipeline import Superoptimize, superoptimize
 
     options = Superoptimize(target=target, budget=budget, seed=seed, **settings)
     diagnostics = Diagnostics()
@@ -59,6 +54,8 @@ def optimize(
 def _load(
     program: Any, inputs: Sequence[Any] | None, diagnostics: Diagnostics
 ) -> tuple[KernelGraph, Imported | None]:
+    from superopt.errors import BadInput
+    from superopt.program import KernelGraph
 
     if isinstance(program, KernelGraph):
         return program, None
@@ -76,6 +73,8 @@ def _load(
 def read_program(path: str | Path, diagnostics: Diagnostics) -> KernelGraph:
     """The program of an `.mlir` file, linalg on tensors or the kernel dialect; raises BadInput, located."""
     from superopt.dialects import base
+    from superopt.inputs import source
+    from superopt.transforms.ingest.ingest_linalg import read_linalg
 
     text = source.read(str(path))
     module = source.parse(text, base.context())

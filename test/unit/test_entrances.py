@@ -23,7 +23,10 @@ from superopt.measure.prepare import Program
 from superopt.measure.prepare import Settings as PrepareSettings
 from superopt.pipeline import Superoptimize, superoptimize
 from superopt.program import KernelGraph
-from superopt.transforms.optimizers import names
+from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
+from superopt.transforms.mugraph_search.plans import search_plans
+from superopt.transforms.optimizers import Proposal, Proposals, names
+from superopt.transforms.tile_saturation.optimizer import SaturationOptimizer
 from superopt.verify import program_hash
 
 BUDGET = 40.0
@@ -79,3 +82,34 @@ def test_benchmarks_search_what_the_pipeline_searches() -> None:
     graph = attention()
     found = proposed(graph, "sm_90", BUDGET / 4, {})
     assert seconds(delivered(graph, "mugraph")) <= found.predicted[0] * (1 + 1e-9)
+
+
+def test_what_was_refused_is_not_checked_again_for_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = [
+        search_plans(g, cost.target("sm_90"), budget=5).graphs[0] for g in (product("exp"), product("neg"))
+    ]
+    right = product("relu")
+
+    def propose(*_: object, **__: object) -> Proposals:
+        return Proposals([Proposal(g, seconds(g)) for g in wrong])
+
+    for optimizer in (MugraphOptimizer, SaturationOptimizer):
+        monkeypatch.setattr(optimizer, "propose", propose)
+    settings = PrepareSettings(budget=BUDGET / 2)
+    program = Program("p", right, tmp_path, cost.target("sm_90"), settings, cost.Model(), Diagnostics())
+    assert list(program.accepted()) == []
+    assert program.funnel["candidates rejected: not equivalent"] == 2 * len(wrong)
+
+
+def product(op: str) -> KernelGraph:
+    return read(
+        f"""
+func.func @f(%x: tensor<16x64xf16>, %w: tensor<64x128xf16>) -> tensor<16x128xf16> {{
+  %0 = "kernel.matmul"(%x, %w) : (tensor<16x64xf16>, tensor<64x128xf16>) -> tensor<16x128xf16>
+  %1 = "kernel.{op}"(%0) : (tensor<16x128xf16>) -> tensor<16x128xf16>
+  return %1 : tensor<16x128xf16>
+}}""",
+        "f.mlir",
+    )

@@ -127,7 +127,7 @@ ATTRS: dict[str, dict[str, Attr]] = {
     "update_slice": {"dim": 0, "offset": 2},
     "constant": {"value": 1.5, "shape": (7, 13), "dtype": "f16"},
 }
-POSITIVE = ("log", "sqrt", "rsqrt", "reciprocal", "div", "pow")
+POSITIVE = ("log", "log1p", "sqrt", "rsqrt", "reciprocal", "div", "pow")
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])

@@ -70,7 +70,6 @@ class Bundle:
 
 def save_bundle(folder: str | Path, outcome: Outcome) -> Path:
     """Write the bundle of a finished superoptimization; see `write_bundle`."""
-
     return write_bundle(
         folder,
         original=outcome.original,
@@ -107,7 +106,6 @@ def write_bundle(
     cannot be written; NotEquivalent and IllegalProgram where a kernel is not what the program says, which would
     be a bug in superopt.
     """
-
     target = Path(folder).absolute()
     _refuse_others(target)
     program = emitted or emit_program(lowered)
@@ -239,7 +237,6 @@ def _describe(
 
 def description(original: KernelGraph, emitted: EmittedProgram, targets: Sequence[str]) -> dict[str, Any]:
     """`bundle.json` without its files."""
-
     return {
         "format": FORMAT,
         "superopt": __version__,

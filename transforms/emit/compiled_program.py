@@ -55,7 +55,6 @@ def compile_graph(lowered: KernelGraph, target: Target | str) -> CompiledProgram
 def emit_text(graph: KernelGraph, kind: str, target: Target | str = DEFAULT_TARGET) -> str | bytes:
     """What `--emit=kind` prints of `graph`, lowered first; needs neither a GPU nor, for Triton source,
     a compiler."""
-
     lowered = lower(graph, target)
     if kind == "triton":
         return emit_program(lowered).kernels_source

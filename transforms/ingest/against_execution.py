@@ -135,7 +135,6 @@ def _element(value: Any) -> str:
 
 def _bytecode(function: Any) -> bytes:
     """A module that holds only `function`."""
-
     with function.context, ir.Location.unknown():
         module = ir.Module.create()
         module.body.append(function.clone())
@@ -153,7 +152,6 @@ def _place(
     filename: str,
 ) -> Location | None:
     """The location of the first operation whose result differs in the graph; None where it is unknown."""
-
     inside = {v for n in graph.nodes for v in n.results}
     values = [
         r for op in _operations(function) for r in op.results

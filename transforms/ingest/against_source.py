@@ -84,7 +84,8 @@ def first_difference(
     for i, output in enumerate(graph.outputs):
         exact, rounded = values[False][output], values[True][output]
         same = reference[i] + (rounded - exact) if same_precision is None else same_precision[i]
-        for found in (exact, rounded):
+        # What is computed in f64 is opaque: only PyTorch runs it, and nothing rounds it.
+        for found in (exact,) if output.dtype == "f64" else (exact, rounded):
             row = judge(output, found, distribution, reference[i], same)
             if row.ratio > 1:
                 return Difference(i, row, rounded=found is rounded)

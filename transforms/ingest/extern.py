@@ -25,7 +25,6 @@ def linalg_source(operation: Any, known: Callable[[Any], Array | None]) -> tuple
     Constants and empty tensors that the operation uses are copied into the function, as are the arrays that
     `known` gives for a value.
     """
-
     with operation.context, ir.Location.unknown():
         outside = list(dict.fromkeys(_outside_values(operation)))
         copied = {
@@ -52,7 +51,6 @@ def linalg_source(operation: Any, known: Callable[[Any], Array | None]) -> tuple
 
 
 def _array_constant(mlir_type: Any, array: Array) -> Any:
-
     arith = binding("dialects.arith")
     if hasattr(mlir_type, "element_type"):
         attribute = ir.DenseElementsAttr.get(np.ascontiguousarray(array), type=mlir_type)
@@ -93,7 +91,6 @@ def run_extern(node: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:
 
     Raises UnsupportedProgram for an operation that cannot be executed.
     """
-
     if "source" in node.attrs:
         arrays = [t.double().numpy() if t.is_floating_point() else t.numpy() for t in tensors]
         made = zip(run_source(node, arrays), node.results, strict=True)

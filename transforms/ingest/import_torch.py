@@ -247,7 +247,6 @@ def _constants_as_inputs(exported: Any) -> dict[int, Any]:
 
 def _torch_module(exported: Any, name: str, location: Location) -> Any:
     """The torch dialect's module of a program whose constants are inputs."""
-
     context = ir.Context()
     binding("dialects.torch").register_dialect(context)
     importer = binding("extras.fx_importer").FxImporter(context=context)
@@ -263,7 +262,6 @@ def _torch_module(exported: Any, name: str, location: Location) -> Any:
 def _read_torch(
     exported: Any, lifted: Any, name: str, diagnostics: Diagnostics, narrow_f64: bool, location: Location
 ) -> KernelGraph:
-
     constants = _constants_as_inputs(exported)
     module = _torch_module(exported, name, location)
     names = [*lifted.input_names, *lifted.weight_names]
@@ -273,7 +271,6 @@ def _read_torch(
 def _read_linalg(
     exported: Any, lifted: Any, name: str, diagnostics: Diagnostics, narrow_f64: bool, location: Location
 ) -> KernelGraph:
-
     constants = _constants_as_inputs(exported)
     module = _torch_module(exported, name, location)
     _check_lowered(the_function(module))
@@ -297,7 +294,6 @@ def _read_linalg(
 def _check_lowered(function: Any) -> None:
     """Raise UnsupportedProgram, located, for the first tensor of dynamic shape, on which lowering may crash, and
     for operators that draw random numbers."""
-
     for op in function.regions[0].blocks[0].operations:
         operation = op.operation
         name = operation.name.removeprefix("torch.")
@@ -314,7 +310,6 @@ def _check_lowered(function: Any) -> None:
 
 def _literals(function: Any, constants: dict[int, Any]) -> None:
     """Replace the arguments that represent constants by literals in the function's body."""
-
     block = function.regions[0].blocks[0]
     with function.context, ir.Location.unknown(), ir.InsertionPoint.at_block_begin(block):
         for i, tensor in sorted(constants.items(), reverse=True):

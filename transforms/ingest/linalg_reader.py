@@ -155,7 +155,6 @@ class LinalgReader:
         raise NotExpressible("the operator table lacks this operation")
 
     def _extern(self, operation: Any, reason: str) -> Sequence[Held]:
-
         if any(str(r.type) in _SCALARS for r in operation.results):
             raise UnsupportedProgram(
                 f"'{operation.name}' cannot be kept opaque: {reason}", self.build.location
@@ -228,7 +227,6 @@ class LinalgReader:
 
     def _structured(self, operation: Any) -> Sequence[Held | None]:
         """A linalg operation with a body: reads each used result from the body separately."""
-
         maps = [
             m.value if hasattr(m, "value") else m
             for m in binding("dialects.linalg").get_indexing_maps(operation)
@@ -430,7 +428,6 @@ def _combination(yielded: Any, accumulator: Any) -> tuple[str, Any] | None:
 
 def _selected(operation: Any, accumulator: Any) -> tuple[str, Any] | None:
     """select(x > accumulator, x, accumulator): a maximum; variants likewise."""
-
     condition, first, second = operation.operands
     test = condition.owner
     if getattr(test, "name", "") != "arith.cmpf" or set(test.operands) != {first, second}:

@@ -153,7 +153,6 @@ def _child(
 
 
 def _compiled(bytecode: bytes, name: str, *, widened: bool) -> Any:
-
     binding("_mlir_libs._torchMlir")  # registers the pass that makes copies loops
     context = ir.Context()
     context.enable_multithreading(False)
@@ -177,7 +176,6 @@ def _compiled(bytecode: bytes, name: str, *, widened: bool) -> Any:
 
 
 def _invoke(engine: Any, name: str, arrays: Sequence[Array]) -> None:
-
     describe = binding("runtime").get_ranked_memref_descriptor
     engine.invoke(name, *(ctypes.pointer(ctypes.pointer(describe(a))) for a in arrays))
 
@@ -195,7 +193,6 @@ def _walk(operation: Any) -> Iterator[Any]:
 
 def _widen(module: Any) -> None:
     """Make every floating-point number of `module` an f64; conversions between such types vanish."""
-
     operations = list(_walk(module.operation))
     for op in operations:
         for region in op.regions:
@@ -217,7 +214,6 @@ def _widen(module: Any) -> None:
 
 
 def _wide_type(kind: Any) -> Any:
-
     if str(kind) in _NARROW:
         return ir.F64Type.get()
     if isinstance(kind, ir.RankedTensorType) and str(kind.element_type) in _NARROW:
@@ -226,7 +222,6 @@ def _wide_type(kind: Any) -> Any:
 
 
 def _wide_attribute(attribute: Any, kind: Any) -> Any:
-
     if isinstance(attribute, ir.FloatAttr):
         return ir.FloatAttr.get(ir.F64Type.get(), attribute.value)
     if not isinstance(attribute, ir.DenseFPElementsAttr):

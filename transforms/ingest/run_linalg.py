@@ -23,7 +23,6 @@ from superopt.transforms.ingest.tensor_ops import dense_array
 
 @lru_cache(maxsize=16)
 def _parsed(source: str) -> Any:
-
     return ir.Module.parse(source, ir.Context())
 
 
@@ -32,7 +31,6 @@ def run_source(node: Any, arrays: Sequence[Array]) -> list[Array]:
 
     Raises UnsupportedProgram where the source contains an operation that is not implemented here.
     """
-
     target = node.attrs["target"]
     try:
         function = _parsed(str(node.attrs["source"])).body.operations[0]
@@ -140,7 +138,6 @@ def _extents(maps: Sequence[Any], arrays: Sequence[Array]) -> list[int]:
 
 
 def _structured(operation: Any, env: Mapping[Any, Array]) -> list[Array]:
-
     maps: list[Any] = list(binding("dialects.linalg").get_indexing_maps(operation) or ())
     maps = [getattr(m, "value", m) for m in maps]
     if not maps:

@@ -95,7 +95,6 @@ def _resource_data(attribute: Any, shape: Sequence[int], element: str) -> Array:
 
     The bindings cannot access a resource's bytes, so a module that holds nothing else is printed to memory.
     """
-
     with attribute.context, ir.Location.unknown():
         holder = ir.Module.create()
         holder.operation.attributes["superopt.data"] = attribute

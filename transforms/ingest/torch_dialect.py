@@ -248,7 +248,6 @@ def _by_name(overload: Any, args: Sequence[Any]) -> list[Any]:
 
 
 def _converted(name: str, value: Any) -> Any:
-
     if value is None or isinstance(value, bool) or not isinstance(value, int):
         return value
     if name in ("dtype", "out_dtype"):

@@ -97,7 +97,6 @@ class MugraphOptimizer(Optimizer):
 
     def refusal(self, program: KernelGraph) -> str:
         """Refuses programs with so many values that no budget would let their search end."""
-
         if (values := counted(program.nodes)) > MOST_VALUES:
             return f"{values} values, more than the {MOST_VALUES} that one search takes"
         return ""

@@ -30,7 +30,6 @@ from superopt.transforms.optimizers import Proposal, Proposals, never
 
 if TYPE_CHECKING:
     from superopt.cost import Target
-    from superopt.transforms.core._search import Options, Problem
 
 
 def search_plans(
@@ -95,7 +94,6 @@ def native_options(
     options: MugraphOptimizer, target: Target, budget: float, seed: int, element_bytes: int
 ) -> Options:
     """The options as the native search takes them; `element_bytes` of what kernels store in between."""
-
     native = Options()
     native.prune = PRUNE.index(options.prune)
     native.canonical = CANONICAL.index(options.canonical)
@@ -114,7 +112,6 @@ def native_options(
 
 def native_problem(program: AxisProgram, *, splits: bool) -> Problem:
     """The program as the native search takes it; with `splits`, long reduced axes may be split over kernels."""
-
     problem = Problem()
     looped = program.looped
     for axis, extent in enumerate(program.extents):

@@ -34,7 +34,6 @@ class Partition(GraphPass):
 
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
         """Remark on every segment and every node that is in none."""
-
         segments = partition(graph, self.max_values)
         taken: set[int] = set()
         for number, segment in enumerate(segments):

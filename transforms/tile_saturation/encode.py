@@ -53,7 +53,6 @@ class Encoder:
     """An e-graph with the tables that map its numbers back to variables and tensors."""
 
     def __init__(self, program: TermProgram) -> None:
-
         self.graph = _egraph.EGraph()
         self.vars: list[TermVar] = []
         self.tensors: list[TermTensor] = []

@@ -38,7 +38,6 @@ class KernelToTileLoops(GraphPass):
     """Show the loops, bundles and tile parameters as a remark."""
 
     def __post_init__(self) -> None:
-
         target(self.target)
 
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:

@@ -70,7 +70,6 @@ class SaturationOptimizer(Optimizer):
 
 def enabled_rules(changes: Sequence[str] = ()) -> list[str]:
     """The default rules with `changes` (`name` adds, `-name` removes); BadOption for an unknown name."""
-
     known = [(name, on) for name, *_, on in _egraph.rules()]
     names = {name for name, _ in known}
     for change in changes:

@@ -45,7 +45,6 @@ Rough: TypeAlias = tuple[int, float, tuple[TermProgram, tuple[StatementTerm, ...
 
 def kernel_count(graph: KernelGraph) -> int:
     """How many nodes are kernels; views do not count."""
-
     return sum(not is_view(n) for n in graph.nodes)
 
 
@@ -190,7 +189,6 @@ class _Run:
 
     def finish(self) -> None:
         """Choose tile widths for the best and rank them by the cost model."""
-
         start = clock.now()
         ranked: dict[bool, list[tuple[float, int, KernelGraph]]] = {stable: [] for stable in self.rough}
         promising = [[(s, term) for _, _, term in self._promising(r)] for s, r in self.rough.items()]

@@ -21,7 +21,6 @@ from superopt.transforms.emit import CompiledProgram, emit_text, save_bundle
 from superopt.verify import check_each, program_hash
 
 if TYPE_CHECKING:
-    from superopt.diagnostics import Diagnostics
     from superopt.program import KernelGraph
     from superopt.run.outcome import Outcome
 
@@ -32,7 +31,6 @@ def emit(settings: Settings, module: Any, diagnostics: Diagnostics, name: str) -
     What the passes made of the ingested program is proved against that program.
     Raises `SuperoptError` where the program cannot be compiled, NotEquivalent where it computes something else.
     """
-
     outcome: Outcome | None = diagnostics.artifacts.get("outcome")
     graph = _graph(module, name)
     if outcome is not None and settings.target not in (None, outcome.schedule.target):
@@ -53,13 +51,11 @@ def emit(settings: Settings, module: Any, diagnostics: Diagnostics, name: str) -
 
 
 def _graph(module: Any, name: str) -> KernelGraph:
-
     return reader.read(module, name)
 
 
 def _as_it_is(settings: Settings, original: KernelGraph, graph: KernelGraph) -> Outcome:
     """What the passes made of `original`, without a search, proved and compiled like any other result."""
-
     schedule = Schedule(
         superopt=__version__,
         target=settings.target or DEFAULT_TARGET,
@@ -72,7 +68,6 @@ def _as_it_is(settings: Settings, original: KernelGraph, graph: KernelGraph) -> 
 
 
 def _save(settings: Settings, outcome: Outcome) -> None:
-
     save_bundle(Path(settings.output), outcome)
     if not settings.quiet:
         sys.stderr.write(f"{settings.output}: {summary(outcome)}\n")

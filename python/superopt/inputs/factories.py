@@ -53,7 +53,6 @@ def load(source: tuple[Path, str]) -> Factory:
 
 def _function(path: Path, name: str) -> Any:
     """The function `name` of the file; raises BadInput if the file fails or lacks it."""
-
     torch_module()  # report a missing PyTorch before the file's own import fails
     module = python_files.load(path, path.stem)
     factory = getattr(module, name, None)

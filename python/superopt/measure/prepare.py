@@ -90,7 +90,6 @@ def prepare(
     `modules` are the PyTorch modules that programs were imported from, by the programs' names.
     Raises BadInput for a folder that holds something else or cannot be written, and for two programs of one name.
     """
-
     target = cost.target(settings.target)
     names = [name for name, _ in programs]
     for name in names:
@@ -179,7 +178,6 @@ class Program:
 
     def described(self) -> dict[str, Any]:
         """Everything about the program that the measure step needs."""
-
         place = self.folder / self.where
         place.mkdir(parents=True)
         (place / "original.mlir").write_text(to_text(self.graph))
@@ -263,7 +261,7 @@ class Program:
             [c for c in wholes if c.optimizer == o] for o in sorted({c.optimizer for c in wholes})
         ]
         for candidate in in_turns(by_optimizer):
-            if candidate.graph is best.graph:
+            if candidate.graph in started.refused or candidate.graph is best.graph:
                 continue
             accepted, outcome = check(started, self.graph, candidate.graph)
             if accepted is None:
@@ -272,7 +270,6 @@ class Program:
                 yield candidate.optimizer, accepted
 
     def _row(self, name: str, graph: KernelGraph, points: Sequence[Point], candidate: str) -> Row:
-
         where = f"{self.where}/{name}"
         (self.folder / where).mkdir(parents=True)
         (self.folder / where / "candidate.mlir").write_text(to_text(graph))

@@ -174,6 +174,7 @@ def check(
     attempt = Attempt(original, candidate, schedule)
     for passes in GATES:
         if reason := passes(run, attempt):
+            run.refused[candidate] = reason
             return None, reason
     assert attempt.scheduled is not None
     assert attempt.verdict is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from superopt import __version__, cost
 from superopt.diagnostics import Diagnostics
@@ -31,6 +31,8 @@ class Run:
     earlier: Earlier
     budget: Budget
     stopped: Callable[[], bool] = never
+    refused: dict[KernelGraph, str] = field(default_factory=dict[KernelGraph, str])
+    """Candidates that a gate refused, and its reason."""
 
     def predicted(self, graph: KernelGraph) -> float:
         """Seconds that `graph` is predicted to take."""

@@ -44,7 +44,6 @@ def deliver(module: Any, outcome: Outcome, diagnostics: Diagnostics) -> None:
 
     What is not IR goes to `diagnostics.artifacts`: "outcome", and "report", "certificate" and "schedule" as JSON.
     """
-
     diagnostics.source = diagnostics.source or outcome.original
     diagnostics.artifacts["outcome"] = outcome
     diagnostics.artifacts["report"] = outcome.report.model_dump_json(indent=2)

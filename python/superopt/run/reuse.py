@@ -75,7 +75,6 @@ class Earlier:
         `finished` means that the searches had the whole budget, so that a run with the same budget
         need not search again.
         """
-
         files = {"program.json": _written(optimized)}
         if outcome is not None:
             files["schedule.json"] = outcome.schedule.model_dump_json(indent=2).encode()
@@ -106,7 +105,6 @@ class Earlier:
         used: float,
     ) -> None:
         """Keep what a search found, with the seconds that it was allowed and those that it used."""
-
         files = {f"{i:03}.json": _written(c) for i, c in enumerate(candidates[:MOST_CANDIDATES])}
         best = min((cost.cost(c, self.target).seconds for c in candidates), default=0.0)
         effort = COMPLETE if used < _ENDED * allowed else allowed
@@ -158,7 +156,6 @@ class Earlier:
             self.folder = None  # said once; a store that is full stays full
 
     def _hash(self, graph: KernelGraph) -> str:
-
         if graph not in self._hashes:
             self._hashes[graph] = program_hash(graph)
         return self._hashes[graph]
@@ -185,7 +182,6 @@ class Earlier:
 
 
 def _written(graph: KernelGraph) -> bytes:
-
     stored = StoredProgram(program=canonical_text(graph), names=names_of(graph))
     return stored.model_dump_json().encode()
 

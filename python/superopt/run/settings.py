@@ -64,6 +64,8 @@ class Settings(SearchSettings):
             raise BadOption(f"expected a delta between 0 and 1, got {self.delta}")
         if self.candidates < 1:
             raise BadOption(f"expected at least one candidate, got {self.candidates}")
+        if isinstance(self.optimizers, str):
+            raise BadOption(f"expected a tuple of optimizers, got the text '{self.optimizers}'")
         if not self.optimizers:
             raise BadOption(f"expected at least one optimizer of {', '.join(optimizers.names())}, got none")
         for text in self.optimizers:

@@ -86,7 +86,6 @@ class _Check:
 
     def run(self) -> BundleRecord:
         """Every check, the cheap ones first."""
-
         self.described = read_bundle(self.root).description
         self.targets: list[str] = [find_target(str(t)).name for t in self.described["targets"]]
         lowered = read(self.text("lowered.mlir"), str(self.root / "lowered.mlir"))
@@ -118,7 +117,6 @@ class _Check:
 
     def sources(self, emitted: EmittedProgram) -> None:
         """Python files and constants."""
-
         reference, constants = reference_files(self.program, emitted)
         made = {
             "kernels.py": emitted.kernels_source,
@@ -148,7 +146,6 @@ class _Check:
 
     def description(self, emitted: EmittedProgram) -> None:
         """What `bundle.json` says besides the files' hashes: shapes, scales of inputs, grids."""
-
         made = description(self.program, emitted, self.targets)
         stated = {k: v for k, v in self.described.items() if k != "files"}
         for facts in (made, stated):
@@ -159,7 +156,6 @@ class _Check:
 
     def shapes(self, emitted: EmittedProgram, compiled: list[Compiled]) -> None:
         """`shapes.json`: grids, parameters, and what the compiler reports for each kernel."""
-
         made, stated = shapes(self.program, emitted, compiled), self.json("shapes.json")
         if not compiled:
             self.unchecked.append("shapes.json: registers and shared memory, made by another Triton")
@@ -178,7 +174,6 @@ class _Check:
 
     def schedule(self, original: KernelGraph, optimized: KernelGraph | None, lowered: KernelGraph) -> None:
         """Check that `schedule.json` replays to what the bundle holds."""
-
         stated = self.model("schedule.json", Schedule)
         if stated is None:
             return
@@ -249,7 +244,6 @@ class _Check:
 
     def compiled(self, target: str, emitted: EmittedProgram) -> list[Compiled]:
         """What this Triton compiles the TTIR to; the bundle's PTX and cubins must be that."""
-
         if (mine := version("triton")) != (theirs := self.described["triton"]):
             self.unchecked.append(f"{target}: PTX and cubins, made by Triton {theirs}; here is {mine}")
             return []
@@ -294,7 +288,6 @@ class _Check:
 
     def json(self, name: str) -> dict[str, Any]:
         """A file of strict JSON."""
-
         try:
             found: Any = strict_json(self.data(name))
         except (ValueError, RecursionError):

@@ -99,7 +99,6 @@ class ImageField(Domain):
         threads: int = 1,
         primes: Primes = (P, Q),
     ) -> None:
-
         self._core: Any = _field
         self._start(seed, _field.Field(primes[0]), _field.Field(primes[1]), lattice, threads)
 

@@ -23,7 +23,6 @@ class SmallField:
 
     @cached_property
     def _large(self) -> Any:
-
         return _field.Field(self._prime)
 
     def add(self, a: Array, b: Array) -> Array:
