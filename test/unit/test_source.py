@@ -54,9 +54,10 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def plugin(tmp_path: Path) -> str:
-    path = tmp_path / "add_twice.py"
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One file for all tests: another one with the same flag would clash with it."""
+    path = tmp_path_factory.mktemp("plugin") / "add_twice.py"
     path.write_text(PLUGIN)
     return f"--load-pass-plugin={path}"
 

@@ -94,6 +94,11 @@ class NumericsReport:
         return table(self.rows) if self.rows else self.summary
 
 
+def fresh_nonce() -> str:
+    """What makes the inputs of a run unforeseeable."""
+    return secrets.token_hex(8)
+
+
 def gate(
     original: KernelGraph,
     lowered: KernelGraph,
@@ -111,7 +116,7 @@ def gate(
     (`superopt.numerics.externs`).
     """
     start = time.perf_counter()
-    nonce = nonce or secrets.token_hex(8)
+    nonce = nonce or fresh_nonce()
     text = f"{program_hash(original)} {program_hash(lowered)} {nonce}"
     seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
     opaque = any(node.op == NodeKind.EXTERN for node in original.nodes)
