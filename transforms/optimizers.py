@@ -50,7 +50,7 @@ class Proposals:
     funnel: dict[str, int] = field(default_factory=dict[str, int])
     """Counts by stage and reason."""
     seconds: dict[str, float] = field(default_factory=dict[str, float])
-    """Seconds of work by stage."""
+    """Seconds by stage: wall time within the native muGraph search, work elsewhere."""
     complete: bool = True
     """Whether the space was searched to its end; False where a limit, the budget or `stop` ended it."""
     remark: str = ""

@@ -39,8 +39,8 @@ def optimize(
     """The fastest program found that is provably the same as `program`.
 
     `program` is the path of an `.mlir` file (linalg on tensors, or the kernel dialect), a `KernelGraph`, or a
-    `torch.nn.Module` with its example `inputs`. `budget` is in seconds; the other settings are those of
-    `superopt.pipeline.Superoptimize`. Raises a SuperoptError for what the caller can fix.
+    `torch.nn.Module` with its example `inputs`. `budget` is in seconds of processor time; the other settings are
+    those of `superopt.pipeline.Superoptimize`. Raises a SuperoptError for what the caller can fix.
     """
     from superopt.diagnostics import Diagnostics
     from superopt.pipeline import Superoptimize, superoptimize

@@ -12,7 +12,7 @@ from benchmarks.trinity import programs
 from superopt import cost, pipeline
 from superopt.diagnostics import Diagnostics
 from superopt.dialects.reader import read
-from superopt.errors import BadOption, UnsupportedProgram
+from superopt.errors import BadOption, NotEquivalent, UnsupportedProgram
 from superopt.pipeline import Superoptimize, replay, superoptimize
 from superopt.program import KernelGraph, Node, Value
 from superopt.run import check
@@ -241,3 +241,21 @@ func.func @f(%x: tensor<16x64xf32>) -> tensor<16x64xf32> {
     assert outcome.optimized is graph
     assert "nothing compared" in outcome.report.numerics
     assert any("nothing compared" in reason for reason in outcome.report.funnel.rejected)
+
+
+def test_a_kernel_that_the_compiler_made_wrong_is_not_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gate on the Triton IR decides: a candidate that it refuses leaves the program as it is."""
+    graph = product("relu")
+    real, seen = check.checked, list[KernelGraph]()
+
+    def refuse_first(original: KernelGraph, lowered: KernelGraph, *rest: Any) -> Any:
+        seen.append(lowered)
+        if len(seen) == 1:
+            raise NotEquivalent("expected another number")
+        return real(original, lowered, *rest)
+
+    monkeypatch.setattr(check, "checked", refuse_first)
+    outcome = run(graph, optimizers=("mugraph",), candidates=1)
+    assert outcome.optimized is graph
+    assert outcome.report.funnel.rejected["the compiled kernels differ: expected another number"] == 1
+    assert isinstance(outcome.artifact, dict)
