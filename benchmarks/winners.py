@@ -72,10 +72,10 @@ def checked(
     compiled = kept.setdefault(certificate.second.sha256, {})
     for gpu in COMPILED_FOR:
         if gpu not in compiled:
-            compiled[gpu] = _compiled(graph, winner, gpu)
+            compiled[gpu] = _compiled(winner, gpu)
             if gpu != SEARCHED_FOR and _bad(compiled[gpu]):
                 own, _ = certified(graph, proposed(graph, gpu, budget, {}), {})
-                found = _compiled(graph, own, gpu) if own is not None else None
+                found = _compiled(own, gpu) if own is not None else None
                 if isinstance(found, dict) and not _bad(found):
                     compiled[gpu] = {**found, "searched_for": gpu}
     return {
@@ -89,16 +89,16 @@ def _bad(compiled: dict[str, Any] | str) -> bool:
     return isinstance(compiled, str) or sum(compiled["spilled_bytes"]) > 0
 
 
-def _compiled(graph: KernelGraph, winner: KernelGraph, gpu: str) -> dict[str, Any] | str:
+def _compiled(winner: KernelGraph, gpu: str) -> dict[str, Any] | str:
     """What the compiler says of the kernels of `winner` as delivered for `gpu`; a string where it fails."""
     from superopt.cost import target
     from superopt.transforms.emit.compile import CompilationFailed
     from superopt.transforms.lower import lower
-    from superopt.transforms.schedule.fit import fit
+    from superopt.transforms.schedule.fit import Compiler, fit
     from superopt.verify.certifier import certify
 
     try:
-        fitted = fit(graph, lower(winner, gpu), target(gpu))
+        fitted = fit(lower(winner, gpu), Compiler(target(gpu)))
     except CompilationFailed as error:
         return error.message
     kernels = fitted.compiled

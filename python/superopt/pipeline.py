@@ -64,7 +64,7 @@ def superoptimize(graph: KernelGraph, settings: Settings, diagnostics: Diagnosti
         candidates = propose.propose(run, parts, diagnostics.progress)
         diagnostics.progress("proofs and compilation", None)
         accepted = choose.choose(run, graph, parts, candidates)
-        if known is not None and known.seconds < run.predicted(accepted.graph):
+        if known is not None and known.seconds < run.price(accepted.scheduled):
             accepted = _reused(graph, known, run) or accepted
         if stopped():
             run.report.remarks.append("interrupted: this is the best result found by then")
@@ -77,10 +77,13 @@ def superoptimize(graph: KernelGraph, settings: Settings, diagnostics: Diagnosti
 def _reused(original: KernelGraph, known: Known, run: Run) -> Accepted | None:
     """What an earlier run found, proved, compiled and measured again; None where it does not hold."""
     from superopt.run.check import check
+    from superopt.run.choose import NOT_FASTER
     from superopt.verify import program_hash
 
     same = program_hash(known.graph) == program_hash(original)
     accepted, outcome = check(run, original, original if same else known.graph)
+    if accepted is not None and not same and run.price(accepted.scheduled) > run.baseline.seconds:
+        accepted, outcome = None, NOT_FASTER
     found = "was proved again" if accepted is not None else f"was dropped: {outcome}"
     run.report.remarks.append(f"the result of an earlier run, from the store, {found}")
     return accepted

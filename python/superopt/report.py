@@ -50,12 +50,13 @@ class Funnel(BaseModel):
 
 
 class KernelReport(BaseModel):
-    """One kernel of the result: what the cost model counted, and what the compiler reports."""
+    """One kernel of the result: what the cost model counted, what limits it, and what the compiler reports."""
 
     model_config = ConfigDict(extra="forbid")
 
     name: str
     predicted_seconds: float
+    limit: str = ""
     dram_bytes: float
     l2_bytes: float
     tensor_flops: float
@@ -67,7 +68,7 @@ class KernelReport(BaseModel):
 
 
 class CandidateReport(BaseModel):
-    """One ranked candidate: its predicted time and how far it came.
+    """One ranked candidate: how far it came, and its predicted time, by its tiles and by its compiled kernels.
 
     `segment` is None for candidates for the whole program; of those, the one of optimizer "segments" combines
     what was chosen for each segment.
@@ -80,6 +81,7 @@ class CandidateReport(BaseModel):
     rank: int
     kernels: int
     predicted_seconds: float
+    compiled_seconds: float | None = None
     outcome: str
 
 

@@ -22,6 +22,7 @@ from superopt.run.outcome import Outcome
 from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
 from superopt.transforms.mugraph_search.plans import search_plans
 from superopt.transforms.optimizers import Proposal, Proposals, names
+from superopt.transforms.schedule.fit import Scheduled
 from superopt.transforms.tile_saturation.optimizer import SaturationOptimizer
 
 SMALL = programs.Config(hidden=64, heads=2, ffn=128, groups=2, prefix=48)
@@ -57,9 +58,9 @@ def test_a_program_in_parts_is_also_saturated_whole() -> None:
     assert report.segments > 1
     chosen = [c for c in report.candidates if c.outcome == "chosen"]
     assert chosen[-1].segment is None
-    assert report.predicted_seconds == chosen[-1].predicted_seconds
+    assert report.predicted_seconds == chosen[-1].compiled_seconds
     whole = [c for c in report.candidates if c.segment is None]
-    assert chosen[-1].predicted_seconds == min(c.predicted_seconds for c in whole)
+    assert chosen[-1].compiled_seconds == min(c.compiled_seconds or c.predicted_seconds for c in whole)
 
 
 def test_what_is_refused_whole_is_stitched_of_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,10 +137,10 @@ def test_a_spent_budget_is_told() -> None:
     remarks = superoptimize(
         product("relu"), Superoptimize(budget=1e-9, store=None, numerics=False), Diagnostics()
     ).report.remarks
-    assert [
-        r for r in remarks if r.endswith("did not search the whole program: the budget is spent")
-    ] == remarks
-    assert len(remarks) == len(names())
+    *searches, last = remarks
+    assert len(searches) == len(names())
+    assert all(r.endswith("did not search the whole program: the budget is spent") for r in searches)
+    assert last == f"warning: the budget of 1e-09 s ran out: {len(names())} searches not made"
 
 
 @pytest.mark.parametrize(
@@ -160,15 +161,19 @@ def test_the_budget_bounds_the_proofs_too(monkeypatch: pytest.MonkeyPatch) -> No
     wrong = search_plans(product("exp"), cost.target("sm_90"), budget=5).graphs[:1]
     right = search_plans(graph, cost.target("sm_90"), budget=5).graphs[:1]
     monkeypatch.setattr(SaturationOptimizer, "propose", _constant(Proposals()))
-    order = {id(found): float(place) for place, found in enumerate([*wrong, *right])}
+    order = {id(found): 1e-9 * place for place, found in enumerate([*wrong, *right])}
 
     def predicted(_: Run, given: KernelGraph) -> float:
         return order.get(id(given), 9.0)
 
+    def price(_: Run, scheduled: Scheduled) -> float:
+        return 1e-9 if "exp" in scheduled.emitted.kernels_source else 2e-9
+
     monkeypatch.setattr(Run, "predicted", predicted)
+    monkeypatch.setattr(Run, "price", price)
     for found, left, outcomes in (
         ([*wrong, *right], 60.0, ["not equivalent", "chosen"]),
-        ([*wrong, *right], 0.0, ["not equivalent", "not tried: the budget is spent"]),
+        ([*wrong, *right], 0.0, ["not equivalent", "not compiled: the budget is spent"]),
         (right, 0.0, ["chosen"]),
     ):
         monkeypatch.setattr(MugraphOptimizer, "propose", _constant(found_of(found)))

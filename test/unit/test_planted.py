@@ -61,18 +61,16 @@ def test_in_a_schedule():
         replay(graph, schedule, Diagnostics())
 
 
-def test_in_an_entry_of_the_store(monkeypatch: pytest.MonkeyPatch):
-    """It would be refused for its price, too; here it is as if that were good."""
+def test_in_an_entry_of_the_store():
     from superopt.pipeline import (
         Superoptimize,
         _reused,  # pyright: ignore[reportPrivateUsage]
     )
-    from superopt.run import check, context
+    from superopt.run import context
     from superopt.run.reuse import Known
 
     graph, planted = attention(planted=False), attention(planted=True)
     run = context.start(graph, Superoptimize(store=None), Diagnostics(), lambda: False)
-    monkeypatch.setattr(check, "GATES", tuple(g for g in check.GATES if g is not check.priced))
     assert _reused(graph, Known(planted, 1e-9, enough=True), run) is None
     assert "was dropped: not equivalent" in run.report.remarks[-1]
 

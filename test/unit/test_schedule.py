@@ -18,7 +18,7 @@ from superopt.transforms.emit import compile as compiling
 from superopt.transforms.emit.compile import CompilationFailed, Compiled
 from superopt.transforms.emit.triton_source import TritonKernel
 from superopt.transforms.lower import lower
-from superopt.transforms.schedule.fit import Scheduled, as_scheduled, fit
+from superopt.transforms.schedule.fit import Compiler, Scheduled, as_scheduled, fit
 from superopt.transforms.schedule.launch import registers
 from superopt.transforms.schedule.retile import Tiling
 from superopt.verify import certify
@@ -54,14 +54,14 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> list[TritonKernel]:
 def test_what_does_not_spill_stays(limited: list[TritonKernel]) -> None:
     graph = matmul(512, 512, 512)
     lowered = with_tiles(graph, 8, i0=128, i1=128)
-    made = fit(graph, lowered, H100)
+    made = fit(lowered, Compiler(H100))
     assert (made.lowered, made.parameters, made.reason) == (lowered, {}, "")
     assert len(limited) == 1
 
 
 def test_more_warps_come_before_other_tiles(limited: list[TritonKernel]) -> None:
     graph = matmul(512, 512, 512)
-    made = fit(graph, with_tiles(graph, 4, i0=128, i1=256), H100)
+    made = fit(with_tiles(graph, 4, i0=128, i1=256), Compiler(H100))
     assert made.compiled[0].spill_bytes == 0
     assert "4 warps, 2 stages: 224 bytes spilled" in made.reason
     assert {k.num_warps for k in limited[:2]} == {4, 8}
@@ -70,31 +70,31 @@ def test_more_warps_come_before_other_tiles(limited: list[TritonKernel]) -> None
 def test_other_tiles_are_taken_where_no_launch_helps(limited: list[TritonKernel]) -> None:
     graph = matmul(512, 512, 512)
     lowered = with_tiles(graph, 16, i0=512, i1=512)
-    made = fit(graph, lowered, H100)
+    made = fit(lowered, Compiler(H100))
     assert made.compiled[0].spill_bytes == 0
     assert made.parameters
     assert registers(tile_body(made.lowered), 16) < registers(tile_body(lowered), 16)
     assert certify(graph, made.lowered).equivalent
-    assert fit(graph, lowered, H100, fixed=True).lowered is lowered
+    assert fit(lowered, Compiler(H100), fixed=True).lowered is lowered
 
 
 def test_cache_hints_are_taken_where_they_are_predicted_to_pay(limited: list[TritonKernel]) -> None:
     graph = matmul(1024, 1024, 1024)
     lowered = with_tiles(graph, 8, i0=128, i1=128)
     few = dataclasses.replace(H100, multiprocessors=4, l2_bytes_per_second=1e15)
-    made = fit(graph, lowered, few)
+    made = fit(lowered, Compiler(few))
     assert (tile_body(made.lowered).cache_hints, made.reason) == (False, "")
     small = dataclasses.replace(
         few, l2_capacity=3e6, dram_bytes_per_second=1e10
     )  # one operand fits, not both
-    made = fit(graph, lowered, small)
+    made = fit(lowered, Compiler(small))
     assert not tile_body(made.lowered).cache_hints  # both are read again: hints tell nothing apart
     streamed = matmul(64, 8192, 1024)  # the rows are read again, the columns once
     small = dataclasses.replace(small, l2_capacity=1e6, multiprocessors=1)
-    made = fit(streamed, with_tiles(streamed, 8, i0=128), small)
+    made = fit(with_tiles(streamed, 8, i0=128), Compiler(small))
     assert tile_body(made.lowered).cache_hints
     assert "cache hints, as waves read again more than L2 keeps" in made.reason
-    assert fit(streamed, with_tiles(streamed, 8, i0=128), small, fixed=True).reason == ""
+    assert fit(with_tiles(streamed, 8, i0=128), Compiler(small), fixed=True).reason == ""
 
 
 def test_the_compiler_itself_is_satisfied_with_more_warps() -> None:
@@ -102,7 +102,7 @@ def test_the_compiler_itself_is_satisfied_with_more_warps() -> None:
     lowered = with_tiles(graph, 4, i0=128, i1=256)
     (first,) = compiling.compile_all(_kernels(lowered), ["sm_80"])
     assert first.spill_bytes > 0
-    made = fit(graph, lowered, cost.target("sm_80"))
+    made = fit(lowered, Compiler(cost.target("sm_80")))
     assert made.compiled[0].spill_bytes == 0
 
 
@@ -139,7 +139,7 @@ def test_a_kernel_with_more_warps_than_any_choice_keeps_them(limited: list[Trito
     """Programs may come with launches that no choice has: what spills then gets other tiles, or stays."""
     graph = matmul(512, 512, 512)
     lowered = with_tiles(graph, 32, i0=512, i1=512)
-    made = fit(graph, lowered, H100)
+    made = fit(lowered, Compiler(H100))
     assert len(limited) > 1
     assert "bytes spilled" in made.reason
 
@@ -154,7 +154,7 @@ def test_a_kernel_that_fits_in_no_shape_is_refused(monkeypatch: pytest.MonkeyPat
         with pytest.raises(
             CompilationFailed, match="expected at most 232448 bytes of shared memory, got one"
         ):
-            fit(graph, lower(graph), H100, fixed=fixed)
+            fit(lower(graph), Compiler(H100), fixed=fixed)
 
 
 @pytest.mark.parametrize("spills", [True, False])
@@ -184,5 +184,5 @@ def test_a_little_time_is_given_for_no_spills(monkeypatch: pytest.MonkeyPatch, s
 
     monkeypatch.setattr("superopt.transforms.schedule.fit.compile_all", compile_all)
     graph = matmul(512, 512, 64)
-    made = fit(graph, with_tiles(graph, 4, i1=64), H100)
+    made = fit(with_tiles(graph, 4, i1=64), Compiler(H100))
     assert bool(made.compiled[0].spill_bytes) == spills

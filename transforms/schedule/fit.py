@@ -52,25 +52,23 @@ class Scheduled:
 
 
 def fit(
-    original: KernelGraph,
     lowered: KernelGraph,
-    target: Target,
+    compiler: Compiler,
     *,
     fixed: bool = False,
     stop: Callable[[], bool] = lambda: False,
 ) -> Scheduled:
-    """`lowered`, a lowered form of `original`, with the kernels that suit `target` best; unchanged where `fixed`.
+    """`lowered` with the kernels that suit the compiler's target best; unchanged where `fixed`.
 
     Once `stop` returns True and a schedule fits, no other is tried.
     Raises CompilationFailed and UnsupportedProgram where it cannot be compiled as it is, CompilationFailed where
     no schedule of it fits the target's shared memory.
     """
-    compiler = _Compiler(target)
-    first = compiler.scheduled(lowered)
+    target, first = compiler.target, compiler.scheduled(lowered)
     if fixed:
         return _fitting(first, target)
     bad = _bad(first, target)
-    best = _rescheduled(original, first, bad, compiler, stop) if bad else first
+    best = _rescheduled(first, bad, compiler, stop) if bad else first
     return _hinted(_fitting(best, target), compiler)
 
 
@@ -86,7 +84,7 @@ def _fitting(scheduled: Scheduled, target: Target) -> Scheduled:
 
 
 def _rescheduled(
-    original: KernelGraph, first: Scheduled, bad: Sequence[int], compiler: _Compiler, stop: Callable[[], bool]
+    first: Scheduled, bad: Sequence[int], compiler: Compiler, stop: Callable[[], bool]
 ) -> Scheduled:
     """The best of the other launches, tiles and splits for the bad kernels of `first`."""
     target, found = compiler.target, [first]
@@ -96,7 +94,7 @@ def _rescheduled(
 
     for options, most in (
         (_launches(first, bad, target), MOST_LAUNCHES),
-        (_tilings(original, first, bad, target, enough), MOST_TILINGS),
+        (_tilings(first, bad, target, enough), MOST_TILINGS),
     ):
         for parameters, graph in itertools.islice(options, most):
             if enough():
@@ -120,7 +118,7 @@ def _rescheduled(
     )
 
 
-def _hinted(scheduled: Scheduled, compiler: _Compiler) -> Scheduled:
+def _hinted(scheduled: Scheduled, compiler: Compiler) -> Scheduled:
     """With cache hints in the kernels where they are predicted to save bytes of device memory."""
     nodes, saved = list(scheduled.lowered.nodes), list[str]()
     for (index, body), facts in zip(_programs(scheduled.lowered), scheduled.compiled, strict=True):
@@ -155,7 +153,7 @@ def as_scheduled(lowered: KernelGraph, schedule: Schedule, target: Target) -> Ke
     return made
 
 
-class _Compiler:
+class Compiler:
     """Compiles programs, each different kernel once."""
 
     def __init__(self, target: Target) -> None:
@@ -163,6 +161,7 @@ class _Compiler:
         self._made: dict[TritonKernel, Compiled] = {}
 
     def scheduled(self, graph: KernelGraph, parameters: Mapping[str, int] | None = None) -> Scheduled:
+        """`graph` with its kernels compiled; raises CompilationFailed and UnsupportedProgram."""
         emitted = emit_program(graph)
         new = [k for k in dict.fromkeys(emitted.kernels) if k not in self._made]
         self._made.update(zip(new, compile_all(new, [self.target.name]), strict=True))
@@ -217,7 +216,7 @@ def _launches(
 
 
 def _tilings(
-    original: KernelGraph, scheduled: Scheduled, bad: Sequence[int], target: Target, stop: Callable[[], bool]
+    scheduled: Scheduled, bad: Sequence[int], target: Target, stop: Callable[[], bool]
 ) -> Iterator[tuple[dict[str, int], KernelGraph]]:
     """Other splits, and tiles of the bad kernels that need fewer registers, fastest predicted first."""
 

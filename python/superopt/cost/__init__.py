@@ -1,6 +1,6 @@
 """What a program costs on a target: data files of GPUs, the analytic model, and its learned correction."""
 
-from superopt.cost.compiled import CompiledCost, compiled_cost, compiled_seconds
+from superopt.cost.compiled import CompiledCost, PricedKernel, compiled_cost, compiled_seconds, priced_kernels
 from superopt.cost.gpus import Target, target, target_names
 from superopt.cost.learned import Model, Prediction, load
 from superopt.cost.model import Cost, KernelCost, Traffic, cost, kernel_cost, kernel_seconds, node_traffic
@@ -11,6 +11,7 @@ __all__ = [
     "KernelCost",
     "Model",
     "Prediction",
+    "PricedKernel",
     "Target",
     "Traffic",
     "compiled_cost",
@@ -20,6 +21,7 @@ __all__ = [
     "kernel_seconds",
     "load",
     "node_traffic",
+    "priced_kernels",
     "target",
     "target_names",
 ]

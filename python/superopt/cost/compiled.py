@@ -26,7 +26,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from superopt.cost.gpus import WARP_THREADS, Target
-from superopt.cost.model import is_view, kernel_seconds, node_traffic, tile_reads
+from superopt.cost.model import (
+    Traffic,
+    copy_costs,
+    is_view,
+    kernel_cost,
+    kernel_seconds,
+    node_traffic,
+    tile_reads,
+)
 from superopt.program import KernelGraph, Node, TileProgram
 from superopt.transforms.core import _cost
 
@@ -47,16 +55,37 @@ class CompiledCost:
     limit: str
 
 
-def compiled_seconds(graph: KernelGraph, compiled: Sequence[Compiled], target: Target) -> float:
-    """Predicted seconds of a lowered program, `compiled` being its kernels in order."""
-    facts = iter(compiled)
-    total = 0.0
+@dataclass(frozen=True)
+class PricedKernel:
+    """One kernel of a lowered program: what it moves and computes, its predicted seconds, and what limits it.
+
+    `compiled` is None for what no kernel of ours does: opaque operations, and copies of the launcher.
+    """
+
+    seconds: float
+    limit: str
+    traffic: Traffic
+    compiled: Compiled | None = None
+
+
+def priced_kernels(graph: KernelGraph, compiled: Sequence[Compiled], target: Target) -> list[PricedKernel]:
+    """The kernels of a lowered program in order, `compiled` being those of its tile programs."""
+    facts, found = iter(compiled), list[PricedKernel]()
     for node in graph.nodes:
         if isinstance(node.body, TileProgram):
-            total += compiled_cost(node, next(facts), target).seconds
+            kernel = next(facts)
+            priced = compiled_cost(node, kernel, target)
+            found.append(PricedKernel(priced.seconds, priced.limit, node_traffic(node, target), kernel))
         elif not is_view(node):
-            total += kernel_seconds(node_traffic(node, target), target)
-    return total
+            priced = kernel_cost(node, target)
+            found.append(PricedKernel(priced.seconds, node.op, priced.traffic))
+    found += [PricedKernel(c.seconds, c.name, c.traffic) for c in copy_costs(graph, target)]
+    return found
+
+
+def compiled_seconds(graph: KernelGraph, compiled: Sequence[Compiled], target: Target) -> float:
+    """Predicted seconds of a lowered program: the price that is compared, printed and reported."""
+    return sum(k.seconds for k in priced_kernels(graph, compiled, target))
 
 
 def compiled_cost(node: Node, facts: Compiled, target: Target) -> CompiledCost:

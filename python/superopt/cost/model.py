@@ -8,7 +8,7 @@ they do not promise seconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
 from superopt.aliasing import copied, updates_in_place
@@ -92,12 +92,17 @@ def cost(graph: KernelGraph, target: Target) -> Cost:
         for node in graph.nodes
         if not is_view(node) and free.keys().isdisjoint(node.results)
     ]
-    done = {node.result for node in in_place}
+    return Cost((*kernels, *copy_costs(graph, target, {node.result for node in in_place})))
+
+
+def copy_costs(graph: KernelGraph, target: Target, done: Container[Value] = ()) -> list[KernelCost]:
+    """The copies of outputs, but for those `done` already, into the arguments whose memory they share."""
+    found: list[KernelCost] = []
     for i in copied(graph):
         if (value := graph.outputs[i]) not in done:
             traffic = _moved(2 * value.type.bytes, target)
-            kernels.append(KernelCost("copy", kernel_seconds(traffic, target), traffic))
-    return Cost(tuple(kernels))
+            found.append(KernelCost("copy", kernel_seconds(traffic, target), traffic))
+    return found
 
 
 def _update_cost(node: Node, target: Target) -> KernelCost:

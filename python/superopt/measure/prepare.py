@@ -263,6 +263,9 @@ class Program:
         for candidate in in_turns(by_optimizer):
             if candidate.graph in started.refused or candidate.graph is best.graph:
                 continue
+            if candidate.seconds >= started.baseline.seconds:
+                self.funnel[f"candidates rejected: {choose.NOT_FASTER}"] += 1
+                continue
             accepted, outcome = check(started, self.graph, candidate.graph)
             if accepted is None:
                 self.funnel[f"candidates rejected: {outcome}"] += 1

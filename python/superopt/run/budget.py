@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from superopt import clock
@@ -12,12 +13,16 @@ SEARCHES, SCHEDULES = 0.5, 0.7
 
 @dataclass
 class Budget:
-    """Seconds of work (`superopt.clock`) of one run; `searched` is what searches took, `checks` each check."""
+    """Seconds of work (`superopt.clock`) of one run.
+
+    `searched` is what searches took, `checks` what each proof took, `missed` what was left out when it ran out.
+    """
 
     seconds: float
     started: float = field(default_factory=clock.now)
     searched: float = 0.0
     checks: list[float] = field(default_factory=list[float])
+    missed: Counter[str] = field(default_factory=Counter[str])
 
     @property
     def left(self) -> float:
@@ -31,13 +36,18 @@ class Budget:
 
     @property
     def schedules_end(self) -> bool:
-        """Whether to stop trying other schedules of a kernel."""
+        """Whether to stop compiling other candidates, and other schedules of a kernel."""
         return self.left < (1 - SCHEDULES) * self.seconds
 
     def late_for_another(self) -> bool:
-        """Whether a check that takes as long as the longest one so far would overrun."""
+        """Whether a proof that takes as long as the longest one so far would overrun."""
         return self.left < max(self.checks, default=0.0)
 
     def late_for_the_whole(self) -> bool:
         """Whether one as long as all of them would overrun: checking their results together takes that long."""
         return bool(self.checks) and self.left < sum(self.checks)
+
+    def said(self) -> str:
+        """What was left out as the budget ran out; empty where nothing was."""
+        left_out = ", ".join(f"{count} {what}" for what, count in sorted(self.missed.items()))
+        return f"the budget of {self.seconds:g} s ran out: {left_out}" if left_out else ""

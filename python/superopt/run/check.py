@@ -2,13 +2,14 @@
 
 A gate is a function of what is known about the candidate so far; it adds to that, and returns a clause that says
 why the candidate fails, or an empty one. The pipeline, `superopt-bench prepare`, replays and results from the
-store all go through this one list.
+store all go through these two lists: the gates that build a candidate, after which it has its price, and those
+that prove it, which take longer and are entered in the order of the prices (`superopt.run.choose`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -54,15 +55,11 @@ class Attempt:
     artifact: dict[str, ArtifactRecord] | str = "not checked"
     numerics: str = "not checked"
 
-
-NOT_FASTER = "not predicted to be faster"
-
-
-def priced(run: Run, attempt: Attempt) -> str:
-    """Predicted to be faster than what it replaces; a saved result and the program itself need not be."""
-    if attempt.schedule is not None or attempt.candidate is attempt.original:
-        return ""
-    return "" if run.predicted(attempt.candidate) < run.predicted(attempt.original) else NOT_FASTER
+    def accepted(self) -> Accepted:
+        """What passed every gate."""
+        assert self.scheduled is not None
+        assert self.verdict is not None
+        return Accepted(self.candidate, self.scheduled, self.verdict, self.artifact, self.numerics)
 
 
 def legal(run: Run, attempt: Attempt) -> str:
@@ -93,36 +90,17 @@ def lowered(run: Run, attempt: Attempt) -> str:
     return "" if attempt.lowered is not None else "lacks the schedule's tiles"
 
 
-def equivalent(run: Run, attempt: Attempt) -> str:
-    """Certified to compute the original, and so are its tile programs."""
-    assert attempt.lowered is not None
-    verdict, kept = _certified(run, attempt, attempt.lowered)
-    if not verdict.equivalent:
-        return "not equivalent"
-    attempt.verdict = verdict
-    run.report.funnel.verified += 1
-    return "" if kept else "lowering changed it"
-
-
 def compiled(run: Run, attempt: Attempt) -> str:
-    """Compiles to kernels that fit the target; other tiles that make them fit are certified again."""
+    """Compiles to kernels that fit the target, with the tiles and launches that suit it."""
     assert attempt.lowered is not None
-    fixed = attempt.schedule is not None
     try:
         with run.timed("compile"):
             made = fit(
-                attempt.original,
                 attempt.lowered,
-                run.target,
-                fixed=fixed,
+                run.compiler,
+                fixed=attempt.schedule is not None,
                 stop=lambda: run.budget.schedules_end,
             )
-            if made.parameters:
-                again, kept = _certified(run, attempt, made.lowered)
-                if again.equivalent and kept:
-                    attempt.verdict = again
-                else:
-                    made = fit(attempt.original, attempt.lowered, run.target, fixed=True)
     except CompilationFailed as error:
         return f"does not compile: {error.message}"
     except UnsupportedProgram as error:
@@ -132,6 +110,25 @@ def compiled(run: Run, attempt: Attempt) -> str:
     attempt.scheduled = made
     run.report.funnel.compiled += 1
     return ""
+
+
+def equivalent(run: Run, attempt: Attempt) -> str:
+    """Certified to compute the original, and so are its tile programs: with `lower`'s tiles where others fail."""
+    assert attempt.lowered is not None
+    assert attempt.scheduled is not None
+    verdict, kept = _certified(run, attempt, attempt.scheduled.lowered)
+    if verdict.equivalent and not kept and attempt.scheduled.parameters and attempt.schedule is None:
+        try:
+            with run.timed("compile"):
+                attempt.scheduled = fit(attempt.lowered, run.compiler, fixed=True)
+        except CompilationFailed as error:
+            return f"does not compile: {error.message}"
+        verdict, kept = _certified(run, attempt, attempt.lowered)
+    if not verdict.equivalent:
+        return "not equivalent"
+    attempt.verdict = verdict
+    run.report.funnel.verified += 1
+    return "" if kept else "lowering changed it"
 
 
 def artifact(run: Run, attempt: Attempt) -> str:
@@ -164,7 +161,17 @@ def numerically_safe(run: Run, attempt: Attempt) -> str:
 
 
 Gate: TypeAlias = Callable[[Run, Attempt], str]
-GATES: tuple[Gate, ...] = (priced, legal, lowered, equivalent, compiled, artifact, numerically_safe)
+BUILT: tuple[Gate, ...] = (legal, lowered, compiled)
+PROVED: tuple[Gate, ...] = (equivalent, artifact, numerically_safe)
+
+
+def passes(run: Run, attempt: Attempt, gates: Sequence[Gate]) -> str:
+    """Put `attempt` through `gates`; returns the reason of the one that refuses it, empty where none does."""
+    for gate_of in gates:
+        if reason := gate_of(run, attempt):
+            run.refused[attempt.candidate] = reason
+            return reason
+    return ""
 
 
 def check(
@@ -172,14 +179,8 @@ def check(
 ) -> tuple[Accepted | None, str]:
     """Put `candidate` for `original` through every gate; returns it if it passes, and the outcome in a clause."""
     attempt = Attempt(original, candidate, schedule)
-    for passes in GATES:
-        if reason := passes(run, attempt):
-            run.refused[candidate] = reason
-            return None, reason
-    assert attempt.scheduled is not None
-    assert attempt.verdict is not None
-    accepted = Accepted(candidate, attempt.scheduled, attempt.verdict, attempt.artifact, attempt.numerics)
-    return accepted, "chosen"
+    reason = passes(run, attempt, (*BUILT, *PROVED))
+    return (None, reason) if reason else (attempt.accepted(), "chosen")
 
 
 def _certified(run: Run, attempt: Attempt, made: KernelGraph) -> tuple[Verdict, bool]:

@@ -1,91 +1,199 @@
-"""The best candidate that passes every gate: of one part, of the parts together or the whole, or the input."""
+"""The cheapest candidate that passes every gate: of one part, of the parts together or the whole, or the input.
+
+Candidates race in one queue. Each is priced by its tiles and, once it is compiled, by its kernels, which is never
+less; the cheapest is compiled if it is not yet, else proved. So the first that is proved is the cheapest of all,
+and proofs, which take longest, are few. The input takes part with its price for a user: what costs more is left.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from superopt import clock, cost
 from superopt.errors import UnsupportedProgram
 from superopt.program import KernelGraph
 from superopt.report import CandidateReport
-from superopt.run.check import NOT_FASTER, Accepted, check
+from superopt.run.check import BUILT, PROVED, Accepted, Attempt, check, passes
 from superopt.run.context import Run
 from superopt.run.propose import Candidate
 from superopt.transforms.lower.choose_layouts import choose_layouts
 from superopt.transforms.optimizers import SEGMENTS
 from superopt.transforms.partition.segments import Segment, stitch
 
+NOT_FASTER = "not predicted to be faster"
+
 
 def choose(
     run: Run, graph: KernelGraph, parts: Sequence[Segment], found: Sequence[Sequence[Candidate]]
 ) -> Accepted:
-    """The best of the candidates `found` for the `parts` of `graph`; `graph` itself where none passes.
+    """The best of the candidates `found` for the `parts` of `graph`; `graph` itself where none passes or pays.
 
-    Segments are considered only after every candidate for the whole that promises more than all of them together
-    has failed. What was found before an interrupt is still proved; an interrupt during the proofs leaves the
-    remaining segments as they are, and so does the end of the budget. Two checks run however late it is: that of
-    the best candidate, and that of `graph` itself where nothing passed.
+    Segments are considered only after every candidate for the whole that promises more than all of them
+    together. What was found before an interrupt is still proved; an interrupt during the proofs leaves the
+    remaining segments as they are, and so does the end of the budget. However late it is, the best candidate is
+    checked, and `graph` itself where nothing passed.
     """
     segments = parts[:-1]
     *of_segments, of_whole = found
+    race = _Race(run, graph)
+    for candidate in of_whole:
+        race.enter(candidate)
+    if any(of_segments):
+        promised = run.predicted(graph)
+        for segment, candidates in zip(segments, of_segments, strict=True):
+            if candidates:
+                promised -= max(run.predicted(segment.graph) - candidates[0].seconds, 0.0)
+        race.enter_later(promised, lambda: _of_segments(run, graph, segments, of_segments))
+    return race.won(run.baseline.seconds) or _unchanged(run, graph)
+
+
+def _of_segments(
+    run: Run, graph: KernelGraph, segments: Sequence[Segment], found: Sequence[Sequence[Candidate]]
+) -> Candidate | None:
+    """`graph` with the best candidate of each segment; None where every segment stays as it is."""
     searches_stopped = run.stopped()
-    promised = run.predicted(graph)
-    for segment, candidates in zip(segments, of_segments, strict=True):
-        if candidates:
-            promised -= max(run.predicted(segment.graph) - candidates[0].seconds, 0.0)
-    accepted = _first(run, graph, [c for c in of_whole if not segments or c.seconds < promised])
-    if accepted is None and segments:
-        stitched = graph
-        for number, (segment, candidates) in enumerate(zip(segments, of_segments, strict=True)):
-            if (run.stopped() and not searches_stopped) or run.budget.late_for_the_whole():
+    stitched = graph
+    for number, (segment, candidates) in enumerate(zip(segments, found, strict=True)):
+        if run.stopped() and not searches_stopped:
+            break
+        if run.budget.late_for_the_whole():
+            run.budget.missed["segments not optimized"] += len(segments) - number
+            break
+        race = _Race(run, segment.graph, segment=number)
+        for candidate in candidates:
+            race.enter(candidate)
+        if (better := race.won()) is not None:
+            stitched = stitch(stitched, segment, better.graph)
+            run.earlier.keep_result(graph, stitched, None, finished=False)
+    if stitched is graph:
+        return None
+    stitched = choose_layouts(stitched, run.target)  # of values between segments
+    return Candidate(stitched, run.predicted(stitched), SEGMENTS)
+
+
+@dataclass(eq=False)
+class _Entry:
+    """A candidate in the race, and how far it has come; `find` makes it where that is left for later."""
+
+    candidate: Candidate | None
+    find: Callable[[], Candidate | None] | None = None
+    attempt: Attempt | None = None
+    compiled_seconds: float | None = None
+    accepted: Accepted | None = None
+    outcome: str = ""
+
+
+class _Race:
+    """The candidates for one program; `segment` is its number, None for the whole program."""
+
+    def __init__(self, run: Run, graph: KernelGraph, segment: int | None = None) -> None:
+        self._run, self._graph, self._segment = run, graph, segment
+        self._entries: list[_Entry] = []
+        self._queue: list[tuple[float, int, int, _Entry]] = []
+        self._number = itertools.count()
+        self._built = self._proved = 0
+
+    def enter(self, candidate: Candidate) -> None:
+        """Let a candidate take part."""
+        entry = _Entry(candidate)
+        self._entries.append(entry)
+        self._run.report.funnel.ranked += 1
+        self._put(entry, candidate.seconds, 0)
+
+    def enter_later(self, seconds: float, find: Callable[[], Candidate | None]) -> None:
+        """Let what `find` makes take part, unless something that needs less than `seconds` wins before."""
+        self._put(_Entry(None, find), seconds, 0)
+
+    def won(self, least: float | None = None) -> Accepted | None:
+        """The cheapest candidate that passes every gate; None where that needs more than `least` seconds.
+
+        Without `least`, it must not need more than the kernels of the program itself.
+        """
+        own = _Entry(Candidate(self._graph, self._run.predicted(self._graph), "input"))
+        assert own.candidate is not None
+        if least is not None:
+            own.attempt = Attempt(self._graph, self._graph)
+        self._put(own, own.candidate.seconds if least is None else least, -1)
+        winner: Accepted | None = None
+        while self._queue:
+            *_, entry = heapq.heappop(self._queue)
+            if entry is own and own.attempt is not None:
                 break
-            if (better := _first(run, segment.graph, candidates, segment=number)) is not None:
-                stitched = stitch(stitched, segment, better.graph)
-                run.earlier.keep_result(graph, stitched, None, finished=False)
-        rest = [c for c in of_whole if c.seconds >= promised]
-        if stitched is not graph:
-            stitched = choose_layouts(stitched, run.target)  # of values between segments
-            rest.append(Candidate(stitched, run.predicted(stitched), SEGMENTS))
-            rest.sort(key=lambda c: c.seconds)
-        accepted = _first(run, graph, rest)
-    return accepted or _unchanged(run, graph)
+            if entry.accepted is not None:
+                entry.outcome, winner = "chosen", entry.accepted
+                break
+            if entry.find is not None:
+                if (found := entry.find()) is not None:
+                    self.enter(found)
+            elif entry.attempt is None:
+                self._build(entry)
+            else:
+                self._prove(entry)
+        self._report(NOT_FASTER if winner is None else "ranked below the chosen one")
+        return winner
 
+    def _put(self, entry: _Entry, seconds: float, stage: int) -> None:
+        """Queue an entry; among equals, what has come furthest is first, and then what was first."""
+        heapq.heappush(self._queue, (seconds, -stage, next(self._number), entry))
 
-def _first(
-    run: Run, graph: KernelGraph, candidates: Sequence[Candidate], segment: int | None = None
-) -> Accepted | None:
-    """The first of the ranked candidates that passes every gate; None if none does.
-
-    `segment` is the number of the one that `graph` is, None for the whole program.
-    """
-    run.report.funnel.ranked += len(candidates)
-    best: Accepted | None = None
-    tried = 0
-    for rank, candidate in enumerate(candidates):
-        if best is not None:
-            outcome = "ranked below the chosen one"
-        elif tried == run.settings.candidates:
-            outcome = "not tried: enough candidates failed"
-        elif tried and run.budget.late_for_another():
-            outcome = "not tried: the budget is spent"
+    def _build(self, entry: _Entry) -> None:
+        """Compile an entry: its price is then that of its kernels."""
+        assert entry.candidate is not None
+        budget = self._run.budget
+        own = entry.candidate.graph is self._graph
+        if self._built == self._run.settings.candidates and not own:
+            entry.outcome = "not compiled: enough candidates were"
+        elif self._built and budget.schedules_end:
+            entry.outcome = "not compiled: the budget is spent"
+            budget.missed["candidates not compiled"] += 1
         else:
-            begun = clock.now()
-            best, outcome = check(run, graph, candidate.graph)
-            if outcome != NOT_FASTER:
-                tried += 1
-                run.budget.checks.append(clock.now() - begun)
-        if best is None:
-            run.report.funnel.reject(outcome)
-        entry = CandidateReport(
-            segment=segment,
-            optimizer=candidate.optimizer,
-            rank=rank,
-            kernels=len(cost.cost(candidate.graph, run.target).kernels),
-            predicted_seconds=candidate.seconds,
-            outcome=outcome,
-        )
-        run.report.candidates.append(entry)
-    return best
+            self._built += not own
+            attempt = Attempt(self._graph, entry.candidate.graph)
+            entry.outcome = passes(self._run, attempt, BUILT)
+            if attempt.scheduled is not None and not entry.outcome:
+                entry.attempt, entry.compiled_seconds = attempt, self._run.price(attempt.scheduled)
+                self._put(entry, entry.compiled_seconds, 1)
+
+    def _prove(self, entry: _Entry) -> None:
+        """Put a compiled entry through the other gates."""
+        assert entry.attempt is not None
+        budget = self._run.budget
+        if self._proved and budget.late_for_another():
+            entry.outcome = "not tried: the budget is spent"
+            budget.missed["candidates not proved"] += 1
+            return
+        begun = clock.now()
+        self._proved += 1
+        entry.outcome = passes(self._run, entry.attempt, PROVED)
+        budget.checks.append(clock.now() - begun)
+        if not entry.outcome:
+            entry.accepted = entry.attempt.accepted()
+            entry.compiled_seconds = self._run.price(entry.accepted.scheduled)
+            self._put(entry, entry.compiled_seconds, 2)
+
+    def _report(self, others: str) -> None:
+        """Add every candidate to the report; `others` is the outcome of those that were not refused."""
+        report = self._run.report
+        for rank, entry in enumerate(self._entries):
+            assert entry.candidate is not None
+            if entry.outcome not in ("", "chosen"):
+                report.funnel.reject(entry.outcome)
+            elif not entry.outcome and others == NOT_FASTER:
+                report.funnel.reject(others)
+            report.candidates.append(
+                CandidateReport(
+                    segment=self._segment,
+                    optimizer=entry.candidate.optimizer,
+                    rank=rank,
+                    kernels=len(cost.cost(entry.candidate.graph, self._run.target).kernels),
+                    predicted_seconds=entry.candidate.seconds,
+                    compiled_seconds=entry.compiled_seconds,
+                    outcome=entry.outcome or others,
+                )
+            )
 
 
 def _unchanged(run: Run, graph: KernelGraph) -> Accepted:

@@ -16,6 +16,15 @@ from superopt.run.reuse import Earlier
 from superopt.run.settings import Settings
 from superopt.spec import check_kernel
 from superopt.transforms.optimizers import never
+from superopt.transforms.schedule.fit import Compiler, Scheduled
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """How a user would run the input, and the seconds that it is predicted to take."""
+
+    name: str
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -30,13 +39,19 @@ class Run:
     report: Report
     earlier: Earlier
     budget: Budget
+    compiler: Compiler
+    baseline: Baseline
     stopped: Callable[[], bool] = never
     refused: dict[KernelGraph, str] = field(default_factory=dict[KernelGraph, str])
     """Candidates that a gate refused, and its reason."""
 
     def predicted(self, graph: KernelGraph) -> float:
-        """Seconds that `graph` is predicted to take."""
+        """Seconds that `graph` is predicted to take by its tiles: what candidates are ranked by at first."""
         return cost.cost(graph, self.target).seconds
+
+    def price(self, scheduled: Scheduled) -> float:
+        """Seconds that compiled kernels are predicted to take: what is compared, printed and reported."""
+        return cost.compiled_seconds(scheduled.lowered, scheduled.compiled, self.target)
 
     @contextmanager
     def timed(self, stage: str) -> Generator[None]:
@@ -63,4 +78,6 @@ def start(
         input_predicted_seconds=cost.cost(graph, target).seconds,
     )
     earlier = Earlier(settings, target, diagnostics)
-    return Run(settings, target, report, earlier, Budget(settings.budget), stopped)
+    baseline = Baseline("operator by operator", report.input_predicted_seconds)
+    budget = Budget(settings.budget)
+    return Run(settings, target, report, earlier, budget, Compiler(target), baseline, stopped)

@@ -9,7 +9,6 @@ from superopt import __version__, cost
 from superopt.dialects import writer
 from superopt.dialects.writer import to_text
 from superopt.naming import names_of
-from superopt.program import NodeKind
 from superopt.report import KernelReport, Report, Schedule, launches
 from superopt.verify import program_hash
 
@@ -57,25 +56,29 @@ def finish(original: KernelGraph, accepted: Accepted, run: Run, diagnostics: Dia
     target, report = run.target, run.report
     certificate = accepted.verdict.certificate
     assert certificate is not None, "an accepted program is equivalent"
-    report.predicted_seconds = run.predicted(accepted.graph)
+    report.predicted_seconds = run.price(accepted.scheduled)
     report.improved = accepted.graph is not original
     report.guarantee, report.delta = certificate.guarantee, certificate.delta
     report.numerics = accepted.numerics
+    if said := run.budget.said():
+        diagnostics.warning(said)
     report.remarks += [str(m) for m in diagnostics.messages]
     if accepted.scheduled.reason:
         report.remarks.append(f"schedule of the kernels: {accepted.scheduled.reason}")
-    tiled = [node for node in accepted.scheduled.lowered.nodes if node.op == NodeKind.TILED]
-    for node, kernel in zip(tiled, accepted.scheduled.compiled, strict=True):
-        predicted = cost.kernel_cost(node, target)
+    scheduled = accepted.scheduled
+    for priced in cost.priced_kernels(scheduled.lowered, scheduled.compiled, target):
+        if (kernel := priced.compiled) is None:
+            continue
         report.kernels.append(
             KernelReport(
                 name=kernel.name,
-                predicted_seconds=predicted.seconds,
-                dram_bytes=predicted.traffic.dram_bytes,
-                l2_bytes=predicted.traffic.l2_bytes,
-                tensor_flops=predicted.traffic.tensor_flops,
-                vector_flops=predicted.traffic.vector_flops,
-                blocks=predicted.traffic.blocks,
+                predicted_seconds=priced.seconds,
+                limit=priced.limit,
+                dram_bytes=priced.traffic.dram_bytes,
+                l2_bytes=priced.traffic.l2_bytes,
+                tensor_flops=priced.traffic.tensor_flops,
+                vector_flops=priced.traffic.vector_flops,
+                blocks=priced.traffic.blocks,
                 shared_bytes=kernel.shared_bytes,
                 registers=kernel.registers,
                 spilled_bytes=kernel.spill_bytes,

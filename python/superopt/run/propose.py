@@ -64,6 +64,7 @@ def _propose_for(part: Segment, run: Run, seconds: float, nominal: float) -> lis
             break
         optimizer = optimizers.load(text)
         if share <= 0:
+            run.budget.missed["searches not made"] += 1
             run.report.remarks.append(
                 f"{optimizer.name} did not search {part.described}: the budget is spent"
             )

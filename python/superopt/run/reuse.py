@@ -76,12 +76,14 @@ class Earlier:
         need not search again.
         """
         files = {"program.json": _written(optimized)}
+        seconds = cost.cost(optimized, self.target).seconds  # more, once it is compiled
         if outcome is not None:
             files["schedule.json"] = outcome.schedule.model_dump_json(indent=2).encode()
             files["certificate.json"] = outcome.certificate.model_dump_json(indent=2).encode()
             files["report.json"] = outcome.report.model_dump_json(indent=2).encode()
+            seconds = outcome.report.predicted_seconds
         self._publish(
-            graph, self._result_policy(), files, cost.cost(optimized, self.target).seconds,
+            graph, self._result_policy(), files, seconds,
             self.settings.budget if finished else 0.0,
         )  # fmt: skip
 

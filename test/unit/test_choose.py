@@ -1,0 +1,134 @@
+"""What is priced is what is delivered: candidates are compared, printed and reported by their compiled kernels."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+from benchmarks.trinity import programs
+from search_programs import (
+    attention,
+    gated_mlp,
+    grouped_attention,
+    lora,
+    matmul_bias_gelu,
+    rmsnorm_linear,
+    safe_attention,
+)
+from test_pipeline import SMALL, product
+
+from superopt import cost, pipeline
+from superopt.diagnostics import Diagnostics
+from superopt.driver.emission import summary
+from superopt.pipeline import Superoptimize, superoptimize
+from superopt.program import KernelGraph
+from superopt.run import choose, context
+from superopt.run.context import Baseline, Run
+from superopt.run.propose import Candidate, parts
+from superopt.run.reuse import Known
+from superopt.transforms.emit.compile import compile_all
+from superopt.transforms.mugraph_search.plans import search_plans
+from superopt.transforms.schedule.fit import Scheduled
+
+H100 = cost.target("sm_90")
+PROGRAMS: dict[str, Callable[[], KernelGraph]] = {
+    "product": product,
+    "gated MLP": lambda: gated_mlp(8, 128, 256),
+    "RMSNorm, linear": lambda: rmsnorm_linear(16, 256, 512),
+    "GELU": lambda: matmul_bias_gelu(32, 128, 256),
+    "LoRA": lora,
+    "attention": attention,
+    "safe attention": safe_attention,
+    "grouped attention": grouped_attention,
+    "attention and cache": lambda: programs.attention(SMALL, "vanilla_safe", safe=True),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_is_printed_is_the_price_of_the_delivered_kernels(name: str) -> None:
+    outcome = superoptimize(PROGRAMS[name](), Superoptimize(budget=10, store=None), Diagnostics())
+    report = outcome.report
+    again = compile_all(outcome.emitted.kernels, ["sm_90"])
+    delivered = cost.compiled_seconds(outcome.lowered, again, H100)
+    assert report.predicted_seconds == pytest.approx(delivered, rel=0.01)
+    assert sum(k.predicted_seconds for k in report.kernels) == pytest.approx(delivered, rel=0.01)
+    assert f"{delivered * 1e6:.1f} us predicted on sm_90" in summary(outcome)
+    chosen = [c for c in report.candidates if c.outcome == "chosen" and c.segment is None]
+    assert [c.compiled_seconds for c in chosen] == ([report.predicted_seconds] if report.improved else [])
+    assert not report.improved or report.predicted_seconds <= report.input_predicted_seconds
+
+
+def started(graph: KernelGraph, budget: float = 20, least: float = 1.0) -> Run:
+    run = context.start(graph, Superoptimize(budget=budget, store=None), Diagnostics())
+    return dataclasses.replace(run, baseline=Baseline("a library", least))
+
+
+def chosen(run: Run, graph: KernelGraph, found: list[KernelGraph]) -> choose.Accepted:
+    candidates = [Candidate(g, run.predicted(g), "mugraph") for g in found]
+    return choose.choose(run, graph, parts(graph), [candidates])
+
+
+def prices(monkeypatch: pytest.MonkeyPatch, of_exp: float, of_relu: float) -> None:
+    def price(_: Run, scheduled: Scheduled) -> float:
+        return of_exp if "exp" in scheduled.emitted.kernels_source else of_relu
+
+    monkeypatch.setattr(Run, "price", price)
+
+
+def plan(op: str) -> KernelGraph:
+    return search_plans(product(op), H100, budget=5).graphs[0]
+
+
+def test_the_price_after_compilation_decides_what_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By tiles, a wrong candidate and a right one are alike: the one with cheaper kernels is proved, first."""
+    for of_exp, outcomes in (
+        (2e-3, ["ranked below the chosen one", "chosen"]),
+        (1e-4, ["not equivalent", "chosen"]),
+    ):
+        prices(monkeypatch, of_exp, 1e-3)
+        run = started(product())
+        accepted = chosen(run, product(), [plan("exp"), right := plan("relu")])
+        assert accepted.graph is right
+        assert [c.outcome for c in run.report.candidates] == outcomes
+        assert [c.compiled_seconds for c in run.report.candidates] == [of_exp, 1e-3]
+        assert len(run.budget.checks) == len({*outcomes} & {"not equivalent", "chosen"})
+
+
+def test_what_cannot_be_the_cheapest_is_not_even_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = started(product())
+    prices(monkeypatch, 1e-7, 1e-7)
+    accepted = chosen(run, product(), [right := plan("relu"), plan("exp")])
+    assert accepted.graph is right
+    assert [c.compiled_seconds for c in run.report.candidates] == [1e-7, None]
+    assert run.report.funnel.compiled == 1
+
+
+def test_nothing_dearer_than_the_input_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A candidate that promises to be faster by its tiles, and as compiled is not, leaves the input as it is."""
+    graph = product()
+    for price, improved in ((3e-4, True), (5e-4, False)):
+        prices(monkeypatch, price, price)
+        run = started(graph, least=4e-4)
+        accepted = chosen(run, graph, [plan("relu")])
+        assert (accepted.graph is not graph) == improved
+        assert [c.outcome for c in run.report.candidates] == ["chosen" if improved else choose.NOT_FASTER]
+
+
+def test_a_budget_that_ran_out_is_said_and_hides_no_check_of_the_best(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prices(monkeypatch, 5e-4, 5e-4)
+    run = started(product(), budget=1e-6)
+    accepted = chosen(run, product(), [right := plan("relu"), plan("exp")])
+    assert accepted.graph is right
+    assert [c.outcome for c in run.report.candidates] == ["chosen", "not compiled: the budget is spent"]
+    assert run.budget.said() == "the budget of 1e-06 s ran out: 1 candidates not compiled"
+
+
+def test_a_stored_result_dearer_than_the_input_is_dropped() -> None:
+    for least, kept in ((1.0, True), (1e-9, False)):
+        run = started(graph := product(), least=least)
+        found = pipeline._reused(graph, Known(plan("relu"), 0.0, enough=True), run)  # pyright: ignore[reportPrivateUsage]
+        assert (found is not None) == kept
+    assert run.report.remarks[-1].endswith(f"was dropped: {choose.NOT_FASTER}")
