@@ -242,6 +242,35 @@ def test_pipeline_stages_fit_shared_memory() -> None:
             assert compiled.shared_bytes <= target(name).shared_per_block
 
 
+SUM_OF_SQUARES = """
+func.func @f(%x: tensor<2048x4096xf16>) -> tensor<2048x1xf16> {
+  %o = "superopt.custom"(%x) ({
+  ^bb0(%a: tensor<2048x4096xf16>):
+    %xt = "block.iterator"(%a) {imap = array<i64: 0>, fmap = array<i64: 1>}
+        : (tensor<2048x4096xf16>) -> tensor<16x128xf16>
+    %sq = "block.square"(%xt) : (tensor<16x128xf16>) -> tensor<16x128xf16>
+    %s = "block.reduce_sum"(%sq) {dims = array<i64: 1>, keepdims = true} : (tensor<16x128xf16>) -> tensor<16x1xf16>
+    %sa = "block.accumulate"(%s) {kind = "sum", loop = 0} : (tensor<16x1xf16>) -> tensor<16x1xf16>
+    "block.save"(%sa) {omap = array<i64: 0>} : (tensor<16x1xf16>) -> ()
+  }) {grid = array<i64: 128>, loops = array<i64: 32>} : (tensor<2048x4096xf16>) -> tensor<2048x1xf16>
+  return %o : tensor<2048x1xf16>
+}
+"""
+
+
+@pytest.mark.parametrize("gpu", target_names())
+def test_loops_without_products_are_pipelined(gpu: str) -> None:
+    """Triton does that where the loop says so; its trips then copy asynchronously, stages ahead."""
+    (kernel,) = emit_program(lower(read(SUM_OF_SQUARES), gpu)).kernels
+    assert f"in tl.range(0, 4096, 128, num_stages={kernel.num_stages}):" in kernel.source
+    (compiled,) = compile_all([kernel], [gpu])
+    assert compiled.ptx.count("cp.async.cg.shared.global") >= kernel.num_stages > 1
+    plain = dataclasses.replace(kernel, source=kernel.source.replace("tl.range(", "range(").replace(
+        f", num_stages={kernel.num_stages}):", "):"
+    ))  # fmt: skip
+    assert "cp.async" not in compile_all([plain], [gpu])[0].ptx
+
+
 def test_values_stored_twice_in_a_loop_are_kept() -> None:
     """A tile program whose variable is read before and used after its next assignment."""
     program = lower(attention(1, 16, 64, 16, 1, 4)).nodes[0].body

@@ -1,7 +1,7 @@
-"""Loops that count elements instead of trips: `for k in range(0, 4096, 64)`, and windows that start at `k`.
+"""How loops are written: counting elements instead of trips, and with pipeline stages of their own.
 
-Nothing else changes, but ptxas chooses its unrolling by this: a loop of 32 trips that counts elements is unrolled
-like a hand-written one (`benchmarks/hot_loops`).
+Counting elements, as in `for k in range(0, 4096, 64)`, changes nothing else, but ptxas chooses its unrolling by
+this: a loop of 32 trips that counts elements is unrolled like a hand-written one (`benchmarks/hot_loops`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,20 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from superopt.program import Load, Loop, LoopVar, Statement, Store, TileProgram, Window, rebuild_statements
+from superopt.operators import is_contraction
+from superopt.program import (
+    Compute,
+    Load,
+    Loop,
+    LoopVar,
+    Statement,
+    Store,
+    TileProgram,
+    Value,
+    Window,
+    rebuild_statements,
+)
+from superopt.transforms.emit.memory import in_memory
 
 
 def counted_in_elements(program: TileProgram) -> TileProgram:
@@ -29,6 +42,15 @@ def counted_in_elements(program: TileProgram) -> TileProgram:
     if not units:
         return program
     return replace(program, body=rebuild_statements(program.body, lambda s: [_statement(s, units)]))
+
+
+def streams_past_products(loop: Loop) -> bool:
+    """Whether a trip of `loop` loads, from memory, what none of its products is computed from."""
+    used: set[Value] = set()
+    for statement in reversed(loop.body):
+        if isinstance(statement, Compute) and (is_contraction(statement) or statement.result in used):
+            used.update(statement.operands)
+    return any(isinstance(s, Load) and in_memory(s.buffer) and s.result not in used for s in loop.body)
 
 
 def _statement(statement: Statement, units: Mapping[LoopVar, int]) -> Statement:

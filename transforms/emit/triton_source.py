@@ -30,7 +30,7 @@ from superopt.program import (
 )
 from superopt.transforms.emit.grid import lay_out, parallel_loops
 from superopt.transforms.emit.legalize import legalize
-from superopt.transforms.emit.loops import counted_in_elements
+from superopt.transforms.emit.loops import counted_in_elements, streams_past_products
 from superopt.transforms.emit.memory import Memory, in_memory
 from superopt.transforms.emit.operators import Operators
 from superopt.transforms.emit.padding import Padding, expansion
@@ -163,6 +163,9 @@ class _Emitter:
             # A later trip loads what an earlier one stores: the software pipeline must not move loads ahead.
             self.writer.line(f"for {var} in tl.range({bounds}, num_stages=1):")
             self.memory.carried(stored & loaded)
+        elif self.program.num_stages > 1 and streams_past_products(loop):
+            # By itself, Triton pipelines only what products load.
+            self.writer.line(f"for {var} in tl.range({bounds}, num_stages={self.program.num_stages}):")
         else:
             self.writer.line(f"for {var} in range({bounds}):")
         self.writer.enter()
