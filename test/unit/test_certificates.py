@@ -12,7 +12,7 @@ from certify_support import SQUARE, program
 from random_programs import Builder, attention, random_kernel, rewritten
 
 from superopt.errors import BadInput, IllegalProgram
-from superopt.program import Value
+from superopt.program import KernelGraph, Value
 from superopt.verify import Certificate, certify, program_hash
 from superopt.verify import certifier as certifier_module
 from superopt.verify import fields as fields_module
@@ -54,17 +54,52 @@ def test_smaller_delta_takes_more_tests() -> None:
 
 
 def test_a_second_exp_is_uninterpreted() -> None:
-    """e^(e^x e^y) against e^(e^(x + y)): equal arguments, so equal, but the whole has no bound."""
+    """e^(e^x e^y) against e^(e^(x + y)): equal arguments, so equal; exponents of arguments count in the bound."""
     first = program(SQUARE, lambda f, a, b, c: f("exp", f("mul", f("exp", a), f("exp", b))))
     second = program(SQUARE, lambda f, a, b, c: f("exp", f("exp", f("add", a, b))))
     certificate = certify(first, second).certificate
     assert certificate
     assert certificate.uninterpreted == ["second exp on a path"]
-    assert certificate.tests[0].delta is None
-    assert all(t.piece is not None for t in certificate.tests[1:]), "a bound from pieces alone"
-    assert certificate.notes
+    (test,) = certificate.tests
+    assert test.argument_q > 0
+    assert test.delta is not None
+    assert test.delta >= test.applications**2 * test.terms**2 * test.argument_q / certificate.q
+    assert certificate.bound == f"delta {test.delta:.1e} at full extents"
     other = program(SQUARE, lambda f, a, b, c: f("exp", f("exp", f("add", a, c))))
     assert not certify(first, other).equivalent
+
+
+def cross_entropy(f: Builder, a: Value, b: Value, c: Value, turned: bool) -> Value:
+    """Minus the logarithm of softmax."""
+    e = f("exp", f("add", b, a) if turned else f("add", a, b))
+    return f("sub", f("add", a, b), f("log", f("reduce_sum", e, dims=(1,), keepdims=True)))
+
+
+def normed(f: Builder, a: Value, b: Value, c: Value, stable: bool) -> Value:
+    """Softmax times a matrix, and its root mean square norm."""
+    scores = f("sub", a, f("reduce_max", a, dims=(1,), keepdims=True)) if stable else a
+    e = f("exp", scores)
+    o = f("matmul", f("div", e, f("reduce_sum", e, dims=(1,), keepdims=True)), b)
+    return f("mul", o, f("rsqrt", f("reduce_mean", f("square", o), dims=(1,), keepdims=True)))
+
+
+def larger_exponential(f: Builder, a: Value, b: Value, c: Value, split: bool) -> Value:
+    e = f("mul", f("exp", b), f("exp", a)) if split else f("exp", f("add", a, b))
+    return f("max", e, c)
+
+
+@pytest.mark.parametrize("build", [cross_entropy, normed, larger_exponential])
+def test_exponentials_below_other_functions_keep_the_bound(build: Any) -> None:
+    """The argument of a logarithm or root is a quotient of sums of exponentials, and is compared as one."""
+
+    def made(other: bool) -> KernelGraph:
+        return program(SQUARE, lambda f, a, b, c: build(f, a, b, c, other))
+
+    certificate = certify(made(False), made(True)).certificate
+    assert certificate
+    assert certificate.delta is not None
+    assert certificate.delta <= 1e-9
+    assert any(t.argument_q for t in certificate.tests)
 
 
 def test_a_cap_on_terms_costs_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,17 +194,26 @@ def test_import_is_quick() -> None:
     assert min(seconds) < 0.1
 
 
-def test_a_result_without_a_bound_has_a_summary() -> None:
+def test_the_summary_names_the_bound_and_its_extents() -> None:
     from types import SimpleNamespace
     from typing import Any, cast
 
     from superopt.driver import emission
+    from superopt.verify.certificate import Certificate
 
     report = SimpleNamespace(
-        kernels=[1], predicted_seconds=1e-6, input_predicted_seconds=2e-6, target="sm_90",
-        guarantee="congruence", delta=None,
-    )  # fmt: skip
-    summary = emission.summary(cast(Any, SimpleNamespace(report=report)))
-    assert (
-        summary == "1 kernel; 1.0 us predicted on sm_90, 2.0 us for the input program; congruence, no bound"
+        kernels=[1],
+        predicted_seconds=1e-6,
+        input_predicted_seconds=2e-6,
+        target="sm_90",
+        guarantee="congruence",
     )
+    for delta, extents, bound in (
+        (None, "full", "no bound at full extents"),
+        (1e-12, "reduced", "delta 1.0e-12 at reduced extents"),
+    ):
+        certificate = Certificate.model_construct(delta=delta, delta_extents=extents)
+        summary = emission.summary(cast(Any, SimpleNamespace(report=report, certificate=certificate)))
+        assert summary == (
+            f"1 kernel; 1.0 us predicted on sm_90, 2.0 us for the input program; congruence, {bound}"
+        )

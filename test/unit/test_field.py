@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from superopt.transforms.core import _field
 from superopt.verify import products as products_module
-from superopt.verify.fields import SCREEN_P, SCREEN_Q, ImageField, P, Q
+from superopt.verify.fields import SCREEN_P, SCREEN_Q, FormalField, ImageField, P, Q
 from superopt.verify.products import product
 from superopt.verify.small_field import SmallField
 
@@ -272,3 +272,17 @@ def test_large_products_go_by_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     for x, y, z in zip(expected, again, other, strict=True):
         assert (x == y).all()
         assert (x == z).all()
+
+
+def test_labels_tell_apart_what_has_one_image() -> None:
+    """f [h] and the number f w^h differ, although a root maps both to the same residue."""
+    field = FormalField(3)
+    h = np.array([12345], np.uint64)
+    term = field.pool.exponentials(h)
+    number = field.pool.constants(field.pool.images(term))
+    assert field.pool.images(term) == field.pool.images(number)
+    assert field.pool.labels(term) != field.pool.labels(number)
+    shifted = field.pool.sub(field.pool.add(term, number), number)
+    assert field.pool.labels(shifted) == field.pool.labels(term), "equal elements share a label"
+    assert field.pool.labelled(field.pool.labels(number)) == number
+    assert not field.imaged

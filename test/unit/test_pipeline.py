@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -264,3 +265,30 @@ def test_a_kernel_that_the_compiler_made_wrong_is_not_delivered(monkeypatch: pyt
     assert outcome.optimized is graph
     assert outcome.report.funnel.rejected["the compiled kernels differ: expected another number"] == 1
     assert isinstance(outcome.artifact, dict)
+
+
+@pytest.mark.parametrize("delta", [None, 1e-6])
+def test_without_the_bound_asked_for_the_program_is_kept(
+    monkeypatch: pytest.MonkeyPatch, delta: float | None
+) -> None:
+    real = check.certify_lowered
+
+    def certified(a: KernelGraph, b: KernelGraph, lowered: KernelGraph, **options: Any) -> Any:
+        verdict, kept = real(a, b, lowered, **options)
+        if a is b or verdict.certificate is None:
+            return verdict, kept
+        weak = verdict.certificate.model_copy(update={"delta": delta, "guarantee": "congruence"})
+        return replace(verdict, certificate=weak), kept
+
+    monkeypatch.setattr(check, "certify_lowered", certified)
+    kept = run(product())
+    assert not kept.report.improved
+    assert kept.certificate.delta == 0.0
+    (remark,) = [r for r in kept.report.remarks if "allow=congruence-without-bound" in r]
+    assert remark.startswith(f"the program is kept, though a candidate is {check.UNBOUNDED}: ")
+    assert ("no bound" if delta is None else "delta 1.0e-06") in remark
+    allowed = run(product(), allow="congruence-without-bound")
+    assert allowed.report.improved
+    assert allowed.report.delta == delta
+    replayed = replay(product(), allowed.schedule, Diagnostics())
+    assert replayed.report.delta == delta

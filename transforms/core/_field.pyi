@@ -91,6 +91,12 @@ class FormalPool:
     def images(self, arg: Annotated[NDArray[numpy.uint64], dict(order='C', device='cpu', writable=False)], /) -> NDArray[numpy.uint64]:
         """residues with [h] = root^h"""
 
+    def labels(self, arg: Annotated[NDArray[numpy.uint64], dict(order='C', device='cpu', writable=False)], /) -> NDArray[numpy.uint64]:
+        """a residue for each class of equal elements"""
+
+    def labelled(self, arg: Annotated[NDArray[numpy.uint64], dict(order='C', device='cpu', writable=False)], /) -> NDArray[numpy.uint64]:
+        """elements with these labels, or constants"""
+
     def equal(self, arg0: Annotated[NDArray[numpy.uint64], dict(order='C', device='cpu', writable=False)], arg1: Annotated[NDArray[numpy.uint64], dict(order='C', device='cpu', writable=False)], /) -> NDArray[numpy.bool_]:
         """by cross multiplication"""
 

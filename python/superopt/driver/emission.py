@@ -81,5 +81,4 @@ def summary(outcome: Outcome) -> str:
         f"{report.predicted_seconds * 1e6:.1f} us predicted on {report.target}, "
         f"{report.input_predicted_seconds * 1e6:.1f} us for the input program"
     )
-    bound = "no bound" if report.delta is None else f"delta {report.delta:.1e}"
-    return f"{kernels}; {times}; {report.guarantee}, {bound}"
+    return f"{kernels}; {times}; {report.guarantee}, {outcome.certificate.bound}"

@@ -112,8 +112,14 @@ def compiled(run: Run, attempt: Attempt) -> str:
     return ""
 
 
+UNBOUNDED = "equivalent, but not proved with the bound asked for"
+
+
 def equivalent(run: Run, attempt: Attempt) -> str:
-    """Certified to compute the original, and so are its tile programs: with `lower`'s tiles where others fail."""
+    """Certified to compute the original, with the bound asked for, and so are its tile programs.
+
+    With `lower`'s tiles where others fail.
+    """
     assert attempt.lowered is not None
     assert attempt.scheduled is not None
     verdict, kept = _certified(run, attempt, attempt.scheduled.lowered)
@@ -124,11 +130,16 @@ def equivalent(run: Run, attempt: Attempt) -> str:
         except CompilationFailed as error:
             return f"does not compile: {error.message}"
         verdict, kept = _certified(run, attempt, attempt.lowered)
-    if not verdict.equivalent:
+    if verdict.certificate is None:
         return "not equivalent"
     attempt.verdict = verdict
     run.report.funnel.verified += 1
-    return "" if kept else "lowering changed it"
+    if not kept:
+        return "lowering changed it"
+    delta = verdict.certificate.delta
+    if run.settings.allow == "bounded" and (delta is None or delta > run.settings.delta):
+        return f"{UNBOUNDED}: {verdict.certificate.bound}, expected delta {run.settings.delta:.1e}"
+    return ""
 
 
 def artifact(run: Run, attempt: Attempt) -> str:

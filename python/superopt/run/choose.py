@@ -16,7 +16,7 @@ from superopt import clock, cost
 from superopt.errors import UnsupportedProgram
 from superopt.program import KernelGraph
 from superopt.report import CandidateReport
-from superopt.run.check import BUILT, PROVED, Accepted, Attempt, check, passes
+from superopt.run.check import BUILT, PROVED, UNBOUNDED, Accepted, Attempt, check, passes
 from superopt.run.context import Run
 from superopt.run.propose import Candidate
 from superopt.transforms.lower.choose_layouts import choose_layouts
@@ -201,4 +201,8 @@ def _unchanged(run: Run, graph: KernelGraph) -> Accepted:
     accepted, outcome = check(run, graph, graph)
     if accepted is None:
         raise UnsupportedProgram(f"expected a program that can be compiled, got one where: {outcome}")
+    if refused := [c.outcome for c in run.report.candidates if c.outcome.startswith(UNBOUNDED)]:
+        run.report.remarks.append(
+            f"the program is kept, though a candidate is {refused[0]}; allow=congruence-without-bound accepts it"
+        )
     return accepted

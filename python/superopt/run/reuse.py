@@ -117,8 +117,9 @@ class Earlier:
     def _result_policy(self) -> dict[str, str | int | float | bool]:
         s = self.settings
         return {
-            "what": "result", "seed": s.seed, "delta": s.delta, "optimizers": ",".join(s.optimizers),
-            "candidates": s.candidates, "numerics": s.numerics, "code": _code(*s.optimizers),
+            "what": "result", "seed": s.seed, "delta": s.delta, "allow": s.allow,
+            "optimizers": ",".join(s.optimizers), "candidates": s.candidates, "numerics": s.numerics,
+            "code": _code(*s.optimizers),
         }  # fmt: skip
 
     def _search_policy(self, optimizer: str) -> dict[str, str | int | float | bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from superopt.cost.gpus import DEFAULT_TARGET, TargetName, target
 from superopt.errors import BadOption
@@ -44,6 +45,9 @@ class Settings(SearchSettings):
 
     delta: float = 1e-9
     """Largest acceptable probability that the certificate is wrong."""
+
+    allow: Literal["bounded", "congruence-without-bound"] = "bounded"
+    """Which certificates to accept: those whose bound is at most delta, or those without one, too."""
 
     optimizers: tuple[str, ...] = optimizers.DEFAULT
     """Optimizers that propose candidates, in this order; options follow in braces, as in mugraph{prune=smt}."""

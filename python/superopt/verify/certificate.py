@@ -37,7 +37,7 @@ class TestRecord(Record):
     inputs        shapes of the inputs in this test
     terms         k of the bound; degree_p, degree_q: degrees of coefficients and exponents
     applications  of uninterpreted operators that one output element may depend on
-    argument      degree of their arguments
+    argument      degree of the coefficients of their arguments; argument_q: of the exponents there
     delta         bound on the probability that different programs pass; null where no bound is proved
     piece         which piece of the programs was tested (`superopt.verify.pieces`), null for whole programs;
                   inputs and bound are then those of the piece
@@ -52,6 +52,7 @@ class TestRecord(Record):
     degree_q: int
     applications: int
     argument: int
+    argument_q: int
     delta: float | None
     piece: int | None = None
 
@@ -104,15 +105,18 @@ class Certificate(Record):
     notes: list[str]
 
     @property
+    def bound(self) -> str:
+        """The bound, or that there is none, and at which extents."""
+        delta = "no bound" if self.delta is None else f"delta {self.delta:.1e}"
+        return f"{delta} at {_SPOKEN[self.delta_extents]}"
+
+    @property
     def summary(self) -> str:
         """A summary in one line."""
-        bound = (
-            "no bound" if self.delta is None else f"delta {self.delta:.1e} at {_SPOKEN[self.delta_extents]}"
-        )
         assumed = f" of {', '.join(self.uninterpreted)}" if self.uninterpreted else ""
         tests = ", ".join(f"{t.kind} at {_SPOKEN[t.extents]}" for t in self.tests) or "the same program"
         form = f"; normal form for {self.normal_form.extents} extents" if self.normal_form else ""
-        return f"{self.guarantee}{assumed}, {bound} ({tests}){form}"
+        return f"{self.guarantee}{assumed}, {self.bound} ({tests}){form}"
 
 
 class Counterexample(Record):

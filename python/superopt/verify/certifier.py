@@ -17,8 +17,10 @@ two at least twice what was seen makes the sum over all K that could have been r
     delta = (K deg_p + K^2 deg_q) / q
 
 (Theorem 3 of Mirage, section 5, bounds the test with [h] mapped to w^h by 1 - 1/k only: with k terms it takes
-about k ln(1/delta) tests.) Uninterpreted operators add u^2 (deg_u + 1) / q for u applications below an output
-element: two different arguments, of degree deg_u, may meet, and two random results. Independent tests multiply.
+about k ln(1/delta) tests.) Uninterpreted operators add u^2 (K deg_u + K^2 deg_v + 1) / q for u applications below
+an output element: two different arguments may meet, with coefficients of degree deg_u and exponents of degree
+deg_v, and two random results. (They are told apart by cross multiplication, like outputs.) Independent tests
+multiply.
 
 This proves an identity over Z_p, where each constant is the exact rational number. p and q are drawn by the
 hash of both texts (`superopt.verify.primes`). If an identity over Z_p fails over the rationals, p divides the
@@ -467,12 +469,11 @@ def _compared(
         opaque = max(opaque, x.degree.opaque + y.degree.opaque)
     terms = 2 << (field.terms - 1).bit_length() if field.exponentials else 1
     opaque = min(opaque, field.applications)
-    bound = (terms * degree_p + terms**2 * degree_q + opaque**2 * (field.argument + 1)) / field.fields[
-        1
-    ].modulus
+    argument = terms * field.argument + terms**2 * field.argument_q
+    bound = (terms * degree_p + terms**2 * degree_q + opaque**2 * (argument + 1)) / field.fields[1].modulus
     record = TestRecord(
         kind=kind, seed=point, extents=extents, inputs=shapes, terms=terms, degree_p=degree_p,
-        degree_q=degree_q, applications=opaque, argument=field.argument,
+        degree_q=degree_q, applications=opaque, argument=field.argument, argument_q=field.argument_q,
         delta=bound if bound < 1 and not field.imaged else None,
     )  # fmt: skip
     return _Outcome(record, None, frozenset(field.assumed), field.imaged)

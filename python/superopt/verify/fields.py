@@ -76,6 +76,7 @@ class Seen:
     assumed: set[str] = field(default_factory=set[str])
     exponentials: bool = False
     argument: int = 0
+    argument_q: int = 0
     applications: int = 0
 
     def copy(self) -> Seen:
@@ -124,6 +125,11 @@ class ImageField(Domain):
     def argument(self) -> int:
         """A bound on the degree of the arguments of uninterpreted operators."""
         return self.seen.argument
+
+    @property
+    def argument_q(self) -> int:
+        """The same of the exponents in them."""
+        return self.seen.argument_q
 
     @property
     def applications(self) -> int:
@@ -252,6 +258,7 @@ class ImageField(Domain):
         self.seen.applications += count
         for t in operands:
             self.seen.argument = max(self.seen.argument, t.degree.p.difference, t.degree.q.difference)
+            self.seen.argument_q = max(self.seen.argument_q, t.degree.h.plus(t.degree.h).difference)
 
     def _opaque_degree(self, operands: Sequence[Tensor], count: int = 1) -> Degree:
         return Degree(Ratio(1), Ratio(1), opaque=count + count * sum(t.degree.opaque for t in operands))
@@ -321,17 +328,14 @@ class ImageField(Domain):
         if self.lattice == "order":
             left = self._takes_left(kind, *first)
             return Tensor(tuple(np.where(left, x, y) for x, y in zip(xs, ys, strict=True)), degree)
-        planes = [self._settle(self._lattice(kind, 0).join(*first), xs[0], ys[0])]
+        planes = [self._settle(self._lattice(kind, 0).join(*first))]
         if len(xs) == 2:
             planes.append(self._lattice(kind, 1).join(xs[1], ys[1]))
         return Tensor(tuple(planes), degree)
 
-    def _settle(self, joined: Array, *candidates: Array) -> Array:
-        """`joined` residues as elements: the candidate that equals one, or else a new unknown."""
-        out = self._lift(joined)
-        for x in candidates:
-            out = np.where(self._residues(x) == joined, x, out)
-        return out
+    def _settle(self, joined: Array) -> Array:
+        """`joined` residues as elements: the one that was joined alone, or else a new unknown."""
+        return joined
 
     def _takes_left(self, kind: str, a: Array, b: Array) -> Array:
         key, bottom = key_of(self.seed, "order"), self._infinity(0, -1 if kind == "max" else 1)
@@ -354,7 +358,7 @@ class ImageField(Domain):
             return self.move(lambda x: x[..., 0], a)
         self._record(kind, (a,), math.prod(a.shape))
         residues = np.asarray(self._residues(a.planes[0]), order="C")
-        planes = [self._settle(self._lattice(kind, 0).reduce(residues), a.planes[0][..., 0])]
+        planes = [self._settle(self._lattice(kind, 0).reduce(residues))]
         planes += [self._lattice(kind, 1).reduce(np.asarray(x, order="C")) for x in a.planes[1:]]
         degree = a.degree.plus(self._opaque_degree((a,), a.shape[-1]))
         return Tensor(tuple(planes), degree)
@@ -370,8 +374,8 @@ class FormalField(ImageField):
     """Z_p x Z_q at 61 bits with exponentials kept formal, up to `cap` terms in a sum.
 
     One test is conclusive, with the bound that `superopt.verify.certify` states, unless `imaged` is set: an
-    element outgrew the cap, or one with exponentials entered an uninterpreted operator, and became its image
-    under w. Raises OverflowError once more than `work` terms were written.
+    element outgrew the cap and became its image under w. Raises OverflowError once more than `work` terms were
+    written.
     """
 
     def __init__(
@@ -385,14 +389,13 @@ class FormalField(ImageField):
     ) -> None:
         super().__init__(seed, lattice=lattice, primes=primes)
         self.pool: Any = self._core.FormalPool(*primes, self.root, cap, work)
-        self._keyed_by_image = False
 
     @property
     @override
     def imaged(self) -> bool:
         """Whether the formal argument was given up somewhere."""
         ordered = self.lattice == "order" and bool(self.assumed & {"max", "min"})
-        return ordered or self._keyed_by_image or self.pool.fallbacks > 0
+        return ordered or self.pool.fallbacks > 0
 
     @property
     @override
@@ -406,10 +409,11 @@ class FormalField(ImageField):
 
     @override
     def _residues(self, plane: Array) -> Array:
-        residues = self.pool.images(np.asarray(plane, order="C"))
-        if not self._keyed_by_image and not np.array_equal(self.pool.constants(residues), plane):
-            self._keyed_by_image = True
-        return residues
+        return self.pool.labels(np.asarray(plane, order="C"))
+
+    @override
+    def _settle(self, joined: Array) -> Array:
+        return self.pool.labelled(np.asarray(joined, order="C"))
 
     @override
     def _binary(self, primitive: str, a: Array, b: Array) -> Array:

@@ -311,6 +311,8 @@ void bind_formal(nb::module_ &m) {
           },
           "(batch, m, k) x (batch, k, n), any strides")
       .def("images", unary(&Pool::image), "residues with [h] = root^h")
+      .def("labels", unary(&Pool::label), "a residue for each class of equal elements")
+      .def("labelled", unary(&Pool::labelled), "elements with these labels, or constants")
       .def(
           "equal",
           [](Pool &pool, In a, In b) {

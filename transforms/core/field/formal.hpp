@@ -117,6 +117,30 @@ public:
     return is_one(x.den) ? top : p_.mul(top, p_.inverse(bottom));
   }
 
+  // A residue for each class of equal elements, their image if it is free: arguments of opaque functions are
+  // told apart by it. Images alone would not do, since elements that differ may have the same one. After a
+  // fallback elements are images, and so are labels.
+  u64 label(u64 id) {
+    const u64 value = image(id);
+    if (fallbacks_ > 0)
+      return value;
+    std::vector<u64> &classes = classes_[value];
+    std::size_t k = 0;
+    while (k < classes.size() && !equal(classes[k], id))
+      ++k;
+    if (k == classes.size())
+      classes.push_back(id);
+    const u64 found = k == 0 ? value : residue(p_, hash(value, k), k);
+    labelled_.emplace(found, classes[k]);
+    return found;
+  }
+
+  // An element with this label; the constant where no element has it.
+  u64 labelled(u64 value) {
+    const auto known = labelled_.find(value);
+    return known == labelled_.end() ? constant(value) : known->second;
+  }
+
   std::size_t size() const { return elements_.size(); }
   std::size_t widest() const { return widest_; }       // most terms of any sum so far
   std::size_t fallbacks() const { return fallbacks_; } // elements replaced by their image
@@ -287,6 +311,8 @@ private:
   std::vector<Element> elements_;
   std::unordered_multimap<u64, u64> index_;
   std::unordered_map<Key, u64, KeyHash> memo_;
+  std::unordered_map<u64, std::vector<u64>> classes_; // by image
+  std::unordered_map<u64, u64> labelled_;
 };
 
 } // namespace superopt::field

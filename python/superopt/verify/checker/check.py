@@ -279,10 +279,12 @@ def _bound(tests: Sequence[Any], extents: str, q: int, faults: list[str]) -> flo
     smallest = 0
     for test in tests:
         k = int(test["terms"])
-        figures = [int(test[name]) for name in ("degree_p", "degree_q", "applications", "argument")]
+        names = ("degree_p", "degree_q", "applications", "argument", "argument_q")
+        figures = [int(test[name]) for name in names]
         if k < 1 or min(figures) < 0:
             faults.append("a test has negative figures")
-        bound = (k * figures[0] + k * k * figures[1] + figures[2] ** 2 * (figures[3] + 1)) / q
+        argument = k * figures[3] + k * k * figures[4]
+        bound = (k * figures[0] + k * k * figures[1] + figures[2] ** 2 * (argument + 1)) / q
         if test["delta"] is not None and (float(test["delta"]) < bound * (1 - 1e-9) or bound >= 1):
             faults.append(f"a test claims delta {test['delta']}, its figures give {bound}")
         if (piece := test.get("piece")) is not None:
