@@ -25,10 +25,10 @@ import numpy as np
 from benchmarks.record import keep
 from benchmarks.trinity.programs import PROGRAMS, Config
 
-from superopt.api import read_program
 from superopt.cost import cost, target
 from superopt.diagnostics import Diagnostics
 from superopt.errors import SuperoptError
+from superopt.inputs.programs import read_program
 from superopt.numerics.checking import DISTRIBUTIONS, compare, make_inputs
 from superopt.numerics.float_gate import input_specs
 from superopt.numerics.rounding import RoundingModel

@@ -17,9 +17,9 @@ from typing import Any
 from benchmarks.record import keep
 from benchmarks.trinity.programs import CONFIGS, build
 
-from superopt.api import read_program
 from superopt.cost import cost, target
 from superopt.diagnostics import Diagnostics
+from superopt.inputs.programs import read_program
 from superopt.program import KernelGraph
 from superopt.transforms import optimizers
 from superopt.transforms.tile_saturation.search import kernel_count

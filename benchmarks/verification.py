@@ -20,8 +20,8 @@ from typing import Any
 from benchmarks.record import keep
 
 from superopt import candidates
-from superopt.api import read_program
 from superopt.diagnostics import Diagnostics
+from superopt.inputs.programs import read_program
 from superopt.pipeline import Superoptimize, superoptimize
 from superopt.verify.checker import check_certificate
 from superopt.verify.ttir import verify_compiled

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from superopt import cost
-from superopt.api import read_program
 from superopt.cost.gpus import DEFAULT_TARGET, target_names
 from superopt.diagnostics import Diagnostics
 from superopt.driver import output
 from superopt.driver.isolation import isolated
 from superopt.errors import BadInput, BadOption, SuperoptError
+from superopt.inputs.programs import read_program
 
 if TYPE_CHECKING:
     from superopt.measure.modules import Module

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from superopt.api import read_program
 from superopt.diagnostics import Diagnostics
 from superopt.driver.isolation import isolated
 from superopt.errors import BadInput, IllegalProgram, Location, NotEquivalent, SuperoptError
+from superopt.inputs.programs import read_program
 
 if TYPE_CHECKING:
     from superopt.verify import Certificate

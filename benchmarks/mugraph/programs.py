@@ -51,8 +51,8 @@ def names() -> list[str]:
 
 def program(name: str) -> KernelGraph:
     """The kernel graph of `<name>.mlir`."""
-    from superopt.api import read_program
     from superopt.diagnostics import Diagnostics
+    from superopt.inputs.programs import read_program
 
     graph = read_program(FOLDER / f"{name}.mlir", Diagnostics())
     graph.name = name

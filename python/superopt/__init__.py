@@ -2,17 +2,33 @@
 
     import superopt
 
-    result = superopt.optimize("program.mlir", target="sm_90", budget=60)
+    layer.mlp = superopt.optimize(layer.mlp, inputs=(x,))  # a module for a module
+    layer.mlp.save("bundle")  # superopt.load("bundle") elsewhere
+
+    result = superopt.optimize("program.mlir", budget=60)
     print(result.triton, result.ptx, result.certificate)
-    result.save("bundle")
 
 Everything heavy (the MLIR bindings, torch, triton, z3) is imported when it is used, not here.
 """
 
 from __future__ import annotations
 
-from superopt.api import Optimized, from_torch, optimize
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from superopt.errors import SuperoptError
 
+if TYPE_CHECKING:
+    from superopt.api import from_torch, load, optimize
+    from superopt.result import Optimized
+
 __version__ = "0.1.0"
-__all__ = ["Optimized", "SuperoptError", "__version__", "from_torch", "optimize"]
+__all__ = ["Optimized", "SuperoptError", "__version__", "from_torch", "load", "optimize"]
+_PLACES = {"Optimized": "result", "from_torch": "api", "load": "api", "optimize": "api"}
+
+
+def __getattr__(name: str) -> Any:
+    """What the package offers, imported when it is used."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'superopt' lacks '{name}'")
+    return getattr(import_module(f"superopt.{_PLACES[name]}"), name)

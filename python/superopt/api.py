@@ -1,155 +1,145 @@
-"""The Python API: `optimize` and what it returns."""
+"""The Python API: `optimize`, `load` and `from_torch`."""
 
 from __future__ import annotations
 
-from functools import cached_property
+import inspect
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
+
+from superopt.diagnostics import Diagnostics
+from superopt.driver.console import progress as shown
+from superopt.errors import BadInput, BadOption
+from superopt.inputs.programs import read_program, read_text
+from superopt.options import did_you_mean
+from superopt.pipeline import Superoptimize, superoptimize
+from superopt.program import KernelGraph
+from superopt.result import Optimized
+from superopt.transforms.ingest import from_torch as import_module
+from superopt.transforms.ingest.torch_types import torch_module
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from superopt.diagnostics import Diagnostics
-    from superopt.program import KernelGraph
-    from superopt.report import Report, Schedule
-    from superopt.run.outcome import Outcome
+    from superopt.pytorch.module import OptimizedModule
     from superopt.transforms.ingest.import_torch import Imported
-    from superopt.verify import Certificate
 
 
-def from_torch(module: Any, inputs: Sequence[Any]) -> Imported:
+def from_torch(module: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Imported:
     """A `torch.nn.Module` as a kernel graph: its weights are arguments after the inputs.
 
-    `inputs` are example tensors; shapes are static. Raises UnsupportedProgram for dynamic shapes.
+    `inputs` and `kwargs` are example arguments; shapes are static. Raises UnsupportedProgram for dynamic shapes.
     """
-    from superopt.transforms.ingest import from_torch as import_module
+    return import_module(module, inputs, kwargs)
 
-    return import_module(module, inputs)
+
+@overload
+def optimize(
+    program: str | Path | KernelGraph, inputs: None = None, *, progress: bool = True, **settings: Any
+) -> Optimized: ...
+
+
+@overload
+def optimize(
+    program: Any,
+    inputs: Any = None,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    fallback: bool = False,
+    interpret: bool = False,
+    progress: bool = True,
+    **settings: Any,
+) -> OptimizedModule: ...
 
 
 def optimize(
     program: Any,
-    inputs: Sequence[Any] | None = None,
+    inputs: Any = None,
     *,
-    target: str = "sm_90",
-    budget: float = 60.0,
-    seed: int = 0,
+    kwargs: Mapping[str, Any] | None = None,
+    fallback: bool = False,
+    interpret: bool = False,
+    progress: bool = True,
     **settings: Any,
-) -> Optimized:
+) -> Any:
     """The fastest program found that is provably the same as `program`.
 
-    `program` is the path of an `.mlir` file (linalg on tensors, or the kernel dialect), a `KernelGraph`, or a
-    `torch.nn.Module` with its example `inputs`. `budget` is in seconds of processor time; the other settings are
-    those of `superopt.pipeline.Superoptimize`. Raises a SuperoptError for what the caller can fix.
+    `program` is an MLIR program (linalg on tensors, or the kernel dialect) as a path, a text or a `KernelGraph`:
+    the result is called with its inputs. Or it is PyTorch's: a module, a class of one, a function, an
+    `ExportedProgram`. With the example arguments `inputs` (a tuple; one tensor; a dictionary, which is `kwargs`),
+    the result is a module (`superopt.pytorch.module.OptimizedModule`), with this `fallback` and `interpret`.
+    The settings are those of `superopt.pipeline.Superoptimize`: `target`, `budget` (seconds of processor time),
+    `seed`, `store` and others. `progress` shows a bar where standard error is a terminal.
+
+    Raises a SuperoptError for what the caller can fix.
     """
-    from superopt.diagnostics import Diagnostics
-    from superopt.pipeline import Superoptimize, superoptimize
+    options, diagnostics = settings_of(settings), Diagnostics()
+    with shown(diagnostics, show=progress):
+        if (graph := _program(program, diagnostics)) is not None:
+            return Optimized(superoptimize(graph, options, diagnostics))
+        from superopt.pytorch import module
 
-    options = Superoptimize(target=target, budget=budget, seed=seed, **settings)
-    diagnostics = Diagnostics()
-    graph, imported = _load(program, inputs, diagnostics)
-    return Optimized(superoptimize(graph, options, diagnostics), imported)
-
-
-def _load(
-    program: Any, inputs: Sequence[Any] | None, diagnostics: Diagnostics
-) -> tuple[KernelGraph, Imported | None]:
-    from superopt.errors import BadInput
-    from superopt.program import KernelGraph
-
-    if isinstance(program, KernelGraph):
-        return program, None
-    if isinstance(program, str | Path):
-        return read_program(program, diagnostics), None
-    if callable(program) and hasattr(program, "state_dict"):
-        if inputs is None:
-            raise BadInput("expected example inputs with a torch module, got none")
-        imported = from_torch(program, inputs)
+        original, args, named = _called(program, inputs, kwargs)
+        imported = module.imported(original, args, named)
         diagnostics.messages += imported.diagnostics.messages
-        return imported.graph, imported
-    raise BadInput(f"expected a path, a KernelGraph or a torch module, got {type(program).__name__}")
+        result = Optimized(superoptimize(imported.graph, options, diagnostics))
+    return module.optimized(original, imported, result, fallback=fallback, interpret=interpret)
 
 
-def read_program(path: str | Path, diagnostics: Diagnostics) -> KernelGraph:
-    """The program of an `.mlir` file, linalg on tensors or the kernel dialect; raises BadInput, located."""
-    from superopt.dialects import base
-    from superopt.inputs import source
-    from superopt.transforms.ingest.ingest_linalg import read_linalg
+def load(
+    folder: str | Path, original: Any = None, *, fallback: bool = False, interpret: bool = False
+) -> OptimizedModule:
+    """The module that `OptimizedModule.save` wrote, with its weights; `original` is a module that has others.
 
-    text = source.read(str(path))
-    module = source.parse(text, base.context())
-    base.verify(module, filename=text.name)
-    return read_linalg(module, diagnostics)
+    Without `original` it runs on a GPU, or by `interpret` in Triton's interpreter. A call runs the bundle's
+    Python files: `superopt-verify` checks those of others. Raises BadInput for a folder without such a bundle.
+    """
+    from superopt.pytorch import saving
+
+    return saving.load(Path(folder), original, fallback=fallback, interpret=interpret)
 
 
-class Optimized:
-    """A verified program: its text at every level, its proof, and the kernels, ready to call."""
+def settings_of(given: Mapping[str, Any]) -> Superoptimize:
+    """Settings by keyword; raises BadOption for an unknown one, and says which one was meant."""
+    known = [o.field for o in Superoptimize.options()]
+    for name in given:
+        if name not in known:
+            hint = did_you_mean(name, [*known, *inspect.signature(optimize).parameters])
+            raise BadOption(f"expected settings of {', '.join(known)}, got '{name}'{hint}")
+    return Superoptimize(**given)
 
-    def __init__(self, outcome: Outcome, imported: Imported | None = None) -> None:
-        self.outcome = outcome
-        self._imported = imported
 
-    @cached_property
-    def mlir(self) -> str:
-        """The optimized program in superopt's dialects."""
-        from superopt.dialects.writer import to_text
+def _program(program: Any, diagnostics: Diagnostics) -> KernelGraph | None:
+    """The program of MLIR, None for what PyTorch has to read; raises BadInput for anything else."""
+    if isinstance(program, KernelGraph):
+        return program
+    if isinstance(program, str) and ("\n" in program or "func.func" in program):
+        return read_text(program, diagnostics)
+    if isinstance(program, str | Path):
+        return read_program(program, diagnostics)
+    if callable(program) or type(program).__name__ == "ExportedProgram":
+        return None
+    raise BadInput(
+        "expected a path, MLIR, a KernelGraph, or a module, function or ExportedProgram of PyTorch, "
+        f"got {type(program).__name__}"
+    )
 
-        return to_text(self.outcome.optimized)
 
-    @property
-    def triton(self) -> str:
-        """Source of the Triton kernels."""
-        return self.outcome.emitted.kernels_source
+def _called(
+    program: Any, inputs: Any, kwargs: Mapping[str, Any] | None
+) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
+    """The module, and the example arguments by position and by name."""
+    if inputs is None and kwargs is None:
+        if getattr(program, "example_inputs", None) is None:
+            raise BadInput("expected example inputs with a torch module, got none")
+        inputs, kwargs = program.example_inputs
+    if isinstance(inputs, Mapping):
+        if kwargs is not None:
+            raise BadInput("expected the arguments by name once, got a dictionary as inputs, and kwargs")
+        inputs, kwargs = (), inputs  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(inputs, torch_module().Tensor):
+        inputs = (inputs,)
+    inputs = () if inputs is None else inputs  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(inputs, list | tuple):
+        raise BadInput(f"expected a tuple of example inputs, got {type(inputs).__name__}")
+    from superopt.pytorch.module import as_module
 
-    @property
-    def ptx(self) -> str:
-        """PTX of the kernels, one after the other."""
-        return "\n".join(kernel.ptx for kernel in self.outcome.compiled)
-
-    @property
-    def certificate(self) -> Certificate:
-        """The proof of equivalence; `superopt-verify --replay` checks it again."""
-        return self.outcome.certificate
-
-    @property
-    def report(self) -> Report:
-        """The funnel, the candidates, predicted costs and times."""
-        return self.outcome.report
-
-    @property
-    def schedule(self) -> Schedule:
-        """What replays this result without a search."""
-        return self.outcome.schedule
-
-    def save(self, folder: str | Path) -> Path:
-        """Write a bundle that runs without superopt; returns its folder. An existing one is replaced."""
-        from superopt.transforms.emit import save_bundle
-
-        return save_bundle(Path(folder), self.outcome)
-
-    @cached_property
-    def _launcher(self) -> Any:
-        from superopt.transforms.emit import load_launcher
-
-        return load_launcher(self.outcome)
-
-    def __call__(self, *inputs: Any) -> Any:
-        """Run the kernels on torch tensors: on their GPU, or, for tensors of the CPU, in Triton's interpreter.
-
-        Takes what a torch module's `forward` takes and returns what it returns, without gradients; arguments that
-        are not tensors must be as in the example inputs. For other programs it takes the inputs and returns the
-        output, or a tuple of the outputs. A tensor is overwritten only where the program says so: by
-        `superopt.aliasing_output` of an argument, or because the module assigns to it. Raises BadInput for
-        arguments that the program was not made for.
-        """
-        if self._imported is None:
-            return self._launcher(*inputs)
-        signature = self._imported.signature
-        made: Any = self._launcher(*signature.flat(inputs), *self._imported.weights)
-        return signature.nested(made if len(self.outcome.original.outputs) > 1 else [made])
-
-    def __repr__(self) -> str:
-        report = self.outcome.report
-        gain = report.input_predicted_seconds / report.predicted_seconds if report.predicted_seconds else 1.0
-        what = f"{len(report.kernels)} kernels, {gain:.2f}x predicted on {report.target}"
-        return f"<superopt.Optimized {report.program}: {what}>"
+    return as_module(program), inputs, kwargs or {}  # pyright: ignore[reportUnknownVariableType]

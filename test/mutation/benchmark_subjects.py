@@ -15,10 +15,10 @@ from typing import Any
 
 from subjects import Subject, compiled
 
-from superopt.api import read_program
 from superopt.cost import cost, target
 from superopt.diagnostics import Diagnostics
 from superopt.errors import SuperoptError
+from superopt.inputs.programs import read_program
 from superopt.program import KernelGraph
 from superopt.transforms.lower import lower
 from superopt.transforms.mugraph_search.plans import search_plans

@@ -94,8 +94,8 @@ def test_a_pass_that_changes_the_program_is_found_when_it_is_emitted(
 
 
 def test_the_certificate_is_of_the_ingested_program(program: Path, plugin: str, tmp_path: Path):
-    from superopt.api import read_program
     from superopt.diagnostics import Diagnostics
+    from superopt.inputs.programs import read_program
 
     out = tmp_path / "out"
     arguments = [

@@ -8,6 +8,7 @@
     certificate.json  schedule.json  the proof, and the steps that replay the result
     artifact.json                    how the TTIR was verified against the program
     constants.npz                    dense constants of both, where there are any
+    module.json  weights.pt          how a PyTorch module is called, and its weights (superopt.pytorch.saving)
     bundle.json                      the files with their SHA-256, and how inputs are drawn
 
 Reading a bundle (`read_bundle`) reads data; none of its Python files runs until somebody asks for it. A folder
@@ -22,11 +23,12 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,8 +39,9 @@ from superopt.dialects.writer import to_text
 from superopt.errors import BadInput
 from superopt.numerics.float_gate import input_specs
 from superopt.numerics.runner import FORMAT, CannotRun, read_description
-from superopt.program import KernelGraph
+from superopt.program import KernelGraph, TensorType, Value
 from superopt.transforms.emit.compile import Compiled
+from superopt.transforms.emit.launcher import Launcher
 from superopt.transforms.emit.program_source import (
     EmittedProgram,
     emit_program,
@@ -68,8 +71,8 @@ class Bundle:
     description: dict[str, Any]
 
 
-def save_bundle(folder: str | Path, outcome: Outcome) -> Path:
-    """Write the bundle of a finished superoptimization; see `write_bundle`."""
+def save_bundle(folder: str | Path, outcome: Outcome, extra: Mapping[str, bytes] | None = None) -> Path:
+    """Write the bundle of a finished superoptimization, with `extra` files; see `write_bundle`."""
     return write_bundle(
         folder,
         original=outcome.original,
@@ -82,6 +85,7 @@ def save_bundle(folder: str | Path, outcome: Outcome) -> Path:
         optimized_mlir=to_text(outcome.optimized),
         lowered_mlir=to_text(outcome.lowered),
         artifact=outcome.artifact,
+        extra=extra or {},
     )
 
 
@@ -98,6 +102,7 @@ def write_bundle(
     optimized_mlir: str | None = None,
     lowered_mlir: str | None = None,
     artifact: dict[str, ArtifactRecord] | str | None = None,
+    extra: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Path:
     """Write a bundle into `folder`, whole or not at all; returns the folder.
 
@@ -128,6 +133,8 @@ def write_bundle(
         for name, text in texts.items():
             if text is not None:
                 (temporary / name).write_text(text if text.endswith("\n") else text + "\n")
+        for name, data in extra.items():
+            (temporary / name).write_bytes(data)
         _describe(temporary, original, program, compiled)
         _sync(temporary)
         _replace(temporary, target)
@@ -152,6 +159,29 @@ def read_bundle(folder: str | Path) -> Bundle:
         return Bundle(Path(folder), read_description(Path(folder)))
     except CannotRun as error:
         raise BadInput(str(error)) from None
+
+
+def bundle_launcher(bundle: Bundle) -> Launcher:
+    """Calls the kernels of a bundle; from now on its `launch.py` and `kernels.py` run."""
+    described, folder = bundle.description, bundle.folder
+    constants: dict[str, np.ndarray[Any, Any]] = {}
+    if "constants.npz" in described["files"]:
+        with np.load(folder / "constants.npz", allow_pickle=False) as held:
+            constants = {n: held[n] for n in held.files}
+    program = EmittedProgram(
+        described["name"],
+        (),
+        (folder / "kernels.py").read_text(),
+        (folder / "launch.py").read_text(),
+        constants,
+    )
+    inputs, outputs = (
+        [Value(TensorType(tuple(v["shape"]), v["dtype"]), v["name"]) for v in described[k]]
+        for k in ("inputs", "outputs")
+    )
+    overwrites = {int(i): int(j) for i, j in described["overwrites"].items()}
+    aliases = tuple(overwrites.get(i, -1) for i in range(len(outputs))) if overwrites else ()
+    return Launcher(program, inputs, outputs, aliases)
 
 
 def _refuse_others(target: Path) -> None:

@@ -3,11 +3,12 @@ interpreter."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,46 +42,58 @@ class Launcher:
         outputs: Sequence[Value],
         aliases: tuple[int, ...] = (),
     ) -> None:
-        self._program, self._inputs, self._outputs = program, inputs, outputs
-        self._aliases = pairs(aliases)
+        self.program, self.inputs, self.outputs = program, inputs, outputs
+        self.aliases = pairs(aliases)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what was loaded for this process."""
+        return {k: v for k, v in self.__dict__.items() if k not in ("_run", "_folder")}
 
     def __call__(self, *tensors: Any) -> Any:
         """Run once. Raises BadInput where number, shapes or dtypes of the tensors differ from the program's."""
-        self._check(tensors)
-        on_gpu = any(t.is_cuda for t in tensors)
-        made = self._run(*(t.contiguous() for t in tensors)) if on_gpu else self._interpreted(tensors)
-        made = list(made)
-        for i, j in self._aliases.items():
+        self.check(tensors)
+        self._check_memory(tensors)
+        gpu = next((t.device for t in tensors if t.is_cuda), None)
+        made = list(self._interpreted(tensors) if gpu is None else self._launched(tensors, gpu))
+        for i, j in self.aliases.items():
             if made[i].data_ptr() != tensors[j].data_ptr():  # interpreted, or not contiguous
                 tensors[j].copy_(made[i])
             made[i] = tensors[j]
-        return made[0] if len(self._outputs) == 1 else tuple(made)
+        return made[0] if len(self.outputs) == 1 else tuple(made)
 
-    def _check(self, tensors: Sequence[Any]) -> None:
-        if len(tensors) != len(self._inputs):
-            raise BadInput(f"expected {len(self._inputs)} tensors, got {len(tensors)}")
+    def check(self, tensors: Sequence[Any]) -> None:
+        """Raise BadInput where number, shapes, dtypes or devices of the tensors are not the program's."""
+        if len(tensors) != len(self.inputs):
+            raise BadInput(f"expected {len(self.inputs)} tensors, got {len(tensors)}")
         devices = {str(getattr(t, "device", "")) for t in tensors}
         if len(devices) > 1:
             raise BadInput(f"expected tensors of one device, got {' and '.join(sorted(devices))}")
-        for i, (tensor, value) in enumerate(zip(tensors, self._inputs, strict=True)):
+        for i, (tensor, value) in enumerate(zip(tensors, self.inputs, strict=True)):
             shape = tuple(getattr(tensor, "shape", ()))
             dtype = str(getattr(tensor, "dtype", type(tensor).__name__))
             known = TORCH_DTYPES[value.dtype]
             if shape != value.shape or (dtype != known and (known, dtype) != ("torch.int8", "torch.uint8")):
                 raise BadInput(f"expected argument {i} of {value.shape} {known}, got {shape} {dtype}")
+
+    def _check_memory(self, tensors: Sequence[Any]) -> None:
         storages = [t.untyped_storage().data_ptr() for t in tensors]
-        for j in self._aliases.values():
+        for j in self.aliases.values():
             if storages.count(storages[j]) > 1:
                 raise BadInput(
                     f"expected argument {j}, which is overwritten, in memory of its own, got it shared"
                 )
+
+    def _launched(self, tensors: Sequence[Any], device: Any) -> Sequence[Any]:
+        torch: Any = importlib.import_module("torch")
+        with torch.cuda.device(device):  # Triton launches on the current one
+            return self._run(*(t.contiguous() for t in tensors))
 
     @cached_property
     def _run(self) -> Callable[..., Sequence[Any]]:
         """`run` of the launcher's source, in its own modules: several programs share one process."""
         self._folder = tempfile.TemporaryDirectory(prefix="superopt-kernels-")
         folder = Path(self._folder.name)
-        write_program(self._program, folder)
+        write_program(self.program, folder)
         before = sys.modules.get("kernels")
         try:
             sys.modules["kernels"] = _module(folder / "kernels.py")
@@ -91,28 +104,28 @@ class Launcher:
             else:
                 sys.modules["kernels"] = before
 
-    @cached_property
-    def _interpreter(self) -> Interpreter:
-        from superopt.numerics.interpreter import Interpreter
-
-        return Interpreter()
-
     def _interpreted(self, tensors: Sequence[Any]) -> Sequence[Any]:
-        import importlib
-
         torch: Any = importlib.import_module("torch")
         # numpy lacks bf16; only operations outside kernels read dtypes that are not compute dtypes, unchanged.
-        wanted = [v.dtype for v in self._inputs]
+        wanted = [v.dtype for v in self.inputs]
         arrays = [
             (t.detach().float() if d in COMPUTE_DTYPES else t.detach()).numpy()
             for t, d in zip(tensors, wanted, strict=True)
         ]
-        made = self._interpreter.run(self._program, arrays, wanted)
-        dtypes = [getattr(torch, TORCH_DTYPES[v.dtype].removeprefix("torch.")) for v in self._outputs]
+        made = _interpreter().run(self.program, arrays, wanted)
+        dtypes = [getattr(torch, TORCH_DTYPES[v.dtype].removeprefix("torch.")) for v in self.outputs]
         return [
             torch.from_numpy(x).to(d) if d.is_floating_point else torch.from_numpy(x)
             for x, d in zip(made, dtypes, strict=True)
         ]
+
+
+@cache
+def _interpreter() -> Interpreter:
+    """The one that all programs of this process share."""
+    from superopt.numerics.interpreter import Interpreter
+
+    return Interpreter()
 
 
 def _module(path: Path) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,11 +11,13 @@ if TYPE_CHECKING:
 __all__ = ["from_torch", "run_extern"]
 
 
-def from_torch(module: Any, inputs: Sequence[Any], **options: Any) -> Imported:
+def from_torch(
+    module: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any] | None = None, **options: Any
+) -> Imported:
     """See `superopt.transforms.ingest.import_torch.from_torch`; imports PyTorch when called."""
     from superopt.transforms.ingest import import_torch
 
-    return import_torch.from_torch(module, inputs, **options)
+    return import_torch.from_torch(module, inputs, kwargs, **options)
 
 
 def run_extern(node: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:

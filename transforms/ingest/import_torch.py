@@ -7,7 +7,7 @@ import logging
 import os
 import traceback
 import warnings
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -32,15 +32,16 @@ class Imported:
 
     The graph's inputs are the tensors among the example inputs, in order, then `weights`: parameters and
     floating-point buffers, named in `weight_names` as the module names them; `signature` says where tensors are
-    in its arguments and results. An input or buffer that the module assigns to (`cache[:, 8:] = k`,
-    `index_copy_`) is stated to be overwritten (`graph.aliases`); what it then holds is returned after the
-    module's outputs, unless it is one of them.
+    in its arguments and results. `fixed` are the other buffers, which are constants of the graph. An input or
+    buffer that the module assigns to (`cache[:, 8:] = k`, `index_copy_`) is stated to be overwritten
+    (`graph.aliases`); what it then holds is returned after the module's outputs, unless it is one of them.
     """
 
     graph: KernelGraph
     weights: list[Any]
     weight_names: list[str]
     signature: Signature
+    fixed: dict[str, Any] = field(default_factory=dict[str, Any])
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
 
     @property
@@ -57,6 +58,7 @@ class Imported:
 def from_torch(
     module: Any,
     inputs: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
     *,
     via: Via = "torch",
     name: str = "main",
@@ -66,10 +68,10 @@ def from_torch(
 ) -> Imported:
     """The kernel graph of `module`, exported on the example `inputs` and read `via` the torch or linalg dialect.
 
-    `inputs` may be nested; anything in them that is not a tensor is fixed. The module is exported in evaluation
-    mode. Parameters and floating-point buffers become inputs of the graph, after the tensors of `inputs`; other
-    buffers are constants. Raises UnsupportedProgram, located where possible, for a module that torch.export
-    refuses, for dynamic shapes, and where PyTorch is not installed.
+    `inputs` and `kwargs` may be nested; anything in them that is not a tensor is fixed. The module is exported in
+    evaluation mode. Parameters and floating-point buffers become inputs of the graph, after the tensors of
+    `inputs`; other buffers are constants. Raises UnsupportedProgram, located where possible, for a module that
+    torch.export refuses, for dynamic shapes, and where PyTorch is not installed.
     """
     torch = torch_module()
     diagnostics = Diagnostics() if diagnostics is None else diagnostics
@@ -81,9 +83,10 @@ def from_torch(
     if any(m.training and isinstance(m, differing) for m in module.modules()):
         diagnostics.remark("the module is in training mode; it is imported in evaluation mode", location)
     modes = [(m, m.training) for m in module.modules()]
-    module.eval()
     try:
-        lifted = lift(module, inputs)
+        for part, _ in modes:  # `eval` of an exported program's module raises
+            part.training = False
+        lifted = lift(module, inputs, kwargs, location)
         with one_thread():
             _try(lifted, location)
         original, exported = _exported(lifted, via, location)
@@ -96,7 +99,7 @@ def from_torch(
     finally:
         for part, mode in modes:
             part.training = mode
-    return Imported(graph, lifted.weights, lifted.weight_names, lifted.signature, diagnostics)
+    return Imported(graph, lifted.weights, lifted.weight_names, lifted.signature, lifted.fixed, diagnostics)
 
 
 def _try(lifted: Any, location: Location) -> None:
@@ -151,10 +154,12 @@ def _state_overwritten(graph: KernelGraph, changed: Sequence[int]) -> None:
     graph.outputs, graph.aliases = outputs, tuple(aliases) if max(aliases, default=-1) >= 0 else ()
 
 
-def lift(module: Any, inputs: Sequence[Any]) -> Any:
-    """A module without parameters whose arguments are the tensors of `inputs`, then `module`'s weights."""
+def lift(
+    module: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any] | None = None, location: Location = UNKNOWN
+) -> Any:
+    """A module without parameters whose arguments are the tensors of the inputs, then `module`'s weights."""
     torch = torch_module()
-    signature = Signature(inputs)
+    signature = Signature(inputs, kwargs, module.forward, location)
     count = len(signature.tensors)
     named = dict(module.named_parameters(remove_duplicate=True))
     buffers = dict(module.named_buffers(remove_duplicate=True))
@@ -167,10 +172,11 @@ def lift(module: Any, inputs: Sequence[Any]) -> Any:
         def __init__(self) -> None:
             super().__init__()  # pyright: ignore[reportUnknownMemberType]
             self.signature = signature
-            self.examples = [signature.leaves[i] for i in signature.tensors]
+            self.examples = signature.examples
             self.weights = [w.detach() for w in named.values()]
             self.weight_names = list(named)
             self.fixed_names = list(fixed)
+            self.fixed = {n: b.detach().clone() for n, b in fixed.items()}
             self.input_names = [f"x{i}" for i in range(count)] if count > 1 else ["x"][:count]
             for i, buffer in enumerate(fixed.values()):
                 self.register_buffer(f"fixed_{i}", buffer)
@@ -178,8 +184,8 @@ def lift(module: Any, inputs: Sequence[Any]) -> Any:
         def forward(self, *args: Any) -> Any:
             state = dict(zip(named, args[count:], strict=True))
             state.update({n: getattr(self, f"fixed_{i}") for i, n in enumerate(fixed)})
-            arguments = signature.arguments(args[:count])
-            return signature.returned(torch.func.functional_call(module, state, arguments))
+            arguments, by_name = signature.arguments(args[:count])
+            return signature.returned(torch.func.functional_call(module, state, arguments, by_name))
 
     return Lifted().eval()
 

@@ -2,67 +2,161 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import enum
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from superopt.errors import BadInput
+from superopt.errors import UNKNOWN, BadInput, Location, UnsupportedProgram
 from superopt.transforms.ingest.torch_types import torch_module
 
 
 class Signature:
-    """The example inputs of a module, nested as they were, and (once it has run) what it returns.
+    """The example arguments of a module, nested as they were, and (once it has run) what it returns.
 
-    Inputs other than tensors are part of the program and must be the same in every call.
+    Arguments other than tensors are part of the program and must be the same in every call: None, numbers,
+    texts, dtypes, devices and the like. `function` is what is called; an argument may be given by position or by
+    name, or left at its default. Raises UnsupportedProgram, at `location`, for an argument whose contents could
+    change unseen, such as a cache that is an object of its own.
     """
 
-    def __init__(self, inputs: Sequence[Any]) -> None:
-        from torch.utils import _pytree as pytree
+    def __init__(
+        self,
+        inputs: Sequence[Any],
+        kwargs: Mapping[str, Any] | None = None,
+        function: Callable[..., Any] | None = None,
+        location: Location = UNKNOWN,
+    ) -> None:
+        self.location = location
+        self.parameters = parameters(function) if function is not None else ()
+        given = self._ordered(inputs, kwargs or {})
+        leaves, self.nesting = _pytree().tree_flatten(given)
+        self.tensors = [i for i, leaf in enumerate(leaves) if _is_tensor(leaf)]
+        defaults = [default for _, default, _ in self.parameters]
+        for leaf in leaves:
+            if not (_is_tensor(leaf) or _is_fixed(leaf) or any(leaf is d for d in defaults)):
+                raise UnsupportedProgram(
+                    f"expected arguments of tensors, numbers and texts, got {type(leaf).__name__}", location
+                )
+        self.examples = [leaves[i] for i in self.tensors]
+        self.fixed = [None if _is_tensor(leaf) else leaf for leaf in leaves]
+        self.returns: tuple[list[Any], Any] | None = None
 
-        self._pytree: Any = pytree
-        self.leaves, self._nesting = pytree.tree_flatten(tuple(inputs))
-        self.tensors = [i for i, leaf in enumerate(self.leaves) if self._is_tensor(leaf)]
-        self._returned: tuple[list[Any], Any] | None = None
+    def _ordered(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments as far as possible by position, those left out at their defaults."""
+        given, named = list(args), dict(kwargs)
+        positional = [(n, d) for n, d, by_position in self.parameters if by_position]
+        for name, default in positional[len(given) :]:
+            if name in named:
+                given.append(named.pop(name))
+            elif default is not inspect.Parameter.empty:
+                given.append(default)
+            else:
+                break
+        for name, default, by_position in self.parameters:
+            if not by_position and name not in named and default is not inspect.Parameter.empty:
+                named[name] = default
+        return tuple(given), {name: named[name] for name in sorted(named)}
 
-    def _is_tensor(self, leaf: Any) -> bool:
-        return isinstance(leaf, torch_module().Tensor)
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the example tensors; nestings as the JSON that PyTorch keeps them in."""
+        dumps = _pytree().treespec_dumps
+        assert self.returns is not None, "the module has run"
+        nestings = {"nesting": dumps(self.nesting), "returns": (self.returns[0], dumps(self.returns[1]))}
+        return {k: v for k, v in {**self.__dict__, **nestings}.items() if k != "examples"}
 
-    def arguments(self, tensors: Sequence[Any]) -> Any:
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        loads = _pytree().treespec_loads
+        leaves, returned = state["returns"]
+        nestings = {"nesting": loads(state["nesting"]), "returns": (leaves, loads(returned))}
+        self.__dict__.update({"examples": [], "location": UNKNOWN, **state, **nestings})
+
+    def arguments(self, tensors: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The module's arguments, with `tensors` in place of the example's."""
-        given = list(self.leaves)
+        given = list(self.fixed)
         for i, value in zip(self.tensors, tensors, strict=True):
             given[i] = value
-        return self._pytree.tree_unflatten(given, self._nesting)
-
-    def _outline(self, given: Any) -> str:
-        """`given` with the word `tensor` for each tensor."""
-        leaves, nesting = self._pytree.tree_flatten(given)
-        named = ["tensor" if self._is_tensor(leaf) else leaf for leaf in leaves]
-        return repr(self._pytree.tree_unflatten(named, nesting)).replace("'tensor'", "tensor")
+        return _pytree().tree_unflatten(given, self.nesting)
 
     def returned(self, results: Any) -> tuple[Any, ...]:
         """The tensors among `results`, whose nesting is recorded as what the module returns."""
-        leaves, nesting = self._pytree.tree_flatten(results)
-        self._returned = ([None if self._is_tensor(x) else x for x in leaves], nesting)
-        self._places = [i for i, leaf in enumerate(leaves) if self._is_tensor(leaf)]
-        return tuple(leaves[i] for i in self._places)
-
-    def flat(self, inputs: Sequence[Any]) -> list[Any]:
-        """The tensors among the arguments of a call; raises BadInput where the rest differs from the example."""
-        leaves, nesting = self._pytree.tree_flatten(tuple(inputs))
-        if nesting != self._nesting:
-            wanted, got = (self._outline(x) for x in (self.arguments(["tensor"] * len(self.tensors)), inputs))
-            raise BadInput(f"expected arguments like the example inputs {wanted}, got {got}")
-        for i, (leaf, known) in enumerate(zip(leaves, self.leaves, strict=True)):
-            if i not in self.tensors and not (leaf is known or (type(leaf) is type(known) and leaf == known)):
-                raise BadInput(
-                    f"expected {known!r}, which the program was made for, got {self._outline(leaf)}"
+        leaves, nesting = _pytree().tree_flatten(results)
+        for leaf in leaves:
+            if not (_is_tensor(leaf) or _is_fixed(leaf)):
+                raise UnsupportedProgram(
+                    f"expected results of tensors, numbers and texts, got {type(leaf).__name__}",
+                    self.location,
                 )
+        self.returns = ([None if _is_tensor(x) else x for x in leaves], nesting)
+        self.places = [i for i, leaf in enumerate(leaves) if _is_tensor(leaf)]
+        return tuple(leaves[i] for i in self.places)
+
+    def flat(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
+        """The tensors among the arguments of a call; raises BadInput where the rest differs from the example."""
+        given = self._ordered(args, kwargs or {})
+        leaves, nesting = _pytree().tree_flatten(given)
+        if nesting != self.nesting:
+            wanted, got = self.arguments(["tensor"] * len(self.tensors)), (tuple(args), dict(kwargs or {}))
+            raise BadInput(
+                f"expected arguments like the example inputs {_outline(wanted)}, got {_outline(got)}"
+            )
+        for i, known in enumerate(self.fixed):
+            leaf = leaves[i]
+            if i in self.tensors:
+                if not _is_tensor(leaf):
+                    raise BadInput(f"expected a tensor, got {leaf!r}")
+            elif not (leaf is known or (type(leaf) is type(known) and leaf == known)):
+                raise BadInput(f"expected {known!r}, which the program was made for, got {_named(leaf)!s}")
         return [leaves[i] for i in self.tensors]
 
     def nested(self, tensors: Sequence[Any]) -> Any:
         """What the module returns, with `tensors` (or more) as its tensors."""
-        assert self._returned is not None, "the module has run"
-        leaves, nesting = list(self._returned[0]), self._returned[1]
-        for i, value in zip(self._places, tensors, strict=False):
+        assert self.returns is not None, "the module has run"
+        leaves, nesting = list(self.returns[0]), self.returns[1]
+        for i, value in zip(self.places, tensors, strict=False):
             leaves[i] = value
-        return self._pytree.tree_unflatten(leaves, nesting)
+        return _pytree().tree_unflatten(leaves, nesting)
+
+
+def parameters(function: Callable[..., Any]) -> tuple[tuple[str, Any, bool], ...]:
+    """A function's named parameters, their defaults (`Parameter.empty`), and whether position gives them, too."""
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # written in C
+        return ()
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return tuple((p.name, p.default, p.kind == kinds[0]) for p in found if p.kind in kinds)
+
+
+def _pytree() -> Any:
+    from torch.utils import _pytree
+
+    return _pytree
+
+
+def _is_tensor(leaf: Any) -> bool:
+    import torch  # not `torch_module`, whose cache torch.compile warns about
+
+    return isinstance(leaf, torch.Tensor)
+
+
+def _is_fixed(leaf: Any) -> bool:
+    """Whether `leaf` can never change, so that comparing it in each call suffices."""
+    torch = torch_module()
+    kinds = (bool, int, float, complex, str, bytes, slice, range, enum.Enum, type(None), type(Ellipsis),
+             torch.dtype, torch.device, torch.layout, torch.memory_format)  # fmt: skip
+    return isinstance(leaf, kinds)
+
+
+def _named(leaf: Any) -> Any:
+    return "tensor" if _is_tensor(leaf) else repr(leaf)
+
+
+def _outline(given: tuple[Any, Any]) -> str:
+    """Arguments with the word `tensor` for each tensor; those by name follow in braces, where there are any."""
+    leaves, nesting = _pytree().tree_flatten(given)
+    named = ["tensor" if _is_tensor(leaf) else leaf for leaf in leaves]
+    args, kwargs = _pytree().tree_unflatten(named, nesting)
+    return " ".join(repr(x).replace("'tensor'", "tensor") for x in (args, *([kwargs] if kwargs else [])))

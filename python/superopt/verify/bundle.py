@@ -52,7 +52,16 @@ if TYPE_CHECKING:
 MOST_FILE_BYTES = 64 << 20
 MOST_KERNELS = 1024
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-_OPTIONAL = ("certificate.json", "schedule.json", "original.mlir", "optimized.mlir", "constants.npz")
+# How a module is called, and its weights: nothing in a program says what they should be.
+_MODULE = ("module.json", "weights.pt")
+_OPTIONAL = (
+    "certificate.json",
+    "schedule.json",
+    "original.mlir",
+    "optimized.mlir",
+    "constants.npz",
+    *_MODULE,
+)
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -143,6 +152,8 @@ class _Check:
             raise BadInput(f"expected a bundle with the file '{missing[0]}', got none: {self.root}")
         if unknown := sorted(listed - needed - {*_OPTIONAL}):
             raise BadInput(f"expected the files of a bundle, got '{unknown[0]}': {self.root}")
+        held = [name for name in _MODULE if name in listed]
+        self.unchecked += [f"{name}: the module's arguments and weights" for name in held]
 
     def description(self, emitted: EmittedProgram) -> None:
         """What `bundle.json` says besides the files' hashes: shapes, scales of inputs, grids."""

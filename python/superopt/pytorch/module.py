@@ -1,0 +1,304 @@
+"""The `torch.nn.Module` that stands in a model where the original stood."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from superopt.errors import UNKNOWN, BadInput, Location, SuperoptError
+from superopt.pytorch.operator import operator
+from superopt.transforms.ingest import from_torch
+from superopt.transforms.ingest.torch_types import torch_module
+
+if TYPE_CHECKING:
+    from superopt.report import Report, Schedule
+    from superopt.result import Optimized
+    from superopt.run.outcome import Outcome
+    from superopt.transforms.emit.launcher import Launcher
+    from superopt.transforms.ingest.import_torch import Imported
+    from superopt.transforms.ingest.signature import Signature
+    from superopt.verify import Certificate
+
+torch: Any = torch_module()
+
+
+@dataclass(frozen=True)
+class Calling:
+    """How kernels are called: arguments and results, and the module's weights by name, in the program's order.
+
+    `fixed` are copies of the buffers that the program holds as constants.
+    """
+
+    signature: Signature
+    weights: tuple[str, ...]
+    fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+class OptimizedModule(torch.nn.Module):
+    """A module whose `forward` runs verified kernels: called as the original, with its parameters by reference.
+
+    On a GPU it runs the kernels; on a CPU the original, unless `interpret` asks for Triton's interpreter. The
+    original runs, with one warning, where gradients are wanted or the module is in training mode. For arguments
+    that the kernels were not made for it raises BadInput, or runs the original where `fallback` is true.
+
+    It starts in evaluation mode, as does the original, whose submodules, parameters and buffers it shares:
+    `state_dict`, `load_state_dict`, `to` and the like act on both. Submodules' hooks run where the original does.
+
+    `result` is what was found: `report`, `certificate`, `schedule`, `mlir`, `triton`, `ptx`. `calls` counts the
+    calls of the kernels and of the original, those that torch.compile traced once.
+    """
+
+    def __init__(
+        self,
+        original: Any,
+        calling: Calling,
+        result: Optimized,
+        *,
+        fallback: bool = False,
+        interpret: bool = False,
+    ) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        state = self.__dict__
+        state["original"] = original  # not a child: its children are ours
+        for shared in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
+            state[shared] = original.__dict__[shared]
+        self.calling, self.result = calling, result
+        self.fallback, self.interpret = fallback, interpret
+        self._launcher: Launcher = result.launcher
+        self._operator = operator(result.launcher)
+        self.calls = {"kernels": 0, "original": 0}
+        self._warned: set[str] = set()
+        self._seen: dict[str, tuple[int, int]] = {}
+        self.eval()
+
+    # --- what was found
+
+    @property
+    def outcome(self) -> Outcome:
+        """Programs, proof, kernels, report and schedule of the run."""
+        return self.result.outcome
+
+    @property
+    def report(self) -> Report:
+        """The funnel, the candidates, predicted costs and times."""
+        return self.result.report
+
+    @property
+    def certificate(self) -> Certificate:
+        """The proof of equivalence; `superopt-verify --replay` checks it again."""
+        return self.result.certificate
+
+    @property
+    def schedule(self) -> Schedule:
+        """What replays this result without a search."""
+        return self.result.schedule
+
+    @property
+    def mlir(self) -> str:
+        """The optimized program in superopt's dialects."""
+        return self.result.mlir
+
+    @property
+    def triton(self) -> str:
+        """Source of the Triton kernels."""
+        return self.result.triton
+
+    @property
+    def ptx(self) -> str:
+        """PTX of the kernels, one after the other."""
+        return self.result.ptx
+
+    def save(self, folder: str | Path) -> Path:
+        """Write a bundle that `superopt.load` reads in another process; returns its folder.
+
+        It holds the kernels, which run without superopt, too, and the weights as they are now.
+        """
+        from superopt.pytorch.saving import save
+
+        return save(self, Path(folder))
+
+    # --- calling
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the original returns."""
+        try:
+            tensors = [*self.calling.signature.flat(args, kwargs), *self._weights()]
+            self._launcher.check(tensors)
+            self._check_fixed()
+        except BadInput as error:
+            if self.fallback:
+                return self._original(args, kwargs)
+            raise BadInput(f"{self._called}: {error.message}", place(self.original)) from None
+        if self._wants_original(tensors):
+            return self._original(args, kwargs)
+        self._count("kernels")
+        return self.calling.signature.nested(self._operator(tensors))
+
+    def _wants_original(self, tensors: Sequence[Any]) -> bool:
+        if self.training:
+            self._warn("is in training mode", "call .eval()")
+            return True
+        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+            self._warn("is asked for gradients", "call it under torch.no_grad()")
+            return True
+        if torch.compiler.is_compiling() and self.calling.fixed:
+            return True  # a compiled graph would not notice that a constant has changed
+        return not (self.interpret or (tensors and tensors[0].is_cuda))
+
+    def _original(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        self._count("original")
+        return self.original(*args, **kwargs)
+
+    def _count(self, what: str) -> None:
+        if not torch.compiler.is_compiling():
+            self.calls[what] += 1
+
+    def _warn(self, why: str, remedy: str) -> None:
+        if why not in self._warned and not torch.compiler.is_compiling():
+            self._warned.add(why)
+            warnings.warn(
+                f"{self._called} {why}, and runs the original; to run the kernels, {remedy}", stacklevel=4
+            )
+
+    @property
+    def _called(self) -> str:
+        return f"superopt's {called(self.original)}"
+
+    def _weights(self) -> list[Any]:
+        return [tensor_of(self.original, name) for name in self.calling.weights]
+
+    def _check_fixed(self) -> None:
+        """Raise BadInput where a buffer that the program holds as a constant has changed."""
+        if torch.compiler.is_compiling():
+            return
+        for name, known in self.calling.fixed.items():
+            now = tensor_of(self.original, name)
+            state = (id(now), now._version)
+            if self._seen.get(name) == state:
+                continue
+            if not torch.equal(now.detach().to(known.device), known):
+                raise BadInput(
+                    f"expected buffer '{name}' as it was when the kernels were made, got it changed"
+                )
+            self._seen[name] = state
+
+    # --- as a module
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return cast("Any", super().__getattr__(name))  # pyright: ignore[reportUnknownMemberType]
+        except AttributeError:
+            if name.startswith("__") or "original" not in self.__dict__:
+                raise
+            return getattr(self.__dict__["original"], name)
+
+    def train(self, mode: bool = True) -> Any:
+        """Set training mode of this module and of the original."""
+        for part in (*self.modules(), *self.original.modules()):
+            part.training = mode
+        return self
+
+    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self.original._save_to_state_dict(*args, **kwargs)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self.original._load_from_state_dict(*args, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        made = rebuilt(copy.deepcopy(self.original, memo), *self._state()[1:])
+        memo[id(self)] = made
+        return made
+
+    def __reduce__(self) -> Any:
+        return rebuilt, self._state()
+
+    def _state(self) -> tuple[Any, ...]:
+        return self.original, self.calling, self.result, self.fallback, self.interpret, self.training
+
+    def extra_repr(self) -> str:
+        """What was found, in one line."""
+        return f"{called(self.original)}: {self.result.summary}"
+
+
+def rebuilt(
+    original: Any, calling: Calling, result: Optimized, fallback: bool, interpret: bool, training: bool
+) -> OptimizedModule:
+    """The module of this state, for copies and pickles."""
+    made = OptimizedModule(original, calling, result, fallback=fallback, interpret=interpret)
+    return made.train() if training else made
+
+
+class Function(torch.nn.Module):
+    """A function as a module without weights; tensors that it holds by itself are constants of its program."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        self.forward = function
+
+
+def called(module: Any) -> str:
+    """The name that a user knows the module, or the function, by."""
+    if isinstance(module, Function):
+        return getattr(module.forward, "__name__", "function")
+    return type(module).__name__
+
+
+def place(module: Any) -> Location:
+    """Where the module's `forward` is defined, unknown where that is not in a file."""
+    try:
+        code = inspect.unwrap(getattr(module.forward, "__func__", module.forward)).__code__
+    except AttributeError:
+        return UNKNOWN
+    return (
+        Location(code.co_filename, code.co_firstlineno, 1)
+        if not code.co_filename.startswith("<")
+        else UNKNOWN
+    )
+
+
+def tensor_of(module: Any, name: str) -> Any:
+    """The parameter or buffer of this name, as it is now."""
+    *path, last = name.split(".")
+    for part in path:
+        module = module._modules[part]
+    found = module._parameters.get(last)
+    return module._buffers[last] if found is None else found
+
+
+def as_module(program: Any) -> Any:
+    """A module for what PyTorch's users bring: a module, a class of one, a function, an exported program.
+
+    Raises BadInput for a class whose constructor needs arguments.
+    """
+    if isinstance(program, torch.nn.Module):
+        return program
+    if isinstance(program, torch.export.ExportedProgram):
+        return program.module()
+    if isinstance(program, type):
+        if not issubclass(program, torch.nn.Module):
+            raise BadInput(f"expected a module, got the class {program.__name__}, which is not one")
+        try:
+            return program()
+        except SuperoptError:
+            raise
+        except TypeError as error:
+            raise BadInput(f"expected a module, got the class {program.__name__}: {error}") from None
+    return Function(program)
+
+
+def imported(module: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Imported:
+    """The program of a module; errors that have no better place name where its `forward` is."""
+    return from_torch(module, inputs, kwargs, location=place(module))
+
+
+def optimized(
+    original: Any, program: Imported, result: Optimized, *, fallback: bool = False, interpret: bool = False
+) -> OptimizedModule:
+    """The module that stands for `original`, of which `program` was read and `result` found."""
+    calling = Calling(program.signature, tuple(program.weight_names), program.fixed)
+    return OptimizedModule(original, calling, result, fallback=fallback, interpret=interpret)

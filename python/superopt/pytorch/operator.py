@@ -1,0 +1,98 @@
+"""A finished program as an operator of PyTorch, which torch.compile, torch.export and CUDA graphs take whole."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from superopt.program import Value
+from superopt.transforms.emit.program_source import TORCH_DTYPES
+from superopt.transforms.ingest.torch_types import torch_module
+from superopt.transforms.lower.builder import identifier
+
+if TYPE_CHECKING:
+    from superopt.transforms.emit.launcher import Launcher
+
+NAMESPACE = "superopt"
+_REGISTERED: dict[str, Callable[..., Any]] = {}
+
+
+def operator(launcher: Launcher) -> Callable[[Sequence[Any]], list[Any]]:
+    """A function from the program's inputs to its outputs that calls the operator `superopt::<name>_<digest>`.
+
+    Equal programs share one operator. It overwrites the arguments that the program overwrites, and returns the
+    other outputs, each in memory of its own. A program without tensors is called directly.
+    """
+    if not launcher.inputs:
+        return lambda tensors: _listed(launcher(*tensors), launcher)
+    name = f"{identifier(launcher.program.name, 'program')}_{_digest(launcher)}"
+    call = _REGISTERED.get(name) or _register(name, launcher)
+    aliases, count = launcher.aliases, len(launcher.outputs)
+
+    def called(tensors: Sequence[Any]) -> list[Any]:
+        made = call(*tensors)
+        fresh = iter([made] if count - len(aliases) == 1 else made or ())
+        return [tensors[aliases[i]] if i in aliases else next(fresh) for i in range(count)]
+
+    return called
+
+
+def _listed(made: Any, launcher: Launcher) -> list[Any]:
+    return [made] if len(launcher.outputs) == 1 else list(made)
+
+
+def _register(name: str, launcher: Launcher) -> Callable[..., Any]:
+    torch = torch_module()
+    overwritten = set(launcher.aliases.values())
+    fresh = [v for i, v in enumerate(launcher.outputs) if i not in launcher.aliases]
+    takes = ", ".join(f"Tensor{f'(a{i}!)' * (i in overwritten)} x{i}" for i in range(len(launcher.inputs)))
+    gives = "Tensor" if len(fresh) == 1 else f"({', '.join(['Tensor'] * len(fresh))})"
+
+    def run(*tensors: Any) -> Any:
+        made = _listed(launcher(*tensors), launcher)
+        taken = {t.untyped_storage().data_ptr() for t in tensors}
+        out: list[Any] = []
+        for i, value in enumerate(made):
+            if i in launcher.aliases:
+                continue
+            # What an operator of PyTorch returns shares no memory with its arguments or another result.
+            shared = value.untyped_storage().data_ptr() in taken
+            out.append(value.clone(memory_format=torch.contiguous_format) if shared else value)
+            taken.add(out[-1].untyped_storage().data_ptr())
+        return _returned(out)
+
+    def fake(*tensors: Any) -> Any:
+        return _returned([_empty(v, tensors[0]) for v in fresh])
+
+    def _empty(value: Value, like: Any) -> Any:
+        dtype = getattr(torch, TORCH_DTYPES[value.dtype].removeprefix("torch."))
+        return like.new_empty(value.shape, dtype=dtype)
+
+    made = torch.library.custom_op(
+        f"{NAMESPACE}::{name}",
+        run,
+        mutates_args=[f"x{i}" for i in sorted(overwritten)],
+        schema=f"({takes}) -> {gives}",
+    )
+    made.register_fake(fake)
+    _REGISTERED[name] = getattr(getattr(torch.ops, NAMESPACE), name)
+    return _REGISTERED[name]
+
+
+def _returned(tensors: list[Any]) -> Any:
+    if not tensors:
+        return None
+    return tensors[0] if len(tensors) == 1 else tuple(tensors)
+
+
+def _digest(launcher: Launcher) -> str:
+    """16 hexadecimal digits of everything that the program computes with."""
+    program = launcher.program
+    digest = hashlib.sha256()
+    types = [str(v.type) for v in (*launcher.inputs, *launcher.outputs)]
+    for text in (program.kernels_source, program.launcher_source, *types, repr(launcher.aliases)):
+        digest.update(text.encode() + b"\0")
+    for name, array in sorted(program.constants.items()):
+        digest.update(name.encode() + str(array.shape).encode() + array.tobytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,146 @@
+"""An optimized module in a folder, a bundle with two more files, and out of it again.
+
+module.json   how it is called: arguments, results, names of weights
+weights.pt    its parameters and buffers, as torch.save writes a state_dict
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import tempfile
+from pathlib import Path
+from typing import Any, cast
+
+from superopt.errors import BadInput
+from superopt.pytorch.module import Calling, OptimizedModule, called
+from superopt.result import Saved
+from superopt.transforms.emit.bundle import save_bundle
+from superopt.transforms.ingest.signature import Signature
+from superopt.transforms.ingest.torch_types import torch_module
+
+torch: Any = torch_module()
+_KINDS = {"dtype": torch.dtype, "memory_format": torch.memory_format, "layout": torch.layout}
+
+
+def save(module: OptimizedModule, folder: Path) -> Path:
+    """Write the bundle; raises BadInput for arguments that JSON cannot hold."""
+    signature = module.calling.signature.__getstate__()
+    leaves, results = signature["returns"]
+    described = {
+        "module": called(module.original),
+        "parameters": [[n, _default(d), by_position] for n, d, by_position in signature["parameters"]],
+        "arguments": signature["nesting"],
+        "tensors": signature["tensors"],
+        "fixed": [_plain(x) for x in signature["fixed"]],
+        "results": results,
+        "returned": [_plain(x) for x in leaves],
+        "places": signature["places"],
+        "weights": list(module.calling.weights),
+        "constants": list(module.calling.fixed),
+    }
+    with tempfile.TemporaryDirectory(prefix="superopt-weights-") as temporary:
+        weights = Path(temporary) / "weights.pt"
+        named = {n: t.detach() for n, t in _tensors(module.original).items()}
+        torch.save(named, weights)
+        extra = {"module.json": json.dumps(described, indent=2).encode(), "weights.pt": weights.read_bytes()}
+        return save_bundle(folder, module.outcome, extra)
+
+
+def _tensors(module: Any) -> dict[str, Any]:
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def load(
+    folder: Path, original: Any = None, *, fallback: bool = False, interpret: bool = False
+) -> OptimizedModule:
+    """The module that `save` wrote; see `superopt.load`."""
+    saved = Saved(folder)
+    if "module.json" not in saved.bundle.description["files"]:
+        raise BadInput(f"expected the bundle of a module, got one without module.json: {folder}")
+    try:
+        described: dict[str, Any] = json.loads((folder / "module.json").read_text())
+        signature = Signature.__new__(Signature)
+        signature.__setstate__(
+            {
+                "parameters": tuple(
+                    (n, _value(d[0]) if d else inspect.Parameter.empty, by_position)
+                    for n, d, by_position in described["parameters"]
+                ),
+                "nesting": described["arguments"],
+                "tensors": described["tensors"],
+                "fixed": [_value(x) for x in described["fixed"]],
+                "returns": ([_value(x) for x in described["returned"]], described["results"]),
+                "places": described["places"],
+            }
+        )
+        weights = torch.load(folder / "weights.pt", weights_only=True, map_location="cpu")
+        constants = {n: weights[n] for n in described["constants"]}
+        calling = Calling(signature, tuple(described["weights"]), constants)
+        held = original if original is not None else _holder(weights, described["module"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"expected the description of a module in {folder}/module.json: {error}") from None
+    return OptimizedModule(held, calling, saved, fallback=fallback, interpret=interpret)
+
+
+class Weights(torch.nn.Module):
+    """The parameters and buffers of a module whose code is elsewhere."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        self.name = name
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises BadInput: the code of the original is not here."""
+        raise BadInput(
+            f"expected tensors of a GPU for a {self.name} that was loaded, got others: give the original, as in "
+            "superopt.load(folder, original=module), or ask for Triton's interpreter by interpret=True"
+        )
+
+
+def _holder(tensors: dict[str, Any], name: str) -> Weights:
+    """The tensors under their names, parameters without gradients."""
+    root = Weights(name)
+    for path, tensor in tensors.items():
+        *folders, last = path.split(".")
+        at: Any = root
+        for part in folders:
+            if part not in at._modules:
+                at.add_module(part, torch.nn.Module())
+            at = at._modules[part]
+        at.register_buffer(last, tensor)
+    return root
+
+
+def _default(value: Any) -> list[Any]:
+    """A default in a list, which is empty where there is none that JSON can hold."""
+    if value is inspect.Parameter.empty:
+        return []
+    try:
+        return [_plain(value)]
+    except BadInput:
+        return []
+
+
+def _plain(value: Any) -> Any:
+    """`value` as JSON, tagged where JSON lacks its type."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    for kind, type_ in _KINDS.items():
+        if isinstance(value, type_):
+            return {kind: str(value).removeprefix("torch.")}
+    if isinstance(value, torch.device):
+        return {"device": str(value)}
+    raise BadInput(f"expected arguments of tensors, numbers and texts to save, got {value!r}")
+
+
+def _value(plain: Any) -> Any:
+    if not isinstance(plain, dict):
+        return plain
+    ((kind, text),) = cast("dict[str, str]", plain).items()
+    if kind == "device":
+        return torch.device(text)
+    found = getattr(torch, text)
+    if not isinstance(found, _KINDS[kind]):
+        raise ValueError(f"expected a {kind}, got {text!r}")
+    return found

@@ -1,0 +1,341 @@
+"""A module that stands where another stood: called, moved, copied, saved and compiled as the original.
+
+One run makes the module that most tests share; its kernels run in Triton's interpreter, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import superopt
+from superopt.errors import BadInput, UnsupportedProgram
+
+torch: Any = pytest.importorskip("torch")
+SETTINGS: dict[str, Any] = {"budget": 2, "store": None, "seed": 0}
+
+
+class Gated(torch.nn.Module):
+    """Nested results, an argument with a default, one by name only, and a buffer that is a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        self.gate = torch.nn.Linear(32, 64, bias=False)
+        self.up = torch.nn.Linear(32, 64, bias=False)
+        self.width = 64
+
+    def forward(self, hidden: Any, scale: float = 1.0, *, extra: Any = None) -> Any:
+        made = torch.nn.functional.silu(self.gate(hidden)) * self.up(hidden) * scale
+        return {"made": made, "rest": (None, 3, extra)}
+
+
+class Turned(torch.nn.Module):
+    """A buffer of integers, which is a constant of the program."""
+
+    def __init__(self) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        self.register_buffer("order", torch.arange(7, -1, -1))
+
+    def forward(self, x: Any) -> Any:
+        return torch.relu(x) * self.order
+
+
+class Appends(torch.nn.Module):
+    """Overwrites rows of a cache."""
+
+    def forward(self, cache: Any, rows: Any) -> Any:
+        cache[:, 4:6] = rows * 2
+        return cache.sum(1)
+
+
+@pytest.fixture(autouse=True)
+def without_gradients() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture(scope="module")
+def x() -> Any:
+    return torch.randn(16, 32, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture(scope="module")
+def first(x: Any) -> Any:
+    torch.manual_seed(0)
+    return superopt.optimize(Gated(), (x,), interpret=True, **SETTINGS)
+
+
+@pytest.fixture
+def made(first: Any) -> Any:
+    return copy.deepcopy(first)
+
+
+def close(mine: Any, theirs: Any) -> bool:
+    return torch.allclose(mine, theirs, atol=1e-5)
+
+
+def test_it_is_called_as_the_original(made: Any, x: Any) -> None:
+    wanted = made.original(x)
+    for got in (made(x), made(hidden=x), made(x, 1.0), made(x, scale=1.0, extra=None)):
+        assert close(got["made"], wanted["made"])
+        assert got["rest"] == (None, 3, None)
+    assert made.calls == {"kernels": 4, "original": 0}
+    assert made.report.improved
+    assert made.certificate.delta is not None
+    assert "@triton.jit" in made.triton
+    assert "func.func" in made.mlir
+    assert ".entry" in made.ptx
+    assert made.width == 64
+
+
+def test_on_a_cpu_the_original_runs_unless_the_interpreter_is_asked_for(made: Any, x: Any) -> None:
+    made.interpret = False
+    assert torch.equal(made(x)["made"], made.original(x)["made"])
+    assert made.calls == {"kernels": 0, "original": 1}
+
+
+def test_parameters_are_those_of_the_original(made: Any, x: Any) -> None:
+    assert isinstance(made, torch.nn.Module)
+    assert list(made.state_dict()) == list(made.original.state_dict()) == ["gate.weight", "up.weight"]
+    assert made.gate.weight is made.original.gate.weight
+    other = Gated()
+    made.load_state_dict(other.state_dict())
+    assert close(made(x)["made"], other(x)["made"])
+    holder = torch.nn.ModuleDict({"mlp": made})
+    assert list(holder.state_dict()) == ["mlp.gate.weight", "mlp.up.weight"]
+    holder.load_state_dict({k: torch.zeros_like(v) for k, v in holder.state_dict().items()})
+    assert not made(x)["made"].any()
+    made.original.up = torch.nn.Linear(32, 64, bias=False)
+    made.original.gate = torch.nn.Linear(32, 64, bias=False)
+    assert close(made(x)["made"], made.original(x)["made"])
+
+
+def test_it_moves_with_its_parameters(made: Any, x: Any) -> None:
+    assert made.to(torch.float64) is made
+    assert made.original.gate.weight.dtype == torch.float64
+    with pytest.raises(
+        BadInput, match=r"expected argument 1 of \(64, 32\) torch.float32, got .* torch.float64"
+    ):
+        made(x)
+    made.to("meta")
+    assert made.original.up.weight.is_meta
+
+
+def test_copies_pickles_and_files_compute_the_same(made: Any, x: Any, tmp_path: Path) -> None:
+    wanted = made(x)["made"]
+    stream = io.BytesIO()
+    torch.save(torch.nn.Sequential(made), stream)
+    stream.seek(0)
+    loaded = torch.load(stream, weights_only=False)[0]
+    for other in (copy.deepcopy(made), pickle.loads(pickle.dumps(made)), loaded):
+        assert torch.equal(other(x)["made"], wanted)
+        assert other.calls == {"kernels": 1, "original": 0}
+        other.gate.weight.zero_()
+        assert not other(x)["made"].any()
+    assert torch.equal(made(x)["made"], wanted)
+
+
+def test_a_bundle_is_loaded(made: Any, x: Any, tmp_path: Path) -> None:
+    wanted, folder = made(x)["made"], made.save(tmp_path / "bundle")
+    loaded = superopt.load(folder, interpret=True)
+    assert torch.equal(loaded(hidden=x)["made"], wanted)
+    assert loaded(x)["rest"] == (None, 3, None)
+    assert list(loaded.state_dict()) == ["gate.weight", "up.weight"]
+    assert loaded.certificate == made.certificate
+    assert loaded.triton == made.triton
+    with pytest.raises(BadInput, match="give the original, as in"):
+        superopt.load(folder)(x)
+    other = Gated()
+    assert torch.equal(superopt.load(folder, other)(x)["made"], other(x)["made"])
+    with pytest.raises(BadInput, match="expected the result of a run"):
+        _ = loaded.report
+    (folder / "weights.pt").write_bytes(b"")
+    with pytest.raises(BadInput, match=r"expected the file 'weights.pt' as it was written"):
+        superopt.load(folder)
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_torch_compile_takes_it_whole(first: Any, x: Any, backend: str) -> None:
+    model = torch.nn.Sequential(first, Second())
+    compiled = torch.compile(model, fullgraph=True, backend=backend)
+    assert close(compiled(x), model(x))
+
+
+class Second(torch.nn.Module):
+    """Takes what `Gated` returns."""
+
+    def forward(self, given: dict[str, Any]) -> Any:
+        return given["made"] + 1
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_torch_export_holds_one_operator(first: Any, x: Any, strict: bool) -> None:
+    exported = torch.export.export(first, (x,), strict=strict)
+    called = [str(n.target) for n in exported.graph.nodes if n.op == "call_function"]
+    assert len(called) == 1
+    assert called[0].startswith("superopt.main_")
+    assert close(exported.module()(x)["made"], first(x)["made"])
+
+
+def test_the_operator_is_what_it_says(first: Any, x: Any) -> None:
+    operator = getattr(torch.ops.superopt, operators(first, x)[0])
+    weights = (first.gate.weight.detach(), first.up.weight.detach())
+    torch.library.opcheck(operator.default, (x, *weights), test_utils=("test_schema", "test_faketensor"))
+
+
+def operators(module: Any, *inputs: Any) -> list[str]:
+    graph = torch.export.export(module, inputs).graph
+    names = [str(n.target) for n in graph.nodes if n.op == "call_function"]
+    return [n.split(".")[1] for n in names if n.startswith("superopt.")]
+
+
+def test_what_is_overwritten_is_overwritten() -> None:
+    cache, rows = torch.randn(2, 8, 16), torch.randn(2, 2, 16)
+    mine, theirs = cache.clone(), cache.clone()
+    module = superopt.optimize(Appends(), (cache, rows), interpret=True, **SETTINGS)
+    assert close(module(mine, rows), Appends()(theirs, rows))
+    assert close(mine, theirs)
+    assert not close(mine, cache)
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    again = cache.clone()
+    assert close(compiled(again, rows), theirs.sum(1))
+    assert close(again, theirs)
+    with pytest.raises(BadInput, match="which is overwritten, in memory of its own"):
+        module(cache, cache[:, :2])
+
+
+def thrice(x: Any) -> Any:
+    return x, x.exp(), x.reshape(4, 4)
+
+
+def test_a_result_that_is_an_argument_has_memory_of_its_own() -> None:
+    module = superopt.optimize(thrice, (torch.randn(16),), interpret=True, **SETTINGS)
+    x = torch.randn(16)
+    same, grown, turned = module(x)
+    assert torch.equal(same, x)
+    assert close(grown, x.exp())
+    assert torch.equal(turned.flatten(), x)
+    assert len({t.data_ptr() for t in (x, same, grown, turned)}) == 4
+
+
+def test_gradients_come_from_the_original(made: Any, x: Any) -> None:
+    with torch.enable_grad():
+        with pytest.warns(UserWarning, match=r"Gated is asked for gradients.*torch.no_grad"):
+            made(x)["made"].sum().backward()
+        assert made.gate.weight.grad is not None
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            made(x)  # said once
+        for parameter in made.parameters():
+            parameter.requires_grad_(False)
+        made(x)
+    assert made.calls == {"kernels": 1, "original": 2}
+
+
+def test_training_runs_the_original(made: Any, x: Any) -> None:
+    made.train()
+    assert made.original.training
+    with pytest.warns(UserWarning, match=r"training mode.*\.eval\(\)"):
+        made(x)
+    assert not made.eval().original.training
+    made(x)
+    assert made.calls == {"kernels": 1, "original": 1}
+
+
+def test_a_constant_that_changes_is_noticed() -> None:
+    x = torch.randn(4, 8)
+    module = superopt.optimize(Turned(), (x,), interpret=True, **SETTINGS)
+    assert close(module(x), module.original(x))
+    module.order += 1
+    with pytest.raises(BadInput, match="expected buffer 'order' as it was when the kernels were made"):
+        module(x)
+    module.fallback = True
+    assert torch.equal(module(x), module.original(x))
+    module.order = torch.arange(7, -1, -1)
+    module(x)
+    assert module.calls == {"kernels": 2, "original": 1}
+    compiled = torch.compile(module, backend="eager", fullgraph=True)
+    compiled(x)
+    module.order.fill_(3)
+    assert close(compiled(x), torch.relu(x) * 3)
+
+
+def test_other_shapes_run_the_original_where_that_is_wanted(made: Any, x: Any) -> None:
+    with pytest.raises(
+        BadInput, match=r"test_optimized_module.py:\d+:1: error: superopt's Gated: expected argument 0"
+    ):
+        made(x[:3])
+    made.fallback = True
+    assert torch.equal(made(x[:3])["made"], made.original(x[:3])["made"])
+    assert close(made(x)["made"], made.original(x)["made"])
+    assert made.calls == {"kernels": 1, "original": 1}
+
+
+class Cache:
+    """Contents that could change unseen."""
+
+
+def with_cache(x: Any) -> Any:
+    return x + 1, Cache()
+
+
+def test_objects_are_neither_arguments_nor_results(x: Any) -> None:
+    with pytest.raises(
+        UnsupportedProgram, match=r"expected arguments of tensors, numbers and texts, got Cache"
+    ):
+        superopt.optimize(Gated(), (x,), kwargs={"extra": Cache()}, **SETTINGS)
+    with pytest.raises(
+        UnsupportedProgram, match=r"expected results of tensors, numbers and texts, got Cache"
+    ):
+        superopt.optimize(with_cache, (x,), **SETTINGS)
+
+
+def halved(x: Any) -> Any:
+    return torch.relu(x) / 2
+
+
+MLIR = """func.func @f(%x: tensor<16x32xf32>) -> tensor<16x32xf32> {
+  %0 = "kernel.relu"(%x) : (tensor<16x32xf32>) -> tensor<16x32xf32>
+  return %0 : tensor<16x32xf32>
+}"""
+
+
+def test_what_may_be_given_instead_of_a_module(x: Any) -> None:
+    exported = torch.export.export(torch.nn.ReLU(), (x,))
+    for program, inputs, wanted in (
+        (halved, x, halved(x)),
+        (torch.nn.ReLU, {"input": x}, torch.relu(x)),
+        (exported, None, torch.relu(x)),
+    ):
+        module = superopt.optimize(program, inputs, interpret=True, **SETTINGS)
+        assert torch.equal(module(x), wanted)
+        assert module.calls["kernels"] == 1
+    assert torch.equal(superopt.optimize(MLIR, **SETTINGS)(x), torch.relu(x))
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_kernels_run_and_cuda_graphs_hold_them(made: Any, x: Any) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    made.interpret = False
+    made.to("cuda")
+    given = x.cuda()
+    wanted = made.original(given)["made"]
+    torch.testing.assert_close(made(given)["made"], wanted, rtol=1e-3, atol=1e-3)
+    assert made.calls == {"kernels": 1, "original": 0}
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = made(given)["made"]
+    given.copy_(2 * given)
+    graph.replay()
+    torch.testing.assert_close(out, made.original(given)["made"], rtol=1e-3, atol=1e-3)
+    compiled = torch.compile(made, mode="reduce-overhead", fullgraph=True)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(given)["made"], out, rtol=1e-3, atol=1e-3)
