@@ -1,33 +1,38 @@
 """The schedule of a program's kernels, chosen by compiler results: launches, tile sizes, splits.
 
-`lower` chooses by tiles alone. Where one of its kernels spills registers or exceeds shared memory, others are
-compiled until one does neither: first more warps or fewer stages for the same tiles, then the tilings
-of `tilings.py`, fastest predicted first. Of those compiled, the choice is the one that `cost.compiled`
-predicts to be fastest, spills included; one that spills must gain much. Cache hints are added where it predicts
-that they pay. A launch or a hint does not change any number; the caller must prove other tiles again.
+`lower` chooses by tiles alone. Where one of its kernels, once compiled, spills registers, exceeds shared memory
+or is predicted to be slower than its tiles promise, others are compiled: first other warps and stages for the
+same tiles, kernel by kernel, then the tilings of `tilings.py`, fastest predicted first. Of those compiled, the
+choice is the one that `cost.compiled` predicts to be fastest, spills included; one that spills must gain much.
+Cache hints are added where it predicts that they pay. A launch or a hint does not change any number; the caller
+must prove other tiles.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from superopt.cost import Target, compiled_cost, compiled_seconds
-from superopt.program import KernelGraph, TileProgram
+from superopt.cost import Target, compiled_cost, compiled_seconds, cost, kernel_cost
+from superopt.program import KernelGraph, Node, TileProgram
 from superopt.transforms.emit.compile import CompilationFailed, Compiled, compile_all
 from superopt.transforms.emit.program_source import EmittedProgram, emit_program
 from superopt.transforms.emit.triton_source import TritonKernel
-from superopt.transforms.schedule.launch import registers, warp_choices
+from superopt.transforms.schedule.launch import registers, stage_choices, warp_choices
 from superopt.transforms.schedule.tilings import Tilings
 
 if TYPE_CHECKING:
     from superopt.report import Schedule
 
-# The most programs that are compiled: with other launches, and with other tiles.
-MOST_LAUNCHES, MOST_TILINGS = 2, 8
+# The most launches of a kernel that are compiled, and the most programs with other tiles: more where a kernel
+# spills or does not fit.
+MOST_LAUNCHES, MOST_TILINGS, MOST_TILINGS_OF_BAD = 4, 3, 8
+# A kernel is slow that is predicted to need more than this times what its tiles promise.
+SLOW = 1.05
 # Cache hints are used where they are predicted to leave at most this share of the time.
 LEAST_GAIN = 0.98
 # A schedule that spills is chosen where it is predicted to need at most this share of the time of one that does
@@ -67,8 +72,7 @@ def fit(
     target, first = compiler.target, compiler.scheduled(lowered)
     if fixed:
         return _fitting(first, target)
-    bad = _bad(first, target)
-    best = _rescheduled(first, bad, compiler, stop) if bad else first
+    best = _rescheduled(first, compiler, stop) if _slow(first, target) else first
     return _hinted(_fitting(best, target), compiler)
 
 
@@ -83,38 +87,44 @@ def _fitting(scheduled: Scheduled, target: Target) -> Scheduled:
     return scheduled
 
 
-def _rescheduled(
-    first: Scheduled, bad: Sequence[int], compiler: Compiler, stop: Callable[[], bool]
-) -> Scheduled:
-    """The best of the other launches, tiles and splits for the bad kernels of `first`."""
-    target, found = compiler.target, [first]
+def _rescheduled(first: Scheduled, compiler: Compiler, stop: Callable[[], bool]) -> Scheduled:
+    """The best of the other launches, tiles and splits for the slow kernels of `first`."""
+    target, tried = compiler.target, [first]
 
     def enough() -> bool:
-        return stop() and not all(_oversized(s, target) for s in found)
+        return stop() and not all(_oversized(s, target) for s in tried)
 
-    for options, most in (
-        (_launches(first, bad, target), MOST_LAUNCHES),
-        (_tilings(first, bad, target, enough), MOST_TILINGS),
-    ):
-        for parameters, graph in itertools.islice(options, most):
-            if enough():
-                break
+    def best() -> Scheduled:
+        return min(tried, key=lambda s: _rank(s, target))
+
+    if not enough():
+        tried += _launched(first, compiler)
+    launched = best()
+    if _slow(launched, target):
+        most = MOST_TILINGS_OF_BAD if _bad(launched, target) else MOST_TILINGS
+        for parameters, graph in itertools.islice(_tilings(launched, target, enough), most):
             try:
                 made = compiler.scheduled(graph, parameters)
             except CompilationFailed:
                 continue
-            if made.compiled == first.compiled:
+            if made.compiled == launched.compiled:
                 continue
-            found.append(made)
-            if not _bad(made, target):
+            tried.append(made)
+            if not _slow(made, target):
                 break
-    best = min(found, key=lambda s: _rank(s, target))
-    if best is first:
-        return dataclasses.replace(
-            first, reason=f"{_said(first, bad)}; none of {len(found) - 1} other schedules is better"
-        )
-    return dataclasses.replace(
-        best, reason=f"{_said(first, bad)}; {_said(best, bad)} after {len(found) - 1} tries"
+    return dataclasses.replace(best(), reason=_reason(first, best(), tried, target))
+
+
+def _reason(first: Scheduled, best: Scheduled, tried: Sequence[Scheduled], target: Target) -> str:
+    """Why `best` is delivered instead of `first`, or `first` although a kernel spills; else nothing."""
+    slow, others = _slow(first, target), len(tried) - 1
+    if best is not first:
+        return f"{_said(first, slow, target)}; {_said(best, slow, target)} after {others} tries"
+    if not _bad(first, target):
+        return ""
+    dearer = min((_seconds(s, target) for s in tried[1:]), default=0.0)
+    return f"{_said(first, slow, target)}; none of {others} other schedules is better" + (
+        f": the next needs {dearer * 1e6:.1f} us" if others else ""
     )
 
 
@@ -172,12 +182,23 @@ def _programs(graph: KernelGraph) -> list[tuple[int, TileProgram]]:
     return [(i, n.body) for i, n in enumerate(graph.nodes) if isinstance(n.body, TileProgram)]
 
 
+def _nodes(graph: KernelGraph) -> list[Node]:
+    return [n for n in graph.nodes if isinstance(n.body, TileProgram)]
+
+
 def _bad(scheduled: Scheduled, target: Target) -> list[int]:
     """The kernels, by number, that spill or do not fit."""
+    oversized = _oversized(scheduled, target)
+    return [i for i, k in enumerate(scheduled.compiled) if k.spill_bytes or i in oversized]
+
+
+def _slow(scheduled: Scheduled, target: Target) -> list[int]:
+    """The bad kernels, by number, and those that are predicted to be slower than their tiles promise."""
+    bad, nodes = _bad(scheduled, target), _nodes(scheduled.lowered)
     return [
         i
-        for i, k in enumerate(scheduled.compiled)
-        if k.spill_bytes or k.shared_bytes > target.shared_per_block
+        for i, (node, facts) in enumerate(zip(nodes, scheduled.compiled, strict=True))
+        if i in bad or compiled_cost(node, facts, target).seconds > SLOW * kernel_cost(node, target).seconds
     ]
 
 
@@ -192,51 +213,91 @@ def _rank(scheduled: Scheduled, target: Target) -> tuple[bool, float]:
     return bool(_oversized(scheduled, target)), seconds / LEAST_SPILLING_GAIN if spills else seconds
 
 
+def _rank_of_kernel(scheduled: Scheduled, number: int, target: Target) -> tuple[bool, float]:
+    """The rank of one kernel alone."""
+    facts = scheduled.compiled[number]
+    seconds = compiled_cost(_nodes(scheduled.lowered)[number], facts, target).seconds
+    oversized = facts.shared_bytes > target.shared_per_block
+    return oversized, seconds / LEAST_SPILLING_GAIN if facts.spill_bytes else seconds
+
+
 def _seconds(scheduled: Scheduled, target: Target) -> float:
     return compiled_seconds(scheduled.lowered, scheduled.compiled, target)
 
 
-def _launches(
-    scheduled: Scheduled, bad: Sequence[int], target: Target
-) -> Iterator[tuple[dict[str, int], KernelGraph]]:
-    """The same tiles with more warps for the kernels that spill, with fewer stages for those that do not fit."""
-    kernels = _programs(scheduled.lowered)
-    oversized = _oversized(scheduled, target)
-    for step in range(1, MOST_LAUNCHES + 1):
-        nodes = list(scheduled.lowered.nodes)
-        for i in bad:
+def _launched(first: Scheduled, compiler: Compiler) -> list[Scheduled]:
+    """The same tiles with other launches of the slow kernels, and with the best one of each."""
+    target, kernels = compiler.target, _programs(first.lowered)
+    slow = {i: _launches(first, i, target) for i in _slow(first, target)}
+    found: list[Scheduled] = []
+    for step in range(max(map(len, slow.values()))):
+        nodes = list(first.lowered.nodes)
+        for i, launches in slow.items():
             index, body = kernels[i]
-            warps = [w for w in warp_choices(body) if w > body.num_warps]
-            warps.insert(0, body.num_warps)
-            stages = max(body.num_stages - step, 1) if i in oversized else body.num_stages
-            more = body.num_warps if i in oversized else warps[min(step, len(warps) - 1)]
-            body = dataclasses.replace(body, num_warps=more, num_stages=stages)
-            nodes[index] = dataclasses.replace(nodes[index], body=body)
-        yield {}, dataclasses.replace(scheduled.lowered, nodes=nodes)
+            if step < len(launches):
+                warps, stages = launches[step]
+                body = dataclasses.replace(body, num_warps=warps, num_stages=stages)
+                nodes[index] = dataclasses.replace(nodes[index], body=body)
+        with contextlib.suppress(CompilationFailed):
+            found.append(compiler.scheduled(dataclasses.replace(first.lowered, nodes=nodes)))
+    if len(slow) > 1 and found:
+        nodes = list(first.lowered.nodes)
+        for i in slow:
+            ranked = sorted((first, *found), key=lambda s, i=i: _rank_of_kernel(s, i, target))
+            index = kernels[i][0]
+            nodes[index] = ranked[0].lowered.nodes[index]
+        found.append(compiler.scheduled(dataclasses.replace(first.lowered, nodes=nodes)))
+    return found
+
+
+def _launches(scheduled: Scheduled, number: int, target: Target) -> list[tuple[int, int]]:
+    """Other warps and stages of a slow kernel: fewer stages where it does not fit, more warps where it spills."""
+    _, body = _programs(scheduled.lowered)[number]
+    warps, stages, choices = body.num_warps, body.num_stages, warp_choices(body)
+    more = [w for w in choices if w > warps]
+    if number in _oversized(scheduled, target):
+        found = [(warps, s) for s in (stages - 1, stages - 2)]
+    elif scheduled.compiled[number].spill_bytes:
+        found = [(w, stages) for w in more]
+    else:
+        around = [*more[:1], *(w for w in choices if 2 * w == warps)]
+        found = [*((w, stages) for w in around), *((warps, s) for s in (stages + 1, stages - 1))]
+    most = max(stages, *stage_choices(body, target))
+    return [(w, s) for w, s in found if 1 <= s <= most][:MOST_LAUNCHES]
 
 
 def _tilings(
-    scheduled: Scheduled, bad: Sequence[int], target: Target, stop: Callable[[], bool]
+    scheduled: Scheduled, target: Target, stop: Callable[[], bool]
 ) -> Iterator[tuple[dict[str, int], KernelGraph]]:
-    """Other splits, and tiles of the bad kernels that need fewer registers, fastest predicted first."""
+    """Other splits, and tiles of the slow kernels, fastest predicted first.
+
+    Tiles of kernels that spill or do not fit need fewer registers; others promise less time than it takes now.
+    """
+    slow, bad = _slow(scheduled, target), _bad(scheduled, target)
+    launches = [(body.num_warps, body.num_stages) for _, body in _programs(scheduled.lowered)]
 
     def needed(graph: KernelGraph) -> float:
         bodies = [body for _, body in _programs(graph)]
         return max(registers(bodies[i], bodies[i].num_warps) for i in bad)
 
-    now = needed(scheduled.lowered)
+    now = needed(scheduled.lowered) if bad else 0.0
+    seconds = _seconds(scheduled, target)
     tilings = Tilings(scheduled.lowered, target)
-    for parameters, graph in itertools.islice(tilings.tilings(bad), MOST_LOOKED_AT):
-        if stop():
+    for parameters, graph in itertools.islice(tilings.tilings(slow), MOST_LOOKED_AT):
+        if stop() or (not bad and cost(graph, target).seconds >= seconds):
             return
-        if needed(graph) < now:
-            yield parameters, graph
+        if bad and needed(graph) >= now:
+            continue
+        for i, (_, body) in enumerate(_programs(graph)):
+            if i not in slow:
+                body.num_warps, body.num_stages = launches[i]
+        yield parameters, graph
 
 
-def _said(scheduled: Scheduled, bad: Sequence[int]) -> str:
-    """What the compiler reported for some kernels with their schedule."""
+def _said(scheduled: Scheduled, slow: Sequence[int], target: Target) -> str:
+    """What the compiler reported for the slow kernels with their schedule, and the seconds of the whole."""
     bodies = [body for _, body in _programs(scheduled.lowered)]
     tiles = "".join(f", {name} {extent}" for name, extent in scheduled.parameters.items())
-    spilled = sum(scheduled.compiled[i].spill_bytes for i in bad)
-    launch = f"{bodies[bad[0]].num_warps} warps, {bodies[bad[0]].num_stages} stages"
-    return f"{launch}{tiles}: {spilled} bytes spilled"
+    spilled = sum(scheduled.compiled[i].spill_bytes for i in slow)
+    launch = f"{bodies[slow[0]].num_warps} warps, {bodies[slow[0]].num_stages} stages"
+    return f"{launch}{tiles}: {spilled} bytes spilled, {_seconds(scheduled, target) * 1e6:.1f} us"

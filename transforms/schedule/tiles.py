@@ -26,6 +26,9 @@ _MATMUL = (
 )
 _MATMUL_F32 = ((64, 64, 32), (32, 64, 32), (32, 32, 32), (16, 32, 32))
 
+# The share of multiprocessors that must get a block: smaller tiles would load their operands more often.
+_BUSY = 0.9
+
 # Operand tiles of a product that together exceed this are loaded part by part.
 _DEEP_BYTES = 32 << 10
 
@@ -75,7 +78,7 @@ def _transposed(nest: Nest) -> bool:
 
 
 def _matmul_tiles(nest: Nest, dtype: str, target: Target) -> tuple[int, ...]:
-    """The largest tile that gives every multiprocessor a block, or the smallest tile."""
+    """The largest tile that gives nearly every multiprocessor a block, or the smallest tile."""
     *batch, m, n, k = nest.extents
     tiles = (m, n, k)
     for rows, cols, depth in _MATMUL_F32 if dtype == "f32" else _MATMUL:
@@ -84,7 +87,7 @@ def _matmul_tiles(nest: Nest, dtype: str, target: Target) -> tuple[int, ...]:
             depth = reduction_depth(k, k, (rows + cols) * DTYPE_BYTES[dtype])
         tiles = (rows, cols, min(depth, k))
         blocks = math.prod(batch) * math.ceil(m / tiles[0]) * math.ceil(n / tiles[1])
-        if blocks >= target.multiprocessors:
+        if blocks >= _BUSY * target.multiprocessors:
             break
     return (*[1] * len(batch), *tiles)
 

@@ -49,5 +49,5 @@ class Budget:
 
     def said(self) -> str:
         """What was left out as the budget ran out; empty where nothing was."""
-        left_out = ", ".join(f"{count} {what}" for what, count in sorted(self.missed.items()))
+        left_out = ", ".join(f"{count} {what}" for what, count in sorted(self.missed.items()) if count)
         return f"the budget of {self.seconds:g} s ran out: {left_out}" if left_out else ""

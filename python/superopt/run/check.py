@@ -93,14 +93,17 @@ def lowered(run: Run, attempt: Attempt) -> str:
 def compiled(run: Run, attempt: Attempt) -> str:
     """Compiles to kernels that fit the target, with the tiles and launches that suit it."""
     assert attempt.lowered is not None
+    late = "candidates without other schedules"
+    missed = run.budget.missed[late]
+
+    def stop() -> bool:
+        if run.budget.schedules_end:
+            run.budget.missed[late] = missed + 1
+        return run.budget.schedules_end
+
     try:
         with run.timed("compile"):
-            made = fit(
-                attempt.lowered,
-                run.compiler,
-                fixed=attempt.schedule is not None,
-                stop=lambda: run.budget.schedules_end,
-            )
+            made = fit(attempt.lowered, run.compiler, fixed=attempt.schedule is not None, stop=stop)
     except CompilationFailed as error:
         return f"does not compile: {error.message}"
     except UnsupportedProgram as error:
