@@ -143,7 +143,12 @@ class SearchReports(BaseModel):
 
 
 class Report(BaseModel):
-    """One run of the optimizer on one program."""
+    """One run of the optimizer on one program.
+
+    One model predicts all seconds: `input_predicted_seconds` of the input operator by operator, each by a
+    library; `baseline_seconds` of the input in the fastest way that a user has, called `baseline`;
+    `predicted_seconds` of the kernels that are delivered.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -156,6 +161,8 @@ class Report(BaseModel):
     funnel: Funnel = Field(default_factory=Funnel)
     candidates: list[CandidateReport] = Field(default_factory=list[CandidateReport])
     input_predicted_seconds: float = 0.0
+    baseline: str = ""
+    baseline_seconds: float = 0.0
     predicted_seconds: float = 0.0
     improved: bool = False
     kernels: list[KernelReport] = Field(default_factory=list[KernelReport])

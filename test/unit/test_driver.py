@@ -203,7 +203,10 @@ def test_the_summary_names_the_bound_and_its_extents() -> None:
 
     report = SimpleNamespace(
         kernels=[1],
+        improved=True,
         predicted_seconds=1e-6,
+        baseline="a library",
+        baseline_seconds=1.5e-6,
         input_predicted_seconds=2e-6,
         target="sm_90",
         guarantee="congruence",
@@ -215,5 +218,6 @@ def test_the_summary_names_the_bound_and_its_extents() -> None:
         certificate = Certificate.model_construct(delta=delta, delta_extents=extents)
         summary = emission.summary(cast(Any, SimpleNamespace(report=report, certificate=certificate)))
         assert summary == (
-            f"1 kernel; 1.0 us predicted on sm_90, 2.0 us for the input program; congruence, {bound}"
+            "1 kernel; 1.0 us predicted on sm_90, 1.5 us for the best a user has (a library), "
+            f"2.0 us operator by operator; congruence, {bound}"
         )

@@ -77,8 +77,10 @@ def summary(outcome: Outcome) -> str:
     """What was found, in one line."""
     report = outcome.report
     kernels = f"{len(report.kernels)} kernel{'s' if len(report.kernels) != 1 else ''}"
-    times = (
-        f"{report.predicted_seconds * 1e6:.1f} us predicted on {report.target}, "
-        f"{report.input_predicted_seconds * 1e6:.1f} us for the input program"
-    )
+    times = f"{report.predicted_seconds * 1e6:.1f} us predicted on {report.target}, "
+    if report.baseline_seconds < report.input_predicted_seconds:
+        times += f"{report.baseline_seconds * 1e6:.1f} us for the best a user has ({report.baseline}), "
+    times += f"{report.input_predicted_seconds * 1e6:.1f} us operator by operator"
+    if not report.improved:
+        times += "; the program is as it was"
     return f"{kernels}; {times}; {report.guarantee}, {outcome.certificate.bound}"

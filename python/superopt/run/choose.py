@@ -198,6 +198,12 @@ class _Race:
 
 def _unchanged(run: Run, graph: KernelGraph) -> Accepted:
     """The program as it is, compiled: what is returned where nothing better passed every gate."""
+    baseline = run.baseline
+    compiled = [c.compiled_seconds for c in run.report.candidates if c.segment is None and c.compiled_seconds]
+    found = f"the best candidate {min(compiled) * 1e6:.1f} us" if compiled else "and nothing better was found"
+    run.report.remarks.append(
+        f"the input is returned: {baseline.name} is predicted to take {baseline.seconds * 1e6:.1f} us, {found}"
+    )
     accepted, outcome = check(run, graph, graph)
     if accepted is None:
         raise UnsupportedProgram(f"expected a program that can be compiled, got one where: {outcome}")

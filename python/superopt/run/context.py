@@ -70,14 +70,17 @@ def start(
     """A run with an empty report; raises IllegalProgram where `graph` is illegal."""
     target = cost.target(settings.target)
     check_kernel(graph, target.shared_per_block)
+    operators = cost.cost(graph, target).seconds
+    baseline = Baseline("operator by operator", operators)
     report = Report(
         superopt=__version__,
         program=graph.name,
         target=settings.target,
         settings={o.name: getattr(settings, o.field) for o in settings.options() if o.field != "store"},
-        input_predicted_seconds=cost.cost(graph, target).seconds,
+        input_predicted_seconds=operators,
+        baseline=baseline.name,
+        baseline_seconds=baseline.seconds,
     )
     earlier = Earlier(settings, target, diagnostics)
-    baseline = Baseline("operator by operator", report.input_predicted_seconds)
     budget = Budget(settings.budget)
     return Run(settings, target, report, earlier, budget, Compiler(target), baseline, stopped)
