@@ -19,6 +19,8 @@ Checker = Callable[[Any], None]
 
 # Where operations live that IRDL cannot define (see `superopt.dialects.base`).
 VARIADIC_NAMESPACE = "superopt"
+# The operator of the table whose operation holds windows, and takes the variables that move them.
+MASK = "mask"
 _VARIADIC_NAMES = {"custom", "tiled", "extern", "fused", "yield"} | {
     e.name for e in OPERATORS.values() if e.arity is None
 }
@@ -105,15 +107,23 @@ def define_table(dialect: Any, level: Level) -> None:
     for entry in OPERATORS.values():
         if level in entry.levels and entry.arity is not None:
             define(
-                dialect, entry.name, operands=entry.arity, results=1, check=partial(_check_entry, entry.name)
+                dialect,
+                entry.name,
+                operands=entry.arity,
+                indices=entry.name == MASK,
+                results=1,
+                check=partial(_check_entry, entry.name),
             )
 
 
 def _check_entry(name: str, op: Any) -> None:
     if len(op.results) != 1:
         raise IllegalProgram(f"'{name}' expected one result, got {len(op.results)}")
-    types = [tensor_type(v.type) for v in op.operands]
+    types = [tensor_type(v.type) for v in list(op.operands)[: OPERATORS[name].arity]]
     result = tensor_type(op.results[0].type)
-    inferred = infer_type(name, types, read_attrs(op, result))
+    attrs = read_attrs(op, result)
+    if name == MASK:  # its other attributes are windows, which `spec` checks
+        attrs = {k: v for k, v in attrs.items() if k == "fill"}
+    inferred = infer_type(name, types, attrs)
     if inferred != result:
         raise IllegalProgram(f"expected result type {inferred}, got {result}")

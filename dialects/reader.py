@@ -7,13 +7,14 @@ from typing import Any
 
 from superopt.dialects.argument_names import name_of, parse
 from superopt.dialects.attributes import read_attrs, tensor_type
-from superopt.dialects.define import VARIADIC_NAMESPACE, mlir_name
+from superopt.dialects.define import MASK, VARIADIC_NAMESPACE, mlir_name
 from superopt.dialects.mlir import ir
 from superopt.errors import BadInput, IllegalProgram, Location, SuperoptError
 from superopt.operators import OPERATORS
 from superopt.program import (
     Attr,
     BlockGraph,
+    Bound,
     Buffer,
     Compute,
     KernelGraph,
@@ -261,6 +262,8 @@ class _Reader:
         if name == "store":
             buffer, windows = self.access(operation, 1, place)
             return Store(buffer, windows, self.value(operation.operands[0], operation))
+        if name == MASK:
+            return self.mask(operation, place)
         node = self.node(operation, "tile")
         if node.op not in OPERATORS:
             raise IllegalProgram(f"expected an operator of the table, got '{operation.name}'", place)
@@ -279,12 +282,32 @@ class _Reader:
         self.variables[block.arguments[0]] = variable
         return Loop(variable, start, stop, step, parallel, self.statements(block, program))
 
-    def access(self, operation: Any, position: int, place: Location) -> tuple[Buffer, tuple[Window, ...]]:
+    def mask(self, operation: Any, place: Location) -> Compute:
         attrs = _located(read_attrs, operation, place)
+        source = self.value(operation.operands[0], operation)
+        dims, extents = (_extents(attrs, key, place) for key in ("bounded", "extents"))
+        if len(dims) != len(extents):
+            raise IllegalProgram(
+                f"expected as many 'extents' as 'bounded' dimensions, got {extents} and {dims}", place
+            )
+        windows = self.windows(operation, 0, len(dims), place)
+        fill = attrs.get("fill")
+        if isinstance(fill, bool) or not isinstance(fill, int | float):
+            raise IllegalProgram(f"expected attribute 'fill' (a float), got {fill}", place)
+        result = Value(_located(tensor_type, operation.results[0].type, place))
+        self.values[operation.results[0]] = result
+        bounds = tuple(Bound(d, w, e) for d, w, e in zip(dims, windows, extents, strict=True))
+        return Compute(MASK, (source,), result, {"fill": float(fill)}, bounds)
+
+    def access(self, operation: Any, position: int, place: Location) -> tuple[Buffer, tuple[Window, ...]]:
         buffer = self.buffers.get(operation.operands[position])
         if buffer is None:
             raise IllegalProgram("expected a buffer of this kernel", place)
-        rank = len(buffer.type.shape)
+        return buffer, self.windows(operation, position, len(buffer.type.shape), place)
+
+    def windows(self, operation: Any, position: int, rank: int, place: Location) -> tuple[Window, ...]:
+        """The `rank` windows of an operation whose operands after `position` are their variables."""
+        attrs = _located(read_attrs, operation, place)
         attrs.setdefault("stride", (1,) * rank)
         lists = [_extents(attrs, key, place) for key in ("sizes", "base", "stride")]
         if any(len(x) != rank for x in lists):
@@ -306,7 +329,7 @@ class _Reader:
         windows = [
             Window(n, b, tuple(t), s) for (n, b, s), t in zip(zip(*lists, strict=True), terms, strict=True)
         ]
-        return buffer, tuple(windows)
+        return tuple(windows)
 
 
 def _extents(attrs: dict[str, Attr], key: str, place: Location) -> tuple[int, ...]:

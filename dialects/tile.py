@@ -6,7 +6,9 @@ tile.alloc      a local buffer; `placement`: "chip", "device" or "open"
 tile.load       tile of a buffer: per dimension `sizes` elements, `stride` apart (default 1), from `base` on;
                 operand i after the buffer is a loop variable that moves dimension `dims[i]` by `scale[i]`
 tile.store      the same, of a tile into a buffer
-tile.<operator> every operator of the table at this level
+tile.mask       the elements of a tile that exist, and `fill` in place of the others: along dimension `bounded[i]`
+                those whose index in window i (`sizes[i]`, `base[i]`, ... as above) is in [0, `extents[i]`)
+tile.<operator> every other operator of the table at this level
 """
 
 from __future__ import annotations

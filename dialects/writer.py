@@ -174,6 +174,17 @@ class _Writer:
                 "step": statement.step,
             }
             self.lines.append(f"{indent}}}){_attributes(bounds, '')} : () -> ()")
+        elif isinstance(statement, Compute) and statement.bounds:
+            variables, types, attrs = self.windows(statement.windows)
+            attrs["bounded"] = tuple(b.dim for b in statement.bounds)
+            attrs["extents"] = tuple(b.extent for b in statement.bounds)
+            (source,), result = statement.operands, statement.result
+            text = _attributes({**statement.attrs, **attrs}, result.dtype)
+            operands = ", ".join([self.name(source), *variables])
+            kinds = ", ".join([str(source.type), *types])
+            self.lines.append(
+                f'{indent}{self.name(result)} = "tile.mask"({operands}){text} : ({kinds}) -> {result.type}'
+            )
         elif isinstance(statement, Compute):
             self.node(
                 Node(statement.op, statement.operands, (statement.result,), statement.attrs), "tile", indent
@@ -192,9 +203,13 @@ class _Writer:
             )
 
     def access(self, buffer: Buffer, windows: tuple[Window, ...]) -> tuple[str, str, str]:
+        variables, kinds, attrs = self.windows(windows)
+        operands = ", ".join([self.name(buffer), *variables])
+        return operands, ", ".join([_memref(buffer.type), *kinds]), _attributes(attrs, "")
+
+    def windows(self, windows: tuple[Window, ...]) -> tuple[list[str], list[str], dict[str, Attr]]:
+        """The names and types of the variables that move windows, and their attributes."""
         terms = [(d, var, scale) for d, w in enumerate(windows) for var, scale in w.terms]
-        operands = ", ".join([self.name(buffer), *(self.name(var) for _, var, _ in terms)])
-        types = ", ".join([_memref(buffer.type), *["index"] * len(terms)])
         attrs: dict[str, Attr] = {
             "sizes": tuple(w.size for w in windows),
             "base": tuple(w.base for w in windows),
@@ -203,7 +218,7 @@ class _Writer:
         }
         if any(w.stride != 1 for w in windows):
             attrs["stride"] = tuple(w.stride for w in windows)
-        return operands, types, _attributes(attrs, "")
+        return [self.name(var) for _, var, _ in terms], ["index"] * len(terms), attrs
 
 
 def _memref(type_: TensorType) -> str:

@@ -66,6 +66,7 @@ __all__ = [
     "is_contraction",
     "is_conversion",
     "is_elementwise",
+    "is_mask",
     "move_of",
     "nest_of",
     "normalize_attrs",
@@ -277,6 +278,10 @@ _ENTRIES: tuple[Operator, ...] = (
                AttrSpec("low", "float"), AttrSpec("high", "float")),
     _pointwise("pow", 1, "x to a constant exponent.", _pow, AttrSpec("exponent", "float")),
     _pointwise("cast", 1, "The same numbers in another dtype.", lambda _: arg(0), AttrSpec("dtype", "dtype")),
+    Operator(
+        "mask", 1, "The elements within the bounds of a statement of the tile level, `fill` in place of others.",
+        frozenset({"tile"}), (AttrSpec("fill", "float"),), elementwise_nest, lambda _: arg(0),
+    ),
     _reduction("reduce_sum", "Sum over `dims`.", "add"),
     _reduction("reduce_mean", "Mean over `dims`.", "add", lambda n: arg(0) / n),
     _reduction("reduce_max", "Maximum over `dims`.", "max"),
@@ -392,6 +397,11 @@ def is_contraction(node: Applied) -> bool:
 def is_conversion(node: Applied) -> bool:
     """Whether `node` gives the same numbers in another dtype."""
     return OPERATORS.get(node.op, _NONE).conversion
+
+
+def is_mask(node: Applied) -> bool:
+    """Whether `node` keeps the elements that the bounds of a statement of the tile level say exist."""
+    return OPERATORS.get(node.op, _NONE).levels == frozenset({"tile"})
 
 
 def is_constant(node: Applied) -> bool:

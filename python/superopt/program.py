@@ -202,13 +202,23 @@ class Window:
     `terms` are the (var, scale) pairs: a dimension may be cut by a grid dimension and by a loop at once. A
     window starts inside its buffer and may reach past its end: what lies outside is not written, and is read
     as any number (the emitter reads 0, an evaluator may repeat the last element), so that no result inside
-    may depend on it; reductions therefore never run over such elements.
+    may depend on it. Before a reduction runs over such elements, a `mask` makes them neutral. A load that only
+    masks with its own bounds use may also start outside, on either side.
     """
 
     size: int
     base: int = 0
     terms: tuple[tuple[LoopVar, int], ...] = ()
     stride: int = 1
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Elements of a tile's dimension `dim` exist where their index in `window` is in [0, extent)."""
+
+    dim: int
+    window: Window
+    extent: int
 
 
 @dataclass(eq=False)
@@ -256,12 +266,19 @@ class Compute:
     Arithmetic is in f32 whatever the dtype of the values, and a tile on chip keeps its f32 bits: numbers are
     rounded to their dtype where they are stored to device memory, and as operands of `matmul` (whose products
     are summed in f32). A constant of minus infinity is the identity of `max`, and its exponential is 0.
+    Only a `mask` has `bounds`: it keeps the elements that all of them say exist, and fills in the others.
     """
 
     op: str
     operands: tuple[Value, ...]
     result: Value
     attrs: dict[str, Attr] = field(default_factory=dict[str, Attr])
+    bounds: tuple[Bound, ...] = ()
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """The windows of its bounds."""
+        return tuple(b.window for b in self.bounds)
 
 
 Statement: TypeAlias = "Loop | Load | Store | Compute"

@@ -186,7 +186,12 @@ def _statements(body: Iterable[Statement], indent: int, names: _Names, lines: _L
             case Compute():
                 node = Node(statement.op, statement.operands, (statement.result,), statement.attrs)
                 if not names.inlined(node):
-                    lines.add(indent, _call(node.op, node, names), _results(node), _attrs(node))
+                    bounds = ", ".join(
+                        f"{_window(b.window, names)} in [0, {b.extent}) along {b.dim}"
+                        for b in statement.bounds
+                    )
+                    attrs = ", ".join(filter(None, (_attrs(node), bounds)))
+                    lines.add(indent, _call(node.op, node, names), _results(node), attrs)
 
 
 def _access(buffer: Buffer, windows: Sequence[Window], names: _Names) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 # What every domain (floats, finite fields, abstract expressions, Triton text) must provide.
@@ -94,3 +96,37 @@ def maximum(x: Scalar, y: Scalar | float) -> Scalar:
 def minimum(x: Scalar, y: Scalar | float) -> Scalar:
     """See `exp`."""
     return apply("min", x, y)
+
+
+def evaluate(body: Scalar, arguments: Sequence[float | None]) -> float | None:
+    """The value of `body` at these arguments, None being some finite number; None where it is not known."""
+    if body.head == "arg":
+        return arguments[int(body.payload)]
+    if body.head == "const":
+        return float(body.payload)
+    parts = [evaluate(a, arguments) for a in body.args]
+    if any(p is None for p in parts):
+        lost = parts[0] == -math.inf or (body.head == "add" and parts[-1] == -math.inf)
+        return -math.inf if lost and body.head in ("add", "sub") else None
+    x, *rest = [p for p in parts if p is not None]
+    try:
+        result = {
+            "add": lambda: x + rest[0],
+            "sub": lambda: x - rest[0],
+            "mul": lambda: x * rest[0],
+            "div": lambda: x / rest[0],
+            "neg": lambda: -x,
+            "exp": lambda: math.exp(x),
+            "log": lambda: math.log(x),
+            "log1p": lambda: math.log1p(x),
+            "sqrt": lambda: math.sqrt(x),
+            "erf": lambda: math.erf(x),
+            "sin": lambda: math.sin(x),
+            "cos": lambda: math.cos(x),
+            "max": lambda: max(x, rest[0]),
+            "min": lambda: min(x, rest[0]),
+            "pow": lambda: x ** rest[0],
+        }[body.head]()
+    except (ArithmeticError, ValueError):
+        return None
+    return float(result) if isinstance(result, float) and not math.isnan(result) else None

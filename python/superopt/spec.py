@@ -1,7 +1,7 @@
 """What is legal at each level; checked at every boundary between passes.
 
 The operator table defines what an operator accepts (`operators.infer_type`); this module defines the rest:
-values are defined before use, maps are in range, grid and loop extents divide, loop stages do not mix, every
+values are defined before use, maps are in range, tiles cover their tensors, loop stages do not mix, every
 output element is written by exactly one block, and a block's values fit its shared memory. Each check raises
 IllegalProgram at the node's location, with what was expected and what was got.
 
@@ -23,12 +23,15 @@ from superopt.levels.block import (
     stages,
 )
 from superopt.levels.common import check_defined, check_table, expect
+from superopt.levels.ragged import Reach, Reaches, reaches
 from superopt.levels.tile import WARPS, check_tile, check_tiled
 from superopt.operators import Move, move_of
 from superopt.program import DTYPE_BYTES, KernelGraph, Node, NodeKind, Value
 
 __all__ = [
     "WARPS",
+    "Reach",
+    "Reaches",
     "Stage",
     "block_bytes",
     "check_block",
@@ -36,6 +39,7 @@ __all__ = [
     "check_tile",
     "check_types",
     "iterator_type",
+    "reaches",
     "saved_type",
     "slices_in_place",
     "stages",

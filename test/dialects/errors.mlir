@@ -38,10 +38,10 @@ func.func @two_blocks_write(%x: tensor<8x8xf16>) -> tensor<8x8xf16> {
 
 // -----
 
-func.func @grid_does_not_divide(%x: tensor<8x9xf16>) -> tensor<8x9xf16> {
+func.func @tiles_do_not_cover(%x: tensor<8x9xf16>) -> tensor<8x9xf16> {
   %0 = "superopt.custom"(%x) ({
   ^bb0(%a: tensor<8x9xf16>):
-    // expected-error@+1 {{grid extent 4 to divide dimension 1, got 9}}
+    // expected-error@+1 {{tiles along dimension 1 that cover its extent 9}}
     %t = "block.iterator"(%a) {imap = array<i64: 1>, fmap = array<i64>} : (tensor<8x9xf16>) -> tensor<8x2xf16>
     "block.save"(%t) {omap = array<i64: 1>} : (tensor<8x2xf16>) -> ()
   }) {grid = array<i64: 4>, loops = array<i64>} : (tensor<8x9xf16>) -> tensor<8x9xf16>

@@ -94,7 +94,7 @@ CASES = (
     Case("an unsupported dtype", _RUN, "got 'f64'", kernel('%c = "kernel.constant"() {value = 1.0} : () -> tensor<f64>\n  %0 = "kernel.exp"(%x) : (tensor<8x16xf32>) -> tensor<8x16xf32>')),
     # rules of the block level
     Case("an imap out of range", _RUN, "x.mlir:4:10: error: 'iterator' expected 'imap' entries in [-1, 2), got 2", custom(imap="2")),
-    Case("a grid that does not divide", _RUN, "x.mlir:4:10: error: 'iterator' expected grid extent 5 to divide dimension 1, got 16", custom(grid="5", tile="8x3")),
+    Case("tiles that do not cover", _RUN, "x.mlir:4:10: error: 'iterator' expected tiles along dimension 1 that cover its extent 16", custom(grid="5", tile="8x3")),
     Case("an output dimension that two blocks write", _RUN, "or two blocks write one output, got -1", custom(omap="-1", tile="8x4")),
     Case("more shared memory than any target has", _RUN, "x.mlir:2:8: error: expected at most 232448 bytes of shared memory", custom(grid="2", shape="1024x512", tile="1024x256")),
     # what can be parsed but not taken

@@ -79,6 +79,8 @@ def _cases(torch: Any) -> dict[str, list[Case]]:
         "pow": [
             ([(2, 3)], {"exponent": e}, partial(torch.pow, exponent=e)) for e in (2.0, -3.0, 0.5, -0.5, 1.7, 0.0)
         ],
+        # Bounds come with a statement (test_ragged).
+        "mask": [([(2, 3)], {"fill": 7.0}, lambda x: x)],
         "cast": [([(2, 3)], {"dtype": "f32"}, lambda x: x)],
         "reduce_sum": reduction(torch.sum), "reduce_mean": reduction(torch.mean),
         "reduce_max": reduction(torch.amax), "reduce_min": reduction(torch.amin),

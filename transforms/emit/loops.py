@@ -30,7 +30,7 @@ def counted_in_elements(program: TileProgram) -> TileProgram:
     """`program`, with sequential loops of step 1 stepping by what all their windows move."""
     scales: dict[LoopVar, int] = {}
     for statement in program.statements():
-        if isinstance(statement, Load | Store):
+        if not isinstance(statement, Loop):
             for window in statement.windows:
                 for var, scale in window.terms:
                     scales[var] = math.gcd(scales.get(var, 0), scale)
@@ -59,6 +59,9 @@ def _statement(statement: Statement, units: Mapping[LoopVar, int]) -> Statement:
         return replace(statement, stop=statement.stop * unit, step=statement.step * unit)
     if isinstance(statement, Load | Store):
         return replace(statement, windows=tuple(_window(w, units) for w in statement.windows))
+    if statement.bounds:
+        bounds = (replace(b, window=_window(b.window, units)) for b in statement.bounds)
+        return replace(statement, bounds=tuple(bounds))
     return statement
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from superopt.program import Buffer, Load, Loop, TileProgram, Value, Window, executions
+from superopt.program import Bound, Buffer, Load, Loop, TileProgram, Value, Window, executions
 from superopt.transforms.emit.descriptors import described_loads
 from superopt.transforms.emit.grid import parallel_loops
 from superopt.transforms.emit.padding import Padding, expansion
@@ -36,8 +36,10 @@ class Memory:
         self._made: dict[str, str] = {}  # descriptors by their text
         self._dirty: set[Buffer] = set()
         self._read: set[Buffer] = set()
-        self._last = {
-            s.var: s.start + (s.trips - 1) * s.step for s in program.statements() if isinstance(s, Loop)
+        self._ends = {
+            s.var: (s.start, s.start + (s.trips - 1) * s.step)
+            for s in program.statements()
+            if isinstance(s, Loop)
         }
 
     def shared(self, buffer: Buffer) -> Buffer:
@@ -151,24 +153,65 @@ class Memory:
         """Which of the elements that `windows` cut out exist; empty where all do."""
         dims = self.axes.live(value)
         masks: list[str] = []
-        for d in dims:
-            window, extent, pad = windows[d], buffer.type.shape[d], self.axes.pad(value, d)
+        for d, (window, extent) in enumerate(zip(windows, buffer.type.shape, strict=True)):
+            if d not in dims:
+                masks += self._single(window, extent)
+                continue
+            pad = self.axes.pad(value, d)
             end = self._end(window) + (window.size - 1) * window.stride
             bounds: list[str] = []
             if pad > window.size and (end < extent or window.terms):
                 bounds.append(f"({self.writer.span(Window(window.size), pad)} < {window.size})")
             if end >= extent:
                 bounds.append(f"({self.writer.span(window, pad)} < {extent})")
+            if self._start(window) < 0:
+                bounds.append(f"({self.writer.span(window, pad)} >= 0)")
             masks += [b + expansion((d,), dims) for b in bounds]
-        text = " & ".join(masks)
-        return text[1:-1] if len(masks) == 1 and text.endswith(")") else text
+        return _all_of(masks)
+
+    def within(self, bounds: Sequence[Bound], value: Value) -> tuple[str, tuple[int, ...]]:
+        """Which elements of a value the bounds say exist, and the dimensions of that mask; empty where all do."""
+        dims = tuple(b.dim for b in bounds if b.dim in self.axes.live(value) and self._cuts(b))
+        masks: list[str] = []
+        for bound in bounds:
+            d, window = bound.dim, bound.window
+            if d not in dims:
+                masks += self._single(window, bound.extent)
+                continue
+            span = self.writer.span(window, self.axes.pad(value, d))
+            if self._end(window) + (window.size - 1) * window.stride >= bound.extent:
+                masks.append(f"({span} < {bound.extent})" + expansion((d,), dims))
+            if self._start(window) < 0:
+                masks.append(f"({span} >= 0)" + expansion((d,), dims))
+        return _all_of(masks), dims
+
+    def _cuts(self, bound: Bound) -> bool:
+        """Whether some element lies beyond a bound."""
+        window = bound.window
+        end = self._end(window) + (window.size - 1) * window.stride
+        return end >= bound.extent or self._start(window) < 0
+
+    def _single(self, window: Window, extent: int) -> list[str]:
+        """Whether the one element of a window exists, where it may not."""
+        start = self.writer.start(window)
+        masks = [f"({start} < {extent})"] if self._end(window) >= extent else []
+        return masks + ([f"({start} >= 0)"] if self._start(window) < 0 else [])
 
     def _scratch_elements(self, buffer: Buffer) -> int:
         return buffer.type.elements * executions(parallel_loops(self.program.body))
 
     def _end(self, window: Window) -> int:
         """The largest start that a window takes."""
-        return window.base + sum(scale * self._last[var] for var, scale in window.terms)
+        return window.base + sum(max(scale * n for n in self._ends[var]) for var, scale in window.terms)
+
+    def _start(self, window: Window) -> int:
+        """The least start that a window takes."""
+        return window.base + sum(min(scale * n for n in self._ends[var]) for var, scale in window.terms)
+
+
+def _all_of(masks: Sequence[str]) -> str:
+    text = " & ".join(masks)
+    return text[1:-1] if len(masks) == 1 and text.endswith(")") else text
 
 
 def _product(text: str, stride: int) -> str:

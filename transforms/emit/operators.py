@@ -25,9 +25,10 @@ from superopt.operators import (
     primitive_of,
 )
 from superopt.program import Compute, Statement, Store, TileProgram, Value, Window, power_of_two
-from superopt.transforms.emit.memory import in_memory
+from superopt.scalars import evaluate
+from superopt.transforms.emit.memory import Memory, in_memory
 from superopt.transforms.emit.padding import Padding, expansion
-from superopt.transforms.emit.spelling import LOG2_E, evaluate, number, spell
+from superopt.transforms.emit.spelling import LOG2_E, number, spell
 from superopt.transforms.emit.tiles import TRITON_DTYPES, Tile, Tiles, atom
 from superopt.transforms.emit.writer import Writer
 
@@ -38,8 +39,10 @@ _EXP_OF_DIFFERENCE = exp(arg(0) + -arg(1))
 class Operators:
     """Writes the operators of a program; operators that another one absorbs are written with it."""
 
-    def __init__(self, program: TileProgram, axes: Padding, tiles: Tiles, writer: Writer) -> None:
-        self.axes, self.tiles, self.writer = axes, tiles, writer
+    def __init__(
+        self, program: TileProgram, axes: Padding, tiles: Tiles, writer: Writer, memory: Memory
+    ) -> None:
+        self.axes, self.tiles, self.writer, self.memory = axes, tiles, writer, memory
         self._users: dict[Value, list[Compute | Store]] = defaultdict(list)
         for s in program.statements():
             if isinstance(s, Compute | Store):
@@ -57,7 +60,9 @@ class Operators:
     def in_f32(self, value: Value) -> bool:
         """Whether all that uses a value computes in f32."""
         users = self._users[value]
-        return bool(users) and all(isinstance(u, Compute) and _in_f32(u) for u in users)
+        return bool(users) and all(
+            isinstance(u, Compute) and (self.in_f32(u.result) if u.bounds else _in_f32(u)) for u in users
+        )
 
     def compute(self, statement: Compute, following: Statement | None) -> None:
         """Write an operator; `following` is the next statement of the same body."""
@@ -73,6 +78,8 @@ class Operators:
         entry = OPERATORS[statement.op]
         if entry.constant:
             self._constant(statement)
+        elif statement.bounds:
+            self._mask(statement)
         elif entry.contraction:
             if len(self._users[result]) == 1 and self._accumulates(self._users[result][0], result):
                 self._delayed[result] = statement
@@ -102,6 +109,25 @@ class Operators:
         if isinstance(value, np.ndarray) or not isinstance(value, int | float):
             raise UnsupportedProgram("expected dense constants as arguments of a kernel, got one inside")
         self.tiles.known[statement.result] = Tile(number(value), "f32", (), constant=float(value))
+
+    def _mask(self, statement: Compute) -> None:
+        """`tl.where`, unless the load of the operand put the same number beyond the same bounds."""
+        (value,), result, fill = statement.operands, statement.result, statement.attrs["fill"]
+        assert isinstance(fill, float)
+        tile = self.tile(value)
+        loaded = fill == 0.0 and {*statement.bounds} <= {*tile.zero_beyond}
+        mask, bounded = ("", ()) if loaded else self.memory.within(statement.bounds, value)
+        if not mask:
+            self.tiles.known[result] = tile
+            return
+        if fill != 0.0:
+            tile = self.tiles.as_f32(tile)
+        dims = tuple(sorted({*tile.dims, *bounded}))
+        where = f"({mask}){expansion(bounded, dims)}" if expansion(bounded, dims) else mask
+        text = f"tl.where({where}, {tile.text}{expansion(tile.dims, dims)}, {number(fill)})"
+        padding = {d: p for d, p in tile.padding.items() if p == fill}
+        dtype = "f32" if tile.constant is not None else tile.dtype
+        self.tiles.known[result] = Tile(self.tiles.assign(result, text, "masked"), dtype, dims, padding)
 
     def _accumulates(self, user: Compute | Store, product: Value) -> bool:
         """Whether `user` adds the product to something of its shape, as `tl.dot` can itself."""

@@ -214,6 +214,8 @@ class _Loops:
                 text = self.cut(statement.buffer, statement.windows)
                 self.lines.append(f"{indent}{self.name(statement.result)} = {text}.clone()")
             elif isinstance(statement, Compute):
+                if statement.bounds:
+                    raise UnsupportedProgram("expected a program without masked tiles as reference, got one")
                 operands = [self.names[v] for v in statement.operands]
                 shapes = [v.shape for v in statement.operands]
                 text = torch_text(statement.op, operands, shapes, dataclasses.replace(statement).attrs)

@@ -67,36 +67,3 @@ def _power(base: str, exponent: Scalar) -> str:
         return f"tl.exp2({number(value)} * tl.log2({base}))"
     power = f"tl.exp2({number(value)} * tl.log2(tl.abs({base})))"
     return f"tl.where({base} < 0, -1.0, 1.0) * {power}" if value % 2 else f"1.0 * {power}"
-
-
-def evaluate(body: Scalar, arguments: Sequence[float]) -> float | None:
-    """The value of `body` at these arguments; None where it is undefined."""
-    if body.head == "arg":
-        return arguments[int(body.payload)]
-    if body.head == "const":
-        return float(body.payload)
-    parts = [evaluate(a, arguments) for a in body.args]
-    if any(p is None for p in parts):
-        return None
-    x, *rest = [p for p in parts if p is not None]
-    try:
-        result = {
-            "add": lambda: x + rest[0],
-            "sub": lambda: x - rest[0],
-            "mul": lambda: x * rest[0],
-            "div": lambda: x / rest[0],
-            "neg": lambda: -x,
-            "exp": lambda: math.exp(x),
-            "log": lambda: math.log(x),
-            "log1p": lambda: math.log1p(x),
-            "sqrt": lambda: math.sqrt(x),
-            "erf": lambda: math.erf(x),
-            "sin": lambda: math.sin(x),
-            "cos": lambda: math.cos(x),
-            "max": lambda: max(x, rest[0]),
-            "min": lambda: min(x, rest[0]),
-            "pow": lambda: x ** rest[0],
-        }[body.head]()
-    except (ArithmeticError, ValueError):
-        return None
-    return float(result) if isinstance(result, float) and not math.isnan(result) else None

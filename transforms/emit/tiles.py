@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from superopt.errors import UnsupportedProgram
-from superopt.program import Buffer, Value, Window
+from superopt.program import Bound, Buffer, Value, Window
 from superopt.transforms.emit.padding import Owner, Padding, expansion
 from superopt.transforms.emit.spelling import number
 from superopt.transforms.emit.writer import Writer
@@ -23,7 +23,7 @@ class Tile:
 
     `text` names it, `dtype` is its current dtype, `dims` are its dimensions of the value (those it was broadcast
     along are omitted), `padding` the padded elements along a dimension, where known. `constant` is its number
-    where it is a splat.
+    where it is a splat. Beyond `zero_beyond` a load put zeros.
     """
 
     text: str
@@ -31,6 +31,7 @@ class Tile:
     dims: tuple[int, ...]
     padding: dict[int, float] = field(default_factory=dict[int, float])
     constant: float | None = None
+    zero_beyond: tuple[Bound, ...] = ()
 
 
 class Tiles:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from superopt.errors import UnsupportedProgram
 from superopt.program import (
+    Bound,
     Buffer,
     Compute,
     Load,
@@ -83,7 +84,7 @@ class _Emitter:
         self.writer.tensors = {b.name for b in self.program.params}
         self.memory = Memory(self.program, views, self.axes, self.writer)
         self.tiles = Tiles(self.axes, self.writer)
-        self.operators = Operators(self.program, self.axes, self.tiles, self.writer)
+        self.operators = Operators(self.program, self.axes, self.tiles, self.writer, self.memory)
 
     def kernel(self) -> TritonKernel:
         program = self.program
@@ -195,7 +196,8 @@ class _Emitter:
             text, dtype = f"{text}.to(tl.float32)", "f32"
         name = self.tiles.assign(result, text, buffer.name)
         padding = {d: 0.0 for d in dims if self.axes.pad(result, d) > result.shape[d]}
-        self.tiles.known[result] = Tile(name, dtype, dims, padding)
+        bounds = tuple(map(Bound, range(len(result.shape)), statement.windows, buffer.type.shape))
+        self.tiles.known[result] = Tile(name, dtype, dims, padding, zero_beyond=bounds)
 
     def eviction(self, statement: Load) -> str:
         """Data read once leaves the caches first; data that another block or trip reads again stays longest."""

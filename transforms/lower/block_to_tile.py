@@ -15,17 +15,28 @@ whose operands come straight from memory and are too large for registers is itse
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from superopt.cost.gpus import DEFAULT_TARGET, TargetName
 from superopt.cost.gpus import target as find_target
 from superopt.diagnostics import Diagnostics
 from superopt.errors import BadOption, SuperoptError
-from superopt.operators import Move, is_contraction, move_of, primitive_of
+from superopt.levels.ragged import Reaches, placed
+from superopt.operators import (
+    NEUTRAL,
+    OPERATORS,
+    Move,
+    is_contraction,
+    move_of,
+    nest_of,
+    normalize_attrs,
+    primitive_of,
+)
 from superopt.program import (
     BlockGraph,
+    Bound,
     Buffer,
     Compute,
     KernelGraph,
@@ -45,7 +56,8 @@ from superopt.program import (
     statements,
     users,
 )
-from superopt.spec import WARPS, Stage, stages
+from superopt.scalars import evaluate
+from superopt.spec import WARPS, Stage, reaches, stages
 from superopt.transforms.lower.builder import (
     compute,
     constant,
@@ -156,6 +168,9 @@ class _Lowering:
         self.loads: dict[Value, Load] = {}
         self.old_max: dict[Value, Value] = {}
         self.rescale: dict[Value, Value] = {}
+        self.reach = reaches(block)
+        self.beyond: dict[Value, dict[int, float]] = {}  # numbers of a tile's elements that do not exist
+        self.ends = self._ends()
         self.producers = producers(block.nodes)
         self.users = users(block.nodes)
         self.savers = {id(n): buffer for n, buffer in zip(block.savers, self.outputs, strict=True)}
@@ -166,10 +181,10 @@ class _Lowering:
         for node in self.block.nodes:
             self.node(node)
         body = _without_dead_loads(self.body(0))
-        for var, extent in reversed(list(zip(self.grid, self.block.grid, strict=True))):
+        for i, (var, extent) in reversed(list(enumerate(zip(self.grid, self.block.grid, strict=True)))):
             if extent > 1:
                 inner, body = body, list[Statement]()
-                body.append(Loop(var, 0, extent, 1, True, inner))
+                body.append(self.looped(var, ("grid", i), extent, True, inner))
         return TileProgram(self.name, self.params, len(self.block.inputs), self.locals, body)
 
     def body(self, depth: int) -> list[Statement]:
@@ -177,8 +192,93 @@ class _Lowering:
         if depth == len(self.block.loops):
             return level.before
         inner, extent = self.body(depth + 1), self.block.loops[depth]
-        loop: list[Statement] = [Loop(self.loops[depth], 0, extent, 1, False, inner)] if inner else []
+        loop: list[Statement] = (
+            [self.looped(self.loops[depth], ("loop", depth), extent, False, inner)] if inner else []
+        )
         return [*level.before, *level.initial, *(inner if extent == 1 else loop), *level.after]
+
+    # --- ragged tiles ---
+
+    def _ends(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """For each grid dimension and loop that alone moves ragged tiles, all by one step: its (stop, step).
+
+        Such a loop counts elements, so that tiles of any other extent cover what it covers.
+        """
+        found: dict[tuple[str, int], set[tuple[int, int] | None]] = {}
+        for node in self.block.nodes:
+            if node.op == NodeKind.SAVE:
+                continue
+            for value in node.results:
+                for d, reach in enumerate(self.reach[value]):
+                    for kind, number, step in reach.terms if reach else ():
+                        alone = reach is not None and len(reach.terms) == 1 and step == value.shape[d]
+                        end = (reach.extent, step) if reach is not None and alone else None
+                        found.setdefault((kind, number), set()).add(end)
+        whole = {
+            (kind, i)
+            for node in self.block.nodes
+            if node.op == NodeKind.ITERATOR
+            for key, kind in (("imap", "grid"), ("fmap", "loop"))
+            for i, d in enumerate(cast("tuple[int, ...]", node.attrs[key]))
+            if d >= 0 and self.reach[node.result][d] is None
+        }
+        single = {k: ends.pop() for k, ends in found.items() if len(ends) == 1 and k not in whole}
+        return {k: end for k, end in single.items() if end is not None}
+
+    def looped(
+        self, var: LoopVar, key: tuple[str, int], trips: int, parallel: bool, body: list[Statement]
+    ) -> Loop:
+        """The loop of a grid dimension or of a for-loop."""
+        stop, step = self.ends.get(key, (trips, 1))
+        return Loop(var, 0, stop, step, parallel, body)
+
+    def term(self, kind: str, number: int, stride: int) -> tuple[LoopVar, int]:
+        """How far the loop's variable moves a window that each trip moves by `stride`."""
+        var = (self.grid if kind == "grid" else self.loops)[number]
+        return var, stride // self.ends.get((kind, number), (0, 1))[1]
+
+    def masked(
+        self, tile: Value, reach: Reaches, dims: Iterable[int], neutral: float, out: list[Statement]
+    ) -> Value:
+        """`tile` with `neutral` in place of what does not exist along `dims`, where it has another number."""
+        known = self.beyond.get(tile, {})
+        bounds: list[Bound] = []
+        for d in dims:
+            if (end := reach[d]) is not None and known.get(d) != neutral:
+                terms = tuple(self.term(*t) for t in end.terms)
+                bounds.append(Bound(d, Window(tile.shape[d], 0, terms), end.extent))
+        if not bounds:
+            return tile
+        result = Value(tile.type, tile.name)
+        out.append(Compute("mask", (tile,), result, {"fill": neutral}, tuple(bounds)))
+        kept = {d: n for d, n in known.items() if n == neutral}
+        self.beyond[result] = {**kept, **{b.dim: neutral for b in bounds}}
+        return result
+
+    def operands_of(self, node: Node, values: dict[Value, Value], out: list[Statement]) -> list[Value]:
+        """The tiles of a node's operands; a reduction's have what is neutral in place of what does not exist."""
+        nest, entry = nest_of(node), OPERATORS.get(node.op)
+        if nest is not None and entry is not None and entry.combiner is not None:
+            for value, maps in zip(node.operands, nest.operands, strict=True):
+                dims = [d for d, index in enumerate(maps) if index.dim in nest.reductions]
+                neutral = NEUTRAL[entry.combiner]
+                # What uses the tile later may see the masked one.
+                values[value] = self.masked(values[value], self.reach[value], dims, neutral, out)
+        return [values[v] for v in node.operands]
+
+    def note_beyond(self, node: Node, operands: Sequence[Value], result: Value) -> None:
+        """Remember what an operator makes of elements that do not exist, where no other is needed to know it."""
+        nest, entry = nest_of(node), OPERATORS[node.op]
+        if nest is None or entry.combiner is not None or entry.body is None:
+            return
+        body = entry.body(normalize_attrs(entry, node.attrs))
+        for d, dim in enumerate(nest.result):
+            at: list[float | None] = []
+            for tile, maps in zip(operands, nest.operands, strict=True):
+                own = next((i for i, index in enumerate(maps) if index.dim == dim), None)
+                at.append(None if own is None else self.beyond.get(tile, {}).get(own))
+            if any(n is not None for n in at) and (number := evaluate(body, at)) is not None:
+                self.beyond.setdefault(result, {})[d] = number
 
     # --- places ---
 
@@ -227,10 +327,10 @@ class _Lowering:
         elif isinstance(node.body, ThreadGraph):
             inner = dict(zip(node.body.inputs, (self.values[v] for v in node.operands), strict=True))
             for step in node.body.nodes:
-                inner[step.result] = self.table(step, [inner[v] for v in step.operands], out)
+                inner[step.result] = self.table(step, self.operands_of(step, inner, out), out)
             self.values.update(zip(node.results, (inner[v] for v in node.body.outputs), strict=True))
         else:
-            self.values[node.result] = self.table(node, [self.values[v] for v in node.operands], out)
+            self.values[node.result] = self.table(node, self.operands_of(node, self.values, out), out)
 
     def table(self, node: Node, operands: Sequence[Value], out: list[Statement]) -> Value:
         """An operator of the table. A slice of a value just loaded becomes a smaller load."""
@@ -239,7 +339,9 @@ class _Lowering:
             return self.deep_product(node, operands, step, out)
         source = self.loads.get(operands[0]) if move_of(node) is Move.SLICE else None
         if source is None:
-            return compute(out, node.op, operands, node.attrs, name)
+            result = compute(out, node.op, operands, node.attrs, name)
+            self.note_beyond(node, operands, result)
+            return result
         cuts = [node.attrs[k] for k in ("offsets", "sizes", "strides")]
         rows: list[tuple[int, ...]] = [c for c in cuts if isinstance(c, tuple)]
         windows = tuple(
@@ -276,32 +378,24 @@ class _Lowering:
 
     def iterator(self, node: Node, out: list[Statement]) -> None:
         buffer = self.buffers[node.operands[0]]
-        sizes = list(buffer.type.shape)
-        terms: list[list[tuple[LoopVar, int]]] = [[] for _ in sizes]
-        partitions = (("imap", self.block.grid, self.grid), ("fmap", self.block.loops, self.loops))
-        for key, extents, variables in partitions:
-            maps = node.attrs[key]
-            assert isinstance(maps, tuple)
-            for dim, extent, var in zip(maps, extents, variables, strict=True):
-                if dim >= 0 and extent > 1:
-                    sizes[dim] //= extent
-                    terms[dim].append((var, sizes[dim]))
-        windows = tuple(Window(n, 0, tuple(t)) for n, t in zip(sizes, terms, strict=True))
-        value = load(out, buffer, windows, identifier(node.result.name, buffer.name))
+        windows: list[Window] = []
+        for d, size in enumerate(node.result.shape):
+            loops = placed(node, "fmap", self.block.loops, d, "loop", size)
+            inner = size * math.prod(self.block.loops[i] for _, i, _ in loops)
+            moves = [*placed(node, "imap", self.block.grid, d, "grid", inner), *loops]
+            windows.append(Window(size, 0, tuple(self.term(*move) for move in moves)))
+        value = load(out, buffer, tuple(windows), identifier(node.result.name, buffer.name))
         self.values[node.result] = value
         statement = out[-1]
         assert isinstance(statement, Load)
         self.loads[value] = statement
 
     def output_windows(self, saver: Node) -> tuple[Window, ...]:
-        omap = saver.attrs["omap"]
-        assert isinstance(omap, tuple)
-        terms: dict[int, tuple[tuple[LoopVar, int], ...]] = {}
-        shape = saver.operands[0].shape
-        for dim, extent, var in zip(omap, self.block.grid, self.grid, strict=True):
-            if extent > 1:
-                terms[dim] = ((var, shape[dim]),)
-        return tuple(Window(n, 0, terms.get(d, ())) for d, n in enumerate(shape))
+        windows: list[Window] = []
+        for d, size in enumerate(saver.operands[0].shape):
+            moves = placed(saver, "omap", self.block.grid, d, "grid", size)
+            windows.append(Window(size, 0, tuple(self.term(*move) for move in moves)))
+        return tuple(windows)
 
     # --- accumulators ---
 
@@ -317,14 +411,16 @@ class _Lowering:
         buffer = self.local(node.result, identifier(node.result.name, "running_max"))
         self.start(self.loop_of(node), buffer, -math.inf)
         old = load(out, buffer, whole(buffer), f"old_{buffer.name}")
-        new = compute(out, "max", [old, self.values[node.operands[0]]], name=f"new_{buffer.name}")
+        part = self.joined(node, -math.inf, out)
+        new = compute(out, "max", [old, part], name=f"new_{buffer.name}")
         store(out, buffer, whole(buffer), new)
         self.values[node.result] = new
         self.old_max[new] = old
 
     def accumulate(self, node: Node, out: list[Statement]) -> None:
         kind, loop = node.attrs["kind"], self.loop_of(node)
-        added = self.values[node.operands[0]]
+        neutral = -math.inf if kind == "max" else 0.0
+        added = self.values[node.operands[0]] if kind == "concat" else self.joined(node, neutral, out)
         if kind == "concat":
             self.concatenate(node, added, loop, out)
             return
@@ -339,11 +435,21 @@ class _Lowering:
                 self.rescale[new] = compute(out, "exp", [difference], name="rescale")
             so_far = compute(out, "mul", [so_far, self.rescale[new]])
         total = so_far
-        for part in [added] if kind == "max" else self.summands(node.operands[0], out):
+        alone = kind == "max" or any(isinstance(s, Compute) and s.result is added and s.bounds for s in out)
+        for part in [added] if alone else self.summands(node.operands[0], out):
             total = compute(out, "max" if kind == "max" else "add", [total, part])
         store(out, buffer, whole(buffer), total)
         behind = self.levels[loop].after
         self.values[node.result] = load(behind, buffer, whole(buffer), buffer.name)
+
+    def joined(self, node: Node, neutral: float, out: list[Statement]) -> Value:
+        """What a trip adds to an accumulator: `neutral` where it has fewer elements than others."""
+        (source, *_), here = node.operands, ("loop", self.loop_of(node))
+        moving = [
+            d for d, r in enumerate(self.reach[source]) if r and any((k, n) == here for k, n, _ in r.terms)
+        ]
+        self.values[source] = self.masked(self.values[source], self.reach[source], moving, neutral, out)
+        return self.values[source]
 
     def summands(self, value: Value, out: list[Statement]) -> list[Value]:
         """The values added to an accumulator: two products that are only added to each other are added to it one
@@ -366,7 +472,7 @@ class _Lowering:
         """Each trip writes its part: into the output where that suffices, into scratch memory otherwise."""
         dim = node.attrs["dim"]
         assert isinstance(dim, int)
-        step = ((self.loops[loop], part.shape[dim]),) if self.block.loops[loop] > 1 else ()
+        step = (self.term("loop", loop, part.shape[dim]),) if self.block.loops[loop] > 1 else ()
 
         def window(w: Window, d: int) -> Window:
             return Window(part.shape[d], w.base, (*w.terms, *step) if d == dim else w.terms)

@@ -39,11 +39,12 @@ from superopt.program import (
     KernelGraph,
     Node,
     NodeKind,
+    TensorType,
     ThreadGraph,
     Value,
     rebuild,
 )
-from superopt.spec import iterator_type
+from superopt.spec import reaches
 from superopt.transforms.passes import GraphPass
 from superopt.transforms.schedule.tiles import reduction_depth
 
@@ -90,11 +91,20 @@ def refine(block: BlockGraph) -> BlockGraph:
         tiles = axes.tiles(axis)
         extent = axes.extent(axis)
         trips = block.loops[loop] if loop < len(block.loops) else 1
+        ragged = _ragged(block, loop, extent)
         per_point = sum(v.type.elements // extent * DTYPE_BYTES[v.dtype] for v in tiles)
         depth = reduction_depth(extent, extent * trips, per_point)
         if depth < extent:
-            return _cut(block, axes, axis, loop, extent // depth)
+            total = trips * extent if ragged is None else ragged
+            return _cut(block, axes, axis, loop, extent // depth, -(-total // depth))
     return block
+
+
+def _ragged(block: BlockGraph, loop: int, tile: int) -> int | None:
+    """Elements of the axis that the loop runs over, where its tiles reach past them; None where they do not."""
+    reach = reaches(block)
+    ends = {r.extent for v in reach.values() for r in v if r is not None and ("loop", loop, tile) in r.terms}
+    return min(ends, default=None)
 
 
 class _Axes:
@@ -293,13 +303,11 @@ def _through(body: Scalar, operands: Sequence[Dependence | None]) -> Dependence 
     return _FOLLOWS.get((body.head, below), "other") if any(below) else None
 
 
-def _cut(block: BlockGraph, axes: _Axes, axis: Dim, loop: int, factor: int) -> BlockGraph:
-    """`block` with `factor` times as many trips, each over a part of the axis."""
+def _cut(block: BlockGraph, axes: _Axes, axis: Dim, loop: int, factor: int, trips: int) -> BlockGraph:
+    """`block` with `trips` trips, each over a `factor`-th of the tiles of the axis."""
     new = loop == len(block.loops)
     loops = (
-        (*block.loops, factor)
-        if new
-        else tuple(n * (factor if i == loop else 1) for i, n in enumerate(block.loops))
+        (*block.loops, trips) if new else tuple(trips if i == loop else n for i, n in enumerate(block.loops))
     )
     nodes: list[Node] = []
     graph = BlockGraph(block.grid, loops, block.inputs, nodes)
@@ -313,7 +321,10 @@ def _cut(block: BlockGraph, axes: _Axes, axis: Dim, loop: int, factor: int) -> B
         if node.op == NodeKind.ITERATOR:
             if new:
                 attrs["fmap"] = (*_fmap(node), *(axes.along(node.result, axis) or [-1]))
-            kind = iterator_type(operands[0].type, replace(node, operands=operands, attrs=attrs), graph)
+            dims, shape = axes.along(node.result, axis), node.result.shape
+            kind = TensorType(
+                tuple(n // factor if d in dims else n for d, n in enumerate(shape)), node.result.dtype
+            )
         elif node.op in CARRIED:
             kind = node.result.type
         elif isinstance(node.body, ThreadGraph):

@@ -77,7 +77,7 @@ class _PlanBuilder:
     def _leaf(self, number: int, factors: Factors) -> Named:
         """A stored value, viewed with one dimension for each piece of an axis in the kernel."""
         info = self.result.values[number]
-        whole = factors.extents(factors.kernel.full)
+        whole = factors.whole()
         if info.leaf == "input":
             role = self.program.roles[info.symbol]
             source = self.inputs[role.source]
@@ -89,7 +89,7 @@ class _PlanBuilder:
         dims = [[p] for p in self._regrouped(flat, factors)]
         if [d[0] for d in dims] == flat:
             dims = [[] if d is None else [d] for d in named.dims]
-        return self._viewed(named.value, dims, factors.extents(factors.kernel.full))
+        return self._viewed(named.value, dims, factors.whole())
 
     def _viewed(self, source: Value, dims: Sequence[Sequence[Piece]], whole: dict[Piece, int]) -> Named:
         """`source` with a dimension for each piece in `dims`."""
@@ -164,21 +164,21 @@ class _PlanBuilder:
     # --- kernels ------------------------------------------------------------------------------------------
 
     def _library(self, kernel: Kernel) -> None:
-        factors = Factors(self.factors, kernel)
+        factors = Factors(self.factors, kernel, self.program.extents)
         (step,) = kernel.steps
-        builder = Builder(self.nodes, factors.extents(kernel.full), self.program.dot_dtype)
+        builder = Builder(self.nodes, factors.whole(), self.program.dot_dtype)
         args = {leaf: self._leaf(leaf, factors) for leaf in kernel.leaves}
         self.stored[step.value] = self.steps.step(step, args, builder, factors)
 
     def _custom(self, kernel: Kernel) -> None:
-        factors = Factors(self.factors, kernel)
-        whole, tile = factors.extents(kernel.full), factors.extents(self._tile_extents(kernel))
+        factors = Factors(self.factors, kernel, self.program.extents)
+        whole, tile = factors.whole(), factors.extents(self._tile_extents(kernel))
         looped = [factors.piece(f) for f in kernel.loops]
         loops = tuple(kernel.full[f] for f in kernel.loops)
         # Grid dimensions: axes that are whole in device memory, tiled in a block and not looped; x is the
         # innermost.
         grid_pieces = sorted((p for p in whole if whole[p] > tile[p] and p not in looped), reverse=True)
-        grid = tuple(whole[p] // tile[p] for p in grid_pieces) or (1,)
+        grid = tuple(-(-whole[p] // tile[p]) for p in grid_pieces) or (1,)
 
         def maps(dims: Sequence[Piece | None], pieces: Sequence[Piece], rank: int) -> tuple[int, ...]:
             found = tuple(dims.index(p) if p in dims else -1 for p in pieces)

@@ -21,9 +21,10 @@ WHOLE_PIECE, SPLIT_PIECE, REST_PIECE = 0, 1, 2
 class Factors:
     """Which piece of an axis a factor belongs to, in one kernel, and how long the pieces are."""
 
-    def __init__(self, factors: Sequence[tuple[int, int]], kernel: Kernel) -> None:
+    def __init__(self, factors: Sequence[tuple[int, int]], kernel: Kernel, extents: Sequence[int]) -> None:
         self.factors = factors
         self.kernel = kernel
+        self.axes = extents
         self.apart = {a for f, (a, level) in enumerate(factors) if level == SPLIT and kernel.full[f] > 1}
         self.looped = {self.piece(f) for f in kernel.loops}
 
@@ -44,6 +45,16 @@ class Factors:
         for factor, extent in enumerate(of):
             piece = self.piece(factor)
             out[piece] = out.get(piece, 1) * extent
+        return out
+
+    def whole(self) -> dict[Piece, int]:
+        """Extents of the pieces in all of the kernel; tiles may reach past them."""
+        covered = self.extents(self.kernel.full)
+        out: dict[Piece, int] = {}
+        for (axis, part), extent in covered.items():
+            split = covered.get((axis, SPLIT_PIECE), 1)
+            exact = {WHOLE_PIECE: self.axes[axis], REST_PIECE: self.axes[axis] // split}.get(part, extent)
+            out[axis, part] = min(extent, exact)  # an axis that the kernel lacks has one element
         return out
 
 
@@ -106,7 +117,7 @@ class BlockSteps:
         self.values = steps.result.values
         self.args: dict[int, Named] = {}
         self.shifts: dict[int, Shifts] = {}
-        whole = factors.extents(kernel.full)
+        whole = factors.whole()
         cut = {p for p, extent in whole.items() if builder.extent(p) < extent}
         self.rescaler = Rescaler(builder, factors.looped, cut)
 

@@ -57,11 +57,12 @@ class Parameter:
     parallel: bool
 
     def choices(self) -> list[int]:
-        """The current tile, and powers of two that divide the total, from `smallest` on."""
+        """The current tile, and powers of two that divide the total, from `smallest` on; where the current one
+        does not divide it, the others need not either."""
         found = {self.extent}
         size = 1
         while size <= self.total:
-            if size >= self.smallest and self.total % size == 0:
+            if size >= self.smallest and (self.total % size == 0 or self.total % self.extent):
                 found.add(size)
             size *= 2
         return sorted(found)
@@ -161,6 +162,8 @@ class Tiling:
             return
         if is_constant(statement):  # one number everywhere: it takes the shape of what it initializes
             return
+        for bound in statement.bounds:
+            self._window(result[bound.dim], bound.window)
         nest = nest_of(statement)
         if nest is None or move_of(statement) is Move.SLICE:
             self._fix([*result, *(s for o in operands for s in o)])
@@ -290,7 +293,12 @@ class _Rewrite:
             attrs: dict[str, Attr] = dict(statement.attrs)
             if "shape" in attrs:
                 attrs["shape"] = result.shape
-            return Compute(statement.op, tuple(self.value(v) for v in statement.operands), result, attrs)
+            bounds = (
+                dataclasses.replace(b, window=self.window(b.window, result.shape[b.dim]))
+                for b in statement.bounds
+            )
+            operands = tuple(self.value(v) for v in statement.operands)
+            return Compute(statement.op, operands, result, attrs, tuple(bounds))
         if isinstance(statement, Load):
             result = self.value(statement.result)
             return Load(result, self.buffers[statement.buffer], self.windows(statement, result))
@@ -300,11 +308,11 @@ class _Rewrite:
     def windows(self, statement: Load | Store, value: Value) -> tuple[Window, ...]:
         if statement.buffer.placement != "device":
             return tuple(Window(n) for n in value.shape)
-        out: list[Window] = []
-        for window, size in zip(statement.windows, value.shape, strict=True):
-            terms = tuple((var, self.scale(var, scale)) for var, scale in window.terms)
-            out.append(Window(size, window.base, terms, window.stride))
-        return tuple(out)
+        return tuple(self.window(w, n) for w, n in zip(statement.windows, value.shape, strict=True))
+
+    def window(self, window: Window, size: int) -> Window:
+        terms = tuple((var, self.scale(var, scale)) for var, scale in window.terms)
+        return Window(size, window.base, terms, window.stride)
 
     def scale(self, var: LoopVar, scale: int) -> int:
         """The advance of a loop of step 1 is in its scale; that of others is in their step."""
@@ -321,7 +329,8 @@ class _Rewrite:
             stop = _exactly(stop * old, new)
         else:
             step = _exactly(step * new, old)
-            if not loop.parallel and stop % step:
+            ragged = loop.stop % loop.step  # what it computes beyond is masked
+            if not loop.parallel and stop % step and not ragged:
                 raise CannotRetile(f"expected a tile that divides {stop}, got {step}")
         return Loop(loop.var, loop.start, stop, step, loop.parallel, self.body(loop.body))
 

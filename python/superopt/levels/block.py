@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from superopt.errors import IllegalProgram, Location
 from superopt.levels.common import check_defined, check_table, expect, types_text
+from superopt.levels.ragged import Reaches, check_saved, reaches
 from superopt.operators import Move, move_of
 from superopt.program import CARRIED, BlockGraph, Node, NodeKind, TensorType, ThreadGraph, Value
 
@@ -80,16 +81,21 @@ def check_custom(node: Node, shared_bytes: int | None) -> None:
     inside = [v.type for v in graph.inputs]
     outside = [v.type for v in node.operands]
     expect(inside == outside, f"region arguments {types_text(outside)}", types_text(inside), node)
-    check_block(graph, shared_bytes, node.location)
+    reach = check_block(graph, shared_bytes, node.location)
     savers = graph.savers
     expect(len(savers) == len(node.results), f"{len(node.results)} savers", len(savers), node)
     for saver, result in zip(savers, node.results, strict=True):
         saved = saved_type(saver, graph.grid)
-        expect(saved == result.type, f"a result of type {saved}", result.type, saver)
+        ragged = any(reach[saver.operands[0]])
+        expect(ragged or saved == result.type, f"a result of type {saved}", result.type, saver)
+        expect(saved.dtype == result.dtype, f"a result of {saved.dtype}", result.dtype, saver)
+        check_saved(saver, graph, reach[saver.operands[0]], result.shape)
 
 
-def check_block(graph: BlockGraph, shared_bytes: int | None = None, location: Location | None = None) -> None:
-    """Check a block graph: maps, extents, stages, savers and shared memory.
+def check_block(
+    graph: BlockGraph, shared_bytes: int | None = None, location: Location | None = None
+) -> dict[Value, Reaches]:
+    """Check a block graph: maps, extents, stages, savers and shared memory; returns what exists of its tiles.
 
     `shared_bytes` is the target's limit for one block, by default the largest of any target.
     """
@@ -116,9 +122,11 @@ def check_block(graph: BlockGraph, shared_bytes: int | None = None, location: Lo
     where = location or (graph.nodes[0].location if graph.nodes else Location())
     if not graph.savers:
         raise IllegalProgram("expected at least one 'save', got none", where)
+    reach = reaches(graph)
     used, most = block_bytes(graph), largest_shared_bytes() if shared_bytes is None else shared_bytes
     if used > most:
         raise IllegalProgram(f"expected at most {most} bytes of shared memory, got {used}", where)
+    return reach
 
 
 def _check_block_table(node: Node, graph: BlockGraph) -> None:
@@ -126,7 +134,7 @@ def _check_block_table(node: Node, graph: BlockGraph) -> None:
 
 
 def iterator_type(source: TensorType, node: Node, graph: BlockGraph) -> TensorType:
-    """Type of the tile that an `iterator` hands out: `source` cut by its imap and fmap."""
+    """Type of the least tile that an `iterator` hands out: `source` cut by its imap and fmap, rounded up."""
     shape = list(source.shape)
     for key, extents in (("imap", graph.grid), ("fmap", graph.loops)):
         dims = _int_tuple(node, key)
@@ -136,9 +144,7 @@ def iterator_type(source: TensorType, node: Node, graph: BlockGraph) -> TensorTy
         for dim, extent in zip(dims, extents, strict=True):
             expect(-1 <= dim < len(shape), f"'{key}' entries in [-1, {len(shape)})", dim, node)
             if dim >= 0:
-                what = f"{'grid' if key == 'imap' else 'loop'} extent {extent} to divide dimension {dim}"
-                expect(shape[dim] % extent == 0, what, shape[dim], node)
-                shape[dim] //= extent
+                shape[dim] = -(-shape[dim] // extent)
     return TensorType(tuple(shape), source.dtype)
 
 
@@ -150,8 +156,9 @@ def _check_iterator(node: Node, graph: BlockGraph) -> None:
         node,
     )
     expect(node.operands[0] in graph.inputs, "an argument of the region", "a tile", node)
-    tile = iterator_type(node.operands[0].type, node, graph)
-    expect(tile == node.result.type, f"result type {tile}", node.result.type, node)
+    source, tile = iterator_type(node.operands[0].type, node, graph), node.result.type
+    alike = source.dtype == tile.dtype and len(source.shape) == len(tile.shape)
+    expect(alike, f"result type {source}", tile, node)
 
 
 def _check_accumulate(node: Node, graph: BlockGraph) -> None:
@@ -210,7 +217,7 @@ def _check_running_max(node: Node, graph: BlockGraph) -> None:
 
 
 def saved_type(node: Node, grid: tuple[int, ...]) -> TensorType:
-    """Type of the kernel result that a `save` writes."""
+    """Type of the kernel result that a `save` writes where all of its tiles exists."""
     tile = node.operands[0].type
     omap = _int_tuple(node, "omap")
     expect(len(omap) == len(grid), f"'omap' of {len(grid)} entries", len(omap), node)

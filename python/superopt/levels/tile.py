@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from superopt.aliasing import pairs
 from superopt.errors import IllegalProgram
 from superopt.levels.common import check_defined, check_table, expect, types_text
+from superopt.operators import is_mask
 from superopt.program import (
     Attr,
+    Bound,
     Buffer,
     Compute,
     Load,
@@ -61,12 +63,29 @@ def check_tile(program: TileProgram) -> None:
             raise IllegalProgram(f"expected an input of output {out}'s type for it alone, got input {at}")
     # An output starts as the input that it overwrites: what both names meant would depend on the order.
     buffers = {*program.params, *program.locals} - {inputs[at] for at in aliases.values()}
-    _TileChecker(buffers, set(inputs)).body(program.body, {}, set(), outermost=True)
+    checker = _TileChecker(buffers, set(inputs), guarded_loads(program))
+    checker.body(program.body, {}, set(), outermost=True)
+
+
+def guarded_loads(program: TileProgram) -> set[Load]:
+    """The loads of which only masks with the same bounds are used: their windows may start outside."""
+    loads = {s.result: s for s in program.statements() if isinstance(s, Load)}
+    guarded = set(loads.values())
+    for statement in program.statements():
+        if isinstance(statement, Compute):
+            for load in (loads[v] for v in statement.operands if v in loads):
+                bounds = zip(load.windows, load.buffer.type.shape, strict=True)
+                wanted = {Bound(d, window, extent) for d, (window, extent) in enumerate(bounds)}
+                if not wanted <= {*statement.bounds}:
+                    guarded.discard(load)
+        elif isinstance(statement, Store) and statement.value in loads:
+            guarded.discard(loads[statement.value])
+    return guarded
 
 
 class _TileChecker:
-    def __init__(self, buffers: set[Buffer], inputs: set[Buffer]) -> None:
-        self.buffers, self.inputs = buffers, inputs
+    def __init__(self, buffers: set[Buffer], inputs: set[Buffer], guarded: set[Load]) -> None:
+        self.buffers, self.inputs, self.guarded = buffers, inputs, guarded
 
     def body(
         self,
@@ -81,7 +100,7 @@ class _TileChecker:
             if isinstance(statement, Loop):
                 self.loop(statement, ranges, defined, outermost=outermost)
             elif isinstance(statement, Compute):
-                self.compute(statement, defined)
+                self.compute(statement, ranges, defined)
             elif isinstance(statement, Load):
                 self.access(statement, ranges, statement.result.type)
                 defined.add(statement.result)
@@ -108,11 +127,29 @@ class _TileChecker:
         inner = {**ranges, loop.var: (loop.start, loop.start + (loop.trips - 1) * loop.step)}
         self.body(loop.body, inner, defined, outermost=outermost and loop.parallel)
 
-    def compute(self, statement: Compute, defined: set[Value]) -> None:
+    def compute(
+        self, statement: Compute, ranges: dict[LoopVar, tuple[int, int]], defined: set[Value]
+    ) -> None:
         attrs: dict[str, Attr] = dict(statement.attrs)
         node = Node(statement.op, statement.operands, (statement.result,), attrs)
         check_defined(node, defined)
         check_table(node, "tile")
+        masks = is_mask(statement)
+        expect(
+            masks == bool(statement.bounds),
+            f"{'bounds' if masks else 'no bounds'}",
+            len(statement.bounds),
+            node,
+        )
+        dims = [b.dim for b in statement.bounds]
+        rank = len(statement.result.shape)
+        distinct = len({*dims}) == len(dims) and all(0 <= d < rank for d in dims)
+        expect(distinct, f"bounds of distinct dimensions in [0, {rank})", dims, node)
+        for bound in statement.bounds:
+            extent = statement.result.shape[bound.dim]
+            expect(bound.window.size == extent, f"a window of {extent} elements", bound.window.size, node)
+            expect(bound.extent >= 1, "a positive extent", bound.extent, node)
+            self.window(bound.window, ranges)
         defined.add(statement.result)
 
     def access(
@@ -124,23 +161,26 @@ class _TileChecker:
         if len(windows) != len(buffer.type.shape):
             raise IllegalProgram(f"expected {len(buffer.type.shape)} windows, got {len(windows)}")
         for window, extent in zip(windows, buffer.type.shape, strict=True):
-            self.window(window, extent, buffer, ranges)
+            first, last = self.window(window, ranges)
+            # The last tile of an extent that the step does not divide may reach past it: its rest is masked.
+            if (first < 0 or last >= extent) and statement not in self.guarded:
+                got = f"{first} to {last} of size {window.size}"
+                raise IllegalProgram(
+                    f"expected windows that start within extent {extent} of '{buffer.name}', got {got}"
+                )
         wanted = TensorType(tuple(w.size for w in windows), buffer.type.dtype)
         if wanted != tile:
             raise IllegalProgram(f"expected a tile of type {wanted}, got {tile}")
 
-    def window(
-        self, window: Window, extent: int, buffer: Buffer, ranges: dict[LoopVar, tuple[int, int]]
-    ) -> None:
+    def window(self, window: Window, ranges: dict[LoopVar, tuple[int, int]]) -> tuple[int, int]:
+        """The least and the largest index at which a window starts."""
         first = last = window.base
         for var, scale in window.terms:
             if var not in ranges:
                 raise IllegalProgram(f"expected the variable of an enclosing loop, got '{var.name}'")
             low, high = sorted(scale * v for v in ranges[var])
             first, last = first + low, last + high
-        # The last tile of an extent that the step does not divide may reach past it: its rest is masked.
-        if first < 0 or last >= extent or window.size < 1 or window.stride < 1:
-            got = f"{first} to {last} of size {window.size}"
-            raise IllegalProgram(
-                f"expected windows that start within extent {extent} of '{buffer.name}', got {got}"
-            )
+        if window.size < 1 or window.stride < 1:
+            got = f"{window.size} elements {window.stride} apart"
+            raise IllegalProgram(f"expected windows of at least one element, at least 1 apart, got {got}")
+        return first, last

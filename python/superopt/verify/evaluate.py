@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,17 @@ import numpy as np
 
 from superopt import spec
 from superopt.errors import IllegalProgram
-from superopt.operators import OPERATORS, Index, Nest, Operator, Scalar, arg, normalize_attrs
+from superopt.operators import (
+    NEUTRAL,
+    OPERATORS,
+    Index,
+    Nest,
+    Operator,
+    Scalar,
+    arg,
+    nest_of,
+    normalize_attrs,
+)
 from superopt.program import Attr, BlockGraph, KernelGraph, Node, ThreadGraph, TileProgram, Value
 from superopt.verify.domains import Array, Domain, Shape, Tensor
 
@@ -308,21 +318,6 @@ def _finish_shape(value: Tensor, nest: Nest, domain: Domain, lead: int, *, squee
 # --- block and thread graphs ------------------------------------------------------------------------------
 
 
-def evaluate_thread(
-    graph: ThreadGraph, operands: Sequence[Tensor], domain: Domain, lead: int = 0
-) -> list[Tensor]:
-    """A fused chain on tiles with `lead` leading dimensions."""
-    env: Env = dict(zip(graph.inputs, operands, strict=True))
-    for node in graph.nodes:
-        env[node.result] = _table_node(node, env, domain, lead)
-    return [env[v] for v in graph.outputs]
-
-
-def _table_node(node: Node, env: Mapping[Value, Tensor], domain: Domain, lead: int) -> Tensor:
-    operands = [env[v] for v in node.operands]
-    return evaluate_operator(node.op, node.attrs, operands, [v.dtype for v in node.operands], domain, lead)
-
-
 def evaluate_block(graph: BlockGraph, operands: Sequence[Tensor], domain: Domain) -> list[Tensor]:
     """The kernel results of a block graph: what its output savers leave in device memory."""
     run = _BlockRun(graph, operands, domain)
@@ -337,9 +332,11 @@ class _BlockRun:
     def __init__(self, graph: BlockGraph, operands: Sequence[Tensor], domain: Domain) -> None:
         self.graph, self.domain, self.lead = graph, domain, len(graph.grid)
         self.stages = spec.stages(graph)
+        self.reach = spec.reaches(graph)
+        self.ragged = any(map(any, self.reach.values()))
         arguments = dict(zip(graph.inputs, operands, strict=True))
         self.tiles = {
-            n.result: domain.move(self._tiling(n), arguments[n.operands[0]])
+            n.result: domain.move(self._tiling(n), self._covered(n, arguments[n.operands[0]]))
             for n in graph.nodes
             if n.op == "iterator"
         }
@@ -373,17 +370,52 @@ class _BlockRun:
             env[node.result] = self.domain.move(lambda x: x[trip], self.tiles[node.result])
         elif node.op == "running_max":
             assert state is not None
-            value = env[node.operands[0]]
+            (source,) = node.operands
+            value = self._joined(env[source], source, int_attr(node, "loop"), -math.inf, ctx)
             if node in state:
                 value = self.domain.apply("max", state[node], value)
             state[node] = env[node.result] = value
         elif isinstance(node.body, ThreadGraph):
             operands = [env[v] for v in node.operands]
-            results = evaluate_thread(node.body, operands, self.domain, self.lead)
-            env.update(zip(node.results, results, strict=True))
+            inner: Env = dict(zip(node.body.inputs, operands, strict=True))
+            for step in node.body.nodes:
+                inner[step.result] = self._operator(step, inner, ctx)
+            env.update(zip(node.results, (inner[v] for v in node.body.outputs), strict=True))
         else:
-            env[node.result] = _table_node(node, env, self.domain, self.lead)
+            env[node.result] = self._operator(node, env, ctx)
         return True
+
+    def _operator(self, node: Node, env: Mapping[Value, Tensor], ctx: Mapping[int, int]) -> Tensor:
+        """An operator of the table; what it reduces is what exists."""
+        operands = [env[v] for v in node.operands]
+        nest, entry = (nest_of(node) if self.ragged else None), OPERATORS[node.op]
+        if nest is not None and entry.combiner is not None:
+            for i, (value, maps) in enumerate(zip(node.operands, nest.operands, strict=True)):
+                dims = [d for d, index in enumerate(maps) if index.dim in nest.reductions]
+                operands[i] = self._existing(operands[i], value, dims, NEUTRAL[entry.combiner], ctx)
+        dtypes = [v.dtype for v in node.operands]
+        return evaluate_operator(node.op, node.attrs, operands, dtypes, self.domain, self.lead)
+
+    def _existing(
+        self, tensor: Tensor, value: Value, dims: Iterable[int], neutral: float, ctx: Mapping[int, int]
+    ) -> Tensor:
+        """`tensor`, with `neutral` in place of elements that do not exist along `dims`."""
+        rank = self.lead + len(value.shape)
+        for d in dims:
+            if (reach := self.reach[value][d]) is None:
+                continue
+            places = np.arange(value.shape[d]).reshape([-1 if i == self.lead + d else 1 for i in range(rank)])
+            for kind, number, stride in reach.terms:
+                if kind == "loop":
+                    places = places + stride * ctx[number]
+                else:
+                    blocks = np.arange(self.graph.grid[number]) * stride
+                    places = places + blocks.reshape([-1 if i == number else 1 for i in range(rank)])
+            exists = places < reach.extent
+            tensor = self.domain.move(
+                lambda x, y, m=exists: np.where(m, x, y), tensor, self.domain.constant(neutral)
+            )
+        return tensor
 
     def _sweep(self, loop: int, waiting: Sequence[Node], env: Env, ctx: dict[int, int]) -> None:
         """Run all trips of `loop`, with every accumulator that ends it here."""
@@ -395,7 +427,12 @@ class _BlockRun:
             self.run(inner, {**ctx, loop: trip}, state)
             for node in ending:
                 if all(v in inner for v in node.operands):
-                    self._accumulate(node, [inner[v] for v in node.operands], totals)
+                    operands = [inner[v] for v in node.operands]
+                    neutral = -math.inf if node.attrs["kind"] == "max" else 0.0
+                    if node.attrs["kind"] != "concat":
+                        at = {**ctx, loop: trip}
+                        operands[0] = self._joined(operands[0], node.operands[0], loop, neutral, at)
+                    self._accumulate(node, operands, totals)
         for node, total in totals.items():
             if node.attrs["kind"] == "concat":
                 axis = self.lead + int_attr(node, "dim")
@@ -403,6 +440,15 @@ class _BlockRun:
             elif node.attrs["kind"] == "rescaled":
                 total = total[0]
             env[node.result] = total
+
+    def _joined(
+        self, tensor: Tensor, value: Value, loop: int, neutral: float, ctx: Mapping[int, int]
+    ) -> Tensor:
+        """What one trip of a loop adds: `neutral` where it has fewer elements than others."""
+        moving = [
+            d for d, r in enumerate(self.reach[value]) if r and any(t[:2] == ("loop", loop) for t in r.terms)
+        ]
+        return self._existing(tensor, value, moving, neutral, ctx)
 
     def _accumulate(self, node: Node, operands: list[Tensor], totals: dict[Node, Any]) -> None:
         kind, domain = node.attrs["kind"], self.domain
@@ -417,6 +463,26 @@ class _BlockRun:
         else:
             primitive = {"sum": "add", "max": "max"}[str(kind)]
             totals[node] = domain.apply(primitive, totals[node], operands[0])
+
+    def _covered(self, node: Node, tensor: Tensor) -> Tensor:
+        """A whole tensor, with unknowns up to where the last tiles end."""
+        if not any(self.reach[node.result]):
+            return tensor
+        shape = list(node.result.shape)
+        for key, extents in (("imap", self.graph.grid), ("fmap", self.graph.loops)):
+            maps = node.attrs[key]
+            assert isinstance(maps, tuple)
+            for d, extent in zip(maps, extents, strict=True):
+                if d >= 0:
+                    shape[d] *= extent
+        beyond = self.domain.unknown(("beyond", self.graph.nodes.index(node)), tuple(shape))
+
+        def place(x: Array, y: Array) -> Array:
+            out = np.array(y, np.result_type(x, y))
+            out[tuple(map(slice, x.shape))] = x
+            return out
+
+        return self.domain.move(place, tensor, beyond)
 
     def _tiling(self, node: Node) -> Callable[[Array], Array]:
         """Reorder a whole tensor to (loop trips..., grid..., tile...), a grid extent being 1 where unmapped."""
@@ -454,7 +520,7 @@ class _BlockRun:
 
     def saved(self, node: Node, value: Tensor) -> Tensor:
         """The device tensor that a saver writes: each block's tile at its place."""
-        omap, lead = node.attrs["omap"], self.lead
+        omap, lead, reach = node.attrs["omap"], self.lead, self.reach[node.operands[0]]
         assert isinstance(omap, tuple)
 
         def arrange(x: Array) -> Array:
@@ -466,7 +532,8 @@ class _BlockRun:
                 order += [*axes, lead + d]
                 shape.append(math.prod(x.shape[a] for a in [*axes, lead + d]))
             replicated = sum(dim < 0 for dim in omap)
-            return np.asarray(x.transpose(order)[(0,) * replicated].reshape(shape), order="C")
+            x = x.transpose(order)[(0,) * replicated].reshape(shape)
+            return np.asarray(x[tuple(slice(r and r.extent) for r in reach)], order="C")
 
         return self.domain.move(arrange, value)
 

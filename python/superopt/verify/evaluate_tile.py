@@ -16,7 +16,10 @@ import numpy as np
 
 from superopt.aliasing import pairs
 from superopt.errors import IllegalProgram
+from superopt.levels.tile import guarded_loads
 from superopt.program import (
+    Attr,
+    Bound,
     Buffer,
     Compute,
     Load,
@@ -38,9 +41,10 @@ _NOBODY, _EVERYBODY = -1, -2  # owners: unwritten; written before this grid of b
 def evaluate_tile(program: TileProgram, operands: Sequence[Tensor], domain: Domain) -> list[Tensor]:
     """The outputs of a `tiled` node.
 
-    Raises IllegalProgram where a window starts outside its buffer, where memory is read that this block did not
-    write, where two blocks write one element, where one block reads what another writes, and where an element of
-    an output is never written. An output that lies in an operand's memory starts as a copy of that operand.
+    Raises IllegalProgram where a window starts outside its buffer and is not guarded, where memory is read that
+    this block did not write, where two blocks write one element, where one block reads what another writes, and
+    where an element of an output is never written. An output that lies in an operand's memory starts as a copy of
+    that operand.
     """
     run = _ran(program, operands, domain)
     return [run.result(b) for b in program.params[program.n_inputs :]]
@@ -108,7 +112,13 @@ class _Place:
     @property
     def inside(self) -> bool:
         return all(
-            self._last(d) + w.stride * (w.size - 1) < self.extents[d] for d, w in enumerate(self.windows)
+            self._first(d) >= 0 and self._last(d) + w.stride * (w.size - 1) < self.extents[d]
+            for d, w in enumerate(self.windows)
+        )
+
+    def _first(self, d: int) -> int:
+        return self.first[d] + sum(
+            min(0, m * (n - 1)) for m, n in zip(self.moves[d], self.blocks, strict=True)
         )
 
     def _last(self, d: int) -> int:
@@ -119,13 +129,10 @@ class _Place:
     def check(self, buffer: Buffer) -> None:
         """Raise IllegalProgram where a window starts outside."""
         for d, extent in enumerate(self.extents):
-            low = self.first[d] + sum(
-                min(0, m * (n - 1)) for m, n in zip(self.moves[d], self.blocks, strict=True)
-            )
-            if low < 0 or self._last(d) >= extent:
+            if self._first(d) < 0 or self._last(d) >= extent:
                 raise IllegalProgram(
                     f"expected windows that start within extent {extent} of '{buffer.name}', "
-                    f"got {low} to {self._last(d)}"
+                    f"got {self._first(d)} to {self._last(d)}"
                 )
 
     def view(self, x: Array, *, private: bool) -> Array:
@@ -155,8 +162,8 @@ class _Place:
             place = self.first[d] + (np.arange(w.size) * w.stride).reshape(along)
             for block, move in zip(blocks, self.moves[d], strict=True):
                 place = place + block * move
-            inside &= place < self.extents[d]
-            index.append(np.minimum(place, self.extents[d] - 1))
+            inside &= (place >= 0) & (place < self.extents[d])
+            index.append(np.clip(place, 0, self.extents[d] - 1))
         return (*(blocks if private else ()), *index), inside
 
 
@@ -175,6 +182,7 @@ class _TileRun:
         self.lead = _depth(self.program.body)
         self.blocks = [1] * self.lead
         self.shared = _shared(self.program)
+        self.guarded = guarded_loads(self.program)
 
     def statements(self, body: Sequence[Statement], *, top: bool = False, depth: int = 0) -> None:
         for statement in body:
@@ -213,14 +221,30 @@ class _TileRun:
     def compute(self, statement: Compute) -> None:
         operands = [self.values[v] for v in statement.operands]
         dtypes = [v.dtype for v in statement.operands]
-        self.values[statement.result] = evaluate_operator(
-            statement.op, statement.attrs, operands, dtypes, self.domain, self.lead
-        )
+        result = evaluate_operator(statement.op, statement.attrs, operands, dtypes, self.domain, self.lead)
+        if statement.bounds:
+            result = self.masked(result, statement.bounds, statement.attrs["fill"])
+        self.values[statement.result] = result
+
+    def masked(self, value: Tensor, bounds: Sequence[Bound], fill: Attr) -> Tensor:
+        """`value` within the bounds, `fill` elsewhere."""
+        assert isinstance(fill, float)
+        windows, extents = [Window(e) for e in value.shape[self.lead :]], list(value.shape[self.lead :])
+        for bound in bounds:
+            windows[bound.dim], extents[bound.dim] = bound.window, bound.extent
+        _, inside = self.cut(windows, extents, every_block=False).indices(private=False)
+        return self.domain.move(lambda x, y: np.where(inside, x, y), value, self.domain.constant(fill))
 
     # --- memory
 
-    def place(self, buffer: Buffer, windows: tuple[Window, ...], *, every_block: bool) -> _Place:
+    def place(self, access: Load | Store, *, every_block: bool) -> _Place:
         """`every_block`: include the blocks that an access does not depend on."""
+        place = self.cut(access.windows, access.buffer.type.shape, every_block=every_block)
+        if access not in self.guarded:
+            place.check(access.buffer)
+        return place
+
+    def cut(self, windows: Sequence[Window], extents: Sequence[int], *, every_block: bool) -> _Place:
         first: list[int] = []
         moves: list[list[int]] = []
         for w in windows:
@@ -235,16 +259,14 @@ class _TileRun:
             first.append(start)
             moves.append(move)
         blocks = tuple(n if every_block or any(m[g] for m in moves) else 1 for g, n in enumerate(self.blocks))
-        place = _Place(first, moves, windows, blocks, buffer.type.shape)
-        place.check(buffer)
-        return place
+        return _Place(first, moves, tuple(windows), blocks, tuple(extents))
 
     def load(self, statement: Load) -> Tensor:
         buffer = statement.buffer
         memory = self.memory.get(buffer)
         if memory is None:
             raise IllegalProgram(f"expected '{buffer.name}' to be written before it is read")
-        place = self.place(buffer, statement.windows, every_block=not memory.input)
+        place = self.place(statement, every_block=not memory.input)
         inside: Array | None = None
         if place.inside:
             planes = [place.view(x, private=memory.private) for x in memory.planes]
@@ -299,7 +321,7 @@ class _TileRun:
             memory.dtype = ""
         if memory.input:
             raise IllegalProgram(f"expected a store to an output or a local, got input '{buffer.name}'")
-        place = self.place(buffer, statement.windows, every_block=True)
+        place = self.place(statement, every_block=True)
         # Among floats, more precise numbers may follow ones that were kept as they are.
         memory.planes = [
             x.astype(np.result_type(x, y), copy=False)

@@ -17,6 +17,7 @@ from superopt.operators import OPERATORS, normalize_attrs
 from superopt.program import (
     Attr,
     BlockGraph,
+    Bound,
     Buffer,
     Compute,
     KernelGraph,
@@ -53,6 +54,8 @@ class Axes:
         self.loops: dict[LoopVar, Loop] = {}
         self.numbered: dict[Factor, int] = {}
         self.joined: list[Joined] = []
+        self.ragged: list[Joined] = []  # tiles, and what they cover and reach past
+        self.bounds: dict[Bound, Dim] = {}  # the extents that masks compare with
         self.partial: dict[tuple[Buffer, int], list[tuple[Window, Dim, Dim]]] = {}
         self.scattered: set[tuple[Buffer, int]] = set()
         self.pieces: dict[tuple[Buffer, int], tuple[list[int], list[Dim]]] = {}
@@ -208,7 +211,15 @@ class Axes:
                 if d == i
                 for f in extent
             ]
-            unify(x, [*outer, *y])
+            self.covered(x, [*outer, *y])
+
+    def covered(self, whole: Dim, tiles: Dim) -> None:
+        """Tie a dimension to the tiles side by side that cover it: the last may reach past its end."""
+        if (beyond := _extent(tiles) - _extent(whole)) > 0:
+            self.joined.append(Joined(tiles, (whole, dim(beyond))))
+            self.ragged.append(self.joined[-1])
+        else:
+            unify(whole, tiles)
 
     # --- tile level
 
@@ -221,6 +232,8 @@ class Axes:
                 self.statements(s.body)
             elif isinstance(s, Compute):
                 self.operator(s.op, s.operands, s.result, s.attrs)
+                for b in s.bounds:
+                    self.bound(b, self.of(s.result)[b.dim])
             else:
                 tile = self.of(s.result if isinstance(s, Load) else s.value)
                 for i, w in enumerate(s.windows):
@@ -229,21 +242,38 @@ class Axes:
     def window(self, w: Window, buffer: Buffer, along: int, tile: Dim) -> None:
         """A dimension consists of the loops that move its window, then the window; a partial window waits."""
         whole, extent = self.of(buffer)[along], buffer.type.shape[along]
-        first, moves = self.travel(w)
+        first, _ = self.travel(w)
+        factors, inner = self.side_by_side(w)
+        if factors is None or not (0 <= first <= extent - inner or (first == 0 and inner > extent)):
+            self.scattered.add((buffer, along))
+            self.keep(w, buffer, along, tile)
+        elif inner >= extent:
+            self.covered(whole, [*factors, *tile])
+        else:
+            self.partial.setdefault((buffer, along), []).append((w, factors, tile))
+
+    def side_by_side(self, w: Window) -> tuple[Dim | None, int]:
+        """The factors of the nested loops that place tiles side by side, and the extent that these cover: each
+        stride is what the inner ones cover. None where tiles are placed in another way."""
+        _, moves = self.travel(w)
         inner = w.size
         factors: Dim = []
         for var, stride in moves:
-            # Tiles side by side, moved by nested loops: each stride is the extent that the inner ones cover.
             if stride != inner:
                 break
             inner, factors = inner * trips_of(self.loops[var]), [*self.trips[var], *factors]
-        if w.stride != 1 or len(factors) != self.factors(moves) or not 0 <= first <= extent - inner:
-            self.scattered.add((buffer, along))
-            self.keep(w, buffer, along, tile)
-        elif inner == extent:
-            unify(whole, [*factors, *tile])
+        return (None if w.stride != 1 or len(factors) != self.factors(moves) else factors), inner
+
+    def bound(self, b: Bound, tile: Dim) -> None:
+        """The extent of a mask's bound is that of the dimension that its tiles cover."""
+        if b in self.bounds:
+            return
+        self.bounds[b] = dim(b.extent)
+        factors, inner = self.side_by_side(b.window)
+        if factors is None or self.travel(b.window)[0] or inner < b.extent:
+            fix([*self.bounds[b], *tile, *(f for var, _ in b.window.terms for f in self.trips[var])])
         else:
-            self.partial.setdefault((buffer, along), []).append((w, factors, tile))
+            self.covered(self.bounds[b], [*factors, *tile])
 
     def keep(self, w: Window, buffer: Buffer, along: int, tile: Dim) -> None:
         """Keep the number of positions of a window."""

@@ -21,6 +21,7 @@ from superopt.operators import OPERATORS
 from superopt.program import (
     Attr,
     BlockGraph,
+    Bound,
     Buffer,
     Compute,
     KernelGraph,
@@ -136,7 +137,8 @@ def _tile(program: TileProgram) -> dict[str, Any]:
             return ["store", buffers[s.buffer], windows(s.windows), values[s.value]]
         operands = [values[v] for v in s.operands]
         values[s.result] = len(values)
-        return ["compute", s.op, operands, _type(s.result.type), _attrs(s.op, s.attrs)]
+        bounds = [[[b.dim, b.extent, *windows([b.window])] for b in s.bounds]] if s.bounds else []
+        return ["compute", s.op, operands, _type(s.result.type), _attrs(s.op, s.attrs), *bounds]
 
     aliases = {"aliases": list(program.aliases)} if pairs(program.aliases) else {}
     return {
@@ -235,8 +237,11 @@ def _parse_tile(data: Mapping[str, Any]) -> TileProgram:
             return Load(new_value(rest[2]), buffers[int(rest[0])], windows(rest[1]))
         if kind == "store":
             return Store(buffers[int(rest[0])], windows(rest[1]), values[int(rest[2])])
-        op, operands, type_, attrs = rest
-        return Compute(op, _pick(values, operands), new_value(type_), _parse_attrs(attrs))
+        op, operands, type_, attrs, *bounds = rest
+        made = Compute(op, _pick(values, operands), new_value(type_), _parse_attrs(attrs))
+        for dim, extent, window in bounds[0] if bounds else ():
+            made.bounds += (Bound(int(dim), windows([window])[0], int(extent)),)
+        return made
 
     n = data["params"]
     body = [statement(s) for s in data["body"]]

@@ -16,6 +16,7 @@ from superopt.operators import OPERATORS, normalize_attrs
 from superopt.program import (
     Attr,
     BlockGraph,
+    Bound,
     Buffer,
     Compute,
     KernelGraph,
@@ -201,7 +202,9 @@ class _Rebuild:
             )
         if isinstance(s, Compute):
             attrs = self.attrs(s.attrs, s.operands, s.result)
-            return Compute(s.op, tuple(map(self.value, s.operands)), self.value(s.result), attrs)
+            operands, result = tuple(map(self.value, s.operands)), self.value(s.result)
+            bounds = tuple(self.bound(b, result) for b in s.bounds)
+            return Compute(s.op, operands, result, attrs, bounds)
         value = self.value(s.result if isinstance(s, Load) else s.value)
         windows = tuple(
             self.window(w, size, s.buffer, i)
@@ -211,9 +214,13 @@ class _Rebuild:
             return Load(value, self.buffer(s.buffer), windows)
         return Store(self.buffer(s.buffer), windows, value)
 
-    def window(self, w: Window, size: int, buffer: Buffer, along: int) -> Window:
+    def bound(self, b: Bound, result: Value) -> Bound:
+        window = self.window(b.window, result.shape[b.dim])
+        return Bound(b.dim, window, self.extent(self.axes.bounds[b]))
+
+    def window(self, w: Window, size: int, buffer: Buffer | None = None, along: int = 0) -> Window:
         first, moves = self.axes.travel(w)
-        start = self.axes.start(buffer, along, first, self.extent)
+        start = self.axes.start(buffer, along, first, self.extent) if buffer is not None else None
         if size == w.size and all(
             self.extent(self.axes.trips[v]) == trips_of(self.axes.loops[v]) for v, _ in moves
         ):
@@ -272,11 +279,18 @@ def _shrunk(graphs: tuple[KernelGraph, ...], *, trips: int) -> tuple[KernelGraph
         loops += [extent for _, inner in axes.extents.values() for extent in inner]
         blocks = {leaf for extent in grids for leaf in leaves(extent)}
         looped = {leaf for extent in loops for leaf in leaves(extent)} if trips else set[Factor]()
+        covered = set[Factor]()
+        # What ragged tiles cover shrinks with them.
+        for j in axes.ragged:
+            whole = leaves(j.pieces[0])
+            if len(whole) == 1 and not (blocks | looped).isdisjoint(leaves(j.whole)):
+                covered.update(whole)
+        kept = blocks | looped | covered
         inside = [d for dims in axes.dims.values() for d in dims]
         inside += [d for j in axes.joined for d in (j.whole, *j.pieces)]
         # Library operators alone lack blocks: each element counts as one.
         for extent in [*inside, *loops] if blocks or looped else ():
-            fix([leaf for leaf in leaves(extent) if leaf not in blocks and leaf not in looped])
+            fix([leaf for leaf in leaves(extent) if leaf not in kept])
         if not trips:
             for graph in graphs:
                 _fix_reduced(axes, graph.nodes)

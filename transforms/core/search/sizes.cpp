@@ -9,6 +9,8 @@ namespace superopt::search {
 namespace {
 
 constexpr std::int64_t largest_tile = 512; // of a partitioned axis
+constexpr std::int64_t many_ways = 64;     // an axis that this power of two divides has enough tiles
+constexpr std::int64_t least_ragged = 16;  // tile that reaches past the end of its axis
 constexpr double maximum_bytes = 4;        // of a stored maximum, which rounding would change
 constexpr double sum_bytes = 16 << 10;     // of accumulators that are sums of rows
 constexpr std::size_t most_units = 8;      // axes whose extents are chosen
@@ -17,16 +19,21 @@ constexpr std::ptrdiff_t grid_dimensions = 3;
 // The divisors of `extent` up to the largest tile, and `extent` itself where it is not a power of two. The
 // divisors of a power of two are powers of two; other tiles are padded to one.
 // Padding costs little except on a side of a matrix product, which takes only powers of two.
+// Where few of these divide, others reach past the end of the axis.
 std::vector<std::int64_t> tiles(std::int64_t extent, bool side) {
+  const auto is_power = [](std::int64_t t) { return std::has_single_bit(static_cast<std::uint64_t>(t)); };
+  const bool may_reach_past = extent > many_ways && (extent & -extent) < many_ways;
   std::vector<std::int64_t> out;
   for (std::int64_t t = 1; t <= std::min(extent, largest_tile); ++t)
-    if (extent % t == 0 && (!side || std::has_single_bit(static_cast<std::uint64_t>(t))))
+    if ((extent % t == 0 && (!side || is_power(t))) || (may_reach_past && t >= least_ragged && is_power(t)))
       out.push_back(t);
-  if (out.back() != extent && !std::has_single_bit(static_cast<std::uint64_t>(extent)) &&
-      extent <= 2 * largest_tile)
+  if (out.back() != extent && !is_power(extent) && extent <= 2 * largest_tile)
     out.push_back(extent);
   return out;
 }
+
+// How many tiles cover an axis.
+std::int64_t trips(std::int64_t extent, std::int64_t tile) { return (extent + tile - 1) / tile; }
 
 // A tile's extent once it is padded.
 double padded(std::int64_t tile) {
@@ -107,7 +114,7 @@ public:
       tile_[unit.tile_factor] = best_[u];
       if (unit.loop_factor >= 0) {
         full_[unit.tile_factor] = best_[u];
-        full_[static_cast<std::size_t>(unit.loop_factor)] = unit.extent / best_[u];
+        full_[static_cast<std::size_t>(unit.loop_factor)] = trips(unit.extent, best_[u]);
       }
     }
     out.tile = tile_;
@@ -406,11 +413,12 @@ private:
   void choose(std::size_t at, std::int64_t extent) {
     chosen_[at] = extent;
     const std::size_t n = std::size_t{1} << at;
-    const auto tile = static_cast<double>(extent), trips = static_cast<double>(units_[at].extent / extent);
+    const auto tile = static_cast<double>(extent);
+    const auto count = static_cast<double>(trips(units_[at].extent, extent));
     for (std::size_t i = 0; i < n; ++i) {
       tile_of_[n + i] = tile_of_[i] * tile;
       padded_of_[n + i] = padded_of_[i] * padded(extent);
-      trips_of_[n + i] = trips_of_[i] * trips;
+      trips_of_[n + i] = trips_of_[i] * count;
     }
   }
 

@@ -20,6 +20,9 @@ from superopt.verify.checker.algebra import Algebra, Element
 Index: TypeAlias = tuple[int, ...]
 Get: TypeAlias = Callable[[Index], Element]
 _PRODUCT = arg(0) * arg(1)
+# An element of a block's tile beyond the end of the tensor: what is computed from it does not exist either, and
+# sums and maxima leave it out.
+MISSING = Element({})
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ class Evaluator:
                 values = [given.get(i, v) for i, v in enumerate(values)]
             xs = [values[i] for i in operands]
             if body is not None and "block" in body:
-                values += _Block(self, body, xs).results()
+                values += _Block(self, body, xs).results([t[1:] for t in types])
             elif body is not None and "thread" in body:
                 inner = self.nodes(body["thread"]["nodes"], xs)
                 values += [inner[i] for i in body["thread"]["outputs"]]
@@ -168,12 +171,19 @@ class Evaluator:
                 if d is not None:
                     point[d] = i
             if not nest.reductions:
-                return self.scalar(body, at(point))
+                elements = at(point)
+                return self.scalar(body, elements) if _exist(elements) else MISSING
             visited: list[list[Element]] = []
             for inner in itertools.product(*(range(nest.extents[d]) for d in nest.reductions)):
                 for d, i in zip(nest.reductions, inner, strict=True):
                     point[d] = i
-                visited.append(at(point))
+                elements = at(point)
+                if _exist(elements):
+                    visited.append(elements)
+            if not visited:  # tiles start inside their tensor: some element of what is reduced exists
+                return MISSING
+            if len(visited) < nest.reduced and finish is not None:
+                raise BadInput(f"expected '{op}' of elements that all exist, got some that do not")
             if entry.combiner == "add" and body == _PRODUCT:
                 result = algebra.dot((a, b) for a, b in visited)
             elif entry.combiner == "add":
@@ -192,6 +202,10 @@ class Evaluator:
         if body.head == "const":
             return self.algebra.constant(float(body.payload))
         return self.algebra.apply(body.head, *(self.scalar(a, xs) for a in body.args))
+
+
+def _exist(elements: Sequence[Element]) -> bool:
+    return all(e is not MISSING for e in elements)
 
 
 def unflatten(flat: int, shape: Sequence[int]) -> Index:
@@ -218,17 +232,14 @@ class _Block:
                 self.producer[number] = (node, position)
                 number += 1
 
-    def results(self) -> list[Lazy]:
-        """What the output savers write."""
-        return [self.saved(node) for node in self.graph["nodes"] if node[0] == "save"]
+    def results(self, shapes: Sequence[Sequence[int]]) -> list[Lazy]:
+        """What the output savers write, in these shapes."""
+        savers = [node for node in self.graph["nodes"] if node[0] == "save"]
+        return [self.saved(node, shape) for node, shape in zip(savers, shapes, strict=True)]
 
-    def saved(self, node: Any) -> Lazy:
+    def saved(self, node: Any, shape: Sequence[int]) -> Lazy:
         omap, source = node[3]["omap"], node[1][0]
         tile = self.producer[source][0][2][self.producer[source][1]][1:]
-        shape = [
-            e * math.prod(g for g, d in zip(self.grid, omap, strict=True) if d == i)
-            for i, e in enumerate(tile)
-        ]
 
         def compute(index: Index) -> Element:
             rest = list(index)
@@ -237,7 +248,10 @@ class _Block:
                 block.append(0 if d < 0 else index[d] // int(tile[d]))
                 if d >= 0:
                     rest[d] = index[d] % tile[d]
-            return self.value(source, tuple(block), (-1,) * len(self.loops)).get(tuple(rest))
+            found = self.value(source, tuple(block), (-1,) * len(self.loops)).get(tuple(rest))
+            if found is MISSING:
+                raise BadInput(f"expected element {index} of a result to be computed, got one that is not")
+            return found
 
         return memo(shape, compute)
 
@@ -257,7 +271,7 @@ class _Block:
         if op == "running_max":
             loop = int(attrs["loop"])
             past = [self.value(operands[0], block, _with(trips, loop, t)) for t in range(trips[loop] + 1)]
-            return memo(shape, lambda index: self.algebra.join("max", [x.get(index) for x in past]))
+            return memo(shape, lambda index: self.joined("max", [x.get(index) for x in past]))
         if op == "accumulate":
             return self.accumulated(attrs, operands, shape, block, trips)
         xs = [self.value(i, block, trips) for i in operands]
@@ -279,9 +293,20 @@ class _Block:
                 for n, mapped in enumerate(attrs["imap"]):
                     if mapped == d:
                         at[d] += extent * block[n]
-            return whole.get(tuple(at))
+            inside = all(i < e for i, e in zip(at, whole.shape, strict=True))
+            return whole.get(tuple(at)) if inside else MISSING
 
         return memo(shape, compute)
+
+    def joined(self, kind: str, items: Sequence[Element]) -> Element:
+        """The sum or the maximum of what exists."""
+        there = [x for x in items if x is not MISSING]
+        if not there:
+            return MISSING
+        if kind == "max":
+            return self.algebra.join("max", there)
+        one = self.algebra.constant(1.0)
+        return self.algebra.dot((x, one) for x in there)
 
     def accumulated(
         self, attrs: Any, operands: Sequence[int], shape: Sequence[int], block: Index, trips: Index
@@ -298,16 +323,14 @@ class _Block:
                 t, i = divmod(index[dim], shape[dim] // count)
                 return trip(0, t).get((*index[:dim], i, *index[dim + 1 :]))
             items = [trip(0, t).get(index) for t in range(count)]
-            if kind == "max":
-                return algebra.join("max", items)
-            if kind == "sum":
-                one = algebra.constant(1.0)
-                return algebra.dot((x, one) for x in items)
+            if kind in ("max", "sum") or items[0] is MISSING:
+                return self.joined(kind, items)
             total, old = items[0], self.scale(trip(1, 0), index)
             for t in range(1, count):
                 new = self.scale(trip(1, t), index)
-                total = algebra.add(algebra.mul(total, algebra.exp(algebra.add(old, new, -1))), items[t])
-                old = new
+                total, old = algebra.mul(total, algebra.exp(algebra.add(old, new, -1))), new
+                if items[t] is not MISSING:
+                    total = algebra.add(total, items[t])
             return total
 
         return memo(shape, compute)
@@ -422,7 +445,19 @@ class _Tile:
                 held[s[1]] = _Store(windows, values[int(s[3])], held.get(s[1]))
             else:
                 operands = [values[int(i)] for i in s[2]]
-                values.append(self.evaluator.operator(s[1], s[4], operands, s[3][1:]))
+                made = self.evaluator.operator(s[1], s[4], operands, s[3][1:])
+                values.append(self.masked(made, s[4], s[5], variables) if len(s) > 5 else made)
+
+    def masked(self, x: Lazy, attrs: Any, bounds: Sequence[Any], variables: Mapping[int, int]) -> Lazy:
+        """`x` where its index along each bounded dimension is one of the whole tensor, else the fill."""
+        cut = [(int(dim), int(extent), _window(w, variables)) for dim, extent, w in bounds]
+        fill = self.evaluator.algebra.constant(float(_attr(attrs["fill"])))
+
+        def compute(index: Index) -> Element:
+            exists = all(0 <= first + stride * index[d] < extent for d, extent, (first, stride, _) in cut)
+            return x.get(index) if exists else fill
+
+        return memo(x.shape, compute)
 
     def load(self, statement: Any, variables: dict[int, int], held: dict[int, _Stored]) -> Lazy:
         _, buffer, windows, kind = statement

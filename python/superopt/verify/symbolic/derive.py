@@ -366,6 +366,8 @@ class _TileRun:
                 self.values[s.result] = _Tensor(index, held)
             elif isinstance(s, Store):
                 self.store(s)
+            elif s.bounds:
+                raise NoNormalForm("a mask")
             else:
                 operands = [self.values[v] for v in s.operands]
                 found = self.outer.operator(s.op, s.attrs, s.operands, operands, s.result)
