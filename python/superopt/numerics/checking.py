@@ -8,6 +8,15 @@ largest number. Where the model is not finite, the candidate may give anything.
 The model computes in fp32 and rounds what each operator gives to its dtype. Sums are those of fp64, off by what
 fp32 may lose in them (`accumulated`), whatever the order in which a library adds: numpy, which
 evaluates it before compilation, and PyTorch, which does so beside the kernels, get the same tolerance.
+
+A candidate rounds elsewhere than the program, so one run of the model says little where a few roundings are all
+that the error comes from (a sum of numbers that cancel, the difference of two large logits). Where the candidate
+is out of tolerance, the model is therefore drawn again, up to `MODELS` times. The first draw rounds to nearest;
+the others round stochastically (Connolly, Higham and Mary, Stochastic rounding and its probabilistic backward
+error analysis, 2021, section 1), and the candidate may be off by `FACTOR_DRAWN` times the largest error of them,
+if that is more. The model's numbers end at half of the largest one of their dtype, but for that one
+itself, which masks are made of: what overflows by the luck of a rounding, in the program or in the candidate, is
+not compared.
 """
 
 from __future__ import annotations
@@ -23,7 +32,11 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 FACTOR = 4.0
+FACTOR_DRAWN = 2.0
 EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}
+# The numbers next to zero, of dtypes that fp32 is rounded to; and the largest ones.
+LEAST = {"f16": 2.0**-24, "bf16": 2.0**-133}
+LARGEST = {"f16": 65504.0, "bf16": (2 - 2.0**-7) * 2.0**127, "f32": (2 - 2.0**-23) * 2.0**127}
 
 
 @dataclass(frozen=True)
@@ -116,39 +129,84 @@ def _whole(x: Array, spec: Input) -> Array:
     return x > 0
 
 
-# Elements that a model of rounding should have: of few, all may by chance be near their exact values.
-MODELLED, MOST_MODELS = 256, 16
+# How often the model of a program's rounding is drawn at most; how often, where the candidate is off by so much
+# more than its tolerance that further draws cannot help.
+MODELS = 64
+FEW_MODELS, HOPELESS = 4, 16.0
 
 
-def model_runs(elements: int) -> int:
-    """How often the model of a program's rounding is drawn, for an output of so many elements."""
-    return min(MOST_MODELS, math.ceil(MODELLED / max(elements, 1)))
+def farthest(reference: Array, first: Array, second: Array) -> Array:
+    """Of a draw of the model and another one the number that allows more, element by element.
 
-
-def farthest(reference: Array, models: Sequence[Array]) -> Array:
-    """Of several draws of the model the number that is farthest from the reference, element by element."""
-    first, *others = (np.asarray(m, np.float64) for m in models)
+    The other one counts less, by `FACTOR_DRAWN`; where it is not finite, nothing is asked.
+    """
+    first, second = (np.asarray(m, np.float64) for m in (first, second))
     with np.errstate(all="ignore"):
-        for model in others:
-            farther = np.isfinite(model) & (np.abs(model - reference) > np.abs(first - reference))
-            first = np.where(farther, model, first)
-    return first
+        second = reference + (second - reference) * (FACTOR_DRAWN / FACTOR)
+        farther = ~np.isfinite(second) | (np.abs(second - reference) > np.abs(first - reference))
+        return np.where(farther & np.isfinite(first), second, first)
 
 
-def signs(shape: tuple[int, ...], draw: int = 0) -> Array:
-    """1 or -1 for each element, in no order that a program could share."""
+def drawn(
+    judge: Callable[[Sequence[Array]], list[Comparison]],
+    references: Sequence[Array],
+    model: Callable[[int], Sequence[Array]],
+) -> list[Comparison]:
+    """What `judge` says of the arrays of a model, drawn (by `model`, from 0) until the candidate passes.
+
+    More draws only allow more, so the verdict is that of all draws. `references` are the arrays in fp64.
+    """
+    arrays = list(model(0))
+    rows = judge(arrays)
+    for draw in range(1, MODELS):
+        worst = max((row.ratio for row in rows), default=0.0)
+        if worst <= 1 or (draw >= FEW_MODELS and worst > HOPELESS):
+            break
+        pairs = zip(references, arrays, model(draw), strict=True)
+        arrays = [farthest(*each) for each in pairs]
+        rows = judge(arrays)
+    return rows
+
+
+def lost(shape: tuple[int, ...], draw: int, operation: int) -> Array:
+    """Numbers of random sign between a half and one, in no order that a program could share; at first 1 or -1.
+
+    Those of a draw of the model and an operation in it.
+    """
     count = math.prod(shape)
-    block = np.random.Generator(np.random.SFC64(1 + draw)).integers(0, 2, min(count, 99_991))
-    return np.resize(2.0 * block - 1.0, count).reshape(shape)
+    block = np.random.Generator(np.random.SFC64([draw, operation])).uniform(-1, 1, min(count, 99_991))
+    block = (np.sign(block) + block) / 2 if draw else np.sign(block)
+    return np.resize(block, count).reshape(shape)
 
 
-def accumulated(total: Any, magnitude: Any, sign: Any) -> Any:
+def other_neighbour(x: Any, nearest: Any, dtype: str, where: Callable[..., Any]) -> Any:
+    """What rounds to the number of `dtype` on the other side of `x` than `nearest`, which `x` rounds to.
+
+    `nearest` itself where they are equal. For arrays and for tensors, `where` being theirs.
+    """
+    step = 0.75 * (EPSILON[dtype] * abs(nearest) + LEAST[dtype])
+    return where(x > nearest, nearest + step, where(x < nearest, nearest - step, nearest))
+
+
+def stochastic(x: Any, nearest: Any, other: Any, share: Any, where: Callable[..., Any]) -> Any:
+    """One of the two neighbours of `x`, each the more often the nearer it is. `share` is from `lost`."""
+    return where((2 * abs(share) - 1) * abs(other - nearest) < abs(x - nearest), other, nearest)
+
+
+def overflowing(x: Any, dtype: str) -> Any:
+    """Which numbers are too near to the largest one of `dtype`. For arrays and for tensors."""
+    return (abs(x) > LARGEST[dtype] / 2) & (abs(x) != LARGEST[dtype])
+
+
+def accumulated(total: Any, magnitude: Any, share: Any) -> Any:
     """A sum as fp32 may have it: off by a unit of the last place of the sum of its terms' absolute values.
 
     Added in pairs, n terms are off by at most log2(n) halves of that (Higham, Accuracy and Stability of Numerical
-    Algorithms, section 4.2). `sign` is 1 or -1. For arrays and for tensors.
+    Algorithms, section 4.2). `share` is from `lost`: but in the first draw, a sum that loses all of its digits is
+    zero. For arrays and for tensors.
     """
-    return total + EPSILON["f32"] * sign * magnitude
+    left = ~((abs(share) < 1) & (abs(total) < EPSILON["f32"] * magnitude))
+    return left * (total + EPSILON["f32"] * share * magnitude)
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,7 @@ from superopt.numerics.checking import (
     Input,
     compare,
     compared,
-    farthest,
-    model_runs,
+    drawn,
     table,
 )
 from superopt.numerics.externs import Player, Recorder
@@ -94,11 +93,6 @@ class NumericsReport:
         return table(self.rows) if self.rows else self.summary
 
 
-def fresh_nonce() -> str:
-    """What makes the inputs of a run unforeseeable."""
-    return secrets.token_hex(8)
-
-
 def gate(
     original: KernelGraph,
     lowered: KernelGraph,
@@ -116,7 +110,7 @@ def gate(
     (`superopt.numerics.externs`).
     """
     start = time.perf_counter()
-    nonce = nonce or fresh_nonce()
+    nonce = nonce or secrets.token_hex(8)
     text = f"{program_hash(original)} {program_hash(lowered)} {nonce}"
     seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
     opaque = any(node.op == NodeKind.EXTERN for node in original.nodes)
@@ -132,35 +126,33 @@ def gate(
         first, second = whole if name == WHOLE else short
         shaped = tuple(replace(s, shape=v.shape) for s, v in zip(specs, first.inputs, strict=True))
 
-        def judge(drawn: list[Array]) -> list[Comparison]:
-            inputs = [round_to(x, s.dtype) for x, s in zip(drawn, shaped, strict=True)]
+        def judge(made: list[Array]) -> list[Comparison]:
+            inputs = [round_to(x, s.dtype) for x, s in zip(made, shaped, strict=True)]
             recorder = Recorder(first, name, seed)
             reference = run(first, inputs, FloatDomain(extern=recorder))
-            known, player = Player(recorder), Player(recorder)
-            draws = 1 if opaque else model_runs(min((v.type.elements for v in first.outputs), default=1))
-            models = [run(first, inputs, RoundingModel(draw=d, extern=known)) for d in range(draws)]
-            model = [farthest(r, made) for r, made in zip(reference, zip(*models, strict=True), strict=True)]
+            player = Player(recorder)
             found = run(second, inputs, FloatDomain(faithful=True, extern=player))
-            rows = [
-                compare(name, output, value.dtype, *arrays)
-                for output, value, *arrays in zip(
-                    outputs, original.outputs, found, reference, model, strict=True
-                )
-            ]
+            named = [(output, v.dtype) for output, v in zip(outputs, original.outputs, strict=True)]
+            # What opaque operations are given is compared, too.
             for call in recorder.order:
-                operands = zip(
-                    call.node.operands,
-                    player.operands(call),
-                    call.operands,
-                    known.operands(call),
-                    strict=True,
-                )
-                rows += [
-                    compare(name, f"operand {i} of {call.node.attrs.get('target')}", value.dtype, *arrays)
-                    for i, (value, *arrays) in enumerate(operands)
-                    if value.type.elements
+                target = call.node.attrs.get("target")
+                named += [(f"operand {i} of {target}", v.dtype) for i, v in enumerate(call.node.operands)]
+                reference += call.operands
+                found += player.operands(call)
+
+            def model(draw: int) -> list[Array]:
+                known = Player(recorder)
+                arrays = run(first, inputs, RoundingModel(draw=draw, extern=known))
+                return [*arrays, *(x for call in recorder.order for x in known.operands(call))]
+
+            def against(models: Sequence[Array]) -> list[Comparison]:
+                return [
+                    compare(name, output, dtype, *arrays)
+                    for (output, dtype), *arrays in zip(named, found, reference, models, strict=True)
+                    if arrays[0].size
                 ]
-            return rows
+
+            return drawn(against, reference, model)
 
         return compared(shaped, name, seed, judge)
 

@@ -26,7 +26,7 @@ import math
 import secrets
 import stat
 import types
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any, cast
 
@@ -304,7 +304,9 @@ class Program:
     """A bundle's `launch` and `reference`, and `checking`."""
 
     draw = 0
-    """Which draw of what is lost in rounding `modelled` takes."""
+    """Which draw of what is lost in rounding `modelled` takes; the first rounds to the nearest number."""
+    drawn = 0
+    """Operations of this draw so far."""
 
     def __init__(self, folder: Path, described: dict[str, Any], device: str) -> None:
         torch: Any = importlib.import_module("torch")
@@ -345,9 +347,20 @@ class Program:
         """What an operator gives in fp32, rounded to its dtype; sums as `checking.accumulated` has them."""
         if again is not None:
             total, magnitude = again(self.torch.Tensor.double), again(self.torch.abs)
-            sign = self.torch.from_numpy(self.checking.signs(tuple(x.shape), self.draw)).to(x.device)
-            x = self.checking.accumulated(total, magnitude, sign).to(x.dtype)
-        return x.to(dtype).to(x.dtype)
+            x = self.checking.accumulated(total, magnitude, self.lost(x)).to(x.dtype)
+        name = next(n for n, d in self.dtypes.items() if d == dtype)
+        if name not in self.checking.LARGEST:
+            return x.to(dtype).to(x.dtype)
+        nearest, where = x.to(dtype).to(x.dtype), self.torch.where
+        if self.draw and name in self.checking.LEAST:
+            other = self.checking.other_neighbour(x, nearest, name, where).to(dtype).to(x.dtype)
+            nearest = self.checking.stochastic(x, nearest, other, self.lost(x), where)
+        return where(self.checking.overflowing(nearest, name), nearest * math.inf, nearest)
+
+    def lost(self, x: Any) -> Any:
+        """`checking.lost` of the next operation."""
+        self.drawn += 1
+        return self.torch.from_numpy(self.checking.lost(tuple(x.shape), self.draw, self.drawn)).to(x.device)
 
     def expected(self, inputs: list[Any], dtype: Any, rounded: Any) -> list[Any]:
         """The reference program on `inputs`, computed in `dtype`."""
@@ -373,24 +386,30 @@ class Program:
 
     def judged(self, name: str, inputs: list[Any], *, sampled: bool) -> list[Any]:
         """One comparison an output."""
-        exact = self.expected(inputs, self.torch.float64, _exact)
-        runs = self.checking.model_runs(min((t.numel() for t in exact), default=1))
-        models = [self.model(inputs, draw) for draw in range(runs)]
+        exact = self.arrays(self.expected(inputs, self.torch.float64, _exact))
         got = self.sample(inputs) if sampled else [(t, None) for t in self.launched(inputs)]
-        rows: list[Any] = []
-        for spec, (candidate, written), reference, same in zip(
-            self.described["outputs"], got, exact, zip(*models, strict=True), strict=True
-        ):
-            numbers, fp64, *made = (t.double().cpu().numpy() for t in (candidate, reference, *same))
-            model = self.checking.farthest(fp64, made)
-            rows.append(
-                self.checking.compare(name, spec["name"], spec["dtype"], numbers, fp64, model, written)
-            )
-        return rows
+        candidates = self.arrays(t for t, _ in got)
+
+        def judge(models: list[Any]) -> list[Any]:
+            return [
+                self.checking.compare(name, spec["name"], spec["dtype"], numbers, reference, model, written)
+                for spec, numbers, (_, written), reference, model in zip(
+                    self.described["outputs"], candidates, got, exact, models, strict=True
+                )
+            ]
+
+        def model(draw: int) -> list[Any]:
+            return self.arrays(self.model(inputs, draw))
+
+        return self.checking.drawn(judge, exact, model)
+
+    def arrays(self, tensors: Iterable[Any]) -> list[Any]:
+        """Tensors as arrays of fp64."""
+        return [t.double().cpu().numpy() for t in tensors]
 
     def model(self, inputs: list[Any], draw: int) -> list[Any]:
         """The outputs as the reference program may round them."""
-        self.draw = draw
+        self.draw, self.drawn = draw, 0
         return self.expected(inputs, self.torch.float32, self.modelled)
 
     def sample(self, inputs: list[Any]) -> list[Any]:

@@ -43,7 +43,16 @@ def dim(size: int) -> Dim:
 
 def leaves(factors: Sequence[Factor]) -> Dim:
     """The factors that a list now consists of."""
-    return [leaf for f in factors for leaf in (leaves(f.parts) if f.parts else [f])]
+    # A loop: a long chain of operators makes a long chain of factors.
+    found: Dim = []
+    left = list(reversed(factors))
+    while left:
+        factor = left.pop()
+        if factor.parts:
+            left += reversed(factor.parts)
+        else:
+            found.append(factor)
+    return found
 
 
 def fix(factors: Sequence[Factor]) -> None:
