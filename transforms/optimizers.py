@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 # name -> "module:class", in the order in which they run.
 _OPTIMIZERS: dict[str, str] = {
+    "derivation": "superopt.transforms.derivation.optimizer:DerivationOptimizer",
     "mugraph": "superopt.transforms.mugraph_search.optimizer:MugraphOptimizer",
     "saturation": "superopt.transforms.tile_saturation.optimizer:SaturationOptimizer",
 }

@@ -15,6 +15,7 @@ from superopt.transforms.passes import Pass
 _PASSES: dict[str, str] = {
     "ingest-linalg": "superopt.transforms.ingest.ingest_linalg:IngestLinalg",
     "partition": "superopt.transforms.partition.partition:Partition",
+    "derive": "superopt.transforms.derivation.derive:Derive",
     "mugraph-search": "superopt.transforms.mugraph_search.mugraph_search:MugraphSearch",
     "stabilize-softmax": "superopt.transforms.stabilize_softmax:StabilizeSoftmax",
     "kernel-to-tile-loops": "superopt.transforms.tile_saturation.kernel_to_tile_loops:KernelToTileLoops",

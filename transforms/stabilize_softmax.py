@@ -200,7 +200,7 @@ class _Degrees:
             labels = self._reshaped(self.labels[node.operands[0]], node.operands[0].shape, node.result.shape)
             self._note(node.result, self.of[node.operands[0]], labels)
             return True
-        if entry.nest is None or entry.body is None or entry.combiner in ("max", "min"):
+        if entry.nest is None or entry.windowed or entry.body is None or entry.combiner in ("max", "min"):
             return False
         degree = _degree(entry.body(attrs), [self.of.get(v, 0) for v in node.operands])
         if degree is None:

@@ -50,12 +50,12 @@ class OnValues(AppliedOn, Protocol):
 
 
 def walked_together(node: OnValues) -> Iterator[tuple[Dim, Dim]]:
-    """Pairs of dimensions that one index of the nest of `node` runs along; none if it lacks a nest.
+    """Pairs of dimensions that one index of the nest of `node` runs along; none if it lacks a plain nest.
 
     A dimension of extent 1 that is broadcast runs along nothing; one of a slice runs along a part of the other.
     """
     nest = nest_of(node)
-    if nest is None:
+    if nest is None or not nest.plain:
         return
     first: dict[int, Dim] = {}
     for value, maps in zip(node.operands, nest.operands, strict=True):

@@ -6,7 +6,7 @@ Each raises IllegalProgram for shapes or attributes that its operator does not a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -21,26 +21,89 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 @dataclass(frozen=True)
+class Atom:
+    """A further term of an index: `scale * floor(dim / divisor)`."""
+
+    dim: int
+    scale: int
+    divisor: int = 1
+
+
+@dataclass(frozen=True)
 class Index:
-    """One dimension of an index map: `offset + stride * dim`, or the constant `offset` where dim is None."""
+    """One dimension of an index map: `offset + stride * dim`, or the constant `offset` where dim is None.
+
+    In a nest that is not plain, `atoms` are added, and the sum is divided by `divisor`: where a remainder is
+    left, the index is outside of every extent.
+    """
 
     dim: int | None
     stride: int = 1
     offset: int = 0
+    atoms: tuple[Atom, ...] = ()
+    divisor: int = 1
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The iteration dimensions that it depends on."""
+        return (*(() if self.dim is None else (self.dim,)), *(a.dim for a in self.atoms))
+
+    def at(self, point: Mapping[int, Any]) -> tuple[Any, Any]:
+        """The index at a point, which gives a number or an array for each of `dims`, and whether no remainder
+        is left.
+        """
+        place = self.offset + (0 if self.dim is None else self.stride * point[self.dim])
+        for atom in self.atoms:
+            place = place + atom.scale * (point[atom.dim] // atom.divisor)
+        return place // self.divisor, place % self.divisor == 0
 
 
 @dataclass(frozen=True)
 class Nest:
-    """An affine loop nest: `result[result_map] = combine over reductions of body(operand[operand_maps]...)`.
+    """A quasi-affine loop nest: `result[result_map] = combine over reductions of body(operand[operand_maps]...)`.
 
     `extents` are those of the iteration space; `reductions` its reduced dimensions. The result's dimensions
     are given by `result`: an iteration dimension each, or None for a dimension of extent 1 (keepdims).
+    What an operand holds outside of its extents is `outside`; None where nothing is read there.
     """
 
     extents: Shape
     operands: tuple[tuple[Index, ...], ...]
     result: tuple[int | None, ...]
     reductions: tuple[int, ...] = ()
+    outside: float | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether each index is one strided iteration dimension at most, and everything read is inside."""
+        return self.outside is None
+
+    @property
+    def points(self) -> int:
+        """Points of the iteration space, less those of which an index with a divisor leaves a remainder."""
+        return math.prod(self.extents) // math.prod(i.divisor for maps in self.operands for i in maps)
+
+    @property
+    def product(self) -> tuple[int, int, int, int]:
+        """Batch, rows, columns and depth of a sum of products as one matrix product of its spread operands.
+
+        Rows vary with the first operand alone, columns with the second. `floor(dim / divisor)` is a batch
+        dimension, along which the rest of the dimension are columns.
+        """
+        used = [{d: 1 for i in maps if (d := i.dim) is not None} for maps in self.operands]
+        for maps, dims in zip(self.operands, used, strict=True):
+            for atom in (a for i in maps for a in i.atoms if a.scale > 0):
+                dims.setdefault(atom.dim, atom.divisor)
+        batch = rows = columns = 1
+        for d in (d for d in self.result if d is not None):
+            extent, part = self.extents[d], used[0].get(d, 0)
+            if part and d in used[1]:
+                batch, columns = batch * (extent // part), columns * part
+            elif part:
+                rows *= extent
+            else:
+                columns *= extent
+        return batch, rows, columns, max(1, self.points // (batch * rows * columns))
 
     @property
     def result_shape(self) -> Shape:
@@ -186,6 +249,148 @@ def slice_nest(shapes: Sequence[Shape], attrs: Attrs) -> Nest:
             raise fail(f"expected a slice within extent {e}, got offset {o}, size {n}, stride {s}")
     maps = tuple(Index(d, strides[d], offsets[d]) for d in range(len(shape)))
     return Nest(sizes, (maps,), tuple(range(len(shape))))
+
+
+# --- windows ----------------------------------------------------------------------------------------------
+
+# Spatial dimensions that convolutions and pooling may have.
+MOST_SPATIAL = 3
+
+
+def _spatial(attrs: Attrs, rank: int, *names: str) -> list[tuple[int, ...]]:
+    """Attributes with one number for each of `rank` spatial dimensions; strides and dilations are positive."""
+    if not 1 <= rank <= MOST_SPATIAL:
+        raise fail(f"expected 1 to {MOST_SPATIAL} spatial dimensions, got {rank}")
+    found = [ints_attr(attrs, name) for name in names]
+    for name, numbers in zip(names, found, strict=True):
+        least = 0 if name in ("low", "high", "extra") else 1
+        if len(numbers) != rank or any(n < least for n in numbers):
+            raise fail(f"expected {rank} numbers of at least {least} as '{name}', got {numbers}")
+    return found
+
+
+def _placed(extents: Shape, sizes: Shape, low: Shape, high: Shape, strides: Shape, dilations: Shape) -> Shape:
+    """How many windows of `sizes` each dimension has."""
+    spans = [d * (k - 1) + 1 for k, d in zip(sizes, dilations, strict=True)]
+    placed = tuple(
+        (e + a + b - span) // s + 1
+        for e, a, b, span, s in zip(extents, low, high, spans, strides, strict=True)
+    )
+    if min(placed) < 1:
+        padded = [e + a + b for e, a, b in zip(extents, low, high, strict=True)]
+        raise fail(f"expected windows that fit into the padded extents {padded}, got ones of {spans}")
+    return placed
+
+
+def conv_nest(shapes: Sequence[Shape], attrs: Attrs) -> Nest:
+    """(n, c, x...) and (f, c / groups, k...) to (n, f, y...), with `x = strides * y + dilations * k - low`.
+
+    Iteration dimensions: n, f, y..., then the reduced c and k...
+    """
+    x, w = shapes
+    rank = len(x) - 2
+    strides, dilations, low, high = _spatial(attrs, rank, "strides", "dilations", "low", "high")
+    groups = int_attr(attrs, "groups")
+    if len(w) != len(x) or groups < 1 or x[1] != w[1] * groups or w[0] % groups:
+        raise fail(f"expected a weight of (f, {x[1]} / {groups} groups, {rank} sizes), f in groups, got {w}")
+    placed = _placed(x[2:], w[2:], low, high, strides, dilations)
+    c = 2 + rank
+    taps = [c + 1 + i for i in range(rank)]
+    windows = [Index(2 + i, strides[i], -low[i], (Atom(taps[i], dilations[i]),)) for i in range(rank)]
+    source = (Index(0), _channel(groups, w[0] // groups, w[1], 1, c), *windows)
+    weight = (Index(1), Index(c), *map(Index, taps))
+    extents = (x[0], w[0], *placed, *w[1:])
+    return Nest(extents, (source, weight), tuple(range(c)), (c, *taps), 0.0)
+
+
+def _channel(groups: int, columns: int, depth: int, f: int, c: int) -> Index:
+    """The input channel of output channel `f`, of which a group has `columns`, at depth `c`."""
+    if groups == 1:
+        return Index(c)
+    if columns == depth == 1:
+        return Index(f)
+    return Index(c, atoms=(Atom(f, depth, columns),))
+
+
+def conv_transpose_nest(shapes: Sequence[Shape], attrs: Attrs) -> Nest:
+    """(n, c, x...) and (c, f / groups, k...) to (n, f, y...), with `strides * x = y - dilations * k + low`.
+
+    `high` cuts the far border, as `low` does the near one; `extra` lengthens it. Iteration dimensions: n, f,
+    y..., then the reduced c (within a group) and k...
+    """
+    x, w = shapes
+    rank = len(x) - 2
+    strides, dilations, low, high, extra = _spatial(
+        attrs, rank, "strides", "dilations", "low", "high", "extra"
+    )
+    groups = int_attr(attrs, "groups")
+    if len(w) != len(x) or groups < 1 or x[1] != w[0] or w[0] % groups:
+        raise fail(f"expected a weight of ({x[1]}, f / {groups} groups, {rank} sizes), got {w}")
+    placed = tuple(
+        (e - 1) * s + d * (k - 1) + 1 - a - b + o
+        for e, k, s, d, a, b, o in zip(x[2:], w[2:], strides, dilations, low, high, extra, strict=True)
+    )
+    if min(placed) < 1:
+        raise fail(f"expected a result with elements, got extents {placed}")
+    depth, columns, c = w[0] // groups, w[1], 2 + rank
+    taps = [c + 1 + i for i in range(rank)]
+    windows = [Index(2 + i, 1, low[i], (Atom(taps[i], -dilations[i]),), strides[i]) for i in range(rank)]
+    source = (Index(0), _channel(groups, columns, depth, 1, c), *windows)
+    rows = Index(c) if groups == 1 else Index(c, atoms=(Atom(1, depth, columns),))
+    column = Index(1) if groups == 1 else Index(1, atoms=(Atom(1, -columns, columns),))
+    column = Index(None) if columns == 1 else column
+    weight = (rows, column, *map(Index, taps))
+    extents = (x[0], columns * groups, *placed, depth, *w[2:])
+    return Nest(extents, (source, weight), tuple(range(c)), (c, *taps), 0.0)
+
+
+def pool_nest(outside: float) -> Callable[[Sequence[Shape], Attrs], Nest]:
+    """(n, c, x...) to (n, c, y...), with `x = strides * y + dilations * k - low`; `outside` is neutral."""
+
+    def nest(shapes: Sequence[Shape], attrs: Attrs) -> Nest:
+        (x,) = shapes
+        rank = len(x) - 2
+        sizes, strides, dilations, low, high = _spatial(
+            attrs, rank, "sizes", "strides", "dilations", "low", "high"
+        )
+        placed = _placed(x[2:], sizes, low, high, strides, dilations)
+        windows = [
+            Index(2 + i, strides[i], -low[i], (Atom(2 + rank + i, dilations[i]),)) for i in range(rank)
+        ]
+        source = (Index(0), Index(1), *windows)
+        taps = tuple(range(2 + rank, 2 + 2 * rank))
+        return Nest((*x[:2], *placed, *sizes), (source,), tuple(range(2 + rank)), taps, outside)
+
+    return nest
+
+
+def shifted_nest(shapes: Sequence[Shape], attrs: Attrs) -> Nest:
+    """(n, k..., c, x...) to (n, c, y...), with `x = strides * y + dilations * k - low`, summed over k."""
+    (x,) = shapes
+    rank = (len(x) - 2) // 2
+    strides, dilations, low, high = _spatial(attrs, rank, "strides", "dilations", "low", "high")
+    if len(x) != 2 * rank + 2:
+        raise fail(
+            f"expected as many kernel positions as spatial dimensions, got an operand of rank {len(x)}"
+        )
+    sizes = x[1 : 1 + rank]
+    placed = _placed(x[2 + rank :], sizes, low, high, strides, dilations)
+    taps = tuple(range(2 + rank, 2 + 2 * rank))
+    windows = [Index(2 + i, strides[i], -low[i], (Atom(taps[i], dilations[i]),)) for i in range(rank)]
+    source = (Index(0), *map(Index, taps), Index(1), *windows)
+    extents = (x[0], x[1 + rank], *placed, *sizes)
+    return Nest(extents, (source,), tuple(range(2 + rank)), taps, 0.0)
+
+
+def pad_nest(shapes: Sequence[Shape], attrs: Attrs) -> Nest:
+    """One operand with `low` elements of `value` before it and `high` after it."""
+    (x,) = shapes
+    low, high = ints_attr(attrs, "low"), ints_attr(attrs, "high")
+    if not len(low) == len(high) == len(x) or min(*low, *high, 0) < 0:
+        raise fail(f"expected {len(x)} numbers of at least 0 as 'low' and 'high', got {low} and {high}")
+    extents = tuple(e + a + b for e, a, b in zip(x, low, high, strict=True))
+    source = tuple(Index(d, 1, -a) for d, a in enumerate(low))
+    return Nest(extents, (source,), tuple(range(len(x))), (), float_attr(attrs, "value"))
 
 
 def reshaped_shape(shapes: Sequence[Shape], attrs: Attrs) -> Shape:

@@ -29,16 +29,21 @@ from superopt.nests import (
     broadcast_nest,
     broadcast_shapes,
     concatenated_shape,
+    conv_nest,
+    conv_transpose_nest,
     elementwise_nest,
     fail,
     float_attr,
     int_attr,
     ints_attr,
     matmul_nest,
+    pad_nest,
+    pool_nest,
     reduction_nest,
     repeated,
     repeated_shape,
     reshaped_shape,
+    shifted_nest,
     slice_nest,
     transpose_nest,
     updated,
@@ -67,6 +72,7 @@ __all__ = [
     "is_conversion",
     "is_elementwise",
     "is_mask",
+    "is_windowed",
     "move_of",
     "nest_of",
     "normalize_attrs",
@@ -116,7 +122,8 @@ class Operator:
     and `arrange` is given, or neither for `constant`. `arrange` maps arrays (of anything: floats, field
     elements, indices) to the result's array by moving elements only. `combiner` joins what a reduction visits;
     `finish` is applied to the joined value, given the number of elements reduced. `move` is given for operators
-    that compute nothing.
+    that compute nothing. The nests of `windowed` ones are not plain: they read windows that may overlap and reach
+    outside.
 
     Searches, lowering and emission decide by these fields, never by the name.
     """
@@ -133,6 +140,7 @@ class Operator:
     arrange: Callable[[Sequence[Array], Attrs], Array] | None = None
     arranged_shape: Callable[[Sequence[Shape], Attrs], Shape] | None = None
     move: Move | None = None
+    windowed: bool = False
 
     @property
     def elementwise(self) -> bool:
@@ -146,13 +154,13 @@ class Operator:
 
     @property
     def contraction(self) -> bool:
-        """Whether it is a sum of products of its two operands (so that a domain may use a matrix product)."""
-        return self.combiner == "add" and self.arity == 2 and self.finish is None
+        """Whether it is a sum of products of its two operands along whole dimensions: a matrix product."""
+        return self.combiner == "add" and self.arity == 2 and self.finish is None and not self.windowed
 
     @property
     def reduction(self) -> Combiner | None:
-        """How it joins elements of its one operand; None if it does not."""
-        return self.combiner if self.arity == 1 else None
+        """How it joins elements along whole dimensions of its one operand; None if it does not."""
+        return self.combiner if self.arity == 1 and not self.windowed else None
 
     @property
     def conversion(self) -> bool:
@@ -173,7 +181,7 @@ class Operator:
             return 0
         nest = self.nest(shapes, attrs)
         per_point = len(self.body(attrs).primitives()) + (self.combiner is not None)
-        return math.prod(nest.extents) * per_point
+        return nest.points * per_point
 
 
 def _pointwise(
@@ -204,6 +212,20 @@ def _moving(
     name: str, doc: str, move: Move, nest: Callable[[Sequence[Shape], Attrs], Nest], *attrs: AttrSpec
 ) -> Operator:
     return Operator(name, 1, doc, GRAPH_LEVELS, attrs, nest, lambda _: arg(0), move=move)
+
+
+def _windowed(
+    name: str,
+    arity: int,
+    doc: str,
+    nest: Callable[[Sequence[Shape], Attrs], Nest],
+    combiner: Combiner | None,
+    *attrs: AttrSpec,
+) -> Operator:
+    return Operator(
+        name, arity, doc, frozenset({"kernel"}), attrs, nest,
+        lambda _: arg(0) * arg(1) if arity == 2 else arg(0), combiner, windowed=True,
+    )  # fmt: skip
 
 
 def _sigmoid(x: Scalar) -> Scalar:
@@ -244,6 +266,9 @@ def _pow(attrs: Attrs) -> Scalar:
         return sqrt(x) if exponent > 0 else 1 / sqrt(x)
     return apply("pow", x, exponent)
 
+
+# Of windows, for each spatial dimension: how far apart they are and what they read is, and the padding.
+_WINDOWS = tuple(AttrSpec(name, "ints") for name in ("strides", "dilations", "low", "high"))
 
 _ENTRIES: tuple[Operator, ...] = (
     Operator(
@@ -286,6 +311,18 @@ _ENTRIES: tuple[Operator, ...] = (
     _reduction("reduce_mean", "Mean over `dims`.", "add", lambda n: arg(0) / n),
     _reduction("reduce_max", "Maximum over `dims`.", "max"),
     _reduction("reduce_min", "Minimum over `dims`.", "min"),
+    _windowed("conv", 2, "Convolution over 1 to 3 spatial dimensions, channels first, padded by zeros.",
+              conv_nest, "add", *_WINDOWS, AttrSpec("groups", "int", 1)),
+    _windowed("conv_transpose", 2, "The transpose of a convolution with the same weight and attributes.",
+              conv_transpose_nest, "add", *_WINDOWS, AttrSpec("extra", "ints"), AttrSpec("groups", "int", 1)),
+    _windowed("pool_max", 1, "Maximum of each window; what is outside does not count.",
+              pool_nest(NEUTRAL["max"]), "max", AttrSpec("sizes", "ints"), *_WINDOWS),
+    _windowed("pool_sum", 1, "Sum of each window.", pool_nest(NEUTRAL["add"]), "add",
+              AttrSpec("sizes", "ints"), *_WINDOWS),
+    _windowed("shifted_sum", 1, "Sum over kernel positions, each read where a convolution would read for it.",
+              shifted_nest, "add", *_WINDOWS),
+    _windowed("pad", 1, "Elements of `value` before and after each dimension.", pad_nest, None,
+              AttrSpec("low", "ints"), AttrSpec("high", "ints"), AttrSpec("value", "float", 0.0)),
     _moving("broadcast", "numpy.broadcast_to", Move.BROADCAST, broadcast_nest, AttrSpec("shape", "ints")),
     _moving("transpose", "numpy.transpose", Move.TRANSPOSE, transpose_nest, AttrSpec("perm", "ints")),
     _moving("slice", "A strided window.", Move.SLICE, slice_nest, AttrSpec("offsets", "ints"),
@@ -392,6 +429,11 @@ def is_elementwise(node: Applied) -> bool:
 def is_contraction(node: Applied) -> bool:
     """Whether `node` is a sum of products of its two operands."""
     return OPERATORS.get(node.op, _NONE).contraction
+
+
+def is_windowed(node: Applied) -> bool:
+    """Whether `node` reads windows that may overlap and reach outside."""
+    return OPERATORS.get(node.op, _NONE).windowed
 
 
 def is_conversion(node: Applied) -> bool:

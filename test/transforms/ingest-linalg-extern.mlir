@@ -3,22 +3,22 @@
 // RUN: filecheck %s < %t.out
 // RUN: filecheck %s --check-prefix=REMARK < %t.err
 
-// REMARK: ingest-linalg-extern.mlir:19:{{[0-9]+}}: remark: 'linalg.conv_2d_nchw_fchw' is kept as superopt.extern: an operand is read at
+// REMARK: ingest-linalg-extern.mlir:19:{{[0-9]+}}: remark: 'linalg.pooling_nhwc_min' is kept as superopt.extern: windows of which anything but a product is summed
 // REMARK: ingest-linalg-extern.mlir:36:{{[0-9]+}}: remark: 'linalg.generic' is kept as superopt.extern: tensors of element type f64
 // REMARK: ingest-linalg-extern.mlir:52:{{[0-9]+}}: remark: 'linalg.generic' is kept as superopt.extern: a reduction that is not a sum, maximum or minimum
 
-// CHECK-LABEL: func.func @convolution
-// CHECK: "superopt.extern"(%arg0, %arg1, {{.*}}target = "linalg.conv_2d_nchw_fchw"
+// CHECK-LABEL: func.func @smallest
+// CHECK: "superopt.extern"(%arg0, {{.*}}target = "linalg.pooling_nhwc_min"
 // CHECK: "kernel.relu"
-func.func @convolution(%x: tensor<1x3x6x6xf32>, %w: tensor<4x3x3x3xf32>) -> tensor<1x4x4x4xf32> {
-  %zero = arith.constant 0.0 : f32
-  %zeros = arith.constant dense<0.0> : tensor<1x4x4x4xf32>
-  %e = tensor.empty() : tensor<1x4x4x4xf32>
-  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<1x4x4x4xf32>) -> tensor<1x4x4x4xf32>
-
-  %c = linalg.conv_2d_nchw_fchw ins(%x, %w : tensor<1x3x6x6xf32>, tensor<4x3x3x3xf32>) outs(%f : tensor<1x4x4x4xf32>) -> tensor<1x4x4x4xf32>
-  %r = arith.maximumf %c, %zeros : tensor<1x4x4x4xf32>
-  return %r : tensor<1x4x4x4xf32>
+func.func @smallest(%x: tensor<1x6x6x3xf32>) -> tensor<1x4x4x3xf32> {
+  %high = arith.constant 0x7F800000 : f32
+  %zeros = arith.constant dense<0.0> : tensor<1x4x4x3xf32>
+  %e = tensor.empty() : tensor<1x4x4x3xf32>
+  %k = tensor.empty() : tensor<3x3xf32>
+  %f = linalg.fill ins(%high : f32) outs(%e : tensor<1x4x4x3xf32>) -> tensor<1x4x4x3xf32>
+  %c = linalg.pooling_nhwc_min ins(%x, %k : tensor<1x6x6x3xf32>, tensor<3x3xf32>) outs(%f : tensor<1x4x4x3xf32>) -> tensor<1x4x4x3xf32>
+  %r = arith.maximumf %c, %zeros : tensor<1x4x4x3xf32>
+  return %r : tensor<1x4x4x3xf32>
 }
 
 // -----

@@ -59,6 +59,11 @@ def _cases(torch: Any) -> dict[str, list[Case]]:
             ([(2, 3)], {"dims": (1,), "keepdims": True}, lambda x: f(x, (1,), True)),
         ]
 
+    def windows(rank: int, stride: int, dilation: int, pad: int) -> dict[str, tuple[int, ...]]:
+        numbers = {"strides": stride, "dilations": dilation, "low": pad, "high": pad}
+        return {name: (number,) * rank for name, number in numbers.items()}
+
+    f = torch.nn.functional
     return {
         "matmul": [
             ([(2, 3), (3, 4)], {}, lambda a, b: a @ b),
@@ -95,6 +100,29 @@ def _cases(torch: Any) -> dict[str, list[Case]]:
         "update_slice": [
             ([(2, 5), (2, 3)], {"dim": 1, "offset": 1}, lambda a, b: torch.slice_scatter(a, b, 1, 1, 4))
         ],
+        "conv": [
+            ([(2, 4, 7), (6, 4, 3)], windows(1, 2, 1, 1), lambda x, w: f.conv1d(x, w, stride=2, padding=1)),
+            ([(1, 4, 5, 6), (6, 2, 3, 2)], {**windows(2, 1, 2, 2), "groups": 2},
+             lambda x, w: f.conv2d(x, w, padding=2, dilation=2, groups=2)),
+            ([(1, 4, 5, 6), (4, 1, 3, 3)], {**windows(2, 2, 1, 1), "groups": 4},
+             lambda x, w: f.conv2d(x, w, stride=2, padding=1, groups=4)),
+            ([(1, 2, 4, 4, 4), (3, 2, 2, 2, 2)], {**windows(3, 1, 1, 0), "low": (1, 0, 0)},
+             lambda x, w: f.conv3d(f.pad(x, (0, 0, 0, 0, 1, 0)), w)),
+        ],
+        "conv_transpose": [
+            ([(2, 4, 3, 3), (4, 5, 4, 4)], {**windows(2, 2, 1, 1), "extra": (0, 0)},
+             lambda x, w: f.conv_transpose2d(x, w, stride=2, padding=1)),
+            ([(1, 4, 5), (4, 3, 3)], {**windows(1, 3, 2, 1), "extra": (2,), "groups": 2},
+             lambda x, w: f.conv_transpose1d(x, w, stride=3, dilation=2, padding=1, output_padding=2, groups=2)),
+        ],
+        "pool_max": [
+            ([(2, 3, 5, 5)], {**windows(2, 2, 1, 1), "sizes": (3, 3)}, lambda x: f.max_pool2d(x, 3, 2, 1)),
+            ([(1, 2, 7)], {**windows(1, 1, 2, 0), "sizes": (2,)}, lambda x: f.max_pool1d(x, 2, 1, 0, 2)),
+        ],
+        "pool_sum": [
+            ([(2, 3, 5, 5)], {**windows(2, 2, 1, 1), "sizes": (3, 3)}, lambda x: f.avg_pool2d(x, 3, 2, 1) * 9),
+        ],
+        "pad": [([(2, 3)], {"low": (0, 1), "high": (2, 0), "value": 0.5}, lambda x: f.pad(x, (1, 0, 0, 2), value=0.5))],
         "constant": [([], {"value": 1.5, "shape": (2, 2), "dtype": "f32"}, lambda: torch.full((2, 2), 1.5))],
     }  # fmt: skip
 

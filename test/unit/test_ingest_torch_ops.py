@@ -184,8 +184,6 @@ def test_against_eager_and_each_other(name: str) -> None:
 # --- what is opaque, and what is refused ------------------------------------------------------------------
 
 OPAQUE: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
-    "conv": (lambda x, w: F.conv2d(x, w).relu(), (IMAGE, rand(2, 4, 2, 2)), "aten.conv2d.default"),
-    "conv_padded": (lambda x, w: F.conv2d(x, w, stride=2, padding=1), (IMAGE, rand(2, 4, 2, 2)), "aten.conv2d.padding"),
     "embedding": (lambda i, w: F.embedding(i, w) * 2, (ROWS, rand(5, 4)), "aten.embedding.default"),
     "unbind_integers": (lambda i: i.unbind(0)[1] + 1, (ROWS.reshape(3, 1),), "aten.unbind.int"),
     "cross_entropy": (F.cross_entropy, (X, ROWS), "aten.nll_loss_nd.default"),

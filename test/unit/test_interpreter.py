@@ -126,7 +126,14 @@ ATTRS: dict[str, dict[str, Attr]] = {
     "concat": {"dim": 0},
     "update_slice": {"dim": 0, "offset": 2},
     "constant": {"value": 1.5, "shape": (7, 13), "dtype": "f16"},
-}
+    "conv": {"strides": (2, 1), "dilations": (1, 2), "low": (1, 2), "high": (1, 1)},
+    "conv_transpose": {
+        "strides": (2, 1), "dilations": (1, 1), "low": (1, 0), "high": (0, 0), "extra": (1, 0)
+    },
+    "pool_max": {"sizes": (3, 2), "strides": (2, 2), "dilations": (1, 1), "low": (1, 0), "high": (1, 1)},
+    "pool_sum": {"sizes": (3, 2), "strides": (2, 2), "dilations": (1, 2), "low": (1, 0), "high": (1, 1)},
+    "pad": {"low": (1, 0), "high": (0, 5), "value": 0.5},
+}  # fmt: skip
 POSITIVE = ("log", "log1p", "sqrt", "rsqrt", "reciprocal", "div", "pow")
 
 
@@ -135,6 +142,9 @@ POSITIVE = ("log", "log1p", "sqrt", "rsqrt", "reciprocal", "div", "pow")
 def test_every_operator_alone(op: str, dtype: str) -> None:
     shapes = {"matmul": [(7, 13), (13, 5)], "constant": [], "concat": [(7, 13), (4, 13), (7, 13)]}
     shapes["update_slice"] = [(7, 13), (4, 13)]
+    image = (2, 5, 7, 6)
+    shapes |= {"conv": [image, (6, 5, 3, 3)], "conv_transpose": [image, (5, 6, 3, 2)]}
+    shapes |= {"pool_max": [image], "pool_sum": [image]}
     arity = OPERATORS[op].arity or 1
     types = [TensorType(s, dtype) for s in shapes.get(op, [(7, 13)] * arity)]
     attrs = dict(ATTRS.get(op, {}))

@@ -11,6 +11,7 @@ from superopt.operators import (
     is_contraction,
     is_conversion,
     is_elementwise,
+    is_windowed,
     move_of,
     primitive_of,
     reduction_of,
@@ -135,6 +136,7 @@ def test_a_node_is_of_at_most_one_class(name: str) -> None:
         is_constant(node),
         reduction_of(node) is not None,
         move_of(node) is not None,
+        is_windowed(node),
     ]
     assert sum(found) == (name in OPERATORS)
     assert is_elementwise(node) or not (is_conversion(node) or primitive_of(node))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -148,6 +149,8 @@ def torch_text(
             for o, k in zip(operands, ("transpose_a", "transpose_b"), strict=True)
         )
         return f"torch.matmul({a}, {b})"
+    if entry.windowed:
+        return _windows_text(op, operands, shapes, values)
     if entry.constant:
         value = values["value"]
         if not isinstance(value, int | float):
@@ -178,6 +181,43 @@ def torch_text(
             return f"torch.cat([{', '.join(operands)}], dim={values['dim']})"
         case None:
             raise UnsupportedProgram(f"expected an operator that PyTorch has, got '{op}'")
+
+
+def _windows_text(
+    op: str, operands: Sequence[str], shapes: Sequence[tuple[int, ...]], attrs: dict[str, Attr]
+) -> str:
+    """An operator on windows: PyTorch's own on an operand that is padded before, or a result cut after."""
+    functional, rank = "torch.nn.functional", len(shapes[0]) - 2
+    low, high = (_numbers(attrs, name) for name in ("low", "high"))
+    x, *weights = operands
+
+    def padded(text: str, low: Sequence[int], high: Sequence[int], value: float = 0.0) -> str:
+        amounts = [n for pair in reversed([*zip(low, high, strict=True)]) for n in pair]
+        return f"{functional}.pad({text}, {amounts}, value={number(value)})" if any(amounts) else text
+
+    if op == "pad":
+        return padded(x, low, high, float(str(attrs["value"])))
+    strides, dilations = (_numbers(attrs, name) for name in ("strides", "dilations"))
+    steps = f"stride={strides}, dilation={dilations}"
+    if op == "pool_max":
+        sizes = attrs["sizes"]
+        return f"{functional}.max_pool{rank}d({padded(x, low, high, -math.inf)}, {sizes}, {steps})"
+    if op == "pool_sum":
+        ones = f"torch.ones({(shapes[0][1], 1, *_numbers(attrs, 'sizes'))}, dtype=like.dtype, device=like.device)"
+        weights, attrs = [ones], {**attrs, "groups": shapes[0][1]}
+    steps = f"{steps}, groups={attrs['groups']}"
+    if op == "conv_transpose":
+        ends = [e - h for e, h in zip(_numbers(attrs, "extra"), high, strict=True)]
+        return padded(
+            f"{functional}.conv_transpose{rank}d({x}, {weights[0]}, {steps})", [-n for n in low], ends
+        )
+    return f"{functional}.conv{rank}d({padded(x, low, high)}, {weights[0]}, {steps})"
+
+
+def _numbers(attrs: dict[str, Attr], name: str) -> tuple[int, ...]:
+    found = attrs[name]
+    assert isinstance(found, tuple)
+    return found
 
 
 class _Loops:

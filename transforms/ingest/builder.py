@@ -173,7 +173,8 @@ class GraphBuilder:
 
     def _folded(self, op: str, operands: Sequence[Value], attrs: dict[str, Attr], type: TensorType) -> Value:
         arrays = [self.constants[v] for v in operands]
-        pointwise = op not in ("matmul", "reduce_sum", "reduce_mean", "concat")
+        unlike = ("matmul", "reduce_sum", "reduce_mean", "concat")
+        pointwise = op not in unlike and not OPERATORS[op].windowed
         if pointwise and all(a.ndim == 0 for a in arrays):
             # A move or reduction of a splat's elements, or one point of an elementwise operator.
             moved = len(arrays) == 1 and not OPERATORS[op].elementwise

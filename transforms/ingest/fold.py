@@ -61,6 +61,8 @@ def evaluate(op: str, operands: Sequence[Array], attrs: Mapping[str, Attr]) -> A
         if entry.elementwise:
             return evaluate_scalar(body, operands)
         nest = entry.nest([a.shape for a in operands], values)
+        if not nest.plain:
+            return _windows(body, entry.combiner, nest, operands)
         arrays = [_gathered(a, nest, i) for i, a in enumerate(operands)]
         if entry.contraction:
             return _contracted(arrays, nest)
@@ -77,6 +79,30 @@ def _shape(attrs: Mapping[str, Attr]) -> tuple[int, ...]:
     shape = attrs["shape"]
     assert isinstance(shape, tuple)
     return shape
+
+
+def _windows(body: Scalar, combiner: str | None, nest: Nest, operands: Sequence[Array]) -> Array:
+    """A nest that is not plain, one reduced point after the other."""
+    kept = [d for d in nest.result if d is not None]
+    point: dict[int, Any] = {
+        d: np.arange(nest.extents[d]).reshape([-1 if other == d else 1 for other in kept]) for d in kept
+    }
+    total: Array | None = None
+    for reduced in np.ndindex(*(nest.extents[d] for d in nest.reductions)):
+        point |= dict(zip(nest.reductions, reduced, strict=True))
+        read: list[Array] = []
+        for array, maps in zip(operands, nest.operands, strict=True):
+            places = [index.at(point) for index in maps]
+            inside = np.asarray(True)
+            for (place, exact), extent in zip(places, array.shape, strict=True):
+                inside = inside & exact & (place >= 0) & (place < extent)
+            clipped = [np.clip(p, 0, e - 1) for (p, _), e in zip(places, array.shape, strict=True)]
+            found = array[tuple(np.broadcast_arrays(*clipped))]
+            read.append(np.where(inside, found, np.float64(nest.outside or 0.0)))
+        here = evaluate_scalar(body, read)
+        total = here if total is None else {"add": np.add, "max": np.maximum}[combiner or "add"](total, here)
+    assert total is not None
+    return np.broadcast_to(total, nest.result_shape)
 
 
 def _gathered(array: Array, nest: Nest, operand: int) -> Array:

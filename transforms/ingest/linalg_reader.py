@@ -27,6 +27,7 @@ from superopt.transforms.ingest.interpret import predicate, scalar_operation, to
 from superopt.transforms.ingest.locate import locate
 from superopt.transforms.ingest.space import Aligned, Space
 from superopt.transforms.ingest.tensor_ops import OPERATIONS
+from superopt.transforms.ingest.windows import read_windows, reads_windows
 
 _CONTROL = ("scf", "cf", "affine", "async", "gpu", "llvm", "memref", "bufferization", "vector", "spirv")
 _SCALARS = ("f64", "f32", "f16", "bf16", "index", "i1", "i8", "i16", "i32", "i64")
@@ -237,6 +238,8 @@ class LinalgReader:
         n_in = len(operands) - n_out
         extents = _extents(maps, operands, self._shape)
         yielded = list(list(block.operations)[-1].operation.operands)
+        if n_out == 1 and reads_windows(maps[:n_in]):
+            return [self._windows(operation, maps, extents, yielded[0])]
         held: list[Held | None] = []
         for i in range(n_out):
             if operation.results[i] not in self.needed:
@@ -249,6 +252,20 @@ class LinalgReader:
             self._bind(body, block, operands, maps, n_in)
             held.append(self._result(body, block, yielded[i], operands, n_in, i, out_dims))
         return held
+
+    def _windows(self, operation: Any, maps: Sequence[Any], extents: Sequence[int], yielded: Any) -> Held:
+        """A sum or maximum over windows, and what it starts from."""
+        start, accumulator = operation.operands[-1], operation.regions[0].blocks[0].arguments[-1]
+        if (combination := _combination(yielded, accumulator)) is None:
+            raise NotExpressible("a reduction that is not a sum, maximum or minimum")
+        kind, term = combination
+        made = read_windows(self, operation, maps, extents, kind, term)
+        first = self.value(start)
+        if self.build.scalar(first) == {"sum": 0.0, "max": -math.inf}[kind]:
+            return made
+        spread = self.build.defined_by(first, "broadcast")
+        first = first if spread is None else spread.operands[0]
+        return self.build.emit({"sum": "add"}.get(kind, kind), made, first)
 
     def _bind(self, body: Body, block: Any, operands: Sequence[Any], maps: Sequence[Any], n_in: int) -> None:
         """Bind the block's arguments to the operands, aligned by their maps; outputs on demand."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from superopt.dialects.mlir import ir
 from superopt.errors import UnsupportedProgram
+from superopt.nests import MOST_SPATIAL
 from superopt.program import COMPUTE_DTYPES, TensorType, Value
 from superopt.transforms.ingest.builder import NotExpressible
 from superopt.transforms.ingest.held import Array, Held, Piece, Unwritten
@@ -163,13 +164,32 @@ def _insert_slice(reader: LinalgReader, operation: Any) -> Held:
     source, target = operation.operands[0], operation.operands[1]
     offsets, sizes, strides = _window(operation)
     if any(s != 1 for s in strides):
-        raise NotExpressible("'tensor.insert_slice' with gaps")
+        return _inserted_with_gaps(reader, operation)
     piece = reader.build.reshape(reader.value(source), sizes)
     held = reader.held.get(target)
     if isinstance(held, Unwritten):
         grown = Unwritten(held.shape, held.dtype, (*held.pieces, Piece(offsets, piece)))
         return _completed(reader, grown)
     return _overwritten(reader, reader.value(target), Piece(offsets, piece))
+
+
+def _inserted_with_gaps(reader: LinalgReader, operation: Any) -> Held:
+    """insert_slice with strides into zeros: a transposed convolution by 1 puts zeros between, pads around."""
+    (source, target), (offsets, _, strides) = list(operation.operands)[:2], _window(operation)
+    build, piece, zeros = reader.build, reader.value(source), reader.value(target)
+    rank = len(piece.shape) - 2
+    if len(zeros.shape) != rank + 2 or not 1 <= rank <= MOST_SPATIAL or strides[:2] != (1, 1):
+        raise NotExpressible("'tensor.insert_slice' with gaps between channels")
+    if build.scalar(zeros) != 0.0:
+        raise NotExpressible("'tensor.insert_slice' with gaps that are not zeros")
+    one = build.constant(1.0, piece.dtype, (piece.shape[1], 1, *(1,) * rank))
+    none = (0,) * rank
+    spread = build.emit(
+        "conv_transpose", piece, one, strides=strides[2:], dilations=(1,) * rank, low=none, high=none, extra=none,
+        groups=piece.shape[1],
+    )  # fmt: skip
+    after = [e - o - n for e, o, n in zip(zeros.shape, offsets, spread.shape, strict=True)]
+    return _padded(reader, spread, offsets, after, 0.0)
 
 
 def _completed(reader: LinalgReader, memory: Unwritten) -> Held:
@@ -214,12 +234,19 @@ def _pad(reader: LinalgReader, operation: Any) -> Held:
     value = reader.value(operation.operands[0])
     if min(*low, *high, 0) < 0:
         raise NotExpressible("'tensor.pad' by a negative amount")
+    return _padded(reader, value, low, high, float(held))
+
+
+def _padded(
+    reader: LinalgReader, value: Value, low: Sequence[int], high: Sequence[int], number: float
+) -> Value:
+    """`value` with constants before and after it along each dimension."""
     for dim, (before, after) in enumerate(zip(low, high, strict=True)):
         parts = [value]
         for size, at in ((before, 0), (after, len(parts) + 1)):
             if size:
                 shape = (*value.shape[:dim], size, *value.shape[dim + 1 :])
-                parts.insert(at, reader.build.constant(float(held), value.dtype, shape))
+                parts.insert(at, reader.build.constant(number, value.dtype, shape))
         value = reader.build.emit("concat", *parts, dim=dim)
     return value
 

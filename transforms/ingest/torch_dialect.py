@@ -124,6 +124,11 @@ class TorchReader:
         index = self._extern(f"aten.arg{kind}", args[:3], self.types[1:], reason)
         return index[0]
 
+    def pooled_index(self, args: list[Any], rank: int) -> Value:
+        """The index that pooling gives beside each maximum; an extern, dropped unless used."""
+        reason = "the operator table lacks the index of an extremum"
+        return self._extern(f"aten.max_pool{rank}d_with_indices", args, self.types, reason)[1]
+
     def shape_of(self, held: Any) -> tuple[int, ...]:
         """The shape of a value of the graph, a constant tensor, or a number."""
         return tuple(held.shape) if hasattr(held, "shape") else ()

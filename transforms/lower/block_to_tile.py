@@ -63,6 +63,7 @@ from superopt.transforms.lower.builder import (
     constant,
     identifier,
     load,
+    mask,
     store,
     whole,
 )
@@ -249,8 +250,7 @@ class _Lowering:
                 bounds.append(Bound(d, Window(tile.shape[d], 0, terms), end.extent))
         if not bounds:
             return tile
-        result = Value(tile.type, tile.name)
-        out.append(Compute("mask", (tile,), result, {"fill": neutral}, tuple(bounds)))
+        result = mask(out, tile, tuple(bounds), neutral)
         kept = {d: n for d, n in known.items() if n == neutral}
         self.beyond[result] = {**kept, **{b.dim: neutral for b in bounds}}
         return result

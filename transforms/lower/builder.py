@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from superopt.operators import Scalar, infer_type
 from superopt.program import (
     Attr,
+    Bound,
     Buffer,
     Compute,
     Load,
@@ -48,6 +49,13 @@ def compute(
     attrs = dict(attrs or {})
     result = Value(infer_type(op, [v.type for v in operands], attrs), name)
     out.append(Compute(op, tuple(operands), result, attrs))
+    return result
+
+
+def mask(out: list[Statement], value: Value, bounds: tuple[Bound, ...], fill: float) -> Value:
+    """Append `value` with `fill` in place of what is beyond the bounds."""
+    result = Value(value.type, value.name)
+    out.append(Compute("mask", (value,), result, {"fill": fill}, bounds))
     return result
 
 

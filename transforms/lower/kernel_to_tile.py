@@ -8,9 +8,10 @@
                                      C[i : +64, j : +64] = acc
 
 All operators share one lowering: free dimensions become the grid, reduced ones sequential loops, index maps
-windows. The remainder of a reduced extent is a smaller last trip, written out; that of a free one reaches past
-the buffer and is masked. `repeat` and `concat`, which are not nests, become copies; a `reshape` moves nothing
-and stays, as do dense constants (arguments of the kernels that use them) and opaque operations.
+windows; nests that are not plain are lowered in `windows.py`. The remainder of a reduced extent is a smaller last
+trip, written out; that of a free one reaches past the buffer and is masked. `repeat` and `concat`, which are not
+nests, become copies; a `reshape` moves nothing and stays, as do dense constants (arguments of the kernels that
+use them) and opaque operations.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from superopt.operators import (
     Nest,
     is_constant,
     is_elementwise,
+    is_windowed,
     move_of,
     nest_of,
     splat_of,
@@ -48,6 +50,7 @@ from superopt.program import (
     TileProgram,
     Value,
     Window,
+    live_nodes,
 )
 from superopt.spec import slices_in_place
 from superopt.transforms.lower.builder import (
@@ -59,9 +62,11 @@ from superopt.transforms.lower.builder import (
     store,
     whole,
 )
+from superopt.transforms.lower.windows import WindowLowering
 from superopt.transforms.passes import GraphPass
 from superopt.transforms.schedule.launch import choose_launch
 from superopt.transforms.schedule.tiles import copy_tiles, default_tiles
+from superopt.transforms.window_groups import window_groups
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,17 @@ class KernelToTile(GraphPass):
         return replace(graph, nodes=nodes)
 
 
+def fuse_windows(graph: KernelGraph, gpu: Target) -> KernelGraph:
+    """`graph` with one `tiled` node for each windowed operator and what is around it, where something is."""
+    splats = {n.result: n for n in graph.nodes if splat_of(n) is not None}
+    nodes: list[Node] = []
+    for group in _groups(graph, fuse=True):
+        fused = len(group) > 1 and any(map(is_windowed, group))
+        name = f"{identifier(graph.name, 'kernel')}_{len(nodes)}"
+        nodes += [_tiled(group, splats, name, gpu, in_place=False)] if fused else group
+    return replace(graph, nodes=live_nodes(nodes, graph.outputs)) if len(nodes) < len(graph.nodes) else graph
+
+
 def _is_kept(node: Node) -> bool:
     """Whether `node` does not need a kernel of its own, or is one."""
     dense = is_constant(node) and splat_of(node) is None
@@ -111,7 +127,8 @@ def _is_kept(node: Node) -> bool:
 
 
 def _groups(graph: KernelGraph, *, fuse: bool) -> list[list[Node]]:
-    """The nodes in order; with `fuse`, an elementwise node is grouped with the ones that feed only it.
+    """The nodes in order; with `fuse`, an elementwise node is grouped with the ones that feed only it, and an
+    operator on windows with what is around it.
 
     Only trees of nodes with one result shape are joined, so joins neither close a cycle nor compute anything
     twice.
@@ -119,7 +136,12 @@ def _groups(graph: KernelGraph, *, fuse: bool) -> list[list[Node]]:
     uses = Counter(v for n in graph.nodes for v in n.operands) + Counter(graph.outputs)
     groups: dict[Value, int] = {}
     order: dict[int, list[Node]] = {}
+    around = {n: group for group in window_groups(graph.nodes, graph.outputs) for n in group} if fuse else {}
     for i, node in enumerate(graph.nodes):
+        if node in around:
+            if node is around[node][-1]:
+                order[i] = around[node]
+            continue
         group = [node]
         if fuse and is_elementwise(node):
             for operand in dict.fromkeys(node.operands):
@@ -184,6 +206,11 @@ class _Lowering:
         return self.params[-1]
 
     def body(self) -> list[Statement]:
+        if any(map(is_windowed, self.group)):
+            windows = WindowLowering(self.group, self.gpu, self.output, self.operand)
+            body = windows.body()
+            self.locals += windows.locals
+            return body
         if move_of(self.last) in (Move.REPEAT, Move.CONCAT, Move.UPDATE):
             return self.copies()
         nest = self.nest(self.last)

@@ -288,7 +288,7 @@ def dependence(node: Node, operands: Sequence[Dependence | None]) -> Dependence:
         return "other"
     if entry.move is not None:
         return operands[0] or "other" if entry.move in _KEPT_BY else "other"
-    if entry.body is None or entry.finish is not None:
+    if entry.body is None or entry.windowed or entry.finish is not None:
         return "other"
     found = _through(entry.body(normalize_attrs(entry, node.attrs)), operands)
     summed = entry.combiner == "add" and found == "scaled"

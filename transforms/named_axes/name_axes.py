@@ -107,6 +107,8 @@ class _Namer:
             if times > 1:
                 out[dim] = [self.table.new(times), *out[dim]]
             return out
+        if entry.windowed:
+            raise Unsearchable(f"expected whole dimensions, got the windows of '{node.op}'")
         assert entry.nest is not None
         nest = entry.nest([v.shape for v in node.operands], attrs)
         # One list of axes for each dimension of the iteration space, from the operands that run over it.

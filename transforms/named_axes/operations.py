@@ -36,7 +36,7 @@ def is_view(node: Applied) -> bool:
 
 def searchable(node: Node) -> bool:
     """Whether the node, taken by itself, can be expressed over named axes."""
-    if node.op not in OPERATORS or move_of(node) is Move.UPDATE:
+    if node.op not in OPERATORS or OPERATORS[node.op].windowed or move_of(node) is Move.UPDATE:
         return False
     if move_of(node) is Move.SLICE:
         strides = node.attrs["strides"]

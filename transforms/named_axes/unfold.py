@@ -185,7 +185,7 @@ class _Unfolder:
     def in_parts(self, node: Node, operands: Sequence[Value | Parts]) -> Value | Parts:
         """The node, once for each part of what it runs over."""
         entry = OPERATORS[node.op]
-        if entry.nest is None:
+        if entry.nest is None or entry.windowed:
             raise Unsearchable(f"expected an operator that can be computed in parts, got '{node.op}'")
         attrs = normalize_attrs(entry, node.attrs)
         nest = entry.nest([v.shape for v in node.operands], attrs)
@@ -283,7 +283,7 @@ class _Unfolder:
             attrs["shape"] = (*value.shape[:dim], size, *value.shape[dim + 1 :])
             return self.emitted(node, (), attrs)
         entry = OPERATORS.get(node.op)  # opaque operators lack one
-        if entry is None or entry.nest is None:
+        if entry is None or entry.nest is None or entry.windowed:
             raise Unsearchable(f"expected a slice of what can be computed in parts, got '{node.op}'")
         nest = entry.nest([v.shape for v in node.operands], normalize_attrs(entry, attrs))
         over = nest.result[dim]

@@ -17,6 +17,7 @@ from superopt.transforms.named_axes.name_axes import name_axes
 from superopt.transforms.named_axes.operations import is_view, searchable
 from superopt.transforms.named_axes.unfold import unfold
 from superopt.transforms.partition.grouping import group
+from superopt.transforms.window_groups import window_groups
 
 MAX_VALUES = 25
 
@@ -49,13 +50,21 @@ def partition(graph: KernelGraph, max_values: int = MAX_VALUES, *, copies: bool 
     if counted(graph.nodes) <= max_values and _expressible(graph, max_values, copies=copies):
         return [Segment(graph, whole=True)] if _worthwhile(graph.nodes) else []
     context = _Context(graph)
-    eligible = [n in context.live and not _is_splat(n) and searchable(n) for n in graph.nodes]
+    chains = window_groups([n for n in graph.nodes if n in context.live], graph.outputs)
+    taken = {id(n) for chain in chains for n in chain}
+    if len(taken) == sum(not _is_splat(n) and not is_view(n) for n in context.live) and len(chains) == 1:
+        return [Segment(graph, whole=True)]
+    eligible = [
+        n in context.live and id(n) not in taken and not _is_splat(n) and searchable(n) for n in graph.nodes
+    ]
     groups = group(
         graph.nodes,
         eligible,
         few=lambda nodes: counted(nodes) <= max_values,
         expressible=lambda nodes: _expressible(context.subgraph(nodes), max_values, copies=copies),
     )
+    place = {id(n): i for i, n in enumerate(graph.nodes)}
+    groups = sorted([*groups, *chains], key=lambda nodes: place[id(nodes[-1])])
     return [Segment(context.subgraph(nodes)) for nodes in groups if _worthwhile(nodes)]
 
 
@@ -159,10 +168,10 @@ def stitch(graph: KernelGraph, segment: Segment, candidate: KernelGraph) -> Kern
     ]
     kept = [n for n in graph.nodes if id(n) not in replaced or _is_splat(n)]
     # Dead nodes may use values that are gone.
-    return replace(graph, nodes=live_nodes(_sorted([*kept, *new, *extra]), graph.outputs))
+    return replace(graph, nodes=live_nodes(in_order([*kept, *new, *extra]), graph.outputs))
 
 
-def _sorted(nodes: Sequence[Node]) -> list[Node]:
+def in_order(nodes: Sequence[Node]) -> list[Node]:
     """The nodes in topological order, otherwise in the order given."""
     producer = {v: i for i, n in enumerate(nodes) for v in n.results}
     out: list[Node] = []

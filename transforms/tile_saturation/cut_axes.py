@@ -26,7 +26,7 @@ from superopt.transforms.tile_saturation.terms import STARTS, TermVar
 def expressible(node: Node) -> bool:
     """Whether tile loops can express the node's operator."""
     entry = OPERATORS.get(node.op)
-    if entry is None or len(node.results) != 1:
+    if entry is None or entry.windowed or len(node.results) != 1:
         return False
     if entry.nest is not None:
         return entry.combiner is None or entry.combiner in STARTS

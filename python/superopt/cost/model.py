@@ -152,12 +152,12 @@ class _Count:
         """An operator of the table, applied so many times."""
         entry = OPERATORS[op]
         shapes, values = [t.shape for t in operands], normalize_attrs(entry, attrs)
-        if not entry.contraction:
+        if entry.combiner != "add" or entry.arity != 2:
             self.elements(entry.flops(shapes, values) * times)
             return
         assert entry.nest is not None
-        *batch, rows, columns, depth = entry.nest(shapes, values).extents
-        times *= math.prod(batch)
+        batch, rows, columns, depth = entry.nest(shapes, values).product
+        times *= batch
         self._counted.product(self._target, rows, columns, depth, times, DTYPE_BYTES[operands[0].dtype])
 
     def elements(self, flops: float) -> None:

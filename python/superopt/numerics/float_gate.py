@@ -33,7 +33,7 @@ from superopt.numerics.checking import (
 )
 from superopt.numerics.externs import Player, Recorder
 from superopt.numerics.rounding import RoundingModel
-from superopt.operators import OPERATORS, is_contraction, normalize_attrs
+from superopt.operators import OPERATORS, is_contraction, nest_of, normalize_attrs
 from superopt.program import BlockGraph, KernelGraph, Node, NodeKind, ThreadGraph, Value
 from superopt.verify.domains import Array, FloatDomain, round_to
 from superopt.verify.evaluate import evaluate
@@ -221,3 +221,7 @@ def _weights(node: Node, outer: dict[Value, Value], depths: dict[Value, int]) ->
         transposed = normalize_attrs(entry, node.attrs)["transpose_b"]
         shape = right.shape
         depths[right] = max(depths.get(right, 1), shape[-1] if transposed else shape[-2])
+    elif (entry := OPERATORS.get(node.op)) and entry.windowed and len(node.operands) == 2:
+        nest, right = nest_of(node), outer.get(node.operands[1], node.operands[1])
+        assert nest is not None
+        depths[right] = max(depths.get(right, 1), nest.reduced)

@@ -20,6 +20,7 @@ from superopt.errors import IllegalProgram
 from superopt.operators import (
     NEUTRAL,
     OPERATORS,
+    Attrs,
     Index,
     Nest,
     Operator,
@@ -32,6 +33,8 @@ from superopt.program import Attr, BlockGraph, KernelGraph, Node, ThreadGraph, T
 from superopt.verify.domains import Array, Domain, Shape, Tensor
 
 _PRODUCT = arg(0) * arg(1)
+# Elements that one operand of a nest is spread over at a time.
+_SPREAD = 1 << 23
 
 Env = MutableMapping[Value, Tensor]
 
@@ -135,14 +138,69 @@ def evaluate_operator(
         result = _splat(values, domain, lead)
     else:
         nest = entry.nest([t.shape[lead:] for t in operands], values)
-        body = entry.body(values) if entry.body else arg(0)
-        if entry.contraction and body == _PRODUCT and _plain(nest):
-            rounded = [domain.stored(t, d) for t, d in zip(operands, dtypes, strict=True)]
-            result = _contract(nest, rounded[0], rounded[1], domain, lead)
-        else:
-            result = _run_nest(entry, nest, body, operands, domain, lead)
+        if entry.combiner == "add" and entry.body is not None and entry.body(values) == _PRODUCT:
+            operands = [domain.stored(t, d) for t, d in zip(operands, dtypes, strict=True)]
+        result = _nest(entry, nest, values, operands, domain, lead)
     dtype = values.get("dtype")
     return domain.stored(result, dtype) if isinstance(dtype, str) else result
+
+
+def _nest(
+    entry: Operator, nest: Nest, attrs: Attrs, operands: Sequence[Tensor], domain: Domain, lead: int
+) -> Tensor:
+    if not nest.plain:
+        return _windows(entry, nest, attrs, operands, domain, lead)
+    body = entry.body(attrs) if entry.body else arg(0)
+    if entry.combiner == "add" and entry.finish is None and body == _PRODUCT and _plain(nest):
+        return _contract(nest, operands[0], operands[1], domain, lead)
+    return _run_nest(entry, nest, body, operands, domain, lead)
+
+
+def _windows(
+    entry: Operator, nest: Nest, attrs: Attrs, operands: Sequence[Tensor], domain: Domain, lead: int
+) -> Tensor:
+    """A nest that is not plain: each operand is spread over the iteration dimensions that it depends on, part by
+    part of the result where that takes much memory, which leaves a plain nest.
+    """
+    used = [sorted({d for index in maps for d in index.dims}) for maps in nest.operands]
+    kept = [d for d in nest.result if d is not None]
+    along = max(kept, key=lambda d: nest.extents[d])
+    most = max(math.prod(nest.extents[d] for d in dims) for dims in used)
+    step = max(1, nest.extents[along] * _SPREAD // max(_SPREAD, most))
+    outside = domain.constant(nest.outside or 0.0)
+    parts: list[Tensor] = []
+    for start in range(0, nest.extents[along], step):
+        size = min(step, nest.extents[along] - start)
+        extents = (*nest.extents[:along], size, *nest.extents[along + 1 :])
+        spread: list[Tensor] = []
+        for t, maps, dims in zip(operands, nest.operands, used, strict=True):
+            places, inside = _places(maps, dims, extents, {along: start}, t.shape[lead:])
+            spread.append(
+                domain.move(lambda x, o, at=places, ok=inside: np.where(ok, x[(..., *at)], o), t, outside)
+            )
+        maps = tuple(tuple(map(Index, dims)) for dims in used)
+        parts.append(
+            _nest(entry, Nest(extents, maps, nest.result, nest.reductions), attrs, spread, domain, lead)
+        )
+    axis = lead + nest.result.index(along)
+    return domain.move(lambda *x: np.concatenate(x, axis=axis), *parts) if len(parts) > 1 else parts[0]
+
+
+def _places(
+    maps: Sequence[Index], dims: Sequence[int], extents: Shape, starts: Mapping[int, int], shape: Shape
+) -> tuple[list[Array], Array]:
+    """Where an operand of `shape` is read, over its iteration dimensions, and which of that is inside."""
+    point = {
+        d: (starts.get(d, 0) + np.arange(extents[d])).reshape([-1 if other == d else 1 for other in dims])
+        for d in dims
+    }
+    inside = np.ones([extents[d] for d in dims], bool)
+    places: list[Array] = []
+    for index, extent in zip(maps, shape, strict=True):
+        place, exact = index.at(point)
+        inside &= exact & (place >= 0) & (place < extent)
+        places.append(np.broadcast_to(np.clip(place, 0, extent - 1), inside.shape))
+    return places, inside
 
 
 def _splat(attrs: Mapping[str, Attr], domain: Domain, lead: int) -> Tensor:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from superopt.aliasing import pairs
-from superopt.operators import OPERATORS, normalize_attrs
+from superopt.operators import OPERATORS, Index, Nest, normalize_attrs
 from superopt.program import (
     Attr,
     BlockGraph,
@@ -59,11 +59,16 @@ class Axes:
         self.partial: dict[tuple[Buffer, int], list[tuple[Window, Dim, Dim]]] = {}
         self.scattered: set[tuple[Buffer, int]] = set()
         self.pieces: dict[tuple[Buffer, int], tuple[list[int], list[Dim]]] = {}
+        self.windows: list[tuple[Dim, int]] = []  # how many of them there are, and at least have to be
 
     def finish(self) -> None:
         """Call it once everything is tied: cuts joined dimensions, and chooses extents that add up."""
         self.cut_buffers()
         settle(self.joined)
+        for windows, least in self.windows:
+            for leaf in reversed(leaves(windows)):
+                if (count := reduced(windows)) < least:
+                    leaf.chosen = max(leaf.chosen, math.ceil(least * leaf.reduced / count))
 
     def of(self, value: Value | Buffer) -> list[Dim]:
         """The dimensions of a value or buffer."""
@@ -127,7 +132,9 @@ class Axes:
             self.means.append((nest.reduced, [f for d in nest.reductions for f in space[d]]))
         for value, maps in zip(operands, nest.operands, strict=True):
             for d, extent, index in zip(self.of(value), value.shape, maps, strict=True):
-                if index.dim is None:
+                if not nest.plain:
+                    self.read(d, extent, index, nest, space)
+                elif index.dim is None:
                     fix(d)
                 else:
                     cut = _Cut(extent, nest.extents[index.dim], index.stride, index.offset)
@@ -135,6 +142,33 @@ class Axes:
         for d, source in zip(target, nest.result, strict=True):
             if source is not None:
                 unify(d, space[source])
+
+    def read(self, d: Dim, extent: int, index: Index, nest: Nest, space: list[Dim]) -> None:
+        """Tie a dimension that a nest reads outside of, or in windows.
+
+        Windows whose number is the extent over their stride, or for a divisor times it, stay so at every size:
+        both shrink together, to enough of them for borders and an inside. Offsets, sizes, strides and dilations
+        stay.
+        """
+        one = [i for i in index.atoms if i.divisor == 1]
+        if index.dim is None or len(one) < len(index.atoms):
+            fix([f for dim_ in index.dims for f in space[dim_]])
+            fix(d)
+            return
+        windows, count = space[index.dim], nest.extents[index.dim]
+        if not index.atoms and (index.stride, index.offset, index.divisor) == (1, 0, 1) and count == extent:
+            unify(d, windows)
+            return
+        for atom in one:
+            fix(space[atom.dim])
+        span = 1 + sum(abs(a.scale) * (nest.extents[a.dim] - 1) for a in one)
+        if one and extent == index.stride * count and index.divisor == 1:
+            unify(d, [*windows, *_fixed(index.stride)])
+        elif one and count == index.divisor * extent and index.stride == 1:
+            unify(windows, [*d, *_fixed(index.divisor)])
+        else:
+            fix([*d, *windows])
+        self.windows.append((windows, 1 + math.ceil(span / index.stride)))
 
     def arranged(
         self, op: str, operands: list[list[Dim]], target: list[Dim], attrs: Mapping[str, Attr]

@@ -175,6 +175,8 @@ class _Rebuild:
             out["offsets"] = tuple(
                 o if new == old else o // old * new for o, old, new in zip(offsets, full, shape, strict=True)
             )
+        if operands and "groups" in out and out["groups"] == operands[0].shape[1]:  # as many as channels
+            out["groups"] = self.shape(operands[0])[1]
         if isinstance(along := out.get("dim"), int) and "times" in out:
             out["times"] = shape[along] // self.shape(operands[0])[along]
         return out

@@ -9,10 +9,12 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 
+from superopt import operators
 from superopt.errors import BadInput
 from superopt.operators import OPERATORS, Scalar, arg
 from superopt.verify.checker.algebra import Algebra, Element
@@ -160,10 +162,20 @@ class Evaluator:
         finish = entry.finish(nest.reduced) if entry.finish is not None and nest.reductions else None
 
         def at(point: Sequence[int]) -> list[Element]:
-            return [
-                x.get(tuple(i.offset + (0 if i.dim is None else i.stride * point[i.dim]) for i in maps))
-                for x, maps in zip(xs, nest.operands, strict=True)
-            ]
+            return [read(x, maps, point) for x, maps in zip(xs, nest.operands, strict=True)]
+
+        def read(x: Lazy, maps: Sequence[operators.Index], point: Sequence[int]) -> Element:
+            place: list[int] = []
+            for i, extent in zip(maps, x.shape, strict=True):
+                numerator = i.offset + (0 if i.dim is None else i.stride * point[i.dim])
+                numerator += sum(a.scale * math.floor(Fraction(point[a.dim], a.divisor)) for a in i.atoms)
+                quotient, rest = divmod(numerator, i.divisor)
+                if rest or not 0 <= quotient < extent:
+                    if nest.outside is None:
+                        raise BadInput(f"expected '{op}' to read within its operands, got index {numerator}")
+                    return algebra.constant(nest.outside)
+                place.append(quotient)
+            return x.get(tuple(place))
 
         def compute(index: Index) -> Element:
             point = [0] * len(nest.extents)

@@ -220,6 +220,8 @@ class _Derivation:
         if entry.nest is None:
             return self.arranged(name, given, operands, result)
         nest = entry.nest([v.shape for v in values], given)
+        if not nest.plain:
+            raise NoNormalForm(f"the windows of '{name}'")
         space: dict[int, tuple[Var, ...]] = {}
         for value, maps in zip(values, nest.operands, strict=True):
             for d, index in zip(self.axes.of(value), maps, strict=True):

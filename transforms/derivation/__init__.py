@@ -1,0 +1,1 @@
+"""Derivation of other expressions for convolutions: `rules.py` rewrites, `optimizer.py` searches."""

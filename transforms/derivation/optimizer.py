@@ -1,0 +1,112 @@
+"""Derivation as an optimizer: its options, and a best-first search over the rules."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from superopt import clock
+from superopt.errors import BadOption
+from superopt.operators import is_windowed
+from superopt.options import did_you_mean
+from superopt.transforms.optimizers import Optimizer, Proposal, Proposals, never
+
+if TYPE_CHECKING:
+    from superopt.cost import Target
+    from superopt.program import KernelGraph
+    from superopt.transforms.derivation.rules import Rule
+
+
+@dataclass(frozen=True)
+class DerivationOptimizer(Optimizer):
+    """Derive other expressions for convolutions (OLLIE, OSDI 2023); compute what follows in the same kernel.
+
+    Programs are looked at cheapest first; what the rules make of them is priced and, where it is new, looked at
+    in turn. Raises BadOption for values out of range or unknown rules.
+    """
+
+    name: ClassVar[str] = "derivation"
+
+    depth: int = 4
+    """Maximum number of rules applied one after the other."""
+    limit: int = 64
+    """Maximum number of programs to look at."""
+    rules: tuple[str, ...] = ()
+    """The rules to apply; all of them where none is given."""
+    candidates: int = 8
+    """Maximum number of candidates to return, cheapest first."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("depth", "limit", "candidates"):
+            if getattr(self, name) < 1:
+                raise BadOption(f"expected a positive {name}, got {getattr(self, name)}")
+        chosen_rules(self.rules)
+
+    def refusal(self, program: KernelGraph) -> str:
+        """Programs without convolutions and pooling."""
+        return "" if any(map(is_windowed, program.nodes)) else "it has neither convolutions nor pooling"
+
+    def propose(
+        self,
+        program: KernelGraph,
+        target: Target,
+        *,
+        budget: float,
+        seed: int = 0,
+        stop: Callable[[], bool] = never,
+    ) -> Proposals:
+        """Programs that the rules derive, each also with elementwise operators in the kernels before them.
+
+        Deterministic, so `seed` has no effect.
+        """
+        del seed
+        from superopt.cost import cost
+        from superopt.transforms.lower.kernel_to_tile import fuse_windows
+        from superopt.verify.hashing import program_hash
+
+        end, rules = clock.now() + budget, chosen_rules(self.rules)
+        funnel = dict.fromkeys([*(f"rule {name}" for name in rules), "looked at", "priced"], 0)
+        seen, order = {program_hash(program)}, itertools.count()
+        waiting = [(cost(program, target).seconds, next(order), 0, program)]
+        found: list[Proposal] = []
+        while waiting and funnel["looked at"] < self.limit and clock.now() < end and not stop():
+            _, _, depth, graph = heapq.heappop(waiting)
+            funnel["looked at"] += 1
+            fused = fuse_windows(graph, target)
+            for made in (graph, fused):
+                if made is not program and any(n.body is not None for n in made.nodes) | (made is graph):
+                    found.append(Proposal(made, cost(made, target).seconds))
+                    funnel["priced"] += 1
+            if depth == self.depth:
+                continue
+            for name, made in _derived(graph, rules):
+                if (text := program_hash(made)) not in seen:
+                    seen.add(text)
+                    funnel[f"rule {name}"] += 1
+                    heapq.heappush(waiting, (cost(made, target).seconds, next(order), depth + 1, made))
+        found.sort(key=lambda p: p.seconds)
+        remark = "" if found else "no rule fits"
+        return Proposals(found[: self.candidates], funnel, complete=not waiting, remark=remark)
+
+
+def chosen_rules(names: tuple[str, ...]) -> dict[str, Rule]:
+    """The rules of these names, all for none; BadOption for an unknown one."""
+    from superopt.transforms.derivation.rules import RULES
+
+    for name in names:
+        if name not in RULES:
+            raise BadOption(f"expected a rule of {', '.join(RULES)}, got '{name}'{did_you_mean(name, RULES)}")
+    return {name: RULES[name] for name in names or RULES}
+
+
+def _derived(graph: KernelGraph, rules: dict[str, Rule]) -> Iterator[tuple[str, KernelGraph]]:
+    """What each rule makes of each node, where it fits."""
+    for node in graph.nodes:
+        if is_windowed(node):
+            for name, rule in rules.items():
+                if (made := rule(graph, node)) is not None:
+                    yield name, made

@@ -1,0 +1,384 @@
+"""Nests that read windows (convolutions, pooling, padding) as tile programs.
+
+    %y = conv(%x, %w)            parallel over n, tiles of f, tiles of y0, tiles of y1:
+                            ->     acc = 0
+                                   for r in 0..3: for s in 0..3: for c in 0..C by 32:
+                                     a = mask(X[n, c : +32, y0 + r - 1 : +8, y1 + s - 1 : +8])    as (32, 64)
+                                     acc = acc + W[f : +64, c : +32, r, s] @ a
+                                   Y[n, f : +64, y0 : +8, y1 : +8] = acc
+
+An implicit matrix product: rows are output channels, columns tiles of output positions, depth is channels inside
+and kernel positions outside, so that every load is a window (base, loop variables, stride) and its guard the
+extents of what it reads. Flattened positions would need a division for each element, and scalar loads. What a
+matrix unit cannot multiply (few channels in a group, pooling) is added or joined position by position.
+
+An index with a divisor s (transposed convolutions) is whole at every s-th kernel position only, which one depends
+on the residue of the result's position: each residue is a dense part of its own, with stores s apart (the
+sub-pixel form).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from superopt.axes import same_dimensions
+from superopt.cost.gpus import Target
+from superopt.errors import UnsupportedProgram
+from superopt.operators import NEUTRAL, OPERATORS, Index, Move, is_windowed, move_of, nest_of, normalize_attrs
+from superopt.program import (
+    Bound,
+    Buffer,
+    Loop,
+    LoopVar,
+    Node,
+    Statement,
+    TensorType,
+    Value,
+    Window,
+    power_of_two,
+)
+from superopt.transforms.lower.builder import apply_scalar, compute, constant, load, mask, store, whole
+from superopt.transforms.schedule.triton_limits import SMALLEST_DOT
+
+# Rows, columns and depth of the tiles of a product, the largest first.
+_TILES = ((128, 128, 32), (64, 128, 32), (64, 64, 32), (32, 64, 32), (32, 32, 32), (16, 32, 32), (16, 16, 32))
+# Points of a tile that is joined position by position.
+_POINTS = 1024
+# What a tile may cover beyond an extent, for longer runs of elements side by side.
+_SPARE = 1.15
+# Residues that may be written one after the other.
+_MOST_PARTS = 64
+
+Operand = Callable[[list[Statement], Value, tuple[Window, ...]], Value]
+
+
+@dataclass(frozen=True)
+class Place:
+    """An affine number: `base`, the (variable, scale) pairs of `terms`, and for `size` lanes `stride` each."""
+
+    size: int = 1
+    base: int = 0
+    terms: tuple[tuple[LoopVar, int], ...] = ()
+    stride: int = 1
+
+    def scaled(self, by: int) -> Place:
+        """This number times `by`."""
+        return Place(self.size, self.base * by, tuple((v, s * by) for v, s in self.terms), self.stride * by)
+
+    def plus(self, other: Place) -> Place:
+        """The sum; lanes may be in one of the two only."""
+        lanes, more = (self, other) if self.size >= other.size else (other, self)
+        if more.size > 1:
+            raise UnsupportedProgram("expected windows along one dimension of a tile, got two")
+        terms = dict(lanes.terms)
+        for var, scale in more.terms:
+            terms[var] = terms.get(var, 0) + scale
+        kept = tuple((v, s) for v, s in terms.items() if s)
+        return Place(lanes.size, lanes.base + more.base, kept, lanes.stride)
+
+    def over(self, divisor: int) -> Place:
+        """This number by a divisor of all its parts."""
+        terms = tuple((v, s // divisor) for v, s in self.terms)
+        return Place(self.size, self.base // divisor, terms, max(self.stride // divisor, 1))
+
+    @property
+    def window(self) -> Window:
+        """The elements at these places."""
+        return Window(self.size, self.base, self.terms, self.stride)
+
+
+@dataclass
+class _At:
+    """Where a statement is: the place of each iteration dimension, and of its floors by divisors."""
+
+    places: dict[int, Place]
+    floors: dict[tuple[int, int], Place]
+
+    def index(self, index: Index) -> Place:
+        found = Place(base=index.offset)
+        if index.dim is not None:
+            found = found.plus(self.places[index.dim].scaled(index.stride))
+        for atom in index.atoms:
+            key = (atom.dim, atom.divisor)
+            place = self.places[atom.dim] if atom.divisor == 1 else self.floors[key]
+            found = found.plus(place.scaled(atom.scale))
+        return found.over(index.divisor)
+
+    def windows(self, maps: Sequence[Index]) -> tuple[Window, ...]:
+        return tuple(self.index(i).window for i in maps)
+
+    def lanes(self, maps: Sequence[Index]) -> list[int]:
+        """The extents of an operand's tile."""
+        return [self.index(i).size for i in maps]
+
+
+class WindowLowering:
+    """One nest that is not plain, and what is computed in its kernel: see `window_groups`."""
+
+    def __init__(self, group: Sequence[Node], gpu: Target, output: Buffer, operand: Operand) -> None:
+        (self.node,) = filter(is_windowed, group)
+        self.behind = group[group.index(self.node) + 1 :]
+        self.sides = {n.result: n for n in group[: group.index(self.node)]}
+        nest = nest_of(self.node)
+        assert nest is not None
+        self.nest, self.entry = nest, OPERATORS[self.node.op]
+        self.attrs = normalize_attrs(self.entry, self.node.attrs)
+        self.gpu, self.output, self.operand = gpu, output, operand
+        self.locals: list[Buffer] = []
+        self.grouped = self._group()
+        self.tiles = self._product_tiles() or self._point_tiles()
+
+    def body(self) -> list[Statement]:
+        """The statements of the kernel."""
+        parts = list(itertools.product(*(range(min(s, n)) for _, s, n in self._divided())))
+        loops, at = self._grid()
+        body: list[Statement] = []
+        if len(parts) > _MOST_PARTS:
+            raise UnsupportedProgram(
+                f"expected a transposed convolution of at most {_MOST_PARTS} residues, got {len(parts)}"
+            )
+        for residues in parts:
+            body += self._part(at, dict(zip((d for d, _, _ in self._divided()), residues, strict=True)))
+        for var, start, stop, step in reversed(loops):
+            body = [Loop(var, start, stop, step, True, body)]
+        return body
+
+    # --- shapes ---
+
+    def _divided(self) -> list[tuple[int, int, int]]:
+        """Dimensions of the result that an index divides: dimension, divisor, extent."""
+        maps = [i for m in self.nest.operands for i in m if i.divisor > 1 and i.dim is not None]
+        return [(i.dim, i.divisor, self.nest.extents[i.dim]) for i in maps if i.dim is not None]
+
+    def _group(self) -> tuple[int, int] | None:
+        """The dimension of which an index takes the floor, and the divisor: the columns of a group."""
+        atoms = {(a.dim, a.divisor) for m in self.nest.operands for i in m for a in i.atoms if a.divisor > 1}
+        if len(atoms) > 1:
+            raise UnsupportedProgram("expected one dimension in groups, got several")
+        return atoms.pop() if atoms else None
+
+    def _extent(self, d: int) -> int:
+        """The extent that tiles along `d` cover: of a group, or of the positions of one residue."""
+        extent = self.nest.extents[d]
+        if self.grouped is not None and d == self.grouped[0]:
+            return self.grouped[1]
+        return next((math.ceil(n / s) for dim, s, n in self._divided() if dim == d), extent)
+
+    def _product_tiles(self) -> dict[int, int] | None:
+        """Tiles of an implicit matrix product; None where it is not one, or too narrow for matrix units."""
+        if self.entry.combiner != "add" or len(self.nest.operands) != 2:
+            return None
+        f, c, positions = 1, self.nest.reductions[0], range(2, len(self.nest.result))
+        groups = self.grouped is not None
+        weight = [i.dim for i in self.nest.operands[1]]
+        channel = self.nest.operands[0][1]
+        apart = any(a.divisor == 1 for a in channel.atoms)
+        if f not in weight or c not in weight or channel.dim != c or apart:
+            return None
+        widths = [self._extent(f), self.nest.extents[c]]
+        if groups and min(n & -n for n in widths) < SMALLEST_DOT:
+            return None
+        tiles: dict[int, int] = {}
+        for rows, columns, depth in _TILES:
+            tiles = dict.fromkeys(range(len(self.nest.extents)), 1)
+            most = max(widths[0] & -widths[0], 1) if groups else max(power_of_two(widths[0]), SMALLEST_DOT)
+            tiles[f] = min(rows, most)
+            deepest = widths[1] & -widths[1] if groups else max(power_of_two(widths[1]), SMALLEST_DOT)
+            tiles[c] = min(depth, deepest)
+            left = columns
+            for d in reversed(positions):
+                tiles[d] = _run(self._extent(d), left)
+                left //= tiles[d]
+            # Too few positions: the innermost tile reaches past them.
+            tiles[positions[-1]] *= max(1, SMALLEST_DOT * left // columns)
+            if self._blocks(tiles) >= self.gpu.multiprocessors:
+                break
+        return self._settled(tiles)
+
+    def _point_tiles(self) -> dict[int, int]:
+        """Tiles whose points are joined one by one, contiguous dimensions first."""
+        tiles, left = dict.fromkeys(range(len(self.nest.extents)), 1), _POINTS
+        for d in (d for d in reversed(self.nest.result) if d is not None):
+            tiles[d] = min(power_of_two(self._extent(d)), left)
+            if self.grouped is not None and d == self.grouped[0]:
+                tiles[d] = min(self._extent(d) & -self._extent(d), left)
+            left //= tiles[d]
+        return self._settled(tiles)
+
+    def _settled(self, tiles: dict[int, int]) -> dict[int, int]:
+        """The tiles, longer where the last one would hold no position of the last residue."""
+        for d, divisor, extent in self._divided():
+            while _last(self._extent(d), tiles[d]) * divisor + min(divisor, extent) > extent:
+                tiles[d] *= 2
+        return tiles
+
+    def _blocks(self, tiles: Mapping[int, int]) -> int:
+        count = math.prod(math.ceil(self._extent(d) / tiles[d]) for d in self.nest.result if d is not None)
+        return count * (self.nest.extents[1] // self.grouped[1] if self.grouped else 1)
+
+    # --- loops ---
+
+    def _grid(self) -> tuple[list[tuple[LoopVar, int, int, int]], _At]:
+        """Parallel loops over the tiles of the result."""
+        loops: list[tuple[LoopVar, int, int, int]] = []
+        at = _At({}, {})
+
+        def over(extent: int, step: int) -> tuple[LoopVar, ...]:
+            if extent <= step:
+                return ()
+            loops.append((LoopVar(f"i{len(loops)}"), 0, extent, step))
+            return (loops[-1][0],)
+
+        for d in (d for d in self.nest.result if d is not None):
+            terms: list[tuple[LoopVar, int]] = []
+            if self.grouped is not None and d == self.grouped[0]:
+                outer = over(self.nest.extents[d] // self.grouped[1], 1)
+                terms += [(v, self.grouped[1]) for v in outer]
+                at.floors[self.grouped] = Place(1, 0, tuple((v, 1) for v in outer))
+            terms += [(v, 1) for v in over(self._extent(d), self.tiles[d])]
+            at.places[d] = Place(self.tiles[d], 0, tuple(terms))
+        return loops, at
+
+    def _part(self, grid: _At, residues: Mapping[int, int]) -> list[Statement]:
+        """What computes and stores the positions of one residue."""
+        at = _At(dict(grid.places), grid.floors)
+        for d, divisor, _ in self._divided():
+            at.places[d] = at.places[d].scaled(divisor).plus(Place(base=residues[d]))
+        loops = [self._taps(d, at, residues) for d in self.nest.reductions]
+        body: list[Statement] = []
+        value = self._joined(body, at, loops)
+        shape = [at.places[d].size for d in self.nest.result if d is not None]
+        value = _shaped(body, value, shape)
+        values = {self.node.result: value}
+        for node in self.behind:
+            nest = nest_of(node)
+            assert nest is not None
+            operands: list[Value] = []
+            for v, maps in zip(node.operands, nest.operands, strict=True):
+                windows = tuple(Window(1) if i.dim is None else at.places[i.dim].window for i in maps)
+                operands.append(values[v] if v in values else self._side(body, v, windows))
+            values[node.result] = value = compute(body, node.op, operands, dict(node.attrs))
+        windows = tuple(at.places[d].window for d in self.nest.result if d is not None)
+        store(body, self.output, windows, value)
+        return body
+
+    def _side(self, out: list[Statement], value: Value, windows: tuple[Window, ...]) -> Value:
+        """The tile of what is not behind the nest: loaded, or computed from what is."""
+        if (node := self.sides.get(value)) is None:
+            return self.operand(out, value, windows)
+        if move_of(node) is Move.RESHAPE:
+            (source,) = node.operands
+            pairs = same_dimensions(source.shape, value.shape)
+            assert pairs is not None
+            kept = {a: windows[b] for a, b in pairs}
+            inner = tuple(kept.get(d, Window(1)) for d in range(len(source.shape)))
+            return _shaped(out, self._side(out, source, inner), [w.size for w in windows])
+        nest = nest_of(node)
+        assert nest is not None
+        operands = [
+            self._side(out, v, tuple(Window(1) if i.dim is None else windows[i.dim] for i in maps))
+            for v, maps in zip(node.operands, nest.operands, strict=True)
+        ]
+        return compute(out, node.op, operands, dict(node.attrs))
+
+    def _taps(self, d: int, at: _At, residues: Mapping[int, int]) -> tuple[int, int, int, int]:
+        """First, number, step and tile of the points along a reduced dimension whose indices are whole."""
+        extent = self.nest.extents[d]
+        for index in (i for m in self.nest.operands for i in m if i.divisor > 1):
+            scale = sum(a.scale for a in index.atoms if a.dim == d)
+            if scale and index.dim is not None:
+                first = index.offset + residues[index.dim]
+                whole = [k for k in range(extent) if (first + scale * k) % index.divisor == 0]
+                step = index.divisor // math.gcd(index.divisor, abs(scale))
+                return (whole[0] if whole else 0, len(whole), step, 1)
+        return (0, extent, 1, self.tiles[d])
+
+    def _joined(self, out: list[Statement], at: _At, loops: Sequence[tuple[int, int, int, int]]) -> Value:
+        """The nest's result at these places, in any shape of as many elements."""
+        if not self.nest.reductions:
+            return self._points(out, at)
+        product = self._is_product
+        sizes = [at.places[d].size for d in self.nest.result if d is not None]
+        shape = (sizes[1], math.prod(sizes) // sizes[1]) if product else tuple(sizes)
+        total = Buffer(TensorType(shape, self.node.result.dtype), "acc", "chip")
+        self.locals.append(total)
+        join = self.entry.combiner
+        assert join is not None
+        store(out, total, whole(total), constant(out, NEUTRAL[join], shape, total.type.dtype))
+        inner: list[Statement] = []
+        opened: list[tuple[LoopVar, int, int]] = []
+        order = [*range(1, len(loops)), 0] if len(loops) > 1 else [0]
+        for i in order if self.entry.arity == 2 else range(len(loops)):
+            d, (first, count, step, tile) = self.nest.reductions[i], loops[i]
+            if count == 0:
+                return load(out, total, whole(total), total.name)
+            var = LoopVar(f"k{d}")
+            at.places[d] = Place(tile, first, ((var, step),) if count > tile else ())
+            if count > tile:
+                opened.append((var, count, tile))
+        part = self._product(inner, at) if product else self._points(inner, at)
+        so_far = load(inner, total, whole(total), total.name)
+        store(inner, total, whole(total), compute(inner, join, [so_far, part]))
+        for var, count, tile in reversed(opened):
+            inner = [Loop(var, 0, count, tile, False, inner)]
+        out += inner
+        return load(out, total, whole(total), total.name)
+
+    @property
+    def _is_product(self) -> bool:
+        return len(self.nest.operands) == 2 and self.tiles[self.nest.reductions[0]] > 1
+
+    # --- tiles ---
+
+    def _read(self, out: list[Statement], number: int, at: _At) -> Value:
+        """The tile of an operand, with what the nest says is outside of it."""
+        value, maps = self.node.operands[number], self.nest.operands[number]
+        windows = at.windows(maps)
+        tile = self.operand(out, value, windows)
+        bounds = tuple(Bound(d, w, e) for d, (w, e) in enumerate(zip(windows, value.shape, strict=True)))
+        assert self.nest.outside is not None
+        return mask(out, tile, bounds, self.nest.outside)
+
+    def _product(self, out: list[Statement], at: _At) -> Value:
+        """(rows, depth) @ (depth, positions)."""
+        f, c = 1, self.nest.reductions[0]
+        x, w = self._read(out, 0, at), self._read(out, 1, at)
+        source = [at.places[d].size for d in self.nest.result if d is not None and d != f]
+        x = _shaped(out, x, (at.places[c].size, math.prod(source)))
+        order = [i.dim for i in self.nest.operands[1] if i.dim in (f, c)]
+        w = _shaped(out, w, [at.places[d].size for d in order])
+        return compute(out, "matmul", [w, x], {"transpose_a": order == [c, f]})
+
+    def _points(self, out: list[Statement], at: _At) -> Value:
+        """The body at each point of the result's tile."""
+        tiles: list[Value] = []
+        for number, maps in enumerate(self.nest.operands):
+            tile = self._read(out, number, at)
+            whole_atoms = [a.dim for i in maps for a in i.atoms if a.divisor == 1]
+            lanes = {d: at.places[d].size for d in [*(i.dim for i in maps), *whole_atoms] if d is not None}
+            tiles.append(_shaped(out, tile, [lanes.get(d, 1) for d in self.nest.result if d is not None]))
+        body = self.entry.body
+        assert body is not None
+        return apply_scalar(out, body(self.attrs), tiles)
+
+
+def _run(extent: int, most: int) -> int:
+    """Positions of a tile along one dimension: the longest power of two that covers little beyond the extent."""
+    size = min(power_of_two(extent), most)
+    while size > 8 and math.ceil(extent / size) * size > _SPARE * extent:
+        size //= 2
+    return size
+
+
+def _last(extent: int, tile: int) -> int:
+    """Where the last tile starts."""
+    return (math.ceil(extent / tile) - 1) * tile
+
+
+def _shaped(out: list[Statement], value: Value, shape: Sequence[int]) -> Value:
+    if value.shape == tuple(shape):
+        return value
+    return compute(out, "reshape", [value], {"shape": tuple(shape)})
