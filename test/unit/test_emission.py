@@ -22,6 +22,7 @@ from superopt.transforms.emit.spelling import spell
 from superopt.transforms.emit.triton_source import TritonKernel, emit_kernel
 from superopt.transforms.lower import lower
 from superopt.transforms.lower.fuse_thread_graphs import FuseThreadGraphs
+from superopt.verify.ttir import checked
 
 
 def triton(graph: KernelGraph) -> str:
@@ -269,6 +270,45 @@ def test_loops_without_products_are_pipelined(gpu: str) -> None:
         f", num_stages={kernel.num_stages}):", "):"
     ))  # fmt: skip
     assert "cp.async" not in compile_all([plain], [gpu])[0].ptx
+
+
+INTERLEAVED = """
+func.func @f(%x: tensor<4000x1xf32>, %y: tensor<4000x1xf32>) -> tensor<4000x2xf32> {
+  %o = "superopt.tiled"(%x, %y) ({
+  ^bb0(%a: memref<4000x1xf32>, %b: memref<4000x1xf32>, %c: memref<4000x2xf32>):
+    %both = "tile.alloc"() {placement = "device"} : () -> memref<4000x2xf32>
+    "tile.parallel"() ({
+    ^bb0(%n: index):
+      %s = "tile.load"(%a, %n) {base = array<i64: 0, 0>, dims = array<i64: 0>, scale = array<i64: 1>,
+          sizes = array<i64: 16, 1>} : (memref<4000x1xf32>, index) -> tensor<16x1xf32>
+      "tile.store"(%s, %both, %n) {base = array<i64: 0, 0>, dims = array<i64: 0>, scale = array<i64: 1>,
+          sizes = array<i64: 16, 1>} : (tensor<16x1xf32>, memref<4000x2xf32>, index) -> ()
+      %t = "tile.load"(%b, %n) {base = array<i64: 0, 0>, dims = array<i64: 0>, scale = array<i64: 1>,
+          sizes = array<i64: 16, 1>} : (memref<4000x1xf32>, index) -> tensor<16x1xf32>
+      "tile.store"(%t, %both, %n) {base = array<i64: 0, 1>, dims = array<i64: 0>, scale = array<i64: 1>,
+          sizes = array<i64: 16, 1>} : (tensor<16x1xf32>, memref<4000x2xf32>, index) -> ()
+      %u = "tile.load"(%both, %n) {base = array<i64: 0, 0>, dims = array<i64: 0>, scale = array<i64: 1>,
+          sizes = array<i64: 16, 2>} : (memref<4000x2xf32>, index) -> tensor<16x2xf32>
+      %v = "tile.neg"(%u) : (tensor<16x2xf32>) -> tensor<16x2xf32>
+      "tile.store"(%v, %c, %n) {base = array<i64: 0, 0>, dims = array<i64: 0>, scale = array<i64: 1>,
+          sizes = array<i64: 16, 2>} : (tensor<16x2xf32>, memref<4000x2xf32>, index) -> ()
+    }) {start = 0, stop = 4000, step = 16} : () -> ()
+  }) {name = "interleave"} : (tensor<4000x1xf32>, tensor<4000x1xf32>) -> tensor<4000x2xf32>
+  return %o : tensor<4000x2xf32>
+}
+"""
+
+
+def test_a_block_has_only_the_scratch_that_it_uses() -> None:
+    """16 of 4000 rows, and the compiler's own IR still computes the program."""
+    lowered = lower(read(INTERLEAVED))
+    emitted = emit_program(lowered)
+    (kernel,) = emitted.kernels
+    (scratch,) = [p for p in kernel.parameters if p.role == "scratch"]
+    assert scratch.type.shape == (250, 16, 2)
+    record = checked(lowered, lowered, emitted, compile_all(emitted.kernels, ["sm_90"]))
+    assert isinstance(record, dict)
+    assert record["sm_90"].end_to_end
 
 
 def test_values_stored_twice_in_a_loop_are_kept() -> None:

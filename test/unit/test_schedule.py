@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 import pytest
 from search_programs import gated_mlp
 from test_bench_space import matmul, tile_body, with_body
+from test_emission import INTERLEAVED
 
 from superopt import cost
 from superopt.diagnostics import Diagnostics
+from superopt.dialects.reader import read
 from superopt.pipeline import Superoptimize, replay, superoptimize
 from superopt.program import KernelGraph
 from superopt.report import Launch
@@ -221,3 +223,11 @@ def test_a_little_time_is_given_for_no_spills(monkeypatch: pytest.MonkeyPatch, s
     graph = matmul(512, 512, 64)
     made = fit(with_tiles(graph, 4, i1=64), Compiler(H100))
     assert bool(made.compiled[0].spill_bytes) == spills
+
+
+def test_a_kernel_whose_scratch_would_fill_the_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    lowered = lower(read(INTERLEAVED))
+    assert fit(lowered, Compiler(H100)).compiled
+    monkeypatch.setattr("superopt.transforms.schedule.fit.MOST_SCRATCH", 31999)
+    with pytest.raises(CompilationFailed, match="at most 31999 bytes of scratch, got one that needs 32000"):
+        fit(lowered, Compiler(H100))

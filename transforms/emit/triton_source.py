@@ -35,6 +35,7 @@ from superopt.transforms.emit.loops import counted_in_elements, streams_past_pro
 from superopt.transforms.emit.memory import Memory, in_memory
 from superopt.transforms.emit.operators import Operators
 from superopt.transforms.emit.padding import Padding, expansion
+from superopt.transforms.emit.shrink_scratch import shrink_scratch
 from superopt.transforms.emit.tiles import TRITON_DTYPES, Tile, Tiles, atom
 from superopt.transforms.emit.writer import Writer
 from superopt.transforms.lower.builder import identifier
@@ -77,7 +78,7 @@ class _Emitter:
 
     def __init__(self, program: TileProgram) -> None:
         self.open: set[LoopVar] = set()  # the loops around the current statement
-        self.program, views = legalize(counted_in_elements(program))
+        self.program, views = legalize(shrink_scratch(counted_in_elements(program)))
         self.axes = Padding(self.program)
         self.writer = Writer()
         self.writer.used |= {f"{b.name}_ptr" for b in self.program.params}

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 MOST_LAUNCHES, MOST_TILINGS, MOST_TILINGS_OF_BAD = 4, 3, 8
 # A kernel is slow that is predicted to need more than this times what its tiles promise.
 SLOW = 1.05
+# Bytes of device memory that the blocks of a kernel may take for themselves.
+MOST_SCRATCH = 1 << 30
 # Cache hints are used where they are predicted to leave at most this share of the time.
 LEAST_GAIN = 0.98
 # A schedule that spills is chosen where it is predicted to need at most this share of the time of one that does
@@ -77,7 +79,14 @@ def fit(
 
 
 def _fitting(scheduled: Scheduled, target: Target) -> Scheduled:
-    """`scheduled`; raises CompilationFailed where a kernel needs more shared memory than a block can have."""
+    """`scheduled`; raises CompilationFailed where a kernel needs more shared memory or scratch than there is."""
+    for kernel in scheduled.emitted.kernels:
+        needed = sum(p.type.bytes for p in kernel.parameters if p.role == "scratch")
+        if needed > MOST_SCRATCH:
+            raise CompilationFailed(
+                f"kernel '{kernel.name}': expected at most {MOST_SCRATCH} bytes of scratch, got one that "
+                f"needs {needed}"
+            )
     for index in _oversized(scheduled, target)[:1]:
         kernel, most = scheduled.compiled[index], target.shared_per_block
         got = f"one that needs {kernel.shared_bytes}"
