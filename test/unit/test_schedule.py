@@ -14,7 +14,7 @@ from superopt import cost
 from superopt.diagnostics import Diagnostics
 from superopt.dialects.reader import read
 from superopt.pipeline import Superoptimize, replay, superoptimize
-from superopt.program import KernelGraph
+from superopt.program import KernelGraph, Node, TensorType, Value
 from superopt.report import Launch
 from superopt.transforms.emit import compile as compiling
 from superopt.transforms.emit.compile import CompilationFailed, Compiled
@@ -97,6 +97,22 @@ def test_nearly_as_many_tiles_as_multiprocessors_are_enough() -> None:
     """128 blocks of 128 x 128 on 132 multiprocessors take less than 256 of 128 x 64."""
     assert [t.blocks for t in map(traffic, ((512, 4096, 4096), (512, 2048, 4096)))] == [128, 128]
     assert traffic((512, 4096, 4096)).l2_bytes < 300e6
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "dim"),
+    [((2048, 1), (2048, 2047), 1), ((16, 511, 512), (16, 1, 512), 1), ((1, 4096, 128), (8, 4096, 128), 0)],
+)
+def test_a_narrow_piece_does_not_narrow_the_copies_of_others(
+    first: tuple[int, ...], second: tuple[int, ...], dim: int
+) -> None:
+    x, y = Value(TensorType(first, "f16")), Value(TensorType(second, "f16"))
+    shape = tuple(a + b if d == dim else a for d, (a, b) in enumerate(zip(first, second, strict=True)))
+    made = Value(TensorType(shape, "f16"))
+    graph = KernelGraph("f", [x, y], [Node("concat", (x, y), (made,), {"dim": dim})], [made])
+    lowered = lower(graph)
+    assert cost.cost(lowered, H100).seconds < 2 * cost.cost(graph, H100).seconds
+    assert certify(graph, lowered).equivalent
 
 
 def traffic(shape: tuple[int, int, int]) -> cost.Traffic:

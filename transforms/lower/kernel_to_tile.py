@@ -391,8 +391,8 @@ class _Lowering:
         shape = self.last.result.shape
         others = [d for d in range(len(shape)) if d != dim]
         pieces = self.pieces(dim)
-        smallest = min(size for _, _, size, _ in pieces)
-        tiles = copy_tiles([smallest if d == dim else n for d, n in enumerate(shape)])
+        largest = max(size for _, _, size, _ in pieces)
+        tiles = copy_tiles([largest if d == dim else n for d, n in enumerate(shape)], dim, self.gpu)
         everywhere = [Index(d) for d in range(len(shape))]
 
         def leaf(at: dict[int, _Span]) -> list[Statement]:
@@ -415,7 +415,8 @@ class _Lowering:
                     return out
 
                 extents = [size if d == dim else n for d, n in enumerate(shape)]
-                body += self.sequence([dim], extents, tiles, at, copy)
+                own = [min(size, t) if d == dim else t for d, t in enumerate(tiles)]
+                body += self.sequence([dim], extents, own, at, copy)
             return body
 
         return self.grid(others, shape, tiles, leaf)

@@ -52,11 +52,23 @@ def default_tiles(nest: Nest, dtype: str, target: Target, *, contraction: bool) 
     return tuple(tiles)
 
 
-def copy_tiles(extents: Sequence[int]) -> list[int]:
-    """Tile extents of a copy of `extents` elements; the innermost dimensions are filled first."""
+def copy_tiles(extents: Sequence[int], dim: int, target: Target) -> list[int]:
+    """Tile extents of a copy of `extents` elements in which each block copies all along `dim`, trip by trip.
+
+    The innermost dimensions are filled first; rows are shortened, to 128 bytes or so, where a block for each
+    multiprocessor would lack.
+    """
+    inner = len(extents) - 1
+    width = min(extents[inner], _POINTS)
+    if dim != inner:
+        blocks = math.prod(extents) // (extents[dim] * extents[inner])
+        while width > _COLUMNS and blocks * math.ceil(extents[inner] / width) < target.multiprocessors:
+            width = power_of_two(width) // 2
     tiles = [1] * len(extents)
-    for dim in reversed(range(len(extents))):
-        tiles[dim] = min(extents[dim], max(_POINTS // math.prod(tiles), 1))
+    tiles[inner] = width
+    for d in dict.fromkeys((dim, *reversed(range(inner)))):
+        if d != inner:
+            tiles[d] = min(extents[d], max(_POINTS // math.prod(tiles), 1))
     return tiles
 
 
