@@ -19,7 +19,7 @@ TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check lint format bench-search mutate kills tamper attack fuzz ingest clean
+.PHONY: help demo test check lint format bench-search mutate kills tamper attack fuzz random ingest clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -84,6 +84,9 @@ attack: $(VENV)/installed-test ## try 20,000 pairs of programs, equal or nearly,
 
 fuzz: $(VENV)/installed-test ## fuzz superopt-opt and superopt-verify for an hour
 	$(BIN)/python test/fuzz/fuzz.py --seconds=3600 --findings=out/findings --json=benchmarks/results/fuzz.json
+
+random: $(VENV)/installed-test ## 5,000 programs with extents from 1 to 200 through every optimizer; none may be wrong
+	$(BIN)/python test/random/extents.py --count=5000 --json=benchmarks/results/extents.json
 
 ingest: $(VENV)/installed-test ## read 400 linalg and 400 PyTorch programs and execute them; no difference may be silent
 	$(BIN)/python test/ingest/campaign.py --count=400 --json=benchmarks/results/ingest.json

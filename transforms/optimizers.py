@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from superopt.errors import BadOption
+from superopt.errors import UNKNOWN, BadOption
 from superopt.options import Configured, did_you_mean
 
 if TYPE_CHECKING:
     from superopt.cost import Target
-    from superopt.program import KernelGraph
+    from superopt.program import KernelGraph, Node
     from superopt.report import EGraphReport
 
 T = TypeVar("T")
@@ -53,9 +53,11 @@ class Proposals:
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     """Seconds by stage: wall time within the native muGraph search, work elsewhere."""
     complete: bool = True
-    """Whether the space was searched to its end; False where a limit, the budget or `stop` ended it."""
+    """Whether the space was searched to its end; False where a limit, the budget or `stop` ended it, and where
+    the program cannot be searched.
+    """
     remark: str = ""
-    """Why nothing was found, where that is so."""
+    """Why nothing was found, where that is so: the place in the program, and what would help."""
 
     @property
     def graphs(self) -> list[KernelGraph]:
@@ -74,6 +76,12 @@ class Proposals:
     def egraphs(self) -> list[EGraphReport]:
         """Reports of the e-graphs that were saturated."""
         return []
+
+
+def at(node: Node) -> str:
+    """A node as remarks name it: its operator, and where it is."""
+    where = "" if node.location == UNKNOWN else f" ({node.location})"
+    return f"'{node.op}'{where}"
 
 
 def in_turns(lists: Sequence[Sequence[T]]) -> list[T]:

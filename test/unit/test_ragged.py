@@ -12,8 +12,11 @@ from certify_support import program
 from interpreter import interpret
 from random_programs import Builder, value
 
+from superopt.cost import cost, target
+from superopt.diagnostics import Diagnostics
 from superopt.dialects import reader, writer
 from superopt.errors import IllegalProgram
+from superopt.pipeline import Superoptimize, superoptimize
 from superopt.program import (
     BlockGraph,
     Bound,
@@ -33,7 +36,9 @@ from superopt.program import (
     rebuild_statements,
 )
 from superopt.spec import check_kernel
+from superopt.transforms import optimizers
 from superopt.transforms.lower import lower
+from superopt.transforms.schedule.widths import width_choices
 from superopt.verify import certify
 from superopt.verify.checker import compare
 from superopt.verify.domains import FloatDomain
@@ -407,3 +412,83 @@ def test_bounds_are_checked(change: Callable[[Bound], Bound], message: str) -> N
     with pytest.raises(IllegalProgram) as caught:
         check_kernel(wrong)
     assert message in str(caught.value)
+
+
+# --- what optimizers make of it ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("optimizer", optimizers.names())
+@pytest.mark.parametrize("extents", [(577, 577, 64), (7, 197, 33)])
+def test_optimizers_fuse_attention_of_any_extents(optimizer: str, extents: tuple[int, int, int]) -> None:
+    graph = plain(*extents)
+    found = optimizers.load(optimizer).propose(graph, target("sm_90"), budget=10)
+    assert found.found, found.remark
+    best = found.found[0].graph
+    assert min(len(cost(g, target("sm_90")).kernels) for g in found.graphs) == 1
+    assert found.found[0].seconds < 0.5 * cost(graph, target("sm_90")).seconds
+    assert same(best, graph)
+    assert same(lower(best), graph)
+
+
+@pytest.mark.parametrize("optimizer", optimizers.names())
+def test_a_prime_extent_costs_what_its_neighbour_does(optimizer: str) -> None:
+    def norm(columns: int) -> float:
+        graph = program(
+            [(16, 512), (512, columns)],
+            lambda f, x, w: f(
+                "matmul",
+                f("div", x, f("sqrt", f("reduce_mean", f("square", x), dims=(1,), keepdims=True))),
+                w,
+            ),
+        )
+        return optimizers.load(optimizer).propose(graph, target("sm_90"), budget=10).found[0].seconds
+
+    assert norm(8191) <= 1.05 * norm(8192)
+    assert norm(50257) <= 1.05 * norm(50304)
+
+
+def test_extents_that_divide_are_tiled_as_before() -> None:
+    for extent in (16, 48, 80, 256, 576, 4096, 6144, 11008):
+        assert all(extent % w == 0 for w in width_choices(extent)), extent
+
+
+def _updated(f: Builder, x: Value) -> Value:
+    part = f("slice", x, offsets=(0, 0), sizes=(8, 3), strides=(1, 1))
+    return f("exp", f("update_slice", x, part, dim=1, offset=2))
+
+
+def _viewed(f: Builder, x: Value) -> Value:
+    return f("reshape", x, shape=(80,))
+
+
+def _turned(f: Builder, x: Value) -> Value:
+    return f("transpose", x, perm=(1, 0))
+
+
+def _repeated(f: Builder, x: Value) -> Value:
+    return f("exp", f("repeat", x, dim=1, times=3))
+
+
+SILENT: dict[str, tuple[str, Callable[[Builder, Value], Value], str]] = {
+    "what cannot be expressed": ("mugraph", _updated, "update_slice"),
+    "only views": ("mugraph", _viewed, "nothing to compute"),
+    "only moves": ("mugraph", _turned, "'transpose' only moves"),
+    "no tile loop": ("saturation", _repeated, "'repeat'"),
+}
+
+
+@pytest.mark.parametrize("case", SILENT)
+def test_an_optimizer_that_proposes_nothing_says_why(case: str) -> None:
+    optimizer, build, reason = SILENT[case]
+    graph = program([(8, 10)], build)
+    found = optimizers.load(optimizer).propose(graph, target("sm_90"), budget=5)
+    assert not found.found
+    assert reason in found.remark
+    assert found.complete == (case in ("only views", "only moves"))
+    diagnostics = Diagnostics()
+    made = superoptimize(
+        graph, Superoptimize(budget=5.0, store=None, numerics=False, optimizers=(optimizer,)), diagnostics
+    )
+    said = [m for m in diagnostics.messages if "proposes nothing" in m.message]
+    assert [reason in m.message for m in said] == [True]
+    assert any(f"{optimizer} proposes nothing for the whole program" in r for r in made.report.remarks)

@@ -31,7 +31,6 @@ from superopt.operators import (
     is_contraction,
     move_of,
     nest_of,
-    normalize_attrs,
     primitive_of,
 )
 from superopt.program import (
@@ -56,17 +55,16 @@ from superopt.program import (
     statements,
     users,
 )
-from superopt.scalars import evaluate
 from superopt.spec import WARPS, Stage, reaches, stages
 from superopt.transforms.lower.builder import (
     compute,
     constant,
     identifier,
     load,
-    mask,
     store,
     whole,
 )
+from superopt.transforms.lower.masks import Masks
 from superopt.transforms.passes import GraphPass
 from superopt.transforms.schedule.launch import choose_launch
 from superopt.transforms.schedule.tiles import product_step
@@ -170,7 +168,7 @@ class _Lowering:
         self.old_max: dict[Value, Value] = {}
         self.rescale: dict[Value, Value] = {}
         self.reach = reaches(block)
-        self.beyond: dict[Value, dict[int, float]] = {}  # numbers of a tile's elements that do not exist
+        self.masks = Masks()
         self.ends = self._ends()
         self.producers = producers(block.nodes)
         self.users = users(block.nodes)
@@ -241,19 +239,13 @@ class _Lowering:
     def masked(
         self, tile: Value, reach: Reaches, dims: Iterable[int], neutral: float, out: list[Statement]
     ) -> Value:
-        """`tile` with `neutral` in place of what does not exist along `dims`, where it has another number."""
-        known = self.beyond.get(tile, {})
+        """`tile` with `neutral` in place of what does not exist along `dims`."""
         bounds: list[Bound] = []
         for d in dims:
-            if (end := reach[d]) is not None and known.get(d) != neutral:
+            if (end := reach[d]) is not None:
                 terms = tuple(self.term(*t) for t in end.terms)
                 bounds.append(Bound(d, Window(tile.shape[d], 0, terms), end.extent))
-        if not bounds:
-            return tile
-        result = mask(out, tile, tuple(bounds), neutral)
-        kept = {d: n for d, n in known.items() if n == neutral}
-        self.beyond[result] = {**kept, **{b.dim: neutral for b in bounds}}
-        return result
+        return self.masks.masked(tile, bounds, neutral, out)
 
     def operands_of(self, node: Node, values: dict[Value, Value], out: list[Statement]) -> list[Value]:
         """The tiles of a node's operands; a reduction's have what is neutral in place of what does not exist."""
@@ -265,20 +257,6 @@ class _Lowering:
                 # What uses the tile later may see the masked one.
                 values[value] = self.masked(values[value], self.reach[value], dims, neutral, out)
         return [values[v] for v in node.operands]
-
-    def note_beyond(self, node: Node, operands: Sequence[Value], result: Value) -> None:
-        """Remember what an operator makes of elements that do not exist, where no other is needed to know it."""
-        nest, entry = nest_of(node), OPERATORS[node.op]
-        if nest is None or entry.combiner is not None or entry.body is None:
-            return
-        body = entry.body(normalize_attrs(entry, node.attrs))
-        for d, dim in enumerate(nest.result):
-            at: list[float | None] = []
-            for tile, maps in zip(operands, nest.operands, strict=True):
-                own = next((i for i, index in enumerate(maps) if index.dim == dim), None)
-                at.append(None if own is None else self.beyond.get(tile, {}).get(own))
-            if any(n is not None for n in at) and (number := evaluate(body, at)) is not None:
-                self.beyond.setdefault(result, {})[d] = number
 
     # --- places ---
 
@@ -340,7 +318,7 @@ class _Lowering:
         source = self.loads.get(operands[0]) if move_of(node) is Move.SLICE else None
         if source is None:
             result = compute(out, node.op, operands, node.attrs, name)
-            self.note_beyond(node, operands, result)
+            self.masks.note(node, nest_of(node), operands, result)
             return result
         cuts = [node.attrs[k] for k in ("offsets", "sizes", "strides")]
         rows: list[tuple[int, ...]] = [c for c in cuts if isinstance(c, tuple)]

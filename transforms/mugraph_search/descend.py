@@ -105,6 +105,8 @@ def _lay_out(found: Proposals, target: Target, most: int) -> None:
 
 def _limited(found: Proposals, options: MugraphOptimizer) -> bool:
     """Whether the search could have found more; False where nothing can be searched."""
+    if "unsearchable" in found.funnel:
+        return False
     best = found.found[0].graph.nodes if found.found else []
     return not found.complete or sum(n.op == NodeKind.CUSTOM for n in best) >= options.max_custom
 

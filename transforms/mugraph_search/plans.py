@@ -9,8 +9,10 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from superopt import clock
-from superopt.cost import cost
-from superopt.errors import IllegalProgram
+from superopt.cost import cost, kernel_cost
+from superopt.cost.model import is_view
+from superopt.errors import UNKNOWN, IllegalProgram
+from superopt.operators import move_of
 from superopt.program import DTYPE_BYTES, KernelGraph
 from superopt.spec import check_kernel
 from superopt.transforms.core import _search
@@ -26,7 +28,7 @@ from superopt.transforms.named_axes.merge import merge_axes
 from superopt.transforms.named_axes.name_axes import name_axes
 from superopt.transforms.named_axes.roles import without_twins
 from superopt.transforms.named_axes.unfold import unfold
-from superopt.transforms.optimizers import Proposal, Proposals, never
+from superopt.transforms.optimizers import Proposal, Proposals, at, never
 
 if TYPE_CHECKING:
     from superopt.cost import Target
@@ -54,7 +56,8 @@ def search_plans(
         if options.rescale:
             program = relative_exponentials(program)
     except Unsearchable as error:
-        return Proposals(funnel={"unsearchable": 1}, remark=str(error))
+        where = "" if error.location == UNKNOWN else f"{error.location}: "
+        return Proposals(complete=False, funnel={"unsearchable": 1}, remark=f"{where}{error.message}")
 
     problem = native_problem(program, splits=options.max_custom > 1)
     settings = native_options(options, target, budget, seed, _widest_bytes(graph))
@@ -69,21 +72,43 @@ def search_plans(
             result.funnel[name] = int(number)
     result.funnel["plans.rejected.not_buildable"] = 0
     result.funnel["plans.rejected.illegal"] = 0
+    refused = ""
     for plan in found.plans:
         try:
             candidate = without_twins(unfolded.fold(build(program, problem.factors, found, plan)))
             check_kernel(candidate, target.shared_per_block)
-        except NotBuildable:
+        except NotBuildable as error:
             result.funnel["plans.rejected.not_buildable"] += 1
+            refused = refused or error.message
             continue
-        except IllegalProgram:
+        except IllegalProgram as error:
             result.funnel["plans.rejected.illegal"] += 1
+            refused = refused or error.message
             continue
         result.found.append(Proposal(candidate, plan.seconds))
     if program.graph is not graph:  # the core does not see what comes before and after
         result.found = [Proposal(p.graph, cost(p.graph, target).seconds) for p in result.found]
         result.found.sort(key=lambda p: p.seconds)
+    if not result.found:
+        result.remark = _why_nothing(graph, target, result, refused)
     return result
+
+
+def _why_nothing(graph: KernelGraph, target: Target, result: Proposals, refused: str) -> str:
+    """Why a search proposes nothing: the first reason that a plan was refused, or else where plans ended."""
+    if not (kernels := [n for n in graph.nodes if not is_view(n)]):
+        return "its operators only view their operands, so there is nothing to compute"
+    costliest = at(max(kernels, key=lambda n: kernel_cost(n, target).seconds))
+    if refused:
+        return f"every plan is refused, the first because of: {refused}; at {costliest}"
+    if not result.complete:
+        return f"a limit or the budget ended the search at {costliest}; a larger budget would help"
+    if all(move_of(n) is not None for n in kernels):
+        return f"{costliest} only moves elements, which no kernel of this search does better"
+    if result.funnel.get("kernels.pruned.memory"):
+        tiles = "shorter rows or a narrower dtype would help"
+        return f"no tiles of a kernel with {costliest} fit {target.shared_per_block} bytes; {tiles}"
+    return f"no kernel with {costliest} is predicted to be faster than the library's operators"
 
 
 def _widest_bytes(graph: KernelGraph) -> int:

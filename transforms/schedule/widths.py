@@ -9,7 +9,7 @@ from superopt.cost.gpus import Target
 from superopt.program import Compute, Load, Loop, Statement, TileProgram
 from superopt.transforms.schedule.triton_limits import SMALLEST_DOT
 
-# Widths that a tile may have, from the least that a matrix product takes; each must divide its extent.
+# Widths that a tile may have, from the least that a matrix product takes; each divides its extent where one does.
 WIDTHS = tuple(SMALLEST_DOT << i for i in range(5))
 # Widths at which costs are estimated before one is chosen, the best guess first.
 _NOMINAL = (64, 128, 32, 16)
@@ -18,13 +18,17 @@ WHOLE = 64
 
 
 def width_choices(extent: int) -> list[int]:
-    """The widths that divide `extent`; the extent itself where none does."""
-    return [w for w in WIDTHS if extent % w == 0 and w <= extent] or [extent]
+    """The widths that divide `extent`; where none does the extent itself, and those that reach past its end."""
+    found = [w for w in WIDTHS if extent % w == 0 and w <= extent]
+    return found or [extent, *(w for w in WIDTHS if w < extent and extent > WHOLE)]
 
 
 def nominal_width(extent: int) -> int:
-    """The width below `extent` at which costs are estimated before one is chosen; 0 where none divides it."""
-    return next((w for w in _NOMINAL if extent % w == 0 and w < extent), 0)
+    """The width below `extent` at which costs are estimated before one is chosen: one that divides it, else the
+    best guess; 0 where all are larger.
+    """
+    dividing = (w for w in _NOMINAL if extent % w == 0 and w < extent)
+    return next(dividing, next((w for w in _NOMINAL if w < extent), 0))
 
 
 def cheapest(choices: Sequence[Sequence[int]], cost: Callable[[tuple[int, ...]], float]) -> tuple[int, ...]:

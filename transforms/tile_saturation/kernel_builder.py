@@ -17,7 +17,8 @@ from typing import Any
 
 from superopt import program as ir
 from superopt.operators import Move, infer_type, is_contraction, move_of, reduction_of, splat_of
-from superopt.transforms.lower.builder import compute, constant, identifier, load, store, whole
+from superopt.transforms.lower.builder import constant, identifier, load, store, whole
+from superopt.transforms.lower.masks import Masks
 from superopt.transforms.tile_saturation.accesses import (
     Access,
     Rejected,
@@ -91,6 +92,7 @@ class KernelBuilder:
         self.scratch: dict[TermTensor, ir.Buffer] = {}
         self.direct: set[TermTensor] = set()
         self.version: dict[TermTensor, int] = {}
+        self.masks = Masks()
         self.frames: list[_Frame] = []
         self.program = self._build(name)
 
@@ -117,10 +119,24 @@ class KernelBuilder:
         return var.step or self.steps[var]
 
     def trips(self, var: TermVar) -> int:
-        """How many tiles there are; they must fill the extent."""
-        if var.end % self.step(var):
+        """How many tiles there are; the last may reach past the extent where elements are not taken alone."""
+        if var in self.by_elem and self.ragged(var):
             raise Rejected("a tile does not divide its extent")
-        return var.end // self.step(var)
+        return -(-var.end // self.step(var))
+
+    def ragged(self, var: TermVar) -> bool:
+        """Whether the last tile of a loop reaches past its end."""
+        return var.end % self.step(var) != 0
+
+    def bounds(self, region: TermRegion) -> list[ir.Bound]:
+        """What exists of a region's tile, where not all of it does."""
+        out: list[ir.Bound] = []
+        for d, (window, index) in enumerate(zip(self.windows(region), region.dims, strict=True)):
+            if index.kind == "tile" and index.var is not None and self.ragged(index.var):
+                if index.base or region.tensor.shape[d] != index.var.end:
+                    raise Rejected("a ragged tile of a part of a tensor")
+                out.append(ir.Bound(d, window, index.var.end))
+        return out
 
     def shape(self, region: TermRegion) -> tuple[int, ...]:
         """The shape of a region's tile."""
@@ -156,7 +172,6 @@ class KernelBuilder:
         """A loop over tiles; it counts trips where elements are taken one at a time."""
         if var in self.by_elem:
             return ir.Loop(self.loop_vars[var], 0, self.trips(var), 1, parallel, body)
-        self.trips(var)
         return ir.Loop(self.loop_vars[var], 0, var.end, self.step(var), parallel, body)
 
     # --- placement ---
@@ -258,7 +273,7 @@ class KernelBuilder:
         shape = self.shape(region)
         value = self.cast(value, tensor.dtype, out)
         if value.shape != shape:
-            value = compute(out, "broadcast", [value], {"shape": shape})
+            value = self.masks.apply(out, "broadcast", [value], {"shape": shape})
         self.version[tensor] = self.version.get(tensor, 0) + 1
         if tensor in self.chip:
             store(out, self.chip[tensor], whole(self.chip[tensor]), value)
@@ -304,16 +319,15 @@ class KernelBuilder:
         """Load a tile from where its tensor lives."""
         tensor = region.tensor
         if tensor in self.chip:
-            return load(out, self.chip[tensor], whole(self.chip[tensor]), self.chip[tensor].name)
-        if tensor in self.scratch:
-            buffer = self.scratch[tensor]
-            return load(out, buffer, self.windows(region), buffer.name)
-        buffer = self.out_buffers[tensor] if tensor in self.written else self.in_buffers[tensor]
-        return load(out, buffer, self.windows(region), buffer.name)
+            buffer, windows = self.chip[tensor], whole(self.chip[tensor])
+        else:
+            kept = self.out_buffers if tensor in self.written else self.in_buffers
+            buffer, windows = self.scratch.get(tensor) or kept[tensor], self.windows(region)
+        return self.masks.bound(load(out, buffer, windows, buffer.name), self.bounds(region))
 
     def cast(self, value: ir.Value, dtype: str, out: list[ir.Statement]) -> ir.Value:
         """The value in another dtype."""
-        return value if value.dtype == dtype else compute(out, "cast", [value], {"dtype": dtype})
+        return value if value.dtype == dtype else self.masks.apply(out, "cast", [value], {"dtype": dtype})
 
     def apply(self, expr: ValueTerm, out: list[ir.Statement], known: dict[ValueTerm, int]) -> ir.Value:
         """Compute an operator on tiles."""
@@ -342,7 +356,7 @@ class KernelBuilder:
         dtype = "f32" if len(dtypes) != 1 else dtypes.pop()
         values = [self._number(v, dtype, out) if _is_number(v) else self.cast(v, dtype, out) for v in values]
         infer_type(expr.op, [v.type for v in values], flags)
-        return compute(out, expr.op, values, flags)
+        return self.masks.apply(out, expr.op, values, flags)
 
     def _number(self, value: ir.Value, dtype: str, out: list[ir.Statement]) -> ir.Value:
         """A splat in the dtype of the other operands."""

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from superopt import clock, cost
 from superopt.cost.model import is_view
-from superopt.errors import IllegalProgram, UnsupportedProgram
+from superopt.errors import UNKNOWN, IllegalProgram, UnsupportedProgram
 from superopt.program import KernelGraph
 from superopt.report import EGraphReport
 from superopt.spec import check_kernel
-from superopt.transforms.optimizers import Proposal, Proposals, in_turns, never
+from superopt.transforms.optimizers import Proposal, Proposals, at, in_turns, never
 from superopt.transforms.schedule.widths import WIDTHS
 from superopt.transforms.stabilize_softmax import LOWEST, maxima_only_shift, stabilized
 from superopt.transforms.tile_saturation.accesses import Rejected
@@ -103,7 +103,8 @@ def propose(
             found.shifts = maxima_only_shift(program)
         except UnsupportedProgram as error:
             run.count[f"tiles.rejected.{error.message}"] += 1
-            result.remark = error.message
+            where = "" if error.location == UNKNOWN else f"{error.location}: "
+            result.remark = f"{where}{error.message}"
             continue
         result.saturations.append(found)
         run.add(found)
@@ -213,6 +214,17 @@ class _Run:
         self.count["tiles.candidates"] = len(best)
         self.result.found = [Proposal(kernels, seconds) for seconds, _, kernels in best]
         if not best and not self.result.remark:
-            self.result.remark = "no extracted program is one of kernels"
+            self.result.remark = self._why_nothing()
         spent = self.result.seconds.get("extraction", 0.0)
         self.result.seconds["extraction"] = spent + clock.now() - start
+
+    def _why_nothing(self) -> str:
+        """Why no candidate is left: the most frequent reason that an extracted program was refused."""
+        if not (kernels := [n for n in self.graph.nodes if not is_view(n)]):
+            return "its operators only view their operands, so there is nothing to compute"
+        costliest = at(max(kernels, key=lambda n: cost.kernel_cost(n, self.target).seconds))
+        refused = {k.removeprefix("tiles.rejected."): n for k, n in self.count.items() if "rejected" in k}
+        if refused:
+            reason = max(refused, key=lambda k: refused[k])
+            return f"no extracted program is one of kernels: {reason.removeprefix('error: ')}; at {costliest}"
+        return f"saturation ended at {costliest} before a program was extracted; a larger budget would help"

@@ -41,6 +41,7 @@ class Run:
     budget: Budget
     compiler: Compiler
     baseline: Baseline
+    diagnostics: Diagnostics
     stopped: Callable[[], bool] = never
     refused: dict[KernelGraph, str] = field(default_factory=dict[KernelGraph, str])
     """Candidates that a gate refused, and its reason."""
@@ -83,4 +84,4 @@ def start(
     )
     earlier = Earlier(settings, target, diagnostics)
     budget = Budget(settings.budget)
-    return Run(settings, target, report, earlier, budget, Compiler(target), baseline, stopped)
+    return Run(settings, target, report, earlier, budget, Compiler(target), baseline, diagnostics, stopped)

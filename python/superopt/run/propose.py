@@ -65,15 +65,14 @@ def _propose_for(part: Segment, run: Run, seconds: float, nominal: float) -> lis
         optimizer = optimizers.load(text)
         if share <= 0:
             run.budget.missed["searches not made"] += 1
-            run.report.remarks.append(
-                f"{optimizer.name} did not search {part.described}: the budget is spent"
-            )
+            _say(run, part, f"{optimizer.name} did not search {part.described}: the budget is spent")
             continue
         with _believing_nothing(optimizer, part.graph):
             reason = optimizer.refusal(part.graph)
         if reason:
-            run.report.remarks.append(f"{optimizer.name} did not search {part.described}: {reason}")
+            _say(run, part, f"{optimizer.name} did not search {part.described}: {reason}")
             continue
+        reason = "an earlier run found nothing"
         if (kept := earlier.candidates(part.graph, text, nominal / len(asked))) is not None:
             funnel.add({f"store.{optimizer.name}": len(kept)})
             funnel.proposed += len(kept)
@@ -84,7 +83,7 @@ def _propose_for(part: Segment, run: Run, seconds: float, nominal: float) -> lis
                 result = optimizer.propose(
                     part.graph, run.target, budget=share, seed=run.settings.seed, stop=run.stopped
                 )
-                graphs = result.graphs
+                graphs, reason = result.graphs, result.remark or "it does not say why"
                 funnel.add(result.funnel)
             used = clock.now() - start
             run.budget.searched += used
@@ -93,8 +92,15 @@ def _propose_for(part: Segment, run: Run, seconds: float, nominal: float) -> lis
             if not run.stopped():
                 legal = [c.graph for c in found]
                 earlier.keep_candidates(part.graph, text, legal, allowed=share, used=used)
+        if not found and not run.stopped():
+            _say(run, part, f"{optimizer.name} proposes nothing for {part.described}: {reason}")
         candidates += found
     return sorted(candidates, key=lambda c: c.seconds)
+
+
+def _say(run: Run, part: Segment, remark: str) -> None:
+    """A remark about a part, in the report and on the console."""
+    run.diagnostics.remark(remark, part.graph.nodes[0].location if part.graph.nodes else part.graph.location)
 
 
 def _ranked(

@@ -345,10 +345,15 @@ Estimate KernelTerm::on(const TargetNumbers &target, const TensorSet &live,
     if (Estimate other = Count(*this, target, live, widths)(); other.seconds < best.seconds)
       best = std::move(other), chosen = widths;
   };
+  // Tiles reach past the end of an axis only where no width divides it.
+  const auto suits = [&](int32_t v, int32_t width) {
+    const Var &var = g_.tables.vars[v];
+    return var.end % width == 0 || (var.end % var.width() != 0 && width < var.end);
+  };
   // All widths equal, then one variable at a time until that no longer helps.
   for (const int32_t width : choices) {
     for (const int32_t v : free_)
-      if (g_.tables.vars[v].end % width == 0)
+      if (suits(v, width))
         widths[v] = width;
     attempt();
   }
@@ -356,7 +361,7 @@ Estimate KernelTerm::on(const TargetNumbers &target, const TensorSet &live,
     const double before = best.seconds;
     for (const int32_t v : free_)
       for (const int32_t width : choices)
-        if (widths = chosen; g_.tables.vars[v].end % width == 0 && width != widths[v])
+        if (widths = chosen; suits(v, width) && width != widths[v])
           widths[v] = width, attempt();
     if (best.seconds == before)
       break;
