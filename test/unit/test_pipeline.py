@@ -250,6 +250,25 @@ func.func @f(%x: tensor<16x64xf32>) -> tensor<16x64xf32> {
     assert any("nothing compared" in reason for reason in outcome.report.funnel.rejected)
 
 
+def test_ptx_that_differs_from_its_triton_ir_is_not_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gate on the PTX runs what was compiled: a fault in every candidate's leaves the program as it is."""
+    graph = product("relu")
+    real, seen = check.checked_ptx, list[KernelGraph]()
+
+    def faulty(records: Any, lowered: KernelGraph, emitted: Any, compiled: Any) -> Any:
+        seen.append(lowered)
+        if len(seen) == 1:
+            compiled = [replace(k, ptx=k.ptx.replace("bar.sync", "// bar.sync")) for k in compiled]
+        return real(records, lowered, emitted, compiled)
+
+    monkeypatch.setattr(check, "checked_ptx", faulty)
+    outcome = run(graph, optimizers=("mugraph",), candidates=1)
+    assert outcome.optimized is graph
+    assert any("the PTX differs" in reason for reason in outcome.report.funnel.rejected)
+    assert isinstance(outcome.artifact, dict)
+    assert all(record.ptx_verified for record in outcome.artifact.values())
+
+
 def test_a_kernel_that_the_compiler_made_wrong_is_not_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
     """The gate on the Triton IR decides: a candidate that it refuses leaves the program as it is."""
     graph = product("relu")

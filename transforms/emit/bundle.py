@@ -49,6 +49,7 @@ from superopt.transforms.emit.program_source import (
     write_program,
 )
 from superopt.transforms.emit.reference_source import reference_source
+from superopt.verify.ptx.artifact import checked_ptx
 from superopt.verify.ttir import checked
 
 if TYPE_CHECKING:
@@ -106,16 +107,16 @@ def write_bundle(
 ) -> Path:
     """Write a bundle into `folder`, whole or not at all; returns the folder.
 
-    The TTIR of every kernel is verified against the program first, unless `artifact` holds the result. An
-    existing bundle there is replaced, in one step. Raises BadInput for a folder that holds something else or
-    cannot be written; NotEquivalent and IllegalProgram where a kernel is not what the program says, which would
-    be a bug in superopt.
+    The TTIR of every kernel is verified against the program first, and its PTX against the TTIR, unless
+    `artifact` holds the result. An existing bundle there is replaced, in one step. Raises BadInput for a folder
+    that holds something else or cannot be written; NotEquivalent and IllegalProgram where a kernel is not what
+    the program says, which would be a bug in superopt or in the compiler.
     """
     target = Path(folder).absolute()
     _refuse_others(target)
     program = emitted or emit_program(lowered)
     if artifact is None:
-        artifact = checked(original, lowered, program, compiled)
+        artifact = checked_ptx(checked(original, lowered, program, compiled), lowered, program, compiled)
     temporary: Path | None = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -147,7 +148,7 @@ def write_bundle(
 
 
 def _artifact_json(artifact: dict[str, ArtifactRecord] | str) -> str:
-    """How the kernels' TTIR was verified, by target, or why it was not."""
+    """How the kernels' TTIR and PTX were verified, by target, or why it was not."""
     if isinstance(artifact, str):
         return json.dumps({"unverified": artifact}, indent=2)
     return json.dumps({target: record.model_dump() for target, record in artifact.items()}, indent=2)

@@ -24,6 +24,7 @@ from superopt.transforms.emit.program_source import EmittedProgram, emit_program
 from superopt.transforms.emit.triton_source import TritonKernel
 from superopt.transforms.schedule.launch import registers, stage_choices, warp_choices
 from superopt.transforms.schedule.tilings import Tilings
+from superopt.verify.ptx.check import PtxText, order_fault
 
 if TYPE_CHECKING:
     from superopt.report import Schedule
@@ -75,7 +76,7 @@ def fit(
     if fixed:
         return _fitting(first, target)
     best = _rescheduled(first, compiler, stop) if _slow(first, target) else first
-    return _hinted(_fitting(best, target), compiler)
+    return _ordered(_hinted(_fitting(best, target), compiler), compiler)
 
 
 def _fitting(scheduled: Scheduled, target: Target) -> Scheduled:
@@ -135,6 +136,32 @@ def _reason(first: Scheduled, best: Scheduled, tried: Sequence[Scheduled], targe
     return f"{_said(first, slow, target)}; none of {others} other schedules is better" + (
         f": the next needs {dearer * 1e6:.1f} us" if others else ""
     )
+
+
+def _ordered(scheduled: Scheduled, compiler: Compiler) -> Scheduled:
+    """With one stage for kernels that race as they are pipelined, where that mends them.
+
+    Triton 3.6 lacks the fence between an asynchronous copy and the tensor core. Only pipelined kernels with both
+    are run here; the gate on the PTX checks all.
+    """
+    nodes, said = list(scheduled.lowered.nodes), list[str]()
+    for (index, body), kernel, facts in zip(
+        _programs(scheduled.lowered), scheduled.emitted.kernels, scheduled.compiled, strict=True
+    ):
+        asynchronous = "wgmma.mma_async" in facts.ptx or "tcgen05.mma" in facts.ptx
+        if body.num_stages == 1 or not asynchronous or "cp.async." not in facts.ptx:
+            continue
+        given = [(p.name, p.type.elements, p.type.dtype, True) for p in kernel.parameters]
+        if fault := order_fault(PtxText(facts.ptx, facts.shared_bytes), kernel.grid, given):
+            nodes[index] = dataclasses.replace(nodes[index], body=dataclasses.replace(body, num_stages=1))
+            said.append(f"{body.name}: one stage, as with {body.num_stages} its {fault}")
+    if not said:
+        return scheduled
+    try:
+        made = compiler.scheduled(dataclasses.replace(scheduled.lowered, nodes=nodes), scheduled.parameters)
+    except CompilationFailed:
+        return scheduled
+    return dataclasses.replace(made, reason="; ".join(filter(None, [scheduled.reason, *said])))
 
 
 def _hinted(scheduled: Scheduled, compiler: Compiler) -> Scheduled:

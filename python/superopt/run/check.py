@@ -22,6 +22,7 @@ from superopt.transforms.emit.compile import CompilationFailed
 from superopt.transforms.lower.lower import lower
 from superopt.transforms.schedule.fit import Scheduled, as_scheduled, fit
 from superopt.verify import Verdict, certify_lowered
+from superopt.verify.ptx.artifact import checked_ptx
 from superopt.verify.ttir import ArtifactRecord, checked
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 class Accepted:
     """A program that passed every gate, with the gates' results.
 
-    `artifact` is how the TTIR was checked against the program, by target, or why it could not be.
+    `artifact` is how the TTIR was checked against the program, and the PTX against the TTIR, by target, or why
+    the TTIR could not be.
     """
 
     graph: KernelGraph
@@ -157,6 +159,18 @@ def artifact(run: Run, attempt: Attempt) -> str:
     return ""
 
 
+def ptx(run: Run, attempt: Attempt) -> str:
+    """The PTX stores what its TTIR stores, free of races; what the check cannot decide is reported by name."""
+    made = attempt.scheduled
+    assert made is not None
+    with run.timed("artifact"):
+        try:
+            attempt.artifact = checked_ptx(attempt.artifact, made.lowered, made.emitted, made.compiled)
+        except (NotEquivalent, IllegalProgram) as error:
+            return f"the PTX differs: {error.message}"
+    return ""
+
+
 def numerically_safe(run: Run, attempt: Attempt) -> str:
     """As exact as the original on ordinary and adversarial inputs, within the tolerance.
 
@@ -176,7 +190,7 @@ def numerically_safe(run: Run, attempt: Attempt) -> str:
 
 Gate: TypeAlias = Callable[[Run, Attempt], str]
 BUILT: tuple[Gate, ...] = (legal, lowered, compiled)
-PROVED: tuple[Gate, ...] = (equivalent, artifact, numerically_safe)
+PROVED: tuple[Gate, ...] = (equivalent, artifact, ptx, numerically_safe)
 
 
 def passes(run: Run, attempt: Attempt, gates: Sequence[Gate]) -> str:

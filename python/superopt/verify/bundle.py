@@ -5,10 +5,11 @@ sizes are bounded. Nothing that it says about itself is trusted:
 
 - `lowered.mlir` is proved to compute the program, and passes the numeric gate, at freshly drawn points;
 - Python files are what superopt writes for these programs, up to names of variables; constants are the programs';
-- the TTIR of every target computes `lowered.mlir`; PTX and cubins are what this Triton compiles it to;
+- the TTIR of every target computes `lowered.mlir`, and the PTX stores what the TTIR does, free of races; PTX and
+  cubins are what this Triton compiles the TTIR to;
 - certificate, schedule, artifact, shapes and description match what is found when they are regenerated.
 
-What cannot be regenerated (the PTX of another version of Triton) is listed as unchecked.
+What cannot be regenerated (the cubins of another version of Triton) is listed as unchecked.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from superopt.transforms.schedule.fit import as_scheduled
 from superopt.verify.certificate import Certificate
 from superopt.verify.certifier import certify, replay
 from superopt.verify.hashing import program_hash
+from superopt.verify.ptx.check import PtxText, verify_ptx
 from superopt.verify.ttir.check import ArtifactRecord, KernelText, verify_ttir
 from superopt.verify.ttir.same_source import same_source
 
@@ -117,7 +119,11 @@ class _Check:
             self.unchecked.append(f"errors in floating point: {measured.skipped}")
         artifacts = {t: self.artifact(t, lowered, emitted) for t in self.targets}
         self.stated_artifacts(artifacts)
-        compiled = [made for t in self.targets for made in self.compiled(t, emitted)]
+        compiled = [
+            made
+            for t in self.targets
+            for made in self.compiled(t, emitted, verified=artifacts[t].ptx_verified)
+        ]
         self.shapes(emitted, compiled)
         self.stated_certificate(optimized)
         return BundleRecord(certificate, artifacts, tuple(self.unchecked))
@@ -226,7 +232,7 @@ class _Check:
             )
 
     def artifact(self, target: str, lowered: KernelGraph, emitted: EmittedProgram) -> ArtifactRecord:
-        """The record of a target's TTIR."""
+        """The record of a target's TTIR and PTX."""
         texts = [
             KernelText(
                 name=name,
@@ -236,14 +242,22 @@ class _Check:
             )
             for name, k in zip(self.names, emitted.kernels, strict=True)
         ]
-        return verify_ttir(self.program, lowered, texts, seed=self.seed)
+        record = verify_ttir(self.program, lowered, texts, seed=self.seed)
+        ptx = [PtxText(self.text(f"{target}/{name}.ptx")) for name in self.names]
+        return record.model_copy(update={"ptx": verify_ptx(lowered, texts, ptx, seed=self.seed)})
 
     def stated_artifacts(self, found: dict[str, ArtifactRecord]) -> None:
         """`artifact.json` says what was found. It used other points, so the blocks it sampled may differ."""
 
         def plain(record: ArtifactRecord) -> dict[str, Any]:
             kept = record.model_dump(mode="json", exclude={"seed"})
-            return {**kept, "kernels": [{**k, "evaluated": None} for k in kept["kernels"]]}
+            kernels: list[dict[str, Any]] = [
+                *kept["kernels"],
+                *(kept["ptx"]["kernels"] if kept["ptx"] else []),
+            ]
+            for kernel in kernels:
+                kernel["evaluated"] = None
+            return kept
 
         text = self.json("artifact.json")
         self.expect(set(text) == set(found), "artifact.json", "the targets are")
@@ -253,10 +267,11 @@ class _Check:
             )
             self.expect(plain(stated) == plain(record), "artifact.json", "it was verified")
 
-    def compiled(self, target: str, emitted: EmittedProgram) -> list[Compiled]:
+    def compiled(self, target: str, emitted: EmittedProgram, *, verified: bool) -> list[Compiled]:
         """What this Triton compiles the TTIR to; the bundle's PTX and cubins must be that."""
         if (mine := version("triton")) != (theirs := self.described["triton"]):
-            self.unchecked.append(f"{target}: PTX and cubins, made by Triton {theirs}; here is {mine}")
+            what = "cubins" if verified else "PTX and cubins"
+            self.unchecked.append(f"{target}: {what}, made by Triton {theirs}; here is {mine}")
             return []
         made: list[Compiled] = []
         for name, kernel in zip(self.names, emitted.kernels, strict=True):

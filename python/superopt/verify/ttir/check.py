@@ -40,6 +40,7 @@ from superopt.verify.fields import FormalField, ImageField
 from superopt.verify.hashing import canonical_text
 from superopt.verify.infinities import Extended
 from superopt.verify.primes import Primes, drawn
+from superopt.verify.ptx.record import PtxRecord
 from superopt.verify.reduce import reduce_extents, work
 from superopt.verify.ttir.evaluate import launch
 from superopt.verify.ttir.floats import check_floats
@@ -88,7 +89,7 @@ class ArtifactRecord(Record):
     """States that the TTIR of every kernel computes what its node in the lowered program says.
 
     `formal` says whether the kernels, compiled at reduced extents, were also run with exponentials kept
-    formal.
+    formal. `ptx` is the record of the target's PTX, which is checked after the TTIR.
     """
 
     version: Literal[1] = 1
@@ -97,6 +98,12 @@ class ArtifactRecord(Record):
     formal: bool
     end_to_end: bool
     notes: list[str]
+    ptx: PtxRecord | None = None
+
+    @property
+    def ptx_verified(self) -> bool:
+        """Whether the PTX of every kernel was verified, too."""
+        return self.ptx is not None and self.ptx.verified
 
     @property
     def summary(self) -> str:
@@ -106,7 +113,8 @@ class ArtifactRecord(Record):
         how = "exponentials formal" if self.formal else "exponentials as powers of a random root"
         against = "against the program" if self.end_to_end else "against the lowered program"
         done = f"addresses of {count} instances, values of {values} {against}, {how}"
-        return f"TTIR of {len(self.kernels)} kernels: {done}"
+        ptx = f"; {self.ptx.summary}" if self.ptx else ""
+        return f"TTIR of {len(self.kernels)} kernels: {done}{ptx}"
 
 
 Compile = Callable[[KernelGraph], Sequence[KernelText]]
@@ -206,15 +214,15 @@ class _Fp32Constants(ImageField):
         return super().constant(np.asarray(value, np.float32).astype(np.float64))
 
 
-class _ImageTriton(_Fp32Constants, ImageField):
-    pass
+class ImageTriton(_Fp32Constants, ImageField):
+    """The field that kernels run over."""
 
 
 class _FormalTriton(_Fp32Constants, FormalField):
     pass
 
 
-def _at_some_point(formal: bool, seed: object, primes: Primes, test: Callable[[Extended], None]) -> None:
+def at_some_point(formal: bool, seed: object, primes: Primes, test: Callable[[Extended], None]) -> None:
     """One random point, with infinities; another where a denominator vanishes by chance."""
     for attempt in range(ATTEMPTS):
         point = ("ttir", seed, attempt)
@@ -223,7 +231,7 @@ def _at_some_point(formal: bool, seed: object, primes: Primes, test: Callable[[E
                 Extended(
                     _FormalTriton(point, primes=primes)
                     if formal
-                    else _ImageTriton(point, lattice="order", primes=primes)
+                    else ImageTriton(point, lattice="order", primes=primes)
                 )
             )
         except ZeroDivisionError:
@@ -245,20 +253,20 @@ def _values(
     formal: bool,
 ) -> None:
     """Run all instances of all kernels; compare with `original`, or else with each node alone."""
-    _at_some_point(formal, seed, primes, lambda domain: _at_point(original, lowered, programs, domain))
+    at_some_point(formal, seed, primes, lambda domain: _at_point(original, lowered, programs, domain))
 
 
 def _at_point(
     original: KernelGraph | None, lowered: KernelGraph, programs: _Programs, domain: Extended
 ) -> None:
-    inputs = _random(lowered, domain)
+    inputs = random_inputs(lowered, domain)
     env: dict[Value, Tensor] = dict(zip(lowered.inputs, inputs, strict=True))
     for node in lowered.nodes:
         operands = [env[v] for v in node.operands]
         results: list[Tensor] = []
         # The reference is the node alone, so that a difference is found at the kernel that causes it.
         if node not in programs or original is None:
-            alone = _graph_of(node)
+            alone = graph_of(node)
             results = evaluate(alone, [env[v] for v in alone.inputs], domain)
         if node in programs:
             found = _launched(*programs[node], node, operands, None, domain)
@@ -282,7 +290,8 @@ def _at_point(
             )
 
 
-def _random(graph: KernelGraph, domain: Extended) -> list[Tensor]:
+def random_inputs(graph: KernelGraph, domain: Extended) -> list[Tensor]:
+    """A random point for the inputs of a graph."""
     wanted = feeds_exponential(graph)
     return [
         domain.field.random(i, v.shape, exponent=e)
@@ -290,7 +299,8 @@ def _random(graph: KernelGraph, domain: Extended) -> list[Tensor]:
     ]
 
 
-def _graph_of(node: Node) -> KernelGraph:
+def graph_of(node: Node) -> KernelGraph:
+    """The node alone."""
     return KernelGraph("node", list(dict.fromkeys(node.operands)), [node], list(node.results))
 
 
@@ -303,7 +313,7 @@ def _launched(
     domain: Extended,
 ) -> list[Buffer]:
     """Run the instances; returns the memory that they stored to."""
-    buffers, stored = launch_buffers(node, kernel.arguments, [_flat(t, domain) for t in operands])
+    buffers, stored = launch_buffers(node, kernel.arguments, [flat(t, domain) for t in operands])
     launch(function, kernel.grid, buffers, domain, instances)
     return stored
 
@@ -361,8 +371,8 @@ def _alone(
     run: set[int] = set()
 
     def test(domain: Extended) -> None:
-        graph = _graph_of(node)
-        env = dict(zip(graph.inputs, _random(graph, domain), strict=True))
+        graph = graph_of(node)
+        env = dict(zip(graph.inputs, random_inputs(graph, domain), strict=True))
         operands = [env[v] for v in node.operands]
 
         def whole(instances: Sequence[int]) -> None:
@@ -386,11 +396,12 @@ def _alone(
             # Offsets and tails go wrong in the first and the last instance.
             whole(sorted({0, count - 1, *chosen_by.sample(range(count), min(fit, count))}))
 
-    _at_some_point(False, (seed, kernel.name), primes, test)
+    at_some_point(False, (seed, kernel.name), primes, test)
     return len(run)
 
 
-def _flat(tensor: Tensor, domain: Domain) -> Tensor:
+def flat(tensor: Tensor, domain: Domain) -> Tensor:
+    """Its elements in order."""
     return domain.move(lambda x: np.ascontiguousarray(x).reshape(-1), tensor)
 
 

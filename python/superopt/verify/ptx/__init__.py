@@ -1,0 +1,9 @@
+"""PTX as text: a reader, and its check against the TTIR and the order of its memory accesses.
+
+parser    text -> registers, labels, instructions
+decode    instructions as numbers; unknown opcodes are refused by name
+launch    one launch, block by block, in the core (`transforms/core/ptx`)
+check     blocks of a kernel against the instances of its TTIR
+record    what was checked
+artifact  the same for what goes into a bundle
+"""

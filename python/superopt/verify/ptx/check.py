@@ -1,0 +1,160 @@
+"""Checks the PTX of kernels against their TTIR, which was checked against the program.
+
+Some blocks of every kernel run over the fields, from the text that ptxas gets: each must store exactly the
+elements that the TTIR's instance stores, and the same residues, at one random point. Each must also be free of
+races under every schedule, and never touch what is still being copied or multiplied.
+
+The blocks are those at the corners of the grid, where offsets and tails go wrong, and random others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from superopt.errors import IllegalProgram, NotEquivalent, UnsupportedProgram
+from superopt.program import KernelGraph, Node, TileProgram
+from superopt.verify.hashing import canonical_text
+from superopt.verify.infinities import Extended
+from superopt.verify.primes import Primes, drawn
+from superopt.verify.ptx.decode import Decoded, decode
+from superopt.verify.ptx.launch import MOST_SHARED, Launch
+from superopt.verify.ptx.parser import parse
+from superopt.verify.ptx.record import PtxKernelRecord, PtxRecord
+from superopt.verify.ttir.check import ImageTriton, KernelText, at_some_point, flat, graph_of, random_inputs
+from superopt.verify.ttir.evaluate import launch
+from superopt.verify.ttir.launch_memory import launch_buffers
+from superopt.verify.ttir.memory import Buffer
+from superopt.verify.ttir.parser import parse as parse_ttir
+
+FEWEST_BLOCKS = 3
+
+
+@dataclass(frozen=True)
+class PtxText:
+    """A kernel's PTX as data, and the bytes of shared memory of a block."""
+
+    ptx: str
+    shared_bytes: int = MOST_SHARED
+
+
+def order_fault(
+    text: PtxText, grid: tuple[int, int, int], arguments: Sequence[tuple[str, int, str, bool]]
+) -> str:
+    """Why the first block of a kernel is not free of races; empty where it is, or where that cannot be decided.
+
+    `arguments` are (name, elements, dtype, written), which hold random numbers.
+    """
+    field = ImageTriton("order", lattice="order")
+    buffers = [Buffer(name, elements, dtype, writable) for name, elements, dtype, writable in arguments]
+    for buffer in buffers:
+        buffer.fill(field.random(buffer.name, (buffer.size,)))
+    try:
+        Launch(decode(parse(text.ptx, "kernel.ptx")), grid, buffers, field, text.shared_bytes).run(0)
+    except UnsupportedProgram:
+        return ""
+    except IllegalProgram as error:
+        return error.message
+    return ""
+
+
+def verify_ptx(
+    lowered: KernelGraph, kernels: Sequence[KernelText], texts: Sequence[PtxText], *, seed: int = 0
+) -> PtxRecord:
+    """Check the PTX of `kernels`, one for each `tiled` node of `lowered` in order, as the module describes.
+
+    Raises NotEquivalent where a kernel stores something else than its TTIR, IllegalProgram where one accesses
+    memory illegally or in no order, BadInput for text that is not PTX. What cannot be verified is recorded by
+    kernel.
+    """
+    nodes = [n for n in lowered.nodes if isinstance(n.body, TileProgram)]
+    primes = drawn(canonical_text(lowered), *(t.ptx for t in texts))
+    records: list[PtxKernelRecord] = []
+    for node, kernel, text in zip(nodes, kernels, texts, strict=True):
+        evaluated, reason, ordering = 0, "", list[str]()
+        try:
+            decoded = decode(parse(text.ptx, f"{kernel.name}.ptx"))
+            ordering = ordering_rules(decoded)
+            evaluated = _compare(decoded, node, kernel, text.shared_bytes, seed, primes)
+        except UnsupportedProgram as error:
+            reason = error.message
+        records.append(
+            PtxKernelRecord(
+                name=kernel.name,
+                ptx_sha256=hashlib.sha256(text.ptx.encode()).hexdigest(),
+                blocks=math.prod(kernel.grid),
+                evaluated=evaluated,
+                ordering=ordering,
+                unverified=reason,
+            )
+        )
+    return PtxRecord(kernels=records)
+
+
+_RULES = {
+    "bar.sync": "bar.sync",
+    "bar.warp.sync": "bar.warp.sync",
+    "cp.async.wait_group": "cp.async",
+    "wgmma.wait_group": "wgmma",
+    "tcgen05.commit": "tcgen05",
+    "mbarrier.try_wait": "mbarrier",
+    "fence.proxy.async": "fence.proxy.async",
+}
+
+
+def ordering_rules(decoded: Decoded) -> list[str]:
+    """The instructions that order a kernel's accesses."""
+    return [rule for stem, rule in _RULES.items() if any(o.startswith(stem) for o in decoded.opcodes)]
+
+
+def _compare(
+    decoded: Decoded, node: Node, kernel: KernelText, shared_bytes: int, seed: int, primes: Primes
+) -> int:
+    """Run some blocks of the PTX and the same instances of the TTIR; returns how many."""
+    function = parse_ttir(kernel.ttir, f"{kernel.name}.ttir")
+    chosen = blocks_of(kernel, seed)
+
+    def test(domain: Extended) -> None:
+        graph = graph_of(node)
+        env = dict(zip(graph.inputs, random_inputs(graph, domain), strict=True))
+        operands = [flat(env[v], domain) for v in node.operands]
+        expected, _ = launch_buffers(node, kernel.arguments, operands)
+        launch(function, kernel.grid, expected, domain, chosen)
+        given, _ = launch_buffers(node, kernel.arguments, operands)
+        ptx = Launch(decoded, kernel.grid, given, domain.field, shared_bytes)
+        for block in chosen:
+            for buffer, found in zip(expected, ptx.run(block), strict=True):
+                places = np.flatnonzero(buffer.writers == block) if buffer.writable else found.places[:0]
+                what = f"kernel '{kernel.name}' for {decoded.kernel.target}, block {block}"
+                if not np.array_equal(places, found.places):
+                    odd = np.setxor1d(places, found.places)[0]
+                    raise NotEquivalent(
+                        f"{what}: expected the elements of '{buffer.name}' that the TTIR stores, got element "
+                        f"{odd} {'as well' if odd in found.places else 'not stored'}"
+                    )
+                if not places.size:
+                    continue
+                assert buffer.contents is not None
+                different = buffer.contents.planes[0][places] != found.values
+                if different.any():
+                    raise NotEquivalent(
+                        f"{what}: expected '{buffer.name}' as the TTIR computes it, got another value at element "
+                        f"{places[np.argmax(different)]}"
+                    )
+
+    at_some_point(False, (seed, kernel.name, "ptx"), primes, test)
+    return len(chosen)
+
+
+def blocks_of(kernel: KernelText, seed: int) -> list[int]:
+    """The first and the last block, and random others."""
+    count = math.prod(kernel.grid)
+    random_blocks = random.Random(f"{seed} {kernel.name} ptx").sample(
+        range(count), min(count, FEWEST_BLOCKS - 2)
+    )
+    return sorted({0, count - 1, *random_blocks})

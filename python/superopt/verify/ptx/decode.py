@@ -1,0 +1,501 @@
+"""PTX instructions as the numbers that the core (`transforms/core/ptx`) runs.
+
+One entry per family of opcodes says what its operands are; whatever is not here is refused by name, as are
+modifiers that change what an instruction computes. Rounding, flushing of subnormals and approximation are not
+represented.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from superopt.errors import UnsupportedProgram
+from superopt.transforms.core import _ptx
+from superopt.verify.domains import Array
+from superopt.verify.ptx.parser import Kernel, Line
+
+_OPS = _ptx.ops()
+F32, F16, BF16, F16X2, BF16X2, F32X2 = range(6)
+TYPES = {"f32": F32, "f16": F16, "bf16": BF16, "f16x2": F16X2, "bf16x2": BF16X2, "f32x2": F32X2}
+_SHARED, _GLOBAL = 0, 1
+_COMPARE = {"eq": 0, "ne": 1, "lt": 2, "le": 3, "gt": 4, "ge": 5, "lo": 2, "ls": 3, "hi": 4, "hs": 5}
+_IGNORED = {"rn", "ftz", "approx", "full", "sat_", "uni"}
+SPECIAL = (
+    "%tid.x",
+    "%laneid",
+    "%ctaid.x",
+    "%ctaid.y",
+    "%ctaid.z",
+    "%nctaid.x",
+    "%nctaid.y",
+    "%nctaid.z",
+    "%ntid.x",
+)
+_ZEROS = ("%tid.y", "%tid.z")
+_Arg = tuple[int, int]
+
+
+@dataclass
+class Decoded:
+    """A kernel as arrays; `preset` are the numbers of the registers that hold special values and parameters.
+
+    `code` has a row for each instruction, `opcodes` its name.
+    """
+
+    kernel: Kernel
+    code: Array
+    args: Array
+    registers: int
+    preset: Mapping[str, int]
+    opcodes: tuple[str, ...]
+
+
+@dataclass
+class _Made:
+    """What a rule says about an instruction."""
+
+    op: str
+    args: list[_Arg]
+    width: int = 0
+    mode: int = 0
+    aux: int = 0
+
+
+@dataclass
+class _Decoder:
+    kernel: Kernel
+    numbers: dict[str, int] = field(default_factory=dict[str, int])
+    line: Line = field(default_factory=lambda: Line(0, "", False, "", ()))
+
+    def unknown(self) -> UnsupportedProgram:
+        return UnsupportedProgram(
+            f"line {self.line.number} of its PTX: expected an instruction that can be verified, got opcode "
+            f"'{self.line.opcode}'"
+        )
+
+    def register(self, name: str) -> int:
+        return self.numbers.setdefault(name, len(self.numbers))
+
+    def value(self, text: str, width: int = 64) -> _Arg:
+        """A register or an immediate."""
+        if text in self.kernel.widths or text in SPECIAL:
+            return self.register(text), 0
+        if text in _ZEROS:
+            return -1, 0
+        if text == "_":
+            return -2, 0
+        if text == "global_smem":
+            return -1, _ptx.SHARED_BASE
+        if re.fullmatch(r"0[fF][0-9a-fA-F]{8}", text):
+            return -1, int(text[2:], 16)
+        if re.fullmatch(r"-?(0[xX][0-9a-fA-F]+|\d+)U?", text):
+            return -1, int(text.rstrip("U"), 0) & ((1 << width) - 1)
+        raise self.unknown()
+
+    def vector(self, text: str, width: int = 64) -> list[_Arg]:
+        inner = text[1:-1] if text.startswith("{") else text
+        return [self.value(part.strip(), width) for part in inner.split(",")]
+
+    def address(self, text: str) -> list[_Arg]:
+        """Base and offset."""
+        found = re.fullmatch(r"\[\s*([%\w$@]+)\s*(?:\+\s*(-?\w+)\s*)?\]", text)
+        if found is None:
+            raise self.unknown()
+        base = found[1]
+        if base in self.kernel.params:
+            return [(self.register(base), 0), (-1, 0)]
+        offset = int(found[2], 0) if found[2] else 0
+        return [self.value(base), (-1, offset)]
+
+    def values(self, widths: Sequence[int] | int, count: int = 0) -> list[_Arg]:
+        """All operands: one for each width, or `count` of one width."""
+        each = [widths] * count if isinstance(widths, int) else widths
+        if len(each) != len(self.line.operands):
+            raise self.unknown()
+        return [self.value(o, w) for o, w in zip(self.line.operands, each, strict=True)]
+
+
+def decode(kernel: Kernel) -> Decoded:
+    """The kernel as arrays. Raises UnsupportedProgram for opcodes that cannot be verified."""
+    made = _Decoder(kernel)
+    code: list[list[int]] = []
+    args: list[_Arg] = []
+    opcodes: list[str] = []
+    for line in kernel.lines:
+        made.line = line
+        parts = line.opcode.split(".")
+        rule = _RULES.get(parts[0])
+        if rule is None and "::" not in parts[0]:
+            raise made.unknown()
+        assert rule is not None
+        try:
+            one = rule(made, parts)
+        except (ValueError, IndexError, KeyError):
+            raise made.unknown() from None
+        predicate = made.register(line.predicate) if line.predicate else -1
+        numbers = [_OPS[one.op], one.width, one.mode, predicate, int(line.negated), len(args), len(one.args)]
+        code.append([*numbers, one.aux, line.number])
+        args += one.args
+        opcodes.append(line.opcode)
+    words = [[r, v - (1 << 64) if v >= 1 << 63 else v] for r, v in args]
+    fixed = [n for n in made.numbers if n in SPECIAL or n in kernel.params]
+    return Decoded(
+        kernel,
+        np.asarray(code, np.int64).reshape(-1, 9),
+        np.asarray(words, np.int64).reshape(-1, 2),
+        max(1, len(made.numbers)),
+        {n: made.numbers[n] for n in fixed},
+        tuple(opcodes),
+    )
+
+
+# --- rules: what an opcode's parts and operands mean -------------------------------------------------------
+
+_Rule = Callable[[_Decoder, list[str]], _Made]
+
+
+def _only(d: _Decoder, parts: Sequence[str], allowed: Sequence[str] | frozenset[str] = ()) -> None:
+    """Refuse modifiers other than these and those that do not matter."""
+    if any(p not in allowed and p not in _IGNORED for p in parts):
+        raise d.unknown()
+
+
+def _bits(kind: str) -> int:
+    return 1 if kind == "pred" else int(kind[1:])
+
+
+def _signed(kind: str) -> int:
+    return int(kind[0] == "s")
+
+
+_OPERANDS = {"neg": 2, "abs": 2, "mad": 4, "fma": 4}
+
+
+def _arithmetic(d: _Decoder, parts: list[str]) -> _Made:
+    """add, sub, mul, mad, neg, min, max, div, rem, abs: of integers or of numbers; fma."""
+    name, *modifiers, kind = parts
+    count = _OPERANDS.get(name, 3)
+    if kind in TYPES:
+        if name in ("mad", "abs", "rem"):
+            raise d.unknown()
+        if name in ("max", "min") and len(d.line.operands) == 4 and kind == "f32":
+            count = 4
+        mixed = 0
+        if name in ("add", "sub", "fma") and kind in ("f16", "bf16") and "f32" in modifiers:
+            modifiers.remove("f32")
+            mixed, kind = TYPES[kind], "f32"
+        _only(d, modifiers)
+        width = {F32: 32, F32X2: 64}.get(TYPES[kind], 32 if "x2" in kind else 16)
+        op = name if name == "fma" else "f" + name
+        return _Made(op, d.values(width, count), mode=TYPES[kind], aux=mixed)
+    if name == "fma":
+        raise d.unknown()
+    width, signed = _bits(kind), _signed(kind)
+    if "wide" in modifiers:
+        _only(d, modifiers, ("wide",))
+        widths = [2 * width, width, width, 2 * width][:count]
+        return _Made(f"{name}_wide", d.values(widths), width, signed)
+    if "hi" in modifiers and name == "mul":
+        _only(d, modifiers, ("hi",))
+        return _Made("mul_hi", d.values(width, count), width, signed)
+    _only(d, modifiers, ("lo",))
+    return _Made(name, d.values(width, count), width, signed)
+
+
+def _bitwise(d: _Decoder, parts: list[str]) -> _Made:
+    name, kind = parts
+    ops = {"and": "and_", "or": "or_", "xor": "xor_", "not": "not_"}
+    return _Made(ops[name], d.values(_bits(kind), 2 if name == "not" else 3), _bits(kind))
+
+
+def _shift(d: _Decoder, parts: list[str]) -> _Made:
+    name, kind = parts
+    return _Made(name, d.values([_bits(kind), _bits(kind), 32]), _bits(kind), _signed(kind))
+
+
+def _bfe(d: _Decoder, parts: list[str]) -> _Made:
+    width = _bits(parts[-1])
+    return _Made("bfe", d.values([width, width, 32, 32]), width, _signed(parts[-1]))
+
+
+def _setp(d: _Decoder, parts: list[str]) -> _Made:
+    _, compare, kind = parts
+    if kind in TYPES:
+        raise d.unknown()
+    return _Made("setp", d.values(_bits(kind), 3), _bits(kind), _signed(kind), _COMPARE[compare])
+
+
+def _selp(d: _Decoder, parts: list[str]) -> _Made:
+    return _Made("selp", d.values([_bits(parts[1])] * 3 + [1]), _bits(parts[1]))
+
+
+def _mov(d: _Decoder, parts: list[str]) -> _Made:
+    width = _bits(parts[1])
+    to, source = d.line.operands
+    if to.startswith("{"):
+        return _Made("unpack", [*d.vector(to), d.value(source, width)], width)
+    if source.startswith("{"):
+        inner = d.vector(source)
+        return _Made("pack", [d.value(to), *inner], width)
+    return _Made("mov", [d.value(to), d.value(source, width)], width)
+
+
+def _cvt(d: _Decoder, parts: list[str]) -> _Made:
+    *modifiers, to, source = parts[1:]
+    if to in ("f16x2", "bf16x2") and source == "f32":
+        _only(d, modifiers)
+        return _Made("pack_halves", d.values(32, 3), mode=F16 if to == "f16x2" else BF16)
+    if to in TYPES and source in TYPES:
+        _only(d, modifiers)
+        return _Made("to_float", d.values(32, 2), mode=TYPES[to], aux=TYPES[source])
+    if to in TYPES:
+        _only(d, modifiers)
+        if _bits(source) != 32:
+            raise d.unknown()
+        return _Made("from_integer", d.values(32, 2), mode=TYPES[to], aux=_signed(source))
+    if source in TYPES or modifiers:
+        raise d.unknown()
+    return _Made("convert", d.values([_bits(to), _bits(source)]), _bits(to), _signed(source), _bits(source))
+
+
+def _function(op: str) -> _Rule:
+    def rule(d: _Decoder, parts: list[str]) -> _Made:
+        _only(d, parts[1:-1])
+        return _Made(op, d.values(32, 2), mode=TYPES[parts[-1]])
+
+    return rule
+
+
+def _bra(d: _Decoder, parts: list[str]) -> _Made:
+    _only(d, parts[1:])
+    (label,) = d.line.operands
+    return _Made("branch", [], aux=d.kernel.labels[label])
+
+
+def _ret(d: _Decoder, parts: list[str]) -> _Made:
+    _only(d, parts[1:])
+    return _Made("ret", [])
+
+
+def _bar(d: _Decoder, parts: list[str]) -> _Made:
+    if parts[1:] == ["warp", "sync"]:
+        return _Made("warp_barrier", d.values(32, 1))
+    if parts[1:] != ["sync"] or d.line.operands != ("0",):
+        raise d.unknown()
+    return _Made("barrier", [])
+
+
+def _access(d: _Decoder, parts: list[str]) -> _Made:
+    name, space, *modifiers, kind = parts
+    operands = d.line.operands
+    if space == "param" and name == "ld" and not modifiers:
+        return _Made("mov", [d.value(operands[0]), d.address(operands[1])[0]], _bits(kind))
+    spaces = {"shared": _SHARED, "shared::cta": _SHARED, "global": _GLOBAL}
+    # Where data is cached does not change it: device memory of a launch is not written by others.
+    hints = (
+        "v2",
+        "v4",
+        "v8",
+        "ca",
+        "cg",
+        "cs",
+        "nc",
+        "wb",
+        "L1::evict_first",
+        "L1::evict_last",
+        "L1::no_allocate",
+    )
+    _only(d, modifiers, hints)
+    width = _bits(kind)
+    if width < 16:
+        raise d.unknown()
+    place, data = operands[:2] if name == "st" else operands[1::-1]
+    if len(operands) != 2:
+        raise d.unknown()
+    items = d.vector(data, width)
+    if len(items) != next((int(m[1:]) for m in modifiers if re.fullmatch(r"v\d", m)), 1):
+        raise d.unknown()
+    address = d.address(place)
+    ordered = [*address, *items] if name == "st" else [*items, *address]
+    return _Made("store" if name == "st" else "load", ordered, width, spaces[space])
+
+
+def _cp(d: _Decoder, parts: list[str]) -> _Made:
+    if parts[1:] == ["async", "commit_group"]:
+        return _Made("copy_commit", [])
+    if parts[1:] == ["async", "wait_group"]:
+        return _Made("copy_wait", d.values(32, 1))
+    if parts[1:] == ["async", "wait_all"]:
+        raise d.unknown()
+    if parts[1:] not in (["async", kind, "shared", "global"] for kind in ("cg", "ca")):
+        raise d.unknown()
+    to, source, size, *used = d.line.operands
+    args = [*d.address(to), *d.address(source), *(d.value(u, 32) for u in used)]
+    if len(used) > 1:
+        raise d.unknown()
+    return _Made("copy", args, aux=int(size, 0))
+
+
+def _matrix_move(d: _Decoder, parts: list[str]) -> _Made:
+    name, *modifiers = parts
+    _only(
+        d, modifiers, ("sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "shared::cta", "b16")
+    )
+    first, second = d.line.operands
+    count = next(int(m[1:]) for m in modifiers if re.fullmatch(r"x\d", m))
+    if len(d.vector(first if name == "ldmatrix" else second)) != count:
+        raise d.unknown()
+    if name == "ldmatrix":
+        return _Made(name, [*d.vector(first), *d.address(second)], mode="trans" in modifiers)
+    return _Made(name, [*d.address(first), *d.vector(second)], mode="trans" in modifiers)
+
+
+def _mma(d: _Decoder, parts: list[str]) -> _Made:
+    name, sync, aligned, shape, row, column, *types = parts
+    if (sync, aligned, row, column) != ("sync", "aligned", "row", "col"):
+        raise d.unknown()
+    kind = types[1]
+    if types != ["f32", kind, kind, "f32"] or kind not in ("f16", "bf16"):
+        raise d.unknown()
+    depth = {"m16n8k16": 16, "m16n8k8": 8}[shape]
+    args = [a for o in d.line.operands for a in d.vector(o, 32)]
+    if len(args) != 4 + depth // 4 + depth // 8 + 4:
+        raise d.unknown()
+    return _Made(name, args, mode=TYPES[kind], aux=depth)
+
+
+def _shfl(d: _Decoder, parts: list[str]) -> _Made:
+    _, sync, how, kind = parts
+    if sync != "sync" or kind != "b32" or "|" in d.line.operands[0]:
+        raise d.unknown()
+    return _Made("shuffle", d.values(32, 5), 32, {"bfly": 0, "idx": 1}[how])
+
+
+def _elect(d: _Decoder, parts: list[str]) -> _Made:
+    if parts[1:] != ["sync"]:
+        raise d.unknown()
+    both, members = d.line.operands
+    leader, chosen = both.split("|")
+    return _Made("elect", [d.value(leader), d.value(chosen), d.value(members, 32)])
+
+
+def _redux(d: _Decoder, parts: list[str]) -> _Made:
+    _, sync, how, kind = parts
+    if sync != "sync" or kind != "f32":
+        raise d.unknown()
+    return _Made("reduce", d.values(32, 3), 32, {"min": 0, "max": 1}[how])
+
+
+def _fence(d: _Decoder, parts: list[str]) -> _Made:
+    if parts[1:] not in (["proxy", "async", "shared::cta"], ["proxy", "async"]):
+        raise d.unknown()
+    return _Made("proxy_fence", [])
+
+
+def _wgmma(d: _Decoder, parts: list[str]) -> _Made:
+    rest = parts[2:]
+    if parts[1] in ("fence", "commit_group", "wait_group"):
+        _only(d, rest, ("sync", "aligned"))
+        return _Made(f"wgmma_{parts[1].removesuffix('_group')}", d.values(32, int(parts[1] == "wait_group")))
+    shape, *types = rest[2:]
+    found = re.fullmatch(r"m64n(\d+)k16", shape)
+    if parts[1] != "mma_async" or rest[:2] != ["sync", "aligned"] or found is None or len(types) != 3:
+        raise d.unknown()
+    n, kind = int(found[1]), TYPES[types[1]]
+    if types[0] != "f32" or types[2] != types[1] or kind not in (F16, BF16):
+        raise d.unknown()
+    to, a, b, scale, *flags = d.line.operands
+    registers = a.startswith("{")
+    wanted = 3 if registers else 4
+    if flags[:2] != ["1", "1"] or len(flags) != wanted or any(f not in ("0", "1") for f in flags):
+        raise d.unknown()
+    transposed = [False, *(f == "1" for f in flags[2:])][-2:]
+    args = [*d.vector(to), *d.vector(a), d.value(b), d.value(scale, 1)]
+    if len(args) != n // 2 + (4 if registers else 1) + 2:
+        raise d.unknown()
+    mode = kind + 8 * registers + 16 * transposed[0] + 32 * transposed[1]
+    return _Made("wgmma", args, mode=mode, aux=n)
+
+
+def _mbarrier(d: _Decoder, parts: list[str]) -> _Made:
+    operands = d.line.operands
+    if parts[1] in ("init", "inval") and parts[2:] in (["shared::cta", "b64"], ["shared", "b64"]):
+        count = [d.value(o, 32) for o in operands[1:]]
+        return _Made(f"mbarrier_{parts[1]}", [*d.address(operands[0]), *count])
+    if parts[1:3] == ["try_wait", "parity"] and parts[3:] in (["shared", "b64"], ["shared::cta", "b64"]):
+        done, place, parity, *_ = operands
+        return _Made("mbarrier_test", [d.value(done), *d.address(place), d.value(parity, 32)])
+    raise d.unknown()
+
+
+def _tcgen05(d: _Decoder, parts: list[str]) -> _Made:
+    text, operands = ".".join(parts[1:]), d.line.operands
+    if text == "alloc.cta_group::1.sync.aligned.shared::cta.b32":
+        return _Made("tensor_alloc", [*d.address(operands[0]), d.value(operands[1], 32)])
+    if text == "relinquish_alloc_permit.cta_group::1.sync.aligned":
+        return _Made("tensor_release", [])
+    if text == "dealloc.cta_group::1.sync.aligned.b32":
+        return _Made("tensor_free", d.values(32, 2))
+    if text in ("wait::ld.sync.aligned", "wait::st.sync.aligned"):
+        return _Made("tensor_wait", [], mode=int("ld" in text))
+    if text in ("fence::before_thread_sync", "fence::after_thread_sync"):
+        return _Made("nop", [])
+    commits = ("commit.cta_group::1.mbarrier::arrive::one", "b64")
+    if text in (".".join(commits), f"{commits[0]}.shared::cluster.{commits[1]}"):
+        return _Made("tensor_commit", d.address(operands[0])[:1])
+    if moved := re.fullmatch(r"(ld|st)\.sync\.aligned\.(32x32b|16x32bx2)\.x(\d+)\.b32", text):
+        place, data = operands[:2] if moved[1] == "st" else operands[1::-1]
+        if moved[2] == "16x32bx2":
+            place, half, data = (
+                (operands[0], operands[1], operands[2])
+                if moved[1] == "st"
+                else (operands[1], operands[2], operands[0])
+            )
+        else:
+            half = "0"
+        items, address = d.vector(data, 32), [*d.address(place), d.value(half, 32)]
+        if len(items) != int(moved[3]):
+            raise d.unknown()
+        ordered = [*items, *address] if moved[1] == "ld" else [*address, *items]
+        op = "tensor_load" if moved[1] == "ld" else "tensor_store"
+        return _Made(op, ordered, mode=int(moved[2] == "16x32bx2"))
+    if text == "mma.cta_group::1.kind::f16":
+        to, a, b, description, enabled = operands
+        tensor = a.startswith("[")
+        left = d.address(a) if tensor else [d.value(a)]
+        rest = [d.value(b), d.value(description, 32), d.value(enabled, 1)]
+        return _Made("tensor_mma", [*d.address(to), *left, *rest], mode=int(tensor))
+    raise d.unknown()
+
+
+_RULES: Mapping[str, _Rule] = {
+    **dict.fromkeys(
+        ("add", "sub", "mul", "mad", "neg", "min", "max", "div", "rem", "abs", "fma"), _arithmetic
+    ),
+    **dict.fromkeys(("and", "or", "xor", "not"), _bitwise),
+    **dict.fromkeys(("shl", "shr"), _shift),
+    **dict.fromkeys(("ld", "st"), _access),
+    **dict.fromkeys(("ldmatrix", "stmatrix"), _matrix_move),
+    **{name: _function(name) for name in ("ex2", "lg2", "sqrt", "rsqrt", "rcp")},
+    "bfe": _bfe,
+    "setp": _setp,
+    "selp": _selp,
+    "mov": _mov,
+    "cvt": _cvt,
+    "bra": _bra,
+    "ret": _ret,
+    "bar": _bar,
+    "cp": _cp,
+    "mma": _mma,
+    "shfl": _shfl,
+    "elect": _elect,
+    "redux": _redux,
+    "fence": _fence,
+    "wgmma": _wgmma,
+    "mbarrier": _mbarrier,
+    "tcgen05": _tcgen05,
+}

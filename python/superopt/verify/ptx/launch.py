@@ -1,0 +1,136 @@
+"""One launch of a kernel's PTX: memory, a point of the fields, and the blocks that run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from superopt.errors import IllegalProgram, UnsupportedProgram
+from superopt.transforms.core import _ptx
+from superopt.verify.domains import Array
+from superopt.verify.fields import ImageField, key_of
+from superopt.verify.ptx.decode import BF16, F16, F32, Decoded
+from superopt.verify.ttir.memory import Buffer
+
+_ELEMENTS = {"f32": F32, "f16": F16, "bf16": BF16}
+# In the core's order.
+_FUNCTIONS = ("sqrt", "log", "exp", "erf", "sin", "cos")
+# Apart in addresses by far more than a buffer has, so that one cannot be reached from another.
+_BUFFER_BITS = 40
+MOST_SHARED = 232_448  # bytes that a block can have on any target
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a block stored in one buffer: places in order, and residues modulo p with their kinds."""
+
+    places: Array
+    values: Array
+
+
+class Launch:
+    """A decoded kernel with its arguments' memory; the blocks of `grid` run by themselves, each from the start.
+
+    `seed` and the primes of `field` are the point; `buffers` hold contents over that field.
+    """
+
+    def __init__(
+        self,
+        decoded: Decoded,
+        grid: tuple[int, int, int],
+        buffers: Sequence[Buffer],
+        field: ImageField,
+        shared_bytes: int = MOST_SHARED,
+    ) -> None:
+        self.decoded, self.grid, self.buffers = decoded, grid, buffers
+        kernel = decoded.kernel
+        # Triton appends two pointers to memory that these kernels do not use.
+        if not len(buffers) <= len(kernel.params) <= len(buffers) + 2:
+            raise IllegalProgram(
+                f"kernel '{kernel.name}': expected {len(buffers)} arguments, got {len(kernel.params)}"
+            )
+        self._bases = [(i + 1) << _BUFFER_BITS for i in range(len(buffers))]
+        given = [
+            (base, b.size, _ELEMENTS[b.dtype], b.writable, *_planes(b))
+            for base, b in zip(self._bases, buffers, strict=True)
+        ]
+        self._core: Any = _ptx.Launch(
+            decoded.code,
+            decoded.args,
+            decoded.registers,
+            kernel.threads,
+            -(-shared_bytes // 16) * 16,
+            field.fields[0].modulus,
+            field.fields[1].modulus,
+            field.root,
+            key_of(field.seed, "order"),
+            [_keys(field.seed, name) for name in _FUNCTIONS],
+            given,
+        )
+
+    def run(self, block: int) -> list[Stored]:
+        """What one block (x fastest) stores in each buffer.
+
+        Raises IllegalProgram for a race, an access out of bounds, an undefined address or result,
+        UnsupportedProgram for what the core does not decide.
+        """
+        kernel = self.decoded.kernel
+        where = f"kernel '{kernel.name}' for {kernel.target}, "
+        try:
+            self._core.run([(self.decoded.preset[n], v) for n, v in self._special(block).items()])
+        except _ptx.Illegal as error:
+            raise IllegalProgram(where + str(error)) from None
+        except _ptx.Unknown as error:
+            raise UnsupportedProgram(where + f"expected what can be verified, got: {error}") from None
+        found: list[Stored] = []
+        for i in range(len(self.buffers)):
+            places, values = self._core.stored(i)
+            order = np.argsort(places)
+            found.append(Stored(places[order].astype(np.int64), values[order]))
+        return found
+
+    def _special(self, block: int) -> Mapping[str, list[int]]:
+        """The registers that the kernel finds set, for all threads or for each."""
+        threads, (x, y, z) = self.decoded.kernel.threads, self.grid
+        values = {
+            "%tid.x": list(range(threads)),
+            "%laneid": [t % 32 for t in range(threads)],
+            "%ntid.x": [threads],
+            **{
+                f"%ctaid.{a}": [v]
+                for a, v in zip("xyz", (block % x, block // x % y, block // (x * y)), strict=True)
+            },
+            **{f"%nctaid.{a}": [v] for a, v in zip("xyz", (x, y, z), strict=True)},
+            **{
+                p: [self._bases[i] if i < len(self._bases) else 0]
+                for i, p in enumerate(self.decoded.kernel.params)
+            },
+        }
+        return {name: values[name] for name in self.decoded.preset}
+
+    @property
+    def blocks(self) -> int:
+        """How many the grid has."""
+        return math.prod(self.grid)
+
+    @property
+    def counts(self) -> Mapping[str, Any]:
+        """What the blocks run so far did; see `superopt.cost.counted`."""
+        return self._core.counts
+
+
+def _keys(seed: object, name: str) -> list[int]:
+    """For each field, the keys of a function's argument and of its result."""
+    keys = [key_of(seed, "function", name, i) for i in range(2)]
+    return [k for key in keys for k in (key, key_of(key, "result"))]
+
+
+def _planes(buffer: Buffer) -> tuple[Array | None, Array | None]:
+    if buffer.contents is None:
+        return None, None
+    planes = [np.ascontiguousarray(p, np.uint64) for p in buffer.contents.planes]
+    return planes[0], planes[1] if len(planes) > 1 else None

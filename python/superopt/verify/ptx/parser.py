@@ -1,0 +1,140 @@
+"""PTX as text: one kernel's registers, labels and instructions.
+
+Only what instructions say is read; debug sections and locations are skipped. What a line means is for `decode`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from superopt.errors import BadInput, UnsupportedProgram
+
+_ENTRY = re.compile(r"\.visible\s+\.entry\s+([\w$]+)\(")
+_PARAM = re.compile(r"\.param\s[^,)]*?([\w$]+)\s*(?=[,)]|$)")
+_REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.+);")
+_LABEL = re.compile(r"([\w$]+):")
+_INSTRUCTION = re.compile(r"(?:@(!?)([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
+_OPERAND = re.compile(r"\{[^{}]*\}|\[[^\[\]]*\]|[^,\s][^,{}\[\]]*")
+_COMMENT = re.compile(r"//.*")
+
+
+@dataclass(frozen=True)
+class Line:
+    """An instruction: its predicate's register ("" for none), opcode, operands as text, and line in the file."""
+
+    number: int
+    predicate: str
+    negated: bool
+    opcode: str
+    operands: tuple[str, ...]
+
+
+@dataclass
+class Kernel:
+    """The one entry of a PTX file; `labels` are positions in `lines`, `widths` are in bits, 1 for predicates."""
+
+    name: str
+    target: str = ""
+    threads: int = 0
+    params: list[str] = field(default_factory=list[str])
+    widths: dict[str, int] = field(default_factory=dict[str, int])
+    labels: dict[str, int] = field(default_factory=dict[str, int])
+    lines: list[Line] = field(default_factory=list[Line])
+
+
+_WIDTHS = {"pred": 1, "b16": 16, "b32": 32, "b64": 64, "f32": 32, "u32": 32, "s32": 32, "u64": 64, "s64": 64}
+
+
+def parse(text: str, name: str) -> Kernel:
+    """The kernel in a PTX file called `name`.
+
+    Raises BadInput for text that is not PTX with one kernel.
+    """
+    entry = _ENTRY.search(text)
+    if entry is None or _ENTRY.search(text, entry.end()):
+        raise BadInput(f"expected PTX with one kernel, got another text: {name}")
+    kernel = Kernel(entry[1])
+    target = re.search(r"^\.target\s+(\w+)", text, re.MULTILINE)
+    kernel.target = target[1] if target else ""
+    head, brace, _ = text[entry.end() :].partition("{")
+    threads = re.search(r"\.reqntid\s+(\d+)(?:\s*,\s*(\d+)\s*,\s*(\d+))?", head)
+    if not brace or threads is None or any(d not in (None, "1") for d in threads.groups()[1:]):
+        raise BadInput(f"expected a kernel that states its threads, got another: {name}")
+    kernel.threads = int(threads[1])
+    kernel.params = [m[1] for m in _PARAM.finditer(head)]
+    start = entry.end() + len(head)
+    _body(kernel, text, start, name)
+    return kernel
+
+
+def _body(kernel: Kernel, text: str, start: int, name: str) -> None:
+    """Statements up to the brace that closes the kernel. Scopes of inline assembly rename what they declare."""
+    scopes: list[dict[str, str]] = []
+    number, pending, first, count = text.count("\n", 0, start), "", 0, 0
+    for row in text[start:].split("\n"):
+        number += 1
+        line = _COMMENT.sub("", row).strip()
+        while line:
+            if not pending:
+                if line[0] == "{":
+                    count += 1
+                    scopes.append({})
+                    line = line[1:].lstrip()
+                    continue
+                if line[0] == "}":
+                    scopes.pop()
+                    if not scopes:
+                        return
+                    line = line[1:].lstrip()
+                    continue
+                label = _LABEL.match(line)
+                if label and not line.startswith(f"{label[0]}:"):
+                    unique = label[1] if len(scopes) == 1 else f"{label[1]}@{count}"
+                    scopes[-1][label[1]] = unique
+                    kernel.labels[unique] = len(kernel.lines)
+                    line = line[label.end() :].lstrip()
+                    continue
+                first = number
+            part, end, line = line.partition(";")
+            pending += " " + part
+            line = line.strip()
+            if pending.strip().startswith((".loc", ".pragma", ".file", ".section")) and not end:
+                pending = ""
+            elif end:
+                _statement(kernel, pending.strip(), first, scopes, count)
+                pending = ""
+    raise BadInput(f"expected PTX whose kernel ends, got the end of the file: {name}")
+
+
+def _statement(kernel: Kernel, text: str, number: int, scopes: list[dict[str, str]], count: int) -> None:
+    if text.startswith(".reg"):
+        declared = _REGISTERS.match(text + ";")
+        if declared is None or declared[1] not in _WIDTHS:
+            raise UnsupportedProgram(f"line {number} of its PTX: expected registers, got '{text}'")
+        for part in declared[2].split(","):
+            stem, _, many = part.strip().partition("<")
+            names = [f"{stem}{i}" for i in range(int(many[:-1]))] if many else [stem]
+            for n in names:
+                unique = n if len(scopes) == 1 else f"{n}@{count}"
+                scopes[-1][n] = unique
+                kernel.widths[unique] = _WIDTHS[declared[1]]
+        return
+    if text.startswith("."):
+        if text.startswith((".loc", ".pragma")):
+            return
+        raise UnsupportedProgram(f"line {number} of its PTX: expected an instruction, got '{text[:60]}'")
+    found = _INSTRUCTION.fullmatch(text)
+    if found is None:
+        raise UnsupportedProgram(f"line {number} of its PTX: expected an instruction, got '{text[:60]}'")
+    negated, predicate, opcode, rest = found.groups()
+
+    def scoped(word: str) -> str:
+        for scope in reversed(scopes[1:]):
+            if word in scope:
+                return scope[word]
+        return word
+
+    operands = tuple(scoped(o.strip()) for o in _OPERAND.findall(rest))
+    line = Line(number, scoped(predicate) if predicate else "", negated == "!", opcode, operands)
+    kernel.lines.append(line)

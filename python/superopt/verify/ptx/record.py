@@ -1,0 +1,39 @@
+"""What was checked on the PTX of a target's kernels."""
+
+from __future__ import annotations
+
+from superopt.verify.certificate import Record
+
+
+class PtxKernelRecord(Record):
+    """What was checked on one kernel: how many of its blocks ran, and the rules of order that its text needs.
+
+    `unverified` is the reason why it was not checked; empty where it was.
+    """
+
+    name: str
+    ptx_sha256: str
+    blocks: int
+    evaluated: int
+    ordering: list[str]
+    unverified: str
+
+
+class PtxRecord(Record):
+    """States that the PTX of the kernels stores what their TTIR stores, without races, for one target."""
+
+    kernels: list[PtxKernelRecord]
+
+    @property
+    def verified(self) -> bool:
+        """Whether every kernel was checked."""
+        return not any(k.unverified for k in self.kernels)
+
+    @property
+    def summary(self) -> str:
+        """A summary in one line."""
+        good = [k for k in self.kernels if not k.unverified]
+        blocks = sum(k.evaluated for k in good)
+        done = f"PTX of {len(good)} of {len(self.kernels)} kernels: values and order of {blocks} blocks"
+        reasons = sorted({k.unverified for k in self.kernels if k.unverified})
+        return "; ".join([done, *reasons])

@@ -1,0 +1,215 @@
+"""Kernels as PTX: values, bounds and the order of accesses, on text written by hand and on compiled kernels."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from superopt.errors import BadInput, IllegalProgram, NotEquivalent, SuperoptError, UnsupportedProgram
+from superopt.program import KernelGraph, Node, TensorType, Value
+from superopt.transforms.emit.compile import Compiled, compile_all
+from superopt.transforms.emit.program_source import EmittedProgram, emit_program
+from superopt.transforms.lower import lower
+from superopt.verify.fields import ImageField
+from superopt.verify.ptx.check import PtxText, order_fault, verify_ptx
+from superopt.verify.ptx.decode import decode
+from superopt.verify.ptx.launch import Launch, Stored
+from superopt.verify.ptx.parser import parse
+from superopt.verify.ttir.artifact import kernel_texts
+from superopt.verify.ttir.memory import Buffer
+
+HEAD = """.version 8.7
+.target sm_90a
+.address_size 64
+.extern .shared .align 16 .b8 global_smem[];
+.visible .entry k(
+  .param .u64 .ptr .global .align 1 k_param_0,
+  .param .u64 .ptr .global .align 1 k_param_1
+)
+.reqntid THREADS
+{
+  .reg .pred %p<9>;
+  .reg .b16 %rs<9>;
+  .reg .b32 %r<40>;
+  .reg .b64 %rd<9>;
+  ld.param.b64 %rd1, [k_param_0];
+  ld.param.b64 %rd2, [k_param_1];
+  mov.u32 %r1, %tid.x;
+  mul.wide.u32 %rd3, %r1, 4;
+  add.s64 %rd4, %rd1, %rd3;
+  add.s64 %rd5, %rd2, %rd3;
+  mov.b32 %r2, global_smem;
+  shl.b32 %r3, %r1, 2;
+  add.s32 %r4, %r2, %r3;
+  xor.b32 %r5, %r3, 128;
+  add.s32 %r6, %r2, %r5;
+"""
+LOAD = "ld.global.b32 {%r10}, [%rd4 + 0];\n"
+COPY = "mov.b32 %r9, 4;\ncp.async.ca.shared.global [%r4 + 0], [%rd4 + 0], 0x4, %r9;\ncp.async.commit_group;\n"
+STORE = "st.global.b32 [%rd5 + 0], {%r10};\n"
+FIELD = ImageField("ptx", lattice="order")
+
+
+def run(body: str, threads: int = 64, shared: int = 1024) -> tuple[Stored, np.ndarray]:
+    """What block 0 stores in the second argument, and the first one's residues."""
+    text = HEAD.replace("THREADS", str(threads)) + body + "\nret;\n}\n"
+    given, made = Buffer("x", threads, "f32", writable=False), Buffer("o", threads, "f32", writable=True)
+    given.fill(FIELD.random("x", (threads,)))
+    assert given.contents is not None
+    launch = Launch(decode(parse(text, "k.ptx")), (1, 1, 1), [given, made], FIELD, shared)
+    return launch.run(0)[1], given.contents.planes[0]
+
+
+def test_numbers_and_memory():
+    # A sum with the other warp's number, through shared memory.
+    stored, x = run(
+        LOAD
+        + "st.shared.b32 [%r4], %r10;\nbar.sync 0;\nld.shared.b32 %r11, [%r6];\nadd.f32 %r10, %r10, %r11;\n"
+        + STORE
+    )
+    assert stored.places.tolist() == list(range(64))
+    other = x[np.arange(64) ^ 32]
+    assert np.array_equal(stored.values, FIELD.fields[0].add(x, other))
+
+
+def test_a_copy_is_there_once_it_was_waited_for():
+    stored, x = run(COPY + "cp.async.wait_group 0;\nld.shared.b32 %r10, [%r4];\n" + STORE)
+    assert np.array_equal(stored.values, x)
+
+
+def test_warps_that_part_meet_again():
+    body = LOAD + "setp.lt.u32 %p1, %r1, 40;\n@%p1 bra $L;\nadd.f32 %r10, %r10, %r10;\n$L:\n" + STORE
+    stored, x = run(body)
+    twice = FIELD.fields[0].add(x, x)
+    assert np.array_equal(stored.values, np.where(np.arange(64) < 40, x, twice))
+
+
+SHARED = LOAD + "st.shared.b32 [%r4], %r10;\nBARRIER\nld.shared.b32 %r10, [%r6];\n" + STORE
+ILLEGAL = {
+    "no barrier": (SHARED.replace("BARRIER", ""), "race: .*read"),
+    "a barrier of warps only": (SHARED.replace("BARRIER", "bar.warp.sync -1;"), "race: .*read"),
+    "a read before": (
+        LOAD + "st.shared.b32 [%r4], 0;\nbar.sync 0;\nld.shared.b32 %r11, [%r6];\nst.shared.b32 [%r4], %r10;\n" + STORE,
+        "race: .*a write and a read",
+    ),
+    "two writes": (LOAD + "st.shared.b32 [%r2], %r10;\n", "race: .*a write and a write"),
+    "no wait": (COPY + "ld.shared.b32 %r10, [%r4];\n" + STORE, "expected a wait for cp.async"),
+    "another group": (
+        COPY + "cp.async.wait_group 1;\nld.shared.b32 %r10, [%r4];\n" + STORE, "expected a wait for cp.async",
+    ),
+    "another thread's copy": (
+        COPY + "cp.async.wait_group 0;\nld.shared.b32 %r10, [%r6];\n" + STORE, "race: .*read",
+    ),
+    "out of bounds": (LOAD + "st.global.b32 [%rd5 + 16], {%r10};\n", "out of bounds"),
+    "shared out of bounds": (LOAD + "st.shared.b32 [%r4+900], %r10;\n", "out of bounds"),
+    "an input is written": (LOAD + "st.global.b32 [%rd4 + 0], {%r10};\n", "got one to input"),
+    "misaligned": ("ld.global.v2.b32 {%r10, %r11}, [%rd4 + 0];\n" + STORE, "multiple of 8"),
+    "undefined": (STORE, "undefined"),
+    "uninitialised": ("ld.shared.b32 %r10, [%r4];\n" + STORE, "undefined"),
+    "an undefined address": ("ld.shared.b32 %r10, [%r39];\n" + STORE, "never written"),
+    "one store of several": (LOAD + "st.global.b32 [%rd2 + 0], {%r10};\n", "race: .*a store"),
+    "a barrier of some": ("setp.lt.u32 %p1, %r1, 32;\n@%p1 bra $L;\nbar.sync 0;\n$L:\n", "barrier"),
+    "half a number": (LOAD + "mov.b32 {%rs1, %rs2}, %r10;\nmov.b32 %r10, {%rs2, %rs1};\n" + STORE, "parts of others"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ILLEGAL)
+def test_faults_of_memory_and_order_are_found(name: str):
+    body, message = ILLEGAL[name]
+    with pytest.raises(IllegalProgram, match=message):
+        run(body)
+
+
+@pytest.mark.parametrize(
+    "line", ["vote.sync.all.pred %p1, %p2, -1;", "add.rz.f32 %r10, %r10, %r10;", "bar.sync 1;", "red.global.add.f32 [%rd5], %r10;"]
+)  # fmt: skip
+def test_unknown_opcodes_are_named(line: str):
+    with pytest.raises(UnsupportedProgram, match=re.escape(line.split()[0])):
+        run(LOAD + line + "\n" + STORE)
+
+
+@pytest.mark.parametrize(
+    "line", ["and.b32 %r10, %r10, 7;", "shl.b32 %r10, %r10, 1;", "add.s32 %r10, %r10, 1;"]
+)
+def test_bits_of_numbers_are_not_computed_with(line: str):
+    with pytest.raises(UnsupportedProgram, match="bits"):
+        run(LOAD + line + "\n" + STORE)
+
+
+def test_other_text_is_refused():
+    with pytest.raises(BadInput, match="expected PTX"):
+        parse("func.func @f() {}", "k.ptx")
+
+
+# --- compiled kernels -----------------------------------------------------------------------------------------
+
+TARGETS = ("sm_80", "sm_90", "sm_100")
+
+
+@pytest.fixture(scope="module")
+def matmul() -> tuple[KernelGraph, EmittedProgram, list[Compiled]]:
+    """A product for all targets: mma.sync, wgmma and tcgen05."""
+    a, b = Value(TensorType((2048, 128), "f16"), "a"), Value(TensorType((128, 2048), "f16"), "b")
+    c = Value(TensorType((2048, 2048), "f16"), "c")
+    lowered = lower(KernelGraph("matmul", [a, b], [Node("matmul", (a, b), (c,))], [c]))
+    for node in lowered.nodes:
+        node.body = replace(node.body, num_warps=4, num_stages=1)  # pyright: ignore
+    emitted = emit_program(lowered)
+    return lowered, emitted, compile_all(emitted.kernels, TARGETS)
+
+
+def verified(
+    made: tuple[KernelGraph, EmittedProgram, list[Compiled]], index: int, old: str = "", new: str = ""
+) -> None:
+    lowered, emitted, compiled = made
+    (kernel,) = kernel_texts(emitted, [compiled[index]])
+    changed = compiled[index].ptx.replace(old, new) if old else compiled[index].ptx
+    text = PtxText(changed, compiled[index].shared_bytes)
+    record = verify_ptx(lowered, [kernel], [text])
+    if not record.verified:
+        raise UnsupportedProgram(record.kernels[0].unverified)
+
+
+@pytest.mark.parametrize("index", range(3), ids=TARGETS)
+def test_what_triton_makes_is_verified(
+    matmul: tuple[KernelGraph, EmittedProgram, list[Compiled]], index: int
+):
+    verified(matmul, index)
+
+
+FAULTS = [
+    *((i, "bar.sync", "// bar.sync") for i in range(3)),
+    *((i, "ld.global.v4.b32", "ld.global.v2.b32") for i in range(3)),
+    *((i, "shl.b32", "shr.u32") for i in range(3)),
+    *((i, "and.b32", "or.b32") for i in range(3)),
+    (0, "mma.sync", "// mma.sync"),
+    (1, "wgmma.wait_group", "// wgmma.wait_group"),
+    (1, "wgmma.fence", "// wgmma.fence"),
+    (1, "fence.proxy.async", "// fence.proxy.async"),
+    (2, "fence.proxy.async", "// fence.proxy.async"),
+    (2, "tcgen05.wait::ld", "// tcgen05.wait::ld"),
+    (2, "@!complete bra.uni", "// bra.uni"),
+]
+
+
+@pytest.mark.parametrize(("index", "old", "new"), FAULTS)
+def test_faults_in_compiled_kernels_are_found(
+    matmul: tuple[KernelGraph, EmittedProgram, list[Compiled]], index: int, old: str, new: str
+):
+    if old not in matmul[2][index].ptx:
+        pytest.skip(f"the kernel lacks {old}")
+    with pytest.raises(SuperoptError) as caught:
+        verified(matmul, index, old, new)
+    assert isinstance(caught.value, (IllegalProgram, NotEquivalent, UnsupportedProgram))
+
+
+def test_order_alone(matmul: tuple[KernelGraph, EmittedProgram, list[Compiled]]):
+    kernel, made = matmul[1].kernels[0], matmul[2][1]
+    given = [(p.name, p.type.elements, p.type.dtype, True) for p in kernel.parameters]
+    assert order_fault(PtxText(made.ptx, made.shared_bytes), kernel.grid, given) == ""
+    without = made.ptx.replace("fence.proxy.async.shared::cta;", "")
+    if without != made.ptx:
+        assert "fence.proxy.async" in order_fault(PtxText(without, made.shared_bytes), kernel.grid, given)

@@ -1,0 +1,38 @@
+"""superopt PTX core: runs blocks of a kernel over prime fields"""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy
+from numpy.typing import NDArray
+
+
+class Illegal(RuntimeError):
+    pass
+
+class Unknown(RuntimeError):
+    pass
+
+def ops() -> dict[str, int]:
+    """the operations by name"""
+
+SHARED_BASE: int = 1024
+
+class Launch:
+    """A kernel with a point of the fields and its memory."""
+
+    def __init__(self, code: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], args: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], registers: int, threads: int, shared: int, p: int, q: int, root: int, order: int, functions: Sequence[Sequence[int]], buffers: Sequence[tuple[int, int, int, bool, Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None]]) -> None: ...
+
+    def run(self, preset: Sequence[tuple[int, Sequence[int]]]) -> None:
+        """runs one block; registers start as given"""
+
+    def stored(self, buffer: int) -> tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,))], Annotated[NDArray[numpy.uint64], dict(shape=(None,))]]:
+        """places of a buffer, and the residues that the last block stored there"""
+
+    @property
+    def steps(self) -> int:
+        """instructions of the last block"""
+
+    @property
+    def counts(self) -> dict[str, list[int]]:
+        """what all blocks so far did, by kind of access"""

@@ -1,0 +1,150 @@
+// Python's view of the PTX interpreter: decoded kernels in as arrays of integers, what blocks stored out.
+#include <memory>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "ptx/machine.hpp"
+
+namespace nb = nanobind;
+
+namespace superopt::ptx {
+namespace {
+
+using Ints = nb::ndarray<const i64, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Plane = nb::ndarray<const u64, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+constexpr std::size_t kInstrFields = 9, kArgFields = 2;
+
+Program decoded(const Ints &code, const Ints &args, std::size_t registers) {
+  if (code.shape(1) != kInstrFields || args.shape(1) != kArgFields)
+    throw std::invalid_argument("expected instructions of 9 fields and operands of 2");
+  Program p;
+  p.registers = registers;
+  for (std::size_t i = 0; i < code.shape(0); ++i) {
+    const i64 *f = code.data() + i * kInstrFields;
+    p.code.push_back({static_cast<Op>(f[0]), static_cast<u8>(f[1]), static_cast<u8>(f[2]),
+                      static_cast<i32>(f[3]), f[4] != 0, static_cast<u32>(f[5]), static_cast<u32>(f[6]), f[7],
+                      static_cast<u32>(f[8])});
+    if (f[0] < 0 || f[0] >= static_cast<i64>(std::size(kOps)) || f[3] >= static_cast<i64>(registers) ||
+        f[5] < 0 || f[6] < 0 || f[5] + f[6] > static_cast<i64>(args.shape(0)))
+      throw std::invalid_argument("expected instructions whose operands exist");
+  }
+  for (std::size_t i = 0; i < args.shape(0); ++i) {
+    const i64 *a = args.data() + i * kArgFields;
+    if (a[0] < -2 || a[0] >= static_cast<i64>(registers))
+      throw std::invalid_argument("expected operands that exist");
+    p.args.push_back({static_cast<i32>(a[0]), static_cast<u64>(a[1])});
+  }
+  return p;
+}
+
+template <class T> nb::ndarray<nb::numpy, T, nb::ndim<1>> array(const std::vector<T> &values) {
+  auto data = std::make_unique<T[]>(values.size());
+  std::copy(values.begin(), values.end(), data.get());
+  T *raw = data.release();
+  nb::capsule owner(raw, [](void *p) noexcept { delete[] static_cast<T *>(p); });
+  return {raw, {values.size()}, owner};
+}
+
+// A launch: a program, a point, and memory; blocks run one at a time.
+struct Launch {
+  Program program;
+  std::vector<Plane> held; // keeps the buffers' contents alive
+  std::unique_ptr<Numbers> numbers;
+  std::unique_ptr<Machine> machine;
+};
+
+} // namespace
+} // namespace superopt::ptx
+
+using namespace superopt::ptx;
+
+NB_MODULE(_ptx, m) {
+  nb::set_leak_warnings(false);
+  m.attr("__doc__") = "superopt PTX core: runs blocks of a kernel over prime fields";
+  nb::exception<Illegal>(m, "Illegal", PyExc_RuntimeError);
+  nb::exception<Unknown>(m, "Unknown", PyExc_RuntimeError);
+  m.def(
+      "ops",
+      [] {
+        std::map<std::string, int> numbers;
+        for (std::size_t i = 0; i < std::size(kOps); ++i)
+          numbers[kOps[i]] = static_cast<int>(i);
+        return numbers;
+      },
+      "the operations by name");
+  m.attr("SHARED_BASE") = nb::int_(kSharedBase);
+  using Given = std::tuple<u64, std::size_t, int, bool, std::optional<Plane>, std::optional<Plane>>;
+  nb::class_<Launch>(m, "Launch", "A kernel with a point of the fields and its memory.")
+      .def(
+          "__init__",
+          [](Launch *self, const Ints &code, const Ints &args, std::size_t registers, std::size_t threads,
+             std::size_t shared, u64 p, u64 q, u64 root, u64 order,
+             const std::vector<std::array<u64, 4>> &functions, const std::vector<Given> &buffers) {
+            new (self) Launch{decoded(code, args, registers), {}, nullptr, nullptr};
+            Point point{p, q, root, order, {}};
+            if (functions.size() != point.functions.size())
+              throw std::invalid_argument("expected the keys of every function");
+            std::copy(functions.begin(), functions.end(), point.functions.begin());
+            std::vector<Buffer> made;
+            for (const auto &[base, elements, type, writable, first, second] : buffers) {
+              for (const auto &plane : {first, second})
+                if (plane) {
+                  if (plane->size() < elements)
+                    throw std::invalid_argument("expected as many residues as elements");
+                  self->held.push_back(*plane);
+                }
+              made.push_back({base, elements, static_cast<Type>(type), writable,
+                              first ? first->data() : nullptr, second ? second->data() : nullptr});
+            }
+            self->numbers = std::make_unique<Numbers>(point);
+            self->machine = std::make_unique<Machine>(self->program, *self->numbers, made, threads, shared);
+          },
+          nb::arg("code"), nb::arg("args"), nb::arg("registers"), nb::arg("threads"), nb::arg("shared"),
+          nb::arg("p"), nb::arg("q"), nb::arg("root"), nb::arg("order"), nb::arg("functions"),
+          nb::arg("buffers"))
+      .def(
+          "run",
+          [](Launch &self, const std::vector<std::pair<u32, std::vector<u64>>> &preset) {
+            for (const auto &[reg, values] : preset)
+              if (reg >= self.program.registers)
+                throw std::invalid_argument("expected registers that exist");
+            nb::gil_scoped_release release;
+            self.machine->run(preset);
+          },
+          nb::arg("preset"), "runs one block; registers start as given")
+      .def(
+          "stored",
+          [](const Launch &self, std::size_t buffer) {
+            std::vector<u64> places, values;
+            for (const auto &[place, s] : self.machine->stored().at(buffer)) {
+              places.push_back(place);
+              values.push_back(s.value.a);
+            }
+            return std::make_pair(array(places), array(values));
+          },
+          nb::arg("buffer"), "places of a buffer, and the residues that the last block stored there")
+      .def_prop_ro(
+          "steps", [](const Launch &self) { return self.machine->steps(); }, "instructions of the last block")
+      .def_prop_ro(
+          "counts",
+          [](const Launch &self) {
+            const Counts &c = self.machine->counts();
+            std::map<std::string, std::vector<u64>> out;
+            const auto list = [](const auto &x) { return std::vector<u64>(x.begin(), x.end()); };
+            out["sectors"] = list(c.sectors);
+            out["needed_sectors"] = list(c.neededSectors);
+            out["wavefronts"] = list(c.wavefronts);
+            out["ideal_wavefronts"] = list(c.idealWavefronts);
+            out["executed"] = c.executed;
+            return out;
+          },
+          "what all blocks so far did, by kind of access");
+}

@@ -1,0 +1,155 @@
+// Numbers: what registers hold of them, and arithmetic.
+#include "ptx/machine.hpp"
+
+namespace superopt::ptx {
+
+constexpr u32 kNan = 0x7fc00000;
+
+// The number that two cells are the words of.
+Handle Machine::number(Cell low, Cell high) {
+  if (partOf(low) == Part::Undefined || partOf(high) == Part::Undefined)
+    return numbers_.constant32(kNan);
+  if (partOf(low) == Part::Bits && partOf(high) == Part::Bits)
+    return numbers_.constant32(valueOf(low) | valueOf(high) << 16);
+  if (partOf(low) == Part::Low && partOf(high) == Part::High && valueOf(low) == valueOf(high))
+    return valueOf(low);
+  throw Illegal("expected an fp32 number, got parts of others");
+}
+
+Handle Machine::number(const Arg &a, u16 t) {
+  if (a.reg < 0)
+    return numbers_.constant32(static_cast<u32>(a.imm));
+  const std::size_t i = at(a.reg, t);
+  if (tags_[i] == Tag::Number)
+    return static_cast<Handle>(values_[i]);
+  Cell held[4];
+  cells(a, t, 32, held);
+  return number(held[0], held[1]);
+}
+
+Handle Machine::half(Cell c, Type type) {
+  const bool brain = type == Type::BF16 || type == Type::BF16x2;
+  switch (partOf(c)) {
+  case Part::Undefined:
+    return numbers_.constant32(kNan);
+  case Part::Bits: {
+    const u16 bits = static_cast<u16>(valueOf(c));
+    return brain ? numbers_.constantBrain(bits) : numbers_.constant16(bits);
+  }
+  case Part::Half:
+  case Part::Brain:
+    if ((partOf(c) == Part::Brain) == brain)
+      return valueOf(c);
+    [[fallthrough]];
+  default:
+    throw Illegal("expected a 16-bit number, got a part of another");
+  }
+}
+
+Handle Machine::evaluate(Op op, Handle a, Handle b, Handle c) {
+  switch (op) {
+  case Op::fadd:
+    return numbers_.add(a, b);
+  case Op::fsub:
+    return numbers_.sub(a, b);
+  case Op::fmul:
+    return numbers_.mul(a, b);
+  case Op::fma:
+    return numbers_.fma(a, b, c);
+  case Op::fdiv:
+    return numbers_.div(a, b);
+  case Op::fmax:
+  case Op::fmin:
+    return numbers_.extreme(op == Op::fmax, a, b);
+  case Op::fneg:
+    return numbers_.neg(a);
+  case Op::ex2:
+    return numbers_.exp2(a);
+  case Op::lg2:
+    return numbers_.log2(a);
+  case Op::sqrt:
+    return numbers_.apply(Function::Sqrt, a);
+  case Op::rsqrt:
+    return numbers_.rsqrt(a);
+  case Op::rcp:
+    return numbers_.reciprocal(a);
+  default:
+    return numbers_.apply(Function::Erf, a);
+  }
+}
+
+void Machine::floating(const Instr &in, std::span<const u16> lanes) {
+  const Type type = static_cast<Type>(in.mode);
+  const std::size_t n = in.count - 1;
+  std::array<Handle, 3> x{};
+  if (type == Type::F32) {
+    // add.f32.f16 and the like: what is added is half as wide.
+    const std::size_t halves = in.aux == 0 ? 0 : n - 1;
+    for (u16 t : lanes) {
+      for (std::size_t i = 0; i < n; ++i)
+        if (i < halves) {
+          Cell held[1];
+          cells(arg(in, i + 1), t, 16, held);
+          x[i] = half(held[0], static_cast<Type>(in.aux));
+        } else {
+          x[i] = number(arg(in, i + 1), t);
+        }
+      if (n == 3 && in.op != Op::fma) // max and min of three
+        x[0] = evaluate(in.op, x[0], x[2], 0);
+      setNumber(arg(in, 0), t, evaluate(in.op, x[0], x[1], x[2]));
+    }
+    return;
+  }
+  const unsigned parts = type == Type::F16 || type == Type::BF16 ? 1 : 2;
+  const bool pair = type == Type::F32x2, brain = type == Type::BF16 || type == Type::BF16x2;
+  const unsigned width = pair ? 64 : 16 * parts;
+  for (u16 t : lanes) {
+    Cell held[3][4], out[4];
+    for (std::size_t i = 0; i < n; ++i)
+      cells(arg(in, i + 1), t, width, held[i]);
+    for (unsigned j = 0; j < parts; ++j) {
+      for (std::size_t i = 0; i < n; ++i)
+        x[i] = pair ? number(held[i][2 * j], held[i][2 * j + 1]) : half(held[i][j], type);
+      const Handle h = evaluate(in.op, x[0], x[1], x[2]);
+      if (pair) {
+        out[2 * j] = cell(Part::Low, h);
+        out[2 * j + 1] = cell(Part::High, h);
+      } else {
+        out[j] = cell(brain ? Part::Brain : Part::Half, h);
+      }
+    }
+    setCells(arg(in, 0), t, width, out);
+  }
+}
+
+// Conversions between floating-point types keep the number.
+void Machine::convert(const Instr &in, std::span<const u16> lanes) {
+  const Type from = static_cast<Type>(in.aux), to = static_cast<Type>(in.mode);
+  const Part part = to == Type::BF16 ? Part::Brain : Part::Half;
+  for (u16 t : lanes) {
+    if (in.op == Op::pack_halves) { // the first operand is the upper half
+      const Cell out[2] = {cell(part, number(arg(in, 2), t)), cell(part, number(arg(in, 1), t))};
+      setCells(arg(in, 0), t, 32, out);
+      continue;
+    }
+    Handle h;
+    if (in.op == Op::from_integer) {
+      const u64 x = bits(arg(in, 1), t);
+      h = numbers_.integer(in.aux != 0 ? i64{static_cast<i32>(x)} : static_cast<i64>(x & 0xffffffff));
+    } else if (from == Type::F32) {
+      h = number(arg(in, 1), t);
+    } else {
+      Cell held[1];
+      cells(arg(in, 1), t, 16, held);
+      h = half(held[0], from);
+    }
+    if (to == Type::F32) {
+      setNumber(arg(in, 0), t, h);
+    } else {
+      const Cell out[1] = {cell(part, h)};
+      setCells(arg(in, 0), t, 16, out);
+    }
+  }
+}
+
+} // namespace superopt::ptx

@@ -1,0 +1,497 @@
+#include "ptx/machine.hpp"
+
+#include <algorithm>
+
+namespace superopt::ptx {
+
+constexpr std::size_t kCompactAt = std::size_t{1} << 23; // numbers
+constexpr u32 kMostSteps = 1u << 26;
+
+namespace {
+
+// How many of the first operands are results.
+std::size_t results(const Instr &in) {
+  switch (in.op) {
+  case Op::unpack:
+    return in.count - 1;
+  case Op::load:
+  case Op::ldmatrix:
+    return in.count - 2;
+  case Op::tensor_load:
+    return in.count - 3;
+  case Op::mma:
+    return 4;
+  case Op::wgmma:
+    return static_cast<std::size_t>(in.aux) / 2;
+  case Op::elect:
+    return 2;
+  case Op::nop:
+  case Op::store:
+  case Op::copy:
+  case Op::copy_commit:
+  case Op::copy_wait:
+  case Op::stmatrix:
+  case Op::warp_barrier:
+  case Op::proxy_fence:
+  case Op::wgmma_fence:
+  case Op::wgmma_commit:
+  case Op::wgmma_wait:
+  case Op::mbarrier_init:
+  case Op::mbarrier_inval:
+  case Op::tensor_alloc:
+  case Op::tensor_release:
+  case Op::tensor_free:
+  case Op::tensor_store:
+  case Op::tensor_wait:
+  case Op::tensor_mma:
+  case Op::tensor_commit:
+    return 0;
+  default:
+    return 1;
+  }
+}
+
+} // namespace
+
+Machine::Machine(const Program &program, Numbers &numbers, std::vector<Buffer> buffers, std::size_t threads,
+                 std::size_t sharedBytes)
+    : program_(program), numbers_(numbers), buffers_(std::move(buffers)), threads_(threads),
+      shared_(sharedBytes / 2) {
+  if (threads == 0 || threads % kWarp != 0 || threads > 1024)
+    throw Unknown("a block of " + std::to_string(threads) + " threads");
+  counts_.executed.resize(program.code.size());
+  const std::size_t count = program.registers * threads;
+  tags_.resize(count);
+  values_.resize(count);
+  highs_.resize(count);
+}
+
+void Machine::run(const std::vector<std::pair<u32, std::vector<u64>>> &preset) {
+  numbers_.clear();
+  std::ranges::fill(tags_, Tag::Undefined);
+  for (const auto &[reg, values] : preset)
+    for (std::size_t t = 0; t < threads_; ++t) {
+      tags_[at(static_cast<i32>(reg), static_cast<u16>(t))] = Tag::Bits;
+      values_[at(static_cast<i32>(reg), static_cast<u16>(t))] = values[values.size() == 1 ? 0 : t];
+    }
+  std::ranges::fill(shared_, Slot{});
+  stored_.assign(buffers_.size(), {});
+  read_.assign(buffers_.size(), {});
+  waiting_.clear();
+  exited_ = 0;
+  step_ = 0;
+  epoch_ = 1;
+  warpEpoch_.assign(threads_ / kWarp, 1);
+  copies_.assign(threads_, {});
+  copyGroup_.assign(threads_, 0);
+  fences_.assign(threads_, {});
+  sequence_ = 0;
+  locked_ = testFailed_ = false;
+  tried_.assign(threads_, ~u64{0});
+  storing_.assign(threads_, {});
+  loading_.assign(threads_, {});
+  for (std::size_t s = 0; s < kStreams; ++s) {
+    completed_[s].assign(threads_, 0);
+    pending_[s] = {};
+    accumulating_[s].assign(program_.registers, 0);
+    reading_[s].assign(program_.registers, 0);
+  }
+  registerStep_.assign(program_.registers, 0);
+  mbarriers_.clear();
+  tensor_.clear();
+  allocated_.clear();
+  Group all{0, {}};
+  for (std::size_t t = 0; t < threads_; ++t)
+    all.lanes.push_back(static_cast<u16>(t));
+  groups_.assign(1, all);
+  try {
+    loop();
+  } catch (const Illegal &error) {
+    throw Illegal("line " + std::to_string(current_->line) + " of its PTX: " + error.what());
+  } catch (const Unknown &error) {
+    throw Unknown("line " + std::to_string(current_->line) + " of its PTX: " + error.what());
+  }
+}
+
+// --- control
+
+void Machine::loop() {
+  while (!groups_.empty() || !waiting_.empty()) {
+    if (groups_.size() > 1)
+      merge();
+    auto next = groups_.end();
+    for (auto g = groups_.begin(); g != groups_.end(); ++g)
+      if (!g->stalled && (next == groups_.end() || g->pc < next->pc))
+        next = g;
+    if (next == groups_.end())
+      throw Illegal("expected all threads to reach the barrier or the end, got some that wait for ever");
+    // Alone, or until it reaches another's place.
+    u32 until = ~0u;
+    for (const Group &g : groups_)
+      if (&g != &*next && g.pc > next->pc)
+        until = std::min(until, g.pc);
+    Group group = std::move(*next);
+    groups_.erase(next);
+    while (step(group))
+      if (group.pc >= until) {
+        groups_.push_back(std::move(group));
+        break;
+      }
+  }
+}
+
+void Machine::merge() {
+  std::ranges::sort(groups_, {}, &Group::pc);
+  std::vector<Group> merged;
+  for (Group &g : groups_) {
+    if (!merged.empty() && merged.back().pc == g.pc && merged.back().stalled == g.stalled) {
+      auto &lanes = merged.back().lanes;
+      lanes.insert(lanes.end(), g.lanes.begin(), g.lanes.end());
+      std::ranges::sort(lanes);
+    } else {
+      merged.push_back(std::move(g));
+    }
+  }
+  groups_ = std::move(merged);
+}
+
+// Executes one instruction; whether the group goes on. Otherwise it was put elsewhere, or is gone.
+bool Machine::step(Group &group) {
+  if (group.pc >= program_.code.size())
+    throw Illegal("expected the kernel to return, got its end");
+  const Instr &in = program_.code[group.pc];
+  current_ = &in;
+  if (++step_ > kMostSteps)
+    throw Unknown("a block of more than " + std::to_string(kMostSteps) + " steps");
+  switch (in.op) {
+  case Op::branch:
+    branch(group, in);
+    return false;
+  case Op::barrier:
+    arrive(group);
+    return false;
+  case Op::ret:
+    if (in.pred >= 0)
+      throw Unknown("a return of some threads");
+    exited_ += group.lanes.size();
+    return false;
+  default:
+    break;
+  }
+  std::span<const u16> lanes = group.lanes;
+  std::vector<u16> some;
+  if (in.pred >= 0) {
+    for (u16 t : lanes)
+      if (predicate({in.pred, 0}, t) != in.negated)
+        some.push_back(t);
+    lanes = some;
+  }
+  if (!lanes.empty()) {
+    counts_.executed[group.pc] += (lanes.size() + kWarp - 1) / kWarp;
+    if (locked_ || in.op == Op::wgmma)
+      touch(in, lanes);
+    testFailed_ = false;
+    execute(in, lanes);
+    group.stalled = testFailed_;
+    for (std::size_t i = 0; i < results(in); ++i)
+      if (arg(in, i).reg >= 0)
+        registerStep_[static_cast<std::size_t>(arg(in, i).reg)] = in.op == Op::wgmma ? 0 : step_;
+  }
+  ++group.pc;
+  if (numbers_.size() > kCompactAt)
+    compact();
+  return true;
+}
+
+void Machine::branch(Group &group, const Instr &in) {
+  Group taken{static_cast<u32>(in.aux), {}};
+  if (in.pred < 0) {
+    taken.lanes = std::move(group.lanes);
+  } else {
+    std::vector<u16> rest;
+    for (u16 t : group.lanes)
+      (predicate({in.pred, 0}, t) != in.negated ? taken.lanes : rest).push_back(t);
+    if (!rest.empty())
+      groups_.push_back({group.pc + 1, std::move(rest)});
+  }
+  // A test of an mbarrier that failed: others must go on before it can succeed.
+  taken.stalled = group.stalled;
+  if (!taken.lanes.empty())
+    groups_.push_back(std::move(taken));
+}
+
+void Machine::arrive(Group &group) {
+  const Instr &in = program_.code[group.pc];
+  if (in.pred >= 0)
+    throw Unknown("a barrier under a predicate");
+  warps(group.lanes, [](u16) {});
+  for (u16 t : group.lanes)
+    waiting_.emplace_back(group.pc + 1, t);
+  counts_.executed[group.pc] += group.lanes.size() / kWarp;
+  if (waiting_.size() < threads_) {
+    if (exited_ > 0)
+      throw Illegal("expected a barrier that all threads reach, got one after some have returned");
+    return;
+  }
+  ++epoch_;
+  joinKnowledge(0, threads_);
+  std::ranges::sort(waiting_);
+  for (const auto &[pc, t] : waiting_) {
+    if (groups_.empty() || groups_.back().pc != pc)
+      groups_.push_back({pc, {}});
+    groups_.back().lanes.push_back(t);
+  }
+  waiting_.clear();
+}
+
+void Machine::joinKnowledge(std::size_t from, std::size_t to) {
+  for (auto &known : completed_) {
+    const u32 most = *std::max_element(known.begin() + static_cast<std::ptrdiff_t>(from),
+                                       known.begin() + static_cast<std::ptrdiff_t>(to));
+    std::fill(known.begin() + static_cast<std::ptrdiff_t>(from),
+              known.begin() + static_cast<std::ptrdiff_t>(to), most);
+  }
+}
+
+void Machine::execute(const Instr &in, std::span<const u16> lanes) {
+  switch (in.op) {
+  case Op::nop:
+    return;
+  case Op::mov:
+  case Op::pack:
+  case Op::unpack:
+  case Op::selp:
+    return move(in, lanes);
+  case Op::fadd:
+  case Op::fsub:
+  case Op::fmul:
+  case Op::fma:
+  case Op::fdiv:
+  case Op::fmax:
+  case Op::fmin:
+  case Op::fneg:
+  case Op::ex2:
+  case Op::lg2:
+  case Op::sqrt:
+  case Op::rsqrt:
+  case Op::rcp:
+  case Op::erf:
+    return floating(in, lanes);
+  case Op::to_float:
+  case Op::from_integer:
+  case Op::pack_halves:
+    return convert(in, lanes);
+  case Op::load:
+    return load(in, lanes);
+  case Op::store:
+    return store(in, lanes);
+  case Op::copy:
+    return copy(in, lanes);
+  case Op::copy_commit:
+    for (u16 t : lanes)
+      ++copyGroup_[t];
+    return;
+  case Op::copy_wait:
+    return copyWait(in, lanes);
+  case Op::ldmatrix:
+  case Op::stmatrix:
+    return matrixMove(in, lanes);
+  case Op::shuffle:
+  case Op::elect:
+  case Op::reduce:
+    return shuffle(in, lanes);
+  case Op::warp_barrier:
+    if (arg(in, 0).reg >= 0 || static_cast<u32>(arg(in, 0).imm) != ~0u)
+      throw Unknown("a barrier of some threads of a warp");
+    warps(lanes, [&](u16 first) {
+      ++warpEpoch_[first / kWarp];
+      joinKnowledge(first, first + kWarp);
+    });
+    return;
+  case Op::mma:
+    return mma(in, lanes);
+  case Op::proxy_fence:
+    for (u16 t : lanes)
+      fences_[t].push_back({step_, epoch_});
+    return;
+  case Op::wgmma:
+    return wgmma(in, lanes);
+  case Op::wgmma_fence:
+  case Op::wgmma_commit:
+  case Op::wgmma_wait:
+    return wgmmaWait(in, lanes);
+  case Op::mbarrier_init:
+  case Op::mbarrier_inval:
+  case Op::mbarrier_test:
+    return mbarrier(in, lanes);
+  case Op::tensor_alloc:
+  case Op::tensor_release:
+  case Op::tensor_free:
+  case Op::tensor_load:
+  case Op::tensor_store:
+  case Op::tensor_wait:
+  case Op::tensor_mma:
+  case Op::tensor_commit:
+    return tensor(in, lanes);
+  default:
+    return integer(in, lanes);
+  }
+}
+
+// --- registers
+
+u64 Machine::bits(const Arg &a, u16 t) const {
+  if (a.reg < 0)
+    return a.imm;
+  const std::size_t i = at(a.reg, t);
+  if (tags_[i] == Tag::Bits)
+    return values_[i];
+  if (tags_[i] == Tag::Undefined)
+    throw Illegal("expected an integer, got a register that was never written");
+  throw Unknown("a number used as an integer");
+}
+
+bool Machine::allBits(const Arg &a, std::span<const u16> lanes) const {
+  if (a.reg < 0)
+    return true;
+  const Tag *tags = tags_.data() + static_cast<std::size_t>(a.reg) * threads_;
+  return std::ranges::all_of(lanes, [&](u16 t) { return tags[t] == Tag::Bits; });
+}
+
+void Machine::setBits(const Arg &a, u16 t, u64 value) {
+  if (a.reg < 0)
+    return;
+  tags_[at(a.reg, t)] = Tag::Bits;
+  values_[at(a.reg, t)] = value;
+}
+
+void Machine::setNumber(const Arg &a, u16 t, Handle h) {
+  if (a.reg < 0)
+    return;
+  tags_[at(a.reg, t)] = Tag::Number;
+  values_[at(a.reg, t)] = h;
+}
+
+void Machine::setUndefined(const Arg &a, u16 t) {
+  if (a.reg >= 0)
+    tags_[at(a.reg, t)] = Tag::Undefined;
+}
+
+void Machine::cells(const Arg &a, u16 t, unsigned width, Cell *out) const {
+  const unsigned n = width / 16;
+  u64 value = a.imm;
+  Tag tag = Tag::Bits;
+  u64 high = 0;
+  if (a.reg >= 0) {
+    const std::size_t i = at(a.reg, t);
+    tag = tags_[i];
+    value = values_[i];
+    high = highs_[i];
+  }
+  for (unsigned i = 0; i < n; ++i)
+    switch (tag) {
+    case Tag::Undefined:
+      out[i] = 0;
+      break;
+    case Tag::Bits:
+      out[i] = cell(Part::Bits, static_cast<u16>(value >> (16 * i)));
+      break;
+    case Tag::Number:
+      out[i] = i == 0   ? cell(Part::Low, static_cast<u32>(value))
+               : i == 1 ? cell(Part::High, static_cast<u32>(value))
+                        : cell(Part::Bits, 0);
+      break;
+    case Tag::Mixed:
+      out[i] = static_cast<Cell>((i < 2 ? value : high) >> (32 * (i % 2)));
+      break;
+    }
+}
+
+void Machine::setCells(const Arg &a, u16 t, unsigned width, const Cell *in) {
+  if (a.reg < 0)
+    return;
+  const unsigned n = width / 16;
+  const std::size_t i = at(a.reg, t);
+  const auto all = [&](Part part) {
+    return std::all_of(in, in + n, [&](Cell c) { return partOf(c) == part; });
+  };
+  if (all(Part::Bits)) {
+    u64 value = 0;
+    for (unsigned j = 0; j < n; ++j)
+      value |= static_cast<u64>(valueOf(in[j])) << (16 * j);
+    tags_[i] = Tag::Bits;
+    values_[i] = value;
+  } else if (all(Part::Undefined)) {
+    tags_[i] = Tag::Undefined;
+  } else if (n == 2 && partOf(in[0]) == Part::Low && partOf(in[1]) == Part::High &&
+             valueOf(in[0]) == valueOf(in[1])) {
+    tags_[i] = Tag::Number;
+    values_[i] = valueOf(in[0]);
+  } else {
+    tags_[i] = Tag::Mixed;
+    values_[i] = in[0] | (n > 1 ? static_cast<u64>(in[1]) << 32 : 0);
+    highs_[i] = n > 2 ? in[2] | static_cast<u64>(in[3]) << 32 : 0;
+  }
+}
+
+bool Machine::predicate(const Arg &a, u16 t) const { return (bits(a, t) & 1) != 0; }
+
+// Registers that wgmma still reads or writes may not be touched.
+void Machine::touch(const Instr &in, std::span<const u16> lanes) {
+  const bool self = in.op == Op::wgmma;
+  for (std::size_t s = 0; s < kStreams; ++s) {
+    const std::size_t first = s * 128, last = first + 128;
+    if (std::ranges::none_of(lanes, [&](u16 t) { return t >= first && t < last; }))
+      continue;
+    for (std::size_t i = 0; i < in.count; ++i) {
+      const i32 reg = arg(in, i).reg;
+      if (reg < 0)
+        continue;
+      if (!self && accumulating_[s][static_cast<std::size_t>(reg)] != 0)
+        throw Illegal("expected a wait first, got an access to a register that the tensor core still writes");
+      const bool written = i < results(in);
+      if (!self && written && reading_[s][static_cast<std::size_t>(reg)] != 0)
+        throw Illegal("expected a wait first, got a write to a register that the tensor core still reads");
+    }
+  }
+}
+
+// Drops the numbers that nothing holds.
+void Machine::compact() {
+  std::vector<Number> &pool = numbers_.pool(), kept;
+  std::vector<Handle> moved(pool.size(), kMostNumbers);
+  const auto keep = [&](Handle h) -> Handle {
+    if (h & kConstant)
+      return h;
+    if (moved[h] == kMostNumbers) {
+      moved[h] = static_cast<Handle>(kept.size());
+      kept.push_back(pool[h]);
+    }
+    return moved[h];
+  };
+  const auto keepCell = [&](Cell c) {
+    return partOf(c) <= Part::Bits ? c : cell(partOf(c), keep(valueOf(c)));
+  };
+  const auto keepPair = [&](u64 pair) {
+    return keepCell(static_cast<Cell>(pair)) | static_cast<u64>(keepCell(static_cast<Cell>(pair >> 32)))
+                                                   << 32;
+  };
+  for (std::size_t i = 0; i < tags_.size(); ++i)
+    if (tags_[i] == Tag::Number) {
+      values_[i] = keep(static_cast<Handle>(values_[i]));
+    } else if (tags_[i] == Tag::Mixed) {
+      values_[i] = keepPair(values_[i]);
+      highs_[i] = keepPair(highs_[i]);
+    }
+  for (Slot &s : shared_)
+    s.held = keepCell(s.held);
+  for (TensorCell &c : tensor_) {
+    c.low = keepCell(c.low);
+    c.high = keepCell(c.high);
+  }
+  pool = std::move(kept);
+  if (pool.size() > kCompactAt / 2)
+    throw Unknown("a block that holds more numbers than fit");
+}
+
+} // namespace superopt::ptx

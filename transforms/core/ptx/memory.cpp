@@ -1,0 +1,351 @@
+// Shared and global memory: bounds, initialisation, and the order of accesses.
+#include "ptx/machine.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace superopt::ptx {
+namespace {
+
+constexpr unsigned kBufferBits = 40; // of addresses within a buffer
+
+[[noreturn]] void race(const char *what, const char *with) {
+  throw Illegal(std::string("race: expected a barrier between a ") + what + " and " + with +
+                " another thread");
+}
+
+} // namespace
+
+bool Machine::sameCell(Cell a, Cell b) const {
+  if (a == b || partOf(a) != partOf(b) || partOf(a) <= Part::Bits)
+    return a == b;
+  return numbers_.get(valueOf(a)) == numbers_.get(valueOf(b));
+}
+
+// Whether an access by one thread is ordered before what thread `t` does now.
+bool Machine::ordered(u16 by, u32 epoch, u32 warpEpoch, u16 t) const {
+  return by == kNobody || by == t || epoch < epoch_ ||
+         (by / kWarp == t / kWarp && warpEpoch < warpEpoch_[t / kWarp]);
+}
+
+// --- shared
+
+std::size_t Machine::slot(u64 address, unsigned bytes) const {
+  address &= 0xffffffff;
+  if (address % bytes != 0)
+    throw Illegal("expected an address in shared memory that is a multiple of " + std::to_string(bytes) +
+                  ", got " + std::to_string(address));
+  if (address < kSharedBase || address - kSharedBase + bytes > 2 * shared_.size())
+    throw Illegal("out of bounds: an access to byte " +
+                  std::to_string(static_cast<i64>(address) - kSharedBase) + " of " +
+                  std::to_string(2 * shared_.size()) + " in shared memory");
+  return (address - kSharedBase) / 2;
+}
+
+void Machine::readable(Slot &s, u16 t) {
+  if (s.inFlight)
+    throw Illegal("race: expected a wait for cp.async first, got a read of what is still being copied");
+  if (s.barrier)
+    throw Illegal("expected an access to an mbarrier by its own instructions, got a load");
+  if (!ordered(s.writer, s.writeEpoch, s.writeWarpEpoch, t))
+    race("read", "a write of");
+  const u16 warp = t / kWarp;
+  const u32 now = warpEpoch_[warp];
+  if (s.readEpoch != epoch_ || s.reader == kNobody || s.reader == t) {
+    s.reader = t;
+    s.readWarp = warp;
+  } else if (s.readWarp != warp) {
+    s.reader = s.readWarp = kSeveral;
+  } else {
+    s.reader = s.readWarpEpoch < now ? t : kSeveral;
+  }
+  s.readEpoch = epoch_;
+  s.readWarpEpoch = now;
+}
+
+Cell Machine::readShared(std::size_t i, u16 t) {
+  readable(shared_[i], t);
+  return shared_[i].held;
+}
+
+void Machine::writable(const Slot &s, u16 t, const Cell *value) const {
+  if (s.inFlight)
+    throw Illegal("race: expected a wait for cp.async first, got a write to what is still being copied");
+  if (s.barrier)
+    throw Illegal("expected an access to an mbarrier by its own instructions, got a store");
+  for (std::size_t stream = 0; stream < kStreams; ++stream)
+    if (s.asyncRead[stream] > completed_[stream][t])
+      throw Illegal("race: expected a wait first, got a write to what the tensor core may still be reading");
+  if (!ordered(s.writer, s.writeEpoch, s.writeWarpEpoch, t) &&
+      !(value != nullptr && s.writeStep == step_ && sameCell(s.held, *value)))
+    race("write", "a write of");
+  if (s.readEpoch != epoch_ || s.reader == t || s.reader == kNobody)
+    return;
+  if (s.readWarp != t / kWarp || s.readWarpEpoch >= warpEpoch_[t / kWarp])
+    race("write", "a read of");
+}
+
+void Machine::writeShared(std::size_t i, u16 t, Cell value) {
+  Slot &s = shared_[i];
+  writable(s, t, &value);
+  s.held = value;
+  s.writer = t;
+  s.writeEpoch = epoch_;
+  s.writeWarpEpoch = warpEpoch_[t / kWarp];
+  s.writeStep = step_;
+}
+
+// --- global
+
+std::pair<std::size_t, u64> Machine::locate(u64 address, unsigned bytes, const char *what) const {
+  const std::size_t index = address >> kBufferBits;
+  if (index == 0 || index > buffers_.size())
+    throw Illegal(std::string("out of bounds: a ") + what + " outside every buffer");
+  const Buffer &b = buffers_[index - 1];
+  const u64 offset = address - b.base, size = b.type == Type::F32 ? 4 : 2;
+  if (address % bytes != 0)
+    throw Illegal(std::string("expected a ") + what + " at a multiple of " + std::to_string(bytes) +
+                  " bytes");
+  if (address < b.base || offset + bytes > b.elements * size)
+    throw Illegal(std::string("out of bounds: a ") + what + " of element " +
+                  std::to_string(static_cast<i64>(offset) / static_cast<i64>(size)) + " of argument " +
+                  std::to_string(index - 1) + ", which has " + std::to_string(b.elements));
+  if (bytes < size || bytes % size != 0)
+    throw Unknown("an access to part of an element");
+  return {index - 1, offset / size};
+}
+
+void Machine::readGlobal(u64 address, unsigned bytes, u16 t, Cell *out) {
+  auto [index, place] = locate(address, bytes, "load");
+  const Buffer &b = buffers_[index];
+  const unsigned size = b.type == Type::F32 ? 4 : 2;
+  for (unsigned i = 0; i < bytes / size; ++i, ++place) {
+    Number x;
+    const auto found = b.writable ? stored_[index].find(place) : stored_[index].end();
+    if (b.writable && found != stored_[index].end()) {
+      const Stored &s = found->second;
+      if (!ordered(s.thread, s.epoch, ~0u, t))
+        race("load", "a store by");
+      x = s.value;
+    } else if (b.p != nullptr) {
+      x = {b.p[place], b.q != nullptr ? b.q[place] : kNone};
+    } else {
+      throw Illegal("expected a load of what was stored, got element " + std::to_string(place) +
+                    " of argument " + std::to_string(index) + ", which nothing stores");
+    }
+    if (b.writable) {
+      Read &r = read_[index].try_emplace(place, Read{epoch_, t}).first->second;
+      r = {epoch_, r.epoch == epoch_ && r.thread != t ? kSeveral : t};
+    }
+    const Handle h = numbers_.put(x);
+    if (b.type == Type::F32) {
+      out[2 * i] = cell(Part::Low, h);
+      out[2 * i + 1] = cell(Part::High, h);
+    } else {
+      out[i] = cell(b.type == Type::F16 ? Part::Half : Part::Brain, h);
+    }
+  }
+}
+
+void Machine::writeGlobal(u64 address, unsigned bytes, u16 t, const Cell *in) {
+  auto [index, place] = locate(address, bytes, "store");
+  const Buffer &b = buffers_[index];
+  if (!b.writable)
+    throw Illegal("expected stores to outputs or scratch, got one to input " + std::to_string(index));
+  const unsigned size = b.type == Type::F32 ? 4 : 2;
+  for (unsigned i = 0; i < bytes / size; ++i, ++place) {
+    const Handle h = b.type == Type::F32 ? number(in[2 * i], in[2 * i + 1]) : half(in[i], b.type);
+    const Number x = numbers_.get(h);
+    if (x.kind() == kUndefinedNumber)
+      throw Illegal("expected a number to be stored, got one that is undefined");
+    const auto [at, fresh] = stored_[index].try_emplace(place, Stored{x, epoch_, step_, t});
+    Stored &s = at->second;
+    if (!fresh) {
+      if (!ordered(s.thread, s.epoch, ~0u, t) && !(s.step == step_ && s.value == x))
+        race("store", "a store by");
+      s = {x, epoch_, step_, t};
+    }
+    const auto r = read_[index].find(place);
+    if (r != read_[index].end() && r->second.epoch == epoch_ && r->second.thread != t)
+      race("store", "a load by");
+  }
+}
+
+// --- instructions
+
+void Machine::load(const Instr &in, std::span<const u16> lanes) {
+  const bool isShared = static_cast<Space>(in.mode) == Space::Shared;
+  const unsigned each = in.width / 16u, n = in.count - 2, bytes = 2 * each * n;
+  std::array<Cell, 16> held{};
+  std::vector<std::pair<u16, u64>> accesses;
+  for (u16 t : lanes) {
+    const u64 address = bits(arg(in, n), t) + arg(in, n + 1).imm;
+    accesses.emplace_back(t, address);
+    if (isShared) {
+      const std::size_t first = slot(address, bytes);
+      for (unsigned i = 0; i < bytes / 2; ++i)
+        held[i] = readShared(first + i, t);
+    } else {
+      readGlobal(address, bytes, t, held.data());
+    }
+    for (unsigned i = 0; i < n; ++i)
+      setCells(arg(in, i), t, in.width, held.data() + i * each);
+  }
+  isShared ? countShared(0, accesses, bytes) : countGlobal(0, accesses, bytes);
+}
+
+void Machine::store(const Instr &in, std::span<const u16> lanes) {
+  const bool isShared = static_cast<Space>(in.mode) == Space::Shared;
+  const unsigned each = in.width / 16u, n = in.count - 2, bytes = 2 * each * n;
+  std::array<Cell, 16> held{};
+  std::vector<std::pair<u16, u64>> accesses;
+  for (u16 t : lanes) {
+    const u64 address = bits(arg(in, 0), t) + arg(in, 1).imm;
+    accesses.emplace_back(t, address);
+    for (unsigned i = 0; i < n; ++i)
+      cells(arg(in, i + 2), t, in.width, held.data() + i * each);
+    if (!isShared) {
+      writeGlobal(address, bytes, t, held.data());
+      continue;
+    }
+    const std::size_t first = slot(address, bytes);
+    for (unsigned i = 0; i < bytes / 2; ++i)
+      writeShared(first + i, t, held[i]);
+  }
+  isShared ? countShared(1, accesses, bytes) : countGlobal(1, accesses, bytes);
+}
+
+// cp.async: written from now until its thread waits, so that nobody may look before.
+void Machine::copy(const Instr &in, std::span<const u16> lanes) {
+  const unsigned bytes = static_cast<unsigned>(in.aux);
+  std::array<Cell, 8> held{};
+  std::vector<std::pair<u16, u64>> to, from;
+  for (u16 t : lanes) {
+    const u64 address = bits(arg(in, 0), t) + arg(in, 1).imm;
+    const u64 source = bits(arg(in, 2), t) + arg(in, 3).imm;
+    const u64 used = in.count > 4 ? bits(arg(in, 4), t) & 0xffffffff : bytes;
+    if (used > bytes || used % 4 != 0)
+      throw Illegal("expected at most " + std::to_string(bytes) + " bytes to be copied, got " +
+                    std::to_string(used));
+    held.fill(cell(Part::Bits, 0));
+    for (unsigned done = 0; done < used; done += 4)
+      readGlobal(source + done, 4, t, held.data() + done / 2);
+    if (used > 0) {
+      if (source % bytes != 0)
+        throw Illegal("expected a copy from a multiple of " + std::to_string(bytes) + " bytes");
+      from.emplace_back(t, source);
+    }
+    to.emplace_back(t, address);
+    const std::size_t first = slot(address, bytes);
+    for (unsigned i = 0; i < bytes / 2; ++i) {
+      Slot &s = shared_[first + i];
+      writable(s, t, nullptr);
+      s.held = held[i];
+      s.inFlight = true;
+    }
+    copies_[t].push_back({static_cast<u32>(first), bytes / 2, copyGroup_[t]});
+  }
+  countShared(2, to, bytes);
+  countGlobal(2, from, bytes);
+}
+
+// From here on the copies are writes of the thread that waited for them.
+void Machine::copyWait(const Instr &in, std::span<const u16> lanes) {
+  const u64 left = arg(in, 0).imm;
+  for (u16 t : lanes) {
+    const u64 open = copyGroup_[t]; // groups committed so far
+    std::erase_if(copies_[t], [&](const Copy &c) {
+      if (c.group >= open || c.group + left >= open)
+        return false;
+      for (u32 i = 0; i < c.count; ++i) {
+        Slot &s = shared_[c.slot + i];
+        s.inFlight = false;
+        s.writer = t;
+        s.writeEpoch = epoch_;
+        s.writeWarpEpoch = warpEpoch_[t / kWarp];
+        s.writeStep = step_;
+      }
+      return true;
+    });
+  }
+}
+
+void Machine::matrixMove(const Instr &in, std::span<const u16> lanes) {
+  const bool isLoad = in.op == Op::ldmatrix, transposed = in.mode != 0;
+  const std::size_t n = in.count - 2, registers = isLoad ? 0 : 2, address = isLoad ? n : 0;
+  warps(lanes, [&](u16 first) {
+    for (std::size_t m = 0; m < n; ++m) {
+      std::array<std::size_t, 8> rows{};
+      std::vector<std::pair<u16, u64>> accesses;
+      for (std::size_t r = 0; r < 8; ++r) {
+        const u16 t = static_cast<u16>(first + 8 * m + r);
+        const u64 at = bits(arg(in, address), t) + arg(in, address + 1).imm;
+        rows[r] = slot(at, 16);
+        accesses.emplace_back(static_cast<u16>(first + r), at);
+      }
+      for (std::size_t lane = 0; lane < kWarp; ++lane) {
+        const u16 t = static_cast<u16>(first + lane);
+        const std::size_t major = lane / 4, minor = 2 * (lane % 4);
+        const std::size_t at0 = transposed ? rows[minor] + major : rows[major] + minor;
+        const std::size_t at1 = transposed ? rows[minor + 1] + major : rows[major] + minor + 1;
+        Cell held[2];
+        if (isLoad) {
+          held[0] = readShared(at0, t);
+          held[1] = readShared(at1, t);
+          setCells(arg(in, registers + m), t, 32, held);
+        } else {
+          cells(arg(in, registers + m), t, 32, held);
+          writeShared(at0, t, held[0]);
+          writeShared(at1, t, held[1]);
+        }
+      }
+      countShared(3, accesses, 16);
+    }
+  });
+}
+
+// --- counting
+
+// Wavefronts: a bank gives one word of four bytes at a time; wide accesses go by halves or quarters of a
+// warp.
+void Machine::countShared(std::size_t kind, std::span<const std::pair<u16, u64>> accesses, unsigned bytes) {
+  const std::size_t group = bytes <= 4 ? 32 : bytes == 8 ? 16 : 8;
+  std::array<u64, 128> words{};
+  for (std::size_t i = 0; i < accesses.size();) {
+    std::size_t used = 0;
+    const std::size_t part = accesses[i].first / group;
+    for (; i < accesses.size() && accesses[i].first / group == part; ++i)
+      for (unsigned b = 0; b < std::max(bytes, 4u); b += 4)
+        words[used++] = (accesses[i].second + b) / 4;
+    std::sort(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(used));
+    const auto end = std::unique(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(used));
+    std::array<u32, 32> banks{};
+    u32 most = 0;
+    for (auto w = words.begin(); w != end; ++w)
+      most = std::max(most, ++banks[*w % 32]);
+    counts_.wavefronts[kind] += most;
+    counts_.idealWavefronts[kind] += (static_cast<u64>(end - words.begin()) + 31) / 32;
+  }
+}
+
+void Machine::countGlobal(std::size_t kind, std::span<const std::pair<u16, u64>> accesses, unsigned bytes) {
+  std::vector<u64> words;
+  for (std::size_t i = 0; i < accesses.size();) {
+    words.clear();
+    const std::size_t warp = accesses[i].first / kWarp;
+    for (; i < accesses.size() && accesses[i].first / kWarp == warp; ++i)
+      for (unsigned b = 0; b < bytes; b += 2)
+        words.push_back((accesses[i].second + b) / 2);
+    std::ranges::sort(words);
+    words.erase(std::ranges::unique(words).begin(), words.end());
+    counts_.neededSectors[kind] += (words.size() + 15) / 16;
+    u64 last = ~u64{0};
+    for (u64 w : words)
+      if (w / 16 != last) {
+        last = w / 16;
+        ++counts_.sectors[kind];
+      }
+  }
+}
+
+} // namespace superopt::ptx

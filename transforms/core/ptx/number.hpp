@@ -1,0 +1,121 @@
+// Numbers that PTX computes with, over two prime fields: what `superopt.verify.infinities` describes, element
+// by element, written from that description rather than from its code.
+//
+// A number is a residue modulo p, with two bits that say whether it is finite, and one modulo q as long as no
+// exponential was applied. Registers and memory hold handles to numbers.
+#pragma once
+
+#include <array>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "field/modular.hpp"
+#include "field/random.hpp"
+
+namespace superopt::ptx {
+
+using field::Modulus;
+using field::u128;
+using field::u64;
+using u8 = std::uint8_t;
+using u16 = std::uint16_t;
+using u32 = std::uint32_t;
+using i32 = std::int32_t;
+using i64 = std::int64_t;
+
+// The program breaks a rule: a race, an access out of bounds, an undefined address.
+struct Illegal : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+// What this interpreter does not decide.
+struct Unknown : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+enum Kind : u8 { kFinite = 0, kMinus = 1, kPlus = 2, kUndefinedNumber = 3 };
+constexpr u64 kNone = ~u64{0}; // no residue modulo q
+
+struct Number {
+  u64 a; // kind << 62 | residue modulo p
+  u64 b; // residue modulo q, or kNone
+  Kind kind() const { return static_cast<Kind>(a >> 62); }
+  friend bool operator==(const Number &, const Number &) = default;
+};
+
+using Handle = u32;
+constexpr Handle kConstant = 1u << 28; // marks handles of constants
+constexpr std::size_t kMostNumbers = kConstant;
+
+enum class Function : u8 { Sqrt, Log, Exp, Erf, Sin, Cos, Count };
+
+// What is drawn for a point: the root that exponentials are powers of, keys of the order and the functions.
+struct Point {
+  u64 p, q, root, order;
+  // By function: for each plane, the key of its argument and of its result.
+  std::array<std::array<u64, 4>, static_cast<std::size_t>(Function::Count)> functions;
+};
+
+class Numbers {
+public:
+  explicit Numbers(const Point &point);
+
+  Number get(Handle h) const { return h & kConstant ? constants_[h ^ kConstant] : pool_[h]; }
+  Handle put(Number x) {
+    if (pool_.size() >= kMostNumbers)
+      throw Unknown("a block that computes more numbers than fit");
+    pool_.push_back(x);
+    return static_cast<Handle>(pool_.size() - 1);
+  }
+  // The constants that fp32, fp16 and bfloat16 bits stand for.
+  Handle constant32(u32 bits);
+  Handle constant16(u16 bits);
+  Handle constantBrain(u16 bits) { return constant32(static_cast<u32>(bits) << 16); }
+  Handle integer(i64 value);
+
+  Handle add(Handle x, Handle y) { return put(sum(x, y, false)); }
+  Handle sub(Handle x, Handle y) { return put(sum(x, y, true)); }
+  Handle mul(Handle x, Handle y) { return put(product(x, y)); }
+  Handle fma(Handle x, Handle y, Handle z) { return add(put(product(x, y)), z); }
+  Handle neg(Handle x);
+  Handle div(Handle x, Handle y);
+  Handle extreme(bool largest, Handle x, Handle y);
+  Handle exp2(Handle x);
+  Handle log2(Handle x) { return mul(apply(Function::Log, x), log2e_); }
+  Handle rsqrt(Handle x) { return div(one_, apply(Function::Sqrt, x)); }
+  Handle reciprocal(Handle x) { return div(one_, x); }
+  Handle apply(Function f, Handle x);
+
+  // c + sum a[i] b[i], over at most 16 terms; undefined where an a or b is not finite.
+  Number dot(const Number *a, const Number *b, std::size_t n, Number c) const;
+  Number added(Number x, Number y) const { return sum(x, y); }
+  static Number undefined() { return {u64{kUndefinedNumber} << 62 | 1, kNone}; }
+
+  const Modulus &p() const { return p_; }
+  const Modulus &q() const { return q_; }
+  std::size_t size() const { return pool_.size(); }
+  std::vector<Number> &pool() { return pool_; }
+  void clear() { pool_.clear(); }
+
+private:
+  Number sum(Handle x, Handle y, bool minus) const;
+  Number sum(Number x, Number y) const;
+  Number product(Handle x, Handle y) const;
+  int sign(Handle h) const { return h & kConstant ? signs_[h ^ kConstant] : 0; }
+  Handle rational(double value);
+  u64 residue(const Modulus &m, double value) const;
+  u64 uninterpreted(const Modulus &m, Function f, int plane, u64 x) const;
+  static Number special(Kind kind) { return {u64{kind} << 62 | 1, kNone}; }
+
+  Modulus p_, q_;
+  Point point_;
+  field::Powers powers_;
+  std::vector<Number> pool_, constants_;
+  std::vector<signed char> signs_;
+  std::unordered_map<u32, Handle> known_;
+  Handle zero_, one_, log2e_;
+};
+
+} // namespace superopt::ptx

@@ -1,0 +1,254 @@
+// tcgen05 (PTX ISA, "TensorCore 5th Generation Family Instructions") and the mbarriers that wait for it.
+#include "ptx/machine.hpp"
+
+#include <algorithm>
+
+namespace superopt::ptx {
+namespace {
+
+constexpr u32 kLanes = 128, kColumns = 512, kLoading = ~0u;
+constexpr std::size_t kDepth = 16;
+
+} // namespace
+
+void Machine::mbarrier(const Instr &in, std::span<const u16> lanes) {
+  const bool test = in.op == Op::mbarrier_test;
+  for (u16 t : lanes) {
+    const u64 address = (bits(arg(in, test), t) + arg(in, test + 1u).imm) & 0xffffffff;
+    const std::size_t first = slot(address, 8);
+    const auto found = mbarriers_.find(address);
+    if (in.op == Op::mbarrier_init) {
+      if (found != mbarriers_.end())
+        throw Illegal("expected memory for an mbarrier, got another mbarrier");
+      for (std::size_t i = first; i < first + 4; ++i) {
+        writeShared(i, t, 0);
+        shared_[i].barrier = true;
+      }
+      mbarriers_[address] = {static_cast<u32>(bits(arg(in, 2), t)), 0, 0, 0};
+      continue;
+    }
+    if (found == mbarriers_.end())
+      throw Illegal("expected an mbarrier, got memory that is none");
+    for (std::size_t i = first; i < first + 4; ++i) {
+      shared_[i].barrier = false;
+      if (test) {
+        readable(shared_[i], t);
+        shared_[i].barrier = true;
+      } else {
+        writeShared(i, t, 0);
+      }
+    }
+    if (!test) {
+      mbarriers_.erase(found);
+      continue;
+    }
+    const Mbarrier &m = found->second;
+    bool done = (m.phase & 1) != (bits(arg(in, 3), t) & 1);
+    testFailed_ = testFailed_ || !done;
+    // A test may fail even so: the first one of each thread does, so that what does not repeat it knows
+    // nothing.
+    const u64 tried = address << 32 | m.phase;
+    if (done && tried_[t] != tried) {
+      tried_[t] = tried;
+      done = false;
+    }
+    if (done)
+      completed_[0][t] = std::max(completed_[0][t], m.sequence);
+    setBits(arg(in, 0), t, done);
+  }
+}
+
+TensorCell &Machine::tensorCell(u32 lane, u32 column) {
+  const auto next = allocated_.upper_bound(column);
+  if (lane >= kLanes || next == allocated_.begin() ||
+      column >= std::prev(next)->first + std::prev(next)->second)
+    throw Illegal("out of bounds: an access to lane " + std::to_string(lane) + ", column " +
+                  std::to_string(column) + " of tensor memory");
+  if (tensor_.empty())
+    tensor_.resize(kLanes * kColumns);
+  return tensor_[lane * kColumns + column];
+}
+
+void Machine::tensor(const Instr &in, std::span<const u16> lanes) {
+  switch (in.op) {
+  case Op::tensor_alloc:
+    return warps(lanes, [&](u16 first) {
+      const u32 columns = static_cast<u32>(bits(arg(in, 2), first));
+      const u32 start = allocated_.empty() ? 0 : allocated_.rbegin()->first + allocated_.rbegin()->second;
+      if (columns < 32 || (columns & (columns - 1)) != 0 || start + columns > kColumns)
+        throw Illegal("expected tensor memory that there is, got " + std::to_string(columns) + " columns");
+      allocated_[start] = columns;
+      const std::size_t at = slot(bits(arg(in, 0), first) + arg(in, 1).imm, 4);
+      writeShared(at, first, cell(Part::Bits, start));
+      writeShared(at + 1, first, cell(Part::Bits, 0));
+    });
+  case Op::tensor_free:
+    return warps(lanes, [&](u16 first) {
+      const auto found = allocated_.find(static_cast<u32>(bits(arg(in, 0), first)));
+      if (found == allocated_.end() || found->second != bits(arg(in, 1), first))
+        throw Illegal("expected tensor memory that was allocated to be freed");
+      for (u32 lane = 0; lane < kLanes; ++lane)
+        for (u32 c = found->first; c < found->first + found->second; ++c) {
+          const TensorCell &held = tensorCell(lane, c);
+          if (held.pending > completed_[0][first] || held.reading > completed_[0][first] || held.storing ||
+              held.loading ||
+              (held.reader != kNobody && held.reader / kWarp != first / kWarp && held.readEpoch >= epoch_))
+            throw Illegal("race: expected a wait before tensor memory is freed");
+          tensorCell(lane, c) = {};
+        }
+      allocated_.erase(found);
+    });
+  case Op::tensor_release:
+    return;
+  case Op::tensor_wait:
+    for (u16 t : lanes) {
+      for (u32 i : (in.mode != 0 ? loading_ : storing_)[t]) {
+        TensorCell &c = tensor_[i];
+        (in.mode != 0 ? c.loading : c.storing) = false;
+        (in.mode != 0 ? c.readEpoch : c.writeEpoch) = epoch_;
+      }
+      (in.mode != 0 ? loading_ : storing_)[t].clear();
+    }
+    if (in.mode != 0) {
+      locked_ = false;
+      for (auto &table : accumulating_)
+        std::ranges::fill(table, 0);
+    }
+    return;
+  case Op::tensor_mma:
+    for (u16 t : lanes)
+      tensorMma(in, t);
+    return;
+  case Op::tensor_commit:
+    for (u16 t : lanes) {
+      const auto found = mbarriers_.find(bits(arg(in, 0), t) & 0xffffffff);
+      if (found == mbarriers_.end())
+        throw Illegal("expected an mbarrier, got memory that is none");
+      const Slot &s = shared_[slot(found->first, 8)];
+      if (!ordered(s.writer, s.writeEpoch, s.writeWarpEpoch, t))
+        throw Illegal("race: expected a barrier between mbarrier.init and its use by another thread");
+      Mbarrier &m = found->second;
+      if (++m.arrived == m.count) {
+        m.arrived = 0;
+        ++m.phase;
+        m.sequence = sequence_;
+        for (Group &g : groups_)
+          g.stalled = false;
+      }
+    }
+    return;
+  default:
+    return tensorMove(in, lanes);
+  }
+}
+
+// tcgen05.ld and .st: a warp moves its quarter of the lanes.
+void Machine::tensorMove(const Instr &in, std::span<const u16> lanes) {
+  const bool isLoad = in.op == Op::tensor_load, halves = in.mode != 0;
+  const std::size_t n = in.count - 3, address = isLoad ? n : 0, registers = isLoad ? 0 : 3;
+  warps(lanes, [&](u16 first) {
+    for (u16 i = 0; i < kWarp; ++i) {
+      const u16 t = static_cast<u16>(first + i);
+      const u32 at = static_cast<u32>(bits(arg(in, address), t) + arg(in, address + 1).imm);
+      const u32 lane = (at >> 16) + (halves ? i % 16 : i);
+      if ((at >> 16) % (halves ? 16 : 32) != 0 || lane / 32 != first / kWarp % 4)
+        throw Illegal("expected a warp to access its quarter of tensor memory, got lane " +
+                      std::to_string(lane));
+      const u32 column = (at & 0xffff) + (halves ? i / 16 * static_cast<u32>(arg(in, address + 2).imm) : 0);
+      for (std::size_t r = 0; r < n; ++r) {
+        TensorCell &c = tensorCell(lane, column + static_cast<u32>(r));
+        if (c.pending > completed_[0][t])
+          throw Illegal(
+              "race: expected a wait first, got an access to what the tensor core may still be writing");
+        if (c.storing || (!isLoad && c.loading))
+          throw Illegal(
+              "race: expected tcgen05.wait first, got an access to tensor memory that is being accessed");
+        if (!ordered(c.writer, c.writeEpoch, ~0u, t) || (!isLoad && !ordered(c.reader, c.readEpoch, ~0u, t)))
+          throw Illegal("race: expected a barrier between accesses to tensor memory");
+        const u32 index = static_cast<u32>(&c - tensor_.data());
+        if (isLoad) {
+          const Cell held[2] = {c.low, c.high};
+          setCells(arg(in, registers + r), t, 32, held);
+          c.reader = c.readEpoch == epoch_ && c.reader != kNobody && c.reader != t ? kSeveral : t;
+          c.readEpoch = epoch_;
+          c.loading = true;
+          loading_[t].push_back(index);
+        } else {
+          if (c.reading > completed_[0][t])
+            throw Illegal(
+                "race: expected a wait first, got a write to what the tensor core may still be reading");
+          Cell held[2];
+          cells(arg(in, registers + r), t, 32, held);
+          c.low = held[0];
+          c.high = held[1];
+          c.writer = t;
+          c.writeEpoch = epoch_;
+          c.storing = true;
+          storing_[t].push_back(index);
+        }
+      }
+    }
+    if (isLoad)
+      for (std::size_t r = 0; r < n; ++r)
+        if (arg(in, r).reg >= 0 && first / 128u < kStreams) {
+          accumulating_[first / 128][static_cast<std::size_t>(arg(in, r).reg)] = kLoading;
+          locked_ = true;
+        }
+  });
+}
+
+// D[tensor memory] = A B (+ D), by one thread. The instruction descriptor: PTX ISA, "Instruction descriptor".
+void Machine::tensorMma(const Instr &in, u16 t) {
+  const bool fromTensor = in.mode != 0;
+  const u64 description = bits(arg(in, fromTensor ? 5 : 4), t);
+  const auto field = [&](unsigned from, unsigned count) {
+    return static_cast<u32>(description >> from & ((1u << count) - 1));
+  };
+  const u32 rows = field(24, 5) * 16, n = field(17, 6) * 8, kind = field(7, 3);
+  if (field(0, 4) != 0 || field(4, 2) != 1 || kind > 1 || field(10, 3) != kind || field(13, 2) != 0 ||
+      (rows != 64 && rows != 128) || n == 0 || n > 256)
+    throw Unknown("tcgen05.mma with such an instruction descriptor");
+  const Type type = kind == 0 ? Type::F16 : Type::BF16;
+  const Issue issue{++sequence_, 0, t, fences_[t].empty() ? 0 : fences_[t].back().epoch};
+  const u32 to = static_cast<u32>(bits(arg(in, 0), t) + arg(in, 1).imm);
+  const bool accumulate = predicate(arg(in, in.count - 1), t);
+  const auto laneOf = [&](u32 base, u32 row) {
+    return (base >> 16) + (rows == 128 ? row : row / 16 * 32 + row % 16);
+  };
+  const auto usable = [&](const TensorCell &c, bool write) {
+    if (c.storing || (write && c.loading))
+      throw Illegal("race: expected tcgen05.wait first, got the tensor core to access tensor memory");
+    if (!ordered(c.writer, c.writeEpoch, ~0u, t) || (write && !ordered(c.reader, c.readEpoch, ~0u, t)))
+      throw Illegal("race: expected a barrier between accesses to tensor memory");
+  };
+  std::vector<std::array<Number, kDepth>> a(rows), b(n);
+  for (u32 row = 0; row < rows; ++row)
+    for (u32 k = 0; k < kDepth; ++k)
+      if (fromTensor) {
+        const u32 from = static_cast<u32>(bits(arg(in, 2), t) + arg(in, 3).imm);
+        TensorCell &c = tensorCell(laneOf(from, row), (from & 0xffff) + k / 2);
+        usable(c, false);
+        c.reading = issue.sequence;
+        a[row][k] = numbers_.get(half(k % 2 != 0 ? c.high : c.low, type));
+      } else {
+        a[row][k] =
+            asyncRead(operandAddress(bits(arg(in, 2), t), true, field(15, 1) != 0, row, k), type, issue);
+      }
+  const u64 descriptor = bits(arg(in, fromTensor ? 4 : 3), t);
+  for (u32 column = 0; column < n; ++column)
+    for (u32 k = 0; k < kDepth; ++k)
+      b[column][k] = asyncRead(operandAddress(descriptor, true, field(16, 1) != 0, column, k), type, issue);
+  for (u32 row = 0; row < rows; ++row)
+    for (u32 column = 0; column < n; ++column) {
+      TensorCell &c = tensorCell(laneOf(to, row), (to & 0xffff) + column);
+      usable(c, true);
+      const Number start = accumulate ? numbers_.get(number(c.low, c.high)) : Number{0, 0};
+      const Handle h = numbers_.put(numbers_.dot(a[row].data(), b[column].data(), kDepth, start));
+      c.low = cell(Part::Low, h);
+      c.high = cell(Part::High, h);
+      c.pending = issue.sequence;
+      c.writer = kNobody;
+    }
+}
+
+} // namespace superopt::ptx

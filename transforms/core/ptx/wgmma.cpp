@@ -1,0 +1,190 @@
+// wgmma (PTX ISA, "Asynchronous warpgroup level matrix instructions"): products of tiles in shared memory,
+// asynchronous until their group is waited for.
+#include "ptx/machine.hpp"
+
+#include <algorithm>
+
+namespace superopt::ptx {
+namespace {
+
+constexpr u16 kWarpGroup = 128;
+constexpr std::size_t kRows = 64, kDepth = 16;
+
+} // namespace
+
+// Where element (row, k) of a matrix in shared memory lies. `row` counts rows of A or columns of B;
+// `transposed` if these are contiguous, not k. Canonical layouts: PTX ISA, "Shared memory matrix layout" and
+// "Swizzling modes".
+u64 Machine::operandAddress(u64 descriptor, bool tensor, bool transposed, unsigned row, unsigned k) const {
+  const u64 start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4,
+            stride = (descriptor >> 32 & 0x3fff) << 4;
+  if ((descriptor >> 49 & 7) != 0)
+    throw Unknown("a matrix descriptor with a base offset");
+  unsigned bits = 0; // of the address that are swizzled
+  if (tensor) {
+    if ((descriptor >> 46 & 7) != 1 || (descriptor >> 52 & 1) != 0)
+      throw Unknown("a matrix descriptor of another version");
+    switch (descriptor >> 61) {
+    case 0:
+      break;
+    case 2:
+      bits = 3;
+      break;
+    case 4:
+      bits = 2;
+      break;
+    case 6:
+      bits = 1;
+      break;
+    default:
+      throw Unknown("a matrix descriptor with that swizzle");
+    }
+  } else {
+    bits = (4 - static_cast<unsigned>(descriptor >> 62)) % 4;
+  }
+  const unsigned span = 1u << bits; // of 16 bytes
+  u64 linear = start;
+  if (!transposed)
+    linear += row % 8 * span * 16 + row / 8 * stride + k / 8 * (bits == 0 ? leading : 16) + k % 8 * 2;
+  else if (bits == 0)
+    linear += row / 8 * stride + k % 8 * 16 + k / 8 * leading + row % 8 * 2;
+  else
+    linear +=
+        row / 8 % span * 16 + row / 8 / span * leading + k % 8 * span * 16 + k / 8 * stride + row % 8 * 2;
+  return linear ^ ((linear >> 7 & (span - 1)) << 4);
+}
+
+// Whether an ordinary write is visible to the tensor core: a proxy fence by the writer before the barrier
+// between them, or by the issuers after it (PTX ISA, "Async proxy").
+bool Machine::fenced(const Slot &s, const Issue &issue) const {
+  if (issue.fenceEpoch > s.writeEpoch)
+    return true;
+  for (const Fence &f : fences_[s.writer])
+    if (f.step > s.writeStep)
+      return f.epoch < epoch_ || issue.thread == s.writer;
+  return false;
+}
+
+Number Machine::asyncRead(u64 address, Type type, const Issue &issue) {
+  Slot &s = shared_[slot(address, 2)];
+  if (s.inFlight)
+    throw Illegal(
+        "race: expected a wait for cp.async first, got the tensor core to read what is still being copied");
+  if (s.barrier)
+    throw Illegal("expected numbers for the tensor core, got an mbarrier");
+  if (s.writer != kNobody) {
+    const bool after = issue.thread == kNobody
+                           ? s.writeEpoch < epoch_
+                           : ordered(s.writer, s.writeEpoch, s.writeWarpEpoch, issue.thread);
+    if (!after)
+      throw Illegal("race: expected a barrier between a write and the tensor core's read");
+    if (!fenced(s, issue))
+      throw Illegal("race: expected fence.proxy.async between a write and the tensor core's read");
+  }
+  s.asyncRead[issue.stream] = issue.sequence;
+  return numbers_.get(half(s.held, type));
+}
+
+void Machine::wgmma(const Instr &in, std::span<const u16> lanes) {
+  const Type type = static_cast<Type>(in.mode & 7);
+  const bool fromRegisters = (in.mode & 8) != 0, aTransposed = (in.mode & 16) != 0,
+             bTransposed = (in.mode & 32) != 0;
+  const std::size_t n = static_cast<std::size_t>(in.aux), results = n / 2,
+                    after = results + (fromRegisters ? 4 : 1);
+  for (std::size_t i = 0; i < lanes.size(); i += kWarpGroup) {
+    const u16 first = lanes[i];
+    if (first % kWarpGroup != 0 || i + kWarpGroup > lanes.size() ||
+        lanes[i + kWarpGroup - 1] != first + kWarpGroup - 1)
+      throw Illegal("expected whole warp groups, got some of their threads");
+    const std::size_t stream = first / kWarpGroup;
+    if (stream >= kStreams)
+      throw Unknown("wgmma of more than two warp groups");
+    Pending &pending = pending_[stream];
+    for (std::size_t r = 0; r < (fromRegisters ? after : results); ++r) {
+      const i32 reg = arg(in, r).reg;
+      if (reg >= 0 && registerStep_[static_cast<std::size_t>(reg)] >= std::max(pending.fenceStep, 1u))
+        throw Illegal("expected wgmma.fence between a write to a register and wgmma");
+      if (r >= results && reg >= 0 && accumulating_[stream][static_cast<std::size_t>(reg)] != 0)
+        throw Illegal("expected a wait for wgmma first, got its result as an operand");
+    }
+    Issue issue{++sequence_, stream, kNobody, ~0u};
+    for (std::size_t t = first; t < first + std::size_t{kWarpGroup}; ++t)
+      issue.fenceEpoch = std::min(issue.fenceEpoch, fences_[t].empty() ? 0 : fences_[t].back().epoch);
+    pending.open = issue.sequence;
+    pending.used = true;
+    std::vector<std::array<Number, kDepth>> a(kRows), b(n);
+    if (fromRegisters) {
+      for (std::size_t lane = 0; lane < kWarpGroup; ++lane)
+        for (std::size_t r = 0; r < 4; ++r) {
+          Cell held[2];
+          cells(arg(in, results + r), static_cast<u16>(first + lane), 32, held);
+          for (std::size_t h = 0; h < 2; ++h)
+            a[lane / 32 * 16 + lane % 32 / 4 + 8 * (r % 2)][2 * (lane % 4) + h + 8 * (r / 2)] =
+                numbers_.get(half(held[h], type));
+        }
+    } else {
+      const u64 descriptor = bits(arg(in, results), first);
+      for (unsigned row = 0; row < kRows; ++row)
+        for (unsigned k = 0; k < kDepth; ++k)
+          a[row][k] = asyncRead(operandAddress(descriptor, false, aTransposed, row, k), type, issue);
+    }
+    const u64 descriptor = bits(arg(in, after), first);
+    for (unsigned column = 0; column < n; ++column)
+      for (unsigned k = 0; k < kDepth; ++k)
+        b[column][k] = asyncRead(operandAddress(descriptor, false, bTransposed, column, k), type, issue);
+    for (u16 t = first; t - first < kWarpGroup; ++t)
+      for (std::size_t j = fromRegisters ? after : results; j < in.count; ++j)
+        if (bits(arg(in, j), t) != bits(arg(in, j), first))
+          throw Illegal("expected operands of wgmma that are the same for all threads, got others");
+    const bool accumulate = predicate(arg(in, after + 1), first);
+    for (std::size_t lane = 0; lane < kWarpGroup; ++lane) {
+      const u16 t = static_cast<u16>(first + lane);
+      for (std::size_t r = 0; r < results; ++r) {
+        const std::size_t row = lane / 32 * 16 + lane % 32 / 4 + 8 * (r / 2 % 2);
+        const std::size_t column = 8 * (r / 4) + 2 * (lane % 4) + r % 2;
+        const Number c = accumulate ? numbers_.get(number(arg(in, r), t)) : Number{0, 0};
+        setNumber(arg(in, r), t, numbers_.put(numbers_.dot(a[row].data(), b[column].data(), kDepth, c)));
+      }
+    }
+    for (std::size_t r = 0; r < (fromRegisters ? after : results); ++r)
+      if (arg(in, r).reg >= 0)
+        (r < results ? accumulating_ : reading_)[stream][static_cast<std::size_t>(arg(in, r).reg)] =
+            issue.sequence;
+    locked_ = true;
+  }
+}
+
+void Machine::wgmmaWait(const Instr &in, std::span<const u16> lanes) {
+  for (std::size_t stream = 0; stream < kStreams; ++stream) {
+    const u16 first = static_cast<u16>(stream * kWarpGroup);
+    if (std::ranges::find(lanes, first) == lanes.end())
+      continue;
+    Pending &pending = pending_[stream];
+    if (in.op == Op::wgmma_fence) {
+      pending.fenceStep = step_;
+    } else if (in.op == Op::wgmma_commit) {
+      pending.groups.push_back(pending.open);
+    } else {
+      const std::size_t left = static_cast<std::size_t>(arg(in, 0).imm);
+      if (pending.groups.size() <= left)
+        continue;
+      const u32 done = pending.groups[pending.groups.size() - 1 - left];
+      for (u16 t = first; t - first < kWarpGroup && t < threads_; ++t)
+        completed_[stream][t] = std::max(completed_[stream][t], done);
+      unlock(stream, done);
+    }
+  }
+}
+
+void Machine::unlock(std::size_t stream, u32 upTo) {
+  locked_ = false;
+  for (std::size_t s = 0; s < kStreams; ++s)
+    for (auto *table : {&accumulating_[s], &reading_[s]})
+      for (u32 &operation : *table) {
+        if (s == stream && operation <= upTo)
+          operation = 0;
+        locked_ = locked_ || operation != 0;
+      }
+}
+
+} // namespace superopt::ptx
