@@ -122,6 +122,10 @@ def _cases(torch: Any) -> dict[str, list[Case]]:
         "pool_sum": [
             ([(2, 3, 5, 5)], {**windows(2, 2, 1, 1), "sizes": (3, 3)}, lambda x: f.avg_pool2d(x, 3, 2, 1) * 9),
         ],
+        "shifted_sum": [
+            ([(2, 3, 4, 7)], windows(1, 1, 1, 1),
+             lambda x: sum(f.pad(x[:, k], (1, 1))[..., k : k + 7] for k in range(3))),
+        ],
         "pad": [([(2, 3)], {"low": (0, 1), "high": (2, 0), "value": 0.5}, lambda x: f.pad(x, (1, 0, 0, 2), value=0.5))],
         "constant": [([], {"value": 1.5, "shape": (2, 2), "dtype": "f32"}, lambda: torch.full((2, 2), 1.5))],
     }  # fmt: skip

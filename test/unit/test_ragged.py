@@ -417,7 +417,11 @@ def test_bounds_are_checked(change: Callable[[Bound], Bound], message: str) -> N
 # --- what optimizers make of it ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("optimizer", optimizers.names())
+# Those that take programs without convolutions.
+TAKERS = [n for n in optimizers.names() if not optimizers.load(n).refusal(KernelGraph("none", [], [], []))]
+
+
+@pytest.mark.parametrize("optimizer", TAKERS)
 @pytest.mark.parametrize("extents", [(577, 577, 64), (7, 197, 33)])
 def test_optimizers_fuse_attention_of_any_extents(optimizer: str, extents: tuple[int, int, int]) -> None:
     graph = plain(*extents)
@@ -430,7 +434,7 @@ def test_optimizers_fuse_attention_of_any_extents(optimizer: str, extents: tuple
     assert same(lower(best), graph)
 
 
-@pytest.mark.parametrize("optimizer", optimizers.names())
+@pytest.mark.parametrize("optimizer", TAKERS)
 def test_a_prime_extent_costs_what_its_neighbour_does(optimizer: str) -> None:
     def norm(columns: int) -> float:
         graph = program(

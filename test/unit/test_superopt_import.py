@@ -105,7 +105,9 @@ def test_prints_to_standard_output_in_a_process_of_its_own(source: Path, capfd: 
 def test_says_what_stays_opaque(source: Path, capfd: Any) -> None:
     assert run([f"{source}:lookup", "-o", "/dev/null"]) == 0
     said = capfd.readouterr().err
-    assert re.search(r"\w+\.py:\d+:\d+: remark: 'aten\.embedding\.default' is kept as superopt\.extern: ", said)
+    assert re.search(
+        r"\w+\.py:\d+:\d+: remark: 'aten\.embedding\.default' is kept as superopt\.extern: ", said
+    )
     assert "0 operators, 1 extern" in said
 
 

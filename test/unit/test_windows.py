@@ -19,6 +19,7 @@ from superopt.operators import OPERATORS, infer_type, nest_of
 from superopt.program import Attr, Compute, KernelGraph, Load, Node, Statement, TensorType, TileProgram, Value
 from superopt.program import rebuild_statements as rebuilt
 from superopt.transforms.derivation.rules import RULES
+from superopt.transforms.emit.reference_source import torch_text
 from superopt.transforms.lower.lower import lower
 from superopt.verify import certify, check_each
 from superopt.verify.checker import check_certificate
@@ -354,6 +355,35 @@ def test_a_kernel_with_another_guard_is_refused(graph: KernelGraph, change: Any)
     lowered = lower(graph)
     assert certify(graph, lowered).equivalent
     assert not certify(graph, changed(lowered, change)).equivalent
+
+
+# --- the reference of a bundle -----------------------------------------------------------------------------
+
+
+REFERENCES: dict[str, tuple[list[tuple[int, ...]], Attrs]] = {
+    "conv": ([(2, 4, 7, 6), (6, 2, 3, 2)], {**windows(2, stride=2, dilation=2, groups=2), "low": (2, 0), "high": (1, 2)}),
+    "conv_transpose": (
+        [(1, 4, 5), (4, 3, 3)], windows(1, stride=3, dilation=2, pad=1, extra=(2,), groups=2),
+    ),
+    "pool_max": ([(2, 3, 7, 6)], {**windows(2, stride=2, sizes=(3, 2)), "low": (2, 0), "high": (1, 1)}),
+    "pool_sum": ([(2, 3, 7)], windows(1, dilation=2, pad=2, sizes=(3,))),
+    "shifted_sum": ([(2, 3, 2, 4, 6, 5)], windows(2, pad=1)),
+    "pad": ([(2, 3, 4)], {"low": (0, 1, 2), "high": (1, 0, 0), "value": -1.5}),
+}  # fmt: skip
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("op", [name for name, entry in OPERATORS.items() if entry.windowed])
+def test_pytorch_says_the_same(op: str) -> None:
+    """What a bundle checks its kernels against."""
+    torch: Any = pytest.importorskip("torch")
+    graph = program(op, *REFERENCES[op])
+    arrays = drawn(graph)
+    names = {f"x{i}": torch.tensor(x) for i, x in enumerate(arrays)}
+    shapes = [v.shape for v in graph.inputs]
+    text = torch_text(op, list(names), shapes, dict(graph.nodes[0].attrs))
+    found = eval(text, {"torch": torch, "like": names["x0"], **names})
+    np.testing.assert_allclose(found.numpy(), run(graph, arrays), rtol=1e-10, atol=1e-10)
 
 
 # --- indices ----------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -187,31 +187,65 @@ def _windows_text(
     op: str, operands: Sequence[str], shapes: Sequence[tuple[int, ...]], attrs: dict[str, Attr]
 ) -> str:
     """An operator on windows: PyTorch's own on an operand that is padded before, or a result cut after."""
-    functional, rank = "torch.nn.functional", len(shapes[0]) - 2
-    low, high = (_numbers(attrs, name) for name in ("low", "high"))
-    x, *weights = operands
+    if (text := _WINDOWS.get(op)) is None:
+        raise UnsupportedProgram(f"expected an operator that PyTorch has, got '{op}'")
+    return text(operands, shapes[0], attrs)
 
-    def padded(text: str, low: Sequence[int], high: Sequence[int], value: float = 0.0) -> str:
-        amounts = [n for pair in reversed([*zip(low, high, strict=True)]) for n in pair]
-        return f"{functional}.pad({text}, {amounts}, value={number(value)})" if any(amounts) else text
 
-    if op == "pad":
-        return padded(x, low, high, float(str(attrs["value"])))
-    strides, dilations = (_numbers(attrs, name) for name in ("strides", "dilations"))
-    steps = f"stride={strides}, dilation={dilations}"
-    if op == "pool_max":
-        sizes = attrs["sizes"]
-        return f"{functional}.max_pool{rank}d({padded(x, low, high, -math.inf)}, {sizes}, {steps})"
-    if op == "pool_sum":
-        ones = f"torch.ones({(shapes[0][1], 1, *_numbers(attrs, 'sizes'))}, dtype=like.dtype, device=like.device)"
-        weights, attrs = [ones], {**attrs, "groups": shapes[0][1]}
-    steps = f"{steps}, groups={attrs['groups']}"
-    if op == "conv_transpose":
-        ends = [e - h for e, h in zip(_numbers(attrs, "extra"), high, strict=True)]
-        return padded(
-            f"{functional}.conv_transpose{rank}d({x}, {weights[0]}, {steps})", [-n for n in low], ends
-        )
-    return f"{functional}.conv{rank}d({padded(x, low, high)}, {weights[0]}, {steps})"
+_FUNCTIONAL = "torch.nn.functional"
+
+
+def _padded(text: str, low: Sequence[int], high: Sequence[int], value: float = 0.0) -> str:
+    amounts = [n for pair in reversed([*zip(low, high, strict=True)]) for n in pair]
+    return f"{_FUNCTIONAL}.pad({text}, {amounts}, value={number(value)})" if any(amounts) else text
+
+
+def _conv_text(x: str, weight: str, groups: Attr, attrs: dict[str, Attr]) -> str:
+    low, high = _numbers(attrs, "low"), _numbers(attrs, "high")
+    steps = f"stride={attrs['strides']}, dilation={attrs['dilations']}, groups={groups}"
+    return f"{_FUNCTIONAL}.conv{len(low)}d({_padded(x, low, high)}, {weight}, {steps})"
+
+
+def _conv_transpose_text(operands: Sequence[str], shape: tuple[int, ...], attrs: dict[str, Attr]) -> str:
+    low, high, extra = (_numbers(attrs, name) for name in ("low", "high", "extra"))
+    steps = f"stride={attrs['strides']}, dilation={attrs['dilations']}, groups={attrs['groups']}"
+    whole = f"{_FUNCTIONAL}.conv_transpose{len(low)}d({operands[0]}, {operands[1]}, {steps})"
+    return _padded(whole, [-n for n in low], [e - n for e, n in zip(extra, high, strict=True)])
+
+
+def _pool_max_text(operands: Sequence[str], shape: tuple[int, ...], attrs: dict[str, Attr]) -> str:
+    low, high = _numbers(attrs, "low"), _numbers(attrs, "high")
+    steps = f"{attrs['sizes']}, stride={attrs['strides']}, dilation={attrs['dilations']}"
+    return f"{_FUNCTIONAL}.max_pool{len(low)}d({_padded(operands[0], low, high, -math.inf)}, {steps})"
+
+
+def _pool_sum_text(operands: Sequence[str], shape: tuple[int, ...], attrs: dict[str, Attr]) -> str:
+    """A convolution of every channel by ones."""
+    ones = f"torch.ones({(shape[1], 1, *_numbers(attrs, 'sizes'))}, dtype=like.dtype, device=like.device)"
+    return _conv_text(operands[0], ones, shape[1], attrs)
+
+
+def _shifted_sum_text(operands: Sequence[str], shape: tuple[int, ...], attrs: dict[str, Attr]) -> str:
+    """A convolution of every channel, of which kernel positions are channels, by a one for each."""
+    rank = len(_numbers(attrs, "low"))
+    sizes, channels, extents = shape[1 : 1 + rank], shape[1 + rank], shape[2 + rank :]
+    taps = math.prod(sizes)
+    order = (0, 1 + rank, *range(1, 1 + rank), *range(2 + rank, 2 + 2 * rank))
+    x = f"{operands[0]}.permute({order}).reshape({(shape[0], channels * taps, *extents)})"
+    ones = f"torch.eye({taps}, dtype=like.dtype, device=like.device).reshape({(taps, *sizes)})"
+    return _conv_text(x, f"{ones}.expand({(channels, taps, *sizes)})", channels, attrs)
+
+
+_WINDOWS: dict[str, Callable[[Sequence[str], tuple[int, ...], dict[str, Attr]], str]] = {
+    "conv": lambda operands, _, attrs: _conv_text(operands[0], operands[1], attrs["groups"], attrs),
+    "conv_transpose": _conv_transpose_text,
+    "pool_max": _pool_max_text,
+    "pool_sum": _pool_sum_text,
+    "shifted_sum": _shifted_sum_text,
+    "pad": lambda operands, _, attrs: _padded(
+        operands[0], _numbers(attrs, "low"), _numbers(attrs, "high"), float(str(attrs["value"]))
+    ),
+}
 
 
 def _numbers(attrs: dict[str, Attr], name: str) -> tuple[int, ...]:

@@ -70,7 +70,9 @@ class Place:
 
     def plus(self, other: Place) -> Place:
         """The sum; lanes may be in one of the two only."""
-        lanes, more = (self, other) if self.size >= other.size else (other, self)
+        lanes, more = (
+            (self, other) if (self.size, self.stride) >= (other.size, other.stride) else (other, self)
+        )
         if more.size > 1:
             raise UnsupportedProgram("expected windows along one dimension of a tile, got two")
         terms = dict(lanes.terms)

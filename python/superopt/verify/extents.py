@@ -31,7 +31,7 @@ from superopt.program import (
     Value,
     Window,
 )
-from superopt.verify.axes import Dim, Factor, Joined, dim, fix, leaves, reduced, unify
+from superopt.verify.axes import Dim, Factor, Irreducible, Joined, dim, fix, leaves, reduced, unify
 from superopt.verify.cuts import settle
 
 # Parts of a dimension that windows traverse one by one; beyond this many, the dimension keeps its extent.
@@ -60,15 +60,30 @@ class Axes:
         self.scattered: set[tuple[Buffer, int]] = set()
         self.pieces: dict[tuple[Buffer, int], tuple[list[int], list[Dim]]] = {}
         self.windows: list[tuple[Dim, int]] = []  # how many of them there are, and at least have to be
+        self.guards: set[Window] = set()
+        self.placed: set[Window] = set()
 
     def finish(self) -> None:
         """Call it once everything is tied: cuts joined dimensions, and chooses extents that add up."""
         self.cut_buffers()
+        cut = {leaf for j in self.joined for d in (j.whole, *j.pieces) for leaf in leaves(d)}
+        for windows, least in self.windows:
+            # Cuts two apart keep as many windows as leave borders and an inside.
+            pairs_, extent = math.ceil(least / 2), _extent(windows)
+            if cut.isdisjoint(leaves(windows)) or all(leaf.fixed for leaf in leaves(windows)):
+                continue
+            if extent < 2 * pairs_:
+                fix(windows)
+            elif pairs_ > 1:
+                pieces = [dim(2) for _ in range(pairs_ - 1)]
+                self.joined.append(Joined(windows, (*pieces, dim(extent - 2 * len(pieces)))))
         settle(self.joined)
         for windows, least in self.windows:
             for leaf in reversed(leaves(windows)):
-                if (count := reduced(windows)) < least:
+                if (count := reduced(windows)) < least and leaf not in cut:
                     leaf.chosen = max(leaf.chosen, math.ceil(least * leaf.reduced / count))
+            if reduced(windows) < min(least, _extent(windows)):
+                raise Irreducible("windows at borders alone")
 
     def of(self, value: Value | Buffer) -> list[Dim]:
         """The dimensions of a value or buffer."""
@@ -111,6 +126,7 @@ class Axes:
                 self.same(self.of(x), self.of(y))
             for out, at in pairs(body.aliases).items():
                 self.same(self.of(body.params[body.n_inputs + out]), self.of(body.params[at]))
+            self.guards.update(w for s in body.statements() if isinstance(s, Compute) for w in s.windows)
             self.statements(body.body)
         elif node.op in OPERATORS:
             self.operator(node.op, node.operands, node.result, node.attrs)
@@ -278,7 +294,10 @@ class Axes:
         whole, extent = self.of(buffer)[along], buffer.type.shape[along]
         first, _ = self.travel(w)
         factors, inner = self.side_by_side(w)
-        if factors is None or not (0 <= first <= extent - inner or (first == 0 and inner > extent)):
+        guarded = w in self.guards or w.stride != 1
+        if guarded and (factors is None or first < 0) and self.positions(w, extent):
+            self.place(w, whole, extent, tile)
+        elif factors is None or not (0 <= first <= extent - inner or (first == 0 and inner > extent)):
             self.scattered.add((buffer, along))
             self.keep(w, buffer, along, tile)
         elif inner >= extent:
@@ -298,13 +317,41 @@ class Axes:
             inner, factors = inner * trips_of(self.loops[var]), [*self.trips[var], *factors]
         return (None if w.stride != 1 or len(factors) != self.factors(moves) else factors), inner
 
+    def positions(self, w: Window, extent: int) -> int:
+        """How many positions a stride apart the blocks' tiles cover together, if those are an extent's and the
+        loops inside a block visit what is read for each; 0 otherwise."""
+        covered = w.size * w.stride
+        for var, stride in self.travel(w)[1]:
+            if self.loops[var].parallel:
+                if stride != covered:
+                    return 0
+                covered *= trips_of(self.loops[var])
+        count = extent // w.stride
+        good = extent % w.stride == 0 and count <= covered // w.stride < count + w.size
+        return count if good else 0
+
+    def place(self, w: Window, whole: Dim, extent: int, tile: Dim) -> None:
+        """Tie a dimension that is read in windows: its positions are those of the tiles; its stride and what is
+        read for each position stay."""
+        positions, factors = dim(self.positions(w, extent)), list[Factor]()
+        for var, _ in self.travel(w)[1]:
+            if self.loops[var].parallel:
+                factors = [*self.trips[var], *factors]
+            else:
+                fix(self.trips[var])
+        unify(whole, [*positions, *_fixed(w.stride)])
+        self.covered(positions, [*factors, *tile])
+        self.placed.add(w)
+
     def bound(self, b: Bound, tile: Dim) -> None:
         """The extent of a mask's bound is that of the dimension that its tiles cover."""
         if b in self.bounds:
             return
         self.bounds[b] = dim(b.extent)
         factors, inner = self.side_by_side(b.window)
-        if factors is None or self.travel(b.window)[0] or inner < b.extent:
+        if b.window in self.placed and self.positions(b.window, b.extent):
+            self.place(b.window, self.bounds[b], b.extent, tile)
+        elif factors is None or self.travel(b.window)[0] or inner < b.extent:
             fix([*self.bounds[b], *tile, *(f for var, _ in b.window.terms for f in self.trips[var])])
         else:
             self.covered(self.bounds[b], [*factors, *tile])

@@ -227,6 +227,14 @@ class _Rebuild:
             self.extent(self.axes.trips[v]) == trips_of(self.axes.loops[v]) for v, _ in moves
         ):
             return Window(size, first if start is None else start, tuple(moves), w.stride)
+        if w in self.axes.placed:  # blocks place tiles side by side, and what is read for each position stays
+            placed: list[tuple[LoopVar, int]] = []
+            covered = size * w.stride
+            for var, stride in moves:
+                outer = self.axes.loops[var].parallel
+                placed.append((var, covered if outer else stride))
+                covered *= self.extent(self.axes.trips[var]) if outer else 1
+            return Window(size, first, tuple(placed), w.stride)
         # Offsets are whole tiles, and a loop's stride is what one of its trips covers.
         terms: list[tuple[LoopVar, int]] = []
         old, new = w.size, size
