@@ -19,12 +19,23 @@ from typing import TYPE_CHECKING, Any
 from superopt.errors import SuperoptError
 
 if TYPE_CHECKING:
-    from superopt.api import from_torch, load, optimize
+    from superopt.api import explain, from_torch, load, optimize, replace
     from superopt.result import Optimized
 
 __version__ = "0.1.0"
-__all__ = ["Optimized", "SuperoptError", "__version__", "from_torch", "load", "optimize"]
-_PLACES = {"Optimized": "result", "from_torch": "api", "load": "api", "optimize": "api"}
+__all__ = [
+    "Optimized",
+    "SuperoptError",
+    "__version__",
+    "explain",
+    "from_torch",
+    "load",
+    "optimize",
+    "replace",
+]
+_PLACES = dict.fromkeys(("explain", "from_torch", "load", "optimize", "replace"), "api") | {
+    "Optimized": "result"
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The Python API: `optimize`, `load` and `from_torch`."""
+"""The Python API: `optimize`, `load`, `replace`, `explain` and `from_torch`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from superopt.pipeline import Superoptimize, superoptimize
 from superopt.program import KernelGraph
 from superopt.result import Optimized
 from superopt.transforms.ingest import from_torch as import_module
-from superopt.transforms.ingest.torch_types import torch_module
 
 if TYPE_CHECKING:
+    from superopt.pytorch.backend import Explanation
     from superopt.pytorch.module import OptimizedModule
+    from superopt.pytorch.replace import Replaced
     from superopt.transforms.ingest.import_torch import Imported
 
 
@@ -131,15 +132,20 @@ def _called(
         if getattr(program, "example_inputs", None) is None:
             raise BadInput("expected example inputs with a torch module, got none")
         inputs, kwargs = program.example_inputs
-    if isinstance(inputs, Mapping):
-        if kwargs is not None:
-            raise BadInput("expected the arguments by name once, got a dictionary as inputs, and kwargs")
-        inputs, kwargs = (), inputs  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(inputs, torch_module().Tensor):
-        inputs = (inputs,)
-    inputs = () if inputs is None else inputs  # pyright: ignore[reportUnknownVariableType]
-    if not isinstance(inputs, list | tuple):
-        raise BadInput(f"expected a tuple of example inputs, got {type(inputs).__name__}")
-    from superopt.pytorch.module import as_module
+    from superopt.pytorch.module import arguments, as_module
 
-    return as_module(program), inputs, kwargs or {}  # pyright: ignore[reportUnknownVariableType]
+    return as_module(program), *arguments(() if inputs is None else inputs, kwargs)
+
+
+def replace(model: Any, pattern: str, inputs: Any = (), **options: Any) -> Replaced:
+    """See `superopt.pytorch.replace.replace`; imports PyTorch when called."""
+    from superopt.pytorch import replace
+
+    return replace.replace(model, pattern, inputs, **options)
+
+
+def explain(model: Any, inputs: Any = (), **options: Any) -> Explanation:
+    """See `superopt.pytorch.backend.explain`; imports PyTorch when called."""
+    from superopt.pytorch import backend
+
+    return backend.explain(model, inputs, **options)

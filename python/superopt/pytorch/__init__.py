@@ -3,7 +3,6 @@
 operator.py   a finished program as an operator of PyTorch (torch.library)
 module.py     the torch.nn.Module that `superopt.optimize` returns for a module
 saving.py     the same in a folder, and out of it
-sharing.py    one run for programs that are equal
 replace.py    modules of a model replaced by their names
 backend.py    torch.compile(backend="superopt"), and `superopt.explain`
 regions.py    the parts of a graph that one run each takes

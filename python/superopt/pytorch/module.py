@@ -302,3 +302,14 @@ def optimized(
     """The module that stands for `original`, of which `program` was read and `result` found."""
     calling = Calling(program.signature, tuple(program.weight_names), program.fixed)
     return OptimizedModule(original, calling, result, fallback=fallback, interpret=interpret)
+
+
+def arguments(inputs: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Example arguments by position and by name; raises BadInput for what can be neither."""
+    if isinstance(inputs, Mapping):
+        return (), {**inputs, **(kwargs or {})}
+    if isinstance(inputs, torch.Tensor):
+        return (inputs,), dict(kwargs or {})
+    if isinstance(inputs, tuple | list):
+        return tuple(cast("Sequence[Any]", inputs)), dict(kwargs or {})
+    raise BadInput(f"expected a tuple of example inputs, got {type(inputs).__name__}")

@@ -1,0 +1,295 @@
+"""`torch.compile(model, backend="superopt")`, and `explain`, which says what it does.
+
+Each graph that torch.compile captures is cut into regions, from whole graphs down to single modules. A region
+that superopt can read and that is predicted to be faster becomes one operator, whose kernels are proved; equal
+regions, such as those of a model's layers, share one. Inductor, or eager PyTorch, compiles everything else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from superopt.api import settings_of
+from superopt.diagnostics import Diagnostics
+from superopt.errors import BadOption, SuperoptError
+from superopt.pipeline import Superoptimize, superoptimize
+from superopt.pytorch.module import arguments
+from superopt.pytorch.operator import operator
+from superopt.pytorch.regions import Region, modules_of, region, replace_region, runs
+from superopt.result import Optimized, counted
+from superopt.transforms.ingest import from_torch
+from superopt.transforms.ingest.import_torch import Imported
+from superopt.transforms.ingest.torch_types import torch_module
+
+torch: Any = torch_module()
+
+MOST_OPERATIONS = 100
+"""Operations of a graph beyond which it is not read whole."""
+REST = ("inductor", "eager")
+
+
+@dataclass
+class Part:
+    """What became of one region: `kernels` and predicted seconds where it was replaced, else the `reason`.
+
+    `shared` says that an equal region was met before.
+    """
+
+    path: str
+    operations: int
+    reason: str = ""
+    kernels: int = 0
+    before: float = 0.0
+    after: float = 0.0
+    shared: bool = False
+
+    @property
+    def replaced(self) -> bool:
+        """Whether kernels of superopt compute it."""
+        return not self.reason
+
+    def __str__(self) -> str:
+        name = self.path or "the whole graph"
+        if self.reason:
+            return f"kept      {name} ({counted(self.operations, 'operation')}): {self.reason}"
+        times = f"{self.after * 1e6:.1f} us predicted, {self.before * 1e6:.1f} us as it was"
+        shared = ", shared" if self.shared else ""
+        what = f"{counted(self.kernels, 'kernel')}, {times}{shared}"
+        return f"replaced  {name} ({counted(self.operations, 'operation')}): {what}"
+
+
+@dataclass
+class Graph:
+    """One graph that torch.compile captured: what became of its parts, or why it was kept whole."""
+
+    operations: int
+    parts: list[Part] = field(default_factory=list[Part])
+    reason: str = ""
+
+
+@dataclass
+class Explanation:
+    """What `torch.compile(backend="superopt")` does with a model: its graphs, and why each part was or was not
+    replaced."""
+
+    graphs: list[Graph]
+    breaks: dict[str, int]
+
+    @property
+    def replaced(self) -> list[Part]:
+        """The parts that kernels of superopt compute."""
+        return [p for g in self.graphs for p in g.parts if p.replaced]
+
+    def __str__(self) -> str:
+        lines: list[str] = []
+        for i, graph in enumerate(self.graphs):
+            said = f": kept whole: {graph.reason}" if graph.reason else ""
+            lines.append(f"graph {i}, {counted(graph.operations, 'operation')}{said}")
+            lines += [f"  {part}" for part in graph.parts]
+        lines += [f"graph break, {count} times: {why}" for why, count in self.breaks.items()]
+        return "\n".join(lines) or "torch.compile captured no graph"
+
+    __repr__ = __str__
+
+
+def compile_graph(
+    graph: Any, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None
+) -> Callable[..., Any]:
+    """The backend. `options` are the settings of a run (`target`, `budget`, `store`, ...), and
+
+    - `rest`: who compiles what is not replaced, "inductor" or "eager"; by default Inductor on a GPU, else eager;
+    - `interpret`: on a CPU, run the kernels in Triton's interpreter, and not the original.
+    """
+    if mode is not None:
+        raise BadOption(f"expected no mode with backend='superopt', got '{mode}'")
+    return Backend(**dict(options or {}))(graph, inputs)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A region that was read: its program, and once it was searched, what was found."""
+
+    program: Imported
+    result: Optimized | None = None
+
+
+class Backend:
+    """Compiles graphs; `graphs` records what became of each. `planning` searches anywhere, and replaces nothing.
+
+    Raises BadOption for unknown options.
+    """
+
+    def __init__(
+        self, *, rest: str | None = None, interpret: bool = False, planning: bool = False, **settings: Any
+    ) -> None:
+        if rest is not None and rest not in REST:
+            raise BadOption(f"expected rest to be one of {', '.join(REST)}, got '{rest}'")
+        self.settings, self.rest = settings_of(settings), rest
+        self.interpret, self.planning = interpret, planning
+        self.graphs: list[Graph] = []
+
+    def __call__(self, graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """A function that computes the graph."""
+        nodes = [n for n in graph.graph.nodes if n.op not in ("placeholder", "output", "get_attr")]
+        said = Graph(len(nodes))
+        self.graphs.append(said)
+        tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
+        said.reason = self._kept_whole(tensors)
+        if not said.reason:
+            self._descend(nodes, "", 0, graph, said.parts)
+            graph.graph.lint()
+            graph.recompile()
+        if self.planning:
+            return graph.forward
+        rest = self.rest or ("inductor" if any(t.is_cuda for t in tensors) else "eager")
+        if rest == "eager":
+            return graph.forward
+        return torch._dynamo.lookup_backend(rest)(graph, list(inputs))
+
+    def _kept_whole(self, tensors: Sequence[Any]) -> str:
+        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+            return "gradients are asked for; torch.no_grad() turns them off"
+        if not (self.interpret or self.planning or any(t.is_cuda for t in tensors)):
+            return "its tensors are on the CPU; interpret=True runs kernels there, in Triton's interpreter"
+        return ""
+
+    def _descend(self, nodes: Sequence[Any], path: str, depth: int, owner: Any, parts: list[Part]) -> None:
+        """Replace the nodes as a whole, or those of the modules among them, or leave them as they are."""
+        why = self._readable(nodes, path, owner)
+        if not why:
+            parts.append(self._replaced(nodes, path, owner))
+            return
+        inner = runs(nodes, depth)
+        deepest = max((len(modules_of(n)) for n in nodes), default=0)
+        while len(inner) == 1 and depth < deepest:
+            depth += 1
+            inner = runs(nodes, depth)
+        if len(inner) == 1:
+            parts.append(Part(path, len(nodes), why))
+            return
+        group: list[Any] = []
+        names: list[str] = []
+
+        def close() -> None:
+            if group:
+                parts.append(self._replaced(group, _together(names), owner))
+            group.clear()
+            names.clear()
+
+        for name, run in inner:
+            alone = name.rpartition(".")[2].isdecimal()  # one of equal layers: it stays equal to them
+            if alone or self._readable([*group, *run], _together([*names, name]), owner):
+                close()
+                if alone or self._readable(run, name, owner):
+                    self._descend(run, name, depth + 1, owner, parts)
+                    continue
+            group += run
+            names.append(name)
+        close()
+
+    def _readable(self, nodes: Sequence[Any], path: str, owner: Any) -> str:
+        """Empty where superopt reads the nodes as one program, else why it does not."""
+        if len(nodes) > MOST_OPERATIONS:
+            return f"expected at most {MOST_OPERATIONS} operations, got {len(nodes)}"
+        try:
+            found = _read(region(nodes, path, owner), self.settings)
+        except SuperoptError as error:
+            return error.message
+        return found if isinstance(found, str) else ""
+
+    def _replaced(self, nodes: Sequence[Any], path: str, owner: Any) -> Part:
+        """Search for the nodes' program, and put kernels in their place if they are predicted to be faster."""
+        cut = region(nodes, path, owner)
+        part = Part(path, len(nodes))
+        name = (cut.key, self.settings)
+        found = _KNOWN[name]
+        assert isinstance(found, Found)
+        part.shared = found.result is not None
+        if found.result is None:
+            outcome = superoptimize(found.program.graph, self.settings, Diagnostics())
+            found = _KNOWN[name] = Found(found.program, Optimized(outcome))
+        assert found.result is not None
+        report = found.result.report
+        ways = {
+            report.baseline_seconds: report.baseline,
+            report.input_predicted_seconds: "operator by operator",
+        }
+        part.before, part.after = min(ways), report.predicted_seconds
+        part.kernels = len(report.kernels)
+        if not (report.improved and part.after < part.before):
+            part.reason = (
+                f"nothing is predicted to be faster than {ways[part.before]}: {part.before * 1e6:.1f} us"
+            )
+        elif not self.planning:
+            replace_region(cut, _caller(found.program, found.result))
+        return part
+
+
+_KNOWN: dict[tuple[str, Superoptimize], Found | str] = {}
+"""Regions of this process by structure and settings; a text says why one cannot be read."""
+
+
+def _read(cut: Region, settings: Superoptimize) -> Found | str:
+    name = (cut.key, settings)
+    if name not in _KNOWN:
+        try:
+            with contextlib.redirect_stderr(io.StringIO()), torch.no_grad(), _outside():
+                program = from_torch(cut.graph, cut.examples())
+            _KNOWN[name] = Found(program)
+            if program.graph.aliases:
+                _KNOWN[name] = "it overwrites an argument"
+            elif not program.operators:
+                _KNOWN[name] = "it has no operation that a kernel could compute"
+        except SuperoptError as error:
+            _KNOWN[name] = error.message
+        except Exception as error:  # the graph is the user's, and PyTorch still computes it
+            _KNOWN[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            warnings.warn(f"superopt could not read {cut.path or 'a graph'}: {_KNOWN[name]}", stacklevel=2)
+    return _KNOWN[name]
+
+
+@contextlib.contextmanager
+def _outside() -> Any:
+    """Out of the fake tensors that torch.compile works with."""
+    from torch._guards import tracing
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    with unset_fake_temporarily(), tracing(None):
+        yield
+
+
+def _caller(program: Imported, result: Optimized) -> Callable[..., Sequence[Any]]:
+    call, signature = operator(result.launcher), program.signature
+
+    def superopt(*tensors: Any) -> Sequence[Any]:
+        return signature.nested(call(list(tensors)))
+
+    return superopt
+
+
+def _together(names: Sequence[str]) -> str:
+    distinct = list(dict.fromkeys(n for n in names if n))
+    return distinct[0] if len(distinct) == 1 else " + ".join(distinct)
+
+
+def explain(
+    model: Any, inputs: Any = (), kwargs: Mapping[str, Any] | None = None, **settings: Any
+) -> Explanation:
+    """What `torch.compile(model, backend="superopt", options=settings)` does with one call of the model.
+
+    Searches without a GPU; the model runs as it is, under torch.no_grad(). `inputs` is a tuple of arguments, one
+    tensor, or a dictionary of arguments by name. Raises BadOption for unknown settings.
+    """
+    args, named = arguments(inputs, kwargs)
+    backend = Backend(planning=True, **settings)
+    counters: Any = torch._dynamo.utils.counters["graph_break"]
+    before = dict(counters)
+    with torch.no_grad():
+        torch.compile(model, backend=backend, dynamic=False)(*args, **named)
+    breaks = {why: n - before.get(why, 0) for why, n in counters.items() if n > before.get(why, 0)}
+    return Explanation(backend.graphs, {str(why).split("\n")[0]: n for why, n in breaks.items()})

@@ -1,0 +1,145 @@
+"""Regions: consecutive operations of a graph that torch.compile hands over, each a graph of its own.
+
+A region is cut where modules of the model begin and end, so that equal layers give equal regions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator as operators
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from superopt.errors import UnsupportedProgram
+from superopt.transforms.ingest.torch_types import torch_module
+
+torch: Any = torch_module()
+
+
+@dataclass(frozen=True)
+class Region:
+    """Consecutive nodes of a graph: those outside that it reads, those inside that are read outside.
+
+    `graph` computes `outputs` from `inputs`; `path` is the module that it lies in, as the model names it.
+    """
+
+    nodes: tuple[Any, ...]
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+    graph: Any
+    path: str
+
+    @property
+    def key(self) -> str:
+        """Equal for regions that compute the same of tensors of equal shapes, strides, dtypes and devices."""
+        numbers = {node: _Number(i) for i, node in enumerate(self.graph.graph.nodes)}
+        digest = hashlib.sha256()
+        for node in self.graph.graph.nodes:
+            about = _layout(node) if node.op == "placeholder" else _name(node.target)
+            args = torch.fx.map_arg((node.args, node.kwargs), numbers.__getitem__)
+            digest.update(f"{node.op} {about} {args!r}\n".encode())
+        return digest.hexdigest()
+
+    def examples(self) -> list[Any]:
+        """Tensors like those that it reads: normal numbers, zeros for integers, since they may be indices."""
+        generator = torch.Generator().manual_seed(0)
+
+        def example(node: Any) -> Any:
+            like = node.meta["example_value"]
+            if like.is_floating_point():
+                made = torch.randn(like.shape, generator=generator, dtype=torch.float32)
+                return made.to(like.dtype)
+            return torch.zeros(like.shape, dtype=like.dtype)
+
+        return [example(node) for node in self.inputs]
+
+
+class _Number(int):
+    """The number of a node, told apart from the number itself."""
+
+    def __repr__(self) -> str:
+        return f"%{int(self)}"
+
+
+def region(nodes: Sequence[Any], path: str, owner: Any) -> Region:
+    """The region of these nodes of `owner`; raises UnsupportedProgram for one that cannot stand alone."""
+    inside = set(nodes)
+    inputs = list(dict.fromkeys(a for n in nodes for a in n.all_input_nodes if a not in inside))
+    outputs = [n for n in nodes if any(user not in inside for user in n.users)]
+    for node in nodes:
+        if node.op not in ("call_function", "call_method"):
+            raise UnsupportedProgram(f"expected operations, got '{node.op}' of '{node.target}'")
+    for node in (*inputs, *outputs):
+        value = node.meta.get("example_value")
+        if not isinstance(value, torch.Tensor):
+            raise UnsupportedProgram(f"expected tensors to go in and out, got {type(value).__name__}")
+        if any(not isinstance(extent, int) for extent in value.shape):
+            raise UnsupportedProgram(f"expected static extents, got {tuple(value.shape)}")
+    memory = [n.meta["example_value"].untyped_storage()._cdata for n in (*inputs, *outputs)]
+    for i, node in enumerate(outputs, len(inputs)):
+        if memory.count(memory[i]) > 1:  # what is written through one would be seen through the other
+            raise UnsupportedProgram(f"expected results in memory of their own, got a view: '{node.name}'")
+    graph = torch.fx.Graph()
+    new = {node: graph.placeholder(f"x{i}") for i, node in enumerate(inputs)}
+    for node in inputs:
+        new[node].meta["example_value"] = node.meta["example_value"]
+    for node in nodes:
+        new[node] = graph.node_copy(node, new.__getitem__)
+    graph.output(tuple(new[n] for n in outputs))
+    return Region(tuple(nodes), tuple(inputs), tuple(outputs), torch.fx.GraphModule(owner, graph), path)
+
+
+def replace_region(found: Region, function: Callable[..., Sequence[Any]]) -> None:
+    """Let `function` compute the region's outputs from its inputs; the graph's owner has to be compiled again."""
+    graph, inside = found.nodes[0].graph, set(found.nodes)
+
+    def outside(user: Any) -> bool:
+        return user not in inside
+
+    with graph.inserting_before(found.nodes[-1].next):
+        call = graph.call_function(function, found.inputs)
+        for i, node in enumerate(found.outputs):
+            taken = graph.call_function(operators.getitem, (call, i))
+            taken.meta["example_value"] = node.meta["example_value"]
+            node.replace_all_uses_with(taken, delete_user_cb=outside)
+    for node in reversed(found.nodes):
+        graph.erase_node(node)
+
+
+def modules_of(node: Any) -> tuple[str, ...]:
+    """The modules that a node lies in, outermost first, as the model names them."""
+    stack: dict[str, tuple[str, Any]] = node.meta.get("nn_module_stack") or {}
+    return tuple(_plain(path) for path, _ in stack.values())
+
+
+def runs(nodes: Iterable[Any], depth: int) -> list[tuple[str, list[Any]]]:
+    """Maximal runs of nodes that lie in the same module at this depth, or directly in one above it."""
+    found: list[tuple[str, list[Any]]] = []
+    for node in nodes:
+        path = modules_of(node)[: depth + 1]
+        name = path[-1] if path else ""
+        if not found or found[-1][0] != name:
+            found.append((name, []))
+        found[-1][1].append(node)
+    return found
+
+
+def _plain(path: str) -> str:
+    """`L['self'].model.layers.0.mlp`, or the same with `_modules['0']`, as `model.layers.0.mlp`."""
+    for text in ("L['self']", "L['fn']", "._modules", "getattr"):
+        path = path.replace(text, "")
+    return path.replace("['", ".").replace("']", "").replace("[", ".").replace("]", "").strip(".")
+
+
+def _layout(node: Any) -> str:
+    value = node.meta["example_value"]
+    return f"{value.dtype} {tuple(value.shape)} {value.stride()} {value.device.type}"
+
+
+def _name(target: Any) -> str:
+    if isinstance(target, str):
+        return target
+    if (name := getattr(target, "__qualname__", None)) and "<" not in name:
+        return f"{getattr(target, '__module__', '')}.{name}"
+    return f"{target!r} {id(target)}"

@@ -1,0 +1,195 @@
+"""torch.compile(backend="superopt"), `superopt.explain` and `superopt.replace`, on a tiny Llama and on smaller models."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import superopt
+from superopt.errors import BadInput, BadOption
+
+torch: Any = pytest.importorskip("torch")
+from superopt.pytorch.backend import Backend, compile_graph  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+SETTINGS: dict[str, Any] = {"budget": 1, "store": None}
+
+
+@pytest.fixture(autouse=True)
+def without_gradients() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+class Layer(torch.nn.Module):
+    """Normalizes, multiplies and adds."""
+
+    def __init__(self) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        self.norm = torch.nn.RMSNorm(32)
+        self.mlp = torch.nn.Linear(32, 32, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        return x + torch.nn.functional.silu(self.mlp(self.norm(x)))
+
+
+class Model(torch.nn.Module):
+    """Equal layers, between them complex numbers, which superopt does not take."""
+
+    def __init__(self) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        self.layers = torch.nn.ModuleList(Layer() for _ in range(3))
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            made = layer(x)
+            x = torch.view_as_real(torch.complex(made, x))[..., 0] * 2
+        return x
+
+
+class Overwrites(torch.nn.Module):
+    """Writes to its argument, and returns a view of it."""
+
+    def forward(self, x: Any) -> Any:
+        x[:, :2] = x[:, 2:4].exp() * 2
+        return x[:, 1:], torch.relu(x) / 3
+
+
+@pytest.fixture(scope="module")
+def x() -> Any:
+    return torch.randn(8, 32, generator=torch.Generator().manual_seed(2))
+
+
+def test_the_entry_point_is_the_backend() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    place, _, name = project["entry-points"]["torch_dynamo_backends"]["superopt"].partition(":")
+    assert getattr(import_module(place), name) is compile_graph
+
+
+def test_equal_layers_share_one_run(x: Any) -> None:
+    model = Model().eval()
+    backend = Backend(interpret=True, **SETTINGS)
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+    assert torch.allclose(compiled(x), model(x), atol=1e-5)
+    (graph,) = backend.graphs
+    done = [p for p in graph.parts if p.replaced]
+    assert [p.path for p in done] == ["layers.0", "layers.1", "layers.2"]
+    assert [p.shared for p in done] == [False, True, True]
+    assert len(graph.parts) > len(done)
+    for layer in model.layers:
+        layer.mlp.weight.copy_(torch.randn(32, 32))
+    assert torch.allclose(compiled(x), model(x), atol=1e-5)
+
+
+def test_on_a_cpu_and_for_gradients_graphs_are_kept(x: Any) -> None:
+    model = Model()
+    backend = Backend(**SETTINGS)
+    assert torch.equal(torch.compile(model, backend=backend)(x), model(x))
+    assert "interpret=True runs kernels there" in backend.graphs[0].reason
+    wanting = Backend(interpret=True, **SETTINGS)
+    with torch.enable_grad():
+        torch.compile(model, backend=wanting)(x).sum().backward()
+    assert "gradients are asked for" in wanting.graphs[0].reason
+    assert model.layers[0].mlp.weight.grad is not None
+
+
+def test_what_is_overwritten_or_viewed_stays_with_pytorch(x: Any) -> None:
+    backend = Backend(interpret=True, **SETTINGS)
+    compiled, model = torch.compile(Overwrites(), backend=backend), Overwrites()
+    mine, theirs = x.clone(), x.clone()
+    for got, wanted in zip(compiled(mine), model(theirs), strict=True):
+        assert torch.allclose(got, wanted)
+    assert torch.allclose(mine, theirs)
+    assert not any(p.replaced for p in backend.graphs[0].parts)
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(BadOption, match=r"got 'bugdet' \(did you mean 'budget'\?\)"):
+        Backend(bugdet=3)
+    with pytest.raises(BadOption, match="expected rest to be one of inductor, eager, got 'nvfuser'"):
+        Backend(rest="nvfuser")
+    with pytest.raises(BadOption, match="expected no mode with backend='superopt', got 'max-autotune'"):
+        compile_graph(None, [], mode="max-autotune")
+    with pytest.raises(BadOption, match="expected a target of "):
+        Backend(target="sm_1")
+
+
+def test_modules_are_replaced_by_their_names(x: Any) -> None:
+    model = Model().eval()
+    wanted = model(x)
+    done = superopt.replace(model, "layers.*", x, interpret=True, **SETTINGS)
+    assert list(done.modules) == ["layers.0", "layers.1", "layers.2"]
+    assert done.runs == 1
+    assert model.layers[1] is done.modules["layers.1"]
+    assert torch.allclose(model(x), wanted, atol=1e-5)
+    assert [m.calls["kernels"] for m in done.modules.values()] == [1, 1, 1]
+    assert model(x[:2]).shape == (2, 32)
+    assert done.modules["layers.0"].calls["original"] == 1
+    assert "replaced  layers.2: 1 kernel" in str(done) or "kernels" in str(done)
+    with pytest.raises(BadInput, match=r"expected modules named 'layer.\*', got none \(did you mean 'layers"):
+        superopt.replace(model, "layer.*", x, **SETTINGS)
+
+
+# --- a language model ---------------------------------------------------------------------------------------
+
+
+def llama(width: int) -> Any:
+    transformers: Any = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        hidden_size=width, intermediate_size=2 * width, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, vocab_size=32, max_position_embeddings=64,
+    )  # fmt: skip
+    return transformers.LlamaForCausalLM(config).eval()
+
+
+def generated(model: Any, tokens: int, **how: Any) -> Any:
+    ids = torch.tensor([[3, 1, 4, 1, 5]])
+    return model.generate(ids, max_new_tokens=tokens, do_sample=False, pad_token_id=0, **how)
+
+
+@pytest.mark.models
+def test_a_llama_generates_the_same_tokens() -> None:
+    model = llama(32)
+    wanted = generated(model, 20)
+    backend = Backend(**SETTINGS)
+    model.compile(backend=backend)
+    assert torch.equal(generated(model, 20), wanted)
+    assert wanted.shape == (1, 25)
+    assert backend.graphs
+
+
+@pytest.mark.models
+def test_a_llama_generates_the_same_tokens_with_kernels() -> None:
+    model = llama(16)
+    static = {"cache_implementation": "static", "disable_compile": True}
+    wanted = generated(model, 3, **static)
+    backend = Backend(interpret=True, optimizers=("saturation",), **SETTINGS)
+    model.compile(backend=backend, dynamic=False)
+    assert torch.equal(generated(model, 3, **static), wanted)
+    replaced = [p for g in backend.graphs for p in g.parts if p.replaced]
+    assert "model.norm" in "".join(p.path for p in replaced)
+    assert any(p.shared for p in replaced)
+
+
+@pytest.mark.models
+def test_explain_names_every_part_of_a_llama() -> None:
+    model = llama(16)
+    said = superopt.explain(
+        model, {"input_ids": torch.tensor([[3, 1, 4, 1, 5]])}, optimizers=("saturation",), **SETTINGS
+    )
+    (graph,) = said.graphs
+    assert sum(p.operations for p in graph.parts) == graph.operations
+    assert all(p.reason for p in graph.parts if not p.replaced)
+    assert [p.shared for p in graph.parts if p.path.startswith("model.layers.")] == [False, True]
+    text = str(said)
+    assert "model.layers.0" in text
+    assert (
+        "kept      model.embed_tokens (1 operation): it has no operation that a kernel could compute" in text
+    )
+    assert model.training is False
