@@ -133,6 +133,7 @@ CASES = (
     Case("an output in a folder that does not exist", ("x.mlir", "-o", "no/y.mlir"), "no/y.mlir: error: cannot write: no such folder no", _GOOD),
     Case("an output that is a directory", ("x.mlir", "-o", "."), ".: error: cannot write: is a directory", _GOOD),
     Case("a bundle to standard output", ("x.mlir", "--emit=bundle"), "superopt-opt: error: --emit=bundle writes a folder: name it with -o FOLDER", _GOOD, exit_code=2),
+    Case("counts of what is not PTX", ("x.mlir", "--emit=ttir", "--ptx-counts"), "superopt-opt: error: --ptx-counts counts PTX: expected --emit=ptx, got --emit=ttir", _GOOD, exit_code=2),
     Case("a bundle onto a file", ("x.mlir", "--emit=bundle", "-o", "x.mlir"), "x.mlir: error: cannot write: expected a folder, got a file", _GOOD),
     Case("a report that cannot be written", ("x.mlir", "--report=no/r.json"), "no/r.json: error: cannot write: no such folder no", _GOOD),
     # the other tools

@@ -87,6 +87,17 @@ def test_warps_that_part_meet_again():
     assert np.array_equal(stored.values, np.where(np.arange(64) < 40, x, twice))
 
 
+@pytest.mark.parametrize(("shift", "wavefronts"), [(2, 2), (3, 4), (6, 32), (7, 64), (12, 64)])
+def test_bank_conflicts_are_counted(shift: int, wavefronts: int):
+    """Two warps that store words 1, 2, 16, 32 and 1024 words apart."""
+    text = HEAD.replace("THREADS", "64") + f"shl.b32 %r20, %r1, {shift};\nadd.s32 %r20, %r20, %r2;\n"
+    text += "st.shared.b32 [%r20], %r1;\nret;\n}\n"
+    launch = Launch(decode(parse(text, "k.ptx")), (1, 1, 1), [], FIELD, 1 << 18)
+    launch.run(0)
+    assert launch.counts["wavefronts"][1] == wavefronts
+    assert launch.counts["ideal_wavefronts"][1] == 2
+
+
 SHARED = LOAD + "st.shared.b32 [%r4], %r10;\nBARRIER\nld.shared.b32 %r10, [%r6];\n" + STORE
 ILLEGAL = {
     "no barrier": (SHARED.replace("BARRIER", ""), "race: .*read"),
@@ -208,7 +219,7 @@ def test_faults_in_compiled_kernels_are_found(
 
 def test_order_alone(matmul: tuple[KernelGraph, EmittedProgram, list[Compiled]]):
     kernel, made = matmul[1].kernels[0], matmul[2][1]
-    given = [(p.name, p.type.elements, p.type.dtype, True) for p in kernel.parameters]
+    given = [(p.name, p.type.elements, p.type.dtype) for p in kernel.parameters]
     assert order_fault(PtxText(made.ptx, made.shared_bytes), kernel.grid, given) == ""
     without = made.ptx.replace("fence.proxy.async.shared::cta;", "")
     if without != made.ptx:

@@ -44,6 +44,13 @@ class CompiledProgram:
             return texts[0]
         return "\n".join(f"{_COMMENT[kind]} {k.name}\n{t}" for k, t in zip(self.kernels, texts, strict=True))
 
+    def counted_ptx(self) -> str:
+        """The PTX of all kernels, each after comments that say what one of its blocks does (`cost.counted`)."""
+        from superopt.cost.counted import text
+
+        kernels = zip(self.emitted.kernels, self.kernels, strict=True)
+        return "\n".join(text(kernel, made) + made.ptx for kernel, made in kernels)
+
 
 def compile_graph(lowered: KernelGraph, target: Target | str) -> CompiledProgram:
     """Emit and compile a lowered program; raises CompilationFailed."""

@@ -151,7 +151,7 @@ def _ordered(scheduled: Scheduled, compiler: Compiler) -> Scheduled:
         asynchronous = "wgmma.mma_async" in facts.ptx or "tcgen05.mma" in facts.ptx
         if body.num_stages == 1 or not asynchronous or "cp.async." not in facts.ptx:
             continue
-        given = [(p.name, p.type.elements, p.type.dtype, True) for p in kernel.parameters]
+        given = [(p.name, p.type.elements, p.type.dtype) for p in kernel.parameters]
         if fault := order_fault(PtxText(facts.ptx, facts.shared_bytes), kernel.grid, given):
             nodes[index] = dataclasses.replace(nodes[index], body=dataclasses.replace(body, num_stages=1))
             said.append(f"{body.name}: one stage, as with {body.num_stages} its {fault}")

@@ -52,6 +52,7 @@ class Settings:
     no_implicit_module: bool = False
     run_reproducer: bool = False
     emit_bytecode: bool = False
+    ptx_counts: bool = False
     dump_pass_pipeline: bool = False
     list_passes: bool = False
     show_dialects: bool = False
@@ -153,6 +154,8 @@ def _consistent(settings: Settings) -> Settings:
         raise BadOption(f"--emit-bytecode excludes --emit={settings.emit}")
     if settings.split_input_file and (settings.emit_bytecode or settings.emit not in ("mlir", "text")):
         raise BadOption("--split-input-file gives text: --emit=mlir or --emit=text")
+    if settings.ptx_counts and settings.emit != "ptx":
+        raise BadOption(f"--ptx-counts counts PTX: expected --emit=ptx, got --emit={settings.emit}")
     if settings.emit == "bundle" and settings.output == "-" and not settings.verify_diagnostics:
         raise BadOption("--emit=bundle writes a folder: name it with -o FOLDER")
     return settings
@@ -277,6 +280,7 @@ def _add_output(group: Any) -> None:
     _value(group, "--target", "SM", target, choices=known)
     _value(group, "--report", "FILE", "write the passes' report as JSON")
     _switch(group, "--emit-bytecode", "write MLIR bytecode")
+    _switch(group, "--ptx-counts", "with --emit=ptx: write what a block of each kernel does before it")
     _switch(group, "--mlir-print-debuginfo", "print locations", "print_debuginfo")
     _switch(group, "--mlir-print-op-generic", "print the generic form", "print_op_generic")
     _value(

@@ -18,6 +18,8 @@ from superopt.naming import names_of
 from superopt.pipeline import replay
 from superopt.report import Schedule
 from superopt.transforms.emit import CompiledProgram, emit_text, save_bundle
+from superopt.transforms.emit.compiled_program import compile_graph
+from superopt.transforms.lower import lower
 from superopt.verify import check_each, program_hash
 
 if TYPE_CHECKING:
@@ -43,10 +45,15 @@ def emit(settings: Settings, module: Any, diagnostics: Diagnostics, name: str) -
         return
 
     if outcome is not None:
-        content = CompiledProgram(outcome.emitted, outcome.compiled).artifact(settings.emit)
+        compiled = CompiledProgram(outcome.emitted, outcome.compiled)
+        content = compiled.counted_ptx() if settings.ptx_counts else compiled.artifact(settings.emit)
     else:
         check_each(original, graph, "the passes")
-        content = emit_text(graph, settings.emit, settings.target or DEFAULT_TARGET)
+        target = settings.target or DEFAULT_TARGET
+        if settings.ptx_counts:
+            content = compile_graph(lower(graph, target), target).counted_ptx()
+        else:
+            content = emit_text(graph, settings.emit, target)
     output.write(settings.output, content)
 
 

@@ -14,6 +14,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -43,19 +44,28 @@ class PtxText:
     shared_bytes: int = MOST_SHARED
 
 
-def order_fault(
-    text: PtxText, grid: tuple[int, int, int], arguments: Sequence[tuple[str, int, str, bool]]
-) -> str:
-    """Why the first block of a kernel is not free of races; empty where it is, or where that cannot be decided.
+Argument: TypeAlias = tuple[str, int, str]
+"""A kernel's argument: its name, how many elements it has, and their dtype."""
 
-    `arguments` are (name, elements, dtype, written), which hold random numbers.
+
+def first_block(text: PtxText, grid: tuple[int, int, int], arguments: Sequence[Argument]) -> Launch:
+    """A kernel whose first block has run, on random numbers in all of its arguments.
+
+    Raises IllegalProgram and UnsupportedProgram as `Launch.run`.
     """
     field = ImageTriton("order", lattice="order")
-    buffers = [Buffer(name, elements, dtype, writable) for name, elements, dtype, writable in arguments]
+    buffers = [Buffer(name, elements, dtype, writable=True) for name, elements, dtype in arguments]
     for buffer in buffers:
         buffer.fill(field.random(buffer.name, (buffer.size,)))
+    launch = Launch(decode(parse(text.ptx, "kernel.ptx")), grid, buffers, field, text.shared_bytes)
+    launch.run(0)
+    return launch
+
+
+def order_fault(text: PtxText, grid: tuple[int, int, int], arguments: Sequence[Argument]) -> str:
+    """Why the first block of a kernel is illegal; empty where it is not, or where that cannot be decided."""
     try:
-        Launch(decode(parse(text.ptx, "kernel.ptx")), grid, buffers, field, text.shared_bytes).run(0)
+        first_block(text, grid, arguments)
     except UnsupportedProgram:
         return ""
     except IllegalProgram as error:
@@ -116,21 +126,36 @@ def _compare(
     decoded: Decoded, node: Node, kernel: KernelText, shared_bytes: int, seed: int, primes: Primes
 ) -> int:
     """Run some blocks of the PTX and the same instances of the TTIR; returns how many."""
-    function = parse_ttir(kernel.ttir, f"{kernel.name}.ttir")
     chosen = blocks_of(kernel, seed)
+    at_some_point(
+        False,
+        (seed, kernel.name, "ptx"),
+        primes,
+        lambda domain: Reference(node, kernel, chosen, domain).compare(decoded, shared_bytes),
+    )
+    return len(chosen)
 
-    def test(domain: Extended) -> None:
+
+class Reference:
+    """What instances of a kernel's TTIR store at a point, to compare its PTX with."""
+
+    def __init__(self, node: Node, kernel: KernelText, blocks: Sequence[int], domain: Extended) -> None:
+        self.kernel, self.blocks, self._node, self._field = kernel, blocks, node, domain.field
+        function = parse_ttir(kernel.ttir, f"{kernel.name}.ttir")
         graph = graph_of(node)
         env = dict(zip(graph.inputs, random_inputs(graph, domain), strict=True))
-        operands = [flat(env[v], domain) for v in node.operands]
-        expected, _ = launch_buffers(node, kernel.arguments, operands)
-        launch(function, kernel.grid, expected, domain, chosen)
-        given, _ = launch_buffers(node, kernel.arguments, operands)
-        ptx = Launch(decoded, kernel.grid, given, domain.field, shared_bytes)
-        for block in chosen:
-            for buffer, found in zip(expected, ptx.run(block), strict=True):
+        self._operands = [flat(env[v], domain) for v in node.operands]
+        self._expected, _ = launch_buffers(node, kernel.arguments, self._operands)
+        launch(function, kernel.grid, self._expected, domain, blocks)
+
+    def compare(self, decoded: Decoded, shared_bytes: int) -> None:
+        """Run the blocks; raises NotEquivalent where one stores something else, and what `Launch.run` raises."""
+        given, _ = launch_buffers(self._node, self.kernel.arguments, self._operands)
+        ptx = Launch(decoded, self.kernel.grid, given, self._field, shared_bytes)
+        for block in self.blocks:
+            for buffer, found in zip(self._expected, ptx.run(block), strict=True):
                 places = np.flatnonzero(buffer.writers == block) if buffer.writable else found.places[:0]
-                what = f"kernel '{kernel.name}' for {decoded.kernel.target}, block {block}"
+                what = f"kernel '{self.kernel.name}' for {decoded.kernel.target}, block {block}"
                 if not np.array_equal(places, found.places):
                     odd = np.setxor1d(places, found.places)[0]
                     raise NotEquivalent(
@@ -146,9 +171,6 @@ def _compare(
                         f"{what}: expected '{buffer.name}' as the TTIR computes it, got another value at element "
                         f"{places[np.argmax(different)]}"
                     )
-
-    at_some_point(False, (seed, kernel.name, "ptx"), primes, test)
-    return len(chosen)
 
 
 def blocks_of(kernel: KernelText, seed: int) -> list[int]:

@@ -1,0 +1,108 @@
+"""What a kernel's first block does, counted on its PTX: memory transactions, instructions, barriers.
+
+Counts are of the instructions that run, with the addresses that they have: shared memory serves a warp in as many
+wavefronts as its most wanted bank has words of four bytes, device memory in sectors of 32 bytes (CUDA C++ Best
+Practices Guide, sections 10.2.1 and 10.2.3). ptxas may merge or move instructions; nothing here is a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from superopt.verify.ptx.check import PtxText, first_block
+
+if TYPE_CHECKING:
+    from superopt.transforms.emit.compile import Compiled
+    from superopt.transforms.emit.triton_source import TritonKernel
+
+# In the core's order.
+_SHARED = ("loads", "stores", "copies", "matrices")
+_GLOBAL = ("loads", "stores", "copies")
+# By the start of the opcode; what is not here is of integers, addresses, moves and control.
+_CLASSES = {
+    "tensor": ("mma", "wgmma.mma", "tcgen05.mma"),
+    "shared memory": ("ld.shared", "st.shared", "ldmatrix", "stmatrix"),
+    "device memory": ("ld.global", "st.global", "cp.async.c"),
+    "tensor memory": ("tcgen05.ld", "tcgen05.st"),
+    "special functions": ("ex2", "lg2", "sqrt", "rsqrt", "rcp", "div.full"),
+    "exchange": ("shfl", "redux"),
+    "order": ("bar", "cp.async", "fence", "wgmma", "tcgen05", "mbarrier", "elect"),
+}
+_NUMBERS = (".f32", ".f16", ".bf16", ".f32x2", ".f16x2", ".bf16x2")
+
+
+@dataclass(frozen=True)
+class Transactions:
+    """How many there were, and how many the same data needs at least."""
+
+    made: int
+    needed: int
+
+
+@dataclass(frozen=True)
+class KernelCounts:
+    """The counts of one block: wavefronts of shared memory, sectors of device memory, instructions by warps."""
+
+    wavefronts: Mapping[str, Transactions]
+    sectors: Mapping[str, Transactions]
+    instructions: Mapping[str, int]
+    barriers: int
+
+    @property
+    def shared(self) -> Transactions:
+        """All wavefronts."""
+        parts = self.wavefronts.values()
+        return Transactions(sum(t.made for t in parts), sum(t.needed for t in parts))
+
+
+def counted(kernel: TritonKernel, compiled: Compiled) -> KernelCounts:
+    """The counts of a kernel's first block.
+
+    Raises UnsupportedProgram for PTX that cannot be run, IllegalProgram for a block that races.
+    """
+    arguments = [(p.name, p.type.elements, p.type.dtype) for p in kernel.parameters]
+    launch = first_block(PtxText(compiled.ptx, compiled.shared_bytes), kernel.grid, arguments)
+    counts = launch.counts
+    by_class: Counter[str] = Counter()
+    barriers = 0
+    for opcode, executed in zip(launch.decoded.opcodes, counts["executed"], strict=True):
+        by_class[_class(opcode)] += executed
+        barriers += executed if opcode == "bar.sync" else 0
+    warps = launch.decoded.kernel.threads // 32
+    return KernelCounts(
+        _transactions(_SHARED, counts["wavefronts"], counts["ideal_wavefronts"]),
+        _transactions(_GLOBAL, counts["sectors"], counts["needed_sectors"]),
+        {name: n for name, n in by_class.most_common() if n},
+        barriers // warps,
+    )
+
+
+def text(kernel: TritonKernel, compiled: Compiled) -> str:
+    """The counts as comments of PTX."""
+    found = counted(kernel, compiled)
+    wavefronts = ", ".join(f"{k} {t.made} of {t.needed}" for k, t in found.wavefronts.items() if t.made)
+    sectors = ", ".join(f"{k} {t.made} of {t.needed}" for k, t in found.sectors.items() if t.made)
+    rows = [
+        f"counts of {kernel.name}, the first of {math.prod(kernel.grid)} blocks",
+        f"shared wavefronts: {found.shared.made} where {found.shared.needed} suffice"
+        + (f" ({wavefronts})" if wavefronts else ""),
+        f"sectors of device memory, of those needed: {sectors or 'none'}",
+        "instructions by warps: " + ", ".join(f"{name} {n}" for name, n in found.instructions.items()),
+        f"barriers: {found.barriers}",
+    ]
+    return "".join(f"// {row}\n" for row in rows)
+
+
+def _class(opcode: str) -> str:
+    for name, starts in _CLASSES.items():
+        if opcode.startswith(starts):
+            return name
+    return "numbers" if opcode.endswith(_NUMBERS) else "integers and control"
+
+
+def _transactions(names: tuple[str, ...], made: list[int], needed: list[int]) -> dict[str, Transactions]:
+    return {n: Transactions(a, b) for n, a, b in zip(names, made, needed, strict=True)}
