@@ -2,15 +2,16 @@
 
     %y = conv(%x, %w)            parallel over n, tiles of f, tiles of y0, tiles of y1:
                             ->     acc = 0
-                                   for r in 0..3: for s in 0..3: for c in 0..C by 32:
+                                   for c in 0..C by 32: for r in 0..3: for s in 0..3:
                                      a = mask(X[n, c : +32, y0 + r - 1 : +8, y1 + s - 1 : +8])    as (32, 64)
                                      acc = acc + W[f : +64, c : +32, r, s] @ a
                                    Y[n, f : +64, y0 : +8, y1 : +8] = acc
 
-An implicit matrix product: rows are output channels, columns tiles of output positions, depth is channels inside
-and kernel positions outside, so that every load is a window (base, loop variables, stride) and its guard the
-extents of what it reads. Flattened positions would need a division for each element, and scalar loads. What a
-matrix unit cannot multiply (few channels in a group, pooling) is added or joined position by position.
+An implicit matrix product: rows are output channels, columns tiles of output positions, depth is channels and
+kernel positions, so that every load is a window (base, loop variables, stride) and its guard the extents of what
+it reads. Flattened positions would need a division for each element, and scalar loads. What a matrix unit cannot
+multiply (few channels in a group, pooling) is added or joined position by position. A few kernel positions, the
+innermost first, are written one after the other, so that their loads do not wait for each other.
 
 An index with a divisor s (transposed convolutions) is whole at every s-th kernel position only, which one depends
 on the residue of the result's position: each residue is a dense part of its own, with stores s apart (the
@@ -29,6 +30,7 @@ from superopt.cost.gpus import Target
 from superopt.errors import UnsupportedProgram
 from superopt.operators import NEUTRAL, OPERATORS, Index, Move, is_windowed, move_of, nest_of, normalize_attrs
 from superopt.program import (
+    DTYPE_BYTES,
     Bound,
     Buffer,
     Loop,
@@ -43,8 +45,11 @@ from superopt.program import (
 from superopt.transforms.lower.builder import apply_scalar, compute, constant, load, mask, store, whole
 from superopt.transforms.schedule.triton_limits import SMALLEST_DOT
 
-# Rows, columns and depth of the tiles of a product, the largest first.
-_TILES = ((128, 128, 32), (64, 128, 32), (64, 64, 32), (32, 64, 32), (32, 32, 32), (16, 32, 32), (16, 16, 32))
+# Rows and columns of the tiles of a product, the largest first, and the bytes of its depth.
+_TILES = ((128, 128), (64, 128), (64, 64), (32, 64), (32, 32), (16, 32), (16, 16))
+_DEPTH_BYTES = 128
+# Kernel positions that are written one after the other: their loads do not wait for each other.
+_MOST_TAPS = 9
 # Points of a tile that is joined position by position.
 _POINTS = 1024
 # What a tile may cover beyond an extent, for longer runs of elements side by side.
@@ -184,7 +189,8 @@ class WindowLowering:
         if groups and min(n & -n for n in widths) < SMALLEST_DOT:
             return None
         tiles: dict[int, int] = {}
-        for rows, columns, depth in _TILES:
+        depth = _DEPTH_BYTES // DTYPE_BYTES[self.node.result.dtype]
+        for rows, columns in _TILES:
             tiles = dict.fromkeys(range(len(self.nest.extents)), 1)
             most = max(widths[0] & -widths[0], 1) if groups else max(power_of_two(widths[0]), SMALLEST_DOT)
             tiles[f] = min(rows, most)
@@ -305,29 +311,55 @@ class WindowLowering:
         product = self._is_product
         sizes = [at.places[d].size for d in self.nest.result if d is not None]
         shape = (sizes[1], math.prod(sizes) // sizes[1]) if product else tuple(sizes)
-        total = Buffer(TensorType(shape, self.node.result.dtype), "acc", "chip")
-        self.locals.append(total)
         join = self.entry.combiner
         assert join is not None
-        store(out, total, whole(total), constant(out, NEUTRAL[join], shape, total.type.dtype))
-        inner: list[Statement] = []
+        start = constant(out, NEUTRAL[join], shape, self.node.result.dtype)
+        if any(count == 0 for _, count, _, _ in loops):
+            return start
+        # The loop over channels is outside of what is written out, and inside of other loops.
+        order = [*range(1, len(loops)), 0] if len(self.nest.operands) > 1 else list(range(len(loops)))
+        taps: list[int] = []
+        for i in (i for i in reversed(order) if loops[i][3] == 1):
+            if math.prod(loops[other][1] for other in [i, *taps]) <= _MOST_TAPS:
+                taps.insert(0, i)
         opened: list[tuple[LoopVar, int, int]] = []
-        order = [*range(1, len(loops)), 0] if len(loops) > 1 else [0]
-        for i in order if self.entry.arity == 2 else range(len(loops)):
+        for i in (i for i in order if i not in taps):
             d, (first, count, step, tile) = self.nest.reductions[i], loops[i]
-            if count == 0:
-                return load(out, total, whole(total), total.name)
             var = LoopVar(f"k{d}")
             at.places[d] = Place(tile, first, ((var, step),) if count > tile else ())
             if count > tile:
                 opened.append((var, count, tile))
-        part = self._product(inner, at) if product else self._points(inner, at)
+        if not opened:
+            return self._taps_joined(out, at, loops, taps, start)
+        total = Buffer(TensorType(shape, self.node.result.dtype), "acc", "chip")
+        self.locals.append(total)
+        store(out, total, whole(total), start)
+        inner: list[Statement] = []
         so_far = load(inner, total, whole(total), total.name)
-        store(inner, total, whole(total), compute(inner, join, [so_far, part]))
+        store(inner, total, whole(total), self._taps_joined(inner, at, loops, taps, so_far))
         for var, count, tile in reversed(opened):
             inner = [Loop(var, 0, count, tile, False, inner)]
         out += inner
         return load(out, total, whole(total), total.name)
+
+    def _taps_joined(
+        self,
+        out: list[Statement],
+        at: _At,
+        loops: Sequence[tuple[int, int, int, int]],
+        taps: Sequence[int],
+        value: Value,
+    ) -> Value:
+        """`value`, joined with the nest's body at each of the positions `taps`, written one after the other."""
+        join = self.entry.combiner
+        assert join is not None
+        for numbers in itertools.product(*(range(loops[i][1]) for i in taps)):
+            for i, number in zip(taps, numbers, strict=True):
+                first, _, step, _ = loops[i]
+                at.places[self.nest.reductions[i]] = Place(1, first + step * number)
+            part = self._product(out, at) if self._is_product else self._points(out, at)
+            value = compute(out, join, [value, part])
+        return value
 
     @property
     def _is_product(self) -> bool:

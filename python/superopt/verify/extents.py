@@ -295,7 +295,7 @@ class Axes:
         first, _ = self.travel(w)
         factors, inner = self.side_by_side(w)
         guarded = w in self.guards or w.stride != 1
-        if guarded and (factors is None or first < 0) and self.positions(w, extent):
+        if guarded and (factors is None or first != 0) and self.positions(w, extent):
             self.place(w, whole, extent, tile)
         elif factors is None or not (0 <= first <= extent - inner or (first == 0 and inner > extent)):
             self.scattered.add((buffer, along))
