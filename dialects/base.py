@@ -24,6 +24,7 @@ from superopt.dialects import block, kernel, reader, thread, tile
 from superopt.dialects.define import VARIADIC, VARIADIC_NAMESPACE
 from superopt.dialects.mlir import ir
 from superopt.errors import BadInput, IllegalProgram, Location
+from superopt.inputs.source import lowering_hint
 from superopt.spec import check_kernel
 
 DIALECTS = {d.NAMESPACE: d for d in (kernel, block, thread, tile)}
@@ -77,7 +78,8 @@ def verify(module: Any, *, allow_unregistered: bool = False, filename: str = "")
         ours = namespace == VARIADIC_NAMESPACE
         if not known and (ours or not allow_unregistered):
             what = f"operation of dialect '{namespace}'" if ours else "registered operation"
-            raise BadInput(f"expected a known {what}, got '{name}'", location_of(operation, filename))
+            got = f"got '{name}'{lowering_hint(name)}"
+            raise BadInput(f"expected a known {what}, {got}", location_of(operation, filename))
         return ir.WalkResult.ADVANCE
 
     _walk(root, visit)

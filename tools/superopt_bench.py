@@ -142,7 +142,7 @@ def _prepare(options: argparse.Namespace) -> None:
     from superopt.inputs import factories
     from superopt.measure.prepare import Settings, prepare
 
-    cost.target(options.target)  # an unknown one is the command line's fault
+    options.target = cost.target(options.target).name  # an unknown one is the command line's fault
     diagnostics = Diagnostics()
     programs: list[tuple[str, KernelGraph]] = []
     modules: dict[str, Module] = {}

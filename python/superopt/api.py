@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from superopt.diagnostics import Diagnostics
 from superopt.driver.console import progress as shown
 from superopt.errors import BadInput, BadOption
 from superopt.inputs.programs import read_program, read_text
-from superopt.options import did_you_mean
+from superopt.options import did_you_mean, fits
 from superopt.pipeline import Superoptimize, superoptimize
 from superopt.program import KernelGraph
 from superopt.result import Optimized
@@ -100,12 +100,18 @@ def load(
 
 def settings_of(given: Mapping[str, Any]) -> Superoptimize:
     """Settings by keyword; raises BadOption for an unknown one, and says which one was meant."""
-    known = [o.field for o in Superoptimize.options()]
-    for name in given:
+    known = {o.field: o for o in Superoptimize.options()}
+    values: dict[str, Any] = {}
+    for name, value in given.items():
         if name not in known:
             hint = did_you_mean(name, [*known, *inspect.signature(optimize).parameters])
             raise BadOption(f"expected settings of {', '.join(known)}, got '{name}'{hint}")
-    return Superoptimize(**given)
+        values[name] = str(value) if isinstance(value, Path) else value
+        if isinstance(value, list):
+            values[name] = tuple(cast("list[Any]", value))
+        if not fits(known[name].annotation, values[name]):
+            raise BadOption(f"expected {name} to be {known[name].type_name}, got {value!r}")
+    return Superoptimize(**values)
 
 
 def _program(program: Any, diagnostics: Diagnostics) -> KernelGraph | None:

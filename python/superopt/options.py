@@ -32,9 +32,13 @@ MAX_INTEGER = 2**31 - 1
 
 @dataclass(frozen=True)
 class OneOf:
-    """Lists the names that an option may take, for its help; the option's owner refuses others itself."""
+    """Lists the names that an option may take, for its help; `canonical` refuses others with BadOption.
+
+    It turns other spellings of a name into the one listed.
+    """
 
     names: Callable[[], Sequence[str]]
+    canonical: Callable[[str], str]
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,8 @@ class Configured:
             except OverflowError:
                 what = f"an integer between {-MAX_INTEGER} and {MAX_INTEGER}, got {value}"
                 raise BadOption(f"{cls.called()}: option '{option.name}' expects {what}", where) from None
+            except BadOption as error:
+                raise BadOption(error.message, where) from None
         required = dataclasses.MISSING
         missing = [o.name for o in known.values() if o.default is required and o.field not in values]
         if missing:
@@ -202,6 +208,22 @@ def did_you_mean(name: str, known: typing.Iterable[str]) -> str:
     return f" (did you mean '{close[0]}'?)" if close else ""
 
 
+def fits(annotation: Any, value: Any) -> bool:
+    """Whether a value given in Python is one of the annotation; integers are numbers, truth values are not."""
+    origin, args = _members(annotation)
+    if origin in (Union, types.UnionType):
+        return any(fits(a, value) for a in args)
+    if origin is Annotated:
+        return fits(args[0], value)
+    if origin is Literal:
+        return value in args
+    if origin is tuple:
+        return isinstance(value, tuple) and all(fits(args[0], v) for v in cast("tuple[Any, ...]", value))
+    if annotation in (int, float) and isinstance(value, bool):
+        return False
+    return isinstance(value, (int, float) if annotation is float else annotation)
+
+
 def _members(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
     return get_origin(annotation), get_args(annotation)
 
@@ -233,7 +255,7 @@ def _convert(annotation: Any, text: str | None) -> Any:
                     continue
         raise ValueError
     if origin is Annotated:
-        return _convert(args[0], text)
+        return args[1].canonical(_convert(args[0], text))
     if annotation is bool:
         values = {None: True, "true": True, "1": True, "false": False, "0": False}
         key = text.lower() if text is not None else None

@@ -58,7 +58,7 @@ _OWN_ATTRS = {
 def text(graph: KernelGraph) -> str:
     """`graph` with everything in it, kernel level first; ends in a newline."""
     names = _Names()
-    parameters = ", ".join(f"{names.of(v)}: {_type(v.type)}" for v in graph.inputs)
+    parameters = ", ".join(f"{names.of(v)}: {type_text(v.type)}" for v in graph.inputs)
     bodies: list[tuple[str, Node]] = []
     lines = _Lines()
     for node in graph.nodes:
@@ -126,12 +126,13 @@ def _loop_nest(graph: BlockGraph, nodes: Sequence[Node], depth: int, names: _Nam
 def _block_node(node: Node, indent: int, names: _Names, lines: _Lines) -> None:
     if names.inlined(node):
         return
-    lines.add(indent, _call(node.op, node, names), _results(node), _block_attrs(node))
+    lines.add(indent, _call(node.op, node, names), _results(node), block_attributes(node))
     if isinstance(node.body, ThreadGraph):
         _thread_graph(node.body, node.operands, indent + 1, names, lines)
 
 
-def _block_attrs(node: Node) -> str:
+def block_attributes(node: Node) -> str:
+    """The maps of an iterator or saver, and what else a block's node has: `imap {x ↔ φ}, fmap {i ↔ 1}`."""
     if node.op == NodeKind.ITERATOR:
         return f"imap {_map(_GRID, node.attrs['imap'])}, fmap {_map(_LOOPS, node.attrs['fmap'])}"
     if node.op == NodeKind.SAVE:
@@ -159,11 +160,11 @@ def _thread_graph(
 
 def _tile_program(title: str, program: TileProgram) -> str:
     names = _Names()
-    params = ", ".join(f"{names.of(b)}: {_type(b.type)}" for b in program.params)
+    params = ", ".join(f"{names.of(b)}: {type_text(b.type)}" for b in program.params)
     head = f"{title}: {program.name}({params}), {program.num_warps} warps, {program.num_stages} stages"
     lines = _Lines()
     for buffer in program.locals:
-        lines.add(1, f"{names.of(buffer)} = buffer", _type(buffer.type), f"placement {buffer.placement}")
+        lines.add(1, f"{names.of(buffer)} = buffer", type_text(buffer.type), f"placement {buffer.placement}")
     _statements(program.body, 1, names, lines)
     return f"{head}\n{lines}"
 
@@ -179,10 +180,10 @@ def _statements(body: Iterable[Statement], indent: int, names: _Names, lines: _L
                 _statements(statement.body, indent + 1, names, lines)
             case Load():
                 place = _access(statement.buffer, statement.windows, names)
-                lines.add(indent, f"{names.of(statement.result)} = {place}", _type(statement.result.type))
+                lines.add(indent, f"{names.of(statement.result)} = {place}", type_text(statement.result.type))
             case Store():
                 place = _access(statement.buffer, statement.windows, names)
-                lines.add(indent, f"{place} = {names.of(statement.value)}", _type(statement.value.type))
+                lines.add(indent, f"{place} = {names.of(statement.value)}", type_text(statement.value.type))
             case Compute():
                 node = Node(statement.op, statement.operands, (statement.result,), statement.attrs)
                 if not names.inlined(node):
@@ -265,10 +266,11 @@ def _call(title: str, node: Node, names: _Names) -> str:
 
 
 def _results(node: Node) -> str:
-    return ", ".join(_type(v.type) for v in node.results)
+    return ", ".join(type_text(v.type) for v in node.results)
 
 
-def _type(type_: TensorType) -> str:
+def type_text(type_: TensorType) -> str:
+    """`f16[16, 64]`."""
     return f"{type_.dtype}[{', '.join(map(str, type_.shape))}]"
 
 

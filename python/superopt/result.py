@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from superopt.dialects.writer import to_text
+from superopt.driver import output
 from superopt.driver.emission import summary
 from superopt.errors import BadInput
+from superopt.page import page
 from superopt.report import Report, Schedule
 from superopt.transforms.emit import load_launcher, read_bundle, save_bundle
 from superopt.transforms.emit.bundle import bundle_launcher
@@ -63,6 +66,16 @@ class Optimized:
     def save(self, folder: str | Path) -> Path:
         """Write a bundle that runs without superopt; returns its folder. An existing one is replaced."""
         return save_bundle(Path(folder), self.outcome)
+
+    def save_report(self, path: str | Path) -> Path:
+        """Write what `--report` writes: a page for people where the name ends in .html, else JSON."""
+        output.write(
+            str(path), page(self.outcome) if str(path).endswith(".html") else self.report.model_dump_json()
+        )
+        return Path(path)
+
+    def _repr_html_(self) -> str:
+        return f'<iframe width="100%" height="600" srcdoc="{escape(page(self.outcome))}"></iframe>'
 
     @cached_property
     def launcher(self) -> Launcher:

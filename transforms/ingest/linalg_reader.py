@@ -18,6 +18,7 @@ from superopt.dialects.argument_names import name_of
 from superopt.dialects.mlir import binding
 from superopt.dialects.reader import read_aliases
 from superopt.errors import Location, UnsupportedProgram
+from superopt.inputs.source import lowering_hint
 from superopt.program import COMPUTE_DTYPES, KernelGraph, TensorType, Value
 from superopt.transforms.ingest.bodies import Body, Comparison, Form
 from superopt.transforms.ingest.builder import FOLD_LIMIT, GraphBuilder, NotExpressible, static_type
@@ -153,7 +154,7 @@ class LinalgReader:
             return self._structured(operation)
         if name.split(".")[0] in ("arith", "math"):
             return [self._pointwise(operation)]
-        raise NotExpressible("the operator table lacks this operation")
+        raise NotExpressible(f"the operator table lacks this operation{lowering_hint(name)}")
 
     def _extern(self, operation: Any, reason: str) -> Sequence[Held]:
         if any(str(r.type) in _SCALARS for r in operation.results):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
@@ -10,11 +11,13 @@ from importlib.resources.abc import Traversable
 from typing import Annotated, TypeAlias
 
 from superopt.errors import BadOption
-from superopt.options import OneOf
+from superopt.options import OneOf, did_you_mean
 from superopt.transforms.core import _cost
 
 # The default target.
 DEFAULT_TARGET = "sm_90"
+# The target that stands for the GPU of this machine.
+NATIVE = "native"
 # Threads of a warp, on every GPU that CUDA knows.
 WARP_THREADS = 32
 # A file for each target: adding one is all that a new target needs.
@@ -57,6 +60,11 @@ class Target:
     matrix_side: int
 
     @property
+    def model(self) -> str:
+        """What people call the GPU: H100 of H100-SXM5-80GB."""
+        return self.gpu.partition("-")[0]
+
+    @property
     def has_copy_engine(self) -> bool:
         """Whether blocks can have tiles fetched by tensor descriptors (TMA)."""
         return self.capability >= 90
@@ -97,15 +105,40 @@ def target_names() -> list[str]:
     return list(known_targets())
 
 
-TargetName: TypeAlias = Annotated[str, OneOf(target_names)]
+TargetName: TypeAlias = Annotated[str, OneOf(target_names, lambda name: target(name).name)]
 """The type of an option that names a target."""
 
 
 def target(name: str) -> Target:
-    """The target called `name`; raises BadOption for one that is not known."""
-    if name not in known_targets():
-        raise BadOption(f"expected a target of {', '.join(target_names())}, got '{name}'")
-    return known_targets()[name]
+    """The target called `name`, in any case, or whose GPU is (H100); "native" is the GPU of this machine.
+
+    Raises BadOption for one that is not known.
+    """
+    if name == NATIVE:
+        return _native()
+    called = {alias.lower(): t for t in known_targets().values() for alias in (t.model, t.name)}
+    if name.lower() not in called:
+        known = [*target_names(), *(t.model for t in known_targets().values()), NATIVE]
+        raise BadOption(f"expected a target of {', '.join(known)}, got '{name}'{did_you_mean(name, known)}")
+    return called[name.lower()]
+
+
+def _native() -> Target:
+    """The target of the first GPU of this machine: of its model, or else of its compute capability."""
+    command = ["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        name, _, capability = done.stdout.splitlines()[0].rpartition(", ")
+    except (OSError, subprocess.SubprocessError, IndexError):
+        raise BadOption(
+            f"expected a GPU on this machine for the target '{NATIVE}', got none that nvidia-smi finds"
+        ) from None
+    same = [t for t in known_targets().values() if t.capability == round(10 * float(capability))]
+    if not same:
+        raise BadOption(
+            f"expected a GPU of {', '.join(target_names())}, got {name}, of capability {capability}"
+        )
+    return next((t for t in same if t.model in name), same[0])
 
 
 def largest_shared_bytes() -> int:

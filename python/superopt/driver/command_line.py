@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, dataclass
 from typing import Any, Literal, NoReturn, get_args
 
-from superopt.cost.gpus import DEFAULT_TARGET, target_names
+from superopt.cost.gpus import DEFAULT_TARGET, target, target_names
 from superopt.driver.runner import captured_stderr
 from superopt.errors import BadOption
 from superopt.options import Option, did_you_mean, spell_value
@@ -20,6 +20,10 @@ from superopt.transforms import registry
 from superopt.transforms.passes import Pass
 
 EmitKind = Literal["mlir", "text", "triton", "ttir", "ttgir", "llir", "ptx", "cubin", "bundle"]
+
+# Suffixes of files that hold something else than MLIR; a bundle is a folder, which is asked for by name.
+_SUFFIXES = {"txt": "text", "py": "triton", "ttir": "ttir", "ttgir": "ttgir", "ll": "llir", "llir": "llir",
+             "ptx": "ptx", "cubin": "cubin"}  # fmt: skip
 
 _DESCRIPTION = """\
 Optimizes, checks and lowers tensor programs. Reads MLIR, runs passes in the order of their flags (or a
@@ -119,6 +123,7 @@ def parse(arguments: Sequence[str]) -> Settings:
     if (schedule := vars(space).pop("schedule")) is not None:
         passes.append(("replay-schedule", f"file={spell_value(schedule)}"))
     values = {k: v for k, v in vars(space).items() if not k.startswith("_") and k != "plugins"}
+    values["emit"] = values["emit"] or _emitted_as(values["output"])
     return _consistent(Settings(passes=tuple(passes), **values))
 
 
@@ -274,11 +279,20 @@ def _add_passes(group: Any) -> None:
 
 def _add_output(group: Any) -> None:
     kinds = get_args(EmitKind)
-    _value(group, "--emit", "KIND", f"what to write: {'|'.join(kinds)}", choices=kinds, default="mlir")
+    emit = f"what to write: {'|'.join(kinds)} (default: what the suffix of -o names, else mlir)"
+    _value(group, "--emit", "KIND", emit, type=_emit_kind)
     known = target_names()
-    target = f"target of --emit: {'|'.join(known)} (default: the passes' target, else {DEFAULT_TARGET})"
-    _value(group, "--target", "SM", target, choices=known)
-    _value(group, "--report", "FILE", "write the passes' report as JSON")
+    targets = (
+        f"target of --emit: {'|'.join(known)}, a GPU such as H100, or native (default: the passes' target, else "
+        f"{DEFAULT_TARGET})"
+    )
+    _value(group, "--target", "SM", targets, type=_target)
+    _value(
+        group,
+        "--report",
+        "FILE",
+        "write the passes' report as JSON, or, to FILE.html, a page on the run of --superoptimize",
+    )
     _switch(group, "--emit-bytecode", "write MLIR bytecode")
     _switch(group, "--ptx-counts", "with --emit=ptx: write what a block of each kernel does before it")
     _switch(group, "--mlir-print-debuginfo", "print locations", "print_debuginfo")
@@ -321,6 +335,27 @@ def _truth(text: str) -> bool:
     if text.lower() not in values:
         raise argparse.ArgumentTypeError(f"expected true or false, got '{text}'")
     return values[text.lower()]
+
+
+def _emit_kind(text: str) -> str:
+    kinds = get_args(EmitKind)
+    if text not in kinds:
+        raise argparse.ArgumentTypeError(
+            f"expected one of {', '.join(kinds)}, got '{text}'{did_you_mean(text, kinds)}"
+        )
+    return text
+
+
+def _emitted_as(output: str) -> str:
+    """What a file of this name holds; MLIR where the suffix says nothing."""
+    return _SUFFIXES.get(output[output.rfind(".") + 1 :] if "." in output else "", "mlir")
+
+
+def _target(text: str) -> str:
+    try:
+        return target(text).name
+    except BadOption as error:
+        raise argparse.ArgumentTypeError(error.message) from None
 
 
 def _natural(text: str) -> int:

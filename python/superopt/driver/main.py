@@ -242,9 +242,22 @@ def _write_report(settings: Settings, outcomes: list[_Outcome]) -> None:
         return
     import json
 
+    if settings.report.endswith(".html"):
+        output.write(settings.report, _page(outcomes))
+        return
     reports = [json.loads(_report(o.diagnostics)) for o in outcomes]
     content = reports[0] if len(reports) == 1 else {"inputs": reports}
     output.write(settings.report, json.dumps(content, indent=2) + "\n")
+
+
+def _page(outcomes: list[_Outcome]) -> str:
+    """The page of the only run; raises BadOption where there was none, or several."""
+    from superopt.page import page
+
+    found = [o.diagnostics.artifacts["outcome"] for o in outcomes if "outcome" in o.diagnostics.artifacts]
+    if len(found) != 1:
+        raise BadOption(f"--report=FILE.html shows one run of --superoptimize, got {len(found)}")
+    return page(found[0])
 
 
 def _report(diagnostics: Diagnostics) -> str:

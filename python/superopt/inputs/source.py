@@ -129,6 +129,19 @@ class SourceError(SuperoptError):
         super().__init__(first.text, first.location)
 
 
+_LOWERED_BY = {
+    "stablehlo": "stablehlo-opt --stablehlo-legalize-to-linalg",
+    "torch": "torch-mlir-opt --torch-backend-to-linalg-on-tensors-backend-pipeline",
+    "tosa": "superopt-opt --pass-pipeline='builtin.module(func.func(tosa-to-linalg-named,tosa-to-linalg))'",
+}
+
+
+def lowering_hint(operation: str) -> str:
+    """The command that lowers an operation's dialect to linalg, as the end of a message; empty for others."""
+    dialect = operation.split(".")[0]
+    return f"; {_LOWERED_BY[dialect]} turns {dialect} into linalg" if dialect in _LOWERED_BY else ""
+
+
 def messages(error: Any, file: str) -> tuple[Message, ...]:
     """The diagnostics of an `MLIRError`, with `file` for locations that MLIR writes as `-`."""
     return tuple(_message(d, file) for d in error.error_diagnostics)
@@ -139,9 +152,12 @@ def _message(diagnostic: Any, file: str) -> Message:
 
     # Operands are printed whole in this note; on a large program it buries the error.
     notes = [n for n in diagnostic.notes if not n.message.startswith("see current operation")]
+    text = diagnostic.message.strip()
+    if foreign := re.match(r"Dialect `\w+' not found for custom op '(\w+\.[\w.]+)'", text):
+        text += lowering_hint(foreign[1])
     return Message(
         str(diagnostic.severity).rsplit(".", 1)[-1].lower(),
-        diagnostic.message.strip(),
+        text,
         to_location(diagnostic.location, file),
         tuple(_message(n, file) for n in notes),
     )

@@ -27,6 +27,7 @@ from typing import Any
 
 from superopt import __version__, cost
 from superopt.cost import Target
+from superopt.cost.gpus import DEFAULT_TARGET
 from superopt.diagnostics import Diagnostics
 from superopt.dialects.writer import to_text
 from superopt.errors import BadInput
@@ -67,7 +68,7 @@ if __name__ == "__main__":
 class Settings:
     """How much to prepare: candidates of each program, points of each row, seconds of each step."""
 
-    target: str = "sm_90"
+    target: str = DEFAULT_TARGET
     candidates: int = 2
     points: int = 16
     budget: float = 30.0

@@ -113,6 +113,13 @@ class OptimizedModule(torch.nn.Module):
         """PTX of the kernels, one after the other."""
         return self.result.ptx
 
+    def save_report(self, path: str | Path) -> Path:
+        """Write what `--report` writes: a page for people where the name ends in .html, else JSON."""
+        return self.result.save_report(path)
+
+    def _repr_html_(self) -> str:
+        return self.result._repr_html_()  # pyright: ignore[reportPrivateUsage]
+
     def save(self, folder: str | Path) -> Path:
         """Write a bundle that `superopt.load` reads in another process; returns its folder.
 

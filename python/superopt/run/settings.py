@@ -26,7 +26,7 @@ class SearchSettings(Configured):
     """Seed of everything random; the same seed gives the same result."""
 
     def __post_init__(self) -> None:
-        target(self.target)
+        object.__setattr__(self, "target", target(self.target).name)
         if not 0 < self.budget < math.inf:  # JSON has no infinity: reports could not be read again
             raise BadOption(f"expected a positive budget in seconds, got {self.budget}")
         if self.seed < 0:
