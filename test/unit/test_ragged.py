@@ -38,6 +38,7 @@ from superopt.program import (
 from superopt.spec import check_kernel
 from superopt.transforms import optimizers
 from superopt.transforms.lower import lower
+from superopt.transforms.mugraph_search.plans import search_plans
 from superopt.transforms.schedule.widths import width_choices
 from superopt.verify import certify
 from superopt.verify.checker import compare
@@ -449,6 +450,19 @@ def test_a_prime_extent_costs_what_its_neighbour_does(optimizer: str) -> None:
 
     assert norm(8191) <= 1.05 * norm(8192)
     assert norm(50257) <= 1.05 * norm(50304)
+
+
+def test_the_search_and_the_model_price_ragged_kernels_alike() -> None:
+    f, inputs = Builder(), [value(8, rows, 64, dtype="f16") for rows in (197, 577, 577)]
+    graph = KernelGraph("attention", inputs, f.nodes, [softmax_of_batched_scores(f, *inputs)])
+    for proposal in search_plans(graph, target("sm_90"), budget=10).found:
+        assert proposal.seconds == pytest.approx(cost(proposal.graph, target("sm_90")).seconds, rel=1e-6)
+
+
+def softmax_of_batched_scores(f: Builder, q: Value, k: Value, v: Value) -> Value:
+    s = f("matmul", q, k, transpose_b=True)
+    p = f("exp", f("sub", s, f("reduce_max", s, dims=(2,), keepdims=True)))
+    return f("div", f("matmul", p, v), f("reduce_sum", p, dims=(2,), keepdims=True))
 
 
 def test_extents_that_divide_are_tiled_as_before() -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 
 from superopt.aliasing import copied, updates_in_place
 from superopt.cost.gpus import Target
+from superopt.levels.ragged import saved_shape
 from superopt.operators import OPERATORS, Attrs, Move, is_constant, is_contraction, move_of, normalize_attrs
 from superopt.program import (
     CARRIED,
@@ -32,7 +33,7 @@ from superopt.program import (
     executions,
     within_loops,
 )
-from superopt.spec import block_bytes, slices_in_place, stages
+from superopt.spec import block_bytes, reaches, slices_in_place, stages
 from superopt.transforms.core import _cost
 
 # Tile of a library matrix product, whose operands are read again for every row and column of tiles.
@@ -205,7 +206,7 @@ def _library_traffic(node: Node, target: Target) -> Traffic:
 
 def _block_traffic(graph: BlockGraph, target: Target) -> Traffic:
     count, blocks = _Count(target), math.prod(graph.grid)
-    stage = stages(graph)
+    stage, reach = stages(graph), reaches(graph)
     count.launch(blocks, block_bytes(graph), math.prod(graph.loops))
     loaded: dict[Value, int] = {}
 
@@ -219,7 +220,10 @@ def _block_traffic(graph: BlockGraph, target: Target) -> Traffic:
             (source,) = inner.operands
             loaded[source] = loaded.get(source, 0) + inner.result.type.bytes * times(inner.result)
         elif inner.op == NodeKind.SAVE:
-            saved = inner.operands[0].type.bytes * blocks  # every element once
+            (value,) = inner.operands
+            saved = TensorType(
+                saved_shape(inner, graph, reach[value]), value.dtype
+            ).bytes  # each element once
             count.move(saved, saved)
         elif inner.op in CARRIED:
             count.elements(inner.operands[0].type.elements * math.prod(graph.loops) * blocks)

@@ -177,6 +177,15 @@ def _joined(node: Node, operands: Sequence[Reaches]) -> Reaches:
     return first
 
 
+def saved_shape(node: Node, graph: BlockGraph, reach: Reaches) -> tuple[int, ...]:
+    """The shape of what a legal saver writes, all blocks together."""
+    out: list[int] = []
+    for d, (own, tile) in enumerate(zip(reach, node.operands[0].shape, strict=True)):
+        terms = placed(node, "omap", graph.grid, d, "grid", tile)
+        out.append(own.extent if own else tile * math.prod(graph.grid[i] for _, i, _ in terms))
+    return tuple(out)
+
+
 def check_saved(node: Node, graph: BlockGraph, reach: Reaches, shape: Sequence[int]) -> None:
     """A saver writes all of a result of `shape`, and what exists of its tiles ends with it."""
     tile = node.operands[0].shape

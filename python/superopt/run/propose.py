@@ -58,6 +58,7 @@ def _propose_for(part: Segment, run: Run, seconds: float, nominal: float) -> lis
     funnel, earlier, asked = run.report.funnel, run.earlier, run.settings.optimizers
     end = clock.now() + seconds
     candidates: list[Candidate] = []
+    refused: list[str] = []
     for i, text in enumerate(asked):
         share = (end - clock.now()) / (len(asked) - i)
         if run.stopped():
@@ -65,12 +66,12 @@ def _propose_for(part: Segment, run: Run, seconds: float, nominal: float) -> lis
         optimizer = optimizers.load(text)
         if share <= 0:
             run.budget.missed["searches not made"] += 1
-            _say(run, part, f"{optimizer.name} did not search {part.described}: the budget is spent")
+            refused.append(f"{optimizer.name} did not search {part.described}: the budget is spent")
             continue
         with _believing_nothing(optimizer, part.graph):
             reason = optimizer.refusal(part.graph)
         if reason:
-            _say(run, part, f"{optimizer.name} did not search {part.described}: {reason}")
+            refused.append(f"{optimizer.name} did not search {part.described}: {reason}")
             continue
         reason = "an earlier run found nothing"
         if (kept := earlier.candidates(part.graph, text, nominal / len(asked))) is not None:
@@ -95,6 +96,11 @@ def _propose_for(part: Segment, run: Run, seconds: float, nominal: float) -> lis
         if not found and not run.stopped():
             _say(run, part, f"{optimizer.name} proposes nothing for {part.described}: {reason}")
         candidates += found
+    for remark in refused:
+        if candidates:  # an optimizer that is for other programs: nothing to see on the console
+            run.report.remarks.append(remark)
+        else:
+            _say(run, part, remark)
     return sorted(candidates, key=lambda c: c.seconds)
 
 
