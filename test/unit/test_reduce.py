@@ -103,6 +103,41 @@ def _mutants(graph: KernelGraph) -> list[KernelGraph]:
     return found
 
 
+def overwritten(offset: int, rows: int = 1024, new: int = 16) -> KernelGraph:
+    """Scores against a cache, after new keys were written into it."""
+    f = Builder()
+    q, fresh, cache = inputs = [value(new, 32), value(new, 32), value(rows, 32)]
+    keys = f("update_slice", cache, fresh, dim=0, offset=offset)
+    scores = f("exp", f("matmul", q, keys, transpose_b=True))
+    total = f("reduce_sum", scores, dims=(1,), keepdims=True)
+    return KernelGraph("main", inputs, f.nodes, [f("div", scores, total), keys])
+
+
+@pytest.mark.parametrize("offset", [0, 1, 16, 500, 1007, 1008])
+def test_what_is_overwritten_in_part_shrinks(offset: int) -> None:
+    graph = overwritten(offset)
+    pair = reduce_extents(graph, parse(canonical_text(graph)))
+    assert pair
+    q, fresh, cache = pair[0].inputs
+    before = int(str(pair[0].nodes[0].attrs["offset"]))
+    assert q.shape == fresh.shape
+    assert cache.shape[0] <= 8
+    behind = cache.shape[0] - before - fresh.shape[0]
+    for full, small in ((offset, before), (1008 - offset, behind)):
+        assert min(full, 2) <= small <= full
+    certificate = certify(graph, lower(graph)).certificate
+    assert certificate
+    assert certificate.delta is not None
+    assert certificate.delta <= 1e-9
+
+
+@pytest.mark.parametrize(("one", "other"), [(1007, 1008), (0, 16), (0, 1), (500, 508), (16, 1000)])
+def test_other_rows_overwritten_are_noticed_at_reduced_extents(one: int, other: int) -> None:
+    pair = reduce_extents(overwritten(one), overwritten(other))
+    assert pair is None or not certify(*pair).equivalent
+    assert not certify(overwritten(one), overwritten(other)).equivalent
+
+
 def test_windows_that_begin_elsewhere_are_noticed() -> None:
     graph = cached_attention(112, 16)
     lowered = lower(graph)

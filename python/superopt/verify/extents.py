@@ -53,6 +53,7 @@ class Axes:
         self.trips: dict[LoopVar, Dim] = {}
         self.loops: dict[LoopVar, Loop] = {}
         self.numbered: dict[Factor, int] = {}
+        self.offsets: dict[Value, Dim] = {}  # of the part that is overwritten: what lies before it
         self.joined: list[Joined] = []
         self.ragged: list[Joined] = []  # tiles, and what they cover and reach past
         self.bounds: dict[Bound, Dim] = {}  # the extents that masks compare with
@@ -140,7 +141,10 @@ class Axes:
         values = normalize_attrs(entry, attrs)
         target = self.of(result)
         if entry.nest is None:
-            self.arranged(op, [self.of(v) for v in operands], target, values)
+            if op == "update_slice":
+                self.updated(operands, result, values)
+            else:
+                self.arranged(op, [self.of(v) for v in operands], target, values)
             return
         nest = entry.nest([v.shape for v in operands], values)
         space = [dim(e) for e in nest.extents]
@@ -209,15 +213,25 @@ class Axes:
                 unify(target[along], [Factor(len(pieces), fixed=True), *pieces[0]])
             else:
                 self.joined.append(Joined(target[along], tuple(pieces)))
-        elif op == "update_slice":
-            for i, (x, y, z) in enumerate(zip(*operands, target, strict=True)):
-                unify(x, z)
-                if i == along:
-                    fix([f for d in (x, y, z) for f in d])
-                else:
-                    unify(x, y)
         elif not (op == "constant" and not isinstance(attrs.get("value"), np.ndarray)):
             fix([f for dims in (*operands, target) for d in dims for f in d])
+
+    def updated(self, operands: Sequence[Value], result: Value, attrs: Mapping[str, Attr]) -> None:
+        """Tie a dimension that is overwritten in part to what lies before, in and behind that part."""
+        along, offset = attrs["dim"], attrs["offset"]
+        assert isinstance(offset, int)
+        old, new, target = (self.of(v) for v in (*operands, result))
+        self.same(old, target)
+        for i, (x, y) in enumerate(zip(new, target, strict=True)):
+            if i != along or operands[1].shape[i] == result.shape[i]:
+                unify(x, y)
+                continue
+            behind = result.shape[i] - offset - operands[1].shape[i]
+            before, after = Factor(offset), Factor(behind)
+            pieces = [d for size, d in ((offset, [before]), (1, x), (behind, [after])) if size]
+            self.joined.append(Joined(y, tuple(pieces)))
+            if offset:
+                self.offsets[result] = [before]
 
     # --- block level
 

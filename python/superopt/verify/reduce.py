@@ -37,7 +37,7 @@ from superopt.verify.cuts import settle
 from superopt.verify.extents import Axes, trips_of
 
 # Reduced programs larger than this (scalar operations) are not worth a formal test.
-MOST_WORK = 2_000_000
+MOST_WORK = 4_000_000
 
 
 def reduce_extents(
@@ -177,6 +177,8 @@ class _Rebuild:
             )
         if operands and "groups" in out and out["groups"] == operands[0].shape[1]:  # as many as channels
             out["groups"] = self.shape(operands[0])[1]
+        if result in self.axes.offsets:
+            out["offset"] = self.extent(self.axes.offsets[result])
         if isinstance(along := out.get("dim"), int) and "times" in out:
             out["times"] = shape[along] // self.shape(operands[0])[along]
         return out
