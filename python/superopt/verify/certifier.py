@@ -51,14 +51,16 @@ from superopt.verify.certificate import (
     ProgramRecord,
     TestRecord,
 )
+from superopt.verify.degrees import VARIABLE
 from superopt.verify.demand import feeds_exponential
 from superopt.verify.domains import Tensor
 from superopt.verify.evaluate import Shared, evaluate
-from superopt.verify.fields import FormalField, ImageField
+from superopt.verify.fields import FormalField, ImageField, Seen
 from superopt.verify.hashing import canonical_text, parse, program_hash
 from superopt.verify.infinities import Extended
 from superopt.verify.pieces import Piece, cut
 from superopt.verify.primes import Primes, drawn
+from superopt.verify.reals import Condition, Conditions
 from superopt.verify.reduce import elements, fewer_blocks, reduce_extents, work
 from superopt.verify.symbolic import prove
 
@@ -67,6 +69,8 @@ FORMAL_WORK = 50_000
 # Beyond this, max and min pick by a random order at full extents, as sets of leaves would take too long. One of n
 # numbers changes what an order picks with probability only 1/n, so this does not replace the test with sets.
 LATTICE_WORK = 5_000_000
+# Beyond this, the identities of real numbers (`superopt.verify.reals`) are not used: their tables take memory.
+RULES_WORK = 5_000_000
 # Beyond this, or this many elements of tensors (about a gigabyte), two blocks along each dimension of the grids
 # are computed instead of all of them.
 BLOCKS_WORK = 1_000_000_000
@@ -79,6 +83,12 @@ ATTEMPTS = 4
 _UNDEFINED = (
     "the {} program is undefined (infinities that cancel, or one times zero or a number of unknown sign)"
 )
+_BEYOND: dict[Condition, str] = {
+    "root": "the second program takes a root of numbers that may be negative, and the first one does not",
+    "logarithm": "the second program takes a logarithm or power of numbers that may be negative, and the first "
+    "one does not",
+    "quotient": "the second program divides by numbers that may vanish, and the first one does not",
+}
 
 
 @dataclass(frozen=True)
@@ -247,7 +257,9 @@ class _Question:
             tests: list[_Outcome] = []
             while not _enough(tests, delta):
                 number = MOST_TESTS * (2 + 2 * piece + (kind == "formal")) + len(tests)
-                tests += _test(first, [second], kind, extents, self.seed, number, self.primes, self.agreed)
+                tests += _test(
+                    first, [second], kind, extents, self.seed, number, self.primes, self.agreed, True
+                )
             if _failure(tests):
                 return []
             made += [o.of_piece(piece) for o in tests]
@@ -356,10 +368,11 @@ def _affordable(programs: list[KernelGraph], limit: int = BLOCKS_WORK) -> tuple[
     return programs, "full"
 
 
-def _field(kind: Kind, point: _Point, lattice: Lattice, primes: Primes) -> ImageField:
+def _field(kind: Kind, point: _Point, lattice: Lattice, primes: Primes, rules: bool) -> ImageField:
     if kind == "formal":
-        return FormalField(point, lattice=lattice, primes=primes)
-    return ImageField(point, lattice=lattice, threads=len(os.sched_getaffinity(0)), primes=primes)
+        return FormalField(point, lattice=lattice, primes=primes, rules=rules)
+    threads = len(os.sched_getaffinity(0))
+    return ImageField(point, lattice=lattice, threads=threads, primes=primes, rules=rules)
 
 
 def _test(
@@ -371,6 +384,7 @@ def _test(
     number: int,
     primes: Primes,
     agreed: bool = False,
+    piece: bool = False,
 ) -> list[_Outcome]:
     """Evaluate all at one random point, `a` once; stops at the first of `others` that differs from it.
 
@@ -382,18 +396,18 @@ def _test(
     lattice: Lattice = "free" if kind == "formal" or small or not agreed else "order"
     if len(others) > 1:
         try:
-            return _at_point(a, others, kind, extents, (seed, number, 0), lattice, primes)
+            return _at_point(a, others, kind, extents, (seed, number, 0), lattice, primes, piece)
         except (ZeroDivisionError, MemoryError, IllegalProgram):
             alone: list[_Outcome] = []  # one of them is at fault: test each alone
             for b in others:
-                alone += _test(a, [b], kind, extents, seed, number, primes, agreed)
+                alone += _test(a, [b], kind, extents, seed, number, primes, agreed, piece)
                 if alone[-1].failure:
                     break
             return alone
     shapes = [v.shape for v in a.inputs]
     for attempt in range(ATTEMPTS):
         try:
-            return _at_point(a, others, kind, extents, (seed, number, attempt), lattice, primes)
+            return _at_point(a, others, kind, extents, (seed, number, attempt), lattice, primes, piece)
         except ZeroDivisionError:
             continue
         except MemoryError:  # too many leaves under max or min to remember
@@ -419,25 +433,42 @@ def _at_point(
     point: _Point,
     lattice: Lattice,
     primes: Primes,
+    piece: bool = False,
 ) -> list[_Outcome]:
-    """The outcome of each of `others` at one point, until one differs."""
-    field = _field(kind, point, lattice, primes)
+    """The outcome of each of `others` at one point, until one differs.
+
+    Programs that differ are evaluated again, with the squares of all roots that they take, until these are known.
+    """
+    rules = max(map(work, [a, *others])) <= RULES_WORK
+    field = _field(kind, point, lattice, primes, rules)
     domain = Extended(field)
     exponent = [any(column) for column in zip(*map(feeds_exponential, [a, *others]), strict=True)]
     shapes = [v.shape for v in a.inputs]
-    inputs = [field.random(i, s, exponent=e) for i, (s, e) in enumerate(zip(shapes, exponent, strict=True))]
-    outcomes: list[_Outcome] = []
-    shared = Shared(*others)
-    left = evaluate(a, inputs, domain, shared)
-    seen = field.seen
-    for b in others:
-        field.seen = seen.copy()  # without what the others assumed
-        outcomes.append(
-            _compared(left, evaluate(b, inputs, domain, shared), domain, kind, extents, point, shapes)
-        )
-        if outcomes[-1].failure:
-            break
-    return outcomes
+    # The values that a piece begins with may be anything, such as zero wherever another one is positive.
+    degree = replace(VARIABLE, opaque=1) if piece else VARIABLE
+    inputs = [
+        field.random(i, s, exponent=e, degree=degree)
+        for i, (s, e) in enumerate(zip(shapes, exponent, strict=True))
+    ]
+    while True:
+        outcomes: list[_Outcome] = []
+        shared = Shared(*others)
+        field.seen, field.reals.conditions = Seen(), (conditions := Conditions())
+        left = evaluate(a, inputs, domain, shared)
+        seen = field.seen
+        for b in others:
+            field.seen = seen.copy()  # without what the others assumed
+            field.reals.conditions = Conditions()
+            right = evaluate(b, inputs, domain, shared)
+            outcomes.append(_compared(left, right, domain, kind, extents, point, shapes))
+            beyond = field.reals.conditions.beyond(conditions, field.reals.labels)
+            if beyond and not outcomes[-1].failure:
+                found = Counterexample(reason=_BEYOND[beyond], seed=point, extents=extents, inputs=shapes)
+                outcomes[-1] = _Outcome(None, found)
+            if outcomes[-1].failure:
+                break
+        if not _failure(outcomes) or not field.reals.renewed():
+            return outcomes
 
 
 def _compared(

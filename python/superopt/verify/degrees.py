@@ -1,4 +1,4 @@
-"""Degree bounds of elements as rational functions of the inputs, which Schwartz-Zippel needs.
+"""Degree bounds of elements as rational functions of the inputs, which Schwartz-Zippel needs, and their signs.
 
 A field value carries a `Degree`, computed alongside by the same primitives, so that it is right for any
 program at any level. All figures are upper bounds and hold for every element of the tensor.
@@ -6,8 +6,12 @@ program at any level. All figures are upper bounds and hold for every element of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 class Ratio(NamedTuple):
@@ -45,15 +49,79 @@ class Ratio(NamedTuple):
 _NUMBER = Ratio()
 
 
+class Sign(NamedTuple):
+    """What is known of the real numbers that all elements stand for, wherever they are defined.
+
+    `least`: 1 where they are not negative, 2 where they are positive, else 0. `thin`: elements that are not zero
+    everywhere are zero on no open set, as an analytic function is.
+    """
+
+    least: int = 0
+    thin: bool = False
+
+    @classmethod
+    def of(cls, array: Array) -> Sign:
+        """Of constants."""
+        if not array.size or array.min() > 0:
+            return POSITIVE
+        return cls(int(array.min() >= 0), True)
+
+    def plus(self, other: Sign) -> Sign:
+        """Of a sum."""
+        if not self.least or not other.least:
+            return Sign()
+        least = max(self.least, other.least)
+        return Sign(least, least == 2 or self.thin or other.thin)
+
+    def times(self, other: Sign) -> Sign:
+        """Of a product or a quotient (a denominator is not zero where the quotient is defined)."""
+        return Sign(min(self.least, other.least), self.thin and other.thin)
+
+    def squared(self) -> Sign:
+        """Of a square."""
+        return Sign(max(1, self.least), self.thin)
+
+    def larger(self, other: Sign) -> Sign:
+        """Of a maximum."""
+        return Sign(least := max(self.least, other.least), least == 2)
+
+    def smaller(self, other: Sign) -> Sign:
+        """Of a minimum."""
+        return Sign(least := min(self.least, other.least), least == 2)
+
+    def either(self, other: Sign) -> Sign:
+        """Of one of the two."""
+        return Sign(min(self.least, other.least), self.thin and other.thin)
+
+    def root(self) -> Sign:
+        """Of a square root."""
+        return Sign(max(1, self.least), self.thin)
+
+
+POSITIVE = Sign(2, True)
+_UNKNOWN = Sign()
+
+
 @dataclass(frozen=True)
 class Degree:
     """`p`: of the coefficients; `q`: of the second component; `h`: of the exponents; `opaque`: how many
-    applications of uninterpreted operators an element depends on."""
+    applications of uninterpreted operators an element depends on. Sums, products and quotients know no sign:
+    `signed` sets it."""
 
     p: Ratio = _NUMBER
     q: Ratio = _NUMBER
     h: Ratio = _NUMBER
     opaque: int = 0
+    given: Sign = _UNKNOWN
+
+    @property
+    def sign(self) -> Sign:
+        """What is known of the sign: without uninterpreted operators, functions are analytic."""
+        return self.given if self.given.thin or self.opaque else Sign(self.given.least, True)
+
+    def signed(self, sign: Sign) -> Degree:
+        """The same with a sign that is known."""
+        return self if sign == self.given else replace(self, given=sign)
 
     def plus(self, other: Degree) -> Degree:
         """Of a sum or difference."""
@@ -81,7 +149,7 @@ class Degree:
 
     def exponential(self) -> Degree:
         """Of `exp`: what was in the second component is now an exponent."""
-        return Degree(h=self.q, opaque=self.opaque)
+        return Degree(h=self.q, opaque=self.opaque, given=POSITIVE)
 
     def either(self, other: Degree) -> Degree:
         """Of one of the two, as after moving data."""
@@ -92,6 +160,7 @@ class Degree:
             self.q.either(other.q),
             self.h.either(other.h),
             max(self.opaque, other.opaque),
+            self.sign.either(other.sign),
         )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias, overload
 
@@ -67,6 +68,10 @@ class Domain(ABC):
     @abstractmethod
     def unknown(self, name: object, shape: Shape) -> Tensor:
         """Arbitrary numbers, which no result may depend on."""
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Within it, no output needs what is computed: it may be undefined."""
+        return nullcontext()
 
     def stored(self, a: Tensor, dtype: str) -> Tensor:
         """`a` after a trip through memory as `dtype`; unchanged in every exact domain."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -85,6 +86,10 @@ def evaluate(
     env: dict[Value, Tensor] = dict(zip(graph.inputs, inputs, strict=True))
     last = {v: i for i, n in enumerate(graph.nodes) for v in n.operands}
     kept = {*graph.outputs}
+    used = {*graph.outputs}
+    for node in reversed(graph.nodes):
+        if not used.isdisjoint(node.results):
+            used.update(node.operands)
     shared = shared or Shared()
     numbers = shared.of_nodes(graph)
     for i, node in enumerate(graph.nodes):
@@ -93,9 +98,12 @@ def evaluate(
         if number in shared.results and shared.filled:
             env[node.result] = shared.results[number]
         else:
-            for value, result in zip(node.results, _kernel_node(node, operands, domain), strict=True):
+            needed = not used.isdisjoint(node.results)
+            with nullcontext() if needed else domain.aside():
+                results = _kernel_node(node, operands, domain)
+            for value, result in zip(node.results, results, strict=True):
                 env[value] = domain.stored(result, value.dtype)
-            if number in shared.wanted and not shared.filled:
+            if number in shared.wanted and needed and not shared.filled:
                 shared.results[number] = env[node.result]
         for v in node.operands:
             if last[v] == i and v not in kept:

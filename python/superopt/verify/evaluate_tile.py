@@ -373,7 +373,9 @@ class _TileRun:
         private = buffer not in self.shared
         shape = (*self.blocks, *buffer.type.shape) if private else buffer.type.shape
         planes = [np.zeros(shape, x.dtype) for x in like.planes]
-        return _Memory(planes, np.full(shape, _NOBODY, np.int64), private, dtype=like.dtype)
+        return _Memory(
+            planes, np.full(shape, _NOBODY, np.int64), private, degree=like.degree, dtype=like.dtype
+        )
 
     def block_numbers(self, rank: int) -> Array:
         count = math.prod(self.blocks)

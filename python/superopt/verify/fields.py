@@ -15,6 +15,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -23,9 +24,10 @@ from typing_extensions import override
 from superopt.errors import UnsupportedProgram
 from superopt.transforms.core import _field
 from superopt.verify import products
-from superopt.verify.degrees import VARIABLE, Degree, Ratio
+from superopt.verify.degrees import CONSTANT, POSITIVE, VARIABLE, Degree, Ratio, Sign
 from superopt.verify.domains import Array, Domain, Shape, Tensor, exact_residues
 from superopt.verify.primes import Primes
+from superopt.verify.reals import Reals
 from superopt.verify.small_field import SmallField
 
 # For uses that prove nothing; `superopt.verify.primes.drawn` gives a certificate's primes. q is the largest
@@ -88,8 +90,9 @@ class ImageField(Domain):
     """Z_p x Z_q at 61 bits, with exp(x) = w^x for one random w: a test of the program at any extents.
 
     `lattice` says how `max` and `min` are interpreted: "free" joins sets of leaves (see field/lattice.hpp),
-    "order" picks by one random total order of the residues, which needs no memory. `seen` records what was
-    assumed beyond the axioms of a field.
+    "order" picks by one random total order of the residues, which needs no memory. With `rules`, those of
+    `superopt.verify.reals` hold; conditions are kept in any case. `seen` records what was assumed beyond the
+    axioms of a field.
     """
 
     def __init__(
@@ -99,9 +102,11 @@ class ImageField(Domain):
         lattice: Literal["free", "order"] = "free",
         threads: int = 1,
         primes: Primes = (P, Q),
+        rules: bool = False,
     ) -> None:
         self._core: Any = _field
         self._start(seed, _field.Field(primes[0]), _field.Field(primes[1]), lattice, threads)
+        self.reals = Reals(self._residues, self.apply, rules=rules)
 
     def _start(self, seed: object, p: Any, q: Any, lattice: str, threads: int) -> None:
         self.seed, self.lattice, self.threads = seed, lattice, threads
@@ -148,7 +153,9 @@ class ImageField(Domain):
 
     # --- leaves
 
-    def random(self, name: object, shape: Shape, *, exponent: bool = True) -> Tensor:
+    def random(
+        self, name: object, shape: Shape, *, exponent: bool = True, degree: Degree = VARIABLE
+    ) -> Tensor:
         """An independent uniform tensor, a function of the seed, `name` and the shape.
 
         `exponent` asks for the second component too; only what flows into an `exp` needs it.
@@ -158,12 +165,12 @@ class ImageField(Domain):
             f.uniform(key_of(self.seed, "input", name, i), count).reshape(shape)
             for i, f in enumerate(self.fields[: 2 if exponent else 1])
         )
-        return Tensor((self._lift(planes[0]), *planes[1:]), VARIABLE)
+        return Tensor((self._lift(planes[0]), *planes[1:]), degree)
 
     @override
     def unknown(self, name: object, shape: Shape) -> Tensor:
         # Like an input: a program whose result depends on it differs from one without such an input.
-        return self.random(("unknown", name), shape)
+        return self.random(("unknown", name), shape, degree=VARIABLE.signed(POSITIVE))
 
     @override
     def constant(self, value: float | Array) -> Tensor:
@@ -178,7 +185,7 @@ class ImageField(Domain):
             for sign in (1, -1):
                 plane = np.where(array == sign * np.inf, np.uint64(self._infinity(i, sign)), plane)
             planes.append(plane)
-        return Tensor((self._lift(planes[0]), planes[1]))
+        return Tensor((self._lift(planes[0]), planes[1]), CONSTANT.signed(Sign.of(array)))
 
     def _infinity(self, plane: int, sign: int) -> int:
         # An unknown with one known property: it is neutral for min, its opposite for max.
@@ -221,26 +228,52 @@ class ImageField(Domain):
         if primitive == "exp" and len(operands[0].planes) == 2:
             self.seen.exponentials = True
             x = operands[0]
-            return Tensor((self._exponential(x.planes[1]),), x.degree.exponential())
+            made = Tensor((self._exponential(x.planes[1]),), x.degree.exponential())
+            self.reals.function("exp", x, made)
+            return made
         if primitive in ("max", "min"):
             return self._join(primitive, *operands)
         if primitive == "log1p":
             return self.apply("log", self.apply("add", self.constant(1.0), operands[0]))
-        return self._uninterpreted(primitive, *operands)
+        self.reals.applied(primitive, operands[0])
+        if (known := self.reals.of_known(primitive, operands[0])) is not None:
+            self._record(primitive, operands, math.prod(known.shape))
+            return known
+        made = self._uninterpreted(primitive, *operands)
+        sign = operands[0].degree.sign
+        if primitive in ("sqrt", "pow"):  # whole powers of negative numbers may be negative
+            made = replace(made, degree=made.degree.signed(sign.root() if primitive == "sqrt" else sign))
+        elif primitive == "exp":
+            made = replace(made, degree=made.degree.signed(POSITIVE))
+        self.reals.function(primitive, operands[0], made)
+        return made
 
     def _arithmetic(self, primitive: str, a: Tensor, b: Tensor) -> Tensor:
-        planes = [self._binary(primitive, *_aligned(a.planes[0], b.planes[0]))]
+        if primitive == "div":
+            self.reals.divided(b)
+        first = _aligned(a.planes[0], b.planes[0])
+        planes = [self._binary(primitive, *first)]
         if len(a.planes) == len(b.planes) == 2:
             planes.append(_field_binary(self.fields[1], primitive, *_aligned(a.planes[1], b.planes[1])))
         combine = {"mul": Degree.times, "div": Degree.over}.get(primitive, Degree.plus)
-        return Tensor(tuple(planes), combine(a.degree, b.degree))
+        sign = a.degree.sign, b.degree.sign
+        made = Tensor(tuple(planes), combine(a.degree, b.degree))
+        if primitive == "mul" and a.shape == b.shape and np.array_equal(*first):
+            made = replace(made, degree=made.degree.signed(sign[0].squared()))
+            self.reals.square(a, made)
+        elif primitive != "sub":
+            known = sign[0].plus(sign[1]) if primitive == "add" else sign[0].times(sign[1])
+            made = replace(made, degree=made.degree.signed(known))
+        return self.reals.replaced(made)
 
     @override
     def contract(self, a: Tensor, b: Tensor) -> Tensor:
         planes = [self._product(a.planes[0], b.planes[0])]
         if len(a.planes) == len(b.planes) == 2:
             planes.append(self._multiply(1, a.planes[1], b.planes[1]))
-        return Tensor(tuple(planes), a.degree.times(b.degree).repeated(a.shape[2]))
+        least = min(a.degree.sign.least, b.degree.sign.least)
+        degree = a.degree.times(b.degree).repeated(a.shape[2]).signed(Sign(least, least == 2))
+        return self.reals.replaced(Tensor(tuple(planes), degree))
 
     @override
     def reduce(self, combiner: str, a: Tensor) -> Tensor:
@@ -249,7 +282,9 @@ class ImageField(Domain):
             return self._join_rows(combiner, a)
         planes = [self._sum(a.planes[0])]
         planes += [self.fields[1].sum(np.asarray(x, order="C")) for x in a.planes[1:]]
-        return Tensor(tuple(planes), a.degree.repeated(count))
+        sign = a.degree.sign
+        degree = a.degree.repeated(count).signed(sign.plus(sign) if count > 1 else sign)
+        return self.reals.replaced(Tensor(tuple(planes), degree))
 
     # --- uninterpreted operators
 
@@ -319,9 +354,20 @@ class ImageField(Domain):
         return self._lattices[kind, plane]
 
     def _join(self, kind: str, a: Tensor, b: Tensor) -> Tensor:
+        if (known := self.reals.joined(kind, (a, b), partial(self._join, kind))) is not None:
+            self._record(kind, (a, b), math.prod(known.shape))
+            return known
+        made = self._joined(kind, a, b)
+        if kind == "max":
+            self.reals.opposite(a, b, made)
+        return made
+
+    def _joined(self, kind: str, a: Tensor, b: Tensor) -> Tensor:
         shape = np.broadcast_shapes(a.shape, b.shape)
         self._record(kind, (a, b), math.prod(shape))
         degree = a.degree.either(b.degree).plus(self._opaque_degree((a, b)))
+        sign = a.degree.sign, b.degree.sign
+        degree = degree.signed(sign[0].larger(sign[1]) if kind == "max" else sign[0].smaller(sign[1]))
         pairs = [_aligned(x, y) for x, y in zip(a.planes, b.planes, strict=False)]
         xs, ys = [x for x, _ in pairs], [y for _, y in pairs]
         first = (self._residues(xs[0]), self._residues(ys[0]))
@@ -344,11 +390,14 @@ class ImageField(Domain):
         return ((left & (a != bottom)) | (b == bottom)).astype(bool)
 
     def _join_rows(self, kind: str, a: Tensor) -> Tensor:
+        if (known := self.reals.joined(kind, (a,), partial(self._join_rows, kind))) is not None:
+            self._record(kind, (a,), math.prod(a.shape))
+            return known
         if self.lattice == "order":
             # Pairwise: the pick is associative, so any order of joining works.
             while a.shape[-1] > 1:
                 half = a.shape[-1] // 2
-                joined = self._join(
+                joined = self._joined(
                     kind,
                     self.move(lambda x, h=half: x[..., :h], a),
                     self.move(lambda x, h=half: x[..., h : 2 * h], a),
@@ -361,7 +410,7 @@ class ImageField(Domain):
         planes = [self._settle(self._lattice(kind, 0).reduce(residues))]
         planes += [self._lattice(kind, 1).reduce(np.asarray(x, order="C")) for x in a.planes[1:]]
         degree = a.degree.plus(self._opaque_degree((a,), a.shape[-1]))
-        return Tensor(tuple(planes), degree)
+        return Tensor(tuple(planes), degree.signed(Sign(a.degree.sign.least, a.degree.sign.least == 2)))
 
     # --- results
 
@@ -386,8 +435,9 @@ class FormalField(ImageField):
         lattice: Literal["free", "order"] = "free",
         work: int = MOST_TERMS,
         primes: Primes = (P, Q),
+        rules: bool = False,
     ) -> None:
-        super().__init__(seed, lattice=lattice, primes=primes)
+        super().__init__(seed, lattice=lattice, primes=primes, rules=rules)
         self.pool: Any = self._core.FormalPool(*primes, self.root, cap, work)
 
     @property
@@ -445,6 +495,7 @@ class ScreenField(ImageField):
     def __init__(self, seed: object) -> None:
         self._core = None
         self._start(seed, SmallField(SCREEN_P, P), SmallField(SCREEN_Q, P), "order", 1)
+        self.reals = Reals(self._residues, self.apply, rules=False)
 
 
 def _aligned(a: Array, b: Array) -> tuple[Array, Array]:

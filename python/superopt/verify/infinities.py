@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -425,6 +426,10 @@ class Extended(Domain):
     @override
     def unknown(self, name: object, shape: Shape) -> Tensor:
         return self.field.unknown(name, shape)
+
+    @override
+    def aside(self) -> AbstractContextManager[None]:
+        return self.field.reals.aside()
 
     def undefined(self, t: Tensor) -> Array:
         """Which elements are undefined."""

@@ -6,8 +6,9 @@ import hashlib
 import itertools
 import math
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 Sum: TypeAlias = "dict[int, int]"  # exponent -> coefficient, no zero coefficients
@@ -30,7 +31,9 @@ class Element:
     """A quotient of formal sums, and its second component in Z_q until an `exp` is applied.
 
     `infinite` is -1 or 1 where it is an infinity, with the arithmetic of IEEE 754; `undefined` marks a NaN, which
-    equals nothing. `sign` is known of constants and of what is computed from constants alone.
+    equals nothing. `sign` is known of constants and of what is computed from constants alone. `least` is 1 where
+    the number is known not to be negative, 2 where it is positive. `plain`: no uninterpreted operator is below
+    it; `thin`: it is then zero on no open set all the same.
     """
 
     num: Sum
@@ -39,6 +42,14 @@ class Element:
     infinite: int = 0
     undefined: bool = False
     sign: int = 0
+    least: int = 0
+    plain: bool = True
+    thin: bool = False
+
+    @property
+    def vanishing(self) -> bool:
+        """Whether it may be zero on an open set without being zero everywhere."""
+        return self.least < 2 and not (self.plain or self.thin)
 
 
 # Arguments whose values are known, so that a denominator equal to one of them is seen to vanish.
@@ -91,6 +102,55 @@ def is_prime(n: int) -> bool:
     return True
 
 
+class Reals:
+    """What holds for real numbers beyond a field's axioms, by value; docs/verification.md argues for each rule.
+
+    squares, exponentials    what a value is the square or exponential of; `roots`: the root itself, and of what
+    waiting                  for a number whose root is taken, the square of that; for the square of |x|, x^2
+    replaced                 those of `waiting` that are replaced wherever they occur
+    """
+
+    def __init__(self) -> None:
+        self.squares: dict[int, Element] = {}
+        self.exponentials: dict[int, Element] = {}
+        self.roots: dict[int, tuple[Element, Element]] = {}
+        self.back: dict[int, Element] = {}
+        self.waiting: dict[int, Element] = {}
+        self.replaced: dict[int, Element] = {}
+        self.not_negative: set[int] = set()
+        self.inside = False
+        self.found: list[tuple[str, Element, bool]] = []
+
+    def taken(self, what: str, x: Element, *, needed: bool) -> None:
+        """Note a root, a logarithm or a quotient of a number, and whether that may be undefined."""
+        self.found.append((what, x, needed))
+
+    def forget(self) -> list[tuple[str, Element, bool]]:
+        """The conditions of the program that was evaluated last; those of another one follow."""
+        found, self.found = self.found, []
+        return found
+
+    def renewed(self) -> bool:
+        """Replace what became known; False where that is nothing."""
+        before, self.replaced = len(self.replaced), dict(self.waiting)
+        return len(self.replaced) > before
+
+    @contextmanager
+    def plainly(self) -> Generator[None]:
+        """Within it, these rules are not used."""
+        before, self.inside = self.inside, True
+        try:
+            yield
+        finally:
+            self.inside = before
+
+    @staticmethod
+    def sum(a: Element, b: Element) -> tuple[int, bool, bool]:
+        """`least`, `plain` and `thin` of a sum."""
+        least = max(a.least, b.least) if a.least and b.least else 0
+        return least, a.plain and b.plain, bool(least) and not (a.vanishing and b.vanishing)
+
+
 class Algebra:
     """The primitives of the operator table on elements modulo two primes; all randomness comes from `seed`.
 
@@ -109,6 +169,7 @@ class Algebra:
         self.root = pow(self.draw(self.p - 2, "root") + 2, (self.p - 1) // self.q, self.p)
         self.leaves: dict[tuple[str, int], frozenset[int]] = {}
         self.kept: dict[tuple[str, int], Element] = {}
+        self.reals = Reals()
 
     def plus(self, a: Sum, b: Sum, sign: int = 1) -> Sum:
         """A sum or difference of sums."""
@@ -181,7 +242,8 @@ class Algebra:
         if math.isinf(value):
             return _infinity(1 if value > 0 else -1)
         f, second = self.residues(float(value))
-        return Element({0: f} if f else {}, _ONE, second, sign=(value > 0) - (value < 0))
+        sign = (value > 0) - (value < 0)
+        return Element({0: f} if f else {}, _ONE, second, sign=sign, least=sign + 1 if sign >= 0 else 0)
 
     def add(self, a: Element, b: Element, sign: int = 1) -> Element:
         """a + b, or a - b."""
@@ -192,11 +254,12 @@ class Algebra:
             return _infinity(a.infinite or sign * b.infinite)
         known = a.sign if a.sign == sign * b.sign else 0
         second = None if a.second is None or b.second is None else (a.second + sign * b.second) % self.q
+        facts = self.reals.sum(a, b) if sign > 0 else (0, a.plain and b.plain, False)
         if a.den is b.den or a.den == b.den:
-            return self.made(self.plus(a.num, b.num, sign), a.den, second, known)
+            return self.made(self.plus(a.num, b.num, sign), a.den, second, known, *facts)
         self.spend(len(a.num) * len(b.den) + len(b.num) * len(a.den) + len(a.den) * len(b.den))
         num = self.plus(self.times(a.num, b.den), self.times(b.num, a.den), sign)
-        return self.made(num, self.times(a.den, b.den), second, known)
+        return self.made(num, self.times(a.den, b.den), second, known, *facts)
 
     def mul(self, a: Element, b: Element) -> Element:
         """a * b."""
@@ -207,7 +270,14 @@ class Algebra:
         if a.infinite or b.infinite:
             return _infinity(sign)
         second = None if a.second is None or b.second is None else a.second * b.second % self.q
-        return self.made(self.times(a.num, b.num), self.times(a.den, b.den), second, sign)
+        num, den = self.times(a.num, b.num), self.times(a.den, b.den)
+        square = a is b or (a.num == b.num and a.den == b.den)
+        least = max(1, a.least) if square else min(a.least, b.least)
+        thin = not a.vanishing and not b.vanishing
+        made = self.made(num, den, second, sign, least, a.plain and b.plain, thin)
+        if square and not self.reals.inside:
+            self.reals.squares[self.value(made)] = a
+        return made
 
     def div(self, a: Element, b: Element) -> Element:
         """a / b; raises ZeroDivisionError."""
@@ -218,29 +288,39 @@ class Algebra:
         if not b.num:
             raise ZeroDivisionError("a denominator vanishes")
         sign = _sign(a) * _sign(b)
+        self.reals.taken("quotient", b, needed=b.vanishing)
         if a.infinite:
             return _infinity(sign)
+        facts = min(a.least, b.least), a.plain and b.plain, not a.vanishing and not b.vanishing
         second = None if a.second is None or not b.second else a.second * pow(b.second, -1, self.q) % self.q
         if len(b.num) == 1 and len(b.den) == 1 and 0 in b.den:  # a single term is a unit
             ((h, f),) = b.num.items()
             inverse = Element({-h % self.q: b.den[0] * pow(f, -1, self.p) % self.p}, _ONE)
-            product = self.mul(a, inverse)
-            return Element(product.num, product.den, second, sign=sign)
+            num, den = self.times(a.num, inverse.num), a.den
+            return self.made(num, den, second, sign, *facts)
         self.spend(len(a.num) * len(b.den) + len(a.den) * len(b.num))
-        return self.made(self.times(a.num, b.den), self.times(a.den, b.num), second, sign)
+        return self.made(self.times(a.num, b.den), self.times(a.den, b.num), second, sign, *facts)
 
-    def made(self, num: Sum, den: Sum, second: int | None, sign: int) -> Element:
-        """A number; counts its terms."""
+    def made(
+        self, num: Sum, den: Sum, second: int | None, sign: int, least: int, plain: bool, thin: bool
+    ) -> Element:
+        """A number, or what it is a square of; counts its terms."""
         self.widest = max(self.widest, len(num), len(den))
-        return Element(num, den, second, sign=sign)
+        number = Element(num, den, second, sign=sign, least=least, plain=plain, thin=thin or least == 2)
+        if self.reals.replaced and not self.reals.inside:
+            return self.reals.replaced.get(self.value(number), number)
+        return number
 
     def exp(self, x: Element) -> Element:
         """[x], or a random function of x where an exponential has already been applied."""
         if x.undefined or x.infinite:
             return _LOST if x.undefined else _infinity(1) if x.infinite > 0 else _ZERO
         if x.second is None:
-            return self.opaque("exp", x)
-        return Element({x.second: 1}, sign=abs(x.sign))
+            return replace(self.opaque("exp", x), least=2)
+        made = Element({x.second: 1}, sign=abs(x.sign), least=2, plain=x.plain, thin=True)
+        if not self.reals.inside:
+            self.reals.exponentials[self.value(made)] = x
+        return made
 
     def opaque(self, name: str, *xs: Element) -> Element:
         """A random function of the arguments' values, where the operator is defined and lacks a limit."""
@@ -262,12 +342,35 @@ class Algebra:
             return self.constant(float(x.infinite)) if name == "erf" else _LOST
         self.assumed.add(name)
         values = [self.value(x) for x in xs]
+        if name in ("sqrt", "log", "pow"):
+            needed = x.least < (1 if name == "sqrt" else 2)
+            self.reals.taken("root" if name == "sqrt" else "logarithm", x, needed=needed)
+        if name == "log" and (number := self.reals.exponentials.get(values[0])) is not None:
+            return number
+        if name == "sqrt" and values[0] in self.reals.back:
+            return self.reals.back[values[0]]
+        if name == "sqrt" and (number := self.reals.squares.get(values[0])) is not None:
+            return replace(self.absolute(number), least=max(1, x.least), thin=not x.vanishing)
         if len(xs) == 1 and (known := _KNOWN.get(name, {}).get(values[0])) is not None:
             return self.constant(known)
         seconds = [x.second for x in xs]
         f = self.draw(self.p, name, values, "p")
         second = None if None in seconds else self.draw(self.q, name, seconds, "q")
-        return Element({0: f} if f else {}, _ONE, second, sign=x.sign if name == "sqrt" else 0)
+        least = {"sqrt": max(1, x.least), "pow": x.least}.get(name, 0)
+        thin = name == "sqrt" and not x.vanishing
+        sign = x.sign if name == "sqrt" else 0
+        made = Element({0: f} if f else {}, _ONE, second, sign=sign, least=least, plain=False, thin=thin)
+        if name == "sqrt" and x.least >= 1 and not self.reals.inside:
+            with self.reals.plainly():
+                square = replace(self.mul(made, made), least=x.least)
+            self.reals.roots[self.value(made)] = made, x
+            self.reals.waiting[values[0]] = square
+            self.reals.back[self.value(square)] = made
+        return made
+
+    def absolute(self, x: Element) -> Element:
+        """The larger of a number and its opposite."""
+        return self.join("max", [x, self.add(self.constant(0.0), x, -1)])
 
     def value(self, x: Element) -> int:
         """One number for a finite quotient that does not depend on its form: its image with [h] = w^h."""
@@ -285,6 +388,8 @@ class Algebra:
         if any(x.infinite == -neutral for x in given):
             return _infinity(-neutral)
         items = [x for x in given if x.infinite != neutral]
+        if items and not self.reals.inside and (known := self.known_join(kind, items)) is not None:
+            return known
         for x in items:
             value = self.value(x)
             self.kept.setdefault((kind, value), x)
@@ -297,20 +402,47 @@ class Algebra:
         name = sorted(members)
         seconds = [x.second for x in items]
         second = None if None in seconds else self.draw(self.q, kind, name, "q")
-        made = Element({0: self.draw(self.p - 1, kind, name, "p") + 1}, _ONE, second)
+        signs = [x.least for x in items]
+        least = max(signs) if kind == "max" else min(signs)
+        value = self.draw(self.p - 1, kind, name, "p") + 1
+        made = Element({0: value}, _ONE, second, least=least, plain=False, thin=least == 2)
         self.leaves[kind, made.num[0]] = members
         self.kept.setdefault((kind, made.num[0]), made)
+        if kind == "max" and len(items) == 2 and not self.reals.inside:
+            with self.reals.plainly():
+                if not self.add(items[0], items[1]).num:
+                    square = self.mul(items[0], items[0])
+                    self.reals.waiting[self.value(self.mul(made, made))] = square
         return made
+
+    def known_join(self, kind: str, items: Sequence[Element]) -> Element | None:
+        """A maximum or minimum of exponentials or of roots, or of a number that is not negative and 0."""
+        values = [self.value(x) for x in items]
+        if len(set(values)) == 2 and 0 in values:
+            x = next(x for x, value in zip(items, values, strict=True) if value)
+            if x.least >= 1 or self.value(x) in self.reals.not_negative:
+                self.reals.not_negative.add(self.value(x))
+                self.assumed.add(kind)
+                return x if kind == "max" else self.constant(0.0)
+        if all(v in self.reals.exponentials for v in values):
+            return self.exp(self.join(kind, [self.reals.exponentials[v] for v in values]))
+        if all(v in self.reals.roots for v in values) and not {*values} <= {0, 1}:  # roots of themselves
+            return self.opaque("sqrt", self.join(kind, [self.reals.roots[v][1] for v in values]))
+        return None
 
     def dot(self, pairs: Iterable[tuple[Element, Element]]) -> Element:
         """A sum of products."""
         total: Element | None = None
         plain, second, some, both = 0, 0, False, True
+        least, nothing_opaque = 2, True
         for a, b in pairs:
             simple = a.den is _ONE and b.den is _ONE and a.num.keys() <= {0} and b.num.keys() <= {0}
             if simple and not (a.infinite or b.infinite or a.undefined or b.undefined):
                 self.spend(2)
                 some = True
+                sign = max(1, a.least) if a is b else min(a.least, b.least)
+                least = sign and least and min(2, max(sign, 1))
+                nothing_opaque &= a.plain and b.plain
                 plain += a.num.get(0, 0) * b.num.get(0, 0)
                 if a.second is None or b.second is None:
                     both = False
@@ -321,7 +453,9 @@ class Algebra:
                 total = product if total is None else self.add(total, product)
         if some or total is None:
             f = plain % self.p
-            rest = Element({0: f} if f else {}, _ONE, second % self.q if both else None)
+            known = min(least, 1) if some else 1
+            last = second % self.q if both else None
+            rest = self.made({0: f} if f else {}, _ONE, last, 0, known, nothing_opaque, False)
             total = rest if total is None else self.add(total, rest)
         return total
 
@@ -337,6 +471,18 @@ class Algebra:
             return self.opaque("log", self.add(self.constant(1.0), xs[0]))
         named = {"mul": self.mul, "div": self.div, "exp": self.exp}
         return named[primitive](*xs) if primitive in named else self.opaque(primitive, *xs)
+
+    def beyond(self, first: Sequence[tuple[str, Element, bool]]) -> bool:
+        """Whether the program evaluated last needs a condition that the `first` one lacks."""
+        for kind in {what for what, _, needed in self.reals.found if needed}:
+            kinds = {"root": ("root", "logarithm")}.get(kind, (kind,))
+            known = {self.value(x) for what, x, _ in first if what in kinds} | (
+                {0, 1} if kind == "root" else {1}
+            )
+            needed = {self.value(x) for what, x, needed in self.reals.found if needed and what == kind}
+            if needed - known:
+                return True
+        return False
 
     def equal(self, a: Element, b: Element) -> bool:
         """Equality by cross multiplication; undefined elements equal nothing."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from superopt.errors import BadInput
-from superopt.verify.checker.algebra import Algebra, TooMuchWork, is_prime, primes
+from superopt.verify.checker.algebra import Algebra, Element, TooMuchWork, is_prime, primes
 from superopt.verify.checker.between import Between
 from superopt.verify.checker.elements import Evaluator, Index
 from superopt.verify.checker.regions import sampled
@@ -96,6 +96,7 @@ class _Elements:
         self.primes = primes(first, second)
         self.seed, self.budget, self.deadline = seed, budget, deadline
         self.compared: dict[int, int] = {}
+        self.conditions: list[tuple[str, Element, bool]] = []
         self.terms, self.assumed = 0, set[str]()
         self.undefined = False
         self.places: list[tuple[int, int, Index]] = []
@@ -145,15 +146,16 @@ class _Elements:
             for attempt in range(4):
                 try:
                     algebra = Algebra((self.seed, n, place, attempt), self.primes, budget, self.deadline)
-                    evaluator = Evaluator(algebra)
-                    pair = [evaluator.program(text)[n].get(index) for text in self.texts]
+                    pair = self.pair(algebra, n, index)
+                    while not self.alike(algebra, pair) and algebra.reals.renewed():
+                        pair = self.pair(algebra, n, index)
                 except ZeroDivisionError:
                     continue
                 except TooMuchWork:
                     left.append((n, place, index))
                     break
                 self.note(n, algebra)
-                if not algebra.equal(*pair):
+                if not self.alike(algebra, pair):
                     self.undefined = any(x.undefined for x in pair)
                     return left, (n, index)
                 break
@@ -161,6 +163,18 @@ class _Elements:
                 self.undefined = True
                 return left, (n, index)
         return left, None
+
+    def pair(self, algebra: Algebra, output: int, index: Index) -> list[Element]:
+        """The element in both programs; what the first one takes roots of and divides by is kept."""
+        evaluator = Evaluator(algebra)
+        algebra.reals.forget()
+        first = evaluator.program(self.texts[0])[output].get(index)
+        self.conditions = algebra.reals.forget()
+        return [first, evaluator.program(self.texts[1])[output].get(index)]
+
+    def alike(self, algebra: Algebra, pair: Sequence[Element]) -> bool:
+        """Whether the elements are equal, and the second one is defined wherever the first one is."""
+        return algebra.equal(*pair) and not algebra.beyond(self.conditions)
 
     def from_values(
         self, places: Sequence[tuple[int, int, Index]]

@@ -8,7 +8,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, TypeAlias, cast
 
@@ -119,7 +119,7 @@ class Evaluator:
             if lost:
                 return lost[0]
             self.algebra.assumed.add("extern")
-            return self.algebra.variable(name, n, index, key)
+            return replace(self.algebra.variable(name, n, index, key), plain=False)
 
         return [memo(t[1:], lambda index, n=n: element(n, index)) for n, t in enumerate(types)]
 

@@ -1,0 +1,243 @@
+"""What holds for real numbers beyond a field's axioms: signs, domains, roots, functions that grow.
+
+The values of a program at a random point are residues, which name functions of the inputs. So what is known of a
+function can be looked up by its residue (its label where exponentials are formal), and put to use where another
+program computes the same function. Each rule is an identity of real numbers wherever its left side is defined:
+
+    sqrt(x^2) = max(x, -x)            max(x, -x)^2 = x^2
+    x = sqrt(x)^2                     where x >= 0 is known (`Sign`) and some program takes the root of x
+    log(exp(x)) = x
+    max(f(x), f(y)) = f(max(x, y))    for f = exp, and sqrt where x, y >= 0; the same for min
+    max(x, 0) = x, min(x, 0) = 0      where x >= 0 is known
+
+Residues that a rule equates are made the same by replacing the left side with the right one as soon as it is
+computed. Which numbers are roots is known only after the programs were evaluated; so they are evaluated again if
+they seem to differ (`renewed`).
+
+A candidate may be defined where the program is not, never the other way round. So every root, logarithm and power
+of a number that may be negative, and every quotient by a number that may vanish on an open set, is a *condition*:
+those of a candidate must be among those of the program (`beyond`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from superopt.verify.degrees import VARIABLE, Degree
+from superopt.verify.domains import Array, Tensor
+
+Condition = Literal["root", "logarithm", "quotient"]
+
+
+@dataclass
+class Conditions:
+    """Numbers that a program takes roots or logarithms of or divides by, and whether they may lie outside."""
+
+    found: dict[Condition, list[tuple[Tensor, bool]]] = field(
+        default_factory=dict[Condition, list[tuple[Tensor, bool]]]
+    )
+
+    def add(self, what: Condition, x: Tensor, *, needed: bool) -> None:
+        """Note an application."""
+        self.found.setdefault(what, []).append((x, needed))
+
+    def beyond(self, other: Conditions, labels: Callable[[Tensor], Array]) -> Condition | None:
+        """A kind of number for which this program needs more than the `other` one."""
+        for what, found in self.found.items():
+            if not any(needed for _, needed in found):
+                continue
+            mine = np.unique(np.concatenate([labels(x).reshape(-1) for x, needed in found if needed]))
+            kinds: list[Condition] = ["root", "logarithm"] if what == "root" else [what]
+            given = [labels(x).reshape(-1) for kind in kinds for x, _ in other.found.get(kind, [])]
+            numbers = np.array([0, 1] if what == "root" else [1], np.uint64)  # are never outside
+            if np.setdiff1d(mine, np.concatenate([numbers, *given])).size:
+                return what
+        return None
+
+
+class Known:
+    """A table from labels to tensors' elements: what functions of other numbers are."""
+
+    def __init__(self, labels: Callable[[Array], Array]) -> None:
+        self._labels = labels
+        self._pending: list[tuple[Tensor, Tensor]] = []
+        self._keys = np.zeros(0, np.uint64)
+        self._planes: list[Array] = []
+        self.degree: Degree | None = None
+        self.size = 0
+
+    @property
+    def known(self) -> int:
+        """How many labels are known."""
+        self._settle()
+        return self._keys.size
+
+    def add(self, result: Tensor, of: Tensor) -> None:
+        """Remember that the elements of `result` are a function of those of `of`."""
+        self.size += result.planes[0].size
+        self._pending.append((result, of))
+
+    def look_up(self, labels: Array) -> tuple[Array, Tensor] | None:
+        """Where the labels are known, and there what they are functions of; None where none is."""
+        self._settle()
+        if not self._keys.size or self.degree is None:
+            return None
+        at = np.minimum(np.searchsorted(self._keys, labels), self._keys.size - 1)
+        found = self._keys[at] == labels
+        return (found, Tensor(tuple(x[at] for x in self._planes), self.degree)) if found.any() else None
+
+    def _settle(self) -> None:
+        for result, of in self._pending:
+            keys = self._labels(np.ascontiguousarray(result.planes[0])).reshape(-1)
+            planes = [np.broadcast_to(x, result.planes[0].shape).reshape(-1) for x in of.planes]
+            if self.degree is not None:
+                planes = [np.concatenate([x, y]) for x, y in zip(self._planes, planes, strict=False)]
+                keys = np.concatenate([self._keys, keys])
+            self._keys, first = np.unique(keys, return_index=True)
+            self._planes = [x[first] for x in planes]
+            self.degree = of.degree if self.degree is None else self.degree.either(of.degree)
+        self._pending.clear()
+
+
+class Reals:
+    """The rules of this module over one field, at one point; without `rules`, conditions alone."""
+
+    def __init__(
+        self, labels: Callable[[Array], Array], apply: Callable[..., Tensor], *, rules: bool
+    ) -> None:
+        self._labels, self._apply, self._inside = labels, apply, not rules
+        self.conditions = Conditions()
+        self._squares, self._absolute = Known(labels), Known(labels)
+        self._functions: dict[str, Known] = {"exp": Known(labels), "sqrt": Known(labels)}
+        self._roots, self._back = Known(labels), Known(labels)
+        self._not_negative = Known(labels)
+        self._replaced = 0  # how many roots are replaced where they occur as squares
+
+    def labels(self, t: Tensor) -> Array:
+        """The labels of all elements."""
+        return self._labels(np.ascontiguousarray(t.planes[0]))
+
+    # --- signs and conditions
+
+    def divided(self, by: Tensor) -> None:
+        """Note a quotient."""
+        sign = by.degree.sign
+        self.conditions.add("quotient", by, needed=sign.least < 2 and not sign.thin)
+
+    def applied(self, primitive: str, x: Tensor) -> None:
+        """Note a root, a logarithm or a power."""
+        if primitive == "sqrt":
+            self.conditions.add("root", x, needed=x.degree.sign.least < 1)
+        elif primitive in ("log", "pow"):
+            self.conditions.add("logarithm", x, needed=x.degree.sign.least < 2)
+
+    @contextmanager
+    def aside(self) -> Generator[None]:
+        """Within it, no conditions are kept: no output needs what is computed."""
+        before, self.conditions = self.conditions, Conditions()
+        try:
+            yield
+        finally:
+            self.conditions = before
+
+    # --- rules
+
+    def square(self, x: Tensor, product: Tensor) -> None:
+        """Remember a product of equal numbers."""
+        if not self._inside:
+            self._squares.add(product, x)
+
+    def function(self, name: str, x: Tensor, result: Tensor) -> None:
+        """Remember a result of a function that grows; of a root, where its operand is not negative."""
+        if self._inside:
+            return
+        if name == "exp" or (name == "sqrt" and x.degree.sign.least >= 1):
+            self._functions[name].add(result, x)
+        if name == "sqrt" and x.degree.sign.least >= 1:
+            squared = self._raw("mul", result, result)
+            degree = squared.degree.plus(VARIABLE).signed(x.degree.sign)
+            self._roots.add(x, Tensor(squared.planes, degree))
+            self._back.add(squared, result)
+
+    def of_known(self, primitive: str, x: Tensor) -> Tensor | None:
+        """What a root of squares or a logarithm of exponentials is, if all elements are known."""
+        if self._inside:
+            return None
+        if primitive == "log":
+            return self._all(self._functions["exp"], x)
+        if primitive != "sqrt":
+            return None
+        if (root := self._all(self._back, x)) is not None:
+            return root
+        if (number := self._all(self._squares, x)) is None:
+            return None
+        absolute = self._apply("max", number, self._apply("neg", number))
+        return Tensor(absolute.planes, absolute.degree.signed(x.degree.sign.root()))
+
+    def joined(self, kind: str, xs: Sequence[Tensor], join: Callable[..., Tensor]) -> Tensor | None:
+        """The maximum or minimum of numbers of known sign, or under a function that grows."""
+        if self._inside:
+            return None
+        for x, y in ((xs[0], xs[-1]), (xs[-1], xs[0])):
+            if len(xs) == 2 and not self.labels(y).any() and self._known_sign(x):
+                shape = np.broadcast_shapes(x.shape, y.shape)
+                kept = x if kind == "max" else y
+                return Tensor(tuple(np.broadcast_to(z, shape) for z in kept.planes), kept.degree)
+        for name, known in self._functions.items():
+            operands = [self._all(known, x) for x in xs]
+            found = [x for x in operands if x is not None and (len(x.planes) == 2 or name != "exp")]
+            moved = any((self.labels(x) != self.labels(y)).any() for x, y in zip(xs, found, strict=False))
+            if len(found) == len(xs) and moved:  # 0 and 1 are roots of themselves
+                return self._apply(name, join(*found))
+        return None
+
+    def _known_sign(self, x: Tensor) -> bool:
+        """Whether numbers are not negative, or the same as others that are not."""
+        if x.degree.sign.least >= 1:
+            self._not_negative.add(x, x)
+            return True
+        return self._all(self._not_negative, x) is not None
+
+    def opposite(self, x: Tensor, y: Tensor, larger: Tensor) -> None:
+        """Remember the maximum of a number and its opposite."""
+        if not self._inside and x.shape == y.shape and not self.labels(self._raw("add", x, y)).any():
+            self._absolute.add(self._raw("mul", larger, larger), self._raw("mul", x, x))
+
+    def _raw(self, primitive: str, *xs: Tensor) -> Tensor:
+        """An operation of the field without these rules."""
+        inside, self._inside = self._inside, True
+        try:
+            return self._apply(primitive, *xs)
+        finally:
+            self._inside = inside
+
+    def _all(self, known: Known, x: Tensor) -> Tensor | None:
+        """What all elements of `x` are functions of."""
+        if not known.size or (found := known.look_up(self.labels(x))) is None:
+            return None
+        where, of = found
+        return of if where.all() else None
+
+    # --- replacing squares
+
+    def renewed(self) -> bool:
+        """Replace what became known since, from here on; False where that is nothing."""
+        self._replaced, before = self._roots.known + self._absolute.known, self._replaced
+        return self._replaced > before
+
+    def replaced(self, t: Tensor) -> Tensor:
+        """The tensor, with squares of roots for numbers whose roots are taken, and x^2 for |x|^2."""
+        if not self._replaced or self._inside:
+            return t
+        for known in (self._absolute, self._roots):
+            if known.size and (found := known.look_up(self.labels(t))) is not None:
+                where, other = found
+                planes = tuple(np.where(where, y, x) for x, y in zip(t.planes, other.planes, strict=False))
+                sign = other.degree.sign if where.all() else t.degree.sign.either(other.degree.sign)
+                t = Tensor(planes, t.degree.either(other.degree).signed(sign))
+        return t
