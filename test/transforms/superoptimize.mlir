@@ -9,9 +9,9 @@
 // RUN: superopt-verify --replay %t.bundle/certificate.json | filecheck %s --check-prefix=HOLDS
 
 // CHECK-LABEL: func.func @f
-// CHECK-NEXT: superopt.custom
-// CHECK: block.matmul
-// CHECK: block.save
+// CHECK-NEXT: superopt.{{custom|tiled}}
+// CHECK: {{block|tile}}.matmul
+// CHECK: {{block.save|tile.store}}
 // CHECK-NOT: kernel.
 // REPORT: "target": "sm_80"
 // REPORT: "enumerated":
