@@ -44,6 +44,12 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], list[str]]] = {
     "conv2d_bias": (lambda x, w, b: F.conv2d(x, w, b, padding=1).relu(), (IMAGE, rand(6, 4, 3, 3), rand(6)),
                     ["conv", "add", "relu"]),
     "conv2d_one_image": (lambda x, w: F.conv2d(x[0], w, stride=(2, 1)), (IMAGE, rand(6, 4, 3, 2)), ["slice", "conv"]),
+    "conv2d_pointwise": (
+        lambda x, w, b: F.conv2d(x, w, b).relu(),
+        (IMAGE, rand(6, 4, 1, 1), rand(6)),
+        ["matmul", "add", "relu"],
+    ),
+    "conv2d_pointwise_strided": (lambda x, w: F.conv2d(x, w, stride=2), (IMAGE, rand(6, 4, 1, 1)), ["conv"]),
     "conv2d_dilated": (lambda x, w: F.conv2d(x, w, padding=2, dilation=2), (IMAGE, rand(5, 4, 3, 3)), ["conv"]),
     "conv2d_grouped": (lambda x, w: F.conv2d(x, w, padding=(1, 0), groups=2), (IMAGE, rand(6, 2, 3, 3)), ["conv"]),
     "conv2d_depthwise": (lambda x, w: F.conv2d(x, w, padding=1, groups=4), (IMAGE, rand(4, 1, 3, 3)), ["conv"]),

@@ -131,6 +131,18 @@ def _slice(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Va
     return x if _ints(attrs, "sizes") == x.shape else None
 
 
+@rule("conv")
+def _pointwise(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """conv by a kernel of one position, which reads in place -> matmul, which every search knows."""
+    x, w = operands
+    windows = [*_ints(attrs, "low"), *_ints(attrs, "high"), *(s - 1 for s in _ints(attrs, "strides"))]
+    if math.prod(w.shape[2:]) != 1 or attrs.get("groups", 1) != 1 or any(windows):
+        return None
+    (n, c, *extents), columns = x.shape, w.shape[0]
+    source = build.reshape(x, (n, c, math.prod(extents)))
+    return build.reshape(build.emit("matmul", build.reshape(w, (columns, c)), source), (n, columns, *extents))
+
+
 @rule("concat")
 def _concat(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
     """concat(x) -> x."""
