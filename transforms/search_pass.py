@@ -76,14 +76,17 @@ class SearchPass(SearchSettings, GraphPass, Optimizer, ABC):
     ) -> KernelGraph | None:
         """The best of one part, if it beats the part and `stitched`; otherwise None."""
         from superopt.report import SearchReport
+        from superopt.run.propose import untrusted
 
         where = part.graph.location if part.whole else part.graph.nodes[0].location
         place = "" if number is None else f"segment {number}: "
         before = cost.cost(part.graph, target).seconds
-        reason = self.refusal(part.graph)
+        with untrusted(self, part.graph):
+            reason = self.refusal(part.graph)
         found = Proposals(remark=reason)
         if not reason:
-            found = self.propose(part.graph, target, budget=max(seconds, 0.0), seed=self.seed)
+            with untrusted(self, part.graph):
+                found = self.propose(part.graph, target, budget=max(seconds, 0.0), seed=self.seed)
         for remark in found.remarks(statistics=self.statistics):
             diagnostics.remark(f"{place}{remark}", where)
         self.searched(found, part, diagnostics)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -19,6 +21,7 @@ from superopt.run.propose import Candidate, parts, propose
 from superopt.run.settings import Settings
 from superopt.transforms import optimizers
 from superopt.transforms.optimizers import Optimizer, Proposal, Proposals, never
+from superopt.transforms.search_pass import SearchPass
 
 MATRIX = TensorType((256, 256), "f32")
 
@@ -64,6 +67,10 @@ def nothing_computed(graph: KernelGraph) -> KernelGraph:
 def defined_twice(graph: KernelGraph) -> KernelGraph:
     exp, mul = graph.nodes
     return replace(graph, nodes=[exp, replace(mul, op="relu", operands=exp.results), mul])
+
+
+def no_program(graph: KernelGraph) -> Any:
+    return graph.nodes
 
 
 def good(graph: KernelGraph) -> KernelGraph:
@@ -118,6 +125,64 @@ def test_one_that_changes_the_program_is_an_error(
         proposed(program())
 
 
+@pytest.mark.parametrize("does", [change_nodes, change_a_node])
+def test_a_pass_that_changes_what_it_searches_is_an_error(
+    does: Callable[[KernelGraph], KernelGraph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @dataclass(frozen=True)
+    class OddPass(SearchPass, Odd):
+        """The optimizer as a pass."""
+
+        flag: ClassVar[str] = "odd"
+
+    monkeypatch.setattr(Odd, "does", staticmethod(does))
+    with pytest.raises(BadInput, match="expected the optimizer 'odd' to leave the program as it is"):
+        OddPass().apply(program(), Diagnostics())
+
+
+PASS = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from superopt.transforms.passes import GraphPass
+
+
+@dataclass(frozen=True)
+class Faulty(GraphPass):
+    flag: ClassVar[str] = "NAME"
+
+    def apply(self, graph, diagnostics):
+        BODY
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "said"),
+    [
+        ("return graph.nodes[9]", 13, "the pass 'faulty-0' raised IndexError: list index out of range"),
+        ("pass", 0, "expected the pass 'faulty-1' to return a KernelGraph, got NoneType"),
+    ],
+)
+def test_a_faulty_pass_is_an_error_in_its_file(body: str, line: int, said: str, tmp_path: Path) -> None:
+    file, name = tmp_path / "faulty.py", f"faulty-{int(not line)}"
+    file.write_text(PASS.replace("NAME", name).replace("BODY", body))
+    source = tmp_path / "x.mlir"
+    source.write_text(
+        "func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {\n"
+        '  %y = "kernel.exp"(%x) : (tensor<4xf32>) -> tensor<4xf32>\n  return %y : tensor<4xf32>\n}\n'
+    )
+    done = subprocess.run(
+        [Path(sys.executable).parent / "superopt-opt", source, f"--load-pass-plugin={file}", f"--{name}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert f"{file}:{line}:" in done.stderr if line else str(file) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_one_that_raises_is_an_error_in_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Odd, "does", staticmethod(give_up))
     with pytest.raises(BadInput, match="the optimizer 'odd' raised RuntimeError: no idea") as caught:
@@ -126,7 +191,9 @@ def test_one_that_raises_is_an_error_in_its_file(monkeypatch: pytest.MonkeyPatch
     assert (caught.value.location.file, caught.value.location.line) == (__file__, line)
 
 
-@pytest.mark.parametrize("does", [unknown_operator, use_before_definition, nothing_computed, defined_twice])
+@pytest.mark.parametrize(
+    "does", [unknown_operator, use_before_definition, nothing_computed, defined_twice, no_program]
+)
 def test_illegal_proposals_are_counted_and_the_others_looked_at(
     does: Callable[[KernelGraph], KernelGraph], monkeypatch: pytest.MonkeyPatch
 ) -> None:

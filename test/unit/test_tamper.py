@@ -61,6 +61,26 @@ def test_a_bundle_made_by_another_triton_is_not_called_equivalent(
     assert "not checked: sm_90: PTX and cubins, made by Triton 9.9" in said
 
 
+@pytest.mark.parametrize("name", ["artifact.json", "certificate.json", "shapes.json", "schedule.json"])
+def test_a_field_that_has_a_default_is_needed(
+    tamper: Any, made: tuple[Path, Path], tmp_path: Path, name: str
+):
+    """What superopt writes is whole: without its version, a file is not what superopt wrote."""
+    import shutil
+
+    program, bundle = made
+    folder = tmp_path / "bundle"
+    shutil.copytree(bundle, folder)
+    content = json.loads((folder / name).read_text())
+    for record in content.values() if name == "artifact.json" else [content]:
+        record.pop("version", None) or record.pop(next(iter(record)))
+    (folder / name).write_text(json.dumps(content))
+    tamper.fitted(folder)
+    code, said = tamper.judged(program, folder)
+    assert code > 0
+    assert said.startswith(("not equivalent: expected", "expected")), said
+
+
 SHADOW = "open({mark!r}, 'w')\nraise SystemExit(0)\n"
 NAMES = ("__future__", "argparse", "json", "numpy", "torch", "triton", "kernels", "checking", "hashlib")
 

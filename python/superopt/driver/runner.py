@@ -10,12 +10,13 @@ import time
 from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from superopt.diagnostics import Diagnostics
 from superopt.driver import isolation, output
 from superopt.driver.pipeline import MODULE, Step, spell
 from superopt.errors import BadInput, BadOption, Location, SuperoptError
+from superopt.inputs.python_files import blamed, file_of
 from superopt.inputs.source import Source, SourceError
 from superopt.options import did_you_mean
 from superopt.program import KernelGraph
@@ -150,7 +151,8 @@ class Runner:
             case None:
                 self._run_native(step, module, source)
             case ModulePass() as implementation:
-                implementation.run(module.opview, diagnostics)
+                with blamed(implementation, f"the pass '{implementation.flag}'"):
+                    implementation.run(module.opview, diagnostics)
                 self.verify(module, source)
             case GraphPass() as implementation:
                 module = self._run_graph_pass(implementation, module, source, diagnostics)
@@ -182,7 +184,15 @@ class Runner:
                 texts.append(function.get_asm(enable_debug_info=True))
                 continue
             graph = reader.read_function(function, source.name)
-            texts.append(writer.to_text(implementation.apply(graph, diagnostics), locations=True))
+            with blamed(implementation, f"the pass '{implementation.flag}'"):
+                made = cast("object", implementation.apply(graph, diagnostics))
+            if not isinstance(made, KernelGraph):
+                raise BadInput(
+                    f"expected the pass '{implementation.flag}' to return a KernelGraph, got "
+                    f"{type(made).__name__}",
+                    Location(str(file_of(implementation))),
+                )
+            texts.append(writer.to_text(made, locations=True))
         try:
             return argument_names.parse("\n".join(texts), self.context).operation
         except ir.MLIRError as error:

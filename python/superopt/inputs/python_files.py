@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.machinery
 import importlib.util
 import sys
 import traceback
+from collections.abc import Generator
 from pathlib import Path
 from types import ModuleType
 
-from superopt.errors import BadInput, Location
+from superopt.errors import BadInput, Location, SuperoptError
 
 
 def load(path: Path, name: str) -> ModuleType:
@@ -41,6 +43,25 @@ def load(path: Path, name: str) -> ModuleType:
 def raised(error: BaseException, path: Path, what: str) -> BadInput:
     """`what`, the error and the innermost line of the file that led to it."""
     return BadInput(f"{what} {type(error).__name__}: {error}", Location(str(path), _line_in(error, path), 1))
+
+
+def file_of(thing: object) -> Path:
+    """The file of the class of `thing`."""
+    module = type(thing).__module__
+    return Path(str(getattr(sys.modules.get(module), "__file__", module)))
+
+
+@contextlib.contextmanager
+def blamed(thing: object, called: str) -> Generator[None]:
+    """Within it, a method of `thing` runs: what one from outside the package raises is BadInput at its line."""
+    try:
+        yield
+    except SuperoptError:
+        raise
+    except Exception as error:
+        if type(thing).__module__.startswith("superopt."):
+            raise  # a fault of ours
+        raise raised(error, file_of(thing), f"{called} raised") from error
 
 
 def _line_in(error: BaseException, path: Path) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from superopt.errors import IllegalProgram, NotEquivalent, SuperoptError, UnsupportedProgram
 from superopt.numerics import gate
@@ -71,6 +71,9 @@ def legal(run: Run, attempt: Attempt) -> str:
 
 def illegal(run: Run, original: KernelGraph, candidate: KernelGraph) -> str:
     """Why `candidate` cannot replace `original`, before any other gate; empty where it may."""
+    given = cast("object", candidate)
+    if not isinstance(given, KernelGraph):
+        return f"illegal: expected a KernelGraph, got {type(given).__name__}"
     try:
         check_kernel(candidate, run.target.shared_per_block)
     except (IllegalProgram, UnsupportedProgram) as error:

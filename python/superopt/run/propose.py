@@ -5,15 +5,13 @@ Every optimizer sees every segment, and also the whole program if that is not a 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from superopt import clock
-from superopt.errors import BadInput, Location, SuperoptError
-from superopt.inputs.python_files import raised
+from superopt.errors import BadInput, Location
+from superopt.inputs.python_files import blamed, file_of
 from superopt.program import KernelGraph
 from superopt.run.budget import SEARCHES
 from superopt.run.check import illegal
@@ -68,7 +66,7 @@ def _propose_for(part: Segment, run: Run, seconds: float, nominal: float) -> lis
             run.budget.missed["searches not made"] += 1
             refused.append(f"{optimizer.name} did not search {part.described}: the budget is spent")
             continue
-        with _believing_nothing(optimizer, part.graph):
+        with untrusted(optimizer, part.graph):
             reason = optimizer.refusal(part.graph)
         if reason:
             refused.append(f"{optimizer.name} did not search {part.described}: {reason}")
@@ -80,7 +78,7 @@ def _propose_for(part: Segment, run: Run, seconds: float, nominal: float) -> lis
             found = _ranked(run, part.graph, kept, optimizer.name)
         else:
             start = clock.now()
-            with run.timed(f"search: {optimizer.name}"), _believing_nothing(optimizer, part.graph):
+            with run.timed(f"search: {optimizer.name}"), untrusted(optimizer, part.graph):
                 result = optimizer.propose(
                     part.graph, run.target, budget=share, seed=run.settings.seed, stop=run.stopped
                 )
@@ -123,23 +121,15 @@ def _ranked(
 
 
 @contextmanager
-def _believing_nothing(optimizer: Optimizer, program: KernelGraph) -> Generator[None]:
+def untrusted(optimizer: Optimizer, program: KernelGraph) -> Generator[None]:
     """Within it, an optimizer looks at `program`.
 
     Raises BadInput where it changes the program, which proofs would then be about, and where one from outside the
     package raises, with the line of its file.
     """
     before = program_hash(program)
-    module = type(optimizer).__module__
-    file = Path(str(getattr(sys.modules.get(module), "__file__", module)))
-    try:
+    with blamed(optimizer, f"the optimizer '{optimizer.name}'"):
         yield
-    except SuperoptError:
-        raise
-    except Exception as error:
-        if module.startswith("superopt."):
-            raise  # a fault of ours
-        raise raised(error, file, f"the optimizer '{optimizer.name}' raised") from error
     try:
         same = program_hash(program) == before
     except (LookupError, TypeError, AttributeError, ValueError):
@@ -147,5 +137,5 @@ def _believing_nothing(optimizer: Optimizer, program: KernelGraph) -> Generator[
     if not same:
         raise BadInput(
             f"expected the optimizer '{optimizer.name}' to leave the program as it is, got a changed one",
-            Location(str(file)),
+            Location(str(file_of(optimizer))),
         )

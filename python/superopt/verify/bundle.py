@@ -265,6 +265,8 @@ class _Check:
             stated = _validated(
                 ArtifactRecord, self.root / "artifact.json", lambda t=target: _dumped(text[t])
             )
+            # All fields, not only those without a default.
+            self.expect(stated.model_dump(mode="json") == text[target], "artifact.json", "superopt writes it")
             self.expect(plain(stated) == plain(record), "artifact.json", "it was verified")
 
     def compiled(self, target: str, emitted: EmittedProgram, *, verified: bool) -> list[Compiled]:
