@@ -19,7 +19,10 @@ from typing import TYPE_CHECKING, Any
 from superopt.errors import SuperoptError
 
 if TYPE_CHECKING:
-    from superopt.api import explain, from_torch, load, optimize, replace
+    from superopt.api import from_torch, optimize
+    from superopt.pytorch.backend import explain
+    from superopt.pytorch.replace import replace
+    from superopt.pytorch.saving import load
     from superopt.result import Optimized
 
 __version__ = "0.1.0"
@@ -33,8 +36,13 @@ __all__ = [
     "optimize",
     "replace",
 ]
-_PLACES = dict.fromkeys(("explain", "from_torch", "load", "optimize", "replace"), "api") | {
-    "Optimized": "result"
+_PLACES = {
+    "Optimized": "result",
+    "explain": "pytorch.backend",
+    "from_torch": "api",
+    "load": "pytorch.saving",
+    "optimize": "api",
+    "replace": "pytorch.replace",
 }
 
 

@@ -1,4 +1,4 @@
-"""The Python API: `optimize`, `load`, `replace`, `explain` and `from_torch`."""
+"""The Python API on programs and modules: `optimize` and `from_torch`; `superopt.pytorch` has the rest."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from superopt.result import Optimized
 from superopt.transforms.ingest import from_torch as import_module
 
 if TYPE_CHECKING:
-    from superopt.pytorch.backend import Explanation
     from superopt.pytorch.module import OptimizedModule
-    from superopt.pytorch.replace import Replaced
     from superopt.transforms.ingest.import_torch import Imported
 
 
@@ -78,24 +76,11 @@ def optimize(
             return Optimized(superoptimize(graph, options, diagnostics))
         from superopt.pytorch import module
 
-        original, args, named = _called(program, inputs, kwargs)
+        original, args, named = _called(module, program, inputs, kwargs)
         imported = module.imported(original, args, named)
         diagnostics.messages += imported.diagnostics.messages
         result = Optimized(superoptimize(imported.graph, options, diagnostics))
     return module.optimized(original, imported, result, fallback=fallback, interpret=interpret)
-
-
-def load(
-    folder: str | Path, original: Any = None, *, fallback: bool = False, interpret: bool = False
-) -> OptimizedModule:
-    """The module that `OptimizedModule.save` wrote, with its weights; `original` is a module that has others.
-
-    Without `original` it runs on a GPU, or by `interpret` in Triton's interpreter. A call runs the bundle's
-    Python files: `superopt-verify` checks those of others. Raises BadInput for a folder without such a bundle.
-    """
-    from superopt.pytorch import saving
-
-    return saving.load(Path(folder), original, fallback=fallback, interpret=interpret)
 
 
 def settings_of(given: Mapping[str, Any]) -> Superoptimize:
@@ -131,27 +116,11 @@ def _program(program: Any, diagnostics: Diagnostics) -> KernelGraph | None:
 
 
 def _called(
-    program: Any, inputs: Any, kwargs: Mapping[str, Any] | None
+    module: Any, program: Any, inputs: Any, kwargs: Mapping[str, Any] | None
 ) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
-    """The module, and the example arguments by position and by name."""
+    """What `superopt.pytorch.module` makes of the program, and the example arguments by position and by name."""
     if inputs is None and kwargs is None:
         if getattr(program, "example_inputs", None) is None:
             raise BadInput("expected example inputs with a torch module, got none")
         inputs, kwargs = program.example_inputs
-    from superopt.pytorch.module import arguments, as_module
-
-    return as_module(program), *arguments(() if inputs is None else inputs, kwargs)
-
-
-def replace(model: Any, pattern: str, inputs: Any = (), **options: Any) -> Replaced:
-    """See `superopt.pytorch.replace.replace`; imports PyTorch when called."""
-    from superopt.pytorch import replace
-
-    return replace.replace(model, pattern, inputs, **options)
-
-
-def explain(model: Any, inputs: Any = (), **options: Any) -> Explanation:
-    """See `superopt.pytorch.backend.explain`; imports PyTorch when called."""
-    from superopt.pytorch import backend
-
-    return backend.explain(model, inputs, **options)
+    return module.as_module(program), *module.arguments(() if inputs is None else inputs, kwargs)

@@ -52,9 +52,14 @@ def _tensors(module: Any) -> dict[str, Any]:
 
 
 def load(
-    folder: Path, original: Any = None, *, fallback: bool = False, interpret: bool = False
+    folder: str | Path, original: Any = None, *, fallback: bool = False, interpret: bool = False
 ) -> OptimizedModule:
-    """The module that `save` wrote; see `superopt.load`."""
+    """The module that `OptimizedModule.save` wrote, with its weights; `original` is a module that has others.
+
+    Without `original` it runs on a GPU, or by `interpret` in Triton's interpreter. A call runs the bundle's
+    Python files: `superopt-verify` checks those of others. Raises BadInput for a folder without such a bundle.
+    """
+    folder = Path(folder)
     saved = Saved(folder)
     if "module.json" not in saved.bundle.description["files"]:
         raise BadInput(f"expected the bundle of a module, got one without module.json: {folder}")
