@@ -31,7 +31,7 @@ def mutate(text: str, generator: random.Random) -> tuple[str, str, str]:
             for old in group:
                 if old in line:
                     sites += [(kind, n, line.replace(old, new, 1)) for new in group if new != old]
-        if re.search(r"tt\.store|gpu\.barrier", line):
+        if re.search(r"tt\.store|(?:gpu|ttg)\.barrier", line):
             sites.append(("barrier" if "barrier" in line else "dropped", n, ""))
         if match := re.search(r"(tt\.load %\S+), .*( : .*)", line):
             sites.append(("mask", n, line[: match.start()] + match[1] + match[2]))

@@ -45,3 +45,14 @@ def test_a_verifier_that_accepts_everything_is_found_out(monkeypatch: pytest.Mon
     monkeypatch.setattr(harness, "_gate", pass_all)
     tally = harness.run(20, 0, [subjects.Subject("mlp", "kernel", graph, graph)])
     assert len(tally.wrong) > 5
+
+
+def test_no_fault_in_ptx_is_wrong_and_accepted():
+    """The campaign on PTX, scaled down to one program for three targets."""
+    harness: Any = importlib.import_module("ptx_harness")
+    found = harness.subjects(["linear_attention"], harness.TARGETS, 1)
+    assert {s.name.split()[1] for s in found} == set(harness.TARGETS)
+    result = harness.campaign(found, min(COUNT, 60), 0, 600)
+    assert result["wrong"] == []
+    killed = sum(result["fates"].get(fate, 0) for fate in ("refused", "illegal", "different"))
+    assert killed > 0.7 * result["mutants"], "most faults change what is stored, or break the order"

@@ -79,8 +79,9 @@ def test_faults_of_memory_are_named(body: str, grid: tuple[int, int, int], messa
         run(kernel(body), np.arange(12.0), 12, grid)
 
 
-def test_an_instance_may_read_back_after_a_barrier():
-    body = COPY + "gpu.barrier\n%w = tt.load %oi : tensor<4x!tt.ptr<f32>>\ngpu.barrier\n"
+@pytest.mark.parametrize("barrier", ["gpu.barrier", "ttg.barrier all"])
+def test_an_instance_may_read_back_after_a_barrier(barrier: str):
+    body = COPY + f"{barrier}\n%w = tt.load %oi : tensor<4x!tt.ptr<f32>>\n{barrier}\n"
     body += "%y = arith.addf %w, %w : tensor<4xf32>\ntt.store %oi, %y : tensor<4x!tt.ptr<f32>>\n"
     out = run(kernel(body), np.arange(12.0), 12, (3, 1, 1))
     assert out.contents is not None

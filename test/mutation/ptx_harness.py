@@ -1,0 +1,191 @@
+"""Mutation testing of the check of PTX: faults in compiled kernels, each killed or shown to change nothing.
+
+    python test/mutation/ptx_harness.py --count=2000 --seed=0 --json=FILE      (make mutate-ptx)
+
+Faults are injected into the PTX of kernels of the benchmarks, for three targets: operands, numbers, addresses,
+predicates, fragments, swapped operands, instructions dropped, waits, fences and barriers dropped.
+
+A mutant is *refused* by the reader, *illegal* (a race, a bound, something undefined) or *different* (another value
+or place). One that passes is run again at other points of the fields and on other blocks: if it is found there, it
+is *wrong and accepted*, and the exit code is 1. The rest changes nothing that is stored: *dead* where the changed
+instruction's result may be undefined instead, *redundant order* where a wait, fence or barrier was dropped whose
+work others do, *the same* otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(1, str(Path(__file__).parent.parent))
+sys.path.insert(2, str(Path(__file__).parents[2]))
+
+import mutate_ptx
+from about import about
+
+from superopt.cost.gpus import target as find_target
+from superopt.errors import BadInput, IllegalProgram, NotEquivalent, UnsupportedProgram
+from superopt.program import Node, TileProgram
+from superopt.transforms.lower import lower
+from superopt.transforms.schedule.fit import Compiler, fit
+from superopt.verify.infinities import Extended
+from superopt.verify.ptx.check import Reference, blocks_of
+from superopt.verify.ptx.decode import decode
+from superopt.verify.ptx.parser import parse
+from superopt.verify.ttir.artifact import kernel_texts
+from superopt.verify.ttir.check import ImageTriton, KernelText
+
+TARGETS = ("sm_80", "sm_90", "sm_100")
+PROGRAMS = (
+    "rmsnorm_linear_b1", "gated_mlp_b1", "lora_b1", "linear_attention", "layernorm_linear", "squeeze_excite",
+    "qknorm_public_b1_safe", "low_rank_chain",
+)  # fmt: skip
+MORE_BLOCKS = 6
+
+
+@dataclass
+class Subject:
+    """A compiled kernel, what it must store, and the same at another point on other blocks."""
+
+    name: str
+    ptx: str
+    shared_bytes: int
+    first: Reference
+    second: Reference
+
+    def fate(self, text: str, reference: Reference) -> str:
+        """What the check says of a text; empty where it passes."""
+        try:
+            reference.compare(decode(parse(text, "mutant.ptx")), self.shared_bytes)
+        except (BadInput, UnsupportedProgram):
+            return "refused"
+        except IllegalProgram:
+            return "illegal"
+        except NotEquivalent:
+            return "different"
+        return ""
+
+
+def subjects(programs: Sequence[str], targets: Sequence[str], most: int) -> list[Subject]:
+    """At most `most` kernels of each program and target that pass the check."""
+    from benchmarks.mugraph.programs import program
+    from benchmarks.mugraph.references import references
+
+    found: list[Subject] = []
+    for name in programs:
+        for target in targets:
+            graph = program(name)
+            best = references(graph, find_target(target))
+            lowered = lower(next(iter(best.values()), graph), target)
+            made = fit(lowered, Compiler(find_target(target)))
+            nodes = [n for n in made.lowered.nodes if isinstance(n.body, TileProgram)]
+            kernels = kernel_texts(made.emitted, made.compiled)
+            some = list(zip(nodes, kernels, made.compiled, strict=True))
+            for node, kernel, compiled in sorted(some, key=lambda k: -len(k[2].ptx))[:most]:
+                subject = _subject(f"{name} {target} {kernel.name}", node, kernel, compiled)
+                if subject.fate(subject.ptx, subject.first) == "":
+                    found.append(subject)
+    return found
+
+
+def _subject(name: str, node: Node, kernel: KernelText, compiled: Any) -> Subject:
+    made: list[Reference] = []
+    blocks = blocks_of(kernel, 0)
+    count = kernel.grid[0] * kernel.grid[1] * kernel.grid[2]
+    others = random.Random(name).sample(range(count), min(MORE_BLOCKS, count))
+    for point, chosen in (("first", blocks), ("second", sorted({*blocks, *others}))):
+        domain = Extended(ImageTriton(("mutation", point), lattice="order"))
+        made.append(Reference(node, kernel, chosen, domain))
+    return Subject(name, compiled.ptx, compiled.shared_bytes, *made)
+
+
+def poisoned(text: str, line: int) -> str | None:
+    """The text with the result of an instruction undefined from there on; None where it has none."""
+    lines = text.splitlines()
+    found = re.match(r"\s*(?:@!?%p\d+ )?[a-z][\w.:]*\s+\{?\s*%(rd|rs|r|p)(\d+)", lines[line])
+    if found is None or re.match(
+        r"\s*(?:@!?%p\d+ )?(st\.|cp\.|bra|bar|stmatrix|tcgen05|mbarrier)", lines[line]
+    ):
+        return None
+    kind = {"rd": "b64", "rs": "b16", "r": "b32", "p": "pred"}[found[1]]
+    declared = next(i for i, row in enumerate(lines) if re.search(rf"\.reg \.{kind}", row))
+    first = f"\t.reg .{kind} %never;"
+    after = f"\tmov.{kind} %{found[1]}{found[2]}, %never;"
+    return "\n".join(
+        [*lines[: declared + 1], first, *lines[declared + 1 : line + 1], after, *lines[line + 1 :]]
+    )
+
+
+def judge(subject: Subject, kind: str, what: str, text: str) -> str:
+    """The fate of a mutant."""
+    if fate := subject.fate(text, subject.first):
+        return fate
+    if subject.fate(text, subject.second):
+        return "wrong and accepted"
+    if kind == "dropped order":
+        return "redundant order"
+    line = int(what.split(":")[0].removeprefix("line ")) - 1
+    dead = poisoned(subject.ptx, line)
+    return "dead" if dead is not None and subject.fate(dead, subject.second) == "" else "the same"
+
+
+def campaign(found: Sequence[Subject], count: int, seed: int, seconds: float) -> dict[str, Any]:
+    """Inject `count` faults, or as many as there is time for."""
+    generator, start = random.Random(seed), time.process_time()
+    fates: Counter[tuple[str, str]] = Counter()
+    wrong: list[str] = []
+    survivors: list[str] = []
+    done = 0
+    while done < count and time.process_time() - start < seconds:
+        subject = found[done % len(found)]
+        kind, what, text = mutate_ptx.mutate(subject.ptx, generator)
+        fate = judge(subject, kind, what, text)
+        fates[kind, fate] += 1
+        done += 1
+        entry = f"{subject.name}: {kind}: {what}"
+        if fate == "wrong and accepted":
+            wrong.append(entry)
+        elif fate not in ("refused", "illegal", "different"):
+            survivors.append(f"{fate}: {entry}")
+    total = Counter[str]()
+    for (_, fate), n in fates.items():
+        total[fate] += n
+    return {
+        "mutants": done,
+        "fates": dict(sorted(total.items())),
+        "by_kind": {f"{k}: {f}": n for (k, f), n in sorted(fates.items())},
+        "kernels": sorted({s.name for s in found}),
+        "wrong": wrong,
+        "survivors": survivors,
+        "cpu_seconds": round(time.process_time() - start, 1),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=3600)
+    parser.add_argument("--programs", default=",".join(PROGRAMS))
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    found = subjects(options.programs.split(","), TARGETS, 2)
+    result = campaign(found, options.count, options.seed, options.seconds)
+    print(json.dumps({k: v for k, v in result.items() if k not in ("survivors", "kernels")}, indent=1))
+    if options.json:
+        options.json.write_text(json.dumps({**about(), **result}, indent=1) + "\n")
+    return 1 if result["wrong"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
