@@ -50,7 +50,7 @@ from superopt.nests import (
     updated_shape,
 )
 from superopt.program import COMPUTE_DTYPES, Attr, TensorType
-from superopt.scalars import Scalar, apply, arg, as_scalar, erf, exp, maximum, minimum, sqrt
+from superopt.scalars import SPECIAL, Scalar, apply, arg, as_scalar, erf, exp, maximum, minimum, sqrt
 
 __all__ = [
     "NEUTRAL",
@@ -182,6 +182,13 @@ class Operator:
         nest = self.nest(shapes, attrs)
         per_point = len(self.body(attrs).primitives()) + (self.combiner is not None)
         return nest.points * per_point
+
+    def special(self, shapes: Sequence[Shape], attrs: Attrs) -> int:
+        """Those of them that only the special function units do."""
+        if self.nest is None or self.body is None:
+            return 0
+        per_point = sum(p in SPECIAL for p in self.body(attrs).primitives())
+        return math.prod(self.nest(shapes, attrs).extents) * per_point
 
 
 def _pointwise(

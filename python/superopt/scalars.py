@@ -11,6 +11,9 @@ PRIMITIVES: dict[str, int] = {
     "add": 2, "sub": 2, "mul": 2, "div": 2, "neg": 1, "exp": 1, "log": 1, "log1p": 1, "sqrt": 1,
     "erf": 1, "sin": 1, "cos": 1, "max": 2, "min": 2, "pow": 2,
 }  # fmt: skip
+# What special function units compute: of a quotient its reciprocal, of the rest an exponential, a logarithm, a
+# root or a sine.
+SPECIAL = frozenset({"div", "exp", "log", "log1p", "sqrt", "erf", "sin", "cos", "pow"})
 COMMUTATIVE = frozenset({"add", "mul", "max", "min"})
 
 

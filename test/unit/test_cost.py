@@ -49,7 +49,7 @@ def test_counts_of_a_block_graph() -> None:
     assert traffic.loop_trips == 64
     assert traffic.l2_bytes == 96 * x + w + o  # every block reads X, one reads each part of W
     assert traffic.dram_bytes == x + w + o
-    assert traffic.tensor_flops == 2 * 16 * 4096 * 6144
+    assert traffic.tensor_flops == 2 * 2 * 16 * 4096 * 6144  # 16 rows, at half the rate
 
 
 def test_counts_of_a_tile_program() -> None:
@@ -71,15 +71,159 @@ def test_a_short_side_costs_as_much_as_the_least_that_matrix_units_multiply() ->
     assert flops(64, 64, 2) == flops(64, 64, 16) < flops(64, 64, 32)
 
 
-def test_products_count_as_many_flops_as_the_table_says() -> None:
+def product(rows: int, depth: int, columns: int, dtype: str = "f16", batch: int = 1) -> Node:
+    a, b = TensorType((batch, rows, depth), dtype), TensorType((batch, depth, columns), dtype)
+    return Node("matmul", (Value(a), Value(b)), (Value(TensorType((batch, rows, columns), dtype)),))
+
+
+@pytest.mark.parametrize("gpu", TARGETS, ids=target_names())
+def test_products_count_as_many_flops_as_the_table_says(gpu: Target) -> None:
     for dtype, units in (("f16", "tensor_flops"), ("bf16", "tensor_flops"), ("f32", "vector_flops")):
-        a, b = TensorType((3, 32, 48), dtype), TensorType((3, 48, 80), dtype)
-        node = Node("matmul", (Value(a), Value(b)), (Value(TensorType((3, 32, 80), dtype)),))
-        traffic = node_traffic(node, TARGETS[0])
-        assert getattr(traffic, units) == OPERATORS["matmul"].flops(
-            [a.shape, b.shape], {"transpose_a": False, "transpose_b": False}
+        node = product(256, 512, 1024, dtype, batch=3)
+        traffic = node_traffic(node, gpu)
+        flops = OPERATORS["matmul"].flops(
+            [v.shape for v in node.operands], {"transpose_a": False, "transpose_b": False}
         )
+        assert getattr(traffic, units) == (2 * flops if gpu.matrix_rows == 128 and units[0] == "t" else flops)
         assert traffic.tensor_flops + traffic.vector_flops == getattr(traffic, units)
+
+
+def test_padding_is_charged_where_it_is_computed() -> None:
+    a100 = target("sm_80")
+    kernel = _cost.KernelTraffic()
+    kernel.product(a100.numbers(), 142, 64, 64, 1, 2)
+    assert kernel.tensor_flops == 2 * 256 * 64 * 64
+    node = streaming(rows=142)
+    assert node_traffic(node, a100).tensor_flops == node_traffic(streaming(rows=256), a100).tensor_flops
+    assert node_traffic(node, a100).vector_flops == node_traffic(streaming(rows=256), a100).vector_flops
+    assert node_traffic(node, a100).l2_bytes < node_traffic(streaming(rows=256), a100).l2_bytes
+
+
+def test_tiles_with_too_few_rows_for_wide_instructions_run_at_half_the_rate() -> None:
+    def busy(rows: int, gpu: str) -> float:
+        kernel = _cost.KernelTraffic()
+        kernel.product(target(gpu).numbers(), rows, 64, 64, 1, 2)
+        return kernel.tensor_flops / (2 * 64 * 64)
+
+    assert [busy(r, "sm_80") for r in (1, 16, 32, 64, 128)] == [16, 16, 32, 64, 128]
+    assert [busy(r, "sm_90") for r in (1, 16, 32, 64, 128)] == [32, 32, 64, 64, 128]
+    assert [busy(r, "sm_100") for r in (1, 16, 32, 64, 128)] == [32, 32, 64, 128, 128]
+
+
+def test_short_rows_and_strided_loads_pay_by_sectors() -> None:
+    h100 = target("sm_90")
+
+    def moved(columns: int, tile: int, stride: int = 1) -> float:
+        """Bytes of L2 for a copy of every element, or of every second one, by tiles of 64 rows."""
+        i, j = LoopVar("i"), LoopVar("j")
+        source = Buffer(TensorType((4096, columns * stride), "f32"), "x")
+        to = Buffer(TensorType((4096, columns), "f32"), "y")
+        body: list[Statement] = []
+        rows = Window(64, 0, ((i, 64),))
+        value = load(body, source, (rows, Window(tile, 0, ((j, tile * stride),), stride)), "v")
+        store(body, to, (rows, Window(tile, 0, ((j, tile),))), value)
+        inner = Loop(j, 0, columns // tile, 1, True, body)
+        program = TileProgram("copy", [source, to], 1, [], [Loop(i, 0, 64, 1, True, [inner])])
+        return node_traffic(
+            Node("tiled", (Value(source.type),), (Value(to.type),), {}, body=program), h100
+        ).l2_bytes
+
+    once = 2 * 4096 * 1024 * 4
+    assert moved(1024, 32) == moved(1024, 8) == once  # whole sectors
+    assert moved(1024, 2) == 4 * once
+    assert moved(2, 2) == 2 * 4096 * 2 * 4  # short rows that lie one after the other
+    assert moved(1024, 32, stride=2) == once / 2 + 8 * once / 2
+
+
+def test_special_functions_are_issued_beside_the_rest() -> None:
+    def traffic(op: str) -> Traffic:
+        x = Value(TensorType((4096, 4096), "f32"))
+        return node_traffic(Node(op, (x,), (Value(x.type),)), TARGETS[0])
+
+    for op, count in (("exp", 1), ("relu", 0), ("sigmoid", 2), ("rsqrt", 2), ("log", 1), ("gelu", 1)):
+        assert traffic(op).special_operations == count * 4096 * 4096, op
+    base = Traffic(tensor_flops=1e11, vector_flops=1e10, blocks=4 * 132)
+    h100 = target("sm_90")
+    more = dataclasses.replace(base, special_operations=1e9)
+    added = 1e9 / h100.special_operations
+    assert kernel_seconds(more, h100) - kernel_seconds(base, h100) == pytest.approx(added, rel=0.05)
+
+
+def test_loops_one_after_the_other_add_up() -> None:
+    x, source = Buffer(TensorType((64, 64), "f32"), "x"), Buffer(TensorType((64,), "f32"), "s")
+
+    def trips(*shape: tuple[int, ...]) -> int:
+        """Of one block with a nest of loops for each entry, one after the other."""
+        body: list[Statement] = []
+        for extents in shape:
+            nest: list[Statement] = []
+            store(nest, x, whole(x), load(nest, x, whole(x), "v"))
+            for extent in reversed(extents):
+                nest = [Loop(LoopVar("k"), 0, extent, 1, False, nest)]
+            body += nest
+        program = TileProgram("p", [source, x], 1, [], [Loop(LoopVar("i"), 0, 8, 1, True, body)])
+        node = Node("tiled", (Value(source.type),), (Value(x.type),), {}, body=program)
+        return node_traffic(node, TARGETS[0]).loop_trips
+
+    assert trips((7,)) == 7
+    assert trips((7,), (5,)) == 12
+    assert trips((7, 3), (5,)) == 26
+    assert trips() == 0
+
+
+def test_few_blocks_cannot_pull_all_of_the_memory() -> None:
+    h100 = target("sm_90")
+    one = Traffic(1e8, 1e8, blocks=1)
+    assert kernel_seconds(one, h100) >= 1e8 / h100.multiprocessor_bytes_per_second
+    halved = dataclasses.replace(one, blocks=2)
+    assert kernel_seconds(one, h100) == pytest.approx(2 * kernel_seconds(halved, h100), rel=0.01)
+    cached = dataclasses.replace(one, dram_bytes=0)
+    assert kernel_seconds(cached, h100) == kernel_seconds(one, h100)  # L2 does not help one multiprocessor
+
+
+def test_small_kernels_have_a_floor_and_less_work_is_less_time() -> None:
+    h100 = target("sm_90")
+    sizes = [kernel_seconds(Traffic(b, b, blocks=528), h100) for b in (1e6, 2e6, 4e6, 8e6)]
+    assert sizes == sorted(set(sizes))
+    assert sizes[0] >= h100.launch_seconds + h100.floor_seconds
+    large = kernel_seconds(Traffic(1e9, 1e9, blocks=528), h100)
+    assert large == pytest.approx(h100.launch_seconds + 1e9 / h100.dram_bytes_per_second, rel=1e-4)
+
+
+def test_one_part_is_loaded_before_it_is_computed() -> None:
+    h100 = target("sm_90")
+    whole = Traffic(1.32e8, 1.32e8, tensor_flops=3e10, blocks=132, loop_trips=0)
+    memory = kernel_seconds(dataclasses.replace(whole, tensor_flops=0), h100)
+    parts = dataclasses.replace(whole, loop_trips=16)
+    assert kernel_seconds(whole, h100) == pytest.approx(memory + 3e10 / h100.tensor_flops, rel=0.01)
+    assert kernel_seconds(parts, h100) < memory + 4e-6 < kernel_seconds(whole, h100)
+
+
+def test_library_products_are_priced_as_they_are_emitted() -> None:
+    h100 = target("sm_90")
+    traffic = node_traffic(product(2048, 512, 1024), h100)  # 128 tiles of 128 x 128 on 132 multiprocessors
+    assert (traffic.blocks, traffic.loop_trips) == (128, 8)
+    assert traffic.l2_bytes == 8 * 2048 * 512 * 2 + 16 * 512 * 1024 * 2 + 2048 * 1024 * 2
+    deep = node_traffic(product(16, 65536, 32), h100)  # nothing splits it
+    assert deep.blocks == 1
+    assert kernel_seconds(deep, h100) > 1e-4
+    wide = node_traffic(product(8192, 8192, 8192), h100)
+    assert wide.l2_bytes < 8192 * 8192 * 2 * 100  # 128 x 256 tiles
+
+
+def convolution(name: str, image: tuple[int, ...], weight: tuple[int, ...], out: tuple[int, ...]) -> Traffic:
+    values = [Value(TensorType(s, "f16")) for s in (image, weight)]
+    attrs = {"target": name, "reason": "no affine nest"}
+    node = Node("extern", tuple(values), (Value(TensorType(out, "f16")),), dict(attrs))
+    return node_traffic(node, target("sm_90"))
+
+
+def test_opaque_convolutions_cost_flops() -> None:
+    plain = convolution("aten.convolution.default", (8, 64, 56, 56), (128, 64, 3, 3), (8, 128, 54, 54))
+    assert plain.tensor_flops == pytest.approx(2 * 8 * 128 * 54 * 54 * 64 * 9, rel=2e-3)
+    turned = convolution("aten.conv_transpose2d.input", (8, 64, 54, 54), (64, 128, 4, 4), (8, 128, 110, 110))
+    assert turned.tensor_flops == pytest.approx(2 * 8 * 64 * 54 * 54 * 128 * 16, rel=1e-3)
+    assert convolution("aten.sort", (64, 64), (64, 64), (64, 64)).tensor_flops == 0
 
 
 def test_what_does_not_stay_in_the_cache_is_read_by_every_wave() -> None:
@@ -87,11 +231,11 @@ def test_what_does_not_stay_in_the_cache_is_read_by_every_wave() -> None:
     numbers, large = gpu.numbers(), 2 * gpu.l2_capacity
     kernel = _cost.KernelTraffic()
     kernel.blocks, kernel.shared_bytes = 3 * gpu.multiprocessors, gpu.shared_per_multiprocessor  # three waves
-    kernel.move(numbers, large, 5 * large)
+    kernel.move(numbers, large, 5 * large, 128)
     assert (kernel.dram_bytes, kernel.l2_bytes) == (3 * large, 5 * large)
-    kernel.move(numbers, large, 2 * large)  # fewer reads than waves
+    kernel.move(numbers, large, 2 * large, 128)  # fewer reads than waves
     assert kernel.dram_bytes == 5 * large
-    kernel.move(numbers, gpu.l2_capacity, 100 * large)  # stays
+    kernel.move(numbers, gpu.l2_capacity, 100 * large, 128)  # stays
     assert kernel.dram_bytes == 5 * large + gpu.l2_capacity
 
 
@@ -190,7 +334,12 @@ def test_hints_matter_where_waves_read_again_what_l2_cannot_keep() -> None:
     h100, facts = target("sm_90"), report(registers=128, shared=200 << 10)
     small = launched(streaming(blocks=4 * h100.multiprocessors, trips=4))  # everything stays in L2
     assert compiled_cost(small, facts, h100) == compiled_cost(launched(small, hints=True), facts, h100)
-    tiny = dataclasses.replace(h100, l2_capacity=small_bytes(small) // 2, l2_bytes_per_second=1e15)
+    tiny = dataclasses.replace(
+        h100,
+        l2_capacity=small_bytes(small) // 2,
+        l2_bytes_per_second=1e15,
+        multiprocessor_bytes_per_second=1e13,
+    )
     slow = compiled_cost(launched(small), facts, tiny).seconds
     assert compiled_cost(launched(small, hints=True), facts, tiny).seconds < slow
 

@@ -157,4 +157,7 @@ def test_the_space_of_normalised_attention_with_two_kernels_is_searched_to_its_e
     assert loads(only_kernel(found.graphs[0])) == dict.fromkeys(["q", "k", "v"], 1)
     few = search(qk_norm_attention(), max_block_operators=11)
     assert few.complete
-    assert found.predicted[0] < 0.5 * few.predicted[0]
+    # A second kernel is a launch more, and what it writes and the other reads again.
+    assert len(few.graphs[0].nodes) == 2
+    another = TARGET.launch_seconds + TARGET.floor_seconds
+    assert few.predicted[0] - found.predicted[0] > 1.5 * another

@@ -22,6 +22,12 @@ class TargetNumbers:
     def iteration_seconds(self, arg: float, /) -> None: ...
 
     @property
+    def floor_seconds(self) -> float: ...
+
+    @floor_seconds.setter
+    def floor_seconds(self, arg: float, /) -> None: ...
+
+    @property
     def dram_bytes_per_second(self) -> float: ...
 
     @dram_bytes_per_second.setter
@@ -32,6 +38,12 @@ class TargetNumbers:
 
     @l2_bytes_per_second.setter
     def l2_bytes_per_second(self, arg: float, /) -> None: ...
+
+    @property
+    def multiprocessor_bytes_per_second(self) -> float: ...
+
+    @multiprocessor_bytes_per_second.setter
+    def multiprocessor_bytes_per_second(self, arg: float, /) -> None: ...
 
     @property
     def l2_capacity(self) -> float: ...
@@ -50,6 +62,12 @@ class TargetNumbers:
 
     @vector_flops.setter
     def vector_flops(self, arg: float, /) -> None: ...
+
+    @property
+    def special_operations(self) -> float: ...
+
+    @special_operations.setter
+    def special_operations(self, arg: float, /) -> None: ...
 
     @property
     def multiprocessors(self) -> int: ...
@@ -87,6 +105,12 @@ class TargetNumbers:
     @matrix_side.setter
     def matrix_side(self, arg: int, /) -> None: ...
 
+    @property
+    def matrix_rows(self) -> int: ...
+
+    @matrix_rows.setter
+    def matrix_rows(self, arg: int, /) -> None: ...
+
 class KernelTraffic:
     """
     What one kernel moves (bytes) and computes (flops), over all its blocks.
@@ -119,6 +143,12 @@ class KernelTraffic:
     def vector_flops(self, arg: float, /) -> None: ...
 
     @property
+    def special_operations(self) -> float: ...
+
+    @special_operations.setter
+    def special_operations(self, arg: float, /) -> None: ...
+
+    @property
     def blocks(self) -> int: ...
 
     @blocks.setter
@@ -133,14 +163,16 @@ class KernelTraffic:
 
     @property
     def loop_trips(self) -> int:
-        """Of one block, over all its loops."""
+        """
+        Of one block: loops within loops multiply, those one after the other add up.
+        """
 
     @loop_trips.setter
     def loop_trips(self, arg: int, /) -> None: ...
 
-    def move(self, target: TargetNumbers, tensor_bytes: float, moved: float) -> None:
+    def move(self, target: TargetNumbers, tensor_bytes: float, moved: float, run: float) -> None:
         """
-        Blocks load and store `moved` bytes in all of a tensor; call it when `blocks` and `shared_bytes` are set.
+        Blocks load and store `moved` bytes in all of a tensor, `run` of them one after the other; call it when `blocks` and `shared_bytes` are set.
         """
 
     def product(self, target: TargetNumbers, rows: float, columns: float, depth: float, times: float, operand_bytes: int) -> None:
@@ -158,8 +190,8 @@ def busy_share(target: TargetNumbers, blocks: int) -> float:
     The share of the matrix and vector units that so many blocks keep busy.
     """
 
-def streaming_share(target: TargetNumbers, blocks: int) -> float:
-    """The share of the memory rates that so many blocks reach."""
+def memory_rate(target: TargetNumbers, peak: float, blocks: int) -> float:
+    """Bytes a second that so many blocks move where the memory does `peak`."""
 
 def kernel_seconds(target: TargetNumbers, kernel: KernelTraffic) -> float:
     """

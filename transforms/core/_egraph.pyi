@@ -45,7 +45,10 @@ class EGraph:
 
     def shape(self, arg: Sequence[int], /) -> int: ...
 
-    def name(self, arg: str, /) -> int: ...
+    def name(self, name: str, flops: float = 1, special: float = 0) -> int:
+        """
+        An operator that rules do not know; operations on an element, and those of them for the special function units.
+        """
 
     def add(self, op: str, payload: int = 0, a: int = -1, b: int = -1) -> int:
         """The class of a node; ValueError where the operands do not fit."""

@@ -85,10 +85,9 @@ def search_plans(
             result.funnel["plans.rejected.illegal"] += 1
             refused = refused or error.message
             continue
-        result.found.append(Proposal(candidate, plan.seconds))
-    if program.graph is not graph:  # the core does not see what comes before and after
-        result.found = [Proposal(p.graph, cost(p.graph, target).seconds) for p in result.found]
-        result.found.sort(key=lambda p: p.seconds)
+        # The core does not see layouts, how library operators are emitted, nor what comes before and after.
+        result.found.append(Proposal(candidate, cost(candidate, target).seconds))
+    result.found.sort(key=lambda p: p.seconds)
     if not result.found:
         result.remark = _why_nothing(graph, target, result, refused)
     return result
@@ -153,6 +152,7 @@ def native_problem(program: AxisProgram, *, splits: bool) -> Problem:
             function.commutative,
             function.reduction,
             float(function.flops),
+            float(function.special),
             list(function.over),
             list(function.along),
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from superopt.operators import OPERATORS, primitive_of
 from superopt.program import Attr, KernelGraph, Value
-from superopt.scalars import COMMUTATIVE
+from superopt.scalars import COMMUTATIVE, SPECIAL
 
 # A reduced axis at least this long may be looped over, tile by tile.
 LOOP_EXTENT = 128
@@ -55,6 +55,12 @@ class Function:
         body = OPERATORS[self.op].body
         own = len(body(dict(self.attrs)).primitives()) if body else 0
         return own + (2 if self.over else 0)  # the maximum, and the difference to it
+
+    @property
+    def special(self) -> int:
+        """Those of them that only the special function units do."""
+        body = OPERATORS[self.op].body
+        return sum(p in SPECIAL for p in body(dict(self.attrs)).primitives()) if body else 0
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from superopt.cost.gpus import Target
 from superopt.operators import Nest
 from superopt.program import DTYPE_BYTES, power_of_two
 from superopt.transforms.schedule.triton_limits import SMALLEST_DOT
+
+if TYPE_CHECKING:  # the cost model prices library operators with these tiles
+    from superopt.cost.gpus import Target
 
 # Elements in one tile of an elementwise kernel, and of a reduction.
 _POINTS = 1024

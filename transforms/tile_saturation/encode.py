@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+from superopt.operators import OPERATORS, normalize_attrs
 from superopt.program import DTYPE_BYTES
 from superopt.transforms.core import _egraph
 from superopt.transforms.tile_saturation.terms import (
@@ -121,7 +122,11 @@ class Encoder:
             native, attr = _NATIVE[expr.op]
             out = g.add(native, self._payload(attr, attrs), *args)
         else:
-            out = g.add("unary", g.name(json.dumps([expr.op, attrs], sort_keys=True)), *args)
+            entry, point = OPERATORS[expr.op], [(1,)] * len(args)
+            values = normalize_attrs(entry, attrs)
+            name = json.dumps([expr.op, attrs], sort_keys=True)
+            number = g.name(name, entry.flops(point, values), entry.special(point, values))
+            out = g.add("unary", number, *args)
         self._exprs[expr] = out
         return out
 

@@ -1,11 +1,13 @@
 """What a program costs on a target: data files of GPUs, the analytic model, and its learned correction."""
 
+from superopt.cost.baseline import Baseline, baselines, best_baseline
 from superopt.cost.compiled import CompiledCost, PricedKernel, compiled_cost, compiled_seconds, priced_kernels
 from superopt.cost.gpus import Target, target, target_names
 from superopt.cost.learned import Model, Prediction, load
 from superopt.cost.model import Cost, KernelCost, Traffic, cost, kernel_cost, kernel_seconds, node_traffic
 
 __all__ = [
+    "Baseline",
     "CompiledCost",
     "Cost",
     "KernelCost",
@@ -14,6 +16,8 @@ __all__ = [
     "PricedKernel",
     "Target",
     "Traffic",
+    "baselines",
+    "best_baseline",
     "compiled_cost",
     "compiled_seconds",
     "cost",

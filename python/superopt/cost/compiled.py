@@ -108,28 +108,27 @@ def compiled_cost(node: Node, facts: Compiled, target: Target) -> CompiledCost:
     busy_units = min(blocks, target.multiprocessors)
     under_way = busy_units * together * max(depth, 1) * traffic.l2_bytes / (blocks * trips)
     latency = target.iteration_seconds
-    streaming = _cost.streaming_share(numbers, blocks)
-    dram = min(target.dram_bytes_per_second * streaming, under_way / latency)
-    l2 = min(target.l2_bytes_per_second * streaming, 2 * under_way / latency)
+    dram = min(_cost.memory_rate(numbers, target.dram_bytes_per_second, blocks), under_way / latency)
+    l2 = min(_cost.memory_rate(numbers, target.l2_bytes_per_second, blocks), 2 * under_way / latency)
     memory = max(_dram_bytes(program, traffic.dram_bytes, waves, target) / dram, traffic.l2_bytes / l2)
 
     share = _cost.busy_share(numbers, blocks) * min(1.0, together * warps / target.schedulers)
-    compute = max(traffic.tensor_flops / target.tensor_flops, traffic.vector_flops / target.vector_flops)
-    compute /= share
+    compute = traffic.tensor_flops / target.tensor_flops + traffic.vector_flops / target.vector_flops
+    compute = (compute + traffic.special_operations / target.special_operations) / share
     exposed = waves * trips * latency * max(1.0, DEEP / max(depth, 1) if trips > 1 else 1.0)
 
     parts = {"memory": memory, "compute": compute, "latency": exposed}
     limit = max(parts, key=lambda name: parts[name])
-    seconds = parts[limit]
+    chunks = trips * math.ceil(blocks / target.multiprocessors)
+    seconds = max(max(memory, compute) + min(memory, compute) / chunks, exposed)
     if depth == 0 and trips > 1:
         seconds, limit = max(memory + compute, exposed), "waiting for loads"
     spilled = facts.spill_bytes * WARP_THREADS * warps * blocks * trips / target.l2_bytes_per_second
     if spilled > seconds:
         limit = "spills"
     made = 2 * latency * waves if "tensormap" in facts.ptx else 0.0
-    return CompiledCost(
-        max(analytic, target.launch_seconds + seconds + spilled) + made, resident, depth, limit
-    )
+    above_floor = target.launch_seconds + math.hypot(target.floor_seconds, seconds + spilled)
+    return CompiledCost(max(analytic, above_floor) + made, resident, depth, limit)
 
 
 def resident_blocks(facts: Compiled, warps: int, target: Target) -> int:

@@ -34,7 +34,9 @@ class Target:
     A multiprocessor has 32-bit `registers` (one block may have all of them) and `schedulers` of warps, and holds
     up to `most_warps` and `most_blocks`. A thread gets registers in multiples of `register_unit`; the system
     takes `reserved_shared` bytes of each block. `matrix_side` is the smallest number of rows, columns and depth
-    that the matrix units multiply.
+    that the matrix units multiply, `matrix_rows` the rows of a tile at which they reach their rate.
+    `floor_seconds` is the least time of a kernel that loads and stores, without its launch;
+    `special_operations` are those of the special function units in a second.
     """
 
     name: str
@@ -42,11 +44,14 @@ class Target:
     capability: int
     launch_seconds: float
     iteration_seconds: float
+    floor_seconds: float
     dram_bytes_per_second: float
     l2_bytes_per_second: float
+    multiprocessor_bytes_per_second: float
     l2_capacity: float
     tensor_flops: float
     vector_flops: float
+    special_operations: float
     multiprocessors: int
     shared_per_block: int
     shared_per_multiprocessor: int
@@ -58,6 +63,7 @@ class Target:
     most_warps: int
     most_blocks: int
     matrix_side: int
+    matrix_rows: int
 
     @property
     def model(self) -> str:

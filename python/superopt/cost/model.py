@@ -14,7 +14,8 @@ from dataclasses import dataclass, fields, replace
 from superopt.aliasing import copied, updates_in_place
 from superopt.cost.gpus import Target
 from superopt.levels.ragged import saved_shape
-from superopt.operators import OPERATORS, Attrs, Move, is_constant, is_contraction, move_of, normalize_attrs
+from superopt.nests import Nest, int_attr
+from superopt.operators import OPERATORS, Attrs, Move, is_constant, move_of, nest_of, normalize_attrs
 from superopt.program import (
     CARRIED,
     DTYPE_BYTES,
@@ -26,18 +27,23 @@ from superopt.program import (
     Loop,
     Node,
     NodeKind,
+    Statement,
     TensorType,
     ThreadGraph,
     TileProgram,
     Value,
     executions,
+    power_of_two,
     within_loops,
 )
 from superopt.spec import block_bytes, reaches, slices_in_place, stages
 from superopt.transforms.core import _cost
+from superopt.transforms.schedule.tiles import copy_tiles, default_tiles
 
-# Tile of a library matrix product, whose operands are read again for every row and column of tiles.
+# Rows and columns of the tile of a library matrix product.
 LIBRARY_TILE = 128
+# Bytes in a row from which the length of rows does not matter.
+LONG_RUN = 128
 
 
 @dataclass(frozen=True)
@@ -48,9 +54,15 @@ class Traffic:
     l2_bytes: float = 0
     tensor_flops: float = 0
     vector_flops: float = 0
+    special_operations: float = 0
     blocks: int = 1
     shared_bytes: int = 0
     loop_trips: int = 0
+
+    @classmethod
+    def of(cls, counted: _cost.KernelTraffic) -> Traffic:
+        """What was counted natively."""
+        return cls(*(getattr(counted, name) for name in _TRAFFIC))
 
 
 _TRAFFIC = [field.name for field in fields(Traffic)]
@@ -89,7 +101,7 @@ def cost(graph: KernelGraph, target: Target) -> Cost:
     """
     in_place, free = updates_in_place(graph), slices_in_place(graph)
     kernels = [
-        _update_cost(node, target) if node in in_place else kernel_cost(node, target)
+        update_cost(node, target) if node in in_place else kernel_cost(node, target)
         for node in graph.nodes
         if not is_view(node) and free.keys().isdisjoint(node.results)
     ]
@@ -106,7 +118,7 @@ def copy_costs(graph: KernelGraph, target: Target, done: Container[Value] = ()) 
     return found
 
 
-def _update_cost(node: Node, target: Target) -> KernelCost:
+def update_cost(node: Node, target: Target) -> KernelCost:
     """An `update_slice` in the memory of its first operand: only the second is moved."""
     traffic = _moved(2 * node.operands[1].type.bytes, target)
     return KernelCost(node.op, kernel_seconds(traffic, target), traffic)
@@ -149,89 +161,187 @@ class _Count:
     def __init__(self, target: Target) -> None:
         self._target, self._counted = target.numbers(), _cost.KernelTraffic()
 
-    def compute(self, op: str, operands: Sequence[TensorType], attrs: Attrs, times: int = 1) -> None:
-        """An operator of the table, applied so many times."""
+    def compute(self, op: str, operands: Sequence[TensorType], attrs: Attrs, times: float = 1) -> None:
+        """An operator of the table, applied so many times to tiles: what pads them is computed, too."""
         entry = OPERATORS[op]
         shapes, values = [t.shape for t in operands], normalize_attrs(entry, attrs)
-        if entry.combiner != "add" or entry.arity != 2:
-            self.elements(entry.flops(shapes, values) * times)
+        if entry.nest is None:
             return
-        assert entry.nest is not None
-        batch, rows, columns, depth = entry.nest(shapes, values).product
-        times *= batch
-        self._counted.product(self._target, rows, columns, depth, times, DTYPE_BYTES[operands[0].dtype])
+        nest = entry.nest(shapes, values)
+        if entry.combiner == "add" and entry.arity == 2:
+            batch, rows, columns, depth = nest.product
+            self.product(rows, columns, depth, times * power_of_two(batch), operands[0].dtype)
+            return
+        if points := math.prod(nest.extents):
+            times *= math.prod(map(power_of_two, nest.extents)) / points
+            self.elements(entry.flops(shapes, values) * times, entry.special(shapes, values) * times)
 
-    def elements(self, flops: float) -> None:
-        """Operations outside the matrix units."""
+    def product(self, rows: int, columns: int, depth: int, times: float, dtype: str) -> None:
+        """Products of tiles, so many of them."""
+        self._counted.product(self._target, rows, columns, depth, times, DTYPE_BYTES[dtype])
+
+    def elements(self, flops: float, special: float = 0) -> None:
+        """Operations outside the matrix units, and those of them for the special function units."""
         self._counted.vector_flops += flops
+        self._counted.special_operations += special
 
     def launch(self, blocks: int, shared_bytes: int = 0, loop_trips: int = 0) -> None:
         """The blocks, and of each its shared memory and the trips of its loops: before anything is moved."""
         self._counted.blocks, self._counted.shared_bytes = blocks, shared_bytes
         self._counted.loop_trips = loop_trips
 
-    def move(self, tensor_bytes: int, moved: float) -> None:
-        """What all blocks together load and store of one tensor, in bytes."""
-        self._counted.move(self._target, tensor_bytes, moved)
+    def move(self, tensor_bytes: int, moved: float, run: int = LONG_RUN) -> None:
+        """What all blocks together load and store of one tensor, in bytes, `run` of them one after the other."""
+        self._counted.move(self._target, tensor_bytes, moved, run)
 
     def traffic(self) -> Traffic:
         """What was counted."""
-        return Traffic(*(getattr(self._counted, name) for name in _TRAFFIC))
+        return Traffic.of(self._counted)
+
+
+def run_bytes(tensor: TensorType, tile: Sequence[int], strides: Sequence[int] = ()) -> int:
+    """Bytes of a tile that lie one after the other in a row-major tensor."""
+    elements = 1
+    for extent, whole, stride in zip(
+        reversed(tile), reversed(tensor.shape), reversed(strides or [1] * len(tile)), strict=True
+    ):
+        if stride != 1 and extent > 1:
+            break
+        elements *= min(extent, whole)
+        if extent < whole:
+            break
+    return max(elements, 1) * DTYPE_BYTES[tensor.dtype]
 
 
 def _library_traffic(node: Node, target: Target) -> Traffic:
-    """A library operator as a well-made kernel of its own: every operand read, every result written.
+    """A library operator as the kernel of its own that `kernel-to-tile` makes of it, by the same tiles.
 
-    What it reduces is not split over blocks (`lower/kernel_to_tile.py`): a sum to few elements has few blocks.
+    What it reduces is not split over blocks: a sum to few elements has few blocks. An opaque operation reads
+    every operand, writes every result, and does what is known of its work.
     """
+    nest = nest_of(node)
+    if nest is not None and nest.plain and node.result.type.elements:
+        return _nest_traffic(node, nest, target)
     count = _Count(target)
-    ins, outs = sum(v.type.bytes for v in node.operands), sum(v.type.bytes for v in node.results)
-    if node.op in OPERATORS:
-        count.compute(node.op, [v.type for v in node.operands], node.attrs)
-    l2, blocks = ins + outs, target.multiprocessors
-    if node.op in OPERATORS and OPERATORS[node.op].combiner is not None:
-        blocks = min(blocks, node.result.type.elements)
-    if is_contraction(node):
-        *batch, rows, columns = node.result.shape
-        tiles_m, tiles_n = math.ceil(rows / LIBRARY_TILE), math.ceil(columns / LIBRARY_TILE)
-        a, b = (v.type.bytes for v in node.operands)
-        l2 = a * tiles_n + b * tiles_m + outs
-        # Tiles are smaller where large ones would leave multiprocessors idle.
-        least = math.ceil(rows / target.matrix_side) * math.ceil(columns / target.matrix_side)
-        blocks = max(
-            math.prod(batch) * tiles_m * tiles_n, min(math.prod(batch) * least, target.multiprocessors)
-        )
-    return replace(count.traffic(), dram_bytes=ins + outs, l2_bytes=l2, blocks=blocks)
+    size = sum(v.type.bytes for v in (*node.operands, *node.results))
+    count.launch(target.multiprocessors)
+    if nest is not None and node.result.type.elements:
+        return _window_traffic(node, nest, target)
+    if move_of(node) in (Move.CONCAT, Move.REPEAT):
+        shape, dim = node.result.shape, int_attr(node.attrs, "dim") % len(node.result.shape)
+        largest = max(v.shape[dim] for v in node.operands)
+        tiles = copy_tiles([largest if d == dim else n for d, n in enumerate(shape)], dim, target)
+        times = node.result.shape[dim] // largest if len(node.operands) == 1 else 1
+        trips = times * sum(_ceil_div(v.shape[dim], tiles[dim]) for v in node.operands)
+        blocks = math.prod(_ceil_div(n, t) for d, (n, t) in enumerate(zip(shape, tiles, strict=True)) if d != dim)
+        count.launch(blocks, loop_trips=trips)
+        for operand in node.operands:
+            moved = operand.type.bytes * times
+            tile = [min(n, t) for n, t in zip(operand.shape, tiles, strict=True)]
+            count.move(operand.type.bytes, moved, run_bytes(operand.type, tile))
+            count.move(moved, moved, run_bytes(node.result.type, tile))
+        return count.traffic()
+    if (work := opaque_products(node)) is not None:
+        side = LIBRARY_TILE
+        count.product(side, side, side, _ceil_div(work, side**3), node.operands[0].dtype)
+    return replace(count.traffic(), dram_bytes=size, l2_bytes=size)
+
+
+def _window_traffic(node: Node, nest: Nest, target: Target) -> Traffic:
+    """Convolutions and pooling as a library does them: every operand once, a product of spread operands."""
+    entry, count = OPERATORS[node.op], _Count(target)
+    if entry.arity == 2:
+        batch, rows, columns, depth = nest.product
+        tile_rows, tile_columns = min(rows, LIBRARY_TILE), min(columns, LIBRARY_TILE)
+        blocks = batch * _ceil_div(rows, tile_rows) * _ceil_div(columns, tile_columns)
+        count.launch(blocks, loop_trips=_ceil_div(depth, LIBRARY_TILE))
+        count.product(tile_rows, tile_columns, depth, blocks, node.operands[0].dtype)
+    else:
+        count.launch(_ceil_div(node.result.type.elements, LIBRARY_TILE))
+        count.elements(entry.flops([v.shape for v in node.operands], normalize_attrs(entry, node.attrs)))
+    for value in (*node.operands, node.result):
+        count.move(value.type.bytes, value.type.bytes)
+    return count.traffic()
+
+
+def _nest_traffic(node: Node, nest: Nest, target: Target) -> Traffic:
+    entry, dtype = OPERATORS[node.op], node.result.dtype
+    tiles = default_tiles(nest, dtype, target, contraction=entry.contraction)
+    trips = [_ceil_div(e, t) for e, t in zip(nest.extents, tiles, strict=True)]
+    reduced = math.prod(trips[d] for d in nest.reductions)
+    count, all_trips = _Count(target), math.prod(trips)
+    count.launch(all_trips // reduced, loop_trips=reduced if reduced > 1 else 0)
+    if entry.contraction:
+        *_, rows, columns, depth = tiles
+        count.product(rows, columns, depth, all_trips, node.operands[0].dtype)
+    else:
+        shapes, values = [v.shape for v in node.operands], normalize_attrs(entry, node.attrs)
+        count.elements(entry.flops(shapes, values), entry.special(shapes, values))
+    for value, index in zip(node.operands, nest.operands, strict=True):
+        again = math.prod(t for d, t in enumerate(trips) if d not in {i.dim for i in index})
+        tile = [1 if i.dim is None else tiles[i.dim] for i in index]
+        read = math.prod(1 if i.dim is None else nest.extents[i.dim] for i in index)
+        size = read * DTYPE_BYTES[value.dtype]
+        count.move(size, size * again, run_bytes(value.type, tile, [i.stride for i in index]))
+    tile = [1 if d is None else tiles[d] for d in nest.result]
+    count.move(node.result.type.bytes, node.result.type.bytes, run_bytes(node.result.type, tile))
+    return count.traffic()
+
+
+def _ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def opaque_products(node: Node) -> int | None:
+    """Multiply-adds of an opaque convolution; None for other opaque operations, whose work is not known.
+
+    Each output sums over the weight's elements of one output channel; where it is transposed, each input is
+    multiplied by those of one input channel. Either way a weight's first dimension is that channel.
+    """
+    name = str(node.attrs.get("target", ""))
+    if "conv" not in name or len(node.operands) < 2 or not node.operands[1].shape:
+        return None
+    (image, weight, *_), out = node.operands, node.results[0]
+    spread = image if out.type.elements > image.type.elements and _is_transposed(node) else out
+    return spread.type.elements * weight.type.elements // weight.shape[0]
+
+
+def _is_transposed(node: Node) -> bool:
+    name = str(node.attrs.get("target", ""))
+    image, weight, *_ = node.operands
+    channels = (image.shape[1], weight.shape[0]) if len(image.shape) > 1 else (0, 0)
+    return "transpose" in name or channels[0] == channels[1] != weight.shape[1]
 
 
 def _block_traffic(graph: BlockGraph, target: Target) -> Traffic:
     count, blocks = _Count(target), math.prod(graph.grid)
     stage, reach = stages(graph), reaches(graph)
     count.launch(blocks, block_bytes(graph), math.prod(graph.loops))
-    loaded: dict[Value, int] = {}
+    loaded: dict[tuple[Value, int], int] = {}
 
-    def times(
-        value: Value,
-    ) -> int:  # over the blocks, and the loops that it varies in or that stand around them
+    def times(value: Value) -> int:
+        # over the blocks, and the loops that it varies in or that stand around them
         return blocks * math.prod(graph.loops[: max(stage[value].varies, default=-1) + 1])
 
     for inner in graph.nodes:
         if inner.op == NodeKind.ITERATOR:
             (source,) = inner.operands
-            loaded[source] = loaded.get(source, 0) + inner.result.type.bytes * times(inner.result)
+            at = source, run_bytes(source.type, inner.result.shape)
+            loaded[at] = loaded.get(at, 0) + inner.result.type.bytes * times(inner.result)
         elif inner.op == NodeKind.SAVE:
             (value,) = inner.operands
-            saved = TensorType(
-                saved_shape(inner, graph, reach[value]), value.dtype
-            ).bytes  # each element once
-            count.move(saved, saved)
+            whole = TensorType(saved_shape(inner, graph, reach[value]), value.dtype)
+            count.move(whole.bytes, whole.bytes, run_bytes(whole, value.shape))  # each element once
         elif inner.op in CARRIED:
-            count.elements(inner.operands[0].type.elements * math.prod(graph.loops) * blocks)
+            # What is added up is counted where it is made; what is rescaled on the way is multiplied each trip.
+            if inner.op == NodeKind.ACCUMULATE and inner.attrs.get("kind") != "rescaled":
+                continue
+            count.elements(inner.operands[0].type.padded.elements * math.prod(graph.loops) * blocks)
         else:
             for op, operands, attrs in _applications(inner):
                 count.compute(op, operands, attrs, times(inner.results[0]))
-    for value, moved in loaded.items():
-        count.move(value.type.bytes, moved)
+    for (value, run), moved in loaded.items():
+        count.move(value.type.bytes, moved, run)
     return count.traffic()
 
 
@@ -243,36 +353,51 @@ def _applications(node: Node) -> Iterable[tuple[str, list[TensorType], Attrs]]:
 def _tile_traffic(program: TileProgram, target: Target) -> Traffic:
     tiles = _TileCounts(program)
     count = _Count(target)
-    count.launch(tiles.blocks, tiles.shared, tiles.trips // tiles.blocks)
+    count.launch(tiles.blocks, tiles.shared, tiles.trips)
     for statement, times in tiles.computed:
         count.compute(statement.op, [v.type for v in statement.operands], statement.attrs, times)
-    for buffer, moved in tiles.moved.items():
-        count.move(buffer.type.bytes, moved)
+    for (buffer, run), moved in tiles.moved.items():
+        count.move(buffer.type.bytes, moved, run)
     return count.traffic()
 
 
 def tile_reads(program: TileProgram) -> dict[Buffer, int]:
     """Bytes that all blocks together load of each input."""
-    moved = _TileCounts(program).moved
-    return {b: moved[b] for b in program.params[: program.n_inputs]}
+    reads = dict.fromkeys(program.params[: program.n_inputs], 0)
+    for (buffer, _), moved in _TileCounts(program).moved.items():
+        if buffer in reads:
+            reads[buffer] += moved
+    return reads
 
 
 class _TileCounts:
-    """What tile loops do over all trips: bytes moved by parameter, operators and how often, blocks and trips."""
+    """What tile loops do: bytes moved by parameter and run, operators and how often, blocks, trips of a block."""
 
     def __init__(self, program: TileProgram) -> None:
-        self.moved = dict.fromkeys(program.params, 0)
+        self.moved: dict[tuple[Buffer, int], int] = {}
         self.computed: list[tuple[Compute, int]] = []
-        self.blocks, self.trips = 1, 1
+        self.blocks, self.trips = 1, _trips(program.body)
         self.shared = sum(b.type.bytes for b in program.locals if b.placement != "device")
+        parameters = set(program.params)
         for statement, around in within_loops(program.body):
             times = executions(around)
             if isinstance(statement, Loop):
                 if statement.parallel:
                     self.blocks *= statement.trips
-                self.trips = max(self.trips, times * statement.trips)
             elif isinstance(statement, Compute):
                 self.computed.append((statement, times))
-            elif statement.buffer in self.moved:
+            elif statement.buffer in parameters:
                 tile = statement.result if isinstance(statement, Load) else statement.value
-                self.moved[statement.buffer] += tile.type.bytes * times
+                buffer, windows = statement.buffer, statement.windows
+                run = run_bytes(buffer.type, [w.size for w in windows], [w.stride for w in windows])
+                self.moved[buffer, run] = self.moved.get((buffer, run), 0) + tile.type.bytes * times
+
+
+def _trips(body: Iterable[Statement]) -> int:
+    """Trips of one block: loops within loops multiply, those one after the other add up."""
+    total = 0
+    for statement in body:
+        if isinstance(statement, Loop):
+            inner = _trips(statement.body)
+            total += inner if statement.parallel else statement.trips * max(inner, 1)
+    return total

@@ -190,7 +190,16 @@ NB_MODULE(_egraph, module) {
            })
       .def("ints", [](Handle &h, const std::vector<int32_t> &list) { return h.g.tables.lists(list); })
       .def("shape", [](Handle &h, const std::vector<int32_t> &shape) { return h.g.tables.shapes(shape); })
-      .def("name", [](Handle &h, const std::string &name) { return h.g.tables.names(name); })
+      .def(
+          "name",
+          [](Handle &h, const std::string &name, double flops, double special) {
+            const int32_t id = h.g.tables.names(name);
+            h.g.tables.works[id] = {flops, special};
+            return id;
+          },
+          "name"_a, "flops"_a = 1, "special"_a = 0,
+          "An operator that rules do not know; operations on an element, and those of them for the special "
+          "function units.")
       .def("add", &Handle::add, "op"_a, "payload"_a = 0, "a"_a = -1, "b"_a = -1,
            "The class of a node; ValueError where the operands do not fit.")
       .def("weaken", &Handle::weaken, "guard"_a,

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <utility>
 
 namespace superopt::egraph {
 
@@ -71,11 +72,11 @@ private:
   std::vector<KernelTerm::Access> all_;
   std::map<int32_t, std::vector<int32_t>> regions_; // of the tensors that the kernel writes
   TensorSet outer_;                                 // read before they are written
-  double blocks_ = 1, trips_ = 1, shared_ = 0;
+  double blocks_ = 1, trips_ = 0, shared_ = 0;
   KernelTraffic traffic_;
   Bits grid_ = 0, open_ = 0;
   std::vector<Frame> frames_;
-  std::map<int32_t, double> moved_;
+  std::map<std::pair<int32_t, double>, double> moved_; // bytes by tensor, and by how many are in a row
   std::map<int32_t, uint64_t> version_;
   uint64_t clock_ = 0;
   bool fits_ = true;
@@ -106,6 +107,14 @@ private:
     double size = 1;
     for (const double extent : shape)
       size *= extent;
+    return size;
+  }
+
+  // Elements that are computed: tiles are padded.
+  static double padded_product(const std::vector<double> &shape) {
+    double size = 1;
+    for (const double extent : shape)
+      size *= padded(extent);
     return size;
   }
 
@@ -172,7 +181,26 @@ private:
     return it != regions_.end() && it->second.size() == 1;
   }
 
-  void move(int32_t m, double bytes) { moved_[m] += bytes; }
+  // Bytes of a region that lie one after the other.
+  double run(int32_t region) const {
+    const Access &access = t_.accesses[region];
+    const std::vector<int32_t> &whole = t_.tensors[access.tensor].shape;
+    const std::vector<double> shape = shape_of_region(region);
+    double elements = 1;
+    for (size_t d = shape.size(); d-- > 0;) {
+      elements *= shape[d];
+      if (shape[d] < whole[d])
+        break;
+    }
+    return elements * t_.tensors[access.tensor].bytes;
+  }
+
+  void move(int32_t m, int32_t region, double bytes) { moved_[{m, run(region)}] += bytes; }
+
+  bool moved(int32_t m) const {
+    const auto it = moved_.lower_bound({m, 0});
+    return it != moved_.end() && it->first.first == m;
+  }
 
   void visit(Id at) {
     const Node &n = k_.term_[at];
@@ -193,13 +221,14 @@ private:
       k_.writes_of(n.a, frame.writes);
       for (const int32_t m : frame.writes)
         version_[m] = ++clock_;
-      trips_ = std::max(trips_, frame.times / blocks_);
+      const double before = std::exchange(trips_, 0);
       open_ |= Bits{1} << head.var;
       frames_.push_back(std::move(frame));
       visit(n.a);
       for (const int32_t m : frames_.back().writes)
         version_[m] = ++clock_;
       frames_.pop_back();
+      trips_ = before + trips(head.var) * std::max(trips_, 1.0); // one after the other
       open_ &= ~(Bits{1} << head.var);
     }
   }
@@ -213,9 +242,9 @@ private:
       const double bytes = elements(region) * t_.tensors[m].bytes;
       const bool once = on_chip(m) && !(t_.access_vars(region) & ~grid_);
       if (!once)
-        move(m, bytes * frames_.back().times);
-      else if (moved_.try_emplace(m, 0.0).first->second == 0)
-        move(m, bytes * blocks_);
+        move(m, region, bytes * frames_.back().times);
+      else if (!moved(m))
+        move(m, region, bytes * blocks_);
     }
   }
 
@@ -253,13 +282,13 @@ private:
     for (const int32_t m : k_.members(region)) {
       const double bytes = elements(region) * t_.tensors[m].bytes;
       if (on_chip(m)) {
-        if (in(outer_, m) && moved_[m] == 0)
-          move(m, bytes * blocks_);
+        if (in(outer_, m) && !moved(m))
+          move(m, region, bytes * blocks_);
         continue;
       }
       frame.loaded += bytes;
       if (!in(k_.writes_, m) || in(live_, m))
-        move(m, bytes * frame.times);
+        move(m, region, bytes * frame.times);
     }
     // Tiles are prefetched into a second set of buffers.
     fits_ = fits_ && 2 * frame.loaded <= static_cast<double>(target_.shared_per_block);
@@ -278,7 +307,11 @@ private:
                        k_.bytes_[at]);
     } else if (n.op != Op::Const && n.op != Op::Transpose && n.op != Op::Reshape && n.op != Op::Broadcast) {
       const bool reduces = n.op == Op::Sum || n.op == Op::Maximum;
-      traffic_.vector_flops += (reduces ? product(shape_of(n.a)) : size) * lanes * times;
+      const double points = padded_product(reduces ? shape_of(n.a) : shape) * lanes * times;
+      const bool special = n.op == Op::Exp || n.op == Op::Div;
+      const Work work = n.op == Op::Unary ? t_.works.at(n.payload) : Work{1, special ? 1.0 : 0.0};
+      traffic_.vector_flops += points * work.flops;
+      traffic_.special_operations += points * work.special;
     }
   }
 
@@ -322,11 +355,12 @@ private:
     traffic_.blocks = static_cast<int64_t>(blocks_);
     traffic_.shared_bytes = static_cast<int64_t>(shared_);
     traffic_.loop_trips = static_cast<int64_t>(trips_);
-    for (const auto &[m, bytes] : moved_) {
+    for (const auto &[at, bytes] : moved_) {
+      const auto &[m, run] = at;
       double whole = t_.tensors[m].bytes;
       for (const int32_t extent : t_.tensors[m].shape)
         whole *= extent;
-      traffic_.move(target_, whole, bytes);
+      traffic_.move(target_, whole, bytes, run);
     }
     return kernel_seconds(target_, traffic_);
   }
@@ -350,21 +384,33 @@ Estimate KernelTerm::on(const TargetNumbers &target, const TensorSet &live,
     const Var &var = g_.tables.vars[v];
     return var.end % width == 0 || (var.end % var.width() != 0 && width < var.end);
   };
-  // All widths equal, then one variable at a time until that no longer helps.
+  // All widths equal; then one variable at a time, and two at once by a factor of two, until that no longer
+  // helps.
   for (const int32_t width : choices) {
     for (const int32_t v : free_)
       if (suits(v, width))
         widths[v] = width;
     attempt();
   }
-  for (int round = 0; round < 2; ++round) {
-    const double before = best.seconds;
+  for (double before = 0; best.seconds != before;) {
+    before = best.seconds;
     for (const int32_t v : free_)
       for (const int32_t width : choices)
         if (widths = chosen; suits(v, width) && width != widths[v])
           widths[v] = width, attempt();
-    if (best.seconds == before)
-      break;
+    if (best.seconds != before)
+      continue;
+    const auto scaled = [&](int32_t v, bool up) { return up ? 2 * chosen[v] : chosen[v] / 2; };
+    const auto offered = [&](int32_t v, int32_t width) {
+      return width > 0 && suits(v, width) && std::ranges::find(choices, width) != choices.end();
+    };
+    for (size_t i = 0; i < free_.size(); ++i)
+      for (size_t j = 0; j < i; ++j)
+        for (const int both : {0, 1, 2, 3}) {
+          const int32_t a = scaled(free_[i], both & 1), b = scaled(free_[j], both & 2);
+          if (widths = chosen; offered(free_[i], a) && offered(free_[j], b))
+            widths[free_[i]] = a, widths[free_[j]] = b, attempt();
+        }
   }
   return best;
 }

@@ -136,6 +136,11 @@ private:
   std::vector<T> items_;
 };
 
+// Scalar operations on an element, and those of them that only the special function units do.
+struct Work {
+  double flops = 1, special = 0;
+};
+
 struct Tables {
   std::vector<Var> vars;
   std::vector<Tensor> tensors;
@@ -145,6 +150,7 @@ struct Tables {
   Interner<std::vector<int32_t>> lists;
   Interner<Shape> shapes;
   Interner<std::string> names;
+  std::map<int32_t, Work> works; // of the operators with these names
 
   int32_t add_var(const Var &var);
   int32_t add_tensor(const Tensor &tensor);

@@ -44,6 +44,7 @@ struct Function {
   bool commutative;  // of two operands
   bool reduction;    // max or min: with a total order they are associative and idempotent
   double flops;      // scalar operations per element
+  double special;    // those of them that only the special function units do
   // Of an exponential taken relative to a maximum: the factors the maximum ranges over, and those it varies
   // along.
   Mask over = 0, along = 0;

@@ -35,10 +35,10 @@ std::vector<std::int64_t> tiles(std::int64_t extent, bool side) {
 // How many tiles cover an axis.
 std::int64_t trips(std::int64_t extent, std::int64_t tile) { return (extent + tile - 1) / tile; }
 
+constexpr double long_run = 128; // bytes in a row that no layout of a stored value has to fall below
+
 // A tile's extent once it is padded.
-double padded(std::int64_t tile) {
-  return static_cast<double>(std::bit_ceil(static_cast<std::uint64_t>(tile)));
-}
+double padded_tile_extent(std::int64_t tile) { return padded(static_cast<double>(tile)); }
 
 bool is_dot(const Step &step) { return step.how.op == Op::Contract; }
 
@@ -135,14 +135,19 @@ private:
     double constant = 1;
     std::uint8_t tiles = 0, trips = 0; // sets of units
   };
+  struct Part { // of a run of elements in memory: an axis cut by a unit, or a number of elements
+    std::int64_t unit, extent;
+    bool whole;
+  };
   struct Leaf {
     Term once, loaded;
     double bytes;
+    std::vector<Part> run; // innermost first
   };
   struct Work { // of one step: done `times`, on `elements` each
     Term times, elements;
     bool dot;
-    double each;
+    double each, special;      // operations on an element, and those of them for the special function units
     std::array<Term, 3> sides; // of a matrix product: depth, and the extents of either operand alone
     std::int64_t operand_bytes = 0;
   };
@@ -163,7 +168,7 @@ private:
     return tile(mask, [](std::int64_t extent) { return static_cast<double>(extent); });
   }
   // Elements that it takes on chip. A dimension of several axes is padded only once.
-  Term padded_tile(Mask mask) const { return tile(mask, padded); }
+  Term padded_tile(Mask mask) const { return tile(mask, padded_tile_extent); }
   template <typename Extent> Term tile(Mask mask, Extent extent) const {
     Term t;
     for (std::size_t u = 0; u < units_.size(); ++u)
@@ -195,6 +200,42 @@ private:
     for (; mask; mask &= mask - 1)
       t.constant *= static_cast<double>(full_[static_cast<std::size_t>(std::countr_zero(mask))]);
     return t;
+  }
+  // The axes of an input that lie one after the other in memory, up to the first that a block does not hold
+  // whole; none for other values, whose layout is chosen later.
+  std::vector<Part> run_of(ValueId leaf) const {
+    std::vector<Part> run;
+    const Value &value = values_.all()[leaf];
+    if (!value.leaf || value.constant)
+      return run;
+    const Role &role = problem_.roles[value.derivations[0].function];
+    for (std::size_t d = role.dims.size(); d-- > 0;)
+      for (std::size_t i = role.dims[d].size(); i-- > 0;) {
+        const Axis &axis = problem_.axes[role.dims[d][i]];
+        const std::uint32_t factor = axis.factors.back();
+        for (std::size_t u = 0; u < units_.size(); ++u)
+          if (units_[u].tile_factor == factor) {
+            run.push_back({static_cast<std::int64_t>(u), axis.extent, false});
+            goto next;
+          }
+        run.push_back({-1, tile_[factor], tile_[factor] == axis.extent});
+        if (!run.back().whole)
+          return run;
+      next:;
+      }
+    return run;
+  }
+  double run_bytes(const Leaf &leaf) const {
+    if (leaf.run.empty())
+      return long_run;
+    double elements = 1;
+    for (const Part &part : leaf.run) {
+      const std::int64_t held = part.unit < 0 ? part.extent : chosen_[static_cast<std::size_t>(part.unit)];
+      elements *= static_cast<double>(held);
+      if (part.unit < 0 ? !part.whole : held != part.extent)
+        break;
+    }
+    return elements * leaf.bytes;
   }
   Term iterations(Mask mask) const { return full(enclosing(*kernel_, mask)); }
   static Term times(Term a, const Term &b) {
@@ -287,7 +328,7 @@ private:
     for (ValueId leaf : kernel_->leaves) {
       const Mask mask = values_.all()[leaf].mask;
       leaves_.push_back({full(mask), times(tile(mask), iterations(mask)),
-                         static_cast<double>(values_.element_bytes(leaf))});
+                         static_cast<double>(values_.element_bytes(leaf)), run_of(leaf)});
     }
     const auto stored = static_cast<double>(sizes_.options_.intermediate_bytes);
     for (ValueId output : kernel_->outputs) {
@@ -297,9 +338,9 @@ private:
     }
     for (const Step &step : kernel_->steps) {
       const Mask a = values_.all()[step.how.a].mask, b = values_.all()[step.how.b].mask;
-      Work work{iterations(a | b), {}, is_dot(step), 1, {}, 0};
+      Work work{iterations(a | b), {}, is_dot(step), 1, step.how.op == Op::Div ? 1.0 : 0.0, {}, 0};
       if (work.dot) {
-        work.elements = tile(a & b & ~step.how.reduced);
+        work.elements = padded_tile(a & b & ~step.how.reduced);
         // Both have one dtype. What a step makes may have a narrower one than the widest that is stored.
         work.operand_bytes = std::min(values_.element_bytes(step.how.a), values_.element_bytes(step.how.b));
         std::size_t i = 0;
@@ -312,9 +353,11 @@ private:
           sides_.push_back({tile(side), whole});
         }
       } else {
-        work.elements = tile(a | b);
-        if (step.how.op == Op::Unary || step.how.op == Op::Binary)
+        work.elements = padded_tile(a | b);
+        if (step.how.op == Op::Unary || step.how.op == Op::Binary) {
           work.each = problem_.functions[step.how.function].flops;
+          work.special = problem_.functions[step.how.function].special;
+        }
       }
       work_.push_back(work);
       if (step.how.reduced & kernel_->loops)
@@ -417,7 +460,7 @@ private:
     const auto count = static_cast<double>(trips(units_[at].extent, extent));
     for (std::size_t i = 0; i < n; ++i) {
       tile_of_[n + i] = tile_of_[i] * tile;
-      padded_of_[n + i] = padded_of_[i] * padded(extent);
+      padded_of_[n + i] = padded_of_[i] * padded_tile_extent(extent);
       trips_of_[n + i] = trips_of_[i] * count;
     }
   }
@@ -489,15 +532,11 @@ private:
     t.shared_bytes = peak_;
     any_size_ = true;
     for (const Leaf &leaf : leaves_)
-      t.move(target_, leaf.bytes * value(leaf.once), leaf.bytes * value(leaf.loaded) * blocks);
+      t.move(target_, leaf.bytes * value(leaf.once), leaf.bytes * value(leaf.loaded) * blocks,
+             run_bytes(leaf));
     for (const Term &saved : saved_) {
       const double bytes = value(saved);
-      t.move(target_, bytes, bytes);
-    }
-    if (!kernel_->custom) { // it has as many blocks as the work allows, but does not split what it reduces
-      if (!kernel_->reduced)
-        t.blocks = std::max(t.blocks, target_.multiprocessors);
-      t.loop_trips = 0;
+      t.move(target_, bytes, bytes, long_run);
     }
     // The kernel without its computation is a lower bound.
     const double least = kernel_seconds(target_, t);
@@ -506,19 +545,18 @@ private:
     for (const Work &work : work_) {
       const double times = value(work.times) * blocks;
       if (!work.dot) {
-        t.vector_flops += times * work.each * value(work.elements);
+        t.vector_flops += times * work.each * padded_value(work.elements);
+        t.special_operations += times * work.special * padded_value(work.elements);
         continue;
       }
       const auto side = [&](std::size_t i) { return value(work.sides[i]); };
-      t.product(target_, side(1), side(2), side(0), times * value(work.elements), work.operand_bytes);
+      t.product(target_, side(1), side(2), side(0), times * padded_value(work.elements), work.operand_bytes);
     }
     const double seconds = kernel_seconds(target_, t);
-    // Among equals, prefer the one that moves and computes less, padding included.
-    double padding = 1;
-    for (std::size_t u = 0; u < units_.size(); ++u)
-      padding *= padded(chosen_[u]) / static_cast<double>(chosen_[u]);
-    const double work = t.tensor_flops / target_.tensor_flops + t.vector_flops / target_.vector_flops;
-    const double score = seconds * 1000 + t.l2_bytes / target_.l2_bytes_per_second + padding * work;
+    // Among equals, prefer the one that moves and computes less.
+    const double work = t.tensor_flops / target_.tensor_flops + t.vector_flops / target_.vector_flops +
+                        t.special_operations / target_.special_operations;
+    const double score = seconds * 1000 + t.l2_bytes / target_.l2_bytes_per_second + work;
     if (seconds <= limit_ && (!any_ || score < best_score_)) {
       best_seconds_ = seconds;
       best_score_ = score;
