@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from superopt.cost.gpus import Target
 from superopt.program import Compute, Load, Loop, Statement, TileProgram
@@ -32,16 +32,36 @@ def nominal_width(extent: int) -> int:
 
 
 def cheapest(choices: Sequence[Sequence[int]], cost: Callable[[tuple[int, ...]], float]) -> tuple[int, ...]:
-    """The cheapest combination: of all for two widths, else one width at a time, twice."""
+    """The cheapest combination: of all for two widths, else one or two at a time, until that no longer helps."""
     if len(choices) <= 2:
         return min(itertools.product(*choices), key=cost)
     longest = max(map(len, choices))
-    diagonal = [tuple(c[min(i, len(c) - 1)] for c in choices) for i in range(longest)]
-    best = min(diagonal, key=cost)
-    for _ in range(2):
+    starts = sorted((tuple(c[min(i, len(c) - 1)] for c in choices) for i in range(longest)), key=cost)
+    return min((_descend(choices, start, cost) for start in starts[:2]), key=cost)
+
+
+def _descend(
+    choices: Sequence[Sequence[int]], best: tuple[int, ...], cost: Callable[[tuple[int, ...]], float]
+) -> tuple[int, ...]:
+    before = None
+    while best != before:
+        before = best
         for i, options in enumerate(choices):
-            best = min(((*best[:i], o, *best[i + 1 :]) for o in options), key=cost)
+            best = min(best, *((*best[:i], o, *best[i + 1 :]) for o in options), key=cost)
+        if best == before:
+            best = next((n for n in _neighbours(choices, best) if cost(n) < cost(best)), best)
     return best
+
+
+def _neighbours(choices: Sequence[Sequence[int]], chosen: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """`chosen` with two widths each exchanged for the next wider or narrower one."""
+    for i, j in itertools.combinations(range(len(choices)), 2):
+        for up, along in itertools.product((-1, 1), repeat=2):
+            moved = list(chosen)
+            for at, step in ((i, up), (j, along)):
+                index = choices[at].index(chosen[at]) + step
+                moved[at] = choices[at][index] if 0 <= index < len(choices[at]) else chosen[at]
+            yield tuple(moved)
 
 
 def fits(program: TileProgram, target: Target) -> bool:
