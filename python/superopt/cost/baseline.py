@@ -237,10 +237,6 @@ class _Group:
         narrow, wide = (self, other) if self.reduced is None else (other, self)
         return narrow.full <= wide.full
 
-    @property
-    def products(self) -> bool:
-        return any(is_product(n) for n in self.nodes)
-
 
 @dataclass(frozen=True)
 class _Attention:
@@ -418,7 +414,9 @@ class _Plan:
         many, rows, columns, depth = nest.product
         a, b = (self._source(v).type.bytes for v in node.operands)
         weights = node.operands[1]
-        if is_contraction(node) and many > 1 and math.prod(weights.shape[:-2]) == 1:  # one matrix for all of the batch
+        if (
+            is_contraction(node) and many > 1 and math.prod(weights.shape[:-2]) == 1
+        ):  # one matrix for all of the batch
             rows, many = rows * many, 1
         return product_cost(
             self.target,

@@ -233,7 +233,9 @@ def _library_traffic(node: Node, target: Target) -> Traffic:
         tiles = copy_tiles([largest if d == dim else n for d, n in enumerate(shape)], dim, target)
         times = node.result.shape[dim] // largest if len(node.operands) == 1 else 1
         trips = times * sum(_ceil_div(v.shape[dim], tiles[dim]) for v in node.operands)
-        blocks = math.prod(_ceil_div(n, t) for d, (n, t) in enumerate(zip(shape, tiles, strict=True)) if d != dim)
+        blocks = math.prod(
+            _ceil_div(n, t) for d, (n, t) in enumerate(zip(shape, tiles, strict=True)) if d != dim
+        )
         count.launch(blocks, loop_trips=trips)
         for operand in node.operands:
             moved = operand.type.bytes * times
