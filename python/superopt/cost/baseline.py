@@ -125,7 +125,9 @@ def product_cost(
                 kernel.shared_bytes = shared
                 kernel.product(numbers, tile_rows, tile_columns, step, kernel.blocks * trips, size)
                 kernel.move(numbers, a, batch * rows * depth * size * across, step * size)
-                kernel.move(numbers, b, batch * depth * columns * size * down, step * size)
+                # Two blocks of a cluster, one above the other, fetch the columns that they share once.
+                pairs = -(-down // 2) if target.has_copy_engine else down
+                kernel.move(numbers, b, batch * depth * columns * size * pairs, step * size)
                 kernel.move(numbers, out, out, tile_columns * size)
                 if parts > 1:  # partial sums in fp32 pass through L2
                     kernel.l2_bytes += 2 * 4 * batch * rows * columns * parts
