@@ -47,9 +47,9 @@ def test_a_file_is_all_that_a_new_target_needs(
     folder: Path, tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture[str]
 ) -> None:
     add(folder, A6000)
-    assert target_names() == ["sm_80", "rtx_a6000", "h200", "sm_90", "sm_100"]  # the oldest first
+    assert target_names() == ["sm_80", "rtx_a6000", "sm_90", "h200", "sm_100"]  # the oldest first
     assert target("rtx_a6000").numbers().multiprocessors == 84
-    names = "sm_80, rtx_a6000, h200, sm_90, sm_100"
+    names = "sm_80, rtx_a6000, sm_90, h200, sm_100"
     with pytest.raises(BadOption, match=f"expected a target of {names}, .*, got 'sm_70'"):
         target("sm_70")
     with pytest.raises(BadOption, match=names):
@@ -57,8 +57,8 @@ def test_a_file_is_all_that_a_new_target_needs(
 
     assert run(["--help"]) == 0
     said = re.sub(r"\s+", " ", capfd.readouterr().out)
-    assert "target of --emit: sm_80|rtx_a6000|h200|sm_90|sm_100" in said
-    passes = said.count("one of sm_80|rtx_a6000|h200|sm_90|sm_100")
+    assert "target of --emit: sm_80|rtx_a6000|sm_90|h200|sm_100" in said
+    passes = said.count("one of sm_80|rtx_a6000|sm_90|h200|sm_100")
     assert passes > 5
 
     program = tmp_path_factory.mktemp("program") / "program.mlir"

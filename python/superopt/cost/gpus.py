@@ -90,7 +90,9 @@ _NUMBERS = [name for name in dir(_cost.TargetNumbers) if not name.startswith("_"
 def known_targets() -> dict[str, Target]:
     """The targets by name, the oldest first: one for each file of the folder."""
     found = [_read(file) for file in FOLDER.iterdir() if file.name.endswith(".json")]
-    return {t.name: t for t in sorted(found, key=lambda t: (t.capability, t.name))}
+    return {
+        t.name: t for t in sorted(found, key=lambda t: (t.capability, t.name != f"sm_{t.capability}", t.name))
+    }
 
 
 def _read(file: Traversable) -> Target:
