@@ -82,7 +82,7 @@ def _reused(original: KernelGraph, known: Known, run: Run) -> Accepted | None:
 
     same = program_hash(known.graph) == program_hash(original)
     accepted, outcome = check(run, original, original if same else known.graph)
-    if accepted is not None and not same and run.price(accepted.scheduled) > run.baseline.seconds:
+    if accepted is not None and not same and run.price(accepted.scheduled) > run.most_seconds:
         accepted, outcome = None, NOT_FASTER
     found = "was proved again" if accepted is not None else f"was dropped: {outcome}"
     run.report.remarks.append(f"the result of an earlier run, from the store, {found}")

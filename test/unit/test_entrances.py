@@ -13,6 +13,7 @@ import pytest
 from benchmarks.search import proposed
 from benchmarks.trinity import programs
 from random_programs import random_kernel
+from test_pipeline import only_a_slow_library
 
 from superopt import cost
 from superopt.diagnostics import Diagnostics
@@ -87,6 +88,7 @@ def test_benchmarks_search_what_the_pipeline_searches() -> None:
 def test_what_was_refused_is_not_checked_again_for_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    only_a_slow_library(monkeypatch)
     wrong = [
         search_plans(g, cost.target("sm_90"), budget=5).graphs[0] for g in (product("exp"), product("neg"))
     ]

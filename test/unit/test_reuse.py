@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_pipeline import only_a_slow_library
 
 from superopt.diagnostics import Diagnostics
 from superopt.dialects.reader import read
@@ -50,6 +51,11 @@ def run(
         **more,
     )
     return superoptimize(read(text), settings, Diagnostics())
+
+
+@pytest.fixture(autouse=True)
+def slow_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    only_a_slow_library(monkeypatch)
 
 
 class Searched(Exception):

@@ -264,7 +264,7 @@ class Program:
         for candidate in in_turns(by_optimizer):
             if candidate.graph in started.refused or candidate.graph is best.graph:
                 continue
-            if candidate.seconds >= started.baseline.seconds:
+            if candidate.seconds > started.most_seconds:
                 self.funnel[f"candidates rejected: {choose.NOT_FASTER}"] += 1
                 continue
             accepted, outcome = check(started, self.graph, candidate.graph)

@@ -47,7 +47,7 @@ def choose(
             if candidates:
                 promised -= max(run.predicted(segment.graph) - candidates[0].seconds, 0.0)
         race.enter_later(promised, lambda: _of_segments(run, graph, segments, of_segments))
-    return race.won(run.baseline.seconds) or _unchanged(run, graph)
+    return race.won(run.most_seconds) or _unchanged(run, graph)
 
 
 def _of_segments(

@@ -18,20 +18,16 @@ from superopt.spec import check_kernel
 from superopt.transforms.optimizers import never
 from superopt.transforms.schedule.fit import Compiler, Scheduled
 
-
-@dataclass(frozen=True)
-class Baseline:
-    """How a user would run the input, and the seconds that it is predicted to take."""
-
-    name: str
-    seconds: float
+# Programs whose predicted seconds differ by less than this factor are alike: a tie is delivered.
+TIE = 1.01
 
 
 @dataclass(frozen=True)
 class Run:
     """One run: its settings and target, the report that its steps write, and what earlier runs found.
 
-    `stopped` says whether the user wants it to end.
+    `baseline` is the fastest way that a user has to run the input. `stopped` says whether the user wants the run
+    to end.
     """
 
     settings: Settings
@@ -40,7 +36,7 @@ class Run:
     earlier: Earlier
     budget: Budget
     compiler: Compiler
-    baseline: Baseline
+    baseline: cost.Baseline
     diagnostics: Diagnostics
     stopped: Callable[[], bool] = never
     refused: dict[KernelGraph, str] = field(default_factory=dict[KernelGraph, str])
@@ -49,6 +45,11 @@ class Run:
     def predicted(self, graph: KernelGraph) -> float:
         """Seconds that `graph` is predicted to take by its tiles: what candidates are ranked by at first."""
         return cost.cost(graph, self.target).seconds
+
+    @property
+    def most_seconds(self) -> float:
+        """What a result may be predicted to take: what the input takes a user."""
+        return TIE * self.baseline.seconds
 
     def price(self, scheduled: Scheduled) -> float:
         """Seconds that compiled kernels are predicted to take: what is compared, printed and reported."""
@@ -71,14 +72,13 @@ def start(
     """A run with an empty report; raises IllegalProgram where `graph` is illegal."""
     target = cost.target(settings.target)
     check_kernel(graph, target.shared_per_block)
-    operators = cost.cost(graph, target).seconds
-    baseline = Baseline("operator by operator", operators)
+    baseline = cost.best_baseline(graph, target)
     report = Report(
         superopt=__version__,
         program=graph.name,
         target=settings.target,
         settings={o.name: getattr(settings, o.field) for o in settings.options() if o.field != "store"},
-        input_predicted_seconds=operators,
+        input_predicted_seconds=cost.cost(graph, target).seconds,
         baseline=baseline.name,
         baseline_seconds=baseline.seconds,
     )
