@@ -17,13 +17,13 @@
 // TRITON: tl.maximum(old_running_max
 // TRITON-NOT: @triton.jit
 // TWICE-NOT: running_max
-func.func @attention(%q: tensor<8x64x64xf16>, %k: tensor<8x2048x64xf16>, %v: tensor<8x2048x64xf16>) -> tensor<8x64x64xf16> {
-  %s = "kernel.matmul"(%q, %k) {transpose_b = true} : (tensor<8x64x64xf16>, tensor<8x2048x64xf16>) -> tensor<8x64x2048xf16>
-  %m = "kernel.reduce_max"(%s) {dims = array<i64: 2>, keepdims = true} : (tensor<8x64x2048xf16>) -> tensor<8x64x1xf16>
-  %c = "kernel.sub"(%s, %m) : (tensor<8x64x2048xf16>, tensor<8x64x1xf16>) -> tensor<8x64x2048xf16>
-  %e = "kernel.exp"(%c) : (tensor<8x64x2048xf16>) -> tensor<8x64x2048xf16>
-  %z = "kernel.reduce_sum"(%e) {dims = array<i64: 2>, keepdims = true} : (tensor<8x64x2048xf16>) -> tensor<8x64x1xf16>
-  %p = "kernel.div"(%e, %z) : (tensor<8x64x2048xf16>, tensor<8x64x1xf16>) -> tensor<8x64x2048xf16>
-  %o = "kernel.matmul"(%p, %v) : (tensor<8x64x2048xf16>, tensor<8x2048x64xf16>) -> tensor<8x64x64xf16>
-  return %o : tensor<8x64x64xf16>
+func.func @attention(%q: tensor<64x64x64xf16>, %k: tensor<64x2048x64xf16>, %v: tensor<64x2048x64xf16>) -> tensor<64x64x64xf16> {
+  %s = "kernel.matmul"(%q, %k) {transpose_b = true} : (tensor<64x64x64xf16>, tensor<64x2048x64xf16>) -> tensor<64x64x2048xf16>
+  %m = "kernel.reduce_max"(%s) {dims = array<i64: 2>, keepdims = true} : (tensor<64x64x2048xf16>) -> tensor<64x64x1xf16>
+  %c = "kernel.sub"(%s, %m) : (tensor<64x64x2048xf16>, tensor<64x64x1xf16>) -> tensor<64x64x2048xf16>
+  %e = "kernel.exp"(%c) : (tensor<64x64x2048xf16>) -> tensor<64x64x2048xf16>
+  %z = "kernel.reduce_sum"(%e) {dims = array<i64: 2>, keepdims = true} : (tensor<64x64x2048xf16>) -> tensor<64x64x1xf16>
+  %p = "kernel.div"(%e, %z) : (tensor<64x64x2048xf16>, tensor<64x64x1xf16>) -> tensor<64x64x2048xf16>
+  %o = "kernel.matmul"(%p, %v) : (tensor<64x64x2048xf16>, tensor<64x2048x64xf16>) -> tensor<64x64x64xf16>
+  return %o : tensor<64x64x64xf16>
 }
