@@ -77,6 +77,8 @@ BLOCKS_WORK = 1_000_000_000
 BLOCKS_ELEMENTS = 60_000_000
 # The same for a piece of the programs, where even that takes too long for the whole.
 PIECE_WORK = 50_000_000
+# The same for reduced programs that are run to find the pieces: a network with convolutions keeps large images.
+CUT_WORK = 100_000_000
 MOST_TESTS = 8
 ATTEMPTS = 4
 # Describes an element of the first or second program; an undefined element equals nothing.
@@ -234,7 +236,7 @@ class _Question:
         if max(map(work, programs)) <= BLOCKS_WORK:
             return False
         small = self.reduced
-        if not small and (small := reduce_extents(self.a, self.b, most_work=PIECE_WORK)):
+        if not small and (small := reduce_extents(self.a, self.b, most_work=CUT_WORK)):
             made = _test(small[0], [small[1]], "image", "reduced", self.seed, 0, self.primes)
             self.undefined |= any(o.undefined for o in made)
             self.agreed |= not _failure(made)
