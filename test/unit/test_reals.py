@@ -42,6 +42,10 @@ def cancelled(f: Builder, x: Value, extra: Value) -> Value:
     return f("sub", f("add", x, extra), extra)
 
 
+def over_itself(f: Builder, x: Value, by: Value) -> Value:
+    return f("div", f("mul", x, by), by)
+
+
 def circle(f: Builder, x: Value) -> Value:
     """Zero, which a field does not know."""
     squares = f("add", f("square", f("sin", x)), f("square", f("cos", x)))
@@ -102,7 +106,7 @@ EQUAL: dict[str, tuple[Build, Build]] = {
     ),
     "a quotient that is always defined": (
         lambda f, x, y: kept(f, x),
-        lambda f, x, y: f("div", f("mul", x, f("add", f("exp", y), f.constant(1.0))), f("add", f("exp", y), f.constant(1.0))),
+        lambda f, x, y: over_itself(f, x, f("add", f("exp", y), f.constant(1.0))),
     ),
     "product of norms": (
         lambda f, x, y: f("mul", f("div", x, f("sqrt", norm2(f, x, y))), f("div", y, f("sqrt", f("square", f("add", x, y))))),
@@ -179,11 +183,19 @@ DIFFERENT: dict[str, tuple[Build, Build]] = {
     ),
     "defined less often: quotient by a relu": (
         lambda f, x, y: kept(f, x),
-        lambda f, x, y: f("div", f("mul", x, f("relu", y)), f("relu", y)),
+        lambda f, x, y: over_itself(f, x, f("relu", y)),
+    ),
+    "defined less often: quotient by a relu and 0": (
+        lambda f, x, y: kept(f, x),
+        lambda f, x, y: over_itself(f, x, f("add", f("relu", y), f.constant(0.0))),
+    ),
+    "defined less often: quotient by a relu and the square of 0": (
+        lambda f, x, y: kept(f, x),
+        lambda f, x, y: over_itself(f, x, f("add", f("square", f("sub", x, x)), f("relu", y))),
     ),
     "defined less often: quotient by 0 in disguise": (
         lambda f, x, y: kept(f, x),
-        lambda f, x, y: f("div", f("mul", x, circle(f, y)), circle(f, y)),
+        lambda f, x, y: over_itself(f, x, circle(f, y)),
     ),
     "defined less often: a root that nothing needs": (
         lambda f, x, y: (f("sqrt", y), kept(f, x))[1],

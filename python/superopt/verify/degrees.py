@@ -71,7 +71,7 @@ class Sign(NamedTuple):
         if not self.least or not other.least:
             return Sign()
         least = max(self.least, other.least)
-        return Sign(least, least == 2 or self.thin or other.thin)
+        return Sign(least, least == 2 or (self.thin and other.thin))
 
     def times(self, other: Sign) -> Sign:
         """Of a product or a quotient (a denominator is not zero where the quotient is defined)."""

@@ -148,7 +148,7 @@ class Reals:
     def sum(a: Element, b: Element) -> tuple[int, bool, bool]:
         """`least`, `plain` and `thin` of a sum."""
         least = max(a.least, b.least) if a.least and b.least else 0
-        return least, a.plain and b.plain, bool(least) and not (a.vanishing and b.vanishing)
+        return least, a.plain and b.plain, bool(least) and not (a.vanishing or b.vanishing)
 
 
 class Algebra:
