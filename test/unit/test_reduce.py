@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +31,9 @@ from superopt.verify.cuts import settle
 from superopt.verify.hashing import canonical_text, parse
 from superopt.verify.reduce import fewer_blocks, reduce_extents, work
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from benchmarks.trinity.programs import CONFIGS, build
+
 
 def cached_attention(cache: int, new: int) -> KernelGraph:
     """Scores of `new` queries against a cache of keys and as many new ones, summed by their values."""
@@ -44,15 +50,22 @@ def cached_attention(cache: int, new: int) -> KernelGraph:
     return KernelGraph("main", inputs, f.nodes, [f("matmul", f("div", scores, total), values), every])
 
 
-@pytest.mark.parametrize(("cache", "new"), [(1008, 16), (768, 256)])
-def test_a_cache_and_what_is_appended_shrink(cache: int, new: int) -> None:
+@pytest.mark.parametrize(
+    ("cache", "new", "most"),
+    [
+        (1008, 16, 12),
+        # Blocks of 64 rows, each copied in two trips: two blocks of two trips of two rows before and after the cut.
+        (768, 256, 2 * 2 * 2 * 2),
+    ],
+)
+def test_a_cache_and_what_is_appended_shrink(cache: int, new: int, most: int) -> None:
     graph = cached_attention(cache, new)
-    for other in (parse(canonical_text(graph)), lower(graph)):
+    for other, least in ((parse(canonical_text(graph)), 4), (lower(graph), most)):
         pair = reduce_extents(graph, other)
         assert pair
         for small in pair:
             rows = [small.inputs[2].shape[0], small.inputs[1].shape[0]]
-            assert small.outputs[1].shape[0] == sum(rows) <= 12
+            assert small.outputs[1].shape[0] == sum(rows) <= least
             assert all(2 <= n <= 10 for n in rows)
         assert work(pair[1]) < 100_000
     certificate = certify(graph, lower(graph)).certificate
@@ -187,6 +200,80 @@ def test_extents_add_up() -> None:
     assert relation.holds()
     assert all(2 <= f.reduced <= 4 for f in (loop, tile, cache, block, new))
     assert reduced(relation.whole) <= 8
+
+
+# Dimensions that caches, weights and tiles of three models cut: the factors of the whole and of its pieces by
+# name, outermost first; factors of one name are one.
+CUT_ACROSS = {
+    "tiles of 256 and 128 rows, the last of which is cut": (
+        {"a": 4, "b": 2, "c": 128, "d": 63, "e": 16, "f": 4, "g": 4},
+        ["abc=de+fg"],
+        40,
+    ),
+    "a cut at a quarter of the last tile": (
+        {"a": 8, "b": 2, "c": 64, "d": 63, "e": 16, "f": 2, "g": 2, "h": 4},
+        ["abc=de+fgh"],
+        80,
+    ),
+    "rows summed in two pieces, and covered by longer tiles that reach past the end": (
+        {"a": 71, "b": 2, "c": 32, "d": 4096, "e": 448, "f": 5, "g": 1024, "h": 576},
+        ["abc=d+e", "fg=abc+h"],
+        40,
+    ),
+    "two kernels whose tiles reach past the end, of equal extents": (
+        {"a": 71, "b": 64, "d": 4096, "e": 448, "f": 5, "g": 1024, "h": 576, "i": 5, "j": 1024, "k": 576},
+        ["ab=d+e", "fg=ab+h", "ij=ab+k"],
+        20,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CUT_ACROSS)
+def test_cuts_across_tiles_shrink_with_them(case: str) -> None:
+    sizes, sums, most = CUT_ACROSS[case]
+    factors = {name: Factor(size) for name, size in sizes.items()}
+
+    def of(names: str) -> list[Factor]:
+        return [factors[n] for n in names]
+
+    relations: list[Joined] = []
+    for text in sums:
+        whole, pieces = text.split("=")
+        relations.append(_joined(of(whole), *map(of, pieces.split("+"))))
+    settle(relations)
+    for relation in relations:
+        assert relation.holds()
+        assert reduced(relation.whole) <= most
+        # Each cut lies behind as many whole tiles, up to two, and on the end of one or not, as at full extents.
+        full = small = 0
+        for piece in relation.pieces:
+            full, small = full + math.prod(f.size for f in leaves(piece)), small + reduced(piece)
+            tile = less = 1
+            for f in reversed(leaves(relation.whole)):
+                assert min(full // tile, 2) <= small // less <= full // tile
+                assert (full % tile == 0) == (small % less == 0)
+                tile, less = tile * f.size, less * f.reduced
+                assert less >= 2
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("vanilla", "falcon_7b"),
+        ("vanilla", "llama3_8b"),
+        ("roco+gqa", "llama3_8b"),
+        ("pre_norm+inplace", "falcon_7b"),
+    ],
+)
+def test_programs_with_caches_have_a_bound_at_reduced_extents(name: str, config: str) -> None:
+    graph = build(name, CONFIGS[config])
+    # Where the last tile of a mean is cut, it is lowered to a sum over a number.
+    pair = reduce_extents(graph, lower(graph), numbers="pre_norm" in name)
+    assert pair
+    certificate = certify(*pair).certificate
+    assert certificate
+    assert certificate.delta is not None
+    assert certificate.delta <= 1e-9
 
 
 def test_extents_that_cannot_add_up_are_kept() -> None:

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from superopt.verify.axes import Dim, Factor, Joined, fix, leaves, reduced, unify
 
 # Reduced extents of factors, smaller ones tried first, and how many choices are tried.
-_SIZES = (2, 3, 4, 6, 8, 12)
-_MOST_TRIES = 4000
+_SIZES = (2, 3, 4, 6, 8, 12, 16, 24)
+_MOST_TRIES = 20_000
 
 
 def settle(joined: Sequence[Joined]) -> None:
@@ -85,10 +85,14 @@ def _two_between(group: Sequence[Joined]) -> None:
 
 
 def _following(group: Sequence[Joined]) -> dict[Factor, Joined]:
-    """For each sum a factor that the others determine, in an order where each comes after those."""
+    """For each sum a factor that the others determine, in an order where each comes after those.
+
+    Numbers of blocks and trips rather than extents of tiles: any number that is large enough will do.
+    """
     follow: dict[Factor, Joined] = {}
     for j in group:
-        for leaf in sorted(j.leaves, key=lambda f: -f.size):
+        outermost = {leaf for d in (j.whole, *j.pieces) for leaf in leaves(d)[:1]}
+        for leaf in sorted(j.leaves, key=lambda f: (f not in outermost, -f.size)):
             once = sum(leaf is other for other in j.leaves) == 1
             if once and not leaf.fixed and leaf not in follow and _ordered(more := {**follow, leaf: j}):
                 follow = more
@@ -207,15 +211,23 @@ def _alike(group: Sequence[Joined]) -> bool:
 
 
 def _same_pieces(joined: Sequence[Joined]) -> None:
-    """Unify the pieces of dimensions that have the same factors and the same cuts, until nothing changes."""
+    """Unify the pieces of dimensions that have the same factors and the same cuts, until nothing changes.
+
+    Also tiles of the same extents over the same dimension, which may reach past its end.
+    """
     before = -1
     while before != (now := sum(len(j.leaves) for j in joined)):
         before = now
         known: dict[tuple[int, ...], Joined] = {}
+        covered: dict[tuple[tuple[int, ...], ...], Joined] = {}
         for j in joined:
             sizes = (math.prod(f.size for f in leaves(piece)) for piece in j.pieces)
             first = known.setdefault((*map(id, leaves(j.whole)), -1, *sizes), j)
             for x, y in zip(first.pieces, j.pieces, strict=True):
+                unify(x, y)
+            factors = (tuple(f.size for f in leaves(d)) for d in (j.whole, *j.pieces[1:]))
+            first = covered.setdefault((tuple(map(id, leaves(j.pieces[0]))), *factors), j)
+            for x, y in zip((first.whole, *first.pieces), (j.whole, *j.pieces), strict=True):
                 unify(x, y)
 
 
