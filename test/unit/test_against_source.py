@@ -14,6 +14,7 @@ from ingest_support import ops, read_text
 
 from superopt.errors import UnsupportedProgram
 from superopt.transforms.ingest import against_execution, bodies, run_linalg
+from superopt.transforms.ingest.linalg_reader import LinalgReader
 from superopt.transforms.ingest.run_in_llvm import Tensor, execute
 
 CHAIN = """
@@ -126,6 +127,104 @@ def test_the_execution_is_that_of_mlir() -> None:
         run(divided, [1, 2, 0, 3], "i32", "i32")
     with pytest.raises(UnsupportedProgram, match=r"MLIR does not lower it"):
         run('%r = "other.op"(%x) : (tensor<4xf32>) -> tensor<4xf32>', [1, 2, 0, 3], "f32", "f32")
+
+
+# The mean of 4096 features, heads of 256, a square weight: more than is executed.
+LARGE = """
+#id = affine_map<(i, j) -> (i, j)>
+#row = affine_map<(i, j) -> (i)>
+func.func @f(%x: tensor<512x4096xf32>, %w: tensor<4096x4096xf32>) -> tensor<512x16x256xf32> {
+  %z = arith.constant 0.0 : f32
+  %n = arith.constant 4096.0 : f32
+  %e1 = tensor.empty() : tensor<512xf32>
+  %i1 = linalg.fill ins(%z : f32) outs(%e1 : tensor<512xf32>) -> tensor<512xf32>
+  %s = linalg.reduce ins(%x : tensor<512x4096xf32>) outs(%i1 : tensor<512xf32>) dimensions = [1]
+    (%a: f32, %b: f32) { %q = arith.addf %a, %b : f32 linalg.yield %q : f32 }
+  %e = tensor.empty() : tensor<512x4096xf32>
+  %c = linalg.generic {indexing_maps = [#id, #row, #id], iterator_types = ["parallel", "parallel"]}
+    ins(%x, %s : tensor<512x4096xf32>, tensor<512xf32>) outs(%e : tensor<512x4096xf32>) {
+    ^bb0(%a: f32, %b: f32, %o: f32):
+      %m = arith.divf %b, %n : f32
+      %d = arith.subf %a, %m : f32
+      linalg.yield %d : f32
+  } -> tensor<512x4096xf32>
+  %i = linalg.fill ins(%z : f32) outs(%e : tensor<512x4096xf32>) -> tensor<512x4096xf32>
+  %p = linalg.matmul ins(%c, %w : tensor<512x4096xf32>, tensor<4096x4096xf32>)
+    outs(%i : tensor<512x4096xf32>) -> tensor<512x4096xf32>
+  %t = math.tanh %p : tensor<512x4096xf32>
+  %r = tensor.expand_shape %t [[0], [1, 2]] output_shape [512, 16, 256]
+    : tensor<512x4096xf32> into tensor<512x16x256xf32>
+  return %r : tensor<512x16x256xf32>
+}
+"""
+
+
+def test_a_large_source_is_compared_at_smaller_extents() -> None:
+    graph, said = read_text(LARGE)
+    assert ops(graph)[:2] == ["reduce_mean", "sub"]
+    (message,) = said.messages
+    assert "the reading is compared with an execution of the source at smaller extents" in message.message
+    assert "(5 for 16, 7 for 256, 11 for 512, 35 for 4096)" in message.message
+
+
+@pytest.mark.parametrize("fault", ["tanh", "sum for difference"])
+def test_a_fault_of_the_reader_is_found_on_a_large_source(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if fault == "tanh":
+        monkeypatch.setitem(bodies._UNARY, "math.tanh", "erf")
+    else:
+        kept = bodies.Body._apply
+        monkeypatch.setattr(
+            bodies.Body,
+            "_apply",
+            lambda self, name, args, *rest: kept(
+                self, "arith.addf" if name == "arith.subf" else name, args, *rest
+            ),
+        )
+    with pytest.raises(UnsupportedProgram, match="expected to read what the linalg program") as raised:
+        read_text(LARGE)
+    before = LARGE.partition("%t = " if fault == "tanh" else "%c = ")[0]
+    assert raised.value.location.line == before.count("\n") + 1
+
+
+def test_a_fault_at_large_extents_alone_is_not_called_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read as something else at smaller extents says nothing of the large source."""
+    kept = LinalgReader._read
+
+    def wrong(self: Any, operation: Any) -> Any:
+        if operation.name == "math.tanh" and operation.results[0].type.shape[0] > 100:
+            return [self.build.emit("erf", self.value(operation.operands[0]))]
+        return kept(self, operation)
+
+    monkeypatch.setattr(LinalgReader, "_read", wrong)
+    (message,) = read_text(LARGE)[1].messages
+    assert "not compared with an execution of the source" in message.message
+    assert "at smaller extents, it is read as other operators" in message.message
+
+
+def test_what_depends_on_an_extent_keeps_it() -> None:
+    """Here 400, as the body asks for the index."""
+    text = """
+    #map = affine_map<(i, j) -> (i, j)>
+    func.func @f(%x: tensor<900x400xf32>, %y: tensor<64x800x800xf32>)
+        -> (tensor<900x400xf32>, tensor<64x800x800xf32>) {
+      %e = tensor.empty() : tensor<900x400xf32>
+      %0 = linalg.generic {indexing_maps = [#map, #map], iterator_types = ["parallel", "parallel"]}
+        ins(%x : tensor<900x400xf32>) outs(%e : tensor<900x400xf32>) {
+        ^bb0(%a: f32, %o: f32):
+          %j = linalg.index 1 : index
+          %c = arith.constant 200 : index
+          %z = arith.constant 0.0 : f32
+          %b = arith.cmpi slt, %j, %c : index
+          %s = arith.select %b, %a, %z : f32
+          linalg.yield %s : f32
+      } -> tensor<900x400xf32>
+      %1 = math.tanh %y : tensor<64x800x800xf32>
+      return %0, %1 : tensor<900x400xf32>, tensor<64x800x800xf32>
+    }"""
+    (message,) = read_text(text)[1].messages
+    assert "(5 for 64, 7 for 800, 11 for 900)" in message.message
 
 
 # --- PyTorch ----------------------------------------------------------------------------------------------

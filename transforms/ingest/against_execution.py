@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,8 +16,10 @@ from superopt.numerics.checking import make_inputs
 from superopt.numerics.float_gate import input_specs
 from superopt.program import KernelGraph, Value
 from superopt.transforms.ingest.against_source import first_difference, graph_values, judge
+from superopt.transforms.ingest.linalg_reader import LinalgReader
 from superopt.transforms.ingest.locate import locate
 from superopt.transforms.ingest.run_in_llvm import Tensor, execute
+from superopt.transforms.ingest.smaller_source import same_reading, smaller_sources
 from superopt.verify.domains import round_to
 from superopt.verify.reduce import elements, work
 
@@ -30,25 +33,58 @@ SECONDS = 20.0
 _SOURCE = "the linalg program"
 
 
-def check_reading(
-    function: Any,
-    graph: KernelGraph,
-    held: Mapping[Any, Any],
-    diagnostics: Diagnostics,
-    filename: str = "",
-    *,
-    narrowed: bool = False,
-) -> None:
-    """Raise UnsupportedProgram, at the first operation read wrongly, where `graph` and `function` compute
-    different numbers.
+def check_reading(reading: LinalgReader, graph: KernelGraph, diagnostics: Diagnostics) -> None:
+    """Raise UnsupportedProgram, at the first operation read wrongly, where `graph` and the function that
+    `reading` read it from compute different numbers.
 
-    `held` maps each value of the function to a value of the graph; `narrowed` says that f64 became f32. A remark
-    says where nothing was compared, and why.
+    What is too large to execute is compared at smaller extents, where the reader gives the same graph for them.
+    A remark says so, and where nothing was compared, why.
     """
-    where = locate(function, filename)
-    reason = _too_much(function, graph) or _compared(function, graph, held, where, filename, narrowed)
+    where = locate(reading.function, reading.filename)
+    if not (reason := _too_much(reading.function, graph)):
+        reason = _compared(reading, graph)
+    elif isinstance(small := _smaller(reading, graph), str):
+        reason += small
+    elif other := _compared(small.reading, small.graph):
+        reason += f"; at smaller extents, {other}"
+    else:
+        diagnostics.remark(
+            f"the reading is compared with an execution of the source {small}: {reason}", where
+        )
+        return
     if reason:
         diagnostics.remark(f"the reading is not compared with an execution of the source: {reason}", where)
+
+
+@dataclass(frozen=True)
+class Smaller:
+    """A reading of a source at smaller extents, and its graph; `module` holds the source."""
+
+    module: Any
+    reading: LinalgReader
+    graph: KernelGraph
+    extents: Mapping[int, int]
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{m} for {n}" for n, m in sorted(self.extents.items()))
+        return f"at smaller extents ({told})" if told else "with arguments for its constants"
+
+
+def _smaller(reading: LinalgReader, graph: KernelGraph) -> Smaller | str:
+    """The same decisions of the reader at smaller extents; or a clause that says why not."""
+    why = ""
+    for module, extents in smaller_sources(reading.function, list(reading.resources)):
+        function = module.body.operations[0].operation
+        again = LinalgReader(function, Diagnostics(), reading.narrow_f64, reading.filename)
+        try:
+            small = again.read()
+        except UnsupportedProgram:
+            small = None
+        if small is None or not same_reading(graph, small, extents):
+            why = "; at smaller extents, it is read as other operators"
+        elif not _too_much(function, small):
+            return Smaller(module, again, small, extents)
+    return why
 
 
 def _too_much(function: Any, graph: KernelGraph) -> str:
@@ -61,10 +97,10 @@ def _too_much(function: Any, graph: KernelGraph) -> str:
     return ""
 
 
-def _compared(
-    function: Any, graph: KernelGraph, held: Mapping[Any, Any], where: Location, filename: str, narrowed: bool
-) -> str:
+def _compared(reading: LinalgReader, graph: KernelGraph) -> str:
     """Why nothing was compared, empty where something was; raises where something differs."""
+    function, held, filename = reading.function, reading.held, reading.filename
+    where = locate(function, filename)
     arguments = [
         Tensor(v.shape, _element(a)) for v, a in zip(graph.inputs, _arguments(function), strict=True)
     ]
@@ -80,7 +116,9 @@ def _compared(
             made = execute(bytecode, name, results, arguments, list(runs.values()), seconds=SECONDS)
         compared = 0
         for (distribution, inputs), (wide, narrow) in zip(runs.items(), made, strict=True):
-            found = first_difference(graph, inputs, distribution, wide, None if narrowed else narrow)
+            found = first_difference(
+                graph, inputs, distribution, wide, None if reading.narrow_f64 else narrow
+            )
             if found is not None:
                 place = _place(function, graph, held, arguments, inputs, filename)
                 raise Differs(found.error(_SOURCE, place or where))

@@ -77,5 +77,5 @@ def read_linalg(
         return reader.read_function(function, filename)
     reading = LinalgReader(function, diagnostics, narrow_f64, filename)
     graph = reading.read()
-    check_reading(function, graph, reading.held, diagnostics, filename, narrowed=narrow_f64)
+    check_reading(reading, graph, diagnostics)
     return graph
