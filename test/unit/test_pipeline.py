@@ -228,6 +228,19 @@ def only_a_slow_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "best_baseline", _constant(slow))
 
 
+def test_what_a_user_has_is_beaten_or_the_operators_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = cost.Baseline("a fast library", (cost.KernelCost("all", 1e-9, cost.Traffic()),))
+    monkeypatch.setattr(cost, "best_baseline", _constant(fast))
+    kept = run(product(), store=None).report
+    assert not kept.improved
+    (remark,) = [r for r in kept.remarks if "a fast library" in r]
+    assert remark.endswith("us; against=operators takes what beats the operators one by one")
+    own = run(product(), store=None, against="operators").report
+    assert own.improved
+    assert own.predicted_seconds < own.input_predicted_seconds
+    assert own.baseline_seconds == 1e-9
+
+
 def found_of(graphs: list[KernelGraph]) -> Proposals:
     return Proposals([Proposal(g, cost.cost(g, cost.target("sm_90")).seconds) for g in graphs])
 

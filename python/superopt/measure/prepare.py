@@ -244,6 +244,7 @@ class Program:
             target=self.target.name,
             budget=self.settings.budget / SEARCHES,
             seed=self.settings.seed,
+            against="operators",  # what a user has is measured beside it
             store=None,
         )
         started = context.start(self.graph, settings, self.diagnostics)

@@ -198,10 +198,13 @@ class _Race:
 
 def _unchanged(run: Run, graph: KernelGraph) -> Accepted:
     """The program as it is, compiled: what is returned where nothing better passed every gate."""
-    baseline = run.baseline
-    compiled = [c.compiled_seconds for c in run.report.candidates if c.segment is None and c.compiled_seconds]
-    found = f"the best candidate {min(compiled) * 1e6:.1f} us" if compiled else "and nothing better was found"
-    run.report.remarks.append(
+    report, baseline = run.report, run.baseline
+    wholes = [c for c in report.candidates if c.segment is None]
+    least = min((c.compiled_seconds or c.predicted_seconds for c in wholes), default=None)
+    found = "and nothing better was found" if least is None else f"the best candidate {least * 1e6:.1f} us"
+    if least is not None and run.settings.against == "best" and least < report.input_predicted_seconds:
+        found += "; against=operators takes what beats the operators one by one"
+    report.remarks.append(
         f"the input is returned: {baseline.name} is predicted to take {baseline.seconds * 1e6:.1f} us, {found}"
     )
     accepted, outcome = check(run, graph, graph)

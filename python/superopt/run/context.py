@@ -48,8 +48,9 @@ class Run:
 
     @property
     def most_seconds(self) -> float:
-        """What a result may be predicted to take: what the input takes a user."""
-        return TIE * self.baseline.seconds
+        """What a result may be predicted to take: what the input takes a user, or operator by operator."""
+        best = self.settings.against == "best"
+        return TIE * (self.baseline.seconds if best else self.report.input_predicted_seconds)
 
     def price(self, scheduled: Scheduled) -> float:
         """Seconds that compiled kernels are predicted to take: what is compared, printed and reported."""

@@ -117,7 +117,7 @@ class Earlier:
     def _result_policy(self) -> dict[str, str | int | float | bool]:
         s = self.settings
         return {
-            "what": "result", "seed": s.seed, "delta": s.delta, "allow": s.allow,
+            "what": "result", "seed": s.seed, "delta": s.delta, "allow": s.allow, "against": s.against,
             "optimizers": ",".join(s.optimizers), "candidates": s.candidates, "numerics": s.numerics,
             "code": _code(*s.optimizers),
         }  # fmt: skip

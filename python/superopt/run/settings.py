@@ -49,6 +49,10 @@ class Settings(SearchSettings):
     allow: Literal["bounded", "congruence-without-bound"] = "bounded"
     """Which certificates to accept: those whose bound is at most delta, or those without one, too."""
 
+    against: Literal["best", "operators"] = "best"
+    """What a result must beat: the fastest way that a user has to run the program, by the same model, or one
+    kernel per operator, for those who want superopt's own kernels in any case."""
+
     optimizers: tuple[str, ...] = optimizers.DEFAULT
     """Optimizers that propose candidates, in this order; options follow in braces, as in mugraph{prune=smt}."""
 
