@@ -47,6 +47,19 @@ class Turned(torch.nn.Module):
         return torch.relu(x) * self.order
 
 
+class Tied(torch.nn.Module):
+    """Two layers that share one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        self.into = torch.nn.Linear(16, 16, bias=False)
+        self.out = torch.nn.Linear(16, 16, bias=False)
+        self.out.weight = self.into.weight
+
+    def forward(self, x: Any) -> Any:
+        return self.out(torch.relu(self.into(x)))
+
+
 class Appends(torch.nn.Module):
     """Overwrites rows of a cache."""
 
@@ -265,6 +278,30 @@ def test_a_constant_that_changes_is_noticed() -> None:
     compiled(x)
     module.order.fill_(3)
     assert close(compiled(x), torch.relu(x) * 3)
+
+
+def test_weights_that_were_one_tensor_stay_one(tmp_path: Path) -> None:
+    x = torch.randn(4, 16)
+    module = superopt.optimize(Tied(), (x,), interpret=True, **SETTINGS)
+    folder = module.save(tmp_path / "bundle")
+    state = {n: t * 2 for n, t in module.state_dict().items()}
+    for same in (module, copy.deepcopy(module), superopt.load(folder, interpret=True)):
+        same.load_state_dict(state)
+        assert close(same(x), module.original(x))
+    two = Tied()
+    two.load_state_dict(module.state_dict(), assign=True)
+    two.out.weight = torch.nn.Parameter(two.into.weight * 1)
+    loaded = superopt.load(folder, two, interpret=True)
+    assert close(loaded(x), two(x))  # two tensors that hold the same
+    two.out.weight += 1
+    with pytest.raises(BadInput, match=r"expected 'out.weight' to be 'into.weight', as when"):
+        loaded(x)
+    loaded.fallback = True
+    assert torch.equal(loaded(x), two(x))
+    compiled = torch.compile(superopt.load(folder, two, interpret=True), backend="eager", fullgraph=True)
+    assert close(compiled(x), two(x))
+    with pytest.raises(BadInput, match=r"expected a Tied with 'into.weight' as the original, got a Gated"):
+        superopt.load(folder, Gated())
 
 
 def test_other_shapes_run_the_original_where_that_is_wanted(made: Any, x: Any) -> None:

@@ -32,8 +32,9 @@ class Imported:
 
     The graph's inputs are the tensors among the example inputs, in order, then `weights`: parameters and
     floating-point buffers, named in `weight_names` as the module names them; `signature` says where tensors are
-    in its arguments and results. `fixed` are the other buffers, which are constants of the graph. An input or
-    buffer that the module assigns to (`cache[:, 8:] = k`, `index_copy_`) is stated to be overwritten
+    in its arguments and results. `fixed` are the other buffers, which are constants of the graph. `ties`
+    are names of weights and buffers that are the same tensor as an earlier one, each with the earlier name. An
+    input or buffer that the module assigns to (`cache[:, 8:] = k`, `index_copy_`) is stated to be overwritten
     (`graph.aliases`); what it then holds is returned after the module's outputs, unless it is one of them.
     """
 
@@ -42,6 +43,7 @@ class Imported:
     weight_names: list[str]
     signature: Signature
     fixed: dict[str, Any] = field(default_factory=dict[str, Any])
+    ties: tuple[tuple[str, str], ...] = ()
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
 
     @property
@@ -99,7 +101,9 @@ def from_torch(
     finally:
         for part, mode in modes:
             part.training = mode
-    return Imported(graph, lifted.weights, lifted.weight_names, lifted.signature, lifted.fixed, diagnostics)
+    return Imported(
+        graph, lifted.weights, lifted.weight_names, lifted.signature, lifted.fixed, lifted.ties, diagnostics
+    )
 
 
 def _try(lifted: Any, location: Location) -> None:
@@ -177,6 +181,7 @@ def lift(
             self.weight_names = list(named)
             self.fixed_names = list(fixed)
             self.fixed = {n: b.detach().clone() for n, b in fixed.items()}
+            self.ties = _ties(module)
             self.input_names = [f"x{i}" for i in range(count)] if count > 1 else ["x"][:count]
             for i, buffer in enumerate(fixed.values()):
                 self.register_buffer(f"fixed_{i}", buffer)
@@ -188,6 +193,16 @@ def lift(
             return signature.returned(torch.func.functional_call(module, state, arguments, by_name))
 
     return Lifted().eval()
+
+
+def _ties(module: Any) -> tuple[tuple[str, str], ...]:
+    """Names of parameters and buffers that are the same tensor as an earlier one, each with the earlier name."""
+    first: dict[int, str] = {}
+    named = (
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    )
+    return tuple((name, known) for name, t in named if (known := first.setdefault(id(t), name)) != name)
 
 
 @contextmanager

@@ -31,12 +31,14 @@ torch: Any = torch_module()
 class Calling:
     """How kernels are called: arguments and results, and the module's weights by name, in the program's order.
 
-    `fixed` are copies of the buffers that the program holds as constants.
+    `fixed` are copies of the buffers that the program holds as constants. `ties` are names of weights that the
+    program holds as one tensor with another, each with the other's name.
     """
 
     signature: Signature
     weights: tuple[str, ...]
     fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    ties: tuple[tuple[str, str], ...] = ()
 
 
 class OptimizedModule(torch.nn.Module):
@@ -73,7 +75,7 @@ class OptimizedModule(torch.nn.Module):
         self._operator = operator(result.launcher)
         self.calls = {"kernels": 0, "original": 0}
         self._warned: set[str] = set()
-        self._seen: dict[str, tuple[int, int]] = {}
+        self._seen: dict[str, tuple[int, ...]] = {}
         self.eval()
 
     # --- what was found
@@ -136,7 +138,7 @@ class OptimizedModule(torch.nn.Module):
         try:
             tensors = [*self.calling.signature.flat(args, kwargs), *self._weights()]
             self._launcher.check(tensors)
-            self._check_fixed()
+            self._check_held()
         except BadInput as error:
             if self.fallback:
                 return self._original(args, kwargs)
@@ -153,8 +155,8 @@ class OptimizedModule(torch.nn.Module):
         if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
             self._warn("is asked for gradients", "call it under torch.no_grad()")
             return True
-        if torch.compiler.is_compiling() and self.calling.fixed:
-            return True  # a compiled graph would not notice that a constant has changed
+        if torch.compiler.is_compiling() and (self.calling.fixed or self.calling.ties):
+            return True  # a compiled graph would not notice that a constant or a tie has changed
         return not (self.interpret or (tensors and tensors[0].is_cuda))
 
     def _original(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -179,20 +181,32 @@ class OptimizedModule(torch.nn.Module):
     def _weights(self) -> list[Any]:
         return [tensor_of(self.original, name) for name in self.calling.weights]
 
-    def _check_fixed(self) -> None:
-        """Raise BadInput where a buffer that the program holds as a constant has changed."""
+    def _check_held(self) -> None:
+        """Raise BadInput where a constant of the program has changed, or weights that it holds as one differ."""
         if torch.compiler.is_compiling():
             return
         for name, known in self.calling.fixed.items():
-            now = tensor_of(self.original, name)
-            state = (id(now), now._version)
-            if self._seen.get(name) == state:
-                continue
-            if not torch.equal(now.detach().to(known.device), known):
+            if not self._is(name, known):
                 raise BadInput(
                     f"expected buffer '{name}' as it was when the kernels were made, got it changed"
                 )
+        for name, other in self.calling.ties:
+            if not self._is(name, tensor_of(self.original, other)):
+                raise BadInput(
+                    f"expected '{name}' to be '{other}', as when the kernels were made, got another tensor"
+                )
+
+    def _is(self, name: str, known: Any) -> bool:
+        """Whether the tensor of this name is `known`, or holds the same; compared again once either changes."""
+        now = tensor_of(self.original, name)
+        if now is known:
+            return True
+        state = (id(now), now._version, id(known), known._version)
+        if self._seen.get(name) != state:
+            if now.shape != known.shape or not torch.equal(now.detach().to(known.device), known):
+                return False
             self._seen[name] = state
+        return True
 
     # --- as a module
 
@@ -307,7 +321,7 @@ def optimized(
     original: Any, program: Imported, result: Optimized, *, fallback: bool = False, interpret: bool = False
 ) -> OptimizedModule:
     """The module that stands for `original`, of which `program` was read and `result` found."""
-    calling = Calling(program.signature, tuple(program.weight_names), program.fixed)
+    calling = Calling(program.signature, tuple(program.weight_names), program.fixed, program.ties)
     return OptimizedModule(original, calling, result, fallback=fallback, interpret=interpret)
 
 

@@ -38,6 +38,7 @@ def save(module: OptimizedModule, folder: Path) -> Path:
         "places": signature["places"],
         "weights": list(module.calling.weights),
         "constants": list(module.calling.fixed),
+        "ties": module.calling.ties,
     }
     with tempfile.TemporaryDirectory(prefix="superopt-weights-") as temporary:
         weights = Path(temporary) / "weights.pt"
@@ -48,7 +49,8 @@ def save(module: OptimizedModule, folder: Path) -> Path:
 
 
 def _tensors(module: Any) -> dict[str, Any]:
-    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    every = {"remove_duplicate": False}
+    return {**dict(module.named_parameters(**every)), **dict(module.named_buffers(**every))}
 
 
 def load(
@@ -81,10 +83,16 @@ def load(
         )
         weights = torch.load(folder / "weights.pt", weights_only=True, map_location="cpu")
         constants = {n: weights[n] for n in described["constants"]}
-        calling = Calling(signature, tuple(described["weights"]), constants)
+        ties = tuple((name, other) for name, other in described["ties"])
+        calling = Calling(signature, tuple(described["weights"]), constants, ties)
         held = original if original is not None else _holder(weights, described["module"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"expected the description of a module in {folder}/module.json: {error}") from None
+    for name in (*calling.weights, *calling.fixed, *(tied for tied, _ in ties)):
+        if name not in _tensors(held):
+            raise BadInput(
+                f"expected a {described['module']} with '{name}' as the original, got a {called(held)} without"
+            )
     return OptimizedModule(held, calling, saved, fallback=fallback, interpret=interpret)
 
 
