@@ -171,10 +171,10 @@ def _option_value(text: str, start: int, location: Location) -> tuple[str, int]:
     """The value at `start` and the offset after it; spaces end it outside quotes and brackets."""
     i = start
     if i < len(text) and text[i] in "\"'":
-        end = text.find(text[i], i + 1)
+        quote, end = text[i], quoted_end(text, i)
         if end < 0:
-            raise BadOption(f"unterminated {text[i]} in option value", shifted(location, i))
-        return text[i + 1 : end], end + 1
+            raise BadOption(f"unterminated {quote} in option value", shifted(location, i))
+        return text[i + 1 : end].replace(2 * quote, quote), end + 1
     stack: list[str] = []
     while i < len(text) and (stack or not text[i].isspace()):
         if text[i] in _CLOSERS:
@@ -186,6 +186,15 @@ def _option_value(text: str, start: int, location: Location) -> tuple[str, int]:
         raise BadOption(f"missing '{stack[-1]}' in option value '{text[start:]}'", shifted(location, start))
     value = text[start:i]
     return (value[1:-1] if value.startswith("{") and value.endswith("}") else value), i
+
+
+def quoted_end(text: str, start: int) -> int:
+    """The offset of the quote that ends the one at `start`, or -1; within, two quotes stand for one."""
+    quote = text[start]
+    end = text.find(quote, start + 1)
+    while end >= 0 and text[end + 1 : end + 2] == quote:
+        end = text.find(quote, end + 2)
+    return end
 
 
 def split_list(text: str) -> list[str]:
@@ -297,7 +306,8 @@ def spell_value(value: Any) -> str:
     text = str(value)
     if text and not any(c.isspace() or c in "{}[]()\"'" for c in text):
         return text
-    return f'"{text}"' if '"' not in text else f"'{text}'"
+    quote = "'" if '"' in text and "'" not in text else '"'
+    return quote + text.replace(quote, 2 * quote) + quote
 
 
 @cache

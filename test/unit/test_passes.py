@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from superopt.errors import BadOption, Location
-from superopt.options import MAX_INTEGER, split_options
+from superopt.options import MAX_INTEGER, spell_value, split_options
 from superopt.transforms import registry
 from superopt.transforms.passes import ModulePass, Pass
 
@@ -125,6 +125,14 @@ def test_spelling_is_read_back(sample: Sample) -> None:
     assert spelled.startswith("sample")
     options = spelled.removeprefix("sample").removeprefix("{").removesuffix("}")
     assert Sample.parse(options) == sample
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a b", "a'b", 'a"b', 'it\'s "x" }', "\"'", "''\"\"", "'", '"', "{a", " "]
+)
+def test_a_value_that_is_spelled_is_read_back(text: str) -> None:
+    written = f"a={spell_value(text)} b=1"
+    assert [(name, value) for name, value, _ in split_options(written)] == [("a", text), ("b", "1")]
 
 
 def test_split_options_gives_places() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from superopt.errors import UNKNOWN, BadOption, Location
-from superopt.options import shifted
+from superopt.options import quoted_end, shifted
 from superopt.transforms import registry
 from superopt.transforms.passes import GraphPass, Pass
 
@@ -168,7 +168,7 @@ class _Reader:
                 if (
                     self.text[self.at - 1] == "=" and self.text[self.at] in "\"'"
                 ):  # a brace in quotes closes nothing
-                    self.at = max(self.text.find(self.text[self.at], self.at + 1), self.at)
+                    self.at = max(quoted_end(self.text, self.at), self.at)
                 depth += {"{": 1, "}": -1}.get(self.text[self.at], 0)
                 self.at += 1
             if depth:
