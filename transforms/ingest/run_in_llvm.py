@@ -21,6 +21,7 @@ import numpy as np
 
 from superopt.dialects.mlir import binding, ir, passmanager
 from superopt.errors import UnsupportedProgram
+from superopt.numerics.checking import EPSILON
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -65,20 +66,24 @@ def execute(
     runs: Sequence[Sequence[Array]],
     *,
     seconds: float,
+    draw: int = 0,
 ) -> list[tuple[list[Array], list[Array]]]:
     """For each of `runs` (numbers for all arguments): the results in f64 throughout, and in the program's types.
 
-    All numbers are float64 or integers. Raises UnsupportedProgram where MLIR does not lower the program, where it
-    crashes, and where it takes more than `seconds`.
+    With a `draw` above 0, the latter are computed in f64, each result off by a drawn part of a unit of the last
+    place of its type (Parker, Monte Carlo Arithmetic, 1997, section 3). All numbers are float64 or integers.
+    Raises UnsupportedProgram where MLIR does not lower the program, where it crashes, and where it takes more
+    than `seconds`.
     """
     wide = [Tensor(t.shape, "f64" if t.element in _NARROW else t.element) for t in results]
+    results = wide if draw else results
     blocks = [_block(t) for _ in runs for t in (*wide, *results)]
     memory = mmap.mmap(-1, max(1, sum(blocks)))
     places = _views(memory, [t for _ in runs for t in (*wide, *results)])
     receiving, sending = os.pipe()
     child = os.fork()
     if child == 0:
-        _child(sending, bytecode, name, arguments, runs, places, len(results))
+        _child(sending, bytecode, name, arguments, runs, places, len(results), draw)
     os.close(sending)
     said = _wait(child, receiving, seconds)
     if said:
@@ -131,15 +136,17 @@ def _child(
     runs: Sequence[Sequence[Array]],
     places: Sequence[Array],
     count: int,
+    draw: int,
 ) -> None:
     """Run the program in f64 and as it is, write the results to `places`, and end this process."""
     try:
         faulthandler.disable()
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # LLVM writes there what is raised, too
         for narrow in (False, True):
-            engine = _compiled(bytecode, name, widened=not narrow)
+            widened = not narrow or draw > 0
+            engine = _compiled(bytecode, name, widened=widened, draw=draw if narrow else 0)
             for i, numbers in enumerate(runs):
-                elements = [t.element if narrow or t.element not in _NARROW else "f64" for t in arguments]
+                elements = ["f64" if widened and t.element in _NARROW else t.element for t in arguments]
                 given = [_stored(x, e) for x, e in zip(numbers, elements, strict=True)]
                 first = 2 * count * i + narrow * count
                 _invoke(engine, name, [*given, *places[first : first + count]])
@@ -152,7 +159,7 @@ def _child(
         os._exit(0)
 
 
-def _compiled(bytecode: bytes, name: str, *, widened: bool) -> Any:
+def _compiled(bytecode: bytes, name: str, *, widened: bool, draw: int) -> Any:
     binding("_mlir_libs._torchMlir")  # registers the pass that makes copies loops
     context = ir.Context()
     context.enable_multithreading(False)
@@ -163,14 +170,17 @@ def _compiled(bytecode: bytes, name: str, *, widened: bool) -> Any:
                 if attribute in op.attributes:
                     del op.attributes[attribute]
             op.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
-        if widened:
-            _widen(module)
         if any(op.name == "linalg.softmax" for op in _walk(module.operation)):
             patterns = ir.Module.parse(_DECOMPOSE, context)
             interpreter = binding("dialects.transform.interpreter")
             interpreter.apply_named_sequence(
                 module.operation, patterns.body.operations[0].operation, patterns.operation
             )
+        if draw:  # bodies that can be changed
+            text = "builtin.module(func.func(linalg-generalize-named-ops))"
+            passmanager.PassManager.parse(text, context).run(module.operation)
+        if widened:
+            _widen(module, draw)
     passmanager.PassManager.parse(_PIPELINE, context).run(module.operation)
     return binding("execution_engine").ExecutionEngine(module, opt_level=2, shared_libs=[])
 
@@ -191,9 +201,13 @@ def _walk(operation: Any) -> Iterator[Any]:
                 yield from _walk(op.operation)
 
 
-def _widen(module: Any) -> None:
-    """Make every floating-point number of `module` an f64; conversions between such types vanish."""
+def _widen(module: Any, draw: int) -> None:
+    """Make every floating-point number of `module` an f64; conversions between such types vanish.
+
+    With a `draw` above 0, the results of operations are off by as much as their types would round them.
+    """
     operations = list(_walk(module.operation))
+    rounding = [(op, EPSILON[e]) for op in operations if draw and (e := _rounded_to(op))]
     for op in operations:
         for region in op.regions:
             for block in region.blocks:
@@ -207,10 +221,63 @@ def _widen(module: Any) -> None:
             op.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, outputs))
         if op.name == "arith.constant":
             op.attributes["value"] = _wide_attribute(op.attributes["value"], op.results[0].type)
+    for op, epsilon in rounding:
+        _perturb(op, epsilon, draw)
     for op in operations:
         if op.name in ("arith.extf", "arith.truncf"):
             op.results[0].replace_all_uses_with(op.operands[0])
             op.erase()
+
+
+_EXACT = (
+    "constant",
+    "extf",
+    "negf",
+    "select",
+    "maximumf",
+    "minimumf",
+    "maxnumf",
+    "minnumf",
+    "absf",
+    "bitcast",
+)
+
+
+def _rounded_to(op: Any) -> str:
+    """The type that an operation rounds its result to; empty where it rounds nothing."""
+    dialect, _, name = op.name.partition(".")
+    if dialect not in ("arith", "math") or name in _EXACT or len(op.results) != 1:
+        return ""
+    element = str(getattr(op.results[0].type, "element_type", op.results[0].type))
+    return element if element in _NARROW else ""
+
+
+def _perturb(op: Any, epsilon: float, draw: int) -> None:
+    """Multiply the result of `op` by 1 + epsilon u; u, in -1 to 1, is a hash of its bits and the draw."""
+    result, kind = op.results[0], op.results[0].type
+    shaped = isinstance(kind, ir.RankedTensorType)
+    bits = ir.IntegerType.get_signless(64)
+    whole = ir.RankedTensorType.get(kind.shape, bits) if shaped else bits
+
+    def constant(attribute: Any, type: Any) -> Any:
+        value = ir.DenseElementsAttr.get_splat(type, attribute) if shaped else attribute
+        return ir.Operation.create("arith.constant", results=[type], attributes={"value": value}).results[0]
+
+    def made(name: str, type: Any, *operands: Any) -> Any:
+        return ir.Operation.create(name, results=[type], operands=list(operands)).results[0]
+
+    block = list(op.operation.block.operations)
+    after = block[[o.operation for o in block].index(op.operation) + 1]
+    with ir.InsertionPoint(after):
+        seed = constant(ir.IntegerAttr.get(bits, 0x2545F4914F6CDD1D + (draw << 32) + 2 * draw), whole)
+        scale = constant(ir.FloatAttr.get(ir.F64Type.get(), epsilon * 2.0**-63), kind)
+        number = made("arith.bitcast", whole, result)
+        share = made("arith.sitofp", kind, made("arith.muli", whole, number, seed))
+        factor = made("arith.mulf", kind, share, scale)
+        off = made("arith.mulf", kind, result, factor)
+        total = made("arith.addf", kind, result, off)
+    own = [v.owner.operation for v in (number, off, total)]
+    result.replace_all_uses_except(total, own)
 
 
 def _wide_type(kind: Any) -> Any:
