@@ -329,6 +329,41 @@ def test_what_ragged_blocks_may_not_do(
     assert message in str(caught.value)
 
 
+def _roots(b: Builder, x: Value) -> None:
+    b.save(b("sqrt", b.raw("iterator", (x,), (4, 4), imap=(0,), fmap=(-1,))), 0)
+
+
+def _roots_cancelled(b: Builder, x: Value) -> None:
+    tile = b.raw("iterator", (x,), (4, 4), imap=(0,), fmap=(-1,))
+    root = b("sqrt", tile)
+    b.save(b("sub", b("add", tile, root), root), 0)
+
+
+def test_only_elements_that_exist_have_to_be_where_a_function_is_defined() -> None:
+    roots = program([(10, 4)], lambda f, x: f("sqrt", x))
+    kept = program([(10, 4)], lambda f, x: f("mul", x, f.constant(1.0)))
+    made, cancelled = (block(build, 3, 1, (10, 4)) for build in (_roots, _roots_cancelled))
+    for form in (made, lower(made)):
+        assert certify(roots, form).equivalent
+    for form in (cancelled, lower(cancelled)):
+        verdict = certify(kept, form)
+        assert verdict.counterexample
+        assert "the second program takes a root" in verdict.counterexample.reason
+    assert certify(cancelled, kept).equivalent
+
+
+def test_tiles_of_a_norm_behind_a_convolution_may_reach_past_the_channels() -> None:
+    """Their reciprocal roots would be those of numbers that may be negative."""
+
+    def build(f: Builder, x: Value, w: Value, v: Value) -> Value:
+        attrs = {"strides": (1, 1), "dilations": (1, 1), "low": (1, 1), "high": (1, 1), "groups": 1}
+        scale = f("reshape", f("rsqrt", v), shape=(17, 1, 1))
+        return f("mul", f("conv", x, w, **attrs), scale)
+
+    graph = program([(1, 3, 5, 5), (17, 3, 3, 3), (17,)], build)
+    assert certify(graph, lower(graph)).equivalent
+
+
 def shifted(guarded: bool, fill: float = 0.0) -> KernelGraph:
     """y[i] = x[i - 2] + x[i + 3], zero outside, in tiles of 4 of 10."""
     x, y = (Buffer(TensorType((10,), "f32"), n) for n in "xy")

@@ -463,7 +463,13 @@ def _at_point(
             field.reals.conditions = Conditions()
             right = evaluate(b, inputs, domain, shared)
             outcomes.append(_compared(left, right, domain, kind, extents, point, shapes))
-            beyond = field.reals.conditions.beyond(conditions, field.reals.labels)
+            first = field.reals.conditions
+            beyond = first.beyond(conditions, field.reals.labels)
+            if beyond and not outcomes[-1].failure:
+                # Perhaps of elements beyond the ends of tensors, which are other numbers another time.
+                field.unknowns, field.reals.conditions = field.unknowns + 1, Conditions()
+                evaluate(b, inputs, domain, Shared(*others))
+                beyond = first.beyond(conditions, field.reals.labels, field.reals.conditions)
             if beyond and not outcomes[-1].failure:
                 found = Counterexample(reason=_BEYOND[beyond], seed=point, extents=extents, inputs=shapes)
                 outcomes[-1] = _Outcome(None, found)

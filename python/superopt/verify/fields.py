@@ -115,6 +115,7 @@ class ImageField(Domain):
         draw = int(p.uniform(key_of(seed, "root"), 1)[0])
         self.root: int = pow(draw, (p.modulus - 1) // q.modulus, p.modulus)
         self._lattices: dict[tuple[str, int], Any] = {}
+        self.unknowns = 0  # which ones those are that no result may depend on
 
     @property
     def assumed(self) -> set[str]:
@@ -170,7 +171,8 @@ class ImageField(Domain):
     @override
     def unknown(self, name: object, shape: Shape) -> Tensor:
         # Like an input: a program whose result depends on it differs from one without such an input.
-        return self.random(("unknown", name), shape, degree=VARIABLE.signed(POSITIVE))
+        name = ("unknown", name, self.unknowns)
+        return self.random(name, shape, degree=VARIABLE.signed(POSITIVE))
 
     @override
     def constant(self, value: float | Array) -> Tensor:

@@ -46,18 +46,31 @@ class Conditions:
         """Note an application."""
         self.found.setdefault(what, []).append((x, needed))
 
-    def beyond(self, other: Conditions, labels: Callable[[Tensor], Array]) -> Condition | None:
-        """A kind of number for which this program needs more than the `other` one."""
+    def beyond(
+        self, other: Conditions, labels: Callable[[Tensor], Array], again: Conditions | None = None
+    ) -> Condition | None:
+        """A kind of number for which this program needs more than the `other` one.
+
+        `again`: of this program with other unknowns. Only what both have counts: an element that does not exist
+        needs nothing.
+        """
         for what, found in self.found.items():
-            if not any(needed for _, needed in found):
-                continue
-            mine = np.unique(np.concatenate([labels(x).reshape(-1) for x, needed in found if needed]))
+            mine = _needed(found, labels)
+            if again is not None:
+                mine = np.intersect1d(mine, _needed(again.found.get(what, []), labels))
             kinds: list[Condition] = ["root", "logarithm"] if what == "root" else [what]
             given = [labels(x).reshape(-1) for kind in kinds for x, _ in other.found.get(kind, [])]
             numbers = np.array([0, 1] if what == "root" else [1], np.uint64)  # are never outside
             if np.setdiff1d(mine, np.concatenate([numbers, *given])).size:
                 return what
         return None
+
+
+def _needed(found: Sequence[tuple[Tensor, bool]], labels: Callable[[Tensor], Array]) -> Array:
+    """The labels of those that may lie outside."""
+    return np.unique(
+        np.concatenate([np.zeros(0, np.uint64), *(labels(x).reshape(-1) for x, needed in found if needed)])
+    )
 
 
 class Known:
