@@ -22,7 +22,7 @@ from superopt.levels.block import (
     saved_type,
     stages,
 )
-from superopt.levels.common import check_defined, check_table, expect
+from superopt.levels.common import check_defined, check_table, define, expect
 from superopt.levels.ragged import Reach, Reaches, reaches
 from superopt.levels.tile import WARPS, check_tile, check_tiled
 from superopt.operators import Move, move_of
@@ -58,8 +58,6 @@ def check_kernel(graph: KernelGraph, shared_bytes: int | None = None) -> None:
     defined = set(graph.inputs)
     for node in graph.nodes:
         check_defined(node, defined)
-        again = len(node.results) - len({*node.results} - defined)
-        expect(not again, "results that nothing else defines", f"{again} that are", node)
         if node.op == NodeKind.CUSTOM:
             check_custom(node, shared_bytes)
         elif node.op == NodeKind.TILED:
@@ -74,7 +72,7 @@ def check_kernel(graph: KernelGraph, shared_bytes: int | None = None) -> None:
                 )
         else:
             check_table(node, "kernel")
-        defined.update(node.results)
+        define(node, defined)
     for value in graph.outputs:
         if value not in defined:
             raise IllegalProgram("expected every output to be computed, got one that is not", graph.location)

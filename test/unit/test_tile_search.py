@@ -17,7 +17,9 @@ from superopt.cost import cost, target
 from superopt.diagnostics import Diagnostics
 from superopt.dialects.writer import to_text
 from superopt.errors import BadOption, UnsupportedProgram
+from superopt.operators import OPERATORS, arg
 from superopt.program import KernelGraph, TileProgram
+from superopt.scalars import Scalar, sqrt
 from superopt.spec import check_kernel
 from superopt.transforms.core import _egraph
 from superopt.transforms.schedule.widths import WIDTHS
@@ -379,6 +381,19 @@ def test_what_loops_do_not_express_is_told() -> None:
     found = propose(graph, H100, budget=5)
     assert found.graphs == []
     assert "repeat" in found.remark
+
+
+def test_only_multiples_are_applied_to_parts_of_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    b = Builder("f", "f32")
+    graph = b.outputs(b.op("reduce_mean", b.input("x", 128, 512), dims=(1,), keepdims=True))
+    assert tile_loops(graph)
+
+    def root(count: int) -> Scalar:
+        return sqrt(arg(0) / count)
+
+    monkeypatch.setitem(OPERATORS, "reduce_mean", dataclasses.replace(OPERATORS["reduce_mean"], finish=root))
+    with pytest.raises(UnsupportedProgram, match="parts of 'reduce_mean'"):
+        tile_loops(graph)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from superopt.aliasing import updates_in_place
+from superopt.errors import UnsupportedProgram
 from superopt.operators import OPERATORS, Move, is_contraction, move_of, nest_of
 from superopt.program import KernelGraph, Node, Value
 from superopt.transforms.tile_saturation.cut_axes import CutAxes, CutAxis, ints
@@ -42,7 +43,7 @@ from superopt.transforms.tile_saturation.terms import (
     TermVar,
     ValueTerm,
 )
-from superopt.transforms.tile_saturation.tile_values import Indices, TileValues, finished
+from superopt.transforms.tile_saturation.tile_values import Indices, TileValues, finished, finishes_parts
 from superopt.transforms.tile_saturation.unmerge import Unmerged, unmerged
 
 Inline: TypeAlias = Literal["single", "all"]
@@ -255,6 +256,8 @@ class _Builder:
             if index.dim in nest.reductions
         }
         reduction = [index.var for index in reduced.values() if index.var is not None]
+        if not finishes_parts(node):
+            raise UnsupportedProgram(f"tile loops do not sum parts of '{node.op}'", node.location)
         # Divide each part, so that no sum exceeds its dtype.
         partial = finished(node, self.values.partial(node, index, reduced))
         value = ValueTerm(join, (ValueTerm("load", region=region), partial))

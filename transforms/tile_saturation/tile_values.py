@@ -190,8 +190,22 @@ class TileValues:
         return tuple(out)
 
 
+def finishes_parts(node: Node) -> bool:
+    """Whether the node's finish may be applied to parts of a sum: it is a multiple of what is joined."""
+    finish, nest = OPERATORS[node.op].finish, nest_of(node)
+
+    def multiple(scalar: Scalar) -> bool:
+        if scalar.head in ("mul", "div"):
+            return multiple(scalar.args[0]) and scalar.args[1].head == "const"
+        return scalar.head == "arg"
+
+    if finish is None or nest is None:
+        return True
+    return OPERATORS[node.op].combiner == "add" and multiple(finish(nest.reduced))
+
+
 def finished(node: Node, total: ValueTerm) -> ValueTerm:
-    """The node's finish applied to what its combiner joined, all or a part."""
+    """The node's finish applied to what its combiner joined: all, or a part where `finishes_parts`."""
     finish, nest = OPERATORS[node.op].finish, nest_of(node)
 
     def term(scalar: Scalar) -> ValueTerm:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from superopt.errors import IllegalProgram, Location
-from superopt.levels.common import check_defined, check_table, expect, types_text
+from superopt.levels.common import check_defined, check_table, define, expect, types_text
 from superopt.levels.ragged import Reaches, check_saved, reaches
 from superopt.operators import Move, move_of
 from superopt.program import CARRIED, BlockGraph, Node, NodeKind, TensorType, ThreadGraph, Value
@@ -118,7 +118,7 @@ def check_block(
                 f"open loops {sorted(open_loops)}",
                 node,
             )
-        defined.update(node.results)
+        define(node, defined)
     where = location or (graph.nodes[0].location if graph.nodes else Location())
     if not graph.savers:
         raise IllegalProgram("expected at least one 'save', got none", where)
@@ -261,7 +261,7 @@ def _check_fused(node: Node, graph: BlockGraph) -> None:
     for inner in body.nodes:
         check_defined(inner, defined)
         check_table(inner, "thread")
-        defined.update(inner.results)
+        define(inner, defined)
     yielded, results = [v.type for v in body.outputs], [v.type for v in node.results]
     expect(yielded == results, f"results {types_text(yielded)}", types_text(results), node)
 

@@ -21,6 +21,13 @@ def check_defined(node: Node, defined: set[Value]) -> None:
         expect(operand in defined, "operands defined before", f"operand {i} that is not", node)
 
 
+def define(node: Node, defined: set[Value]) -> None:
+    """Add the results of `node`, which nothing else defines, to `defined`."""
+    again = len(node.results) - len({*node.results} - defined)
+    expect(not again, "results that nothing else defines", f"{again} that are", node)
+    defined.update(node.results)
+
+
 def check_table(node: Node, level: Level) -> None:
     """`node` is an operator of the table, of this level, and has the result type that the table says."""
     entry = OPERATORS.get(node.op)

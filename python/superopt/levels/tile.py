@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from superopt.aliasing import pairs
 from superopt.errors import IllegalProgram
-from superopt.levels.common import check_defined, check_table, expect, types_text
+from superopt.levels.common import check_defined, check_table, define, expect, types_text
 from superopt.operators import is_mask
 from superopt.program import (
     Attr,
@@ -103,7 +103,7 @@ class _TileChecker:
                 self.compute(statement, ranges, defined)
             elif isinstance(statement, Load):
                 self.access(statement, ranges, statement.result.type)
-                defined.add(statement.result)
+                define(Node("tile.load", (), (statement.result,)), defined)
             else:
                 if statement.buffer in self.inputs:
                     raise IllegalProgram(
@@ -150,7 +150,7 @@ class _TileChecker:
             expect(bound.window.size == extent, f"a window of {extent} elements", bound.window.size, node)
             expect(bound.extent >= 1, "a positive extent", bound.extent, node)
             self.window(bound.window, ranges)
-        defined.add(statement.result)
+        define(node, defined)
 
     def access(
         self, statement: Load | Store, ranges: dict[LoopVar, tuple[int, int]], tile: TensorType
