@@ -338,6 +338,16 @@ def halved(x: Any) -> Any:
     return torch.relu(x) / 2
 
 
+def dropped(x: Any) -> Any:
+    return torch.nn.functional.dropout(x * 2, 0.5)
+
+
+def test_errors_say_where_a_function_is(x: Any) -> None:
+    place = rf"test_optimized_module.py:{dropped.__code__.co_firstlineno}:1: error: "
+    with pytest.raises(UnsupportedProgram, match=place + "expected equal results for equal arguments"):
+        superopt.optimize(dropped, (x,), **SETTINGS)
+
+
 MLIR = """func.func @f(%x: tensor<16x32xf32>) -> tensor<16x32xf32> {
   %0 = "kernel.relu"(%x) : (tensor<16x32xf32>) -> tensor<16x32xf32>
   return %0 : tensor<16x32xf32>

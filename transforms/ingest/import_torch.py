@@ -98,6 +98,10 @@ def from_torch(
         _state_overwritten(graph, changed)
         with one_thread():
             check_import(lifted, original, graph, diagnostics, location)
+    except SuperoptError as error:
+        if error.location == UNKNOWN:
+            error.location = location
+        raise
     finally:
         for part, mode in modes:
             part.training = mode

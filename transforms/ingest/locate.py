@@ -11,14 +11,16 @@ def locate(operation: Any, filename: str = "") -> Location:
     """The file, line and column of `operation`; `filename` names text that did not come from a file.
 
     From a chain of calls, as PyTorch's exporter records it, takes the innermost place outside PyTorch and this
-    package.
+    package, else the innermost in PyTorch.
     """
     places = _places(getattr(operation, "location", operation), filename)
     users = [p for p in places if not any(part in p.file for part in _LIBRARIES)]
-    return (users or places or [Location(filename) if filename else UNKNOWN])[0]
+    outside = [p for p in places if _OURS not in p.file]
+    return (users or outside or [Location(filename) if filename else UNKNOWN])[0]
 
 
-_LIBRARIES = ("site-packages/torch/", "site-packages/torch_mlir/", "transforms/ingest/")
+_OURS = "superopt/transforms/ingest/"
+_LIBRARIES = ("site-packages/torch/", "site-packages/torch_mlir/", _OURS)
 
 
 def _places(place: Any, filename: str) -> list[Location]:
