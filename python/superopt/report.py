@@ -172,6 +172,19 @@ class Report(BaseModel):
     seconds: dict[str, float] = Field(default_factory=dict[str, float])
     remarks: list[str] = Field(default_factory=list[str])
 
+    @property
+    def best_before(self) -> tuple[float, str]:
+        """Predicted seconds of the input as the setting `against` compares it, and what that way is called."""
+        operators = self.input_predicted_seconds, "operator by operator"
+        if self.settings.get("against") == "operators":
+            return operators
+        return min((self.baseline_seconds, self.baseline), operators)
+
+    @property
+    def faster(self) -> bool:
+        """Whether what is delivered is predicted to be faster than that; a tie is not."""
+        return self.improved and self.predicted_seconds < self.best_before[0]
+
 
 class Launch(BaseModel):
     """How a kernel of the result is launched: warps of a block, stages of the software pipeline, and whether its

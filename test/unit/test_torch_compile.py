@@ -12,6 +12,7 @@ import pytest
 
 import superopt
 from superopt.errors import BadInput, BadOption
+from superopt.report import Report
 
 torch: Any = pytest.importorskip("torch")
 from superopt.pytorch.backend import Backend, compile_graph  # noqa: E402
@@ -133,6 +134,22 @@ def test_modules_are_replaced_by_their_names(x: Any) -> None:
     assert "replaced  layers.2: 1 kernel" in str(done) or "kernels" in str(done)
     with pytest.raises(BadInput, match=r"expected modules named 'layer.\*', got none \(did you mean 'layers"):
         superopt.replace(model, "layer.*", x, **SETTINGS)
+
+
+def test_a_module_that_takes_as_long_as_before_stays(x: Any) -> None:
+    model = torch.nn.Sequential(torch.nn.ReLU())
+    done = superopt.replace(model, "0", x, **SETTINGS)
+    assert done.kept == {"0": "nothing is predicted to be faster"}
+    assert type(model[0]) is torch.nn.ReLU
+
+
+@pytest.mark.parametrize(("against", "faster"), [("best", False), ("operators", True)])
+def test_what_a_result_is_faster_than_is_a_setting(against: str, faster: bool) -> None:
+    report = Report(
+        superopt="", program="f", target="sm_90", settings={"against": against}, improved=True,
+        input_predicted_seconds=3.0, baseline="inductor", baseline_seconds=1.0, predicted_seconds=2.0,
+    )  # fmt: skip
+    assert report.faster is faster
 
 
 # --- a language model ---------------------------------------------------------------------------------------

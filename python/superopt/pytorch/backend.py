@@ -215,16 +215,10 @@ class Backend:
             found = _KNOWN[name] = Found(found.program, Optimized(outcome))
         assert found.result is not None
         report = found.result.report
-        ways = {
-            report.baseline_seconds: report.baseline,
-            report.input_predicted_seconds: "operator by operator",
-        }
-        part.before, part.after = min(ways), report.predicted_seconds
+        (part.before, way), part.after = report.best_before, report.predicted_seconds
         part.kernels = len(report.kernels)
-        if not (report.improved and part.after < part.before):
-            part.reason = (
-                f"nothing is predicted to be faster than {ways[part.before]}: {part.before * 1e6:.1f} us"
-            )
+        if not report.faster:
+            part.reason = f"nothing is predicted to be faster than {way}: {part.before * 1e6:.1f} us"
         elif not self.planning:
             replace_region(cut, _caller(found.program, found.result))
         return part

@@ -72,7 +72,7 @@ def replace(
         if key not in known:
             done.runs += 1
             known[key] = Optimized(superoptimize(program.graph, options, Diagnostics()))
-        if not known[key].report.improved:
+        if not known[key].report.faster:
             done.kept[name] = "nothing is predicted to be faster"
             continue
         made = optimized(module, program, known[key], fallback=fallback, interpret=interpret)
