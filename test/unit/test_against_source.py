@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from ingest_support import ops, read_text
 
+from superopt import from_torch
 from superopt.errors import UnsupportedProgram
-from superopt.transforms.ingest import against_execution, bodies, run_linalg
+from superopt.transforms.ingest import against_execution, against_module, against_source, bodies, run_linalg
 from superopt.transforms.ingest.linalg_reader import LinalgReader
 from superopt.transforms.ingest.run_in_llvm import Tensor, execute
 
@@ -102,6 +103,29 @@ def test_a_sum_that_cancels_has_the_tolerance_of_its_roundings(monkeypatch: pyte
     monkeypatch.setattr(bodies.Body, "_apply", wrong)
     with pytest.raises(UnsupportedProgram, match=r"expected to read what the linalg program computes"):
         read_text(CANCELS)
+
+
+def test_a_module_that_cancels_has_the_tolerance_of_its_roundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch: Any = pytest.importorskip("torch")
+
+    class Cancels(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.sum() * x.mean() - 1
+
+    x = torch.randn(3, 7, generator=torch.Generator().manual_seed(37))
+    from_torch(Cancels(), (x,))
+    with monkeypatch.context() as patch:
+        patch.setattr(against_module, "DRAWS", 0)  # one run of this module happens to lose little
+        with pytest.raises(UnsupportedProgram, match=r"in its own dtypes on 'example' inputs"):
+            from_torch(Cancels(), (x,))
+    kept = against_source.graph_values
+
+    def wrong(graph: Any, inputs: Any, *, faithful: bool) -> Any:
+        return {v: n * (1 + 1e-5 * faithful) for v, n in kept(graph, inputs, faithful=faithful).items()}
+
+    monkeypatch.setattr(against_source, "graph_values", wrong)
+    with pytest.raises(UnsupportedProgram, match=r"expected to read what the module computes"):
+        from_torch(Cancels(), (x,))
 
 
 def test_a_fault_in_an_opaque_operation_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from superopt.errors import Location, UnsupportedProgram
 from superopt.numerics.checking import make_inputs
 from superopt.numerics.float_gate import input_specs
 from superopt.program import KernelGraph, Value
-from superopt.transforms.ingest.against_source import first_difference, graph_values, judge
+from superopt.transforms.ingest.against_source import DRAWS, first_difference, graph_values, judge
 from superopt.transforms.ingest.linalg_reader import LinalgReader
 from superopt.transforms.ingest.locate import locate
 from superopt.transforms.ingest.run_in_llvm import Tensor, execute
@@ -30,8 +30,6 @@ MOST_WORK = 1 << 24
 """Scalar operations of a program beyond which it is not executed: untiled loops take 1 s for 10^8."""
 MOST_ELEMENTS = 1 << 22
 SECONDS = 20.0
-DRAWS = 4
-"""Draws of a source's roundings, where its reading is out of the tolerance of one run."""
 
 _SOURCE = "the linalg program"
 

@@ -22,6 +22,9 @@ from superopt.verify.evaluate import evaluate_operator
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
+DRAWS = 4
+"""Draws of a source's roundings, where its reading is out of the tolerance of one run."""
+
 
 @dataclass(frozen=True)
 class Difference:
