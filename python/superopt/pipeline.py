@@ -76,14 +76,13 @@ def superoptimize(graph: KernelGraph, settings: Settings, diagnostics: Diagnosti
 
 def _reused(original: KernelGraph, known: Known, run: Run) -> Accepted | None:
     """What an earlier run found, proved, compiled and measured again; None where it does not hold."""
-    from superopt.run.check import check
-    from superopt.run.choose import NOT_FASTER
+    from superopt.run import check, choose
     from superopt.verify import program_hash
 
     same = program_hash(known.graph) == program_hash(original)
-    accepted, outcome = check(run, original, original if same else known.graph)
+    accepted, outcome = check.check(run, original, original if same else known.graph)
     if accepted is not None and not same and run.price(accepted.scheduled) > run.most_seconds:
-        accepted, outcome = None, NOT_FASTER
+        accepted, outcome = None, choose.NOT_FASTER
     found = "was proved again" if accepted is not None else f"was dropped: {outcome}"
     run.report.remarks.append(f"the result of an earlier run, from the store, {found}")
     return accepted

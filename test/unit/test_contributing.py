@@ -60,9 +60,9 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _extensions() -> list[Path]:
     """The compiled modules of the installed package."""
-    from superopt.transforms.core import _cost, _egraph, _field, _search
+    from superopt.transforms.core import _cost, _egraph, _field, _ptx, _search
 
-    return [Path(str(m.__file__)) for m in (_cost, _egraph, _field, _search)]
+    return [Path(str(m.__file__)) for m in (_cost, _egraph, _field, _ptx, _search)]
 
 
 def names(suffix: str) -> list[str]:

@@ -16,10 +16,11 @@ SOURCES = ("python/superopt", "dialects", "transforms", "tools")
 # Where names remain, and how many; ARCHITECTURE.md says why.
 MOST = {"transforms/ingest": 4, "python/superopt/verify": 19, "transforms/mugraph_search/steps.py": 1}
 # What is compared there is a primitive of the scalar bodies, how a reduction or an accumulator joins, or the name that
-# an e-graph or a search gives to its own: several are spelled like operators.
+# an e-graph or a search gives to its own, the symbol of a foreign function, or an opcode of PTX: several are spelled
+# like operators.
 OTHERS = frozenset(
     ("head", "primitive", "primitives", "primitive_of", "combiner", "reduction", "reduction_of", "kind", "how", "leaf",
-     "symbol")
+     "symbol", "opcode")
 )  # fmt: skip
 
 

@@ -511,7 +511,7 @@ class _Plan:
             return None
         (group,) = groups
         large = scores.result.type.elements
-        softmax = any("exp" in _primitives(n) for n in group.nodes) and group.reduced is not None
+        softmax = any("exp" in primitives(n) for n in group.nodes) and group.reduced is not None
         weights = [v for v in self.written(group.nodes) if v.type.elements == large]
         if not softmax or group.full != large or len(weights) != 1 or weights[0] in self.outputs:
             return None
@@ -590,6 +590,7 @@ def _space(node: Node) -> tuple[int, int | None]:
     return (node.operands[0].type.elements, out) if _reduces(node) else (out, None)
 
 
-def _primitives(node: Node) -> list[str]:
+def primitives(node: Node) -> list[str]:
+    """The primitives that a node applies to each element; none where it only moves elements."""
     entry = OPERATORS[node.op]
     return entry.body(normalize_attrs(entry, node.attrs)).primitives() if entry.body else []

@@ -300,8 +300,8 @@ def opaque_products(node: Node) -> int | None:
     Each output sums over the weight's elements of one output channel; where it is transposed, each input is
     multiplied by those of one input channel. Either way a weight's first dimension is that channel.
     """
-    name = str(node.attrs.get("target", ""))
-    if "conv" not in name or len(node.operands) < 2 or not node.operands[1].shape:
+    symbol = str(node.attrs.get("target", ""))
+    if "conv" not in symbol or len(node.operands) < 2 or not node.operands[1].shape:
         return None
     (image, weight, *_), out = node.operands, node.results[0]
     spread = image if out.type.elements > image.type.elements and _is_transposed(node) else out
@@ -309,10 +309,10 @@ def opaque_products(node: Node) -> int | None:
 
 
 def _is_transposed(node: Node) -> bool:
-    name = str(node.attrs.get("target", ""))
+    symbol = str(node.attrs.get("target", ""))
     image, weight, *_ = node.operands
     channels = (image.shape[1], weight.shape[0]) if len(image.shape) > 1 else (0, 0)
-    return "transpose" in name or channels[0] == channels[1] != weight.shape[1]
+    return "transpose" in symbol or channels[0] == channels[1] != weight.shape[1]
 
 
 def _block_traffic(graph: BlockGraph, target: Target) -> Traffic:

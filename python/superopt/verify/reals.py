@@ -165,13 +165,13 @@ class Reals:
         if not self._inside:
             self._squares.add(product, x)
 
-    def function(self, name: str, x: Tensor, result: Tensor) -> None:
+    def function(self, primitive: str, x: Tensor, result: Tensor) -> None:
         """Remember a result of a function that grows; of a root, where its operand is not negative."""
         if self._inside:
             return
-        if name == "exp" or (name == "sqrt" and x.degree.sign.least >= 1):
-            self._functions[name].add(result, x)
-        if name == "sqrt" and x.degree.sign.least >= 1:
+        if primitive == "exp" or (primitive == "sqrt" and x.degree.sign.least >= 1):
+            self._functions[primitive].add(result, x)
+        if primitive == "sqrt" and x.degree.sign.least >= 1:
             squared = self._raw("mul", result, result)
             degree = squared.degree.plus(VARIABLE).signed(x.degree.sign)
             self._roots.add(x, Tensor(squared.planes, degree))
@@ -201,12 +201,12 @@ class Reals:
                 shape = np.broadcast_shapes(x.shape, y.shape)
                 kept = x if kind == "max" else y
                 return Tensor(tuple(np.broadcast_to(z, shape) for z in kept.planes), kept.degree)
-        for name, known in self._functions.items():
+        for primitive, known in self._functions.items():
             operands = [self._all(known, x) for x in xs]
-            found = [x for x in operands if x is not None and (len(x.planes) == 2 or name != "exp")]
+            found = [x for x in operands if x is not None and (len(x.planes) == 2 or primitive != "exp")]
             moved = any((self.labels(x) != self.labels(y)).any() for x, y in zip(xs, found, strict=False))
             if len(found) == len(xs) and moved:  # 0 and 1 are roots of themselves
-                return self._apply(name, join(*found))
+                return self._apply(primitive, join(*found))
         return None
 
     def _known_sign(self, x: Tensor) -> bool:

@@ -322,45 +322,45 @@ class Algebra:
             self.reals.exponentials[self.value(made)] = x
         return made
 
-    def opaque(self, name: str, *xs: Element) -> Element:
+    def opaque(self, primitive: str, *xs: Element) -> Element:
         """A random function of the arguments' values, where the operator is defined and lacks a limit."""
         x = xs[0]
-        power = _sign(xs[1]) if name == "pow" else 1
+        power = _sign(xs[1]) if primitive == "pow" else 1
         if any(e.undefined for e in xs) or any(e.infinite for e in xs[1:]):
             return _LOST
-        if name in ("sqrt", "log", "pow"):
+        if primitive in ("sqrt", "log", "pow"):
             zero = not x.num and not x.infinite
             if _sign(x) < 0 or (zero and power < 0):
                 return _LOST
-            if zero and name == "log":
+            if zero and primitive == "log":
                 return _infinity(-1)
             if x.infinite and power <= 0:
                 return _ZERO if power < 0 else _LOST
             if x.infinite:
                 return _infinity(1)
         elif x.infinite:
-            return self.constant(float(x.infinite)) if name == "erf" else _LOST
-        self.assumed.add(name)
+            return self.constant(float(x.infinite)) if primitive == "erf" else _LOST
+        self.assumed.add(primitive)
         values = [self.value(x) for x in xs]
-        if name in ("sqrt", "log", "pow"):
-            needed = x.least < (1 if name == "sqrt" else 2)
-            self.reals.taken("root" if name == "sqrt" else "logarithm", x, needed=needed)
-        if name == "log" and (number := self.reals.exponentials.get(values[0])) is not None:
+        if primitive in ("sqrt", "log", "pow"):
+            needed = x.least < (1 if primitive == "sqrt" else 2)
+            self.reals.taken("root" if primitive == "sqrt" else "logarithm", x, needed=needed)
+        if primitive == "log" and (number := self.reals.exponentials.get(values[0])) is not None:
             return number
-        if name == "sqrt" and values[0] in self.reals.back:
+        if primitive == "sqrt" and values[0] in self.reals.back:
             return self.reals.back[values[0]]
-        if name == "sqrt" and (number := self.reals.squares.get(values[0])) is not None:
+        if primitive == "sqrt" and (number := self.reals.squares.get(values[0])) is not None:
             return replace(self.absolute(number), least=max(1, x.least), thin=not x.vanishing)
-        if len(xs) == 1 and (known := _KNOWN.get(name, {}).get(values[0])) is not None:
+        if len(xs) == 1 and (known := _KNOWN.get(primitive, {}).get(values[0])) is not None:
             return self.constant(known)
         seconds = [x.second for x in xs]
-        f = self.draw(self.p, name, values, "p")
-        second = None if None in seconds else self.draw(self.q, name, seconds, "q")
-        least = {"sqrt": max(1, x.least), "pow": x.least}.get(name, 0)
-        thin = name == "sqrt" and not x.vanishing
-        sign = x.sign if name == "sqrt" else 0
+        f = self.draw(self.p, primitive, values, "p")
+        second = None if None in seconds else self.draw(self.q, primitive, seconds, "q")
+        least = {"sqrt": max(1, x.least), "pow": x.least}.get(primitive, 0)
+        thin = primitive == "sqrt" and not x.vanishing
+        sign = x.sign if primitive == "sqrt" else 0
         made = Element({0: f} if f else {}, _ONE, second, sign=sign, least=least, plain=False, thin=thin)
-        if name == "sqrt" and x.least >= 1 and not self.reals.inside:
+        if primitive == "sqrt" and x.least >= 1 and not self.reals.inside:
             with self.reals.plainly():
                 square = replace(self.mul(made, made), least=x.least)
             self.reals.roots[self.value(made)] = made, x

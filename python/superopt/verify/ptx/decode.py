@@ -177,33 +177,33 @@ _OPERANDS = {"neg": 2, "abs": 2, "mad": 4, "fma": 4}
 
 def _arithmetic(d: _Decoder, parts: list[str]) -> _Made:
     """add, sub, mul, mad, neg, min, max, div, rem, abs: of integers or of numbers; fma."""
-    name, *modifiers, kind = parts
-    count = _OPERANDS.get(name, 3)
+    opcode, *modifiers, kind = parts
+    count = _OPERANDS.get(opcode, 3)
     if kind in TYPES:
-        if name in ("mad", "abs", "rem"):
+        if opcode in ("mad", "abs", "rem"):
             raise d.unknown()
-        if name in ("max", "min") and len(d.line.operands) == 4 and kind == "f32":
+        if opcode in ("max", "min") and len(d.line.operands) == 4 and kind == "f32":
             count = 4
         mixed = 0
-        if name in ("add", "sub", "fma") and kind in ("f16", "bf16") and "f32" in modifiers:
+        if opcode in ("add", "sub", "fma") and kind in ("f16", "bf16") and "f32" in modifiers:
             modifiers.remove("f32")
             mixed, kind = TYPES[kind], "f32"
         _only(d, modifiers)
         width = {F32: 32, F32X2: 64}.get(TYPES[kind], 32 if "x2" in kind else 16)
-        op = name if name == "fma" else "f" + name
+        op = opcode if opcode == "fma" else "f" + opcode
         return _Made(op, d.values(width, count), mode=TYPES[kind], aux=mixed)
-    if name == "fma":
+    if opcode == "fma":
         raise d.unknown()
     width, signed = _bits(kind), _signed(kind)
     if "wide" in modifiers:
         _only(d, modifiers, ("wide",))
         widths = [2 * width, width, width, 2 * width][:count]
-        return _Made(f"{name}_wide", d.values(widths), width, signed)
-    if "hi" in modifiers and name == "mul":
+        return _Made(f"{opcode}_wide", d.values(widths), width, signed)
+    if "hi" in modifiers and opcode == "mul":
         _only(d, modifiers, ("hi",))
         return _Made("mul_hi", d.values(width, count), width, signed)
     _only(d, modifiers, ("lo",))
-    return _Made(name, d.values(width, count), width, signed)
+    return _Made(opcode, d.values(width, count), width, signed)
 
 
 def _bitwise(d: _Decoder, parts: list[str]) -> _Made:
