@@ -1,5 +1,5 @@
 // A convolution, its bias, a residual and an activation are one kernel.
-// RUN: superopt-opt %s --superoptimize="budget=30 store=none" --report=%t.json | filecheck %s
+// RUN: superopt-opt %s --superoptimize="budget=30 against=operators store=none" --report=%t.json | filecheck %s
 // RUN: filecheck %s --input-file %t.json --check-prefix=REPORT
 
 // CHECK: "superopt.tiled"(

@@ -86,7 +86,8 @@ def refused(seed: int) -> tuple[int, int]:
     return len(candidates), sum(not certify(graph, c).equivalent for c in candidates.values())
 
 
-SEEDS = range(16)
+# Without the guard, some candidates of the last are wrong.
+SEEDS = (*range(15), 66)
 
 
 def test_candidates_write_what_they_read() -> None:
