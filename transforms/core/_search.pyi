@@ -52,7 +52,10 @@ class Problem:
         Add an operation (all inputs and constants are there already); its number. What stands aside is computed as it is or not at all; `same` is the operation that it computes in another way.
         """
 
-    def set_outputs(self, refs: Sequence[int]) -> None: ...
+    def set_outputs(self, refs: Sequence[int], dims: Sequence[Sequence[Sequence[int]]] = []) -> None:
+        """
+        The outputs, and the axes of each of their dimensions, by which memory holds them; without these, any layout will do.
+        """
 
     @property
     def factors(self) -> list[tuple[int, int]]:

@@ -165,7 +165,7 @@ def native_problem(program: AxisProgram, *, splits: bool) -> Problem:
             operation.aside,
             operation.same,
         )
-    problem.set_outputs(program.outputs)
+    problem.set_outputs(program.outputs, [[list(dim) for dim in dims] for dims in program.output_dims])
     return problem
 
 

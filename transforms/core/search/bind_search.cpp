@@ -179,6 +179,12 @@ void check(const Problem &p) {
   }
   for (std::uint32_t output : p.outputs)
     expect(output < refs, "expected known outputs");
+  expect(p.output_dims.empty() || p.output_dims.size() == p.outputs.size(),
+         "expected the dimensions of every output, or of none");
+  for (const auto &dims : p.output_dims)
+    for (const auto &axes : dims)
+      for (std::uint32_t axis : axes)
+        expect(axis < p.axes.size(), "expected known axes of outputs");
 }
 
 ResultView search(const Problem &problem, const Options &options, nb::object stop, nb::object oracle) {
@@ -365,8 +371,14 @@ void bind_search(nb::module_ &module) {
           "Add an operation (all inputs and constants are there already); its number. What stands aside is "
           "computed as it is or not at all; `same` is the operation that it computes in another way.")
       .def(
-          "set_outputs", [](Problem &p, std::vector<std::uint32_t> refs) { p.outputs = std::move(refs); },
-          "refs"_a)
+          "set_outputs",
+          [](Problem &p, std::vector<std::uint32_t> refs,
+             std::vector<std::vector<std::vector<std::uint32_t>>> dims) {
+            p.outputs = std::move(refs), p.output_dims = std::move(dims);
+          },
+          "refs"_a, "dims"_a = std::vector<std::vector<std::vector<std::uint32_t>>>{},
+          "The outputs, and the axes of each of their dimensions, by which memory holds them; without these, "
+          "any layout will do.")
       .def_prop_ro(
           "factors",
           [](const Problem &p) {

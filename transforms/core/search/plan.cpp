@@ -13,6 +13,9 @@ namespace {
 constexpr std::size_t kernels_per_leaves = 4;
 // Plans up to this factor above the program's own cost are still listed: the model errs by more than that.
 constexpr double slack = 1.25;
+// What sums of seconds may lose by rounding, as a share of them: a plan as cheap as the best is within the
+// limit.
+constexpr double rounding = 1e-9;
 // Kernels whose extents are chosen together, by all threads.
 constexpr std::size_t batch_kernels = 1024;
 // Plans of up to this many kernels are searched before longer ones.
@@ -330,7 +333,7 @@ const std::vector<Planner::Part> &Planner::best(const Needed &needed, Left left,
         pool_.push_back(rest);
         keep(out, std::move(part), parts_kept());
         if (whole)
-          limit_ = std::min({limit_, allowed(), out.front().seconds * (1 + options_.margin)});
+          limit_ = std::min({limit_, allowed(), out.front().seconds * (1 + options_.margin + rounding)});
       }
     }
   }

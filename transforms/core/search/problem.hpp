@@ -95,6 +95,7 @@ struct Problem {
   std::vector<Function> functions;
   std::vector<ProgramNode> nodes;
   std::vector<std::uint32_t> outputs;
+  std::vector<std::vector<std::vector<std::uint32_t>>> output_dims; // as those of a role; empty: any layout
 
   Mask axis_mask(const std::vector<std::uint32_t> &which) const {
     Mask mask = 0;

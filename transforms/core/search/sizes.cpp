@@ -13,7 +13,9 @@ constexpr std::int64_t many_ways = 64;     // an axis that this power of two div
 constexpr std::int64_t least_ragged = 16;  // tile that reaches past the end of its axis
 constexpr double maximum_bytes = 4;        // of a stored maximum, which rounding would change
 constexpr double sum_bytes = 16 << 10;     // of accumulators that are sums of rows
-constexpr std::size_t most_units = 8;      // axes whose extents are chosen
+// The least depth of one trip of a library's matrix product, by the operands' bytes.
+constexpr std::int64_t library_depth(std::int64_t bytes) { return bytes > 2 ? 32 : 64; }
+constexpr std::size_t most_units = 8; // axes whose extents are chosen
 constexpr std::ptrdiff_t grid_dimensions = 3;
 
 // The divisors of `extent` up to the largest tile, and `extent` itself where it is not a power of two. The
@@ -144,6 +146,11 @@ private:
     double bytes;
     std::vector<Part> run; // innermost first
   };
+  struct Saved {
+    Term once;
+    double bytes;
+    std::vector<Part> run;
+  };
   struct Work { // of one step: done `times`, on `elements` each
     Term times, elements;
     bool dot;
@@ -201,17 +208,29 @@ private:
       t.constant *= static_cast<double>(full_[static_cast<std::size_t>(std::countr_zero(mask))]);
     return t;
   }
-  // The axes of an input that lie one after the other in memory, up to the first that a block does not hold
-  // whole; none for other values, whose layout is chosen later.
-  std::vector<Part> run_of(ValueId leaf) const {
+  // The dimensions of an input or an output of the program; null for other values, whose layout is chosen
+  // later.
+  const std::vector<std::vector<std::uint32_t>> *dims_of(ValueId v) const {
+    const Value &value = values_.all()[v];
+    if (value.leaf)
+      return value.constant ? nullptr : &problem_.roles[value.derivations[0].function].dims;
+    const auto at = std::find(values_.outputs().begin(), values_.outputs().end(), v);
+    if (at == values_.outputs().end() || problem_.output_dims.empty())
+      return nullptr;
+    return &problem_.output_dims[static_cast<std::size_t>(at - values_.outputs().begin())];
+  }
+  // The axes of a value that lie one after the other in memory, up to the first that a block does not hold
+  // whole.
+  std::vector<Part> run_of(ValueId v) const {
     std::vector<Part> run;
-    const Value &value = values_.all()[leaf];
-    if (!value.leaf || value.constant)
+    const auto *dims = dims_of(v);
+    if (dims == nullptr)
       return run;
-    const Role &role = problem_.roles[value.derivations[0].function];
-    for (std::size_t d = role.dims.size(); d-- > 0;)
-      for (std::size_t i = role.dims[d].size(); i-- > 0;) {
-        const Axis &axis = problem_.axes[role.dims[d][i]];
+    for (std::size_t d = dims->size(); d-- > 0;)
+      for (std::size_t i = (*dims)[d].size(); i-- > 0;) {
+        const Axis &axis = problem_.axes[(*dims)[d][i]];
+        if (!(values_.all()[v].mask & axis.mask)) // an output that is repeated along it
+          continue;
         const std::uint32_t factor = axis.factors.back();
         for (std::size_t u = 0; u < units_.size(); ++u)
           if (units_[u].tile_factor == factor) {
@@ -225,17 +244,17 @@ private:
       }
     return run;
   }
-  double run_bytes(const Leaf &leaf) const {
-    if (leaf.run.empty())
+  double run_bytes(const std::vector<Part> &run, double bytes) const {
+    if (run.empty())
       return long_run;
     double elements = 1;
-    for (const Part &part : leaf.run) {
+    for (const Part &part : run) {
       const std::int64_t held = part.unit < 0 ? part.extent : chosen_[static_cast<std::size_t>(part.unit)];
       elements *= static_cast<double>(held);
       if (part.unit < 0 ? !part.whole : held != part.extent)
         break;
     }
-    return elements * leaf.bytes;
+    return elements * bytes;
   }
   Term iterations(Mask mask) const { return full(enclosing(*kernel_, mask)); }
   static Term times(Term a, const Term &b) {
@@ -243,6 +262,11 @@ private:
     a.tiles |= b.tiles;
     a.trips |= b.trips;
     return a;
+  }
+
+  // Both have one dtype. What a step makes may have a narrower one than the widest that is stored.
+  std::int64_t operand_bytes(const Step &step) const {
+    return std::min(values_.element_bytes(step.how.a), values_.element_bytes(step.how.b));
   }
 
   const std::vector<std::int64_t> &tiles_of(std::int64_t extent, bool side) {
@@ -256,13 +280,17 @@ private:
     tile_.assign(problem_.factors.size(), 1);
     full_.assign(problem_.factors.size(), 1);
     Mask present = 0, sides = 0; // of matrix products
+    std::int64_t least_depth = 0;
     outer_ = ~Mask{0};
     for (ValueId leaf : kernel_->leaves)
       present |= values_.all()[leaf].mask;
     for (const Step &step : kernel_->steps) {
       present |= values_.all()[step.value].mask;
-      if (is_dot(step))
+      if (is_dot(step)) {
         sides |= (values_.all()[step.how.a].mask ^ values_.all()[step.how.b].mask) | step.how.reduced;
+        if (!kernel_->custom)
+          least_depth = library_depth(operand_bytes(step));
+      }
     }
     for (ValueId output : kernel_->outputs)
       outer_ &= values_.saved_mask(output);
@@ -294,7 +322,8 @@ private:
       Unit unit{tile_factor, loop_factor, extent, tiles_of(extent, sides >> tile_factor & 1)};
       if (loop_factor >= 0)
         std::erase_if(unit.choices, [&](std::int64_t t) {
-          return t == extent || (t < target_.matrix_side && extent >= 128);
+          return t == extent || (t < target_.matrix_side && extent >= 128) ||
+                 (t < least_depth && extent > least_depth);
         });
       else
         full_[tile_factor] = extent;
@@ -333,18 +362,20 @@ private:
     const auto stored = static_cast<double>(sizes_.options_.intermediate_bytes);
     for (ValueId output : kernel_->outputs) {
       Term t = full(values_.all()[output].mask);
-      t.constant *= stored;
-      saved_.push_back(t);
+      saved_.push_back({t, stored, run_of(output)});
     }
     for (const Step &step : kernel_->steps) {
       const Mask a = values_.all()[step.how.a].mask, b = values_.all()[step.how.b].mask;
       Work work{iterations(a | b), {}, is_dot(step), 1, step.how.op == Op::Div ? 1.0 : 0.0, {}, 0};
       if (work.dot) {
         work.elements = padded_tile(a & b & ~step.how.reduced);
-        // Both have one dtype. What a step makes may have a narrower one than the widest that is stored.
-        work.operand_bytes = std::min(values_.element_bytes(step.how.a), values_.element_bytes(step.how.b));
+        work.operand_bytes = operand_bytes(step);
         std::size_t i = 0;
-        for (Mask side : {step.how.reduced, a & ~b, b & ~a}) {
+        // The operand whose axis comes first has the rows, as in the kernel that is built.
+        Mask rows = a & ~b, columns = b & ~a;
+        if (columns && std::countr_zero(columns) < std::countr_zero(rows)) // none: 64
+          std::swap(rows, columns);
+        for (Mask side : {step.how.reduced, rows, columns}) {
           work.sides[i++] = tile(side);
           side &= ~kernel_->loops;
           Term whole = full(side);
@@ -353,6 +384,10 @@ private:
           sides_.push_back({tile(side), whole});
         }
       } else {
+        // What a loop adds up is counted where it is made, but for what it rescales on the way.
+        if ((step.how.reduced & kernel_->loops) && kernel_->custom &&
+            values_.all()[step.value].degrees.empty())
+          work.each = 0;
         work.elements = padded_tile(a | b);
         if (step.how.op == Op::Unary || step.how.op == Op::Binary) {
           work.each = problem_.functions[step.how.function].flops;
@@ -533,10 +568,10 @@ private:
     any_size_ = true;
     for (const Leaf &leaf : leaves_)
       t.move(target_, leaf.bytes * value(leaf.once), leaf.bytes * value(leaf.loaded) * blocks,
-             run_bytes(leaf));
-    for (const Term &saved : saved_) {
-      const double bytes = value(saved);
-      t.move(target_, bytes, bytes, long_run);
+             run_bytes(leaf.run, leaf.bytes));
+    for (const Saved &saved : saved_) {
+      const double bytes = saved.bytes * value(saved.once);
+      t.move(target_, bytes, bytes, run_bytes(saved.run, saved.bytes));
     }
     // The kernel without its computation is a lower bound.
     const double least = kernel_seconds(target_, t);
@@ -579,7 +614,8 @@ private:
   Term blocks_, trips_;
   std::ptrdiff_t fixed_grid_ = 0;
   std::vector<Leaf> leaves_;
-  std::vector<Term> saved_, accumulators_;
+  std::vector<Saved> saved_;
+  std::vector<Term> accumulators_;
   std::vector<Work> work_;
   std::vector<Side> sides_;
   std::vector<Held> held_;
