@@ -81,6 +81,22 @@ def test_a_field_that_has_a_default_is_needed(
     assert said.startswith(("not equivalent: expected", "expected")), said
 
 
+def test_a_launch_is_needed(tamper: Any, made: tuple[Path, Path], tmp_path: Path):
+    """Without it a replay would launch the kernel as `lower` chooses, whatever the bundle holds."""
+    import shutil
+
+    program, bundle = made
+    folder = tmp_path / "bundle"
+    shutil.copytree(bundle, folder)
+    content = json.loads((folder / "schedule.json").read_text())
+    assert content["launches"]
+    (folder / "schedule.json").write_text(json.dumps({**content, "launches": {}}))
+    tamper.fitted(folder)
+    code, said = tamper.judged(program, folder)
+    assert code > 0
+    assert "schedule.json" in said
+
+
 SHADOW = "open({mark!r}, 'w')\nraise SystemExit(0)\n"
 NAMES = ("__future__", "argparse", "json", "numpy", "torch", "triton", "kernels", "checking", "hashlib")
 
