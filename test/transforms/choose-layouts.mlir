@@ -1,6 +1,15 @@
 // Values between kernels lie in memory as what reads them wants, where no kernel need move them then.
 // RUN: superopt-opt %s --choose-layouts --split-input-file | filecheck %s
 
+// Each is a decision that can be made otherwise.
+// RUN: superopt-opt %s --choose-layouts --split-input-file --list-sites 2>&1 >/dev/null | filecheck %s --check-prefix=SITES
+// SITES: choose-layouts.mlir:{{[0-9]+}}:8: remark: choose-layouts 7b40c51d355e2b25: saved | stays
+// SITES: remark: choose-layouts c92db4618e3f9886: read | stays
+// RUN: superopt-opt %s --choose-layouts='config={"choose-layouts": {"7b40c51d355e2b25": "stays"}}' --split-input-file | filecheck %s --check-prefix=STAYS
+// STAYS-LABEL: func.func @saved
+// STAYS: kernel.transpose
+// STAYS-LABEL: func.func @both
+
 // The kernel that makes the value saves it so: its omap is permuted.
 // CHECK-LABEL: func.func @saved
 // CHECK: %[[T:.*]] = "block.transpose"(%{{.*}}) {perm = array<i64: 1, 0, 2>} : (tensor<1x16x64xf16>) -> tensor<16x1x64xf16>

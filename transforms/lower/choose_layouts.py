@@ -19,9 +19,9 @@ memory are excluded. Predicted seconds then decide, transpose by transpose.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from superopt.axes import reshape_groups
 from superopt.cost import Target, cost
@@ -44,53 +44,67 @@ from superopt.program import (
     rebuild,
 )
 from superopt.spec import check_kernel
-from superopt.transforms.passes import GraphPass
+from superopt.transforms.fingerprints import fingerprints
+from superopt.transforms.tunable import Pick, Picked, Site, Tunable
 
 # Bytes of device memory moved at once.
 SECTOR_BYTES = 32
 
 
+# What may become of a value that a transpose moves: the transpose stays, its maker saves it, its users read it.
+STAYS, SAVED, READ = "stays", "saved", "read"
+
+
 @dataclass(frozen=True)
-class ChooseLayouts(GraphPass):
+class ChooseLayouts(Tunable):
     """Let custom kernels and products write and read values transposed where that is predicted to be faster."""
 
     flag: ClassVar[str] = "choose-layouts"
+    level: ClassVar[Literal["graph", "kernel"]] = "graph"
+    hops: ClassVar[int] = 2
 
     target: TargetName = DEFAULT_TARGET
     """The GPU whose cost model and shared memory decide."""
 
-    def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
+    def decided(self, graph: KernelGraph, pick: Pick, diagnostics: Diagnostics) -> KernelGraph:
         """The graph without the transposes that other layouts make unnecessary."""
-        return choose_layouts(graph, find_target(self.target))
+        return choose_layouts(graph, find_target(self.target), pick)
 
 
-def choose_layouts(graph: KernelGraph, target: Target) -> KernelGraph:
-    """`graph` with the layouts of its intermediate values that are predicted to be fastest."""
-    seconds = cost(graph, target).seconds
-    for result in [n.result for n in graph.nodes if move_of(n) is Move.TRANSPOSE]:
-        for made in _without(graph, result):
+def choose_layouts(graph: KernelGraph, target: Target, pick: Pick | None = None) -> KernelGraph:
+    """`graph` with the layouts of its intermediate values that `pick` chooses: those predicted to be fastest."""
+    pick = pick or Picked()
+    moves = [n for n in graph.nodes if move_of(n) is Move.TRANSPOSE]
+    named = fingerprints(graph, ChooseLayouts.hops) if moves else {}
+    for node in moves:
+        ways = {STAYS: graph}
+        for way, made in _without(graph, node.result).items():
             try:
                 check_kernel(made, target.shared_per_block)
             except IllegalProgram:
                 continue
-            if (now := cost(made, target).seconds) < seconds:
-                graph, seconds = made, now
+            ways[way] = made
+        if len(ways) > 1:
+            seconds = {way: cost(made, target).seconds for way, made in ways.items()}
+            best = min(ways, key=lambda way: seconds[way])  # a tie: as it stands
+            graph = ways[pick(Site(named[node], best, lambda ways=ways: list(ways), node.location))]
     return graph
 
 
-def _without(graph: KernelGraph, result: Value) -> Iterator[KernelGraph]:
+def _without(graph: KernelGraph, result: Value) -> dict[str, KernelGraph]:
     """Programs with another layout of the value that `result` transposes: as it is saved, as it is read."""
     made_by = producers(graph.nodes)
     moved = made_by.get(result)
     if moved is None or move_of(moved) is not Move.TRANSPOSE:
-        return
+        return {}
+    found: dict[str, KernelGraph] = {}
     views, source = [moved], moved.operands[0]
     while (maker := made_by.get(source)) is not None and move_of(maker) is Move.RESHAPE:
         views.insert(0, maker)
         source = maker.operands[0]
     made = _saved(maker, source, views) if maker is not None else None
     if maker is not None and made is not None:
-        yield _live(graph, {maker: made, moved: []})
+        found[SAVED] = _live(graph, {maker: made, moved: []})
     read: dict[Node, list[Node]] = {}
     for user in graph.nodes:
         for i, operand in enumerate(user.operands):
@@ -99,7 +113,8 @@ def _without(graph: KernelGraph, result: Value) -> Iterator[KernelGraph]:
                 if (after := _read(before, i, [moved, *chain])) is not None:
                     read[user] = [after]
     if read:
-        yield _live(graph, read)
+        found[READ] = _live(graph, read)
+    return found
 
 
 def _saved(maker: Node, value: Value, views: Sequence[Node]) -> list[Node] | None:

@@ -30,7 +30,7 @@ _KEPT = 48
 
 
 @dataclass(frozen=True)
-class _Choice:
+class KernelTiles:
     """Tile extents of one kernel, and their predicted seconds."""
 
     seconds: float
@@ -62,18 +62,17 @@ class Tilings:
     ) -> Iterator[tuple[float, dict[str, int], KernelGraph]]:
         """The tilings of one variant, with their predicted seconds."""
         lists = [
-            self._choices(graph, index, free=only is None or number in only)
+            kernel_tiles(graph.nodes[index], self.target, self.funnel, free=only is None or number in only)
             for number, index in enumerate(self._kernels)
         ]
         if not all(lists):
             return
-        several = len(lists) > 1
         for chosen in _cheapest_sums(lists):
             nodes = list(graph.nodes)
             parameters = dict(split)
             for number, (index, choice) in enumerate(zip(self._kernels, chosen, strict=True)):
                 nodes[index] = dataclasses.replace(nodes[index], body=choice.program)
-                prefix = f"k{number}." if several else ""
+                prefix = prefix_of(number, len(lists))
                 parameters |= {prefix + name: extent for name, extent in choice.extents}
             yield sum(c.seconds for c in chosen), parameters, with_nodes(graph, nodes)
 
@@ -89,7 +88,7 @@ class Tilings:
             for number, index in enumerate(self._kernels):
                 body = nodes[index].body
                 assert isinstance(body, TileProgram)
-                prefix = f"k{number}." if len(self._kernels) > 1 else ""
+                prefix = prefix_of(number, len(self._kernels))
                 tiling = Tiling(body)
                 extents = {n: left.pop(prefix + n) for n in tiling.parameters if prefix + n in left}
                 moved = tiling.apply(extents)
@@ -101,39 +100,48 @@ class Tilings:
             return None
         return None if left else graph
 
-    def _choices(self, graph: KernelGraph, index: int, *, free: bool) -> list[_Choice]:
-        """Tile extents of one kernel of a variant, fastest predicted first; its current ones unless `free`."""
-        node = graph.nodes[index]
-        assert isinstance(node.body, TileProgram)
-        tiling = Tiling(node.body)
-        names = list(tiling.parameters)
-        operands = list(dict.fromkeys(node.operands))  # the other kernels are unchanged
-        found: list[_Choice] = []
-        now = [tiling.parameters[n].extent for n in names]
-        choices = [tiling.parameters[n].choices() for n in names] if free else [[extent] for extent in now]
-        for extents in itertools.product(*choices):
-            self.funnel["tilings"] += 1
-            try:
-                program = tiling.apply(dict(zip(names, extents, strict=True)))
-                moved = dataclasses.replace(node, body=program)
-                check_kernel(KernelGraph("kernel", operands, [moved], list(node.results)))
-            except (CannotRetile, IllegalProgram):
-                self.funnel["rejected: extents that do not fit"] += 1
-                continue
-            if not self._holds(program):
-                self.funnel["rejected: more than a block holds"] += 1
-                continue
-            choose_launch(program, self.target, None, None)
-            seconds = cost.kernel_cost(moved, self.target).seconds
-            if math.isfinite(seconds):
-                order = sum(abs(math.log2(e / n)) for e, n in zip(extents, now, strict=True))
-                found.append(_Choice(seconds, order, tuple(zip(names, extents, strict=True)), program))
-        return sorted(found, key=lambda c: (c.seconds, c.order, c.extents))[:_KEPT]
 
-    def _holds(self, program: TileProgram) -> bool:
-        """Whether the tiles of one statement fit in a block's registers and shared memory."""
-        most = self.target.shared_per_block + 4 * self.target.registers
-        return all(_tile_bytes(s) <= most for s in program.statements())
+def prefix_of(number: int, kernels: int) -> str:
+    """What stands before the tile names of one of several kernels."""
+    return f"k{number}." if kernels > 1 else ""
+
+
+def kernel_tiles(node: Node, target: Target, funnel: Counter[str], *, free: bool = True) -> list[KernelTiles]:
+    """Tile extents of one kernel, fastest predicted first; its current ones unless `free`.
+
+    `funnel` counts rejections, by reason.
+    """
+    assert isinstance(node.body, TileProgram)
+    tiling = Tiling(node.body)
+    names = list(tiling.parameters)
+    operands = list(dict.fromkeys(node.operands))  # the other kernels are unchanged
+    found: list[KernelTiles] = []
+    now = [tiling.parameters[n].extent for n in names]
+    choices = [tiling.parameters[n].choices() for n in names] if free else [[extent] for extent in now]
+    for extents in itertools.product(*choices):
+        funnel["tilings"] += 1
+        try:
+            program = tiling.apply(dict(zip(names, extents, strict=True)))
+            moved = dataclasses.replace(node, body=program)
+            check_kernel(KernelGraph("kernel", operands, [moved], list(node.results)))
+        except (CannotRetile, IllegalProgram):
+            funnel["rejected: extents that do not fit"] += 1
+            continue
+        if not _holds(program, target):
+            funnel["rejected: more than a block holds"] += 1
+            continue
+        choose_launch(program, target, None, None)
+        seconds = cost.kernel_cost(moved, target).seconds
+        if math.isfinite(seconds):
+            order = sum(abs(math.log2(e / n)) for e, n in zip(extents, now, strict=True))
+            found.append(KernelTiles(seconds, order, tuple(zip(names, extents, strict=True)), program))
+    return sorted(found, key=lambda c: (c.seconds, c.order, c.extents))[:_KEPT]
+
+
+def _holds(program: TileProgram, target: Target) -> bool:
+    """Whether the tiles of one statement fit in a block's registers and shared memory."""
+    most = target.shared_per_block + 4 * target.registers
+    return all(_tile_bytes(s) <= most for s in program.statements())
 
 
 def _tile_bytes(statement: Statement) -> int:
@@ -147,10 +155,10 @@ def with_nodes(graph: KernelGraph, nodes: Sequence[Node]) -> KernelGraph:
     return KernelGraph(graph.name, graph.inputs, list(nodes), graph.outputs, graph.location, graph.aliases)
 
 
-def _cheapest_sums(lists: Sequence[Sequence[_Choice]]) -> Iterator[tuple[_Choice, ...]]:
+def _cheapest_sums(lists: Sequence[Sequence[KernelTiles]]) -> Iterator[tuple[KernelTiles, ...]]:
     """One of each list, in order of the sum of their seconds."""
 
-    def at(index: tuple[int, ...]) -> tuple[_Choice, ...]:
+    def at(index: tuple[int, ...]) -> tuple[KernelTiles, ...]:
         return tuple(choices[i] for choices, i in zip(lists, index, strict=True))
 
     first: tuple[int, ...] = (0,) * len(lists)

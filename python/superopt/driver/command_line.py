@@ -52,6 +52,7 @@ class Settings:
     verify_diagnostics: bool = False
     verify_each: bool = True
     verify_each_equivalence: bool = False
+    list_sites: bool = False
     allow_unregistered_dialect: bool = False
     no_implicit_module: bool = False
     run_reproducer: bool = False
@@ -259,6 +260,7 @@ def _add_passes(group: Any) -> None:
         "--verify-each-equivalence",
         "after each Python pass, prove that the program still computes the same",
     )
+    _switch(group, "--list-sites", "print as remarks the decisions of passes: sites, and what they may be")
     _switch(
         group,
         "--verify-diagnostics",

@@ -17,6 +17,7 @@ from superopt.driver.runner import Instruments, Printing, Runner, parse_native
 from superopt.errors import BadInput, BadOption, Location, SuperoptError
 from superopt.inputs import source
 from superopt.inputs.source import Message, Source, SourceError
+from superopt.transforms.tunable import Tunable
 
 FAILED, MISUSED = 1, 2
 
@@ -141,6 +142,9 @@ def _runner(settings: Settings, steps: list[pipeline.Step]) -> Runner:
     for name in (*settings.print_ir_before, *settings.print_ir_after):
         if name not in [s.name for s in steps]:
             raise BadOption(f"--mlir-print-ir-before/-after names '{name}', which is not among the passes")
+    if settings.list_sites and not any(isinstance(s.implementation, Tunable) for s in steps):
+        known = [f for f, loaded, _ in command_line.loaded_passes() if loaded and issubclass(loaded, Tunable)]
+        raise BadOption(f"--list-sites: expected a pass that has sites, of {', '.join(known)}, got none")
     if settings.dump_pass_pipeline:
         _say(f"Pass Manager with {len(steps)} passes:\n{pipeline.spell(steps)}\n")
     instruments = Instruments(
@@ -152,6 +156,7 @@ def _runner(settings: Settings, steps: list[pipeline.Step]) -> Runner:
         print_after_failure=settings.print_ir_after_failure,
         verify_each=settings.verify_each,
         verify_each_equivalence=settings.verify_each_equivalence,
+        list_sites=settings.list_sites,
         allow_unregistered=settings.allow_unregistered_dialect,
         crash_reproducer=settings.crash_reproducer,
     )

@@ -22,6 +22,7 @@ from superopt.options import did_you_mean
 from superopt.program import KernelGraph
 from superopt.transforms import registry
 from superopt.transforms.passes import GraphPass, ModulePass
+from superopt.transforms.tunable import Tunable
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Instruments:
     print_after_failure: bool = False
     verify_each: bool = True
     verify_each_equivalence: bool = False
+    list_sites: bool = False
     allow_unregistered: bool = False
     crash_reproducer: str | None = None
 
@@ -184,6 +186,10 @@ class Runner:
                 texts.append(function.get_asm(enable_debug_info=True))
                 continue
             graph = reader.read_function(function, source.name)
+            if self.instruments.list_sites and isinstance(implementation, Tunable):
+                for site in implementation.sites(graph, Diagnostics()):
+                    said = f"{implementation.flag} {site.at}: {' | '.join(site.choices)}"
+                    diagnostics.remark(said, site.location)
             with blamed(implementation, f"the pass '{implementation.flag}'"):
                 made = cast("object", implementation.apply(graph, diagnostics))
             if not isinstance(made, KernelGraph):

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,14 +27,10 @@ from superopt.operators import OPERATORS, is_contraction, normalize_attrs
 from superopt.program import Compute, KernelGraph, TileProgram, executions, within_loops
 from superopt.transforms.emit.compile import CompilationFailed, Compiled, compile_all
 from superopt.transforms.emit.program_source import EmittedProgram, emit_program
-from superopt.transforms.emit.triton_source import emit_kernel
-from superopt.transforms.schedule.launch import stage_choices, warp_choices
+from superopt.transforms.schedule.choose_launch import LAUNCH, launched, other_launches
 from superopt.transforms.schedule.tilings import Tilings, with_nodes
 from superopt.verify import certify
 from superopt.verify.ttir import verify_compiled
-
-# Parameters of a launch; the others are tile extents.
-LAUNCH = ("warps", "stages", "hints", "descriptors")
 
 
 @dataclass(frozen=True)
@@ -77,18 +72,10 @@ class Space(Tilings):
         bodies = {i: n.body for i, n in enumerate(graph.nodes) if isinstance(n.body, TileProgram)}
         slowest = max(bodies, key=lambda i: cost.kernel_cost(graph.nodes[i], self.target).seconds)
         body = bodies[slowest]
-        default = (body.num_warps, body.num_stages)
-        flags = _flags(body, self.target)
-        pairs = itertools.product(warp_choices(body), stage_choices(body, self.target))
-        near = sorted(pairs, key=lambda p: (abs(math.log2(p[0] / default[0])) + abs(p[1] - default[1]), p))
-        for warps, stages in [default, *(p for p in near if p != default)]:
+        for launch in other_launches(body, self.target):
             nodes = list(graph.nodes)
-            moved = dataclasses.replace(body, num_warps=warps, num_stages=stages)
-            for hints, descriptors in flags:
-                changed = dataclasses.replace(moved, cache_hints=hints, descriptors=descriptors)
-                nodes[slowest] = dataclasses.replace(nodes[slowest], body=changed)
-                parameters = (warps, stages, int(hints), int(descriptors))
-                yield dict(zip(LAUNCH, parameters, strict=True)), with_nodes(graph, list(nodes))
+            nodes[slowest] = dataclasses.replace(nodes[slowest], body=launched(body, launch))
+            yield dict(zip(LAUNCH, map(int, launch), strict=True)), with_nodes(graph, nodes)
 
     # --- points ----------------------------------------------------------------------------------------------
 
@@ -110,10 +97,10 @@ class Space(Tilings):
         for parameters, graph in self.tilings():
             if len(made) >= wanted or (made and time.monotonic() > end):
                 break
-            launch, launched = next(self.launches(graph))
+            launch, first = next(self.launches(graph))
             if known == {**parameters, **launch}:
                 continue
-            if (point := self._point({**parameters, **launch}, launched, model)) is not None:
+            if (point := self._point({**parameters, **launch}, first, model)) is not None:
                 made.append(point)
                 tilings.append((parameters, graph))
         turns = [(p, itertools.islice(self.launches(g), 1, None)) for p, g in tilings]
@@ -122,8 +109,8 @@ class Space(Tilings):
             if (found := next(rest, None)) is None:
                 continue
             turns.append((parameters, rest))
-            launch, launched = found
-            if (point := self._point({**parameters, **launch}, launched, model)) is not None:
+            launch, other = found
+            if (point := self._point({**parameters, **launch}, other, model)) is not None:
                 made.append(point)
         return sorted(made, key=lambda p: (not p.known, p.predicted_seconds))
 
@@ -204,13 +191,3 @@ def matrix_flops(graph: KernelGraph) -> float:
                 flops = entry.flops([v.shape for v in s.operands], normalize_attrs(entry, s.attrs))
                 total += executions(around) * flops
     return total
-
-
-def _flags(program: TileProgram, target: Target) -> list[tuple[bool, bool]]:
-    """The (cache hints, descriptors) that give different kernels, neither of them first."""
-    found: dict[str, tuple[bool, bool]] = {}
-    for descriptors in (False, True) if target.has_copy_engine else (False,):
-        for hints in (False, True):
-            changed = dataclasses.replace(program, cache_hints=hints, descriptors=descriptors)
-            found.setdefault(emit_kernel(changed).source, (hints, descriptors))
-    return list(found.values())

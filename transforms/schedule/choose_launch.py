@@ -1,0 +1,102 @@
+"""`--choose-launch`: how the kernels of a lowered program are launched, as decisions that can be searched."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+
+from superopt.cost.gpus import DEFAULT_TARGET, Target, TargetName
+from superopt.cost.gpus import target as find_target
+from superopt.errors import UnsupportedProgram
+from superopt.program import KernelGraph, Node, TileProgram, rebuild
+from superopt.transforms.fingerprints import kernel_fingerprint
+from superopt.transforms.schedule.launch import stage_choices, warp_choices
+from superopt.transforms.tunable import Pick, Site, Tunable
+
+if TYPE_CHECKING:
+    from superopt.diagnostics import Diagnostics
+
+# The parameters of a launch, and their values: warps, pipeline stages, cache hints, tensor descriptors.
+LAUNCH = ("warps", "stages", "hints", "descriptors")
+Launched: TypeAlias = tuple[int, int, bool, bool]
+
+
+@dataclass(frozen=True)
+class ChooseLaunch(Tunable):
+    """Launch tile programs with the warps, stages, cache hints and descriptors of `config`.
+
+    By itself it changes nothing: lowering has chosen. A launch changes no number.
+    """
+
+    flag: ClassVar[str] = "choose-launch"
+    level: ClassVar[Literal["graph", "kernel"]] = "kernel"
+
+    target: TargetName = DEFAULT_TARGET
+    """The GPU whose limits bound the choices."""
+
+    def decided(self, graph: KernelGraph, pick: Pick, diagnostics: Diagnostics) -> KernelGraph:
+        """tiled {num_stages = 3, num_warps = 4} -> tiled {num_stages = 2, num_warps = 8}"""
+        target = find_target(self.target)
+
+        def chosen(node: Node) -> Node:
+            body = node.body
+            if not isinstance(body, TileProgram):
+                return node
+            default = _said(launch_of(body))
+
+            def others() -> list[str]:
+                try:
+                    return [_said(launch) for launch in other_launches(body, target)]
+                except UnsupportedProgram:  # no kernel can be written: whoever compiles it says why
+                    return []
+
+            taken = pick(Site(kernel_fingerprint(node), default, others, node.location))
+            return replace(node, body=launched(body, _read(taken)))
+
+        return rebuild(graph, chosen)
+
+
+def launch_of(program: TileProgram) -> Launched:
+    """The launch that a program has now."""
+    return program.num_warps, program.num_stages, program.cache_hints, program.descriptors
+
+
+def launched(program: TileProgram, launch: Launched) -> TileProgram:
+    """`program` with another launch."""
+    warps, stages, hints, descriptors = launch
+    return replace(program, num_warps=warps, num_stages=stages, cache_hints=hints, descriptors=descriptors)
+
+
+def other_launches(program: TileProgram, target: Target) -> Iterator[Launched]:
+    """Launches that give different kernels: those with the current warps and stages, then the nearest ones."""
+    now = program.num_warps, program.num_stages
+    pairs = itertools.product(warp_choices(program), stage_choices(program, target))
+    near = sorted(pairs, key=lambda p: (abs(math.log2(p[0] / now[0])) + abs(p[1] - now[1]), p))
+    flags = _flags(program, target)
+    for pair in [now, *(p for p in near if p != now)]:
+        for flag in flags:
+            yield *pair, *flag
+
+
+def _flags(program: TileProgram, target: Target) -> list[tuple[bool, bool]]:
+    """The (cache hints, descriptors) that give different kernels, neither of them first."""
+    from superopt.transforms.emit.triton_source import emit_kernel
+
+    found: dict[str, tuple[bool, bool]] = {}
+    for descriptors in (False, True) if target.has_copy_engine else (False,):
+        for hints in (False, True):
+            changed = replace(program, cache_hints=hints, descriptors=descriptors)
+            found.setdefault(emit_kernel(changed).source, (hints, descriptors))
+    return list(found.values())
+
+
+def _said(launch: Launched) -> str:
+    return " ".join(f"{name}={int(value)}" for name, value in zip(LAUNCH, launch, strict=True))
+
+
+def _read(choice: str) -> Launched:
+    warps, stages, hints, descriptors = (int(part.partition("=")[2]) for part in choice.split())
+    return warps, stages, bool(hints), bool(descriptors)
