@@ -18,6 +18,7 @@ from superopt.nests import Atom, Index
 from superopt.operators import OPERATORS, infer_type, nest_of
 from superopt.program import Attr, Compute, KernelGraph, Load, Node, Statement, TensorType, TileProgram, Value
 from superopt.program import rebuild_statements as rebuilt
+from superopt.spec import check_kernel
 from superopt.transforms.derivation.rules import RULES
 from superopt.transforms.emit.reference_source import torch_text
 from superopt.transforms.lower.lower import lower
@@ -25,7 +26,7 @@ from superopt.verify import certify, check_each
 from superopt.verify.checker import check_certificate
 from superopt.verify.domains import FloatDomain
 from superopt.verify.evaluate import evaluate
-from superopt.verify.reduce import reduce_extents
+from superopt.verify.reduce import fewer_trips, reduce_extents
 
 Array = np.ndarray[Any, Any]
 Attrs = dict[str, Attr]
@@ -288,6 +289,21 @@ WRONG: dict[str, tuple[KernelGraph, KernelGraph]] = {
         MAXIMUM, program("pool_sum", IMAGE[:1], windows(2, stride=2, pad=1, sizes=(3, 3))),
     ),
 }  # fmt: skip
+
+
+def test_masks_of_equal_bounds_shrink_with_what_they_guard() -> None:
+    """Both convolutions sum over 32 channels in one tile; of the first, they are blocks of the pooling before it."""
+    attrs, wide = windows(2, pad=1), (1, 32, 56, 56)
+    graph = program("pool_max", [(1, 32, 112, 112)], windows(2, stride=2, pad=1, sizes=(3, 3)))
+    inputs, nodes, result = list(graph.inputs), list(graph.nodes), graph.outputs[0]
+    for name in "vw":
+        inputs.append(Value(TensorType((32, 32, 3, 3), "f32"), name))
+        before, result = result, Value(TensorType(wide, "f32"))
+        nodes.append(Node("conv", (before, inputs[-1]), (result,), attrs))
+    graph = KernelGraph("f", inputs, nodes, [result])
+    shorter = fewer_trips(graph, lower(graph), trips=4)
+    assert shorter is not None
+    check_kernel(shorter[1])
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -56,7 +56,8 @@ class Axes:
         self.offsets: dict[Value, Dim] = {}  # of the part that is overwritten: what lies before it
         self.joined: list[Joined] = []
         self.ragged: list[Joined] = []  # tiles, and what they cover and reach past
-        self.bounds: dict[Bound, Dim] = {}  # the extents that masks compare with
+        self.bounds: dict[tuple[Value, Bound], Dim] = {}  # the extents that masks, by result, compare with
+        self.loaded: dict[Value, Load] = {}
         self.partial: dict[tuple[Buffer, int], list[tuple[Window, Dim, Dim]]] = {}
         self.scattered: set[tuple[Buffer, int]] = set()
         self.pieces: dict[tuple[Buffer, int], tuple[list[int], list[Dim]]] = {}
@@ -297,8 +298,10 @@ class Axes:
             elif isinstance(s, Compute):
                 self.operator(s.op, s.operands, s.result, s.attrs)
                 for b in s.bounds:
-                    self.bound(b, self.of(s.result)[b.dim])
+                    self.bound(b, s, self.of(s.result)[b.dim])
             else:
+                if isinstance(s, Load):
+                    self.loaded[s.result] = s
                 tile = self.of(s.result if isinstance(s, Load) else s.value)
                 for i, w in enumerate(s.windows):
                     self.window(w, s.buffer, i, tile[i])
@@ -357,18 +360,19 @@ class Axes:
         self.covered(positions, [*factors, *tile])
         self.placed.add(w)
 
-    def bound(self, b: Bound, tile: Dim) -> None:
-        """The extent of a mask's bound is that of the dimension that its tiles cover."""
-        if b in self.bounds:
-            return
-        self.bounds[b] = dim(b.extent)
+    def bound(self, b: Bound, mask: Compute, tile: Dim) -> None:
+        """The extent of a mask's bound is that of the dimension that its tiles cover, or are loaded from."""
+        extent = self.bounds[mask.result, b] = dim(b.extent)
+        load = self.loaded.get(mask.operands[0])
+        if load is not None and load.windows[b.dim] == b.window and load.buffer.type.shape[b.dim] == b.extent:
+            unify(extent, self.of(load.buffer)[b.dim])
         factors, inner = self.side_by_side(b.window)
         if b.window in self.placed and self.positions(b.window, b.extent):
-            self.place(b.window, self.bounds[b], b.extent, tile)
+            self.place(b.window, extent, b.extent, tile)
         elif factors is None or self.travel(b.window)[0] or inner < b.extent:
-            fix([*self.bounds[b], *tile, *(f for var, _ in b.window.terms for f in self.trips[var])])
+            fix([*extent, *tile, *(f for var, _ in b.window.terms for f in self.trips[var])])
         else:
-            self.covered(self.bounds[b], [*factors, *tile])
+            self.covered(extent, [*factors, *tile])
 
     def keep(self, w: Window, buffer: Buffer, along: int, tile: Dim) -> None:
         """Keep the number of positions of a window."""

@@ -207,7 +207,7 @@ class _Rebuild:
         if isinstance(s, Compute):
             attrs = self.attrs(s.attrs, s.operands, s.result)
             operands, result = tuple(map(self.value, s.operands)), self.value(s.result)
-            bounds = tuple(self.bound(b, result) for b in s.bounds)
+            bounds = tuple(self.bound(b, s) for b in s.bounds)
             return Compute(s.op, operands, result, attrs, bounds)
         value = self.value(s.result if isinstance(s, Load) else s.value)
         windows = tuple(
@@ -218,9 +218,9 @@ class _Rebuild:
             return Load(value, self.buffer(s.buffer), windows)
         return Store(self.buffer(s.buffer), windows, value)
 
-    def bound(self, b: Bound, result: Value) -> Bound:
-        window = self.window(b.window, result.shape[b.dim])
-        return Bound(b.dim, window, self.extent(self.axes.bounds[b]))
+    def bound(self, b: Bound, mask: Compute) -> Bound:
+        window = self.window(b.window, self.shape(mask.result)[b.dim])
+        return Bound(b.dim, window, self.extent(self.axes.bounds[mask.result, b]))
 
     def window(self, w: Window, size: int, buffer: Buffer | None = None, along: int = 0) -> Window:
         first, moves = self.axes.travel(w)
