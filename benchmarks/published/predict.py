@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from superopt.cost import Target, Traffic, baselines, kernel_seconds, target
-from superopt.cost.baseline import attention_cost, product_cost
+from superopt.cost.library import attention_cost, product_cost
 from superopt.dialects.reader import read
 
 Point = dict[str, Any]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from superopt.cost import baselines, best_baseline, cost, target
-from superopt.cost.baseline import Baseline, attention_cost, product_cost
+from superopt.cost.baseline import Baseline
+from superopt.cost.library import attention_cost, product_cost
 from superopt.dialects.reader import read
-from superopt.program import KernelGraph
+from superopt.program import Attr, KernelGraph, Node, TensorType, Value
 
 H100 = target("sm_90")
 
@@ -134,3 +138,80 @@ func.func @f(%x: tensor<{a}>, %w: tensor<{b}>) -> tensor<{c}> {{
   return %y : tensor<{c}>
 }}""")
         assert best_baseline(graph, target(gpu)).seconds <= 1.01 * cost(graph, target(gpu)).seconds
+
+
+def masked(window: int, rows: int = 2048) -> KernelGraph:
+    """Attention of eight heads whose rows see the last `window` keys before them, by what a constant adds."""
+    graph = attention(1, 8, rows, rows, 64)
+    product, *rest = graph.nodes
+    at = np.arange(rows)
+    hidden = (at[None] > at[:, None]) | (at[None] <= at[:, None] - window)
+    mask = Value(TensorType((rows, rows), "f16"))
+    array = np.where(hidden, -6e4, 0).astype(np.float32)
+    attrs: dict[str, Attr] = {"value": array, "shape": (rows, rows), "dtype": "f16"}
+    added = Value(product.result.type)
+    swap = {product.result: added}
+    rest = [replace(n, operands=tuple(swap.get(v, v) for v in n.operands)) for n in rest]
+    nodes = [Node("constant", (), (mask,), attrs), product]
+    return replace(graph, nodes=[*nodes, Node("add", (product.result, mask), (added,), {}), *rest])
+
+
+def test_tiles_that_a_mask_hides_are_not_computed() -> None:
+    whole, causal, window = (
+        named(g, "attention") for g in (attention(1, 8, 2048, 2048, 64), masked(2048), masked(256))
+    )
+    flops = [b.parts[0].traffic.tensor_flops for b in (whole, causal, window)]
+    assert 0.5 < flops[1] / flops[0] < 0.56
+    assert 0.15 < flops[2] / flops[0] < 0.25
+    assert causal.parts[0].traffic.dram_bytes == whole.parts[0].traffic.dram_bytes  # nor is the mask read
+    assert window.seconds < causal.seconds < whole.seconds
+
+
+def test_a_bias_is_read_and_hides_nothing() -> None:
+    graph = masked(2048)
+    (mask,) = (n for n in graph.nodes if n.op == "constant")
+    mask.attrs["value"] = np.maximum(np.asarray(mask.attrs["value"]), -8.0)
+    biased, whole = (named(g, "attention").parts[0].traffic for g in (graph, attention(1, 8, 2048, 2048, 64)))
+    assert biased.tensor_flops == whole.tensor_flops
+    assert biased.dram_bytes == whole.dram_bytes + 2048 * 2048 * 2
+
+
+DEFERRED = """
+func.func @f(%q: tensor<8x512x64xf16>, %k: tensor<8x512x64xf16>, %v: tensor<8x512x64xf16>) -> tensor<8x512x64xf16> {
+  %s = "kernel.matmul"(%q, %k) {transpose_b = true} : (tensor<8x512x64xf16>, tensor<8x512x64xf16>) -> tensor<8x512x512xf16>
+  %c = "kernel.cast"(%s) {dtype = "f32"} : (tensor<8x512x512xf16>) -> tensor<8x512x512xf32>
+  %e = "kernel.exp"(%c) : (tensor<8x512x512xf32>) -> tensor<8x512x512xf32>
+  %t = "kernel.reduce_sum"(%e) {dims = array<i64: 2>, keepdims = true} : (tensor<8x512x512xf32>) -> tensor<8x512x1xf32>
+  %w = "kernel.cast"(%e) {dtype = "f16"} : (tensor<8x512x512xf32>) -> tensor<8x512x512xf16>
+  %u = "kernel.matmul"(%w, %v) : (tensor<8x512x512xf16>, tensor<8x512x64xf16>) -> tensor<8x512x64xf16>
+  %x = "kernel.cast"(%u) {dtype = "f32"} : (tensor<8x512x64xf16>) -> tensor<8x512x64xf32>
+  %y = "kernel.div"(%x, DIVISOR) : (tensor<8x512x64xf32>, tensor<8x512xWIDTHxf32>) -> tensor<8x512x64xf32>
+  %z = "kernel.cast"(%y) {dtype = "f16"} : (tensor<8x512x64xf32>) -> tensor<8x512x64xf16>
+  return %z : tensor<8x512x64xf16>
+}"""
+
+
+def test_a_softmax_divided_after_the_product_is_attention() -> None:
+    graph = read(DEFERRED.replace("DIVISOR", "%t").replace("WIDTH", "1"))
+    found = named(graph, "attention")
+    assert names(found) == ["attention"]
+    assert found.parts[0].traffic.dram_bytes == 4 * 8 * 512 * 64 * 2
+    other = read(
+        DEFERRED.replace("DIVISOR", "%x").replace("WIDTH", "64")
+    )  # by something else: a kernel of its own
+    assert names(named(other, "attention")) == ["attention", "cast+div"]
+
+
+def test_inductor_has_products_write_their_part_of_a_concatenation() -> None:
+    graph = read("""
+func.func @f(%x: tensor<512x512xf16>, %w: tensor<512x512xf16>, %c: tensor<4096x512xf16>) -> tensor<4608x512xf16> {
+  %a = "kernel.matmul"(%x, %w) : (tensor<512x512xf16>, tensor<512x512xf16>) -> tensor<512x512xf16>
+  %y = "superopt.concat"(%c, %a) {dim = 0 : i64} : (tensor<4096x512xf16>, tensor<512x512xf16>) -> tensor<4608x512xf16>
+  return %y : tensor<4608x512xf16>
+}""")
+
+    def copied(name: str) -> float:
+        return next(p.traffic.dram_bytes for p in named(graph, name).parts if p.name == "concat")
+
+    assert copied("eager") == 2 * 4608 * 512 * 2
+    assert copied("inductor") == 2 * 4096 * 512 * 2
