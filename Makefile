@@ -19,7 +19,7 @@ TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check lint format bench-search mutate mutate-ptx kills tamper attack fuzz random ingest clean
+.PHONY: help demo test check lint format bench-search mutate mutate-ptx ptx-functions kills tamper attack fuzz random ingest clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -75,6 +75,9 @@ mutate: $(VENV)/installed-test ## inject 2,500 faults into the benchmarks' finis
 
 mutate-ptx: $(VENV)/installed-test ## inject 2,100 faults into the PTX of the benchmarks' kernels; none may be wrong and accepted
 	$(BIN)/python test/mutation/ptx_harness.py --count=2100 --json=benchmarks/results/mutation_ptx.json
+
+ptx-functions: $(VENV)/installed-test ## try all 2^32 inputs of the library functions that are known in PTX
+	SUPEROPT_TEST_FLOATS=1 $(BIN)/python -m pytest -q test/unit/test_ptx_functions.py -k they_are_the_functions
 
 kills: $(VENV)/installed-test ## kill 500 whole runs at random moments; nothing may be lost
 	$(BIN)/python test/kills/kills.py --count=500 --json=benchmarks/results/kills.json

@@ -73,6 +73,8 @@ Handle Machine::evaluate(Op op, Handle a, Handle b, Handle c) {
     return numbers_.rsqrt(a);
   case Op::rcp:
     return numbers_.reciprocal(a);
+  case Op::log:
+    return numbers_.apply(Function::Log, a);
   default:
     return numbers_.apply(Function::Erf, a);
   }

@@ -276,6 +276,7 @@ void Machine::execute(const Instr &in, std::span<const u16> lanes) {
   case Op::rsqrt:
   case Op::rcp:
   case Op::erf:
+  case Op::log:
     return floating(in, lanes);
   case Op::to_float:
   case Op::from_integer:

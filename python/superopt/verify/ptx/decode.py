@@ -16,6 +16,7 @@ import numpy as np
 from superopt.errors import UnsupportedProgram
 from superopt.transforms.core import _ptx
 from superopt.verify.domains import Array
+from superopt.verify.ptx.functions import TEMPLATES, fold
 from superopt.verify.ptx.parser import Kernel, Line
 
 _OPS = _ptx.ops()
@@ -121,6 +122,7 @@ class _Decoder:
 
 def decode(kernel: Kernel) -> Decoded:
     """The kernel as arrays. Raises UnsupportedProgram for opcodes that cannot be verified."""
+    kernel = fold(kernel)
     made = _Decoder(kernel)
     code: list[list[int]] = []
     args: list[_Arg] = []
@@ -481,6 +483,7 @@ _RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(("ld", "st"), _access),
     **dict.fromkeys(("ldmatrix", "stmatrix"), _matrix_move),
     **{name: _function(name) for name in ("ex2", "lg2", "sqrt", "rsqrt", "rcp")},
+    **{f"@{name}": _function(name) for name in TEMPLATES},
     "bfe": _bfe,
     "setp": _setp,
     "selp": _selp,

@@ -1,0 +1,289 @@
+"""Library functions inlined in PTX: found in compiled kernels, refused where the text differs, right as functions."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from superopt.errors import NotEquivalent, UnsupportedProgram
+from superopt.program import KernelGraph, Node, TensorType, Value
+from superopt.transforms.emit.compile import Compiled, compile_all
+from superopt.transforms.emit.program_source import EmittedProgram, emit_program
+from superopt.transforms.lower import lower
+from superopt.verify.domains import Array
+from superopt.verify.ptx.check import PtxText, verify_ptx
+from superopt.verify.ptx.decode import decode
+from superopt.verify.ptx.functions import TEMPLATES, Expression, fold
+from superopt.verify.ptx.parser import parse
+from superopt.verify.ttir.artifact import kernel_texts
+
+TARGETS = ("sm_80", "sm_90", "sm_100")
+Made = tuple[KernelGraph, EmittedProgram, list[Compiled]]
+
+
+def elementwise(operator: str) -> KernelGraph:
+    x, o = (Value(TensorType((32, 64), "f32"), n) for n in "xo")
+    return KernelGraph(operator, [x], [Node(operator, (x,), (o,))], [o])
+
+
+def product() -> KernelGraph:
+    """A product and a gelu of it, in f16."""
+    a, b = Value(TensorType((64, 64), "f16"), "a"), Value(TensorType((64, 64), "f16"), "b")
+    c, o = (Value(TensorType((64, 64), "f16"), n) for n in "co")
+    return KernelGraph("product", [a, b], [Node("matmul", (a, b), (c,)), Node("gelu", (c,), (o,))], [o])
+
+
+PROGRAMS: dict[str, Callable[[], KernelGraph]] = {
+    "gelu": lambda: elementwise("gelu"),
+    "log": lambda: elementwise("log"),
+    "product": product,
+}
+
+
+@pytest.fixture(scope="module", params=PROGRAMS)
+def made(request: Any) -> Made:
+    lowered = lower(PROGRAMS[request.param]())
+    emitted = emit_program(lowered)
+    return lowered, emitted, compile_all(emitted.kernels, TARGETS)
+
+
+def texts(made: Made, index: int) -> list[PtxText]:
+    count = len(made[1].kernels)
+    return [PtxText(c.ptx, c.shared_bytes) for c in made[2][index * count : (index + 1) * count]]
+
+
+def unverified(made: Made, index: int, old: str = "", new: str = "") -> list[str]:
+    lowered, emitted, compiled = made
+    count = len(emitted.kernels)
+    kernels = kernel_texts(emitted, compiled[index * count : (index + 1) * count])
+    given = [PtxText(t.ptx.replace(old, new) if old else t.ptx, t.shared_bytes) for t in texts(made, index)]
+    return [k.unverified for k in verify_ptx(lowered, kernels, given).kernels if k.unverified]
+
+
+@pytest.mark.parametrize("index", range(3), ids=TARGETS)
+def test_they_are_found(made: Made, index: int):
+    assert not unverified(made, index)
+    folded = [n.opcode for t in texts(made, index) for n in fold(parse(t.ptx, "k.ptx")).lines]
+    assert any(o.startswith("@") for o in folded)
+    assert not any(o.startswith("setp.") and o.endswith(".f32") for o in folded)
+
+
+def test_another_coefficient_is_refused(made: Made):
+    all_of_them = ("0f3E1CF906", "0f3DE718AF", "0f3F8060FE", "0f3E1039F6", "0f4B000000")
+    present = [c for c in all_of_them if any(c in t.ptx for t in texts(made, 0))]
+    assert present
+    for coefficient in present:
+        assert "expected an instruction" in unverified(made, 0, coefficient, f"{coefficient[:-1]}7")[0]
+
+
+@pytest.mark.parametrize("made", ["gelu"], indirect=True)
+def test_a_scale_of_the_argument_is_not_the_functions(made: Made):
+    (half,) = set(re.findall(r"0f3F3504F.", texts(made, 0)[0].ptx))  # 1/sqrt(2)
+    with pytest.raises(NotEquivalent):
+        unverified(made, 0, half, "0f3F000000")
+
+
+# --- what reads a function's inner values keeps the text as it is ------------------------------------------------
+
+HEAD = """.version 8.7
+.target sm_90a
+.visible .entry k(.param .u64 k_param_0, .param .u64 k_param_1)
+.reqntid 32
+{
+  .reg .pred %p<9>;
+  .reg .b32 %r<60>;
+  .reg .b64 %rd<9>;
+  ld.param.b64 %rd1, [k_param_0];
+  ld.param.b64 %rd2, [k_param_1];
+  ld.global.b32 {%r1}, [%rd1 + 0];
+"""
+COEFFICIENTS = [
+    "3E1039F6",
+    "BDF8CDCC",
+    "3E0F2955",
+    "BE2AD8B9",
+    "3E4CED0B",
+    "BE7FFF22",
+    "3EAAAA78",
+    "BF000000",
+]
+LOG = """  setp.lt.f32 %p1, %r1, 0f00800000;
+  mul.f32 %r5, %r1, 0f4B000000;
+  selp.f32 %r2, %r5, %r1, %p1;
+  selp.f32 %r6, 0fC1B80000, 0f00000000, %p1;
+  add.s32 %r7, %r2, -1059760811;
+  and.b32 %r8, %r7, -8388608;
+  sub.s32 %r9, %r2, %r8;
+  cvt.rn.f32.s32 %r10, %r8;
+  mov.b32 %r11, 0f34000000;
+  fma.rn.ftz.f32 %r12, %r10, %r11, %r6;
+  add.f32 %r13, %r9, 0fBF800000;
+  mov.b32 %r14, 0fBE055027;
+""" + "".join(
+    f"  fma.rn.f32 %r{15 + i}, %r{14 + i}, %r13, 0f{c};\n"
+    for i, c in enumerate(COEFFICIENTS)
+) + """  mul.f32 %r31, %r13, %r22;
+  fma.rn.f32 %r32, %r31, %r13, %r13;
+  fma.rn.f32 %r36, %r12, 0f3F317218, %r32;
+  setp.lt.u32 %p2, %r2, 2139095040;
+  @%p2 bra $L;
+  mov.b32 %r34, 0f7F800000;
+INSIDE  fma.rn.f32 %r36, %r2, %r34, %r34;
+$L:
+  setp.eq.f32 %p3, %r2, 0f00000000;
+  selp.f32 %r35, 0fFF800000, %r36, %p3;
+"""  # fmt: skip
+END = "  st.global.b32 [%rd2 + 0], {%r35};\nAFTER  ret;\n}\n"
+
+
+def opcodes(text: str, inside: str = "", after: str = "") -> list[str]:
+    return [
+        n.opcode for n in fold(parse(text.replace("INSIDE", inside).replace("AFTER", after), "k.ptx")).lines
+    ]
+
+
+def test_text_by_hand():
+    assert "@log.f32" in opcodes(HEAD + LOG + END)
+    assert not any(o.startswith(("bra", "setp", "selp")) for o in opcodes(HEAD + LOG + END))
+
+
+STORE = "  st.global.b32 [%rd2 + 128], {{{}}};\n"
+CHANGED = {
+    "a choice read after": {"after": STORE.format("%r36")},
+    "a register set on one way": {"after": STORE.format("%r34")},
+    "a store on one way": {"inside": STORE.format("%r1")},
+    "a barrier on one way": {"inside": "  bar.sync 0;\n"},
+    "another register set on one way": {"inside": "  mov.b32 %r40, 0;\n", "after": STORE.format("%r40")},
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_what_else_depends_on_the_branch_refuses(name: str):
+    assert opcodes(HEAD + LOG + END, **CHANGED[name]) == opcodes(HEAD + LOG.replace("4B000000", "4B000001") + END,
+                                                                 **CHANGED[name])  # fmt: skip
+
+
+INNER = {
+    "an inner value": STORE.format("%r13"),
+    "its sign": "  neg.f32 %r41, %r32;\n" + STORE.format("%r41"),
+    "a copy of it": "  mov.b32 %r41, %r32;\n" + STORE.format("%r41"),
+    "in a choice": "  setp.eq.s32 %p5, %r8, 0;\n  mov.b32 %r41, %r32;\n  @%p5 bra $M;\n  mov.b32 %r41, 0;\n$M:\n"
+    + STORE.format("%r41"),
+    "in a loop": "  mov.b32 %r42, 0;\n$M:\n" + STORE.format("%r32")
+    + "  add.s32 %r42, %r42, 1;\n  setp.lt.s32 %p5, %r42, 4;\n  @%p5 bra $M;\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INNER)
+def test_what_is_read_elsewhere_stays(name: str):
+    """Everything that the new text reads was set before."""
+    kernel = fold(parse((HEAD + LOG + END).replace("INSIDE", "").replace("AFTER", INNER[name]), "k.ptx"))
+    known = {r for n in kernel.lines for r in re.findall(r"%rd?\d+", n.operands[0] if n.operands else "")
+             if not n.operands[0].startswith("[")}  # fmt: skip
+    read = {r for n in kernel.lines for o in n.operands for r in re.findall(r"%rd?\d+", o)}
+    assert read <= known
+    assert any(n.opcode == "@log.f32" for n in kernel.lines)
+
+
+def test_a_result_that_is_overwritten_in_a_loop_is_refused():
+    """Its argument is another number in the next trip."""
+    loop = LOG.replace("  setp.lt.f32 %p1", "$N:\n  setp.lt.f32 %p1", 1)
+    again = "  add.f32 %r2, %r2, %r13;\n  setp.lt.s32 %p5, %r8, 4;\n  @%p5 bra $N;\n"
+    kernel = parse((HEAD + loop + END).replace("INSIDE", "").replace("AFTER", again), "k.ptx")
+    with pytest.raises(UnsupportedProgram):
+        decode(kernel)
+
+
+# --- the templates as functions ------------------------------------------------------------------------------------
+
+# Every n-th number of 32 bits; 1 tries all of them (`make ptx-functions`).
+STRIDE = int(os.environ.get("SUPEROPT_TEST_FLOATS", "65521"))
+BLOCK = 1 << 22
+
+
+def run(template: Expression, bits: Array) -> Array:
+    """What the instructions compute, in fp32."""
+    known: dict[int, Array] = {}
+
+    def number(x: Array) -> Array:
+        return x.view(np.float32) if x.dtype == np.uint32 else x
+
+    def word(x: Array) -> Array:
+        return x.view(np.uint32) if x.dtype == np.float32 else x
+
+    def value(e: Expression) -> Array:
+        if id(e) not in known:
+            known[id(e)] = compute(e)
+        return known[id(e)]
+
+    def compute(e: Expression) -> Array:
+        head, *below = e
+        if head == "x":
+            return bits
+        if not below:
+            literal = int(head[2:], 16) if head.startswith("0f") else int(head) & 0xFFFFFFFF
+            return np.asarray(literal, np.uint32)
+        a, *more = (value(b) for b in below if isinstance(b, tuple))
+        b, c = [*more, a, a][:2]
+        match head.split("."):
+            case ["choice" | "selp", *_] if head == "choice":
+                return np.where(a, number(b), number(c))
+            case ["selp", _]:
+                return np.where(c, number(a), number(b))
+            case ["setp", how, "f32"]:
+                x, y = number(a), number(b)
+                return {"ge": x >= y, "lt": x < y, "eq": x == y, "ltu": ~(x >= y)}[how]
+            case ["setp", "lt", "u32"]:
+                return word(a) < word(b)
+            case ["abs", _]:
+                return np.abs(number(a))
+            case ["neg", _]:
+                return -number(a)
+            case ["mul", _]:
+                return number(a) * number(b)
+            case ["add" | "sub" as name, "f32"]:
+                return number(a) + number(b) if name == "add" else number(a) - number(b)
+            case ["add" | "sub" as name, "s32"]:
+                return word(a) + word(b) if name == "add" else word(a) - word(b)
+            case ["fma", _]:  # one rounding to fp64 and one to fp32: as good as one
+                exact = number(a).astype(np.float64) * number(b) + number(c).astype(np.float64)
+                return exact.astype(np.float32)
+            case ["ex2", _]:
+                return np.exp2(number(a))
+            case ["and" | "or" as name, _]:
+                return word(a) & word(b) if name == "and" else word(a) | word(b)
+            case ["cvt", *_]:
+                return word(a).view(np.int32).astype(np.float32)
+            case _:
+                raise AssertionError(head)
+
+    return number(value(template))
+
+
+_erf: Any = np.frompyfunc(math.erf, 1, 1)
+EXACT: dict[str, Callable[[Array], Array]] = {
+    "erf": lambda x: _erf(x).astype(np.float64),
+    "log": np.log,
+}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_they_are_the_functions(name: str):
+    """Within 4 units of the last place; subnormal arguments may count as 0, as the instructions flush them."""
+    step = STRIDE * BLOCK
+    for start in range(0, 1 << 32, step):
+        bits: Array = np.arange(start, min(start + step, 1 << 32), STRIDE, dtype=np.uint64).astype(np.uint32)
+        with np.errstate(all="ignore"):
+            found, x = run(TEMPLATES[name], bits), bits.view(np.float32)
+            expected = EXACT[name](x.astype(np.float64))
+            tiny = np.abs(x) < np.finfo(np.float32).tiny
+            unit = np.spacing(np.abs(expected).astype(np.float32)).astype(np.float64)
+            same = (np.isnan(found) & np.isnan(expected)) | (found == expected)
+            close = np.abs(found - expected) <= 4 * unit
+            assert np.all(same | close | tiny), x[~(same | close | tiny)][:5]
