@@ -81,6 +81,13 @@ def few_classes() -> KernelGraph:
     return p.graph(p("div", y, p("reduce_sum", y, dims=(2,), keepdims=True)))
 
 
+def unlike_columns() -> KernelGraph:
+    """256 and 64 columns, and 24 rows of both."""
+    p = Program("unlike_columns")
+    x = p.input(24, 256, name="x")
+    return p.graph(*(p("relu", p("matmul", x, p.input(256, n, name=f"w{n}"))) for n in (256, 64)))
+
+
 PROGRAMS = {
     "rmsnorm": lambda: rmsnorm_linear(16, 256, 512),
     "gated": lambda: gated_mlp(16, 256, 512),
@@ -88,6 +95,7 @@ PROGRAMS = {
     "adapter": lambda: adapter_mlp(16, 256),
     "odd-heads": odd_heads,
     "odd-rows": odd_rows,
+    "unlike-columns": unlike_columns,
 }
 
 
@@ -98,13 +106,14 @@ def divisors(extent: int) -> list[int]:
 def assignments(
     kernel: Kernel, result: Result, factors: list[tuple[int, int]], extents: list[int]
 ) -> Iterator[Sized]:
-    """Every way to cut the axes that a kernel loops over, or that all its outputs have whole, by any divisor
-    (products: by powers of two)."""
+    """Every way to cut the axes that a kernel loops over, that all its outputs have whole, or that share a grid
+    dimension, by any divisor (products: by powers of two)."""
     looped = {factors[f][0]: f for f in kernel.loops}
     reduced = {factors[f][0] for s in kernel.steps for f in s.reduced}
     tiles = {axis: f for f, (axis, level) in enumerate(factors) if level == TILE}
     used = [a for a, f in tiles.items() if kernel.full[f] > 1]
     kept = [a for a in used if all(tiles[a] in result.values[o].factors for o in kernel.outputs)]
+    kept += [factors[f][0] for group in kernel.shared for f in group]
     product = any(s.op == "contract" for s in kernel.steps)
     choices = [
         [d for d in divisors(e) if d <= LARGEST and (d == e or d.bit_count() == 1 or not product)]

@@ -225,6 +225,9 @@ class Kernel:
     def full(self) -> list[int]: ...
 
     @property
+    def shared(self) -> list[list[int]]: ...
+
+    @property
     def seconds(self) -> float: ...
 
 class Plan:

@@ -177,12 +177,18 @@ class _PlanBuilder:
         loops = tuple(kernel.full[f] for f in kernel.loops)
         # Grid dimensions: axes that are whole in device memory, tiled in a block and not looped; x is the
         # innermost.
-        grid_pieces = sorted((p for p in whole if whole[p] > tile[p] and p not in looped), reverse=True)
-        grid = tuple(-(-whole[p] // tile[p]) for p in grid_pieces) or (1,)
+        # One dimension may cut another axis of each output.
+        shared = [tuple(map(factors.piece, axes)) for axes in kernel.shared]
+        alone = {p for p in whole if p not in looped}.difference(*shared)
+        grid_pieces = [g for g in [*((p,) for p in alone), *shared] if any(whole[p] > tile[p] for p in g)]
+        grid_pieces.sort(reverse=True)
+        grid = tuple(max(-(-whole[p] // tile[p]) for p in g) for g in grid_pieces) or (1,)
 
-        def maps(dims: Sequence[Piece | None], pieces: Sequence[Piece], rank: int) -> tuple[int, ...]:
-            found = tuple(dims.index(p) if p in dims else -1 for p in pieces)
-            return found or (-1,) * rank
+        def maps(dims: Sequence[Piece | None]) -> tuple[int, ...]:
+            found = tuple(
+                next((d for d, p in enumerate(dims) if p is not None and p in g), -1) for g in grid_pieces
+            )
+            return found or (-1,) * len(grid)
 
         nodes: list[Node] = []
         builder = Builder(nodes, tile, self.program.dot_dtype)
@@ -198,7 +204,7 @@ class _PlanBuilder:
             name = f"{outer.value.name}_tile" if outer.value.name else "tile"
             tile_value = Value(TensorType(shape, outer.value.dtype), name)
             attrs: dict[str, Attr] = {
-                "imap": maps(outer.dims, grid_pieces, len(grid)),
+                "imap": maps(outer.dims),
                 "fmap": tuple(outer.dims.index(p) if p in outer.dims else -1 for p in looped),
             }
             nodes.append(Node(NodeKind.ITERATOR, (inner,), (tile_value,), attrs))
@@ -219,9 +225,7 @@ class _PlanBuilder:
         results: list[Value] = []
 
         def stored(saved: Named, name: str) -> Named:
-            nodes.append(
-                Node(NodeKind.SAVE, (saved.value,), (), {"omap": maps(saved.dims, grid_pieces, len(grid))})
-            )
+            nodes.append(Node(NodeKind.SAVE, (saved.value,), (), {"omap": maps(saved.dims)}))
             shape = tuple(1 if d is None else whole[d] for d in saved.dims)
             results.append(Value(TensorType(shape, saved.value.dtype), name))
             return Named(results[-1], saved.dims)

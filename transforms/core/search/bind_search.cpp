@@ -52,6 +52,7 @@ struct KernelView {
   std::vector<StepView> steps;
   std::vector<std::uint32_t> loops;
   std::vector<std::int64_t> tile, full;
+  std::vector<std::vector<std::uint32_t>> shared;
   double seconds;
 };
 struct PlanView {
@@ -83,8 +84,8 @@ StepView view(const Step &step) {
 }
 
 KernelView view(const Kernel &kernel) {
-  KernelView k{kernel.custom, kernel.outputs, kernel.leaves, {}, factors_in(kernel.loops),
-               kernel.tile,   kernel.full,    kernel.seconds};
+  KernelView k{kernel.custom, kernel.outputs, kernel.leaves, {}, factors_in(kernel.loops), kernel.tile,
+               kernel.full,   kernel.shared,  kernel.seconds};
   if (!kernel.loop_order.empty())
     k.loops = kernel.loop_order;
   for (const Step &step : kernel.steps)
@@ -431,6 +432,7 @@ void bind_search(nb::module_ &module) {
       .def_ro("loops", &KernelView::loops)
       .def_ro("tile", &KernelView::tile)
       .def_ro("full", &KernelView::full)
+      .def_ro("shared", &KernelView::shared)
       .def_ro("seconds", &KernelView::seconds);
   nb::class_<PlanView>(module, "Plan", "A whole program: kernels in the order they run.")
       .def_ro("seconds", &PlanView::seconds)

@@ -17,6 +17,7 @@ struct Step {
 // For each factor, its extent in one block (tile) and in the whole kernel (full).
 struct Extents {
   std::vector<std::int64_t> tile, full;
+  std::vector<std::vector<std::uint32_t>> shared; // tile factors of axes that one grid dimension cuts
   double seconds = 0;
   double score = 0; // orders kernels that take the same time: traffic and work, in seconds
 };

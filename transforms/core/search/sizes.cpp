@@ -77,6 +77,14 @@ bool Sizing::run(const Kernel &kernel, double limit, std::int64_t split, Extents
       full_[static_cast<std::size_t>(unit.loop_factor)] = trips(unit.extent, best_[u]);
     }
   }
+  out.shared.clear();
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    if (units_[u].leader == u)
+      continue;
+    if (units_[u].leader + 1 == u)
+      out.shared.push_back({units_[u - 1].tile_factor});
+    out.shared.back().push_back(units_[u].tile_factor);
+  }
   out.tile = tile_;
   out.full = full_;
   out.seconds = best_seconds_;
@@ -104,13 +112,19 @@ void Sizing::assign(std::size_t at) {
       look();
     return;
   }
-  for (std::int64_t extent : units_[at].choices) {
+  const Unit &unit = units_[at];
+  const Unit &leader = units_[unit.leader];
+  for (std::int64_t extent : unit.choices) {
+    if (unit.leader != at && trips(unit.extent, extent) != trips(leader.extent, chosen_[unit.leader]))
+      continue;
     choose(at, extent);
     for (std::size_t later = at + 1; later < units_.size(); ++later)
       choose(later, units_[later].choices.front());
     if (!fits())
       break;
     assign(at + 1);
+    if (unit.leader != at)
+      break; // larger tiles are as many
   }
 }
 
@@ -148,7 +162,7 @@ bool Sizing::fits() {
 bool Sizing::legal() const {
   std::ptrdiff_t grid = fixed_grid_;
   for (std::size_t u = 0; u < units_.size(); ++u)
-    grid += units_[u].loop_factor < 0 && chosen_[u] < units_[u].extent;
+    grid += units_[u].loop_factor < 0 && units_[u].leader == u && chosen_[u] < units_[u].extent;
   return grid <= grid_dimensions &&
          std::all_of(sides_.begin(), sides_.end(), [&](const Side &s) { return wide_enough(s); });
 }

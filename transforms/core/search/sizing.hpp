@@ -38,6 +38,7 @@ private:
     std::int64_t loop_factor;  // the factor that takes the rest as trips, or -1 (the rest is the grid)
     std::int64_t extent;
     std::vector<std::int64_t> choices;
+    std::size_t leader; // itself, or the unit whose grid dimension it shares: it has as many tiles
   };
   struct Term {
     double constant = 1;
@@ -103,6 +104,9 @@ private:
 
   const std::vector<std::int64_t> &tiles_of(std::int64_t extent, bool side);
   bool choose_units(std::int64_t split);
+  // Axes that only some outputs have, by the grid dimension that they share: it cuts one of each output.
+  std::vector<std::vector<std::size_t>> shared_dimensions() const;
+  void share(const std::vector<std::size_t> &axes, Mask sides);
 
   // Live ranges, as the program's checker counts them: from where a tile is made (an accumulator: from the
   // start) to its last use; what a loop does not change stays until the loop's end. Loads precede their

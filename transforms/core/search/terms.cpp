@@ -111,7 +111,7 @@ void Sizing::prepare() {
   }
   for (std::size_t u = 0; u < units_.size(); ++u) {
     const auto bit = static_cast<std::uint8_t>(1u << u);
-    if (units_[u].loop_factor < 0)
+    if (units_[u].loop_factor < 0 && units_[u].leader == u)
       blocks_.trips |= bit;
   }
   trips_ = full(kernel_->loops);

@@ -9,6 +9,7 @@ namespace {
 constexpr std::int64_t largest_tile = 512; // of a partitioned axis
 constexpr std::int64_t many_ways = 64;     // an axis that this power of two divides has enough tiles
 constexpr std::int64_t least_ragged = 16;  // tile that reaches past the end of its axis
+constexpr std::size_t most_outputs = 8;    // of a kernel whose outputs have unlike axes
 // The least depth of one trip of a library's matrix product, by the operands' bytes.
 constexpr std::int64_t library_depth(std::int64_t bytes) { return bytes > 2 ? 32 : 64; }
 
@@ -56,8 +57,13 @@ bool Sizing::choose_units(std::int64_t split) {
   for (ValueId output : kernel_->outputs)
     outer_ &= values_.saved_mask(output);
   outer_ &= ~kernel_->reduced;
+  const auto shared = shared_dimensions();
+  Mask unlike = 0;
+  for (const std::vector<std::size_t> &axes : shared)
+    for (std::size_t a : axes)
+      unlike |= problem_.axes[a].mask;
   for (const Axis &axis : problem_.axes) {
-    if (!(axis.mask & present))
+    if (!(axis.mask & present & ~unlike))
       continue;
     const std::uint32_t tile_factor = axis.factors.back();
     std::int64_t extent = axis.extent;
@@ -80,7 +86,7 @@ bool Sizing::choose_units(std::int64_t split) {
       full_[tile_factor] = tile_[tile_factor] = extent;
       continue;
     }
-    Unit unit{tile_factor, loop_factor, extent, tiles_of(extent, sides >> tile_factor & 1)};
+    Unit unit{tile_factor, loop_factor, extent, tiles_of(extent, sides >> tile_factor & 1), units_.size()};
     if (loop_factor >= 0)
       std::erase_if(unit.choices, [&](std::int64_t t) {
         return t == extent || (t < target_.matrix_side && extent >= 128) ||
@@ -97,7 +103,66 @@ bool Sizing::choose_units(std::int64_t split) {
     else
       return false;
   }
+  for (const std::vector<std::size_t> &axes : shared)
+    share(axes, sides);
   return true;
+}
+
+std::vector<std::vector<std::size_t>> Sizing::shared_dimensions() const {
+  std::vector<std::vector<std::size_t>> found;
+  const std::vector<ValueId> &outputs = kernel_->outputs;
+  if (!kernel_->custom || outputs.size() < 2 || outputs.size() > most_outputs)
+    return found;
+  const auto all = (std::uint64_t{1} << outputs.size()) - 1;
+  std::vector<std::pair<std::size_t, std::uint64_t>> unlike; // axes, and the outputs that have them
+  for (std::size_t a = 0; a < problem_.axes.size(); ++a) {
+    const Axis &axis = problem_.axes[a];
+    const Mask bit = Mask{1} << axis.factors.back();
+    if ((kernel_->reduced & bit) || sizes_.splits(*kernel_, axis))
+      continue;
+    std::uint64_t in = 0;
+    bool cut = true;
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      if (values_.saved_mask(outputs[i]) & bit)
+        in |= std::uint64_t{1} << i;
+      else
+        cut = cut && !(values_.all()[outputs[i]].mask & bit);
+    if (cut && in != 0 && in != all)
+      unlike.emplace_back(a, in);
+  }
+  // The first that fit together, in the order of the axes: heads with heads, and columns with columns.
+  while (!unlike.empty()) {
+    std::vector<std::size_t> axes;
+    std::uint64_t covered = 0;
+    std::erase_if(unlike, [&](const auto &entry) {
+      if (covered & entry.second)
+        return false;
+      covered |= entry.second;
+      axes.push_back(entry.first);
+      return true;
+    });
+    if (covered == all)
+      found.push_back(std::move(axes));
+  }
+  return found;
+}
+
+void Sizing::share(const std::vector<std::size_t> &axes, Mask sides) {
+  const std::size_t leader = units_.size();
+  const bool open = leader + axes.size() <= most_units;
+  for (std::size_t a : axes) {
+    const std::int64_t extent = problem_.axes[a].extent;
+    const std::uint32_t factor = problem_.axes[a].factors.back();
+    full_[factor] = extent;
+    if (!open) {
+      tile_[factor] = extent;
+      continue;
+    }
+    units_.push_back({factor, -1, extent, tiles_of(extent, sides >> factor & 1), leader});
+    std::vector<std::int64_t> &choices = units_.back().choices;
+    if (choices.back() != extent) // whole, as where the dimension is not shared
+      choices.push_back(extent);
+  }
 }
 
 } // namespace superopt::search
