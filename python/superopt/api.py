@@ -42,6 +42,7 @@ def optimize(
     inputs: Any = None,
     *,
     kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
     fallback: bool = False,
     interpret: bool = False,
     progress: bool = True,
@@ -54,6 +55,7 @@ def optimize(
     inputs: Any = None,
     *,
     kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
     fallback: bool = False,
     interpret: bool = False,
     progress: bool = True,
@@ -65,6 +67,8 @@ def optimize(
     the result is called with its inputs. Or it is PyTorch's: a module, a class of one, a function, an
     `ExportedProgram`. With the example arguments `inputs` (a tuple; one tensor; a dictionary, which is `kwargs`),
     the result is a module (`superopt.pytorch.module.OptimizedModule`), with this `fallback` and `interpret`.
+    `dynamic_shapes` marks dimensions as in `torch.export`: kernels then take every extent from the `Dim`'s min to
+    its max.
     The settings are those of `superopt.pipeline.Superoptimize`: `target`, `budget` (seconds of processor time),
     `seed`, `store` and others. `progress` shows a bar where standard error is a terminal.
 
@@ -77,9 +81,15 @@ def optimize(
         from superopt.pytorch import module
 
         original, args, named = _called(module, program, inputs, kwargs)
-        imported = module.imported(original, args, named)
-        diagnostics.messages += imported.diagnostics.messages
-        result = Optimized(superoptimize(imported.graph, options, diagnostics))
+        if dynamic_shapes is not None:
+            from superopt.pytorch.dynamic import dynamic
+
+            imported, outcome = dynamic(original, args, named, dynamic_shapes).optimized(options, diagnostics)
+        else:
+            imported = module.imported(original, args, named)
+            diagnostics.messages += imported.diagnostics.messages
+            outcome = superoptimize(imported.graph, options, diagnostics)
+        result = Optimized(outcome)
     return module.optimized(original, imported, result, fallback=fallback, interpret=interpret)
 
 

@@ -238,7 +238,8 @@ class Loop:
     @property
     def trips(self) -> int:
         """How often its body runs."""
-        return len(range(self.start, self.stop, self.step))
+        covered = self.stop - self.start
+        return max(0, covered // self.step + (covered % self.step > 0))
 
 
 @dataclass(eq=False)

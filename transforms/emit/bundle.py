@@ -7,6 +7,7 @@
     original.mlir  optimized.mlir  lowered.mlir    the program before, after, and as tile programs
     certificate.json  schedule.json  the proof, and the steps that replay the result
     artifact.json                    how the TTIR was verified against the program
+    range.json                       what was proved of kernels for a range of one extent
     constants.npz                    dense constants of both, where there are any
     module.json  weights.pt          how a PyTorch module is called, and its weights (superopt.pytorch.saving)
     bundle.json                      the files with their SHA-256, and how inputs are drawn
@@ -37,6 +38,7 @@ from superopt import __version__
 from superopt.aliasing import pairs
 from superopt.dialects.writer import to_text
 from superopt.errors import BadInput
+from superopt.extent import Extent
 from superopt.numerics.float_gate import input_specs
 from superopt.numerics.runner import FORMAT, CannotRun, read_description
 from superopt.program import KernelGraph, TensorType, Value
@@ -54,6 +56,7 @@ from superopt.verify.ttir import checked
 
 if TYPE_CHECKING:
     from superopt.run.outcome import Outcome
+    from superopt.transforms.emit.ranged import Ranged
     from superopt.verify.ttir import ArtifactRecord
 
 # The files that run a bundle elsewhere: package, file, its name in the bundle.
@@ -86,6 +89,7 @@ def save_bundle(folder: str | Path, outcome: Outcome, extra: Mapping[str, bytes]
         optimized_mlir=to_text(outcome.optimized),
         lowered_mlir=to_text(outcome.lowered),
         artifact=outcome.artifact,
+        ranged=outcome.ranged,
         extra=extra or {},
     )
 
@@ -103,6 +107,7 @@ def write_bundle(
     optimized_mlir: str | None = None,
     lowered_mlir: str | None = None,
     artifact: dict[str, ArtifactRecord] | str | None = None,
+    ranged: Ranged | None = None,
     extra: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Path:
     """Write a bundle into `folder`, whole or not at all; returns the folder.
@@ -130,13 +135,14 @@ def write_bundle(
             "optimized.mlir": optimized_mlir,
             "lowered.mlir": lowered_mlir,
             "artifact.json": _artifact_json(artifact),
+            "range.json": ranged and ranged.record.model_dump_json(indent=2),
         }
         for name, text in texts.items():
             if text is not None:
                 (temporary / name).write_text(text if text.endswith("\n") else text + "\n")
         for name, data in extra.items():
             (temporary / name).write_bytes(data)
-        _describe(temporary, original, program, compiled)
+        _describe(temporary, original, program, compiled, ranged)
         _sync(temporary)
         _replace(temporary, target)
     except OSError as error:
@@ -176,13 +182,22 @@ def bundle_launcher(bundle: Bundle) -> Launcher:
         (folder / "launch.py").read_text(),
         constants,
     )
-    inputs, outputs = (
-        [Value(TensorType(tuple(v["shape"]), v["dtype"]), v["name"]) for v in described[k]]
-        for k in ("inputs", "outputs")
-    )
+    varying: dict[str, Any] = described.get("range") or {}
+
+    def values(kind: str) -> list[Value]:
+        made: list[Value] = []
+        for i, value in enumerate(described[kind]):
+            shape = tuple(value["shape"])
+            if varying:
+                shape = tuple(map(_extent, shape, varying[kind][i]))
+            made.append(Value(TensorType(shape, value["dtype"]), value["name"]))
+        return made
+
+    inputs, outputs = values("inputs"), values("outputs")
+    bounds = (int(varying["low"]), int(varying["high"])) if varying else None
     overwrites = {int(i): int(j) for i, j in described["overwrites"].items()}
     aliases = tuple(overwrites.get(i, -1) for i in range(len(outputs))) if overwrites else ()
-    return Launcher(program, inputs, outputs, aliases)
+    return Launcher(program, inputs, outputs, aliases, bounds)
 
 
 def _refuse_others(target: Path) -> None:
@@ -258,16 +273,23 @@ def shapes(original: KernelGraph, emitted: EmittedProgram, compiled: Sequence[Co
 
 
 def _describe(
-    folder: Path, original: KernelGraph, emitted: EmittedProgram, compiled: Sequence[Compiled]
+    folder: Path,
+    original: KernelGraph,
+    emitted: EmittedProgram,
+    compiled: Sequence[Compiled],
+    ranged: Ranged | None,
 ) -> None:
     listed = sorted(p for p in folder.rglob("*") if p.is_file())
     hashes = {p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in listed}
-    described = {**description(original, emitted, sorted({k.target for k in compiled})), "files": hashes}
+    targets = sorted({k.target for k in compiled})
+    described = {**description(original, emitted, targets, ranged), "files": hashes}
     (folder / "bundle.json").write_text(json.dumps(described, indent=2) + "\n")
 
 
-def description(original: KernelGraph, emitted: EmittedProgram, targets: Sequence[str]) -> dict[str, Any]:
-    """`bundle.json` without its files."""
+def description(
+    original: KernelGraph, emitted: EmittedProgram, targets: Sequence[str], ranged: Ranged | None = None
+) -> dict[str, Any]:
+    """`bundle.json` without its files; shapes are those at one extent where kernels take a range of them."""
     return {
         "format": FORMAT,
         "superopt": __version__,
@@ -285,7 +307,32 @@ def description(original: KernelGraph, emitted: EmittedProgram, targets: Sequenc
         ],
         # Outputs that `run` returns in the memory of an input, which it overwrites.
         "overwrites": {str(i): j for i, j in pairs(original.aliases).items()},
+        **({"range": _range(ranged)} if ranged else {}),
     }
+
+
+def _range(ranged: Ranged) -> dict[str, Any]:
+    """The extent's bounds, and the shapes as expressions of it."""
+    record = ranged.record
+    return {
+        "low": record.low,
+        "high": record.high,
+        "inputs": [[_expression(n) for n in v.shape] for v in ranged.inputs],
+        "outputs": [[_expression(n) for n in v.shape] for v in ranged.outputs],
+    }
+
+
+def _expression(size: int) -> Any:
+    return size.expression if isinstance(size, Extent) else size
+
+
+def _extent(size: int, expression: Any) -> int:
+    """An extent of `bundle.json`, from its number and its expression."""
+
+    def plain(part: Any) -> Any:
+        return (part[0], plain(part[1]), plain(part[2])) if isinstance(part, list) else part
+
+    return size if isinstance(expression, int) else Extent(size, plain(expression))
 
 
 def _sync(folder: Path) -> None:

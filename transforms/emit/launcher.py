@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from superopt.aliasing import pairs
 from superopt.errors import BadInput
+from superopt.extent import at
 from superopt.program import COMPUTE_DTYPES, Value
-from superopt.transforms.emit.program_source import TORCH_DTYPES, EmittedProgram, write_program
+from superopt.transforms.emit.program_source import TORCH_DTYPES, EmittedProgram, extent_of, write_program
 
 if TYPE_CHECKING:
     from superopt.numerics.interpreter import Interpreter
@@ -24,15 +25,19 @@ if TYPE_CHECKING:
 
 def load_launcher(outcome: Outcome) -> Launcher:
     """A callable that runs the kernels of `outcome`."""
-    original = outcome.original
-    return Launcher(outcome.emitted, original.inputs, original.outputs, original.aliases)
+    original, ranged = outcome.original, outcome.ranged
+    if ranged is None:
+        return Launcher(outcome.emitted, original.inputs, original.outputs, original.aliases)
+    bounds = ranged.record.low, ranged.record.high
+    return Launcher(outcome.emitted, ranged.inputs, ranged.outputs, original.aliases, bounds)
 
 
 class Launcher:
     """Takes the program's inputs as torch tensors, and returns its output or a tuple of them.
 
     Where the program states that an output is returned in an argument's memory (`aliases`), that tensor is
-    overwritten and returned; no other tensor changes.
+    overwritten and returned; no other tensor changes. Where shapes depend on an extent (`superopt.extent`),
+    `bounds` are the least and the largest one.
     """
 
     def __init__(
@@ -41,9 +46,11 @@ class Launcher:
         inputs: Sequence[Value],
         outputs: Sequence[Value],
         aliases: tuple[int, ...] = (),
+        bounds: tuple[int, int] | None = None,
     ) -> None:
         self.program, self.inputs, self.outputs = program, inputs, outputs
-        self.aliases = pairs(aliases)
+        self.aliases, self.bounds = pairs(aliases), bounds
+        self.place = extent_of(inputs)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what was loaded for this process."""
@@ -68,12 +75,28 @@ class Launcher:
         devices = {str(getattr(t, "device", "")) for t in tensors}
         if len(devices) > 1:
             raise BadInput(f"expected tensors of one device, got {' and '.join(sorted(devices))}")
+        extent = self.extent(tensors)
         for i, (tensor, value) in enumerate(zip(tensors, self.inputs, strict=True)):
             shape = tuple(getattr(tensor, "shape", ()))
             dtype = str(getattr(tensor, "dtype", type(tensor).__name__))
-            known = TORCH_DTYPES[value.dtype]
-            if shape != value.shape or (dtype != known and (known, dtype) != ("torch.int8", "torch.uint8")):
-                raise BadInput(f"expected argument {i} of {value.shape} {known}, got {shape} {dtype}")
+            known, wanted = TORCH_DTYPES[value.dtype], tuple(at(n, extent) for n in value.shape)
+            if shape != wanted or (dtype != known and (known, dtype) != ("torch.int8", "torch.uint8")):
+                raise BadInput(f"expected argument {i} of {wanted} {known}, got {shape} {dtype}")
+
+    def extent(self, tensors: Sequence[Any]) -> Any:
+        """The extent that shapes depend on, None where they are fixed; raises BadInput for one out of bounds."""
+        if self.place is None or self.bounds is None:
+            return None
+        shape = getattr(tensors[self.place.argument], "shape", ())
+        if len(shape) <= self.place.dim:
+            raise BadInput(
+                f"expected argument {self.place.argument} of {self.inputs[self.place.argument].shape}, "
+                f"got {tuple(shape)}"
+            )
+        found, (low, high) = shape[self.place.dim], self.bounds
+        if not low <= found <= high:
+            raise BadInput(f"expected {self.place.name} from {low} to {high}, got {found}")
+        return found
 
     def _check_memory(self, tensors: Sequence[Any]) -> None:
         storages = [t.untyped_storage().data_ptr() for t in tensors]

@@ -13,6 +13,7 @@ import numpy as np
 
 from superopt.aliasing import copied, pairs
 from superopt.errors import UnsupportedProgram
+from superopt.extent import Extent
 from superopt.operators import Move, is_constant, move_of
 from superopt.program import KernelGraph, Node, NodeKind, TileProgram, Value
 from superopt.transforms.emit.compile import PRELUDE
@@ -77,14 +78,15 @@ def emit_program(lowered: KernelGraph) -> EmittedProgram:
 
     Raises UnsupportedProgram for a program that still holds library operators or custom kernels.
     """
-    names = unique_names(lowered)
+    extent = extent_of(lowered.inputs)
+    names = unique_names(lowered, (*_RESERVED, *([extent.name] if extent else [])))
     bodies: list[str] = []
     kernels: list[TritonKernel] = []
     taken: set[str] = set()
     constants: dict[str, np.ndarray[Any, Any]] = {}
     for node in lowered.nodes:
         if isinstance(node.body, TileProgram):
-            kernel = _emitted(node.body, taken)
+            kernel = _emitted(node.body, taken, extent.name if extent else "")
             kernels.append(kernel)
             bodies.append(_launch(kernel, node, node.body, names))
         elif move_of(node) is Move.RESHAPE:
@@ -120,10 +122,28 @@ def save_constants(folder: Path, constants: dict[str, np.ndarray[Any, Any]]) -> 
     save(folder / "constants.npz", **constants)
 
 
-def unique_names(
-    graph: KernelGraph,
-    reserved: Sequence[str] = ("device", "externs", "torch", "triton", "kernels", "scratch"),
-) -> dict[Value, str]:
+@dataclass(frozen=True)
+class ExtentPlace:
+    """Where a program finds the extent that its shapes depend on: a dimension of an input."""
+
+    name: str
+    argument: int
+    dim: int
+
+
+def extent_of(inputs: Sequence[Value]) -> ExtentPlace | None:
+    """The extent that shapes of a program with these inputs depend on; None where all are plain numbers."""
+    for i, value in enumerate(inputs):
+        for d, size in enumerate(value.shape):
+            if isinstance(size, Extent) and isinstance(size.expression, str):
+                return ExtentPlace(size.expression, i, d)
+    return None
+
+
+_RESERVED = ("device", "externs", "torch", "triton", "kernels", "scratch")
+
+
+def unique_names(graph: KernelGraph, reserved: Sequence[str] = _RESERVED) -> dict[Value, str]:
     """A Python name for every value of a kernel graph, based on its own name where it has one."""
     names: dict[Value, str] = {}
     used = set(reserved)
@@ -142,12 +162,12 @@ def unique_names(
 _PYTHON = frozenset({*keyword.kwlist, "constant", "extern", "run", "json", "np"})
 
 
-def _emitted(program: TileProgram, taken: set[str]) -> TritonKernel:
+def _emitted(program: TileProgram, taken: set[str], extent: str) -> TritonKernel:
     name, i = program.name, 1
     while name in taken:
         name, i = f"{program.name}_{i}", i + 1
     taken.add(name)
-    return emit_kernel(dataclasses.replace(program, name=name))
+    return emit_kernel(dataclasses.replace(program, name=name), extent)
 
 
 def _empty(shape: tuple[int, ...], dtype: str) -> str:
@@ -164,6 +184,7 @@ def _launch(kernel: TritonKernel, node: Node, program: TileProgram, names: dict[
     values = zip((*node.operands, *node.results), program.params, strict=True)
     arguments = [names[v] for v, b in values if b in passed]
     arguments += [_empty(p.type.shape, p.type.dtype) for p in kernel.parameters if p.role == "scratch"]
+    arguments += [kernel.extent] if kernel.extent else []
     options = f"num_warps={kernel.num_warps}, num_stages={kernel.num_stages}, enable_fp_fusion=True"
     lines.append(f"kernels.{kernel.name}[{kernel.grid}]({', '.join(arguments)}, {options})")
     return "\n".join(lines)
@@ -224,6 +245,8 @@ def _launcher(
         f"{inputs[0]}.device" if inputs else 'torch.device("cuda" if torch.cuda.is_available() else "cpu")'
     )
     lines.append(f"    device = {device}")
+    if extent := extent_of(graph.inputs):
+        lines.append(f"    {extent.name} = {inputs[extent.argument]}.shape[{extent.dim}]")
     if descriptors:
         lines += [
             "",

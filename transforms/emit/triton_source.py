@@ -62,26 +62,29 @@ class TritonKernel:
     num_stages: int
     descriptors: bool = False
     """Whether it makes tensor descriptors, which need memory that the launcher allocates."""
+    extent: str = ""
+    """The name of the last argument, an extent of the tensors, where shapes depend on one (`superopt.extent`)."""
 
 
-def emit_kernel(program: TileProgram) -> TritonKernel:
-    """The Triton function of a tile program.
+def emit_kernel(program: TileProgram, extent: str = "") -> TritonKernel:
+    """The Triton function of a tile program; `extent` is the name of the extent that its shapes depend on.
 
     Raises UnsupportedProgram for what Triton cannot express: a dense constant inside a kernel, or a tile of
     more than 2^20 elements.
     """
-    return _Emitter(program).kernel()
+    return _Emitter(program, extent).kernel()
 
 
 class _Emitter:
     """Writes the statements of a program in order."""
 
-    def __init__(self, program: TileProgram) -> None:
+    def __init__(self, program: TileProgram, extent: str) -> None:
         self.open: set[LoopVar] = set()  # the loops around the current statement
+        self.extent = extent
         self.program, views = legalize(shrink_scratch(counted_in_elements(program)))
         self.axes = Padding(self.program)
         self.writer = Writer()
-        self.writer.used |= {f"{b.name}_ptr" for b in self.program.params}
+        self.writer.used |= {extent, *(f"{b.name}_ptr" for b in self.program.params)}
         self.writer.tensors = {b.name for b in self.program.params}
         self.memory = Memory(self.program, views, self.axes, self.writer)
         self.tiles = Tiles(self.axes, self.writer)
@@ -117,8 +120,10 @@ class _Emitter:
         while len(body) == 1 and isinstance(body[0], Loop) and body[0].parallel:
             body = body[0].body
         self.body(body)
-        arguments = ", ".join(p.name for p in parameters)
-        text = ["@triton.jit", f"def {name}({arguments}):", *self.writer.header, *self.writer.lines]
+        arguments = ", ".join([*(p.name for p in parameters), *([self.extent] if self.extent else [])])
+        # One kernel for all extents: Triton would compile others for 1 and for multiples of 16.
+        decorator = f'@triton.jit(do_not_specialize=["{self.extent}"])' if self.extent else "@triton.jit"
+        text = [decorator, f"def {name}({arguments}):", *self.writer.header, *self.writer.lines]
         return TritonKernel(
             name,
             "\n".join(text) + "\n",
@@ -127,6 +132,7 @@ class _Emitter:
             program.num_warps,
             program.num_stages,
             descriptors=bool(self.memory.descriptors),
+            extent=self.extent,
         )
 
     def body(self, body: Sequence[Statement]) -> None:

@@ -34,7 +34,7 @@ def _run(request: dict[str, Any]) -> None:
     torch: Any = importlib.import_module("torch")
     interpreter: Any = importlib.import_module("triton.runtime.interpreter")
     standalone = Path(__file__).parents[1] / "measure" / "standalone"
-    _module("widening", standalone / "widening.py").widen_products(interpreter)
+    _module("widening", standalone / "widening.py").mend(interpreter)
     torch.set_num_threads(1)
     folder = Path(request["folder"])
     _module("kernels", folder / "kernels.py")

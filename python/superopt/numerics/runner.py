@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
         except ModuleNotFoundError:
             raise CannotRun(f"expected '{name}' to be installed, got none: pip install {name}") from None
     if device == "interpreter":
-        own("widening").widen_products(importlib.import_module("triton.runtime.interpreter"))
+        own("widening").mend(importlib.import_module("triton.runtime.interpreter"))
     program = Program(folder, described, "cuda" if device == "cuda" else "cpu")
     result: dict[str, Any] = {"program": described["name"], "device": device, "rows": [], "microseconds": {}}
     passed = True
@@ -168,7 +168,7 @@ def _wrong(described: Any) -> str:
     files, targets = described["files"], described["targets"]
     kinds = {"inputs": {"name", "shape", "dtype", "scale"}, "outputs": {"name", "shape", "dtype"}}
     names = {"format", "superopt", "triton", "name", "grids", "targets", *kinds, "overwrites", "files"}
-    if set(described) != names:
+    if set(described) - {"range"} != names:
         return "entries"
     if not isinstance(files, dict) or not set(NEEDED) <= set(cast("dict[str, Any]", files)):
         return "files"
@@ -192,7 +192,30 @@ def _wrong(described: Any) -> str:
     for grid in described["grids"].values():
         if len(grid) != 3 or not all(type(n) is int and 0 < n < 1 << 31 for n in grid):
             return "grids"
-    return ""
+    return "range" if "range" in described and not _is_range(described) else ""
+
+
+def _is_range(described: Any) -> bool:
+    """Whether bounds and shapes as expressions of one extent are there, shapes for each input and output."""
+    varying = described["range"]
+    if set(varying) != {"low", "high", "inputs", "outputs"}:
+        return False
+    low, high = varying["low"], varying["high"]
+    if not (type(low) is int and type(high) is int and 0 < low < high < 1 << 31):
+        return False
+    return all(
+        [len(shape) for shape in varying[key]] == [len(spec["shape"]) for spec in described[key]]
+        and all(_is_expression(n, 0) for shape in varying[key] for n in shape)
+        for key in ("inputs", "outputs")
+    )
+
+
+def _is_expression(given: Any, depth: int) -> bool:
+    if isinstance(given, list):
+        parts = cast("list[Any]", given)
+        known = len(parts) == 3 and parts[0] in ("+", "-", "*", "//") and depth < 16
+        return known and all(_is_expression(part, depth + 1) for part in parts[1:])
+    return (type(given) is int and given >= 0) or (isinstance(given, str) and given.isidentifier())
 
 
 def _content(folder: Path, name: str) -> bytes:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from superopt.extent import at
 from superopt.program import Value
 from superopt.transforms.emit.program_source import TORCH_DTYPES
 from superopt.transforms.ingest.torch_types import torch_module
@@ -63,11 +64,12 @@ def _register(name: str, launcher: Launcher) -> Callable[..., Any]:
         return _returned(out)
 
     def fake(*tensors: Any) -> Any:
-        return _returned([_empty(v, tensors[0]) for v in fresh])
+        extent = launcher.extent(tensors)
+        return _returned([_empty(v, tensors[0], extent) for v in fresh])
 
-    def _empty(value: Value, like: Any) -> Any:
+    def _empty(value: Value, like: Any, extent: Any) -> Any:
         dtype = getattr(torch, TORCH_DTYPES[value.dtype].removeprefix("torch."))
-        return like.new_empty(value.shape, dtype=dtype)
+        return like.new_empty([at(n, extent) for n in value.shape], dtype=dtype)
 
     made = torch.library.custom_op(
         f"{NAMESPACE}::{name}",
@@ -91,7 +93,13 @@ def _digest(launcher: Launcher) -> str:
     program = launcher.program
     digest = hashlib.sha256()
     types = [str(v.type) for v in (*launcher.inputs, *launcher.outputs)]
-    for text in (program.kernels_source, program.launcher_source, *types, repr(launcher.aliases)):
+    for text in (
+        program.kernels_source,
+        program.launcher_source,
+        *types,
+        repr(launcher.aliases),
+        str(launcher.bounds),
+    ):
         digest.update(text.encode() + b"\0")
     for name, array in sorted(program.constants.items()):
         digest.update(name.encode() + str(array.shape).encode() + array.tobytes())

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from superopt.run.context import Run
     from superopt.transforms.emit.compile import Compiled
     from superopt.transforms.emit.program_source import EmittedProgram
+    from superopt.transforms.emit.ranged import Ranged
     from superopt.verify import Certificate
     from superopt.verify.ttir import ArtifactRecord
 
@@ -36,6 +37,7 @@ class Outcome:
     artifact: dict[str, ArtifactRecord] | str
     report: Report
     schedule: Schedule
+    ranged: Ranged | None = None
 
 
 def deliver(module: Any, outcome: Outcome, diagnostics: Diagnostics) -> None:

@@ -38,18 +38,22 @@ from superopt.report import Schedule, launches
 from superopt.transforms.emit.bundle import RUNNING, description, read_bundle, reference_files, shapes
 from superopt.transforms.emit.compile import compile_ttir
 from superopt.transforms.emit.program_source import emit_program
+from superopt.transforms.emit.ranged import ranged_interface, written
 from superopt.transforms.lower import lower
 from superopt.transforms.schedule.fit import as_scheduled
 from superopt.verify.certificate import Certificate
 from superopt.verify.certifier import certify, replay
 from superopt.verify.hashing import program_hash
 from superopt.verify.ptx.check import PtxText, verify_ptx
-from superopt.verify.ttir.check import ArtifactRecord, KernelText, verify_ttir
+from superopt.verify.ranges import Family, RangeRecord, forms, to_prove
+from superopt.verify.ttir.artifact import texts_at
+from superopt.verify.ttir.check import ArtifactRecord, verify_ttir
 from superopt.verify.ttir.same_source import same_source
 
 if TYPE_CHECKING:
     from superopt.transforms.emit.compile import Compiled
     from superopt.transforms.emit.program_source import EmittedProgram
+    from superopt.transforms.emit.ranged import Ranged
 
 MOST_FILE_BYTES = 64 << 20
 MOST_KERNELS = 1024
@@ -58,6 +62,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _MODULE = ("module.json", "weights.pt")
 _OPTIONAL = (
     "certificate.json",
+    "range.json",
     "schedule.json",
     "original.mlir",
     "optimized.mlir",
@@ -100,14 +105,16 @@ class _Check:
         self.described = read_bundle(self.root).description
         self.targets: list[str] = [find_target(str(t)).name for t in self.described["targets"]]
         lowered = read(self.text("lowered.mlir"), str(self.root / "lowered.mlir"))
-        emitted = emit_program(lowered)
+        ranged = self.model("range.json", RangeRecord)
+        family = ranged and self.family(lowered, ranged)
+        emitted = written(family, ranged.name) if family and ranged else emit_program(lowered)
         if len(emitted.kernels) > MOST_KERNELS:
             raise BadInput(f"expected at most {MOST_KERNELS} kernels, got {len(emitted.kernels)}")
         # The dialect does not keep kernel names: take those of the source, where it is the same.
         self.names = re.findall(r"^def (\w+)\(", self.text("kernels.py"), re.MULTILINE)
         self.sources(emitted)
         self.listing({name for _, _, name in RUNNING})
-        self.description(emitted)
+        self.description(emitted, family and ranged and ranged_interface(family, ranged))
         original = self.original()
         optimized = self.graph("optimized.mlir")
         self.schedule(original, optimized, lowered)
@@ -117,7 +124,10 @@ class _Check:
             raise NotEquivalent(f"expected a bundle that is numerically safe: {measured.summary}")
         if measured.skipped:
             self.unchecked.append(f"errors in floating point: {measured.skipped}")
-        artifacts = {t: self.artifact(t, lowered, emitted) for t in self.targets}
+        at = ranged and self.program.inputs[ranged.argument].shape[ranged.dim]
+        artifacts = {t: self.artifact(t, self.program, lowered, emitted, at) for t in self.targets}
+        if family and ranged:
+            self.ranged(family, ranged, emitted)
         self.stated_artifacts(artifacts)
         compiled = [
             made
@@ -161,9 +171,9 @@ class _Check:
         held = [name for name in _MODULE if name in listed]
         self.unchecked += [f"{name}: the module's arguments and weights" for name in held]
 
-    def description(self, emitted: EmittedProgram) -> None:
+    def description(self, emitted: EmittedProgram, ranged: Ranged | None) -> None:
         """What `bundle.json` says besides the files' hashes: shapes, scales of inputs, grids."""
-        made = description(self.program, emitted, self.targets)
+        made = _dumped_and_read(description(self.program, emitted, self.targets, ranged))
         stated = {k: v for k, v in self.described.items() if k != "files"}
         for facts in (made, stated):
             facts["grids"] = list(facts["grids"].values())
@@ -231,18 +241,42 @@ class _Check:
                 f"expected a certificate that holds, got one with {differences[0]}: {self.root}"
             )
 
-    def artifact(self, target: str, lowered: KernelGraph, emitted: EmittedProgram) -> ArtifactRecord:
-        """The record of a target's TTIR and PTX."""
-        texts = [
-            KernelText(
-                name=name,
-                ttir=self.text(f"{target}/{name}.ttir"),
-                grid=k.grid,
-                arguments=tuple((p.name, p.type.elements, p.type.dtype) for p in k.parameters),
-            )
-            for name, k in zip(self.names, emitted.kernels, strict=True)
-        ]
-        record = verify_ttir(self.program, lowered, texts, seed=self.seed)
+    def family(self, lowered: KernelGraph, ranged: RangeRecord) -> Family:
+        """The programs at every extent of the range that the bundle states."""
+        inputs = self.program.inputs
+        good = 0 <= ranged.argument < len(inputs) and 0 <= ranged.dim < len(inputs[ranged.argument].shape)
+        self.expect(good and 1 <= ranged.low < ranged.high, "range.json", "the program's inputs are")
+        return Family(self.program, lowered, ranged.argument, ranged.dim)
+
+    def ranged(self, family: Family, stated: RangeRecord, emitted: EmittedProgram) -> None:
+        """`range.json`: its forms are those of the range, and kernels compute the program at extents of each."""
+        known = forms(family, stated.low, stated.high)
+        self.expect(stated.tiles == family.tiles, "range.json", "its tiles are")
+        self.expect(stated.examined == len(known), "range.json", "its extents are")
+        chosen, _ = to_prove(known)
+        found = [(e.extent, e.form) for e in stated.extents]
+        self.expect(found == [(n, known[n]) for n in chosen], "range.json", "its programs are")
+        for extent in chosen:
+            original, lowered = family.at(extent)
+            verdict = certify(original, lowered, delta=self.delta, seed=self.seed)
+            if verdict.certificate is None:
+                raise NotEquivalent(f"expected a bundle that computes the program: {verdict.counterexample}")
+            for target in self.targets:
+                self.artifact(target, original, lowered, emitted, extent)
+        self.unchecked.append(f"{stated.name}: the program is given at one extent, and resized to others")
+
+    def artifact(
+        self,
+        target: str,
+        program: KernelGraph,
+        lowered: KernelGraph,
+        emitted: EmittedProgram,
+        extent: int | None,
+    ) -> ArtifactRecord:
+        """The record of a target's TTIR and PTX, launched with an extent where they are for a range."""
+        ttir = [self.text(f"{target}/{name}.ttir") for name in self.names]
+        texts = texts_at(emitted, ttir, extent, self.names)
+        record = verify_ttir(program, lowered, texts, seed=self.seed)
         ptx = [PtxText(self.text(f"{target}/{name}.ptx")) for name in self.names]
         return record.model_copy(update={"ptx": verify_ptx(lowered, texts, ptx, seed=self.seed)})
 
@@ -350,6 +384,12 @@ class _Check:
         if len(data) > MOST_FILE_BYTES:
             raise BadInput(f"expected a file of at most {MOST_FILE_BYTES} bytes, got more: {path}")
         return data
+
+
+def _dumped_and_read(value: dict[str, Any]) -> dict[str, Any]:
+    import json
+
+    return json.loads(json.dumps(value))
 
 
 def _dumped(value: object) -> bytes:

@@ -4,7 +4,7 @@
     session.py    one program: workers side by side, interleaved rounds, verdicts
     processes.py  a process for each candidate, that may crash or hang alone
     worker.py     inside such a process: load, check, time, check again
-    widening.py   products of bf16 in the interpreter
+    widening.py   what the interpreter lacks
     device.py     CUDA events with a flushed L2, CUDA graphs; or Triton's interpreter
     checks.py     inputs, and the allowed errors of outputs
     floor.py      the time below which a measurement cannot be true

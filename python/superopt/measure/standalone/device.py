@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from .widening import widen_products
+from .widening import mend
 
 # At least this much is written to flush the L2 cache, however small it says it is.
 _FLUSH_BYTES = 256 << 20
@@ -113,7 +113,7 @@ class Interpreter:
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         if os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton") is not None:
-            widen_products(importlib.import_module("triton.runtime.interpreter"))
+            mend(importlib.import_module("triton.runtime.interpreter"))
 
     def facts(self) -> dict[str, Any]:
         """Says only that it is not a GPU."""

@@ -1,11 +1,34 @@
-"""Triton's interpreter and bf16: numpy lacks such numbers, so products of them are computed in f32."""
+"""What Triton's interpreter lacks: products of bf16, which numpy lacks, too, and loops up to an argument."""
 
 from __future__ import annotations
 
 from typing import Any
 
 
-def widen_products(interpreter: Any) -> None:
+def mend(interpreter: Any) -> None:
+    """Let the interpreter multiply bf16 tiles, and run loops whose ends are computed from arguments."""
+    _widen_products(interpreter)
+    _count_with_scalars(interpreter)
+
+
+def _count_with_scalars(interpreter: Any) -> None:
+    """A scalar is an array of one element, which recent versions of numpy do not take for an integer."""
+    original = interpreter._patch_lang_tensor
+    if getattr(original, "mended", False):
+        return
+
+    def patch(tensor: Any, scope: Any) -> None:
+        original(tensor, scope)
+        scope.set_attr(tensor, "__index__", number)
+
+    def number(scalar: Any) -> int:
+        return int(scalar.handle.data.item())
+
+    setattr(patch, "mended", True)  # noqa: B010 - the type of a function lacks this attribute
+    interpreter._patch_lang_tensor = patch
+
+
+def _widen_products(interpreter: Any) -> None:
     """Let the interpreter multiply bf16 tiles: it keeps them as 16-bit patterns, which it multiplies as
     integers."""
     original = interpreter.InterpreterBuilder.create_dot

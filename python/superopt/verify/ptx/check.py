@@ -31,7 +31,6 @@ from superopt.verify.ttir.check import ImageTriton, KernelText, at_some_point, f
 from superopt.verify.ttir.evaluate import launch
 from superopt.verify.ttir.launch_memory import launch_buffers
 from superopt.verify.ttir.memory import Buffer
-from superopt.verify.ttir.parser import parse as parse_ttir
 
 FEWEST_BLOCKS = 3
 
@@ -141,7 +140,7 @@ class Reference:
 
     def __init__(self, node: Node, kernel: KernelText, blocks: Sequence[int], domain: Extended) -> None:
         self.kernel, self.blocks, self._node, self._field = kernel, blocks, node, domain.field
-        function = parse_ttir(kernel.ttir, f"{kernel.name}.ttir")
+        function = kernel.function()
         graph = graph_of(node)
         env = dict(zip(graph.inputs, random_inputs(graph, domain), strict=True))
         self._operands = [flat(env[v], domain) for v in node.operands]
@@ -151,7 +150,7 @@ class Reference:
     def compare(self, decoded: Decoded, shared_bytes: int) -> None:
         """Run the blocks; raises NotEquivalent where one stores something else, and what `Launch.run` raises."""
         given, _ = launch_buffers(self._node, self.kernel.arguments, self._operands)
-        ptx = Launch(decoded, self.kernel.grid, given, self._field, shared_bytes)
+        ptx = Launch(decoded, self.kernel.grid, given, self._field, shared_bytes, self.kernel.extent)
         for block in self.blocks:
             for buffer, found in zip(self._expected, ptx.run(block), strict=True):
                 places = np.flatnonzero(buffer.writers == block) if buffer.writable else found.places[:0]

@@ -35,7 +35,8 @@ class Stored:
 class Launch:
     """A decoded kernel with its arguments' memory; the blocks of `grid` run by themselves, each from the start.
 
-    `seed` and the primes of `field` are the point; `buffers` hold contents over that field.
+    `seed` and the primes of `field` are the point; `buffers` hold contents over that field. `extent` is the
+    number that follows them among the arguments, where there is one.
     """
 
     def __init__(
@@ -45,15 +46,17 @@ class Launch:
         buffers: Sequence[Buffer],
         field: ImageField,
         shared_bytes: int = MOST_SHARED,
+        extent: int | None = None,
     ) -> None:
         self.decoded, self.grid, self.buffers = decoded, grid, buffers
-        kernel = decoded.kernel
+        kernel, count = decoded.kernel, len(buffers) + (extent is not None)
         # Triton appends two pointers to memory that these kernels do not use.
-        if not len(buffers) <= len(kernel.params) <= len(buffers) + 2:
+        if not count <= len(kernel.params) <= count + 2:
             raise IllegalProgram(
-                f"kernel '{kernel.name}': expected {len(buffers)} arguments, got {len(kernel.params)}"
+                f"kernel '{kernel.name}': expected {count} arguments, got {len(kernel.params)}"
             )
         self._bases = [(i + 1) << _BUFFER_BITS for i in range(len(buffers))]
+        self._given = [*self._bases, *([] if extent is None else [extent])]
         given = [
             (base, b.size, _ELEMENTS[b.dtype], b.writable, *_planes(b))
             for base, b in zip(self._bases, buffers, strict=True)
@@ -106,7 +109,7 @@ class Launch:
             },
             **{f"%nctaid.{a}": [v] for a, v in zip("xyz", (x, y, z), strict=True)},
             **{
-                p: [self._bases[i] if i < len(self._bases) else 0]
+                p: [self._given[i] if i < len(self._given) else 0]
                 for i, p in enumerate(self.decoded.kernel.params)
             },
         }

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from superopt.errors import UnsupportedProgram
+from superopt.extent import at
 from superopt.program import KernelGraph
 from superopt.verify.ttir.check import ArtifactRecord, Compile, KernelText, verify_ttir
 
@@ -16,14 +17,29 @@ if TYPE_CHECKING:
 
 def kernel_texts(emitted: EmittedProgram, compiled: Sequence[Compiled]) -> list[KernelText]:
     """The kernels of one target as data, in the order of their launches."""
+    return texts_at(emitted, [made.ttir for made in compiled])
+
+
+def texts_at(
+    emitted: EmittedProgram,
+    ttir: Sequence[str],
+    extent: int | None = None,
+    names: Sequence[str] | None = None,
+) -> list[KernelText]:
+    """The kernels of one target as data, called `names`; those for a range are launched with `extent`."""
+
+    def number(value: int) -> int:
+        return int(at(value, extent))
+
     return [
         KernelText(
-            name=kernel.name,
-            ttir=made.ttir,
-            grid=kernel.grid,
-            arguments=tuple((p.name, p.type.elements, p.type.dtype) for p in kernel.parameters),
+            name=kernel.name if names is None else names[i],
+            ttir=text,
+            grid=(number(kernel.grid[0]), number(kernel.grid[1]), number(kernel.grid[2])),
+            arguments=tuple((p.name, number(p.type.elements), p.type.dtype) for p in kernel.parameters),
+            extent=extent,
         )
-        for kernel, made in zip(emitted.kernels, compiled, strict=True)
+        for i, (kernel, text) in enumerate(zip(emitted.kernels, ttir, strict=True))
     ]
 
 

@@ -46,7 +46,7 @@ from superopt.verify.ttir.evaluate import launch
 from superopt.verify.ttir.floats import check_floats
 from superopt.verify.ttir.launch_memory import launch_buffers
 from superopt.verify.ttir.memory import Buffer
-from superopt.verify.ttir.parser import Function, parse
+from superopt.verify.ttir.parser import Function, at_extent, parse
 from superopt.verify.ttir.sampling import instances_of, some_blocks
 from superopt.verify.ttir.values import ShapeDomain
 from superopt.verify.ttir.work import instance_work
@@ -65,13 +65,19 @@ class KernelText:
     """A compiled kernel as data: its TTIR, its grid, and the types of its arguments in order.
 
     `arguments` are those of the kernel's tile program (`TileProgram.arguments`), then scratch: (name, elements,
-    dtype).
+    dtype). `extent` is the number that a launch passes last to a kernel for a range of extents.
     """
 
     name: str
     ttir: str
     grid: tuple[int, int, int]
     arguments: tuple[tuple[str, int, str], ...]
+    extent: int | None = None
+
+    def function(self) -> Function:
+        """The TTIR, read; raises BadInput for text that is not TTIR."""
+        read = parse(self.ttir, f"{self.name}.ttir")
+        return read if self.extent is None else at_extent(read, self.extent)
 
 
 class KernelRecord(Record):
@@ -134,7 +140,7 @@ def verify_ttir(
     Raises NotEquivalent where a kernel computes something else, IllegalProgram where one accesses memory
     illegally, UnsupportedProgram for TTIR that cannot be verified, BadInput for text that is not TTIR.
     """
-    functions = [parse(k.ttir, f"{k.name}.ttir") for k in kernels]
+    functions = [k.function() for k in kernels]
     nodes = [n for n in lowered.nodes if isinstance(n.body, TileProgram)]
     if len(nodes) != len(kernels):
         raise NotEquivalent(f"expected {len(nodes)} kernels, got {len(kernels)}")
@@ -160,7 +166,7 @@ def verify_ttir(
         if pair is not None:
             again = compile_again(pair[1])
             smaller = [n for n in pair[1].nodes if isinstance(n.body, TileProgram)]
-            parsed = [parse(k.ttir, f"{k.name}.ttir") for k in again]
+            parsed = [k.function() for k in again]
             table = dict(zip(smaller, zip(parsed, again, strict=True), strict=True))
             _values(None, pair[1], table, seed, primes, formal=True)
             formal = True

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from superopt.errors import BadInput, Location
+from superopt.errors import BadInput, Location, NotEquivalent
 
 MOST_BYTES = 16 << 20
 MOST_NESTING = 64
@@ -73,6 +73,17 @@ class Function:
     params: tuple[int, ...]
     types: tuple[TtirType, ...]
     body: Region
+
+
+def at_extent(function: Function, extent: int) -> Function:
+    """The kernel with a number in place of its last parameter; raises NotEquivalent where that takes none."""
+    if not function.types or function.types[-1] != TtirType((), "i32"):
+        raise NotEquivalent(f"kernel '{function.name}': expected an extent as its last parameter, got none")
+    bound = Operation(
+        "arith.constant", function.params[-1:], (), (), {}, function.types[-1:], 0, literal=str(extent)
+    )
+    body = Region(function.body.args, [bound, *function.body.ops])
+    return Function(function.name, function.params[:-1], function.types[:-1], body)
 
 
 _VALUE = r"%[\w$.-]+(?:#\d+)?"

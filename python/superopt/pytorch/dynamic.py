@@ -1,0 +1,164 @@
+"""Dynamic shapes, as `torch.export` takes them: which dimension of which tensor has which bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from superopt.errors import BadInput, BadOption, UnsupportedProgram
+from superopt.pytorch.module import imported
+from superopt.run.ranged import MOST_ELEMENTS, Range, superoptimize_range
+from superopt.transforms.ingest.signature import parameters
+from superopt.transforms.ingest.torch_types import torch_module
+
+if TYPE_CHECKING:
+    from superopt.diagnostics import Diagnostics
+    from superopt.program import KernelGraph
+    from superopt.run.outcome import Outcome
+    from superopt.run.settings import Settings
+    from superopt.transforms.ingest.import_torch import Imported
+
+torch: Any = torch_module()
+
+
+@dataclass(frozen=True)
+class Dynamic:
+    """A module's example arguments, and where in their tensors the extent stands: (tensor, dimension) pairs."""
+
+    module: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    over: Range
+    places: frozenset[tuple[int, int]]
+
+    def inputs(self, extent: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Example arguments with another extent: random numbers, zeros for integers, which may be indices."""
+        generator = torch.Generator().manual_seed(0)
+        pytree = torch.utils._pytree
+        leaves, nesting = pytree.tree_flatten((self.args, dict(self.kwargs)))
+        number = -1
+        for i, leaf in enumerate(leaves):
+            if not isinstance(leaf, torch.Tensor):
+                continue
+            number += 1
+            dims = {d for tensor, d in self.places if tensor == number}
+            if not dims:
+                continue
+            shape = [extent if d in dims else size for d, size in enumerate(leaf.shape)]
+            if leaf.is_floating_point():
+                made = torch.randn(shape, generator=generator, dtype=torch.float32)
+            else:
+                made = torch.zeros(shape)
+            leaves[i] = made.to(leaf.device, leaf.dtype)
+        return pytree.tree_unflatten(leaves, nesting)
+
+    def optimized(self, settings: Settings, diagnostics: Diagnostics) -> tuple[Imported, Outcome]:
+        """What the module is read as, at one extent, and its kernels for all; raises as `superoptimize_range`."""
+        read: dict[int, Imported] = {}
+
+        def source(extent: int) -> KernelGraph:
+            read[extent] = imported(self.module, *self.inputs(extent))
+            return read[extent].graph
+
+        outcome = superoptimize_range(source, self.over, settings, diagnostics)
+        return read[self.over.representative], outcome
+
+
+def dynamic(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Any) -> Dynamic:
+    """What `dynamic_shapes` says of a module's arguments; `torch.export` confirms that one program has them all.
+
+    `shapes` is a dictionary by the names of the arguments, or a sequence in their order; for each tensor a
+    dictionary from dimensions to `torch.export.Dim`s, or a sequence with one entry for each dimension. Raises
+    BadInput for what cannot be that, or what PyTorch refuses, UnsupportedProgram for more than one extent.
+    """
+    names = [name for name, _, _ in parameters(module.forward)]
+    given = dict(zip(names, args, strict=False)) | dict(kwargs)
+    by_name = _by_name(shapes, names, given)
+    dims: dict[str, Any] = {}
+    places: set[tuple[int, int]] = set()
+    number = 0
+    order = [*names[: len(args)], *sorted(kwargs)]
+    for name in order:
+        for tensor, wanted in _paired(given[name], by_name.get(name)):
+            for d, found in _dims(tensor, wanted):
+                dims[found.__name__] = found
+                places.add((number, d))
+            number += 1
+    if len(dims) != 1:
+        got = ", ".join(dims) or "none"
+        raise UnsupportedProgram(f"expected one dynamic extent, shared by all that are marked, got {got}")
+    ((name, found),) = dims.items()
+    argument, dim = min(places)
+    if found.max >= MOST_ELEMENTS:  # PyTorch's infinity, too
+        raise BadOption(f"expected a largest extent, as in Dim('{name}', max=512), got none")
+    over = Range(name, max(int(found.min), 1), int(found.max), argument, dim)
+    made = Dynamic(module, tuple(args), dict(kwargs), over, frozenset(places))
+    _confirm(made, shapes)
+    return made
+
+
+def _by_name(shapes: Any, names: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(shapes, Mapping):
+        marked = dict(cast("Mapping[str, Any]", shapes))
+    elif isinstance(shapes, tuple | list):
+        marked = dict(zip(names, cast("Sequence[Any]", shapes), strict=False))
+    else:
+        raise BadInput(f"expected dynamic_shapes by argument, got {type(shapes).__name__}")
+    for name in marked:
+        if name not in given:
+            raise BadInput(f"expected dynamic_shapes of {', '.join(given)}, got '{name}'")
+    return marked
+
+
+def _paired(value: Any, wanted: Any) -> list[tuple[Any, Any]]:
+    """The tensors in an argument, in order, each with what is said of its shape."""
+    if isinstance(value, torch.Tensor):
+        return [(value, wanted)]
+    if isinstance(value, tuple | list):
+        inner = list(cast("Sequence[Any]", value))
+        given = cast("Sequence[Any]", wanted) if isinstance(wanted, tuple | list) else ()
+        said = list(given) or [None] * len(inner)
+        return [pair for v, w in zip(inner, said, strict=True) for pair in _paired(v, w)]
+    if isinstance(value, Mapping):
+        held = cast("Mapping[str, Any]", value)
+        nothing: Mapping[str, Any] = {}
+        by_key = cast("Mapping[str, Any]", wanted) if isinstance(wanted, Mapping) else nothing
+        return [pair for k, v in held.items() for pair in _paired(v, by_key.get(k))]
+    return []
+
+
+def _dims(tensor: Any, wanted: Any) -> list[tuple[int, Any]]:
+    if wanted is None:
+        return []
+    if isinstance(wanted, Mapping):
+        entries = list(cast("Mapping[int, Any]", wanted).items())
+    elif isinstance(wanted, tuple | list):
+        entries = list(enumerate(cast("Sequence[Any]", wanted)))
+    else:
+        raise BadInput(f"expected dimensions and their Dims, got {wanted!r}")
+    found: list[tuple[int, Any]] = []
+    for d, dim in entries:
+        if dim is None or isinstance(dim, int):
+            continue
+        if not hasattr(dim, "min") or not hasattr(dim, "max"):
+            raise BadInput(f"expected a torch.export.Dim with bounds, got {dim!r}")
+        if not -tensor.ndim <= d < tensor.ndim:
+            raise BadInput(f"expected a dimension of {tuple(tensor.shape)}, got {d}")
+        found.append((d % tensor.ndim, dim))
+    return found
+
+
+def _confirm(made: Dynamic, shapes: Any) -> None:
+    """Raise BadInput where PyTorch finds that the module is another program at some extents."""
+    within = max(made.over.low, min(made.over.representative, made.over.high))
+    args, kwargs = made.inputs(within)
+    try:
+        with torch.no_grad():
+            torch.export.export(made.module, args, kwargs, dynamic_shapes=shapes)
+    except Exception as error:  # the exporter raises what it likes
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        what = next(
+            (line for line in lines if "specializ" in line or "violated" in line), lines[0] if lines else ""
+        )
+        raise BadInput(f"expected a module that is one program for every {made.over.name}: {what}") from None

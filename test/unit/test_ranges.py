@@ -1,0 +1,210 @@
+"""Kernels for a range of one extent: right at every length, proved as a range, refused where that fails."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import superopt
+from superopt.errors import BadInput, BadOption, IllegalProgram, NotEquivalent, UnsupportedProgram
+from superopt.extent import Extent, at, tiles_of
+from superopt.run.ranged import Range, checked_at, proved
+from superopt.run.settings import Settings
+from superopt.transforms.emit.bundle import read_bundle
+from superopt.transforms.emit.compile import compile_all
+from superopt.transforms.emit.ranged import written
+from superopt.verify.bundle import verify_bundle
+from superopt.verify.ptx.check import PtxText
+from superopt.verify.ranges import Family, forms, to_prove
+
+torch: Any = pytest.importorskip("torch")
+SETTINGS: dict[str, Any] = {"budget": 5, "store": None, "seed": 0, "against": "operators", "interpret": True}
+LENGTHS = (1, 2, 3, 15, 16, 17, 31, 53, 64, 97, 127, 128)  # of 1 to 128: primes, tiles and their neighbours
+
+
+class Attention(torch.nn.Module):
+    """One query against keys and values of any number, as a step of decoding has them."""
+
+    def forward(self, q: Any, k: Any, v: Any) -> Any:
+        return torch.softmax(q @ k.transpose(-1, -2) / 4, -1) @ v
+
+
+class Normed(torch.nn.Module):
+    """Rows of any number, each by itself, and scratch-free."""
+
+    def __init__(self) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        self.norm = torch.nn.RMSNorm(32)
+        self.up = torch.nn.Linear(32, 48, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        return self.up(self.norm(x))
+
+
+def steps(length: int) -> tuple[Any, Any, Any]:
+    generator = torch.Generator().manual_seed(length)
+    shapes = ((2, 1, 16), (2, length, 16), (2, length, 16))
+    q, k, v = (torch.randn(shape, generator=generator) for shape in shapes)
+    return q, k, v
+
+
+@pytest.fixture(autouse=True)
+def without_gradients() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture(scope="module")
+def attention() -> Any:
+    n = torch.export.Dim("n", min=1, max=128)
+    shapes = {"q": None, "k": {1: n}, "v": {1: n}}
+    return superopt.optimize(Attention(), steps(9), dynamic_shapes=shapes, **SETTINGS)
+
+
+def close(mine: Any, theirs: Any) -> bool:
+    return torch.allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_one_kernel_is_right_at_every_length(attention: Any) -> None:
+    for length in LENGTHS:
+        assert close(attention(*steps(length)), Attention()(*steps(length))), length
+    assert attention.calls == {"kernels": len(LENGTHS), "original": 0}
+    assert len(attention.outcome.emitted.kernels) == 1
+    with pytest.raises(BadInput, match="expected n from 1 to 128, got 129"):
+        attention(*steps(129))
+    q, k, _ = steps(7)
+    with pytest.raises(BadInput, match="argument 2 of"):
+        attention(q, k, steps(8)[2])
+
+
+def test_the_record_names_the_range_and_its_forms(attention: Any) -> None:
+    record = attention.outcome.ranged.record
+    assert (record.low, record.high, record.examined) == (1, 128, 128)
+    proved_extents = [e.extent for e in record.extents]
+    assert {1, 128} <= set(proved_extents)
+    assert all(e.blocks and e.instances and e.delta is not None for e in record.extents)
+    family = Family(attention.outcome.original, attention.outcome.lowered, record.argument, record.dim)
+    assert set(forms(family, 1, 128).values()) == {e.form for e in record.extents}
+    assert record.summary in attention.report.remarks
+
+
+def test_rows_of_any_number(tmp_path: Path) -> None:
+    original = Normed().eval()
+    n = torch.export.Dim("rows", min=1, max=128)
+    made = superopt.optimize(original, torch.randn(5, 32), dynamic_shapes=({0: n},), **SETTINGS)
+    for length in LENGTHS:
+        x = torch.randn(length, 32)
+        assert close(made(x), original(x)), length
+    copy = pickle.loads(pickle.dumps(made))
+    again = superopt.load(made.save(tmp_path / "rows"), interpret=True)
+    x = torch.randn(101, 32)
+    assert close(copy(x), original(x))
+    assert close(again(x), original(x))
+    with pytest.raises(BadInput, match="expected rows from 1 to 128, got 200"):
+        again(torch.randn(200, 32))
+
+
+def test_a_bundle_of_a_range_is_verified(attention: Any, tmp_path: Path) -> None:
+    folder = attention.save(tmp_path / "bundle")
+    original = attention.outcome.original
+    assert any("resized" in text for text in verify_bundle(original, folder).unchecked)
+    stated = json.loads((folder / "range.json").read_text())
+    for wrong in ({"high": 256}, {"dim": 2}, {"extents": stated["extents"][1:]}):
+        text = json.dumps({**stated, **wrong}, indent=2)
+        described = json.loads((folder / "bundle.json").read_text())
+        (folder / "range.json").write_text(text)
+        described["files"]["range.json"] = hashlib.sha256(text.encode()).hexdigest()
+        (folder / "bundle.json").write_text(json.dumps(described))
+        with pytest.raises((NotEquivalent, UnsupportedProgram)):
+            verify_bundle(original, folder)
+    described = read_bundle(folder).description
+    described["range"]["low"] = 0
+    (folder / "bundle.json").write_text(json.dumps(described))
+    with pytest.raises(BadInput, match="range"):
+        read_bundle(folder)
+
+
+def test_a_kernel_that_forgets_the_extent_is_refused(attention: Any) -> None:
+    """The proof runs the kernels that are delivered: one with a number in place of the extent fails."""
+    outcome = attention.outcome
+    (kernel,) = outcome.emitted.kernels
+    family = Family(outcome.original, outcome.lowered, 1, 1)
+    wrong = replace(kernel, source=kernel.source.replace("< n)", f"< {family.extent})"))
+    assert wrong.source != kernel.source
+    compiled = compile_all([wrong], ["sm_90"])
+    texts = [k.ttir for k in compiled], [PtxText(k.ptx, k.shared_bytes) for k in compiled]
+    with pytest.raises((NotEquivalent, IllegalProgram)):
+        checked_at(*family.at(37), outcome.emitted, *texts, 37)
+
+
+def test_another_program_at_some_extent_is_refused(attention: Any) -> None:
+    outcome = attention.outcome
+    family = Family(outcome.original, outcome.lowered, 1, 1)
+    original, lowered = family.at(37)
+    other, _ = family.at(38)
+    settings = Settings(store=None)
+    record = proved(original, lowered, outcome.emitted, outcome.compiled, 37, "", settings)
+    assert record.extent == 37
+    with pytest.raises(NotEquivalent):
+        proved(other, lowered, outcome.emitted, outcome.compiled, 37, "", settings)
+
+
+def test_families_compute_the_same_as_numpy() -> None:
+    """The programs at other extents, against numpy."""
+    from superopt.verify.domains import FloatDomain
+    from superopt.verify.evaluate import evaluate
+
+    program = superopt.from_torch(Attention(), steps(61)).graph
+    result = superopt.optimize(program, budget=5, store=None, against="operators")
+    family = Family(program, result.outcome.lowered, 1, 1)
+    domain, random = FloatDomain(), np.random.default_rng(0)
+    for length in (1, 5, 32, 63, 64, 65, 200):
+        arrays = [random.standard_normal(s) for s in ((2, 1, 16), (2, length, 16), (2, length, 16))]
+        q, k, v = arrays
+        scores = np.exp(q @ k.transpose(0, 2, 1) / 4)
+        wanted = scores / scores.sum(-1, keepdims=True) @ v
+        for graph in family.at(length):
+            (found,) = evaluate(graph, [domain.tensor(x) for x in arrays], domain)
+            np.testing.assert_allclose(found.planes[0], wanted, rtol=1e-9)
+    assert written(family, "n").kernels[0].extent == "n"
+
+
+def test_mistakes() -> None:
+    n, m = torch.export.Dim("n", min=2, max=64), torch.export.Dim("m", min=2, max=64)
+    given: list[tuple[Any, type[Exception], str]] = [
+        ({"k": {1: n}, "v": {1: m}}, UnsupportedProgram, "one dynamic extent"),
+        ({"z": {1: n}}, BadInput, "expected dynamic_shapes of q, k, v, got 'z'"),
+        ({"k": {1: 5.0}}, BadInput, "expected a torch.export.Dim"),
+        ({"k": {9: n}}, BadInput, "expected a dimension of"),
+        ({"k": {1: torch.export.Dim("n")}, "v": {1: torch.export.Dim("n")}}, BadOption, "largest extent"),
+        ({"k": {1: n}}, BadInput, "one program for every n"),
+        (3, BadInput, "expected dynamic_shapes by argument"),
+        ({}, UnsupportedProgram, "one dynamic extent"),
+    ]
+    for shapes, kind, message in given:
+        with pytest.raises(kind, match=message):
+            superopt.optimize(Attention(), steps(9), dynamic_shapes=shapes, **SETTINGS)
+    with pytest.raises(BadOption, match="1 <= min < max"):
+        Range("n", 5, 5, 0, 0)
+
+
+def test_extents_are_numbers_that_say_what_they_come_from() -> None:
+    n = Extent(37, "n")
+    blocks = tiles_of(n, 16)
+    assert (blocks, str(blocks)) == (3, "((n + 15) // 16)")
+    assert str(blocks * 16 // 16) == str(blocks)
+    assert str(2 * (n - 1)) == "((n - 1) * 2)"
+    assert [at(blocks, k) for k in (1, 16, 17)] == [1, 1, 2]
+    assert n * 1 is n
+    assert n + 0 is n
+    assert str(pickle.loads(pickle.dumps(blocks))) == str(blocks)
+    assert to_prove({2: "a", 3: "b", 4: "b", 5: "b", 6: "b"}) == ([2, 3, 6], {2, 3, 6})
+    assert [Range("n", 1, high, 0, 0).representative for high in (2, 128, 130, 512)] == [3, 127, 131, 509]
