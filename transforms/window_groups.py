@@ -14,7 +14,9 @@ def window_groups(nodes: Sequence[Node], outputs: Sequence[Value]) -> list[list[
 
     Behind it those are elementwise operators on whole results that nothing else uses; before them, elementwise
     operators on at most one number for each channel (the scale and shift of a norm), which every block computes
-    again. What a group takes from outside cannot come from it, so groups are convex.
+    again. Layouts are part of the group: transpositions of its operands from channels last, of weights from any
+    order, that nothing else uses, and the one of its result. What a group takes from outside cannot come from it,
+    so groups are convex.
     """
     used, produced, ends = users(nodes), producers(nodes), set(outputs)
     groups: list[list[Node]] = []
@@ -33,9 +35,48 @@ def window_groups(nodes: Sequence[Node], outputs: Sequence[Value]) -> list[list[
             chain.append(uses[0])
         taken.update(chain)
         chain = [*_sides(chain, used, produced, ends, taken), *chain]
+        uses = used.get(chain[-1].result, ())
+        if chain[-1].result not in ends and len(uses) == 1 and is_channels_last(uses[0]):
+            chain.append(uses[0])
+        taken.update(chain)
+        chain = [*_turned(chain, node, used, produced, ends, taken), *chain]
         taken.update(chain)
         groups.append(chain)
     return groups
+
+
+def is_channels_last(node: Node) -> bool:
+    """Whether it puts dimension 1 behind all others."""
+    rank = len(node.results[0].shape)
+    return move_of(node) is Move.TRANSPOSE and node.attrs["perm"] == (0, *range(2, rank), 1)
+
+
+def _turned(
+    chain: Sequence[Node],
+    node: Node,
+    used: dict[Value, list[Node]],
+    produced: dict[Value, Node],
+    ends: set[Value],
+    taken: set[Node],
+) -> list[Node]:
+    """The transpositions of operands for the chain alone: from channels last, of weights from any order."""
+    inside, weights = set(chain), set(node.operands[1:])
+    found = dict.fromkeys(
+        n
+        for value in dict.fromkeys(v for c in chain for v in c.operands)
+        if (n := produced.get(value)) is not None
+        and move_of(n) is Move.TRANSPOSE
+        and n not in taken
+        and value not in ends
+        and inside.issuperset(used[value])
+        and (value in weights or (value.shape and n.attrs["perm"] == _first(len(value.shape))))
+    )
+    return list(found)
+
+
+def _first(rank: int) -> tuple[int, ...]:
+    """The permutation from channels last to channels first."""
+    return (0, rank - 1, *range(1, rank - 1))
 
 
 def _sides(

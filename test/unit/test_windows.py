@@ -13,14 +13,28 @@ from typing import Any
 import numpy as np
 import pytest
 
+from superopt.cost import target
 from superopt.errors import IllegalProgram
 from superopt.nests import Atom, Index
 from superopt.operators import OPERATORS, infer_type, nest_of
-from superopt.program import Attr, Compute, KernelGraph, Load, Node, Statement, TensorType, TileProgram, Value
+from superopt.program import (
+    Attr,
+    Compute,
+    KernelGraph,
+    Load,
+    Loop,
+    Node,
+    Statement,
+    TensorType,
+    TileProgram,
+    Value,
+)
 from superopt.program import rebuild_statements as rebuilt
 from superopt.spec import check_kernel
+from superopt.transforms.derivation.channels_last import channels_last
 from superopt.transforms.derivation.rules import RULES
 from superopt.transforms.emit.reference_source import torch_text
+from superopt.transforms.lower.kernel_to_tile import fuse_windows
 from superopt.transforms.lower.lower import lower
 from superopt.verify import certify, check_each
 from superopt.verify.checker import check_certificate
@@ -466,3 +480,84 @@ def test_rules_give_what_is_equal(rule: str) -> None:
         if fitted == 6:
             break
     assert fitted >= 3
+
+
+# --- channels last ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", ["conv", "conv_transpose", "pool_max", "pool_sum"])
+def test_channels_last_is_equal_and_so_are_its_kernels(op: str) -> None:
+    """Two in a row, with a bias, an addend and a maximum behind the first; proved, and computed."""
+    rng, tried = random.Random(op), 0
+    while tried < 6:
+        shapes, attrs = some(rng, op)
+        try:
+            graph = program(op, shapes, attrs, behind=True)
+            before, rank = graph.outputs[0], len(shapes[0]) - 2
+            again = program("pool_sum", [before.shape], windows(rank, pad=1, sizes=(2,) * rank))
+        except IllegalProgram:
+            continue
+        (node,) = again.nodes
+        graph = replace(graph, nodes=[*graph.nodes, replace(node, operands=(before,))], outputs=[node.result])
+        made = channels_last(graph)
+        assert made is not None
+        check_kernel(made)
+        certificate = certify(graph, made).certificate
+        assert certificate is not None
+        arrays = drawn(graph)
+        np.testing.assert_allclose(run(lower(made), arrays), run(graph, arrays), atol=1e-9)
+        tried += 1
+
+
+def residual_network() -> KernelGraph:
+    """A strided convolution, a maximum, two convolutions with a residual, and a mean over positions, in f16."""
+    graph = program("conv", [(1, 3, 32, 32), (32, 3, 3, 3)], windows(2, stride=2, pad=1), behind=False)
+    inputs, nodes, value = list(graph.inputs), list(graph.nodes), graph.outputs[0]
+
+    def then(op: str, *more: Value, **attrs: Attr) -> Value:
+        result = Value(infer_type(op, [value.type, *(v.type for v in more)], attrs))
+        nodes.append(Node(op, (value, *more), (result,), attrs))
+        return result
+
+    value = then("relu")
+    value = before = then("pool_max", **windows(2, stride=2, pad=1, sizes=(3, 3)))
+    for name in "vu":
+        inputs.append(Value(TensorType((32, 32, 3, 3), "f32"), name))
+        value = then("conv", inputs[-1], **windows(2, pad=1))
+    value = then("add", before)
+    value = then("relu")
+    value = then("reduce_mean", dims=(2, 3))
+    return KernelGraph("network", inputs, nodes, [value])
+
+
+def test_a_network_moves_weights_alone_and_computes_what_follows_in_the_same_kernel() -> None:
+    graph = residual_network()
+    made = channels_last(graph)
+    assert made is not None
+    fused = fuse_windows(made, target("sm_90"))
+    moved = [n.operands[0] for n in fused.nodes if n.op == "transpose"]
+    assert {v.name for v in moved} <= {"w", "v", "u"}
+    kernels = [n.body for n in fused.nodes if isinstance(n.body, TileProgram)]
+    assert len(kernels) == 4
+    for kernel in kernels[1:]:  # channels lie side by side in what is loaded of images, and in what is stored
+        for statement in kernel.statements():
+            if not isinstance(statement, Compute | Loop) and len(statement.windows) == 4:
+                assert statement.buffer.type.shape[-1] == 32
+    assert certify(graph, made).equivalent
+    arrays = drawn(graph)
+    np.testing.assert_allclose(run(lower(made), arrays), run(graph, arrays), atol=1e-9)
+
+
+@pytest.mark.parametrize("perm", [(0, 1, 3, 2), (0, 2, 3, 1), (0, 3, 2, 1), (0, 3, 1, 2)])
+def test_an_image_in_any_order_is_convolved(perm: tuple[int, ...]) -> None:
+    """Only one order is read in place; the others are moved."""
+    graph = program("conv", [(1, 6, 6, 6), (4, 6, 3, 3)], windows(2, pad=1), behind=True)
+    x, source = graph.inputs[0], Value(graph.inputs[0].type, "source")
+    result = Value(TensorType(tuple(graph.outputs[0].shape[p] for p in perm), "f32"))
+    turned = Node("transpose", (source,), (x,), {"perm": perm})
+    back = Node("transpose", (graph.outputs[0],), (result,), {"perm": perm})
+    graph = replace(
+        graph, inputs=[source, *graph.inputs[1:]], nodes=[turned, *graph.nodes, back], outputs=[result]
+    )
+    arrays = drawn(graph)
+    np.testing.assert_allclose(run(lower(graph), arrays), run(graph, arrays), atol=1e-9)

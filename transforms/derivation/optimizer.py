@@ -59,12 +59,14 @@ class DerivationOptimizer(Optimizer):
         seed: int = 0,
         stop: Callable[[], bool] = never,
     ) -> Proposals:
-        """Programs that the rules derive, each also with elementwise operators in the kernels before them.
+        """Programs that the rules derive, each also with elementwise operators in the kernels before them, with
+        channels first and last.
 
         Deterministic, so `seed` has no effect.
         """
         del seed
         from superopt.cost import cost
+        from superopt.transforms.derivation.channels_last import channels_last
         from superopt.transforms.lower.kernel_to_tile import fuse_windows
         from superopt.verify.hashing import program_hash
 
@@ -76,8 +78,8 @@ class DerivationOptimizer(Optimizer):
         while waiting and funnel["looked at"] < self.limit and clock.now() < end and not stop():
             _, _, depth, graph = heapq.heappop(waiting)
             funnel["looked at"] += 1
-            fused = fuse_windows(graph, target)
-            for made in (graph, fused):
+            last = channels_last(graph)
+            for made in (graph, *(fuse_windows(g, target) for g in (graph, last) if g is not None)):
                 if made is not program and any(n.body is not None for n in made.nodes) | (made is graph):
                     found.append(Proposal(made, cost(made, target).seconds))
                     funnel["priced"] += 1

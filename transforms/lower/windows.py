@@ -13,6 +13,12 @@ it reads. Flattened positions would need a division for each element, and scalar
 multiply (few channels in a group, pooling) is added or joined position by position. A few kernel positions, the
 innermost first, are written one after the other, so that their loads do not wait for each other.
 
+Operands and results with channels last are transposed within the kernel: loads and stores follow their layout,
+and the product takes its operands as they come.
+
+                            ->       a = mask(X[n, y0 + r - 1 : +8, y1 + s - 1 : +8, c : +64])    as (64, 64)
+                                     acc = acc + a @ W[r, s, c : +64, f : +64]
+
 An index with a divisor s (transposed convolutions) is whole at every s-th kernel position only, which one depends
 on the residue of the result's position: each residue is a dense part of its own, with stores s apart (the
 sub-pixel form).
@@ -28,9 +34,11 @@ from dataclasses import dataclass
 from superopt.axes import same_dimensions
 from superopt.cost.gpus import Target
 from superopt.errors import UnsupportedProgram
+from superopt.nests import ints_attr
 from superopt.operators import NEUTRAL, OPERATORS, Index, Move, is_windowed, move_of, nest_of, normalize_attrs
 from superopt.program import (
     DTYPE_BYTES,
+    Attr,
     Bound,
     Buffer,
     Loop,
@@ -44,6 +52,7 @@ from superopt.program import (
 )
 from superopt.transforms.lower.builder import apply_scalar, compute, constant, load, mask, store, whole
 from superopt.transforms.schedule.triton_limits import SMALLEST_DOT
+from superopt.transforms.window_groups import is_channels_last
 
 # Rows and columns of the tiles of a product, the largest first, and the bytes of its depth.
 _TILES = ((128, 128), (64, 128), (64, 64), (32, 64), (32, 32), (16, 32), (16, 16))
@@ -127,10 +136,17 @@ class WindowLowering:
 
     def __init__(self, group: Sequence[Node], gpu: Target, output: Buffer, operand: Operand) -> None:
         (self.node,) = filter(is_windowed, group)
-        self.behind = group[group.index(self.node) + 1 :]
-        self.sides = {n.result: n for n in group[: group.index(self.node)]}
+        before, self.behind = group[: group.index(self.node)], list(group[group.index(self.node) + 1 :])
         nest = nest_of(self.node)
         assert nest is not None
+        # The iteration dimensions of the result's tiles, in the order in which they are stored.
+        self.order = [d for d in nest.result if d is not None]
+        self.last = bool(self.behind) and is_channels_last(self.behind[-1])
+        if self.last:
+            self.behind.pop()
+            self.order = [self.order[0], *self.order[2:], self.order[1]]
+        self.turned = {n.result: n for n in before if move_of(n) is Move.TRANSPOSE}
+        self.sides = {n.result: n for n in before if n.result not in self.turned}
         self.nest, self.entry = nest, OPERATORS[self.node.op]
         self.attrs = normalize_attrs(self.entry, self.node.attrs)
         self.gpu, self.output, self.operand = gpu, output, operand
@@ -209,7 +225,7 @@ class WindowLowering:
     def _point_tiles(self) -> dict[int, int]:
         """Tiles whose points are joined one by one, contiguous dimensions first."""
         tiles, left = dict.fromkeys(range(len(self.nest.extents)), 1), _POINTS
-        for d in (d for d in reversed(self.nest.result) if d is not None):
+        for d in reversed(self.order):
             tiles[d] = min(power_of_two(self._extent(d)), left)
             if self.grouped is not None and d == self.grouped[0]:
                 tiles[d] = min(self._extent(d) & -self._extent(d), left)
@@ -258,20 +274,49 @@ class WindowLowering:
         loops = [self._taps(d, at, residues) for d in self.nest.reductions]
         body: list[Statement] = []
         value = self._joined(body, at, loops)
-        shape = [at.places[d].size for d in self.nest.result if d is not None]
-        value = _shaped(body, value, shape)
+        value = _shaped(body, value, [at.places[d].size for d in self.order])
         values = {self.node.result: value}
         for node in self.behind:
             nest = nest_of(node)
             assert nest is not None
             operands: list[Value] = []
             for v, maps in zip(node.operands, nest.operands, strict=True):
+                if v in values:
+                    operands.append(values[v])
+                    continue
                 windows = tuple(Window(1) if i.dim is None else at.places[i.dim].window for i in maps)
-                operands.append(values[v] if v in values else self._side(body, v, windows))
+                dims = [i.dim for i in maps]
+                if v in self.turned:
+                    tile, order = self._turned(body, v, windows)
+                    dims = [dims[d] for d in order]
+                else:
+                    tile = self._side(body, v, windows)
+                as_it_is = not self.last and v not in self.turned
+                operands.append(tile if as_it_is else self._along(body, tile, dims))
             values[node.result] = value = compute(body, node.op, operands, dict(node.attrs))
-        windows = tuple(at.places[d].window for d in self.nest.result if d is not None)
-        store(body, self.output, windows, value)
+        store(body, self.output, tuple(at.places[d].window for d in self.order), value)
         return body
+
+    def _turned(
+        self, out: list[Statement], value: Value, windows: tuple[Window, ...]
+    ) -> tuple[Value, list[int]]:
+        """The tile of an operand in the order in which it lies in memory, and its dimensions in that order."""
+        if value not in self.turned:
+            return self.operand(out, value, windows), list(range(len(windows)))
+        node = self.turned[value]
+        perm = ints_attr(node.attrs, "perm")
+        order = [perm.index(d) for d in range(len(perm))]
+        return self.operand(out, node.operands[0], tuple(windows[d] for d in order)), order
+
+    def _along(self, out: list[Statement], tile: Value, dims: Sequence[int | None]) -> Value:
+        """`tile`, whose dimensions are these of the iteration (or none), with those of the result's tiles."""
+        sizes = {d: n for d, n in zip(dims, tile.shape, strict=True) if d is not None and n > 1}
+        wanted = [d for d in self.order if d in sizes]
+        if wanted != [d for d in dims if d in sizes]:
+            rest = [i for i, n in enumerate(tile.shape) if n == 1]
+            perm = (*rest, *(dims.index(d) for d in wanted))
+            tile = compute(out, "transpose", [tile], {"perm": perm})
+        return _shaped(out, tile, [sizes.get(d, 1) for d in self.order]) if tile.shape else tile
 
     def _side(self, out: list[Statement], value: Value, windows: tuple[Window, ...]) -> Value:
         """The tile of what is not behind the nest: loaded, or computed from what is."""
@@ -309,8 +354,9 @@ class WindowLowering:
         if not self.nest.reductions:
             return self._points(out, at)
         product = self._is_product
-        sizes = [at.places[d].size for d in self.nest.result if d is not None]
-        shape = (sizes[1], math.prod(sizes) // sizes[1]) if product else tuple(sizes)
+        sizes, columns = [at.places[d].size for d in self.order], at.places[1].size if product else 1
+        shape = (columns, math.prod(sizes) // columns)
+        shape = tuple(sizes) if not product else shape[::-1] if self.last else shape
         join = self.entry.combiner
         assert join is not None
         start = constant(out, NEUTRAL[join], shape, self.node.result.dtype)
@@ -367,33 +413,36 @@ class WindowLowering:
 
     # --- tiles ---
 
-    def _read(self, out: list[Statement], number: int, at: _At) -> Value:
-        """The tile of an operand, with what the nest says is outside of it."""
+    def _read(self, out: list[Statement], number: int, at: _At) -> tuple[Value, list[int | None]]:
+        """The tile of an operand, with what the nest says is outside of it, and the iteration dimension that each
+        of its dimensions runs along.
+        """
         value, maps = self.node.operands[number], self.nest.operands[number]
         windows = at.windows(maps)
-        tile = self.operand(out, value, windows)
-        bounds = tuple(Bound(d, w, e) for d, (w, e) in enumerate(zip(windows, value.shape, strict=True)))
+        tile, order = self._turned(out, value, windows)
+        bounds = tuple(Bound(i, windows[d], value.shape[d]) for i, d in enumerate(order))
         assert self.nest.outside is not None
-        return mask(out, tile, bounds, self.nest.outside)
+        lanes = [next((d for d in maps[i].dims if at.places[d].size > 1), maps[i].dim) for i in order]
+        return mask(out, tile, bounds, self.nest.outside), lanes
 
     def _product(self, out: list[Statement], at: _At) -> Value:
-        """(rows, depth) @ (depth, positions)."""
+        """(rows, depth) @ (depth, positions); with channels last (positions, depth) @ (depth, columns)."""
         f, c = 1, self.nest.reductions[0]
-        x, w = self._read(out, 0, at), self._read(out, 1, at)
-        source = [at.places[d].size for d in self.nest.result if d is not None and d != f]
-        x = _shaped(out, x, (at.places[c].size, math.prod(source)))
-        order = [i.dim for i in self.nest.operands[1] if i.dim in (f, c)]
+        (x, along), (w, order) = self._read(out, 0, at), self._read(out, 1, at)
+        wide = [d for d, n in zip(along, x.shape, strict=True) if n > 1]
+        depth, turned = at.places[c].size, wide[-1:] == [c]
+        positions = x.type.elements // depth
+        x = _shaped(out, x, (positions, depth) if turned else (depth, positions))
+        order = [d for d in order if d in (f, c)]
         w = _shaped(out, w, [at.places[d].size for d in order])
-        return compute(out, "matmul", [w, x], {"transpose_a": order == [c, f]})
+        if self.last:
+            return compute(out, "matmul", [x, w], {"transpose_a": not turned, "transpose_b": order == [f, c]})
+        attrs: dict[str, Attr] = {"transpose_b": True} if turned else {}
+        return compute(out, "matmul", [w, x], {"transpose_a": order == [c, f], **attrs})
 
     def _points(self, out: list[Statement], at: _At) -> Value:
         """The body at each point of the result's tile."""
-        tiles: list[Value] = []
-        for number, maps in enumerate(self.nest.operands):
-            tile = self._read(out, number, at)
-            whole_atoms = [a.dim for i in maps for a in i.atoms if a.divisor == 1]
-            lanes = {d: at.places[d].size for d in [*(i.dim for i in maps), *whole_atoms] if d is not None}
-            tiles.append(_shaped(out, tile, [lanes.get(d, 1) for d in self.nest.result if d is not None]))
+        tiles = [self._along(out, *self._read(out, number, at)) for number in range(len(self.nest.operands))]
         body = self.entry.body
         assert body is not None
         return apply_scalar(out, body(self.attrs), tiles)

@@ -392,7 +392,10 @@ class _TileCounts:
                 tile = statement.result if isinstance(statement, Load) else statement.value
                 buffer, windows = statement.buffer, statement.windows
                 run = run_bytes(buffer.type, [w.size for w in windows], [w.stride for w in windows])
-                self.moved[buffer, run] = self.moved.get((buffer, run), 0) + tile.type.bytes * times
+                # What a tile has beyond a whole dimension is masked, and not moved.
+                inside = math.prod(min(w.size, e) for w, e in zip(windows, buffer.type.shape, strict=True))
+                moved = inside * DTYPE_BYTES[tile.dtype] * times
+                self.moved[buffer, run] = self.moved.get((buffer, run), 0) + moved
 
 
 def _trips(body: Iterable[Statement]) -> int:
