@@ -13,9 +13,8 @@ from random_programs import Builder, attention, random_kernel, rewritten
 
 from superopt.errors import BadInput, IllegalProgram
 from superopt.program import KernelGraph, Value
-from superopt.verify import Certificate, certify, program_hash
+from superopt.verify import Certificate, certify, lattices, program_hash
 from superopt.verify import certifier as certifier_module
-from superopt.verify import fields as fields_module
 from superopt.verify.certifier import replay
 from superopt.verify.fields import FormalField
 from superopt.verify.hashing import canonical_text, parse
@@ -187,6 +186,6 @@ def test_canonical_text_round_trips() -> None:
 
 def test_more_leaves_under_max_than_can_be_told_apart_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A random order instead would miss one number of n but with probability 1/n."""
-    monkeypatch.setattr(fields_module, "MOST_LEAVES", 4)
+    monkeypatch.setattr(lattices, "MOST_LEAVES", 4)
     verdict = certify(attention("naive", 0.5), attention("online", 0.5))
     assert "too many numbers" in str(verdict.counterexample)

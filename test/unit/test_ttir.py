@@ -374,6 +374,24 @@ def test_whole_powers_are_products_that_are_verified(exponent: float):
     assert records["sm_90"].end_to_end
 
 
+def test_kernels_of_a_program_that_needs_identities_of_real_numbers() -> None:
+    """The kernels compute the lowered program, and that this is the program's is proved with these identities."""
+
+    def clamped(first: str, bounds: tuple[float, float]) -> KernelGraph:
+        b, x = Builder(), value(16, 16)
+        steps = [("max", bounds[0]), ("min", bounds[1])]
+        y = x
+        for op, bound in steps if first == "max" else steps[::-1]:
+            y = b(op, y, b.constant(bound))
+        return KernelGraph("clamped", [x], b.nodes, [y])
+
+    lowered, texts = compiled(clamped("max", (-1.0, 2.0)))
+    assert verify_ttir(clamped("max", (-1.0, 2.0)), lowered, texts).end_to_end
+    assert not verify_ttir(clamped("min", (-1.0, 2.0)), lowered, texts).end_to_end
+    with pytest.raises(NotEquivalent):
+        verify_ttir(clamped("min", (-1.0, 3.0)), lowered, texts)
+
+
 # --- infinities ---------------------------------------------------------------------------------------------
 
 

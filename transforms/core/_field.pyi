@@ -1,5 +1,6 @@
 """superopt field core: what certificates rest on"""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import numpy
@@ -63,6 +64,32 @@ class Semilattice:
 
     def __len__(self) -> int: ...
 
+class VectorLattice:
+    """max and min as the joins and meets of a vector lattice."""
+
+    def __init__(self, modulus: int, key: int, infinity: int, limit: int, not_negative: Sequence[int], scales: Sequence[int]) -> None: ...
+
+    def join(self, largest: bool, a: Annotated[NDArray[numpy.uint64], dict(order='C', device='cpu', writable=False)], b: Annotated[NDArray[numpy.uint64], dict(order='C', device='cpu', writable=False)], linear_a: Annotated[NDArray[numpy.bool_], dict(order='C', device='cpu', writable=False)] | None, linear_b: Annotated[NDArray[numpy.bool_], dict(order='C', device='cpu', writable=False)] | None) -> NDArray[numpy.uint64]:
+        """maxima or minima; flags say which numbers may be shifted and scaled"""
+
+    def reduce(self, largest: bool, a: Annotated[NDArray[numpy.uint64], dict(order='C', device='cpu', writable=False)], linear: Annotated[NDArray[numpy.bool_], dict(order='C', device='cpu', writable=False)] | None) -> NDArray[numpy.uint64]:
+        """join over the last dimension"""
+
+    def products(self, a: Annotated[NDArray[numpy.uint64], dict(order='C', device='cpu', writable=False)], b: Annotated[NDArray[numpy.uint64], dict(order='C', device='cpu', writable=False)]) -> tuple[NDArray[numpy.bool_], NDArray[numpy.uint64]]:
+        """
+        where a and b are the maximum and the minimum of two numbers, and there the product of these
+        """
+
+    @property
+    def most(self) -> int:
+        """the most leaves of any join so far"""
+
+    @property
+    def compared(self) -> int:
+        """look-ups so far: each could hit by chance"""
+
+    def __len__(self) -> int: ...
+
 class FormalPool:
     """Quotients of sums f [h]; arrays hold the numbers of its elements."""
 
@@ -90,6 +117,9 @@ class FormalPool:
 
     def images(self, arg: Annotated[NDArray[numpy.uint64], dict(order='C', device='cpu', writable=False)], /) -> NDArray[numpy.uint64]:
         """residues with [h] = root^h"""
+
+    def plain(self, arg: Annotated[NDArray[numpy.uint64], dict(order='C', device='cpu', writable=False)], /) -> NDArray[numpy.bool_]:
+        """which elements are numbers without exponentials"""
 
     def labels(self, arg: Annotated[NDArray[numpy.uint64], dict(order='C', device='cpu', writable=False)], /) -> NDArray[numpy.uint64]:
         """a residue for each class of equal elements"""

@@ -34,6 +34,7 @@ import hashlib
 import math
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -397,15 +398,18 @@ def _test(
     small = max(map(work, [a, *others])) <= LATTICE_WORK
     lattice: Lattice = "free" if kind == "formal" or small or not agreed else "order"
     if len(others) > 1:
-        try:
-            return _at_point(a, others, kind, extents, (seed, number, 0), lattice, primes, piece)
-        except (ZeroDivisionError, MemoryError, IllegalProgram):
-            alone: list[_Outcome] = []  # one of them is at fault: test each alone
-            for b in others:
-                alone += _test(a, [b], kind, extents, seed, number, primes, agreed, piece)
-                if alone[-1].failure:
-                    break
-            return alone
+        with suppress(ZeroDivisionError, MemoryError, IllegalProgram):
+            found = _at_point(
+                a, others, kind, extents, (seed, number, 0), lattice, primes, piece, again=False
+            )
+            if not _failure(found):
+                return found
+        alone: list[_Outcome] = []  # one of them is at fault, or needs more rules: test each alone
+        for b in others:
+            alone += _test(a, [b], kind, extents, seed, number, primes, agreed, piece)
+            if alone[-1].failure:
+                break
+        return alone
     shapes = [v.shape for v in a.inputs]
     for attempt in range(ATTEMPTS):
         try:
@@ -436,10 +440,12 @@ def _at_point(
     lattice: Lattice,
     primes: Primes,
     piece: bool = False,
+    again: bool = True,
 ) -> list[_Outcome]:
     """The outcome of each of `others` at one point, until one differs.
 
-    Programs that differ are evaluated again, with the squares of all roots that they take, until these are known.
+    Programs that differ are evaluated `again` with the squares of all roots that they take, until these are
+    known, and with what else real numbers make equal.
     """
     rules = max(map(work, [a, *others])) <= RULES_WORK
     field = _field(kind, point, lattice, primes, rules)
@@ -475,7 +481,7 @@ def _at_point(
                 outcomes[-1] = _Outcome(None, found)
             if outcomes[-1].failure:
                 break
-        if not _failure(outcomes) or not field.reals.renewed():
+        if not again or not _failure(outcomes) or not field.renewed():
             return outcomes
 
 
@@ -507,7 +513,8 @@ def _compared(
         degree_q = max(degree_q, x.degree.h.plus(y.degree.h).difference)
         opaque = max(opaque, x.degree.opaque + y.degree.opaque)
     terms = 2 << (field.terms - 1).bit_length() if field.exponentials else 1
-    opaque = min(opaque, field.applications)
+    # What tables of other elements say counts for each (`superopt.verify.reals`).
+    opaque = field.applications if field.lattices.vector else min(opaque, field.applications)
     argument = terms * field.argument + terms**2 * field.argument_q
     bound = (terms * degree_p + terms**2 * degree_q + opaque**2 * (argument + 1)) / field.fields[1].modulus
     record = TestRecord(

@@ -6,7 +6,8 @@ formal term [x] (`FormalField`).
 
 Outside the fragment of sums, products, quotients and one `exp` on a path, all that is assumed about an operator
 is that equal arguments give equal results (a keyed random function of the value), and about `max` and `min` also
-that they are associative, commutative and idempotent. `assumed` records the assumptions.
+that they are associative, commutative and idempotent (or more: `superopt.verify.reals`). `assumed` records the
+assumptions.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from superopt.transforms.core import _field
 from superopt.verify import products
 from superopt.verify.degrees import CONSTANT, POSITIVE, VARIABLE, Degree, Ratio, Sign
 from superopt.verify.domains import Array, Domain, Shape, Tensor, exact_residues
+from superopt.verify.lattices import Kind, Lattices, flags
 from superopt.verify.primes import Primes
 from superopt.verify.reals import Reals
 from superopt.verify.small_field import SmallField
@@ -38,12 +40,13 @@ P = 2 * Q + 1
 SCREEN_Q = 524171
 SCREEN_P = 2 * SCREEN_Q + 1
 
-MOST_LEAVES = 1 << 22  # that max and min remember, 8 bytes each
 # Known values of uninterpreted operators, by argument: as divisors they may vanish.
 KNOWN_VALUES = {
     "sqrt": {0: 0, 1: 1}, "erf": {0: 0}, "sin": {0: 0}, "cos": {0: 1}, "log": {1: 0}, "log1p": {0: 0},
     "exp": {0: 1},
 }  # fmt: skip
+# Operators of which more is known to be equal than congruence says.
+_WIDENED = {"max", "min", "sqrt", "log"}
 # Terms of formal sums written in one evaluation, about 20 ns each; more raise OverflowError.
 MOST_TERMS = 100_000_000
 
@@ -80,6 +83,7 @@ class Seen:
     argument: int = 0
     argument_q: int = 0
     applications: int = 0
+    compared: int = 0  # look-ups of vector lattices among these
 
     def copy(self) -> Seen:
         """A snapshot."""
@@ -89,8 +93,7 @@ class Seen:
 class ImageField(Domain):
     """Z_p x Z_q at 61 bits, with exp(x) = w^x for one random w: a test of the program at any extents.
 
-    `lattice` says how `max` and `min` are interpreted: "free" joins sets of leaves (see field/lattice.hpp),
-    "order" picks by one random total order of the residues, which needs no memory. With `rules`, those of
+    `lattice` says how `max` and `min` are interpreted (`superopt.verify.lattices`). With `rules`, those of
     `superopt.verify.reals` hold; conditions are kept in any case. `seen` records what was assumed beyond the
     axioms of a field.
     """
@@ -106,7 +109,7 @@ class ImageField(Domain):
     ) -> None:
         self._core: Any = _field
         self._start(seed, _field.Field(primes[0]), _field.Field(primes[1]), lattice, threads)
-        self.reals = Reals(self._residues, self.apply, rules=rules)
+        self.reals = Reals(self._residues, self.apply, self.constant, rules=rules)
 
     def _start(self, seed: object, p: Any, q: Any, lattice: str, threads: int) -> None:
         self.seed, self.lattice, self.threads = seed, lattice, threads
@@ -114,7 +117,7 @@ class ImageField(Domain):
         self.seen = Seen()
         draw = int(p.uniform(key_of(seed, "root"), 1)[0])
         self.root: int = pow(draw, (p.modulus - 1) // q.modulus, p.modulus)
-        self._lattices: dict[tuple[str, int], Any] = {}
+        self.lattices = Lattices(self._core, self.fields, partial(key_of, seed), self._infinity)
         self.unknowns = 0  # which ones those are that no result may depend on
 
     @property
@@ -185,14 +188,17 @@ class ImageField(Domain):
             m = f.modulus
             plane = exact_residues(finite, m, lambda n, e, m=m: n * pow(2, e, m))
             for sign in (1, -1):
-                plane = np.where(array == sign * np.inf, np.uint64(self._infinity(i, sign)), plane)
+                infinity = sign * self._infinity(i) % m
+                plane = np.where(array == sign * np.inf, np.uint64(infinity), plane)
             planes.append(plane)
-        return Tensor((self._lift(planes[0]), planes[1]), CONSTANT.signed(Sign.of(array)))
+        made = Tensor((self._lift(planes[0]), planes[1]), CONSTANT.signed(Sign.of(array)))
+        if array.ndim == 0 and np.isfinite(array):
+            self.reals.number(float(array), int(planes[0]))
+        return made
 
-    def _infinity(self, plane: int, sign: int) -> int:
+    def _infinity(self, plane: int) -> int:
         # An unknown with one known property: it is neutral for min, its opposite for max.
-        m = self.fields[plane].modulus
-        return sign * int(self.fields[plane].uniform(key_of(self.seed, "infinity"), 1)[0]) % m
+        return int(self.fields[plane].uniform(key_of(self.seed, "infinity"), 1)[0])
 
     # --- the first component: plain residues here, formal elements in FormalField
 
@@ -201,6 +207,10 @@ class ImageField(Domain):
 
     def _residues(self, plane: Array) -> Array:
         return plane
+
+    def _plain(self, plane: Array) -> Array | None:
+        """Which elements may be shifted and scaled under max and min; None where all may."""
+        return None
 
     def _binary(self, primitive: str, a: Array, b: Array) -> Array:
         return _field_binary(self.fields[0], primitive, a, b)
@@ -233,10 +243,12 @@ class ImageField(Domain):
             made = Tensor((self._exponential(x.planes[1]),), x.degree.exponential())
             self.reals.function("exp", x, made)
             return made
-        if primitive in ("max", "min"):
+        if primitive == "max" or primitive == "min":
             return self._join(primitive, *operands)
         if primitive == "log1p":
             return self.apply("log", self.apply("add", self.constant(1.0), operands[0]))
+        if primitive == "sqrt" and (moved := self.reals.of_multiple(operands[0])) is not None:
+            return moved
         self.reals.applied(primitive, operands[0])
         if (known := self.reals.of_known(primitive, operands[0])) is not None:
             self._record(primitive, operands, math.prod(known.shape))
@@ -260,13 +272,20 @@ class ImageField(Domain):
         combine = {"mul": Degree.times, "div": Degree.over}.get(primitive, Degree.plus)
         sign = a.degree.sign, b.degree.sign
         made = Tensor(tuple(planes), combine(a.degree, b.degree))
+        if primitive == "sub":
+            self.reals.shifted(a, b)
+        elif primitive == "mul" and self.lattices.vector:
+            made = self._product_of_joins(a, b, made)
         if primitive == "mul" and a.shape == b.shape and np.array_equal(*first):
             made = replace(made, degree=made.degree.signed(sign[0].squared()))
             self.reals.square(a, made)
         elif primitive != "sub":
             known = sign[0].plus(sign[1]) if primitive == "add" else sign[0].times(sign[1])
             made = replace(made, degree=made.degree.signed(known))
-        return self.reals.replaced(made)
+        made = self.reals.replaced(made)
+        if primitive == "mul":
+            self.reals.product(a, b, made)
+        return made
 
     @override
     def contract(self, a: Tensor, b: Tensor) -> Tensor:
@@ -281,7 +300,7 @@ class ImageField(Domain):
     def reduce(self, combiner: str, a: Tensor) -> Tensor:
         count = a.shape[-1]
         if combiner != "add":
-            return self._join_rows(combiner, a)
+            return self._join_rows("max" if combiner == "max" else "min", a)
         planes = [self._sum(a.planes[0])]
         planes += [self.fields[1].sum(np.asarray(x, order="C")) for x in a.planes[1:]]
         sign = a.degree.sign
@@ -346,16 +365,18 @@ class ImageField(Domain):
 
     # --- max and min
 
-    def _lattice(self, kind: str, plane: int) -> Any:
-        if (kind, plane) not in self._lattices:
-            bottom = self._infinity(plane, -1 if kind == "max" else 1)
-            key = key_of(self.seed, "lattice", kind, plane)
-            self._lattices[kind, plane] = self._core.Semilattice(
-                self.fields[plane].modulus, key, bottom, MOST_LEAVES
-            )
-        return self._lattices[kind, plane]
+    def renewed(self) -> bool:
+        """Use what became known of roots, and what real numbers make equal of maxima, from here on.
 
-    def _join(self, kind: str, a: Tensor, b: Tensor) -> Tensor:
+        False where that is nothing new.
+        """
+        widened = self.reals.on and not self.lattices.vector and bool(self.assumed & _WIDENED)
+        if widened:
+            self.lattice = "free"
+            self.lattices.widen(self.reals.widen())
+        return self.reals.renewed() or widened
+
+    def _join(self, kind: Kind, a: Tensor, b: Tensor) -> Tensor:
         if (known := self.reals.joined(kind, (a, b), partial(self._join, kind))) is not None:
             self._record(kind, (a, b), math.prod(known.shape))
             return known
@@ -364,34 +385,57 @@ class ImageField(Domain):
             self.reals.opposite(a, b, made)
         return made
 
-    def _joined(self, kind: str, a: Tensor, b: Tensor) -> Tensor:
+    def _joined(self, kind: Kind, a: Tensor, b: Tensor) -> Tensor:
         shape = np.broadcast_shapes(a.shape, b.shape)
-        self._record(kind, (a, b), math.prod(shape))
-        degree = a.degree.either(b.degree).plus(self._opaque_degree((a, b)))
         sign = a.degree.sign, b.degree.sign
-        degree = degree.signed(sign[0].larger(sign[1]) if kind == "max" else sign[0].smaller(sign[1]))
         pairs = [_aligned(x, y) for x, y in zip(a.planes, b.planes, strict=False)]
         xs, ys = [x for x, _ in pairs], [y for _, y in pairs]
         first = (self._residues(xs[0]), self._residues(ys[0]))
         if self.lattice == "order":
-            left = self._takes_left(kind, *first)
-            return Tensor(tuple(np.where(left, x, y) for x, y in zip(xs, ys, strict=True)), degree)
-        planes = [self._settle(self._lattice(kind, 0).join(*first))]
-        if len(xs) == 2:
-            planes.append(self._lattice(kind, 1).join(xs[1], ys[1]))
-        return Tensor(tuple(planes), degree)
+            left = self.lattices.takes_left(kind, *first)
+            planes = [np.where(left, x, y) for x, y in zip(xs, ys, strict=True)]
+        else:
+            plain = flags(self._plain(a.planes[0]), shape), flags(self._plain(b.planes[0]), shape)
+            planes = [self._settle(self.lattices.join(kind, 0, *first, plain))]
+            if len(xs) == 2:
+                planes.append(self.lattices.join(kind, 1, xs[1], ys[1], (None, None)))
+        degree = self._join_degree(kind, (a, b), math.prod(shape), 1)
+        return Tensor(
+            tuple(planes),
+            degree.signed(sign[0].larger(sign[1]) if kind == "max" else sign[0].smaller(sign[1])),
+        )
+
+    def _join_degree(self, kind: Kind, operands: tuple[Tensor, ...], count: int, rows: int) -> Degree:
+        """Of `count` joins, recorded. In a vector lattice a join is a mean of leaves and an unknown."""
+        self._record(kind, operands, count)
+        degree, opaque = operands[0].degree, self._opaque_degree(operands, rows)
+        for t in operands[1:]:
+            degree = degree.either(t.degree)
+        if not self.lattices.vector:
+            return degree.plus(opaque)
+        self.lattices.leaf = leaf = self.lattices.leaf.either(degree)
+        most, known = self.lattices.most, self.lattices.compared
+        self._record(kind, [Tensor((), leaf.repeated(most + 1))], known - self.seen.compared)
+        self.seen.compared = known
+        return leaf.repeated(most).plus(opaque)
+
+    def _product_of_joins(self, a: Tensor, b: Tensor, product: Tensor) -> Tensor:
+        """The product, where it is that of the maximum and the minimum of two numbers x and y: x y."""
+        planes = list(product.planes)
+        for i, plane in enumerate(planes):
+            x, y = _aligned(a.planes[i], b.planes[i])
+            where, found = self.lattices.products(
+                i, *((self._residues(x), self._residues(y)) if i == 0 else (x, y))
+            )
+            if where.any():
+                planes[i] = np.where(where, found if i else self._lift(found), plane)
+        return replace(product, planes=tuple(planes))
 
     def _settle(self, joined: Array) -> Array:
         """`joined` residues as elements: the one that was joined alone, or else a new unknown."""
         return joined
 
-    def _takes_left(self, kind: str, a: Array, b: Array) -> Array:
-        key, bottom = key_of(self.seed, "order"), self._infinity(0, -1 if kind == "max" else 1)
-        ranks = [self.fields[0].keyed(key, x) for x in (a, b)]
-        left = ranks[0] >= ranks[1] if kind == "max" else ranks[0] <= ranks[1]
-        return ((left & (a != bottom)) | (b == bottom)).astype(bool)
-
-    def _join_rows(self, kind: str, a: Tensor) -> Tensor:
+    def _join_rows(self, kind: Kind, a: Tensor) -> Tensor:
         if (known := self.reals.joined(kind, (a,), partial(self._join_rows, kind))) is not None:
             self._record(kind, (a,), math.prod(a.shape))
             return known
@@ -407,11 +451,10 @@ class ImageField(Domain):
                 rest = self.move(lambda x, h=half: x[..., 2 * h :], a)
                 a = self.move(lambda x, y: np.concatenate([x, y], axis=-1), joined, rest)
             return self.move(lambda x: x[..., 0], a)
-        self._record(kind, (a,), math.prod(a.shape))
         residues = np.asarray(self._residues(a.planes[0]), order="C")
-        planes = [self._settle(self._lattice(kind, 0).reduce(residues))]
-        planes += [self._lattice(kind, 1).reduce(np.asarray(x, order="C")) for x in a.planes[1:]]
-        degree = a.degree.plus(self._opaque_degree((a,), a.shape[-1]))
+        planes = [self._settle(self.lattices.reduce(kind, 0, residues, self._plain(a.planes[0])))]
+        planes += [self.lattices.reduce(kind, 1, np.asarray(x, order="C"), None) for x in a.planes[1:]]
+        degree = self._join_degree(kind, (a,), math.prod(a.shape), a.shape[-1])
         return Tensor(tuple(planes), degree.signed(Sign(a.degree.sign.least, a.degree.sign.least == 2)))
 
     # --- results
@@ -464,6 +507,10 @@ class FormalField(ImageField):
         return self.pool.labels(np.asarray(plane, order="C"))
 
     @override
+    def _plain(self, plane: Array) -> Array | None:
+        return self.pool.plain(np.asarray(plane, order="C")) if self.lattices.vector else None
+
+    @override
     def _settle(self, joined: Array) -> Array:
         return self.pool.labelled(np.asarray(joined, order="C"))
 
@@ -497,7 +544,7 @@ class ScreenField(ImageField):
     def __init__(self, seed: object) -> None:
         self._core = None
         self._start(seed, SmallField(SCREEN_P, P), SmallField(SCREEN_Q, P), "order", 1)
-        self.reals = Reals(self._residues, self.apply, rules=False)
+        self.reals = Reals(self._residues, self.apply, self.constant, rules=False)
 
 
 def _aligned(a: Array, b: Array) -> tuple[Array, Array]:

@@ -10,6 +10,14 @@ program computes the same function. Each rule is an identity of real numbers whe
     max(f(x), f(y)) = f(max(x, y))    for f = exp, and sqrt where x, y >= 0; the same for min
     max(x, 0) = x, min(x, 0) = 0      where x >= 0 is known
 
+Programs that still differ are evaluated once more with rules that take longer (`Reals.widen`). `max` and `min`
+are then those of a vector lattice (`superopt.verify.lattices`), and
+
+    max(x, y) min(x, y) = x y
+    max(x y, -x y) = max(x, -x) max(y, -y)
+    sqrt(c x) = sqrt(c) sqrt(x)       for a constant c > 0
+    log(x) = log(x exp(m)) - m        where the logarithm of x exp(m) is taken, and m is subtracted in rows
+
 Residues that a rule equates are made the same by replacing the left side with the right one as soon as it is
 computed. Which numbers are roots is known only after the programs were evaluated; so they are evaluated again if
 they seem to differ (`renewed`).
@@ -24,6 +32,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fractions import Fraction
+from math import isqrt
 from typing import Literal
 
 import numpy as np
@@ -32,6 +42,9 @@ from superopt.verify.degrees import VARIABLE, Degree
 from superopt.verify.domains import Array, Tensor
 
 Condition = Literal["root", "logarithm", "quotient"]
+_NESTED = 4  # how deep products are taken apart
+_NUMBERS = 64  # constants that are remembered
+_LOGARITHMS = 8  # logarithms that others are compared with
 
 
 @dataclass
@@ -121,14 +134,24 @@ class Reals:
     """The rules of this module over one field, at one point; without `rules`, conditions alone."""
 
     def __init__(
-        self, labels: Callable[[Array], Array], apply: Callable[..., Tensor], *, rules: bool
+        self,
+        labels: Callable[[Array], Array],
+        apply: Callable[..., Tensor],
+        constant: Callable[[float], Tensor],
+        *,
+        rules: bool,
     ) -> None:
-        self._labels, self._apply, self._inside = labels, apply, not rules
+        self._constant = constant
+        self._labels, self._apply, self._inside, self.on = labels, apply, not rules, rules
         self.conditions = Conditions()
         self._squares, self._absolute = Known(labels), Known(labels)
         self._functions: dict[str, Known] = {"exp": Known(labels), "sqrt": Known(labels)}
         self._roots, self._back = Known(labels), Known(labels)
         self._not_negative = Known(labels)
+        self._wide = False
+        self._numbers: dict[int, float] = {}  # constants, by residue
+        self._factors, self._depth = (Known(labels), Known(labels)), 0
+        self._logarithms: list[tuple[Tensor, Tensor]] = []
         self._replaced = 0  # how many roots are replaced where they occur as squares
 
     def labels(self, t: Tensor) -> Array:
@@ -158,6 +181,90 @@ class Reals:
         finally:
             self.conditions = before
 
+    # --- rules that take longer
+
+    def widen(self) -> list[Fraction]:
+        """Use them from here on. Returns the constants of the programs, whose order is known.
+
+        Which roots are replaced is found anew: a root of a multiple is none of its own any more.
+        """
+        self._wide, self._replaced = True, 0
+        self._roots, self._back, self._absolute = (Known(self._labels) for _ in range(3))
+        return [Fraction(x) for x in self._numbers.values() if x]
+
+    def number(self, value: float, residue: int) -> None:
+        """Note a constant."""
+        if self.on and len(self._numbers) < _NUMBERS:
+            self._numbers.setdefault(residue, value)
+
+    def product(self, x: Tensor, y: Tensor, product: Tensor) -> None:
+        """Remember the factors of a product; those of itself and 1 are of no use."""
+        if not self._wide or self._inside:
+            return
+        labels = self.labels(product)
+        if all((labels != self.labels(z)).any() for z in (x, y)):
+            self._factors[0].add(product, x)
+            self._factors[1].add(product, y)
+
+    def shifted(self, x: Tensor, by: Tensor) -> None:
+        """Remember the exponential of a number that is subtracted in rows or more."""
+        if self._wide and not self._inside and by.planes[0].size < x.planes[0].size and len(by.planes) == 2:
+            self._functions["exp"].add(self._raw("exp", by), by)
+
+    def of_multiple(self, x: Tensor) -> Tensor | None:
+        """The root of a multiple by a positive constant."""
+        factors = self._factored(x)
+        for constant, rest in (factors, factors[::-1]) if factors else ():
+            labels = np.unique(self.labels(constant))
+            value = self._numbers.get(int(labels[0])) if labels.size == 1 else None
+            if value is not None and value > 0:
+                with self._deeper():
+                    return self._apply("mul", self._root(Fraction(value)), self._apply("sqrt", rest))
+        return None
+
+    def _factored(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Two factors of all elements. These may be products, too, up to a depth: x = 2 y and y = x / 2 are."""
+        if not self._wide or self._inside or self._depth == _NESTED:
+            return None
+        first, second = (self._all(known, x) for known in self._factors)
+        return None if first is None or second is None else (first, second)
+
+    @contextmanager
+    def _deeper(self) -> Generator[None]:
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+
+    def _root(self, value: Fraction) -> Tensor:
+        """The root of a constant, which is a constant where it is rational."""
+        parts = [isqrt(n) for n in (value.numerator, value.denominator)]
+        if Fraction(parts[0], parts[1]) ** 2 == value:
+            return self._constant(parts[0] / parts[1])
+        return self._apply("sqrt", self._constant(float(value)))
+
+    def _absolute_product(self, x: Tensor) -> Tensor | None:
+        """The absolute value of a product: that of its factors, multiplied."""
+        if (factors := self._factored(x)) is None:
+            return None
+        with self._deeper():
+            return self._apply("mul", *(self._apply("max", y, self._apply("neg", y)) for y in factors))
+
+    def _from_another(self, x: Tensor) -> Tensor | None:
+        """The logarithm of x, from that of another multiple of x by an exponential."""
+        for other, logarithm in self._logarithms:
+            if other.shape != x.shape:
+                continue
+            try:
+                with self.aside():
+                    moved = self._all(self._functions["exp"], self._raw("div", other, x))
+            except ZeroDivisionError:
+                continue
+            if moved is not None:
+                return self._apply("sub", logarithm, moved)
+        return None
+
     # --- rules
 
     def square(self, x: Tensor, product: Tensor) -> None:
@@ -176,13 +283,16 @@ class Reals:
             degree = squared.degree.plus(VARIABLE).signed(x.degree.sign)
             self._roots.add(x, Tensor(squared.planes, degree))
             self._back.add(squared, result)
+        if primitive == "log" and self._wide and len(self._logarithms) < _LOGARITHMS:
+            self._logarithms.append((x, result))
 
     def of_known(self, primitive: str, x: Tensor) -> Tensor | None:
         """What a root of squares or a logarithm of exponentials is, if all elements are known."""
         if self._inside:
             return None
         if primitive == "log":
-            return self._all(self._functions["exp"], x)
+            known = self._all(self._functions["exp"], x)
+            return self._from_another(x) if known is None and self._wide else known
         if primitive != "sqrt":
             return None
         if (root := self._all(self._back, x)) is not None:
@@ -201,6 +311,10 @@ class Reals:
                 shape = np.broadcast_shapes(x.shape, y.shape)
                 kept = x if kind == "max" else y
                 return Tensor(tuple(np.broadcast_to(z, shape) for z in kept.planes), kept.degree)
+        if self._wide and kind == "max" and len(xs) == 2 and self._opposite(*xs):
+            for x in xs:
+                if (made := self._absolute_product(x)) is not None:
+                    return made
         for primitive, known in self._functions.items():
             operands = [self._all(known, x) for x in xs]
             found = [x for x in operands if x is not None and (len(x.planes) == 2 or primitive != "exp")]
@@ -218,8 +332,11 @@ class Reals:
 
     def opposite(self, x: Tensor, y: Tensor, larger: Tensor) -> None:
         """Remember the maximum of a number and its opposite."""
-        if not self._inside and x.shape == y.shape and not self.labels(self._raw("add", x, y)).any():
+        if not self._inside and self._opposite(x, y):
             self._absolute.add(self._raw("mul", larger, larger), self._raw("mul", x, x))
+
+    def _opposite(self, x: Tensor, y: Tensor) -> bool:
+        return x.shape == y.shape and not self.labels(self._raw("add", x, y)).any()
 
     def _raw(self, primitive: str, *xs: Tensor) -> Tensor:
         """An operation of the field without these rules."""

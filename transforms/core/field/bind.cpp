@@ -1,10 +1,13 @@
 // Python's view of the field core: numpy arrays of residues (uint64) in, arrays out.
 #include <array>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
 #include "field/formal.hpp"
@@ -13,6 +16,7 @@
 #include "field/matmul.hpp"
 #include "field/modular.hpp"
 #include "field/random.hpp"
+#include "field/vector_lattice.hpp"
 
 namespace nb = nanobind;
 
@@ -250,6 +254,78 @@ void bind_lattice(nb::module_ &m) {
       .def("__len__", &Semilattice::size);
 }
 
+using Flags = std::optional<nb::ndarray<const bool, nb::c_contig, nb::device::cpu>>;
+
+const bool *flags(const Flags &linear, std::size_t n) {
+  if (linear && linear->size() != n)
+    raise(PyExc_ValueError, "expected a flag for each element");
+  return linear ? linear->data() : nullptr;
+}
+
+void bind_vector_lattice(nb::module_ &m) {
+  const auto kind = [](bool largest) { return largest ? Join::Max : Join::Min; };
+  const auto join = [](VectorLattice &s, Join kind, const u64 *x, const bool *linear, std::size_t n) {
+    try {
+      return s.join(kind, x, linear, n);
+    } catch (const std::length_error &error) {
+      raise(PyExc_MemoryError, error.what());
+    }
+  };
+  nb::class_<VectorLattice>(m, "VectorLattice", "max and min as the joins and meets of a vector lattice.")
+      .def(
+          "__init__",
+          [](VectorLattice *self, u64 modulus, u64 key, u64 infinity, std::size_t limit,
+             const std::vector<u64> &not_negative, const std::vector<u64> &scales) {
+            new (self) VectorLattice(checked(modulus).value(), key, infinity, limit, not_negative, scales);
+          },
+          nb::arg("modulus"), nb::arg("key"), nb::arg("infinity"), nb::arg("limit"), nb::arg("not_negative"),
+          nb::arg("scales"))
+      .def(
+          "join",
+          [join, kind](VectorLattice &s, bool largest, In a, In b, const Flags &left, const Flags &right) {
+            if (shape_of(a) != shape_of(b))
+              raise(PyExc_ValueError, "expected arrays of one shape");
+            const bool *const first = flags(left, a.size()), *const second = flags(right, a.size());
+            auto out = allocate(a.size());
+            for (std::size_t i = 0; i < a.size(); ++i) {
+              const u64 pair[2] = {a.data()[i], b.data()[i]};
+              const bool linear[2] = {!first || first[i], !second || second[i]};
+              out[i] = join(s, kind(largest), pair, linear, 2);
+            }
+            return wrap(std::move(out), shape_of(a));
+          },
+          nb::arg("largest"), nb::arg("a"), nb::arg("b"), nb::arg("linear_a").none(),
+          nb::arg("linear_b").none(), "maxima or minima; flags say which numbers may be shifted and scaled")
+      .def(
+          "reduce",
+          [join, kind](VectorLattice &s, bool largest, In a, const Flags &linear) {
+            const bool *const all = flags(linear, a.size());
+            return rows(a, [&](const u64 *x, std::size_t n) {
+              return join(s, kind(largest), x, all ? all + (x - a.data()) : nullptr, n);
+            });
+          },
+          nb::arg("largest"), nb::arg("a"), nb::arg("linear").none(), "join over the last dimension")
+      .def(
+          "products",
+          [](const VectorLattice &s, In a, In b) {
+            if (shape_of(a) != shape_of(b))
+              raise(PyExc_ValueError, "expected arrays of one shape");
+            auto found = allocate(a.size());
+            auto known = std::make_unique_for_overwrite<bool[]>(a.size());
+            for (std::size_t i = 0; i < a.size(); ++i) {
+              const std::optional<u64> product = s.product(a.data()[i], b.data()[i]);
+              known[i] = product.has_value();
+              found[i] = product.value_or(0);
+            }
+            return std::make_pair(wrap(std::move(known), shape_of(a)), wrap(std::move(found), shape_of(a)));
+          },
+          nb::arg("a"), nb::arg("b"),
+          "where a and b are the maximum and the minimum of two numbers, and there the product of these")
+      .def_prop_ro("most", &VectorLattice::most, "the most leaves of any join so far")
+      .def_prop_ro("compared", &VectorLattice::compared, "look-ups so far: each could hit by chance")
+      .def("__len__", &VectorLattice::size);
+}
+
 void bind_formal(nb::module_ &m) {
   using Pool = FormalPool;
   const auto binary = [](u64 (Pool::*op)(u64, u64)) {
@@ -311,6 +387,15 @@ void bind_formal(nb::module_ &m) {
           },
           "(batch, m, k) x (batch, k, n), any strides")
       .def("images", unary(&Pool::image), "residues with [h] = root^h")
+      .def(
+          "plain",
+          [](const Pool &pool, In a) {
+            auto out = std::make_unique_for_overwrite<bool[]>(a.size());
+            for (std::size_t i = 0; i < a.size(); ++i)
+              out[i] = pool.plain(a.data()[i]);
+            return wrap(std::move(out), shape_of(a));
+          },
+          "which elements are numbers without exponentials")
       .def("labels", unary(&Pool::label), "a residue for each class of equal elements")
       .def("labelled", unary(&Pool::labelled), "elements with these labels, or constants")
       .def(
@@ -341,5 +426,6 @@ NB_MODULE(_field, module) {
   module.attr("DEPTH") = superopt::field::kDepth;
   superopt::field::bind_field(module);
   superopt::field::bind_lattice(module);
+  superopt::field::bind_vector_lattice(module);
   superopt::field::bind_formal(module);
 }

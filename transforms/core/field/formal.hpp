@@ -141,6 +141,12 @@ public:
     return known == labelled_.end() ? constant(value) : known->second;
   }
 
+  // Whether an element is a residue: without exponentials.
+  bool plain(u64 id) const {
+    const Element &x = elements_[id];
+    return is_one(x.den) && (x.num.empty() || (x.num.size() == 1 && x.num[0].h == 0));
+  }
+
   std::size_t size() const { return elements_.size(); }
   std::size_t widest() const { return widest_; }       // most terms of any sum so far
   std::size_t fallbacks() const { return fallbacks_; } // elements replaced by their image

@@ -6,10 +6,13 @@ import hashlib
 import itertools
 import math
 import time
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import TypeAlias
+
+from superopt.verify.checker.joins import Joins
+from superopt.verify.checker.reals import Reals
 
 Sum: TypeAlias = "dict[int, int]"  # exponent -> coefficient, no zero coefficients
 _ONE: Sum = {0: 1}
@@ -102,55 +105,6 @@ def is_prime(n: int) -> bool:
     return True
 
 
-class Reals:
-    """What holds for real numbers beyond a field's axioms, by value; docs/verification.md argues for each rule.
-
-    squares, exponentials    what a value is the square or exponential of; `roots`: the root itself, and of what
-    waiting                  for a number whose root is taken, the square of that; for the square of |x|, x^2
-    replaced                 those of `waiting` that are replaced wherever they occur
-    """
-
-    def __init__(self) -> None:
-        self.squares: dict[int, Element] = {}
-        self.exponentials: dict[int, Element] = {}
-        self.roots: dict[int, tuple[Element, Element]] = {}
-        self.back: dict[int, Element] = {}
-        self.waiting: dict[int, Element] = {}
-        self.replaced: dict[int, Element] = {}
-        self.not_negative: set[int] = set()
-        self.inside = False
-        self.found: list[tuple[str, Element, bool]] = []
-
-    def taken(self, what: str, x: Element, *, needed: bool) -> None:
-        """Note a root, a logarithm or a quotient of a number, and whether that may be undefined."""
-        self.found.append((what, x, needed))
-
-    def forget(self) -> list[tuple[str, Element, bool]]:
-        """The conditions of the program that was evaluated last; those of another one follow."""
-        found, self.found = self.found, []
-        return found
-
-    def renewed(self) -> bool:
-        """Replace what became known; False where that is nothing."""
-        before, self.replaced = len(self.replaced), dict(self.waiting)
-        return len(self.replaced) > before
-
-    @contextmanager
-    def plainly(self) -> Generator[None]:
-        """Within it, these rules are not used."""
-        before, self.inside = self.inside, True
-        try:
-            yield
-        finally:
-            self.inside = before
-
-    @staticmethod
-    def sum(a: Element, b: Element) -> tuple[int, bool, bool]:
-        """`least`, `plain` and `thin` of a sum."""
-        least = max(a.least, b.least) if a.least and b.least else 0
-        return least, a.plain and b.plain, bool(least) and not (a.vanishing or b.vanishing)
-
-
 class Algebra:
     """The primitives of the operator table on elements modulo two primes; all randomness comes from `seed`.
 
@@ -170,6 +124,22 @@ class Algebra:
         self.leaves: dict[tuple[str, int], frozenset[int]] = {}
         self.kept: dict[tuple[str, int], Element] = {}
         self.reals = Reals()
+        self.joins: list[Joins] = []  # modulo p and q, once programs seem to differ
+
+    def renewed(self) -> bool:
+        """Use more of what is known of real numbers; False where that is nothing."""
+        if widened := not self.joins and bool(self.assumed & {"max", "min", "sqrt", "log"}):
+            self.reals.widen()
+            numbers = [x for x in self.known if x]
+            self.joins = [
+                Joins(m, lambda name, m=m: self.draw(m, "join", name), numbers) for m in (self.p, self.q)
+            ]
+        return self.reals.renewed() or widened
+
+    @property
+    def wide(self) -> bool:
+        """Whether the rules that take longer are used here."""
+        return bool(self.joins) and not self.reals.inside
 
     def plus(self, a: Sum, b: Sum, sign: int = 1) -> Sum:
         """A sum or difference of sums."""
@@ -252,6 +222,8 @@ class Algebra:
             return _LOST
         if a.infinite or b.infinite:
             return _infinity(a.infinite or sign * b.infinite)
+        if sign < 0 and self.wide and b.second is not None:  # perhaps a logarithm is moved by it
+            self.reals.exponentials.setdefault(self.value(Element({b.second: 1})), b)
         known = a.sign if a.sign == sign * b.sign else 0
         second = None if a.second is None or b.second is None else (a.second + sign * b.second) % self.q
         facts = self.reals.sum(a, b) if sign > 0 else (0, a.plain and b.plain, False)
@@ -275,9 +247,31 @@ class Algebra:
         least = max(1, a.least) if square else min(a.least, b.least)
         thin = not a.vanishing and not b.vanishing
         made = self.made(num, den, second, sign, least, a.plain and b.plain, thin)
+        if self.wide:
+            made = self.product(a, b, made)
         if square and not self.reals.inside:
             self.reals.squares[self.value(made)] = a
         return made
+
+    def product(self, a: Element, b: Element, made: Element) -> Element:
+        """The product of a maximum and a minimum of two numbers is theirs; of others the factors are kept."""
+        values = [self.value(x) for x in (a, b, made)]
+        if (first := self.joins[0].product(*values[:2])) is not None:
+            known = a.second is not None and b.second is not None
+            second = self.joins[1].product(a.second, b.second) if known else None  # type: ignore[reportArgumentType]
+            made = replace(
+                made,
+                num={0: first} if first else {},
+                den=_ONE,
+                second=made.second if second is None else second,
+            )
+        if values[2] not in values[:2]:
+            self.reals.factors.setdefault(values[2], (a, b))
+        return made
+
+    def factored(self, value: int) -> tuple[Element, Element] | None:
+        """Two factors of a number; as these may be its multiples, they are taken apart four times at most."""
+        return self.reals.factors.get(value) if self.wide and self.reals.depth < 4 else None
 
     def div(self, a: Element, b: Element) -> Element:
         """a / b; raises ZeroDivisionError."""
@@ -342,11 +336,15 @@ class Algebra:
             return self.constant(float(x.infinite)) if primitive == "erf" else _LOST
         self.assumed.add(primitive)
         values = [self.value(x) for x in xs]
+        if primitive == "sqrt" and (moved := self.root_of_multiple(values[0])) is not None:
+            return moved
         if primitive in ("sqrt", "log", "pow"):
             needed = x.least < (1 if primitive == "sqrt" else 2)
             self.reals.taken("root" if primitive == "sqrt" else "logarithm", x, needed=needed)
         if primitive == "log" and (number := self.reals.exponentials.get(values[0])) is not None:
             return number
+        if primitive == "log" and self.wide and (moved := self.moved_logarithm(x)) is not None:
+            return moved
         if primitive == "sqrt" and values[0] in self.reals.back:
             return self.reals.back[values[0]]
         if primitive == "sqrt" and (number := self.reals.squares.get(values[0])) is not None:
@@ -366,7 +364,38 @@ class Algebra:
             self.reals.roots[self.value(made)] = made, x
             self.reals.waiting[values[0]] = square
             self.reals.back[self.value(square)] = made
+        if primitive == "log" and self.wide:
+            self.reals.logarithms.append((x, made))
         return made
+
+    def root_of_multiple(self, value: int) -> Element | None:
+        """sqrt(c x) = sqrt(c) sqrt(x) for a constant c > 0."""
+        pair = self.factored(value)
+        for x, y in (pair, pair[::-1]) if pair else ():
+            given = self.value(x)
+            for number in self.known:
+                if number > 0 and self.residues(number)[0] == given:
+                    exact = Fraction(number)
+                    top, low = math.isqrt(exact.numerator), math.isqrt(exact.denominator)
+                    whole = Fraction(top, low) ** 2 == exact
+                    with self.reals.deeper():
+                        c = self.constant(number)
+                        return self.mul(
+                            self.constant(top / low) if whole else self.opaque("sqrt", c),
+                            self.opaque("sqrt", y),
+                        )
+        return None
+
+    def moved_logarithm(self, x: Element) -> Element | None:
+        """log(x) = log(x exp(m)) - m."""
+        for other, logarithm in self.reals.logarithms[:8]:
+            with self.reals.plainly():
+                before = len(self.reals.found)
+                moved = self.reals.exponentials.get(self.value(self.div(other, x)))
+                del self.reals.found[before:]
+            if moved is not None:
+                return self.add(logarithm, moved, -1)
+        return None
 
     def absolute(self, x: Element) -> Element:
         """The larger of a number and its opposite."""
@@ -390,6 +419,8 @@ class Algebra:
         items = [x for x in given if x.infinite != neutral]
         if items and not self.reals.inside and (known := self.known_join(kind, items)) is not None:
             return known
+        if items and self.joins:
+            return self.joined(kind, items)
         for x in items:
             value = self.value(x)
             self.kept.setdefault((kind, value), x)
@@ -408,12 +439,42 @@ class Algebra:
         made = Element({0: value}, _ONE, second, least=least, plain=False, thin=least == 2)
         self.leaves[kind, made.num[0]] = members
         self.kept.setdefault((kind, made.num[0]), made)
+        self.note_absolute(kind, items, made)
+        return made
+
+    def joined(self, kind: str, items: Sequence[Element]) -> Element:
+        """max or min in a vector lattice (`superopt.verify.checker.joins`)."""
+        self.spend(len(items))
+        values = [self.value(x) for x in items]
+        for x, value in zip(items, values, strict=True):
+            self.kept.setdefault(("", value), x)
+        if kind == "max" and len(items) == 2 and self.wide and sum(values) % self.p == 0:
+            for value in values:
+                if (factors := self.factored(value)) is not None:
+                    with self.reals.deeper():
+                        return self.mul(*map(self.absolute, factors))
+        value = self.joins[0].join(kind, values, [x.num.keys() <= {0} and x.den == _ONE for x in items])
+        if ("", value) in self.kept:
+            return self.kept["", value]
+        self.assumed.add(kind)
+        seconds = [x.second for x in items if x.second is not None]
+        second = (
+            self.joins[1].join(kind, seconds, [True] * len(items)) if len(seconds) == len(items) else None
+        )
+        signs = [x.least for x in items]
+        least = max(signs) if kind == "max" else min(signs)
+        made = Element({0: value} if value else {}, _ONE, second, least=least, plain=False, thin=least == 2)
+        self.kept["", value] = made
+        self.note_absolute(kind, items, made)
+        return made
+
+    def note_absolute(self, kind: str, items: Sequence[Element], made: Element) -> None:
+        """The square of max(x, -x) is x^2."""
         if kind == "max" and len(items) == 2 and not self.reals.inside:
             with self.reals.plainly():
                 if not self.add(items[0], items[1]).num:
                     square = self.mul(items[0], items[0])
                     self.reals.waiting[self.value(self.mul(made, made))] = square
-        return made
 
     def known_join(self, kind: str, items: Sequence[Element]) -> Element | None:
         """A maximum or minimum of exponentials or of roots, or of a number that is not negative and 0."""

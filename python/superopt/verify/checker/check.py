@@ -147,7 +147,7 @@ class _Elements:
                 try:
                     algebra = Algebra((self.seed, n, place, attempt), self.primes, budget, self.deadline)
                     pair = self.pair(algebra, n, index)
-                    while not self.alike(algebra, pair) and algebra.reals.renewed():
+                    while not self.alike(algebra, pair) and algebra.renewed():
                         pair = self.pair(algebra, n, index)
                 except ZeroDivisionError:
                     continue

@@ -32,6 +32,7 @@ import numpy as np
 from superopt.errors import IllegalProgram, NotEquivalent
 from superopt.program import KernelGraph, Node, TileProgram, Value
 from superopt.verify.certificate import Record
+from superopt.verify.certifier import certify
 from superopt.verify.demand import feeds_exponential
 from superopt.verify.domains import Array, Domain, Tensor
 from superopt.verify.evaluate import evaluate
@@ -153,8 +154,9 @@ def verify_ttir(
     evaluated = {n: math.prod(k.grid) for n, (_, k) in programs.items()}
     primes = drawn(canonical_text(original), canonical_text(lowered), *(k.ttir for k in kernels))
     formal, notes = whole and work(lowered) <= FORMAL_WORK, list[str]()
+    end_to_end = whole
     if whole:
-        _values(original, lowered, programs, seed, primes, formal=formal)
+        end_to_end = _values(original, lowered, programs, seed, primes, formal=formal)
     else:
         limit = min(full_work, KERNEL_WORK)
         evaluated = {n: _alone(n, f, k, stored[n], (seed, primes), limit) for n, (f, k) in programs.items()}
@@ -182,7 +184,7 @@ def verify_ttir(
         )
         for n, k in zip(nodes, kernels, strict=True)
     ]
-    return ArtifactRecord(seed=seed, kernels=records, formal=formal, end_to_end=whole, notes=notes)
+    return ArtifactRecord(seed=seed, kernels=records, formal=formal, end_to_end=end_to_end, notes=notes)
 
 
 def _interface(node: Node, kernel: KernelText) -> None:
@@ -257,14 +259,22 @@ def _values(
     primes: Primes,
     *,
     formal: bool,
-) -> None:
-    """Run all instances of all kernels; compare with `original`, or else with each node alone."""
-    at_some_point(formal, seed, primes, lambda domain: _at_point(original, lowered, programs, domain))
+) -> bool:
+    """Run all instances of all kernels; compare with `original`, or else with each node alone.
+
+    False where the kernels compute `lowered`, and this field does not show that it equals `original`.
+    """
+    found: list[bool] = []
+    at_some_point(
+        formal, seed, primes, lambda domain: found.append(_at_point(original, lowered, programs, domain))
+    )
+    return found[-1]
 
 
 def _at_point(
     original: KernelGraph | None, lowered: KernelGraph, programs: _Programs, domain: Extended
-) -> None:
+) -> bool:
+    """Whether the kernels are seen to compute `original`; else they compute `lowered`, which equals it."""
     inputs = random_inputs(lowered, domain)
     env: dict[Value, Tensor] = dict(zip(lowered.inputs, inputs, strict=True))
     for node in lowered.nodes:
@@ -285,15 +295,28 @@ def _at_point(
                 ]
         env.update(zip(node.results, results, strict=True))
     if original is None:
-        return
-    expected = evaluate(original, inputs, domain)
-    for i, (value, wanted) in enumerate(zip(lowered.outputs, expected, strict=True)):
-        different = domain.differs(wanted, env[value])
-        if different.any():
-            at = [int(n) for n in np.argwhere(different)[0]]
-            raise NotEquivalent(
-                f"expected the kernels to compute the program, got another output {i} at {at}"
-            )
+        return True
+    place = _difference(original, lowered, env, inputs, domain)
+    if place is None:
+        return True
+    # The field lacks the identities of real numbers (`superopt.verify.reals`), which the certifier has.
+    if _difference(lowered, lowered, env, inputs, domain) or not certify(original, lowered).equivalent:
+        raise NotEquivalent(f"expected the kernels to compute the program, got another {place}")
+    return False
+
+
+def _difference(
+    program: KernelGraph,
+    lowered: KernelGraph,
+    env: dict[Value, Tensor],
+    inputs: Sequence[Tensor],
+    domain: Extended,
+) -> str | None:
+    """The first element of an output that the program computes differently."""
+    for i, (value, wanted) in enumerate(zip(lowered.outputs, evaluate(program, inputs, domain), strict=True)):
+        if (different := domain.differs(wanted, env[value])).any():
+            return f"output {i} at {[int(n) for n in np.argwhere(different)[0]]}"
+    return None
 
 
 def random_inputs(graph: KernelGraph, domain: Extended) -> list[Tensor]:
