@@ -16,6 +16,11 @@ from superopt.verify.hashing import program_hash
 _DIGITS = 16
 
 
+def named(graph: KernelGraph) -> str:
+    """That of a whole program: its content, in short."""
+    return program_hash(graph)[:_DIGITS]
+
+
 def kernel_fingerprint(node: Node, *names: str) -> str:
     """That of a node alone, whatever stands around it; `names` are those that its choices use."""
     alone = KernelGraph("kernel", list(dict.fromkeys(node.operands)), [node], list(node.results))

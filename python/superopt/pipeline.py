@@ -49,6 +49,7 @@ def superoptimize(graph: KernelGraph, settings: Settings, diagnostics: Diagnosti
     Raises IllegalProgram for an illegal graph, UnsupportedProgram for one that cannot be compiled.
     """
     from superopt.run import choose, context, outcome, propose
+    from superopt.tuning import improve
 
     with first_interrupt_stops() as stopped:
         run = context.start(graph, settings, diagnostics, stopped)
@@ -64,6 +65,9 @@ def superoptimize(graph: KernelGraph, settings: Settings, diagnostics: Diagnosti
         candidates = propose.propose(run, parts, diagnostics.progress)
         diagnostics.progress("proofs and compilation", None)
         accepted = choose.choose(run, graph, parts, candidates)
+        if settings.tune:
+            diagnostics.progress("tuning", None)
+            accepted = improve.improved(run, graph, parts, candidates, accepted)
         if known is not None and known.seconds < run.price(accepted.scheduled):
             accepted = _reused(graph, known, run) or accepted
         if stopped():

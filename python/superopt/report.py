@@ -142,6 +142,29 @@ class SearchReports(BaseModel):
     searches: list[SearchReport]
 
 
+class TuningReport(BaseModel):
+    """What `tune` did: programs priced by each evaluator, those without a price by reason, and what came of it.
+
+    `config` holds the choices of the program that is delivered, by pass and site; empty where the program found
+    before stays. `refused` are the reasons of the gates that refused cheaper ones.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    strategy: str
+    evaluations: dict[str, int]
+    rejected: dict[str, int] = Field(default_factory=dict[str, int])
+    before_seconds: float
+    after_seconds: float
+    config: dict[str, dict[str, str]] = Field(default_factory=dict[str, dict[str, str]])
+    refused: list[str] = Field(default_factory=list[str])
+
+    @property
+    def programs(self) -> int:
+        """Prices of programs, by all evaluators."""
+        return sum(self.evaluations.values())
+
+
 class Report(BaseModel):
     """One run of the optimizer on one program.
 
@@ -165,6 +188,7 @@ class Report(BaseModel):
     baseline_seconds: float = 0.0
     predicted_seconds: float = 0.0
     improved: bool = False
+    tuning: TuningReport | None = None
     kernels: list[KernelReport] = Field(default_factory=list[KernelReport])
     guarantee: str = ""
     delta: float | None = None

@@ -76,7 +76,7 @@ def fit(
     if fixed:
         return _fitting(first, target)
     best = _rescheduled(first, compiler, stop) if _slow(first, target) else first
-    return _ordered(_hinted(_fitting(best, target), compiler), compiler)
+    return ordered(_hinted(_fitting(best, target), compiler), compiler)
 
 
 def _fitting(scheduled: Scheduled, target: Target) -> Scheduled:
@@ -88,7 +88,7 @@ def _fitting(scheduled: Scheduled, target: Target) -> Scheduled:
                 f"kernel '{kernel.name}': expected at most {MOST_SCRATCH} bytes of scratch, got one that "
                 f"needs {needed}"
             )
-    for index in _oversized(scheduled, target)[:1]:
+    for index in oversized(scheduled, target)[:1]:
         kernel, most = scheduled.compiled[index], target.shared_per_block
         got = f"one that needs {kernel.shared_bytes}"
         raise CompilationFailed(
@@ -102,7 +102,7 @@ def _rescheduled(first: Scheduled, compiler: Compiler, stop: Callable[[], bool])
     target, tried = compiler.target, [first]
 
     def enough() -> bool:
-        return stop() and not all(_oversized(s, target) for s in tried)
+        return stop() and not all(oversized(s, target) for s in tried)
 
     def best() -> Scheduled:
         return min(tried, key=lambda s: _rank(s, target))
@@ -138,7 +138,7 @@ def _reason(first: Scheduled, best: Scheduled, tried: Sequence[Scheduled], targe
     )
 
 
-def _ordered(scheduled: Scheduled, compiler: Compiler) -> Scheduled:
+def ordered(scheduled: Scheduled, compiler: Compiler) -> Scheduled:
     """With one stage for kernels that race as they are pipelined, where that mends them.
 
     Triton 3.6 lacks the fence between an asynchronous copy and the tensor core. Only pipelined kernels with both
@@ -224,8 +224,8 @@ def _nodes(graph: KernelGraph) -> list[Node]:
 
 def _bad(scheduled: Scheduled, target: Target) -> list[int]:
     """The kernels, by number, that spill or do not fit."""
-    oversized = _oversized(scheduled, target)
-    return [i for i, k in enumerate(scheduled.compiled) if k.spill_bytes or i in oversized]
+    large = oversized(scheduled, target)
+    return [i for i, k in enumerate(scheduled.compiled) if k.spill_bytes or i in large]
 
 
 def _slow(scheduled: Scheduled, target: Target) -> list[int]:
@@ -238,7 +238,8 @@ def _slow(scheduled: Scheduled, target: Target) -> list[int]:
     ]
 
 
-def _oversized(scheduled: Scheduled, target: Target) -> list[int]:
+def oversized(scheduled: Scheduled, target: Target) -> list[int]:
+    """The kernels, by number, that need more shared memory than a block may have."""
     return [i for i, k in enumerate(scheduled.compiled) if k.shared_bytes > target.shared_per_block]
 
 
@@ -246,15 +247,15 @@ def _rank(scheduled: Scheduled, target: Target) -> tuple[bool, float]:
     """The smaller, the better: whether a kernel does not fit, and the seconds, with a handicap for spills."""
     spills = any(k.spill_bytes for k in scheduled.compiled)
     seconds = _seconds(scheduled, target)
-    return bool(_oversized(scheduled, target)), seconds / LEAST_SPILLING_GAIN if spills else seconds
+    return bool(oversized(scheduled, target)), seconds / LEAST_SPILLING_GAIN if spills else seconds
 
 
 def _rank_of_kernel(scheduled: Scheduled, number: int, target: Target) -> tuple[bool, float]:
     """The rank of one kernel alone."""
     facts = scheduled.compiled[number]
     seconds = compiled_cost(_nodes(scheduled.lowered)[number], facts, target).seconds
-    oversized = facts.shared_bytes > target.shared_per_block
-    return oversized, seconds / LEAST_SPILLING_GAIN if facts.spill_bytes else seconds
+    large = facts.shared_bytes > target.shared_per_block
+    return large, seconds / LEAST_SPILLING_GAIN if facts.spill_bytes else seconds
 
 
 def _seconds(scheduled: Scheduled, target: Target) -> float:
@@ -291,7 +292,7 @@ def _launches(scheduled: Scheduled, number: int, target: Target) -> list[tuple[i
     _, body = _programs(scheduled.lowered)[number]
     warps, stages, choices = body.num_warps, body.num_stages, warp_choices(body)
     more = [w for w in choices if w > warps]
-    if number in _oversized(scheduled, target):
+    if number in oversized(scheduled, target):
         found = [(warps, s) for s in (stages - 1, stages - 2)]
     elif scheduled.compiled[number].spill_bytes:
         found = [(w, stages) for w in more]

@@ -119,7 +119,7 @@ class Earlier:
         return {
             "what": "result", "seed": s.seed, "delta": s.delta, "allow": s.allow, "against": s.against,
             "optimizers": ",".join(s.optimizers), "candidates": s.candidates, "numerics": s.numerics,
-            "code": _code(*s.optimizers),
+            "tune": s.tune, "code": _code(*s.optimizers),
         }  # fmt: skip
 
     def _search_policy(self, optimizer: str) -> dict[str, str | int | float | bool]:

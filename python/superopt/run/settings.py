@@ -59,6 +59,10 @@ class Settings(SearchSettings):
     candidates: int = 8
     """How many candidates to check for a part of the program before leaving it unchanged."""
 
+    tune: int = 0
+    """How many programs to price to tune the choices of all passes together, from the result on; none by default.
+    An eighth as many are compiled. The result is never predicted to be slower than without."""
+
     numerics: bool = True
     """Check candidates, run in their real precision, against fp64."""
 
@@ -72,6 +76,8 @@ class Settings(SearchSettings):
             raise BadOption(f"expected a delta between 0 and 1, got {self.delta}")
         if self.candidates < 1:
             raise BadOption(f"expected at least one candidate, got {self.candidates}")
+        if self.tune < 0:
+            raise BadOption(f"expected a number of programs to tune with, got {self.tune}")
         if isinstance(self.optimizers, str):
             raise BadOption(f"expected a tuple of optimizers, got the text '{self.optimizers}'")
         if not self.optimizers:

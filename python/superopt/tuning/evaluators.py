@@ -1,0 +1,103 @@
+"""What a program costs: by its tiles, or by its compiled kernels. Both are predictions of one model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from superopt import clock
+from superopt.cost import Target, compiled_seconds, cost
+from superopt.errors import UnsupportedProgram
+from superopt.program import KernelGraph
+from superopt.transforms.emit.compile import CompilationFailed
+from superopt.transforms.schedule.fit import Compiler, ordered, oversized
+
+PRICED = "priced"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Seconds that a program is predicted to take, or None and the reason; `work` is what it took to find out.
+
+    Work is in seconds of processor time. `program` is what was priced, where its launches had to change.
+    """
+
+    seconds: float | None
+    status: str
+    evaluator: str
+    work: float = 0.0
+    program: KernelGraph | None = None
+
+
+class Evaluator(Protocol):
+    """Prices lowered programs; `blind` are the passes whose choices it cannot tell apart."""
+
+    @property
+    def name(self) -> str:
+        """Its name in logs."""
+        ...
+
+    @property
+    def blind(self) -> frozenset[str]:
+        """Flags of passes."""
+        ...
+
+    def evaluate(self, programs: Sequence[KernelGraph]) -> list[Evaluation]:
+        """One evaluation for each program."""
+        ...
+
+
+@dataclass(frozen=True)
+class ByTiles:
+    """The analytic model on the tiles of a lowered program: milliseconds; it does not see launches."""
+
+    target: Target
+    name: ClassVar[str] = "tiles"
+    blind: ClassVar[frozenset[str]] = frozenset({"choose-launch"})
+
+    def evaluate(self, programs: Sequence[KernelGraph]) -> list[Evaluation]:
+        """Predicted seconds; what does not fit the target is rejected."""
+        return [self._one(program) for program in programs]
+
+    def _one(self, program: KernelGraph) -> Evaluation:
+        begun = clock.now()
+        seconds = cost(program, self.target).seconds
+        if not math.isfinite(seconds):
+            return Evaluation(None, "more than a block holds", self.name, clock.now() - begun)
+        return Evaluation(seconds, PRICED, self.name, clock.now() - begun)
+
+
+@dataclass(frozen=True)
+class ByKernels:
+    """The same model on what the compiler made of the kernels (`cost.compiled`); about a second a new kernel."""
+
+    compiler: Compiler
+    name: ClassVar[str] = "kernels"
+    blind: ClassVar[frozenset[str]] = frozenset()
+
+    def evaluate(self, programs: Sequence[KernelGraph]) -> list[Evaluation]:
+        """Predicted seconds; what does not compile, does not fit or spills is rejected."""
+        return [self._one(program) for program in programs]
+
+    def _one(self, program: KernelGraph) -> Evaluation:
+        begun = clock.now()
+
+        def said(status: str, seconds: float | None = None, priced: KernelGraph | None = None) -> Evaluation:
+            return Evaluation(seconds, status, self.name, clock.now() - begun, priced)
+
+        try:
+            made = ordered(self.compiler.scheduled(program), self.compiler)
+        except CompilationFailed:
+            return said("does not compile")
+        except UnsupportedProgram:
+            return said("cannot be written as kernels")
+        if oversized(made, self.compiler.target):
+            return said("more shared memory than a block has")
+        if any(k.spill_bytes for k in made.compiled):
+            return said("spills registers")
+        seconds = compiled_seconds(made.lowered, made.compiled, self.compiler.target)
+        if not math.isfinite(seconds):
+            return said("more than a block holds")
+        return said(PRICED, seconds, made.lowered)

@@ -1,0 +1,121 @@
+"""Questions, programs, prices: until the evaluations are spent."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from superopt.transforms.fingerprints import named
+from superopt.transforms.tunable import Config
+from superopt.tuning import strategies
+from superopt.tuning.evaluators import Evaluation, Evaluator
+from superopt.tuning.space import Question, Space, Traced
+from superopt.tuning.strategies.strategy import Trial
+
+ScheduleName: TypeAlias = Literal["joint", "sequential", "all"]
+# Questions of a batch.
+BATCH = 8
+# A strategy that asks for known programs only, in so many batches one after the other, has found what it will.
+_IDLE = 8
+
+
+def phases(schedule: ScheduleName, graph: Sequence[str], kernel: Sequence[str]) -> list[frozenset[str]]:
+    """The passes whose choices move together, phase by phase, given those on graphs and on kernels.
+
+    sequential  each pass alone, in order
+    joint       the passes on graphs together, then each pass on kernels (XTAT, section V: more at once was worse)
+    all         all of them together
+    """
+    if schedule == "all":
+        return [frozenset((*graph, *kernel))]
+    first = [frozenset((flag,)) for flag in graph] if schedule == "sequential" else [frozenset(graph)]
+    return [phase for phase in (*first, *(frozenset((flag,)) for flag in kernel)) if phase]
+
+
+@dataclass
+class Trials:
+    """Makes trials of questions: each program is priced once, however often it is asked for.
+
+    `evaluations` are the programs priced, `rejected` those without a price, by reason.
+    """
+
+    space: Space
+    evaluator: Evaluator
+    done: list[Trial] = field(default_factory=list[Trial])
+    rejected: Counter[str] = field(default_factory=Counter[str])
+    known: dict[str, Evaluation] = field(default_factory=dict[str, Evaluation])
+
+    @property
+    def evaluations(self) -> int:
+        """Programs that were priced, or found to have no price."""
+        return len(self.known)
+
+    def run(self, questions: Sequence[Question]) -> list[Trial]:
+        """One trial for each question."""
+        traced = [self.space.trace(question) for question in questions]
+        at = [_key(t) for t in traced]
+        new = {key: t for key, t in zip(at, traced, strict=True) if key not in self.known}
+        priced = {key: t for key, t in new.items() if not t.error}
+        found = dict(zip(priced, self.evaluator.evaluate([t.program for t in priced.values()]), strict=True))
+        for key, t in new.items():
+            evaluation = found.get(key) or Evaluation(None, t.error, self.evaluator.name)
+            self.known[key] = evaluation
+            if evaluation.seconds is None:
+                self.rejected[evaluation.status] += 1
+        trials = [
+            Trial(question, t, self.known[key])
+            for question, t, key in zip(questions, traced, at, strict=True)
+        ]
+        self.done += trials
+        return trials
+
+    def best(self) -> list[Trial]:
+        """One trial for each program with a price, fewest seconds first; among equals, the one found first."""
+        found: dict[str, Trial] = {}
+        for trial in self.done:
+            if trial.evaluation.seconds is not None:
+                found.setdefault(_key(trial.traced), trial)
+        return sorted(found.values(), key=lambda t: t.seconds)
+
+
+def _key(traced: Traced) -> str:
+    """What a price belongs to: the program, or the choices that led to none."""
+    if not traced.error:
+        return named(traced.program)
+    return repr([(*d.key, d.choice) for d in traced.decisions])
+
+
+def search(
+    trials: Trials,
+    start: Config,
+    moving: Sequence[frozenset[str]],
+    *,
+    evaluations: int,
+    strategy: str,
+    seed: int = 0,
+    stop: Callable[[], bool] = lambda: False,
+) -> Trial:
+    """The best program after `evaluations` prices, from `start` on; `moving` are the phases.
+
+    Each phase starts from the best program so far and has an equal share of what is left. The start is priced,
+    too, so the result is never slower, by this evaluator, than the start.
+    """
+    last = trials.evaluations + evaluations
+    (best,) = trials.run([Question(start)])
+    moving = [phase - trials.evaluator.blind for phase in moving if phase - trials.evaluator.blind]
+    for number, phase in enumerate(moving):
+        end = trials.evaluations + math.ceil((last - trials.evaluations) / (len(moving) - number))
+        method = strategies.load(strategy)(best, phase, seed + number)
+        idle = 0
+        while trials.evaluations < end and idle < _IDLE and not stop():
+            if not (questions := method.ask(min(BATCH, end - trials.evaluations))):
+                break
+            before = trials.evaluations
+            told = trials.run(questions)
+            method.tell(told)
+            best = min((best, *told), key=lambda t: t.seconds)
+            idle = idle + 1 if trials.evaluations == before else 0
+    return best

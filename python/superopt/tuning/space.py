@@ -1,0 +1,143 @@
+"""What is searched: the decisions of a chain of passes, each program being an answer to a question."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from superopt.cost import Target
+from superopt.diagnostics import Diagnostics
+from superopt.errors import SuperoptError
+from superopt.program import KernelGraph
+from superopt.transforms.lower.lower import lower
+from superopt.transforms.tunable import Config, Pick, Site
+
+# Lowered programs that are kept: those of graphs that are asked for again.
+_MOST_LOWERED = 64
+
+
+class Step(Protocol):
+    """One pass of a chain; a `Tunable`, or one without decisions."""
+
+    @property
+    def flag(self) -> str:
+        """Its name in configurations."""
+        ...
+
+    def decided(self, graph: KernelGraph, pick: Pick, diagnostics: Diagnostics) -> KernelGraph:
+        """The graph after it, `pick` having been asked for each decision."""
+        ...
+
+
+@dataclass(frozen=True)
+class Lower:
+    """Lowering, between the decisions on graphs and those on kernels."""
+
+    target: Target
+    flag: str = "lower"
+
+    def decided(self, graph: KernelGraph, pick: Pick, diagnostics: Diagnostics) -> KernelGraph:
+        """Tile programs for all that runs."""
+        return lower(graph, self.target, diagnostics)
+
+
+@dataclass(frozen=True)
+class Question:
+    """The choices of a program: those of `config`; elsewhere random ones for the flags of `free`, or the default.
+
+    A choice that does not exist behind other choices is repaired so, too.
+    """
+
+    config: Config
+    free: frozenset[str] = frozenset()
+    seed: int = 0
+
+    def pick(self, flag: str, site: Site) -> str:
+        """The choice at a site."""
+        wanted = self.config.get(flag, {}).get(site.at)
+        if wanted is not None and (wanted == site.default or wanted in site.choices):
+            return wanted
+        if flag not in self.free:
+            return site.default
+        return random.Random(f"{self.seed} {flag} {site.at}").choice(site.choices)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was chosen at a site of a pass."""
+
+    flag: str
+    site: Site
+    choice: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The site's name in configurations."""
+        return self.flag, self.site.at
+
+
+@dataclass(frozen=True)
+class Traced:
+    """The answer to a question: the decisions that were asked for, in order, and the program after each step.
+
+    `error` says why there is none.
+    """
+
+    decisions: tuple[Decision, ...]
+    graphs: Mapping[str, KernelGraph] = field(default_factory=dict[str, KernelGraph])
+    error: str = ""
+
+    @property
+    def program(self) -> KernelGraph:
+        """The program after the last step."""
+        return list(self.graphs.values())[-1]
+
+    @property
+    def config(self) -> dict[str, dict[str, str]]:
+        """All of its choices."""
+        found: dict[str, dict[str, str]] = {}
+        for decision in self.decisions:
+            found.setdefault(decision.flag, {})[decision.site.at] = decision.choice
+        return found
+
+
+class Space:
+    """The programs that `graph` may become by the decisions of `steps`, in their order."""
+
+    def __init__(self, graph: KernelGraph, steps: Sequence[Step]) -> None:
+        self.graph, self.steps = graph, steps
+        self._lowered: dict[tuple[tuple[str, str, str], ...], KernelGraph] = {}
+
+    def trace(self, question: Question) -> Traced:
+        """The program that answers a question."""
+        decisions: dict[tuple[str, str], Decision] = {}
+        graphs: dict[str, KernelGraph] = {}
+        graph = self.graph
+        for step in self.steps:
+
+            def pick(site: Site, flag: str = step.flag) -> str:
+                known = decisions.get((flag, site.at))
+                if known is not None:
+                    return known.choice if known.choice in site.choices else site.default
+                decision = Decision(flag, site, question.pick(flag, site))
+                decisions[decision.key] = decision
+                return decision.choice
+
+            try:
+                if isinstance(step, Lower):
+                    graph = self._once(step, graph, tuple((*d.key, d.choice) for d in decisions.values()))
+                else:
+                    graph = step.decided(graph, pick, Diagnostics())
+            except SuperoptError as error:
+                return Traced(tuple(decisions.values()), graphs, f"{step.flag}: {error.message}")
+            graphs[step.flag] = graph
+        return Traced(tuple(decisions.values()), graphs)
+
+    def _once(self, step: Lower, graph: KernelGraph, key: tuple[tuple[str, str, str], ...]) -> KernelGraph:
+        if key not in self._lowered:
+            if len(self._lowered) == _MOST_LOWERED:
+                del self._lowered[next(iter(self._lowered))]
+            self._lowered[key] = lower(graph, step.target)
+        return self._lowered[key]

@@ -1,0 +1,79 @@
+"""A tuned result: never slower than without, proved, replayed; a price that lies changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from superopt.diagnostics import Diagnostics
+from superopt.pipeline import Superoptimize, replay, superoptimize
+from superopt.program import KernelGraph, Node, TensorType, Value
+from superopt.report import TuningReport
+from superopt.run import choose
+from superopt.run.check import Accepted
+from superopt.run.context import Run
+from superopt.run.propose import Candidate
+from superopt.transforms.partition.segments import Segment
+from superopt.tuning.evaluators import ByKernels, ByTiles, Evaluation
+from superopt.verify import program_hash
+
+SETTINGS = Superoptimize(optimizers=("saturation",), against="operators", store=None, budget=20, tune=16)
+
+
+def scaled_product() -> KernelGraph:
+    shapes = {"x": (64, 128), "w": (128, 256), "y": (64, 256), "e": (64, 256)}
+    x, w, y, e = (Value(TensorType(shape, "f16"), name) for name, shape in shapes.items())
+    nodes = [Node("matmul", (x, w), (y,)), Node("exp", (y,), (e,))]
+    return KernelGraph("f", [x, w], nodes, [e])
+
+
+def slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the pipeline find the program as it is, which costs two kernels."""
+
+    def unchanged(
+        run: Run, graph: KernelGraph, parts: Sequence[Segment], found: Sequence[Sequence[Candidate]]
+    ) -> Accepted:
+        from superopt.run.check import check
+
+        accepted, reason = check(run, graph, graph)
+        assert accepted is not None, reason
+        return accepted
+
+    monkeypatch.setattr(choose, "choose", unchanged)
+
+
+def test_what_choosing_missed_is_found_proved_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    slower(monkeypatch)
+    program = scaled_product()
+    outcome = superoptimize(program, SETTINGS, Diagnostics())
+    tuning = outcome.report.tuning
+    assert tuning is not None
+    assert tuning.after_seconds == outcome.report.predicted_seconds < 0.7 * tuning.before_seconds
+    assert "plan" in tuning.config
+    assert outcome.certificate.guarantee
+    assert sum(tuning.evaluations.values()) <= 16 + 2
+    again = replay(program, outcome.schedule, Diagnostics())
+    assert program_hash(again.lowered) == program_hash(outcome.lowered)
+    assert again.report.predicted_seconds == outcome.report.predicted_seconds
+
+
+def test_a_price_that_lies_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = ByKernels.evaluate
+
+    def lies(self: ByKernels, programs: Sequence[KernelGraph]) -> list[Evaluation]:
+        """The slower, the cheaper."""
+        return [replace(e, seconds=e.seconds and 1e-15 / e.seconds) for e in honest(self, programs)]
+
+    def cheap(self: ByTiles, programs: Sequence[KernelGraph]) -> list[Evaluation]:
+        return [Evaluation(1e-9 * (i + 1), "priced", "tiles") for i, _ in enumerate(programs)]
+
+    monkeypatch.setattr(ByKernels, "evaluate", lies)
+    monkeypatch.setattr(ByTiles, "evaluate", cheap)
+    plain = superoptimize(scaled_product(), replace(SETTINGS, tune=0), Diagnostics())
+    tuned = superoptimize(scaled_product(), SETTINGS, Diagnostics())
+    assert isinstance(tuned.report.tuning, TuningReport)
+    assert tuned.report.tuning.evaluations["kernels"] > 0
+    assert tuned.report.predicted_seconds <= plain.report.predicted_seconds
+    assert plain.report.tuning is None

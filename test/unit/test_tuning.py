@@ -1,0 +1,182 @@
+"""Searching choices: spaces whose sites depend on choices, strategies, phases, and what is never delivered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from superopt.diagnostics import Diagnostics
+from superopt.errors import BadOption, UnsupportedProgram
+from superopt.program import KernelGraph, Node, TensorType, Value
+from superopt.transforms.tunable import Pick, Site
+from superopt.tuning import strategies
+from superopt.tuning.evaluators import PRICED, Evaluation
+from superopt.tuning.loop import Trials, phases, search
+from superopt.tuning.space import Question, Space
+
+DIGITS = tuple(map(str, range(6)))
+X = Value(TensorType((1,), "f32"), "x")
+
+
+@dataclass(frozen=True)
+class Digits:
+    """A step that appends a chosen digit; after an even first digit, it asks for one more."""
+
+    flag: str
+    sites: int
+
+    def decided(self, graph: KernelGraph, pick: Pick, diagnostics: Diagnostics) -> KernelGraph:
+        nodes = list(graph.nodes)
+
+        def append(at: str, choices: Sequence[str]) -> str:
+            taken = pick(Site(at, choices[0], lambda: choices))
+            value = nodes[-1].result if nodes else X
+            nodes.append(Node("slice", (value,), (Value(value.type),), {"digit": int(taken)}))
+            return taken
+
+        first = [append(f"site {i}", DIGITS) for i in range(self.sites)]
+        if int(first[0]) % 2 == 0:
+            append("even", ("7", "8"))
+        if first[0] == "5":
+            raise UnsupportedProgram("no fives")
+        return KernelGraph("f", [X], nodes, [nodes[-1].result])
+
+
+def digits(graph: KernelGraph) -> list[int]:
+    return [int(str(n.attrs["digit"])) for n in graph.nodes]
+
+
+@dataclass
+class Priced:
+    """Seconds by a formula over the digits; None is a rejection."""
+
+    formula: Callable[[list[int]], float | None]
+    name: str = "test"
+    blind: frozenset[str] = frozenset()
+    seen: list[list[int]] = field(default_factory=list[list[int]])
+
+    def evaluate(self, programs: Sequence[KernelGraph]) -> list[Evaluation]:
+        self.seen += map(digits, programs)
+        found = [self.formula(digits(p)) for p in programs]
+        return [Evaluation(s, PRICED if s is not None else "too odd", self.name) for s in found]
+
+
+def space(*steps: Digits) -> Space:
+    return Space(KernelGraph("f", [X], [], [X]), steps)
+
+
+def hills(found: list[int]) -> float:
+    """One valley far from the start, where digits are near 3, 1, 4; even ones cost more."""
+    wanted = (3, 1, 4)
+    return 1.0 + sum(abs(d - w) for d, w in zip(found, wanted, strict=False)) + 0.1 * (len(found) > 3)
+
+
+def test_every_program_is_asked_for_once() -> None:
+    evaluator = Priced(hills)
+    trials = Trials(space(Digits("a", 2)), evaluator)
+    best = search(trials, {}, [frozenset("a")], evaluations=1000, strategy="exhaustive")
+    # Of six first digits one is not supported; three are even, and have two programs each.
+    assert len(evaluator.seen) == len({tuple(s) for s in evaluator.seen}) == 6 * (3 * 2 + 2)
+    assert trials.rejected == {"a: no fives": 6}
+    assert digits(best.traced.program) == [3, 1]
+    assert len(trials.done) == len({repr(t.traced.config) for t in trials.done}) + 1, "the start twice"
+
+
+@pytest.mark.parametrize("name", strategies.names())
+def test_strategies_find_the_valley(name: str) -> None:
+    found = [
+        search(
+            Trials(space(Digits("a", 3)), Priced(hills)), {}, [frozenset("a")],
+            evaluations=200, strategy=name, seed=seed,
+        ).seconds
+        for seed in range(5)
+    ]  # fmt: skip
+    start = hills([0, 0, 0, 7])
+    assert max(found) <= start - 3
+    if name not in ("random", "exhaustive"):
+        assert sorted(found)[2] == 1.0, "the median is the best of 540 programs"
+
+
+@pytest.mark.parametrize("name", strategies.names())
+def test_the_same_seed_gives_the_same_trials(name: str) -> None:
+    def run(seed: int) -> list[str]:
+        trials = Trials(space(Digits("a", 3)), Priced(hills))
+        search(trials, {}, [frozenset("a")], evaluations=60, strategy=name, seed=seed)
+        return [repr(t.traced.config) for t in trials.done]
+
+    assert run(1) == run(1)
+    if name != "exhaustive":
+        assert run(1) != run(2)
+
+
+@pytest.mark.parametrize("name", strategies.names())
+def test_a_result_is_never_slower_than_the_start(name: str) -> None:
+    start = {"a": {"site 0": "3", "site 1": "1", "site 2": "4"}}
+    trials = Trials(space(Digits("a", 3)), Priced(hills))
+    best = search(trials, start, [frozenset("a")], evaluations=30, strategy=name)
+    assert digits(best.traced.program) == [3, 1, 4]
+    assert trials.evaluations <= 30
+
+
+@pytest.mark.parametrize("name", strategies.names())
+def test_only_what_may_move_moves(name: str) -> None:
+    trials = Trials(space(Digits("a", 2), Digits("b", 2)), Priced(lambda d: float(sum(d)) + 1))
+    start = {"a": {"site 0": "3", "site 1": "2"}}
+    search(trials, start, [frozenset("b")], evaluations=20, strategy=name)
+    assert {digits(t.traced.graphs["a"])[0] for t in trials.done} == {3}
+    blind = Trials(space(Digits("a", 2)), Priced(hills, blind=frozenset("a")))
+    search(blind, start, [frozenset("a")], evaluations=20, strategy=name)
+    assert blind.evaluations == 1, "who cannot tell choices apart does not try them"
+
+
+def test_what_interacts_is_found_together_only() -> None:
+    def both(found: list[int]) -> float:
+        """A digit pays only with the other pass's."""
+        a, b = found[0], found[1 + (found[0] % 2 == 0)]
+        return 0.5 if (a, b) == (3, 4) else 1.0 + 0.1 * (a != 0) + 0.1 * (b != 0)
+
+    def run(schedule: str) -> float:
+        moving = phases("sequential" if schedule == "sequential" else "joint", ("a", "b"), ())
+        steps = space(Digits("a", 1), Digits("b", 1))
+        return search(Trials(steps, Priced(both)), {}, moving, evaluations=200, strategy="exhaustive").seconds
+
+    assert run("sequential") == 1.0
+    assert run("joint") == 0.5
+
+
+def test_phases() -> None:
+    graph, kernel = ("plan", "layouts"), ("tiles", "launch")
+    assert phases("sequential", graph, kernel) == [frozenset((f,)) for f in (*graph, *kernel)]
+    assert phases("joint", graph, kernel) == [frozenset(graph), frozenset(("tiles",)), frozenset(("launch",))]
+    assert phases("all", graph, kernel) == [frozenset((*graph, *kernel))]
+    assert phases("joint", (), ()) == []
+
+
+def test_rejections_are_counted_by_reason_and_never_best() -> None:
+    trials = Trials(space(Digits("a", 2)), Priced(lambda d: None if d[0] == 1 else hills(d)))
+    best = search(trials, {}, [frozenset("a")], evaluations=100, strategy="exhaustive")
+    assert trials.rejected == {"too odd": 6, "a: no fives": 6}
+    assert math.isfinite(best.seconds)
+    assert all(digits(t.traced.program)[0] != 1 for t in trials.best())
+
+
+def test_an_interrupt_ends_the_search() -> None:
+    trials = Trials(space(Digits("a", 3)), Priced(hills))
+    search(trials, {}, [frozenset("a")], evaluations=100, strategy="random", stop=lambda: bool(trials.done))
+    assert trials.evaluations == 1
+
+
+def test_choices_that_no_longer_exist_are_repaired() -> None:
+    traced = space(Digits("a", 1)).trace(Question({"a": {"site 0": "1", "even": "8"}}))
+    assert traced.config == {"a": {"site 0": "1"}}
+    assert digits(space(Digits("a", 1)).trace(Question({"a": {"site 0": "99"}})).program) == [0, 7]
+
+
+def test_an_unknown_strategy() -> None:
+    with pytest.raises(
+        BadOption, match=r"expected a strategy of evolution, .* got 'evolutoin' .did you mean"
+    ):
+        strategies.load("evolutoin")
