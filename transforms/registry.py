@@ -26,6 +26,7 @@ _PASSES: dict[str, str] = {
     "refine-loops": "superopt.transforms.lower.refine_loops:RefineLoops",
     "block-to-tile": "superopt.transforms.lower.block_to_tile:BlockToTile",
     "fold-slices": "superopt.transforms.lower.fold_slices:FoldSlices",
+    "choose-splits": "superopt.transforms.schedule.choose_splits:ChooseSplits",
     "choose-tiles": "superopt.transforms.schedule.choose_tiles:ChooseTiles",
     "choose-launch": "superopt.transforms.schedule.choose_launch:ChooseLaunch",
     "superoptimize": "superopt.pipeline:Superoptimize",

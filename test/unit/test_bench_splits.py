@@ -9,13 +9,16 @@ import pytest
 from test_interpreter import Build, tensor
 
 from superopt import cost
+from superopt.diagnostics import Diagnostics
 from superopt.dialects.reader import read
 from superopt.measure.space import Space
 from superopt.program import KernelGraph
 from superopt.transforms.lower import lower
 from superopt.transforms.schedule import splits as module
+from superopt.transforms.schedule.choose_splits import ChooseSplits, split_parameters, with_splits
 from superopt.transforms.schedule.splits import Splits
-from superopt.verify import certify
+from superopt.transforms.schedule.tilings import Tilings
+from superopt.verify import certify, program_hash
 from superopt.verify.domains import FloatDomain
 from superopt.verify.evaluate import evaluate
 
@@ -115,3 +118,26 @@ def test_the_space_has_splits_as_a_parameter() -> None:
     assert again is not None
     assert cost.cost(again, H100).seconds == cost.cost(first.lowered, H100).seconds
     assert space.at({**first.parameters, "split": 5}) is None
+
+
+def two() -> KernelGraph:
+    a, b = read(SPLIT_K, "first"), read(SPLIT_K, "second")
+    return KernelGraph("two", [*a.inputs, *b.inputs], [*a.nodes, *b.nodes], [*a.outputs, *b.outputs])
+
+
+def test_splits_are_decisions_that_are_made_together() -> None:
+    quiet, lowered = Diagnostics(), lower(two())
+    assert program_hash(ChooseSplits().apply(lowered, quiet)) == program_hash(lowered)
+    first, second = ChooseSplits().sites(lowered, quiet)
+    assert first.choices[0] == "4"
+    assert set(first.choices) == {"2", "4", "8", "16"}
+    made = ChooseSplits().applied(lowered, {first.at: "2", second.at: "8"}, quiet)
+    assert [split.parts for split in Splits(made).found.values()] == [2, 8]
+    assert certify(two(), made).equivalent
+    given = split_parameters(lowered, {first.at: "2", second.at: "8"})
+    assert given == {"split": 2, "split_1": 8}
+    again = Tilings(lowered, H100).at(given)
+    assert again is not None
+    assert [split.parts for split in Splits(again).found.values()] == [2, 8]
+    assert with_splits(lowered, {"split": 3}) is None
+    assert with_splits(lowered, {"other": 2}) is None

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
 from superopt.diagnostics import Diagnostics
 from superopt.errors import BadOption, UnsupportedProgram
 from superopt.program import KernelGraph, Node, TensorType, Value
+from superopt.store import Store
+from superopt.store.records import read_key
 from superopt.transforms.tunable import Pick, Site
 from superopt.tuning import strategies
+from superopt.tuning.confstore import ConfStore
 from superopt.tuning.evaluators import PRICED, Evaluation
+from superopt.tuning.log import Log
 from superopt.tuning.loop import Trials, phases, search
 from superopt.tuning.space import Question, Space
+from superopt.tuning.strategies.strategy import Trial
 
 DIGITS = tuple(map(str, range(6)))
 X = Value(TensorType((1,), "f32"), "x")
@@ -25,8 +32,11 @@ X = Value(TensorType((1,), "f32"), "x")
 class Digits:
     """A step that appends a chosen digit; after an even first digit, it asks for one more."""
 
-    flag: str
+    name: str
     sites: int
+
+    def called(self) -> str:
+        return self.name
 
     def decided(self, graph: KernelGraph, pick: Pick, diagnostics: Diagnostics) -> KernelGraph:
         nodes = list(graph.nodes)
@@ -77,7 +87,7 @@ def hills(found: list[int]) -> float:
 def test_every_program_is_asked_for_once() -> None:
     evaluator = Priced(hills)
     trials = Trials(space(Digits("a", 2)), evaluator)
-    best = search(trials, {}, [frozenset("a")], evaluations=1000, strategy="exhaustive")
+    best = search(trials, [Question({})], [frozenset("a")], evaluations=1000, strategy="exhaustive")
     # Of six first digits one is not supported; three are even, and have two programs each.
     assert len(evaluator.seen) == len({tuple(s) for s in evaluator.seen}) == 6 * (3 * 2 + 2)
     assert trials.rejected == {"a: no fives": 6}
@@ -89,7 +99,7 @@ def test_every_program_is_asked_for_once() -> None:
 def test_strategies_find_the_valley(name: str) -> None:
     found = [
         search(
-            Trials(space(Digits("a", 3)), Priced(hills)), {}, [frozenset("a")],
+            Trials(space(Digits("a", 3)), Priced(hills)), [Question({})], [frozenset("a")],
             evaluations=200, strategy=name, seed=seed,
         ).seconds
         for seed in range(5)
@@ -104,7 +114,7 @@ def test_strategies_find_the_valley(name: str) -> None:
 def test_the_same_seed_gives_the_same_trials(name: str) -> None:
     def run(seed: int) -> list[str]:
         trials = Trials(space(Digits("a", 3)), Priced(hills))
-        search(trials, {}, [frozenset("a")], evaluations=60, strategy=name, seed=seed)
+        search(trials, [Question({})], [frozenset("a")], evaluations=60, strategy=name, seed=seed)
         return [repr(t.traced.config) for t in trials.done]
 
     assert run(1) == run(1)
@@ -116,7 +126,7 @@ def test_the_same_seed_gives_the_same_trials(name: str) -> None:
 def test_a_result_is_never_slower_than_the_start(name: str) -> None:
     start = {"a": {"site 0": "3", "site 1": "1", "site 2": "4"}}
     trials = Trials(space(Digits("a", 3)), Priced(hills))
-    best = search(trials, start, [frozenset("a")], evaluations=30, strategy=name)
+    best = search(trials, [Question(start)], [frozenset("a")], evaluations=30, strategy=name)
     assert digits(best.traced.program) == [3, 1, 4]
     assert trials.evaluations <= 30
 
@@ -125,10 +135,10 @@ def test_a_result_is_never_slower_than_the_start(name: str) -> None:
 def test_only_what_may_move_moves(name: str) -> None:
     trials = Trials(space(Digits("a", 2), Digits("b", 2)), Priced(lambda d: float(sum(d)) + 1))
     start = {"a": {"site 0": "3", "site 1": "2"}}
-    search(trials, start, [frozenset("b")], evaluations=20, strategy=name)
+    search(trials, [Question(start)], [frozenset("b")], evaluations=20, strategy=name)
     assert {digits(t.traced.graphs["a"])[0] for t in trials.done} == {3}
     blind = Trials(space(Digits("a", 2)), Priced(hills, blind=frozenset("a")))
-    search(blind, start, [frozenset("a")], evaluations=20, strategy=name)
+    search(blind, [Question(start)], [frozenset("a")], evaluations=20, strategy=name)
     assert blind.evaluations == 1, "who cannot tell choices apart does not try them"
 
 
@@ -141,7 +151,9 @@ def test_what_interacts_is_found_together_only() -> None:
     def run(schedule: str) -> float:
         moving = phases("sequential" if schedule == "sequential" else "joint", ("a", "b"), ())
         steps = space(Digits("a", 1), Digits("b", 1))
-        return search(Trials(steps, Priced(both)), {}, moving, evaluations=200, strategy="exhaustive").seconds
+        return search(
+            Trials(steps, Priced(both)), [Question({})], moving, evaluations=200, strategy="exhaustive"
+        ).seconds
 
     assert run("sequential") == 1.0
     assert run("joint") == 0.5
@@ -157,7 +169,7 @@ def test_phases() -> None:
 
 def test_rejections_are_counted_by_reason_and_never_best() -> None:
     trials = Trials(space(Digits("a", 2)), Priced(lambda d: None if d[0] == 1 else hills(d)))
-    best = search(trials, {}, [frozenset("a")], evaluations=100, strategy="exhaustive")
+    best = search(trials, [Question({})], [frozenset("a")], evaluations=100, strategy="exhaustive")
     assert trials.rejected == {"too odd": 6, "a: no fives": 6}
     assert math.isfinite(best.seconds)
     assert all(digits(t.traced.program)[0] != 1 for t in trials.best())
@@ -165,7 +177,14 @@ def test_rejections_are_counted_by_reason_and_never_best() -> None:
 
 def test_an_interrupt_ends_the_search() -> None:
     trials = Trials(space(Digits("a", 3)), Priced(hills))
-    search(trials, {}, [frozenset("a")], evaluations=100, strategy="random", stop=lambda: bool(trials.done))
+    search(
+        trials,
+        [Question({})],
+        [frozenset("a")],
+        evaluations=100,
+        strategy="random",
+        stop=lambda: bool(trials.done),
+    )
     assert trials.evaluations == 1
 
 
@@ -180,3 +199,86 @@ def test_an_unknown_strategy() -> None:
         BadOption, match=r"expected a strategy of evolution, .* got 'evolutoin' .did you mean"
     ):
         strategies.load("evolutoin")
+
+
+def test_a_killed_run_goes_on_from_its_log(tmp_path: Path) -> None:
+    """Cut off after any number of trials, and in the middle of a line: the same best, no trial lost or repeated."""
+
+    def run(log: Log) -> tuple[float, list[list[int]], list[str]]:
+        evaluator = Priced(hills)
+        trials = Trials(space(Digits("a", 3)), evaluator, log)
+        best = search(trials, [Question({})], [frozenset("a")], evaluations=60, strategy="evolution")
+        return best.seconds, evaluator.seen, [repr(t.traced.config) for t in trials.done]
+
+    whole = Log(tmp_path, "whole")
+    best, seen, done = run(whole)
+    assert whole.path is not None
+    lines = whole.path.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 60 == len({json.loads(line)["key"] for line in lines})
+    for kept in (0, 1, 17, 59, 60):
+        for torn in (b"", b'{"key": "0123'):
+            part = Log(tmp_path, f"part {kept} {bool(torn)}")
+            assert part.path is not None
+            part.path.write_bytes(b"".join(lines[:kept]) + torn)
+            again = Log(tmp_path, part.path.stem)
+            found = run(again)
+            assert (found[0], found[2]) == (best, done)
+            assert sorted(found[1]) == sorted(seen[len(seen) - len(found[1]) :])
+            assert again.path is not None
+            read = Log(tmp_path, part.path.stem).known
+            assert read.keys() == whole.known.keys(), "each trial is in the log once"
+            assert len(again.path.read_bytes().splitlines()) == 60 + bool(torn)
+
+
+def trial(choice: str, seconds: float, evaluator: str) -> Trial:
+    question = Question({"a": {"site 0": choice}})
+    return Trial(question, space(Digits("a", 1)).trace(question), Evaluation(seconds, PRICED, evaluator))
+
+
+def test_what_was_good_before(tmp_path: Path) -> None:
+    steps = [Digits("a", 1)]
+    store = ConfStore(tmp_path, "sm_90", steps)
+    assert store.choice("a", "site 0") is None
+    store.keep(trial("1", 2.0, "tiles"), 8.0, program="p", seed=0)
+    store.keep(trial("3", 6.0, "kernels"), 8.0, program="p", seed=0)
+    store.keep(trial("4", 5.0, "kernels"), 8.0, program="q", seed=0)
+    again = ConfStore(tmp_path, "sm_90", steps)
+    assert again.choice("a", "site 0") == "4", "compiled prices before those by tiles"
+    assert len(again.remembered("a", "site 0")) == 3
+    assert again.choice("a", "even") in ("7", "8")
+    assert ConfStore(tmp_path, "sm_100", steps).choice("a", "site 0") is None
+    assert ConfStore(None, "sm_90", steps).choice("a", "site 0") is None
+    known = Space(KernelGraph("f", [X], [], [X]), steps, again.choice)
+    assert digits(known.trace(Question({}, remembered=True)).program)[0] == 4
+    assert digits(known.trace(Question({})).program)[0] == 0
+    assert digits(known.trace(Question({"a": {"site 0": "3"}}, remembered=True)).program) == [3]
+
+
+def test_stores_merge_in_either_order(tmp_path: Path) -> None:
+    steps, files = [Digits("a", 1)], list[Path]()
+    for number, (choice, seconds) in enumerate((("1", 2.0), ("3", 2.0))):
+        folder = tmp_path / str(number)
+        ConfStore(folder, "sm_90", steps).keep(trial(choice, seconds, "kernels"), 8.0, program="p", seed=0)
+        files.append(tmp_path / f"{number}.zip")
+        Store(folder).export(files[-1])
+    found: list[tuple[bytes, str | None]] = []
+    for name, order in (("ab", files), ("ba", files[::-1]), ("aba", [*files, *files])):
+        merged = Store(tmp_path / name)
+        for file in order:
+            merged.merge(file)
+        merged.export(tmp_path / f"{name}.zip")
+        best = ConfStore(tmp_path / name, "sm_90", steps).choice("a", "site 0")
+        found.append(((tmp_path / f"{name}.zip").read_bytes(), best))
+    assert found[0] == found[1] == found[2]
+    assert found[0][1] == "1"
+
+
+def test_a_store_that_holds_nonsense(tmp_path: Path) -> None:
+    steps = [Digits("a", 1)]
+    store = ConfStore(tmp_path, "sm_90", steps)
+    store.keep(trial("1", 2.0, "kernels"), 8.0, program="p", seed=0)
+    keys = Store(tmp_path).keys()
+    (key,) = (k for k in keys if k["program"] == "site 0")
+    for data in (b"", b"[]", b"{}", b'{"choice": "2", "seconds": "x"}'):
+        Store(tmp_path).publish(read_key(key), {"choice.json": data}, seconds=0.0)
+    assert ConfStore(tmp_path, "sm_90", steps).choice("a", "site 0") == "1"

@@ -21,6 +21,7 @@ from superopt.cost import Target
 from superopt.errors import IllegalProgram
 from superopt.program import Compute, KernelGraph, Load, Node, Statement, TileProgram
 from superopt.spec import check_kernel
+from superopt.transforms.schedule.choose_splits import with_splits
 from superopt.transforms.schedule.launch import choose_launch
 from superopt.transforms.schedule.retile import CannotRetile, Tiling
 from superopt.transforms.schedule.splits import Splits
@@ -80,7 +81,7 @@ class Tilings:
         """The program with these parameters, named as `points` names them; None where they do not exist."""
         left = dict(parameters)
         splits = {name: left.pop(name) for name in self._variants[0][0] if name in left}
-        variant = next((g for p, g in self._variants if p == {**self._variants[0][0], **splits}), None)
+        variant = with_splits(self.lowered, splits)
         if variant is None:
             return None
         nodes = list(variant.nodes)

@@ -194,7 +194,7 @@ def _code(*asked: str) -> str:
 
     A changed search does not answer from what the old one found; one without a file never does.
     """
-    digest = hashlib.sha256(_own_code().encode())
+    digest = hashlib.sha256(own_code().encode())
     for text in asked:
         module = sys.modules.get(type(optimizers.load(text)).__module__)
         file = getattr(module, "__file__", None)
@@ -203,7 +203,7 @@ def _code(*asked: str) -> str:
 
 
 @cache
-def _own_code() -> str:
+def own_code() -> str:
     """A digest of superopt's own code and data."""
     import superopt
 

@@ -2,7 +2,7 @@
 
 from superopt.store.folder import Store, chosen_folder, default_folder
 from superopt.store.records import Entry, Key, StoreUnavailable
-from superopt.store.results import lookup, publish
+from superopt.store.results import lookup, publish, versions
 
 __all__ = [
     "Entry",
@@ -13,4 +13,5 @@ __all__ = [
     "default_folder",
     "lookup",
     "publish",
+    "versions",
 ]

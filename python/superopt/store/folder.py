@@ -106,6 +106,14 @@ class Store:
                 os.utime(self._path(digest, name))
         return best
 
+    def entries(self, key: Key) -> list[Entry]:
+        """Every whole entry of `key`, in the order of their names."""
+        digest, found = key.digest, list[Entry]()
+        for name in self._names(digest):
+            with contextlib.suppress(Damaged):
+                found.append(self._entry(self._manifest(digest, name)))
+        return found
+
     def keys(self) -> list[dict[str, object]]:
         """The key of every entry, as JSON."""
         found: list[dict[str, object]] = []

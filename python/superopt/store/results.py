@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 
 
 def _run_key(program_sha256: str, target: str, policy: Mapping[str, str | int | float | bool]) -> Key:
-    versions = {name: _version(name) for name in ("superopt", "triton", "torch-mlir")}
-    return Key(program_sha256, target, versions, dict(policy))
+    return Key(program_sha256, target, versions(), dict(policy))
+
+
+def versions() -> dict[str, str]:
+    """Those of the packages that results depend on."""
+    return {name: _version(name) for name in ("superopt", "triton", "torch-mlir")}
 
 
 def _version(package: str) -> str:

@@ -4,6 +4,8 @@ space.py        a program, and the passes whose decisions may be made otherwise;
 plan.py         which candidate each part of a program becomes, as decisions of a pass
 evaluators.py   what a program costs: by its tiles, by its compiled kernels
 strategies/     which questions to ask next, a file each
+confstore.py    choices that were good before
+log.py          the trials of a run, which it goes on from
 loop.py         questions, programs, prices: until the evaluations are spent
 improve.py      the pipeline's result, tuned: what is found goes through the gates of every candidate
 

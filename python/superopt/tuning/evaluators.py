@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from superopt import clock
 from superopt.cost import Target, compiled_seconds, cost
@@ -54,8 +54,8 @@ class ByTiles:
     """The analytic model on the tiles of a lowered program: milliseconds; it does not see launches."""
 
     target: Target
-    name: ClassVar[str] = "tiles"
-    blind: ClassVar[frozenset[str]] = frozenset({"choose-launch"})
+    name: str = "tiles"
+    blind: frozenset[str] = frozenset({"choose-launch"})
 
     def evaluate(self, programs: Sequence[KernelGraph]) -> list[Evaluation]:
         """Predicted seconds; what does not fit the target is rejected."""
@@ -74,8 +74,8 @@ class ByKernels:
     """The same model on what the compiler made of the kernels (`cost.compiled`); about a second a new kernel."""
 
     compiler: Compiler
-    name: ClassVar[str] = "kernels"
-    blind: ClassVar[frozenset[str]] = frozenset()
+    name: str = "kernels"
+    blind: frozenset[str] = frozenset()
 
     def evaluate(self, programs: Sequence[KernelGraph]) -> list[Evaluation]:
         """Predicted seconds; what does not compile, does not fit or spills is rejected."""

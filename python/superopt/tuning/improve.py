@@ -7,6 +7,7 @@ than what the pipeline found; else that stays.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -16,39 +17,43 @@ from superopt.report import Schedule, TuningReport, launches
 from superopt.run.check import Accepted, check
 from superopt.run.choose import NOT_FASTER
 from superopt.run.propose import Candidate
+from superopt.run.reuse import own_code
+from superopt.store import StoreUnavailable
 from superopt.transforms.lower.choose_layouts import ChooseLayouts
 from superopt.transforms.partition.segments import Segment
 from superopt.transforms.schedule.choose_launch import ChooseLaunch
+from superopt.transforms.schedule.choose_splits import ChooseSplits, split_parameters
 from superopt.transforms.schedule.choose_tiles import ChooseTiles, parameters
 from superopt.tuning import strategies
+from superopt.tuning.confstore import ConfStore
 from superopt.tuning.evaluators import ByKernels, ByTiles
+from superopt.tuning.log import Log
 from superopt.tuning.loop import Trials, phases, search
-from superopt.tuning.plan import Plan
-from superopt.tuning.space import Lower, Space
+from superopt.tuning.plan import PLAN, Plan
+from superopt.tuning.space import Lower, Question, Space, Step
 from superopt.tuning.strategies.strategy import Trial
+from superopt.verify import program_hash
 
 if TYPE_CHECKING:
     from superopt.cost import Target
     from superopt.program import KernelGraph
     from superopt.run.context import Run
 
-GRAPH, KERNEL = ("plan", "choose-layouts"), ("choose-tiles", "choose-launch")
+GRAPH, KERNEL = (PLAN, "choose-layouts", "choose-splits"), ("choose-tiles", "choose-launch")
 # One program in so many is compiled, of the best by tiles so many first; so many are proved.
 COMPILED, FINALISTS, PROVED = 8, 4, 3
 
 
-def space_of(graph: KernelGraph, plan: Plan, target: Target) -> Space:
+def steps_of(plan: Plan, target: Target) -> list[Step]:
     """The decisions of the pipeline on one program, in their order."""
-    return Space(
-        graph,
-        [
-            plan,
-            ChooseLayouts(target=target.name),
-            Lower(target),
-            ChooseTiles(target=target.name),
-            ChooseLaunch(target=target.name),
-        ],
-    )
+    return [
+        plan,
+        ChooseLayouts(target=target.name),
+        Lower(target),
+        ChooseSplits(),
+        ChooseTiles(target=target.name),
+        ChooseLaunch(target=target.name),
+    ]
 
 
 def improved(
@@ -64,25 +69,32 @@ def improved(
     """
     before = run.price(accepted.scheduled)
     plan = Plan(parts, [_sound(run, found) for found in candidates], run.target)
-    space = space_of(graph, plan, run.target)
-    start = {plan.flag: plan.choices([accepted.graph, *_of_segments(run, parts, candidates)])}
+    steps, folder = steps_of(plan, run.target), run.earlier.folder
+    store = ConfStore(folder, run.target.name, steps)
+    space = Space(graph, steps, store.choice)
+    program = program_hash(graph)
+    log = Log(folder, hashlib.sha256(f"{program} {run.target.name} {own_code()}".encode()).hexdigest()[:32])
+    now = {PLAN: plan.choices([accepted.graph, *_of_segments(run, parts, candidates)])}
+    starts = [Question(now), Question(now, remembered=True), Question({}, remembered=True)]
     strategy, count, seed = strategies.names()[0], run.settings.tune, run.settings.seed
     with run.timed("tune"):
-        by_tiles = Trials(space, ByTiles(run.target))
+        by_tiles = Trials(space, ByTiles(run.target), log)
         search(
-            by_tiles, start, phases("joint", GRAPH, KERNEL),
+            by_tiles, starts, phases("joint", GRAPH, KERNEL),
             evaluations=count, strategy=strategy, seed=seed, stop=run.stopped,
         )  # fmt: skip
-        by_kernels = Trials(space, ByKernels(run.compiler))
+        by_kernels = Trials(space, ByKernels(run.compiler), log)
         most = math.ceil(count / COMPILED)
         # A price by kernels is never less than that by tiles.
         finalists = [t for t in by_tiles.best() if t.seconds < before][: min(FINALISTS, most)]
         by_kernels.run([t.question for t in finalists])
         if best := by_kernels.best():
             search(
-                by_kernels, best[0].traced.config, phases("all", (), KERNEL),
+                by_kernels, [Question(best[0].traced.config)], phases("all", (), KERNEL),
                 evaluations=most - by_kernels.evaluations, strategy=strategy, seed=seed, stop=run.stopped,
             )  # fmt: skip
+    for trials in (by_tiles, by_kernels):
+        _remember(run, store, trials, program)
     better = [t for t in by_kernels.best() if t.seconds < before]
     report = TuningReport(
         strategy=strategy,
@@ -103,6 +115,15 @@ def improved(
     return accepted
 
 
+def _remember(run: Run, store: ConfStore, trials: Trials, program: str) -> None:
+    """Keep the choices of the best program, with what it took by the same evaluator before."""
+    if best := trials.best():
+        try:
+            store.keep(best[0], trials.done[0].seconds, program=program, seed=run.settings.seed)
+        except (StoreUnavailable, ValueError) as error:
+            run.diagnostics.warning(f"the choices were not stored: {getattr(error, 'message', error)}")
+
+
 def _sound(run: Run, found: Sequence[Candidate]) -> list[Candidate]:
     """Those that no gate has refused, but for what other tiles may mend."""
     return [c for c in found if run.refused.get(c.graph, "does not compile").startswith("does not compile")]
@@ -118,9 +139,12 @@ def _of_segments(
 
 def _schedule(run: Run, trial: Trial) -> Schedule:
     """The tiles and launches of a trial, as replays and gates take them."""
-    graphs = trial.traced.graphs
-    program = trial.evaluation.program
-    assert program is not None, "what was compiled was priced"
+    graphs, config = trial.traced.graphs, trial.traced.config
+    # A price from the log lacks the program whose launches had to change.
+    evaluated = (
+        trial.evaluation.program or ByKernels(run.compiler).evaluate([trial.traced.program])[0].program
+    )
+    program = evaluated or trial.traced.program
     return Schedule(
         superopt=__version__,
         target=run.target.name,
@@ -128,6 +152,9 @@ def _schedule(run: Run, trial: Trial) -> Schedule:
         program_sha256="",
         optimized="",
         launches=launches(program),
-        parameters=parameters(graphs["lower"], trial.traced.config.get("choose-tiles", {})),
+        parameters={
+            **split_parameters(graphs["lower"], config.get("choose-splits", {})),
+            **parameters(graphs["choose-splits"], config.get("choose-tiles", {})),
+        },
         reason=f"tuned with {run.settings.tune} evaluations",
     )

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from superopt.transforms.fingerprints import named
-from superopt.transforms.tunable import Config
 from superopt.tuning import strategies
 from superopt.tuning.evaluators import Evaluation, Evaluator
+from superopt.tuning.log import Log
 from superopt.tuning.space import Question, Space, Traced
 from superopt.tuning.strategies.strategy import Trial
 
@@ -39,11 +39,13 @@ def phases(schedule: ScheduleName, graph: Sequence[str], kernel: Sequence[str]) 
 class Trials:
     """Makes trials of questions: each program is priced once, however often it is asked for.
 
-    `evaluations` are the programs priced, `rejected` those without a price, by reason.
+    `evaluations` are the programs priced, `rejected` those without a price, by reason. What the log of an earlier
+    run holds counts as priced, too, and is not priced again.
     """
 
     space: Space
     evaluator: Evaluator
+    log: Log = field(default_factory=lambda: Log(None, ""))
     done: list[Trial] = field(default_factory=list[Trial])
     rejected: Counter[str] = field(default_factory=Counter[str])
     known: dict[str, Evaluation] = field(default_factory=dict[str, Evaluation])
@@ -57,12 +59,16 @@ class Trials:
         """One trial for each question."""
         traced = [self.space.trace(question) for question in questions]
         at = [_key(t) for t in traced]
+        name = self.evaluator.name
         new = {key: t for key, t in zip(at, traced, strict=True) if key not in self.known}
-        priced = {key: t for key, t in new.items() if not t.error}
+        priced = {key: t for key, t in new.items() if not t.error and self.log.get(name, key) is None}
         found = dict(zip(priced, self.evaluator.evaluate([t.program for t in priced.values()]), strict=True))
         for key, t in new.items():
-            evaluation = found.get(key) or Evaluation(None, t.error, self.evaluator.name)
+            known = self.log.get(name, key)
+            evaluation = known or found.get(key) or Evaluation(None, t.error, name)
             self.known[key] = evaluation
+            if known is None:
+                self.log.add(key, evaluation, t.config)
             if evaluation.seconds is None:
                 self.rejected[evaluation.status] += 1
         trials = [
@@ -90,7 +96,7 @@ def _key(traced: Traced) -> str:
 
 def search(
     trials: Trials,
-    start: Config,
+    starts: Sequence[Question],
     moving: Sequence[frozenset[str]],
     *,
     evaluations: int,
@@ -98,13 +104,13 @@ def search(
     seed: int = 0,
     stop: Callable[[], bool] = lambda: False,
 ) -> Trial:
-    """The best program after `evaluations` prices, from `start` on; `moving` are the phases.
+    """The best program after `evaluations` prices, from the best of `starts` on; `moving` are the phases.
 
-    Each phase starts from the best program so far and has an equal share of what is left. The start is priced,
-    too, so the result is never slower, by this evaluator, than the start.
+    Each phase starts from the best program so far and has an equal share of what is left. The starts are priced,
+    too, so the result is never slower, by this evaluator, than any of them.
     """
     last = trials.evaluations + evaluations
-    (best,) = trials.run([Question(start)])
+    best = min(trials.run(starts), key=lambda t: t.seconds)
     moving = [phase - trials.evaluator.blind for phase in moving if phase - trials.evaluator.blind]
     for number, phase in enumerate(moving):
         end = trials.evaluations + math.ceil((last - trials.evaluations) / (len(moving) - number))

@@ -17,6 +17,7 @@ from superopt.transforms.tunable import Pick, Site
 if TYPE_CHECKING:
     from superopt.diagnostics import Diagnostics
 
+PLAN = "plan"
 # A part that stays as it is.
 LIBRARY = "library"
 # Candidates of one part that are choices.
@@ -30,7 +31,10 @@ class Plan:
     parts: Sequence[Segment]
     candidates: Sequence[Sequence[Candidate]]
     target: Target
-    flag: str = "plan"
+
+    def called(self) -> str:
+        """plan"""
+        return PLAN
 
     @cached_property
     def _known(self) -> list[tuple[Segment, str, str, dict[str, KernelGraph]]]:

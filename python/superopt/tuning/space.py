@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
+
+from typing_extensions import TypeIs
 
 from superopt.cost import Target
 from superopt.diagnostics import Diagnostics
@@ -21,8 +23,7 @@ _MOST_LOWERED = 64
 class Step(Protocol):
     """One pass of a chain; a `Tunable`, or one without decisions."""
 
-    @property
-    def flag(self) -> str:
+    def called(self) -> str:
         """Its name in configurations."""
         ...
 
@@ -36,32 +37,50 @@ class Lower:
     """Lowering, between the decisions on graphs and those on kernels."""
 
     target: Target
-    flag: str = "lower"
+
+    def called(self) -> str:
+        """lower"""
+        return "lower"
 
     def decided(self, graph: KernelGraph, pick: Pick, diagnostics: Diagnostics) -> KernelGraph:
         """Tile programs for all that runs."""
         return lower(graph, self.target, diagnostics)
 
 
+# The choice that was good before at a site of a pass, if any.
+Known: TypeAlias = Callable[[str, str], str | None]
+
+
+def nothing(flag: str, at: str) -> None:
+    """Remember nothing."""
+
+
 @dataclass(frozen=True)
 class Question:
     """The choices of a program: those of `config`; elsewhere random ones for the flags of `free`, or the default.
 
-    A choice that does not exist behind other choices is repaired so, too.
+    A choice that does not exist behind other choices is repaired so, too. With `remembered`, what was good before
+    stands for the default.
     """
 
     config: Config
     free: frozenset[str] = frozenset()
     seed: int = 0
+    remembered: bool = False
 
-    def pick(self, flag: str, site: Site) -> str:
-        """The choice at a site."""
-        wanted = self.config.get(flag, {}).get(site.at)
-        if wanted is not None and (wanted == site.default or wanted in site.choices):
+    def pick(self, flag: str, site: Site, known: Known) -> str:
+        """The choice at a site; `known` is what was good before."""
+        if _valid(wanted := self.config.get(flag, {}).get(site.at), site):
             return wanted
-        if flag not in self.free:
-            return site.default
-        return random.Random(f"{self.seed} {flag} {site.at}").choice(site.choices)
+        if flag in self.free:
+            return random.Random(f"{self.seed} {flag} {site.at}").choice(site.choices)
+        if self.remembered and _valid(good := known(flag, site.at), site):
+            return good
+        return site.default
+
+
+def _valid(choice: str | None, site: Site) -> TypeIs[str]:
+    return choice is not None and (choice == site.default or choice in site.choices)
 
 
 @dataclass(frozen=True)
@@ -106,8 +125,8 @@ class Traced:
 class Space:
     """The programs that `graph` may become by the decisions of `steps`, in their order."""
 
-    def __init__(self, graph: KernelGraph, steps: Sequence[Step]) -> None:
-        self.graph, self.steps = graph, steps
+    def __init__(self, graph: KernelGraph, steps: Sequence[Step], known: Known = nothing) -> None:
+        self.graph, self.steps, self.known = graph, steps, known
         self._lowered: dict[tuple[tuple[str, str, str], ...], KernelGraph] = {}
 
     def trace(self, question: Question) -> Traced:
@@ -117,11 +136,11 @@ class Space:
         graph = self.graph
         for step in self.steps:
 
-            def pick(site: Site, flag: str = step.flag) -> str:
+            def pick(site: Site, flag: str = step.called()) -> str:
                 known = decisions.get((flag, site.at))
                 if known is not None:
                     return known.choice if known.choice in site.choices else site.default
-                decision = Decision(flag, site, question.pick(flag, site))
+                decision = Decision(flag, site, question.pick(flag, site, self.known))
                 decisions[decision.key] = decision
                 return decision.choice
 
@@ -131,8 +150,8 @@ class Space:
                 else:
                     graph = step.decided(graph, pick, Diagnostics())
             except SuperoptError as error:
-                return Traced(tuple(decisions.values()), graphs, f"{step.flag}: {error.message}")
-            graphs[step.flag] = graph
+                return Traced(tuple(decisions.values()), graphs, f"{step.called()}: {error.message}")
+            graphs[step.called()] = graph
         return Traced(tuple(decisions.values()), graphs)
 
     def _once(self, step: Lower, graph: KernelGraph, key: tuple[tuple[str, str, str], ...]) -> KernelGraph:

@@ -54,12 +54,12 @@ class Strategy(ABC):
         return [d for d in trial.traced.decisions if d.flag in self.movable and len(d.site.choices) > 1]
 
     def mutated(self, trial: Trial) -> Question:
-        """The trial with another choice at one site; sites that exist only then choose by themselves."""
+        """The trial with another choice at one site; sites that exist only then choose what was good before."""
         if not (sites := self.sites(trial)):
             return self.sampled()
         changed = self.random.choice(sites)
         other = self.random.choice([c for c in changed.site.choices if c != changed.choice])
-        return Question(with_choice(trial, changed, other))
+        return Question(with_choice(trial, changed, other), remembered=True)
 
 
 def with_choice(trial: Trial, changed: Decision, choice: str) -> dict[str, dict[str, str]]:
