@@ -19,7 +19,7 @@ TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check lint format bench-search mutate mutate-ptx ptx-functions kills tamper attack fuzz random ingest clean
+.PHONY: help demo test check lint format bench-search mutate mutate-ptx ptx-functions kills tamper attack fuzz random ingest wheel clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -96,6 +96,9 @@ random: $(VENV)/installed-test ## 5,000 programs with extents from 1 to 200 thro
 
 ingest: $(VENV)/installed-test ## read 400 linalg and 400 PyTorch programs and execute them; no difference may be silent
 	$(BIN)/python test/ingest/campaign.py --count=400 --json=benchmarks/results/ingest.json
+
+wheel: $(BIN)/python ## build a wheel, install it into an empty environment and make a first bundle there, with times
+	@bash .ci/wheel $(BIN)/python
 
 clean: ## remove everything that make makes
 	rm -rf $(VENV) build out test/Output .pytest_cache .ruff_cache .hypothesis

@@ -15,6 +15,7 @@ from superopt.options import did_you_mean, fits
 from superopt.pipeline import Superoptimize, superoptimize
 from superopt.program import KernelGraph
 from superopt.result import Optimized
+from superopt.transforms.emit.compile import prepare_compiler
 from superopt.transforms.ingest import from_torch as import_module
 
 if TYPE_CHECKING:
@@ -78,13 +79,13 @@ def optimize(
     with shown(diagnostics, show=progress):
         if (graph := _program(program, diagnostics)) is not None:
             return Optimized(superoptimize(graph, options, diagnostics))
-        from superopt.pytorch import module
+        prepare_compiler()  # while PyTorch exports the module
+        from superopt.pytorch import dynamic, module
 
         original, args, named = _called(module, program, inputs, kwargs)
         if dynamic_shapes is not None:
-            from superopt.pytorch.dynamic import dynamic
-
-            imported, outcome = dynamic(original, args, named, dynamic_shapes).optimized(options, diagnostics)
+            marked = dynamic.dynamic(original, args, named, dynamic_shapes)
+            imported, outcome = marked.optimized(options, diagnostics)
         else:
             imported = module.imported(original, args, named)
             diagnostics.messages += imported.diagnostics.messages

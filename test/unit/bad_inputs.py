@@ -152,6 +152,8 @@ CASES = (
     Case("a factory that is missing", ("m.py:g",), "m.py: error: expected a function 'g', got no such name; it has f", {"m.py": "def f():\n    return 3\n"}, tool="superopt-import"),
     Case("a factory that returns something else", ("m.py:f",), "m.py:1:1: error: expected 'f' to return (module, tuple of example inputs), got int", {"m.py": "def f():\n    return 3\n"}, tool="superopt-import"),
     Case("a module that raises", ("m.py:f",), "m.py:1:1: error: the file raised ZeroDivisionError", {"m.py": "1/0\n"}, tool="superopt-import"),
+    Case("a Python file", ("x.py",), "x.py: error: expected MLIR, got Python; superopt-import x.py:FACTORY -o OUT.mlir writes the MLIR of a PyTorch module", {"x.py": "import torch\n"}),
+    Case("a document", ("x.md",), "x.md: error: expected MLIR, got a text for people: x.md", {"x.md": "# A title\n"}),
     Case("a program to measure that is missing", ("prepare", "x.mlir", "-o", "f"), "x.mlir: error: no such file", tool="superopt-bench"),
     Case("a GPU to measure for that is unknown", ("prepare", "x.mlir", "-o", "f", "--target=sm_75"), "error: expected a target of ", _GOOD, exit_code=2, tool="superopt-bench"),
     Case("a folder to prepare that is a file", ("prepare", "x.mlir", "-o", "x.mlir"), "error: expected a folder to write into, got a file: x.mlir", _GOOD, tool="superopt-bench"),

@@ -132,6 +132,9 @@ def test_modules_are_replaced_by_their_names(x: Any) -> None:
     assert model(x[:2]).shape == (2, 32)
     assert done.modules["layers.0"].calls["original"] == 1
     assert "replaced  layers.2: 1 kernel" in str(done) or "kernels" in str(done)
+    again = superopt.replace(model, "layers.*", x, **SETTINGS)
+    assert (again.modules, set(again.kept.values())) == ({}, {"it was replaced before"})
+    assert [m.calls["original"] for m in done.modules.values()] == [1, 1, 1]
     with pytest.raises(BadInput, match=r"expected modules named 'layer.\*', got none \(did you mean 'layers"):
         superopt.replace(model, "layer.*", x, **SETTINGS)
 

@@ -220,9 +220,20 @@ class _Workers:
             if worker.alive():
                 self._idle.put(worker)
 
+    def prepare(self) -> None:
+        """Have one idle worker, which imports the compiler while the caller does something else."""
+        if self._idle.empty():
+            with self.worker(MEMORY_BYTES):
+                pass
+
     def close(self) -> None:
         for worker in self._all:
             worker.close()
 
 
 _workers = _Workers()
+
+
+def prepare_compiler() -> None:
+    """Start a compiler process where none is idle: importing Triton takes longer than compiling a kernel."""
+    _workers.prepare()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from superopt.cost import Target, compiled_cost, compiled_seconds, cost, kernel_cost
 from superopt.program import KernelGraph, Node, TileProgram
-from superopt.transforms.emit.compile import CompilationFailed, Compiled, compile_all
+from superopt.transforms.emit.compile import CompilationFailed, Compiled, compile_all, prepare_compiler
 from superopt.transforms.emit.program_source import EmittedProgram, emit_program
 from superopt.transforms.emit.triton_source import TritonKernel
 from superopt.transforms.schedule.launch import registers, stage_choices, warp_choices
@@ -203,6 +203,7 @@ class Compiler:
     """Compiles programs, each different kernel once."""
 
     def __init__(self, target: Target) -> None:
+        prepare_compiler()  # while the caller searches
         self.target = target
         self._made: dict[TritonKernel, Compiled] = {}
 

@@ -43,6 +43,8 @@ class Source:
 def read(path: str) -> Source:
     """The file at `path`, or standard input for `-`; raises `BadInput`."""
     name = "<stdin>" if path == "-" else path
+    if (hint := _READ_BY.get(Path(path).suffix)) and Path(path).is_file():
+        raise BadInput(f"expected MLIR, got {hint.format(path)}", Location(path))
     return from_bytes(_stdin() if path == "-" else _file(path), name)
 
 
@@ -128,6 +130,15 @@ class SourceError(SuperoptError):
         self.messages = self.messages or (first,)
         super().__init__(first.text, first.location)
 
+
+_EXPORTED = "a file of PyTorch; superopt-import reads modules from Python: superopt-import FILE.py:FACTORY"
+_READ_BY = {
+    ".py": "Python; superopt-import {0}:FACTORY -o OUT.mlir writes the MLIR of a PyTorch module",
+    ".md": "a text for people: {0}",
+    ".onnx": "ONNX; onnx-mlir --EmitMLIR, or torch-mlir's importer, turns {0} into MLIR",
+    ".pt": _EXPORTED, ".pth": _EXPORTED, ".pt2": _EXPORTED, ".safetensors": _EXPORTED,
+}  # fmt: skip
+"""What files of other kinds are, and what reads them."""
 
 _LOWERED_BY = {
     "stablehlo": "stablehlo-opt --stablehlo-legalize-to-linalg",

@@ -22,6 +22,7 @@ from superopt.pytorch.module import arguments
 from superopt.pytorch.operator import operator
 from superopt.pytorch.regions import Region, modules_of, region, replace_region, runs
 from superopt.result import Optimized, counted
+from superopt.transforms.emit.compile import prepare_compiler
 from superopt.transforms.ingest import from_torch
 from superopt.transforms.ingest.import_torch import Imported
 from superopt.transforms.ingest.torch_types import torch_module
@@ -141,6 +142,7 @@ class Backend:
         tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
         said.reason = self._kept_whole(tensors)
         if not said.reason:
+            prepare_compiler()  # while PyTorch exports the regions
             self._descend(nodes, "", 0, graph, said.parts)
             graph.graph.lint()
             graph.recompile()

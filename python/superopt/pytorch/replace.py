@@ -14,6 +14,7 @@ from superopt.options import did_you_mean
 from superopt.pipeline import superoptimize
 from superopt.pytorch.module import OptimizedModule, arguments, imported, optimized
 from superopt.result import Optimized
+from superopt.transforms.emit.compile import prepare_compiler
 from superopt.transforms.ingest.torch_types import torch_module
 from superopt.verify import program_hash
 
@@ -59,10 +60,14 @@ def replace(
     chosen = [name for name in names if _matches(name, pattern)]
     if not chosen:
         raise BadInput(f"expected modules named '{pattern}', got none{did_you_mean(pattern, names)}")
+    prepare_compiler()  # while PyTorch exports the modules
     calls = _calls(model, chosen, inputs, kwargs)
     done, known = Replaced(), dict[str, Optimized]()
     for name, (args, named) in calls.items():
         module = model.get_submodule(name)
+        if isinstance(module, OptimizedModule):
+            done.kept[name] = "it was replaced before"
+            continue
         try:
             program = imported(module, args, named)
         except SuperoptError as error:

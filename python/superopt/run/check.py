@@ -8,11 +8,13 @@ that prove it, which take longer and are entered in the order of the prices (`su
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from superopt import log
 from superopt.errors import IllegalProgram, NotEquivalent, SuperoptError, UnsupportedProgram
 from superopt.numerics import gate
 from superopt.program import KernelGraph, Node, NodeKind
@@ -199,7 +201,13 @@ PROVED: tuple[Gate, ...] = (equivalent, artifact, ptx, numerically_safe)
 def passes(run: Run, attempt: Attempt, gates: Sequence[Gate]) -> str:
     """Put `attempt` through `gates`; returns the reason of the one that refuses it, empty where none does."""
     for gate_of in gates:
-        if reason := gate_of(run, attempt):
+        name, start = gate_of.__name__, time.perf_counter()
+        run.diagnostics.progress(f"check of a candidate: {name}", None)
+        reason = gate_of(run, attempt)
+        spent = round(time.perf_counter() - start, 4)
+        program = attempt.candidate.name
+        log.event("gate", program=program, gate=name, passed=not reason, reason=reason, seconds=spent)
+        if reason:
             run.refused[attempt.candidate] = reason
             return reason
     return ""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from superopt import __version__, cost
+from superopt import __version__, cost, log
 from superopt.diagnostics import Diagnostics
 from superopt.program import KernelGraph
 from superopt.report import Report
@@ -63,8 +63,9 @@ class Run:
         try:
             yield
         finally:
-            spent = self.report.seconds.get(stage, 0.0) + time.perf_counter() - start
-            self.report.seconds[stage] = round(spent, 4)
+            spent = time.perf_counter() - start
+            self.report.seconds[stage] = round(self.report.seconds.get(stage, 0.0) + spent, 4)
+            log.event("stage", program=self.report.program, stage=stage, seconds=round(spent, 4))
 
 
 def start(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from superopt import __version__, cost
+from superopt import __version__, cost, log
 from superopt.dialects import writer
 from superopt.dialects.writer import to_text
 from superopt.naming import names_of
@@ -86,6 +86,15 @@ def finish(original: KernelGraph, accepted: Accepted, run: Run, diagnostics: Dia
                 spilled_bytes=kernel.spill_bytes,
             )
         )
+    log.event(
+        "result",
+        program=original.name,
+        improved=report.improved,
+        kernels=len(report.kernels),
+        predicted_seconds=report.predicted_seconds,
+        baseline_seconds=report.baseline_seconds,
+        certificate=certificate.bound,
+    )
     schedule = Schedule(
         superopt=__version__,
         target=run.settings.target,

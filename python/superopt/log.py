@@ -1,0 +1,38 @@
+"""`$SUPEROPT_LOG`: what a run does, as JSON, one event a line.
+
+Each event has the time (UTC), the process, and its kind: "stage" of a run (partition, the search of one
+optimizer, compile, ...), "gate" (one check of one candidate) and "result"; `seconds` are those that it took by
+the clock. The variable names a file, to which lines are appended whole, or `-` for standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+from superopt.errors import BadInput
+
+
+def event(kind: str, **facts: Any) -> None:
+    """Append an event, where the variable is set; raises BadInput for a file that cannot be written."""
+    path = os.environ.get("SUPEROPT_LOG")
+    if not path:
+        return
+    now = time.time()
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
+    line = json.dumps({"time": stamp, "process": os.getpid(), "event": kind, **facts}) + "\n"
+    if path == "-":
+        sys.stderr.write(line)
+        return
+    try:
+        # One write in append mode: lines of several processes do not mix.
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(file, line.encode())
+        finally:
+            os.close(file)
+    except OSError as error:
+        raise BadInput(f"expected to write $SUPEROPT_LOG, '{path}', got: {error.strerror}") from None

@@ -1,0 +1,86 @@
+"""`$SUPEROPT_LOG`: what a run does as JSON lines; and `superopt-store`, which moves what runs keep."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import superopt
+from superopt.errors import BadInput
+from superopt.tools import superopt_store
+
+PROGRAM = """func.func @f(%x: tensor<64x64xf32>) -> tensor<64x64xf32> {
+  %0 = "kernel.exp"(%x) : (tensor<64x64xf32>) -> tensor<64x64xf32>
+  %1 = "kernel.mul"(%0, %x) : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+  return %1 : tensor<64x64xf32>
+}
+"""
+
+
+def run(store: Path | None) -> Any:
+    kept = str(store) if store else None
+    return superopt.optimize(PROGRAM, budget=2, store=kept, against="operators")
+
+
+def test_a_run_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"event": "of another run"}\n')
+    monkeypatch.setenv("SUPEROPT_LOG", str(log))
+    report = run(None).report
+    first, *events = [json.loads(line) for line in log.read_text().splitlines()]
+    assert first == {"event": "of another run"}
+    assert {e["event"] for e in events} == {"stage", "gate", "result"}
+    stages = {e["stage"] for e in events if e["event"] == "stage"}
+    assert stages == set(report.seconds)
+    passed = [e["gate"] for e in events if e["event"] == "gate" and e["passed"]]
+    assert {"legal", "lowered", "compiled", "equivalent", "artifact", "ptx", "numerically_safe"} == set(
+        passed
+    )
+    assert all(e["seconds"] >= 0 and e["time"].endswith("Z") for e in events if e["event"] != "result")
+    assert events[-1]["event"] == "result"
+    assert events[-1]["predicted_seconds"] == report.predicted_seconds
+
+
+def test_a_log_that_cannot_be_written_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUPEROPT_LOG", str(tmp_path))
+    with pytest.raises(BadInput, match="expected to write"):
+        run(None)
+
+
+def test_standard_error_takes_the_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SUPEROPT_LOG", "-")
+    run(None)
+    assert json.loads(capsys.readouterr().err.splitlines()[-1])["event"] == "result"
+
+
+def test_results_are_listed_checked_and_moved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store, other, file = tmp_path / "store", tmp_path / "other", tmp_path / "results.zip"
+    run(store)
+
+    def said(folder: Path, *command: str) -> tuple[int, str]:
+        code = superopt_store.main(["--store", str(folder), *command])
+        return code, capsys.readouterr().out
+
+    code, listed = said(store, "list")
+    assert code == 0
+    assert "sm_90" in listed
+    code, keys = said(store, "list", "--json")
+    count = len(listed.splitlines())
+    assert [json.loads(line)["target"] for line in keys.splitlines()] == ["sm_90"] * count
+    assert said(store, "check") == (0, "0 damaged\n")
+    assert said(store, "export", str(file)) == (0, f"{count} results written to {file}\n")
+    assert said(other, "merge", str(file)) == (0, f"{count} results merged into {other}, 0 damaged\n")
+    assert sorted(said(other, "list")[1].splitlines()) == sorted(listed.splitlines())
+    assert "from the store" in " ".join(run(other).report.remarks)
+    victim = next(p for p in (other / "objects").rglob("*") if p.is_file())
+    victim.write_bytes(b"damaged")
+    code, damaged = said(other, "check")
+    assert code == 1
+    assert "damaged: " in damaged
+    assert said(other, "merge", str(tmp_path / "none.zip"))[0] == 2
+    assert superopt_store.main(["--store", "none", "list"]) == 2

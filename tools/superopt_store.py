@@ -1,0 +1,70 @@
+"""`superopt-store`: lists the results that superopt keeps, checks them, and moves them between machines."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from superopt.errors import SuperoptError
+from superopt.store import Store, chosen_folder
+
+_DESCRIPTION = """List the results that superopt keeps, check them, and move them between machines. Exit codes: 0;
+1: something is damaged; 2: bad input. A result is proved again when it is used, wherever it comes from."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The console entry; `argv` is `sys.argv` without the program's name, the result the exit code."""
+    parser = argparse.ArgumentParser(prog="superopt-store", description=_DESCRIPTION)
+    parser.add_argument(
+        "--store", default="default", metavar="FOLDER",
+        help="the store (default: $SUPEROPT_STORE, or superopt in the user's cache folder)",
+    )  # fmt: skip
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    listing = commands.add_parser("list", help="one line for each result")
+    listing.add_argument("--json", action="store_true", help="the whole keys, one JSON object a line")
+    commands.add_parser("check", help="read every file of every result, and name what is damaged")
+    for name, about in (
+        ("export", "write every result to FILE, a zip"),
+        ("merge", "add the results of FILE"),
+    ):
+        commands.add_parser(name, help=about).add_argument("file", metavar="FILE.zip")
+    options = parser.parse_args(argv)
+    folder = chosen_folder(options.store)
+    if folder is None:
+        print("superopt-store: error: expected a store, got none: name one by --store", file=sys.stderr)
+        return 2
+    try:
+        return _run(Store(folder), options)
+    except SuperoptError as error:
+        print(f"superopt-store: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(store: Store, options: argparse.Namespace) -> int:
+    match options.command:
+        case "list":
+            keys = store.keys()
+            for key in keys:
+                program, policy = str(key["program"]), key["policy"]
+                if options.json:
+                    print(json.dumps(key, sort_keys=True))
+                else:
+                    print(f"{program[:12]}  {key['target']}  {json.dumps(policy, sort_keys=True)}")
+            print(f"{len(keys)} results in {store.folder}", file=sys.stderr)
+        case "check":
+            damaged = store.check()
+            print("\n".join([*(f"damaged: {name}" for name in damaged), f"{len(damaged)} damaged"]))
+            return 1 if damaged else 0
+        case "export":
+            print(f"{store.export(options.file)} results written to {options.file}")
+        case _:
+            merged, dropped = store.merge(options.file)
+            print(f"{merged} results merged into {store.folder}, {dropped} damaged")
+            return 1 if dropped else 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
