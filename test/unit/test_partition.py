@@ -12,7 +12,7 @@ from search_programs import Program, rmsnorm_linear, run, same
 from superopt.cost import cost, target
 from superopt.diagnostics import Diagnostics
 from superopt.errors import BadOption
-from superopt.program import KernelGraph, Node, Value
+from superopt.program import Attr, KernelGraph, Node, Value
 from superopt.spec import check_kernel
 from superopt.transforms.mugraph_search import descend
 from superopt.transforms.mugraph_search.descend import propose as propose_in_parts
@@ -21,6 +21,7 @@ from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
 from superopt.transforms.mugraph_search.plans import search_plans
 from superopt.transforms.partition import Segment, partition, stitch
 from superopt.transforms.partition.partition import Partition
+from superopt.transforms.partition.segments import counted
 
 
 def operators(segment: Segment) -> list[str]:
@@ -104,7 +105,7 @@ def test_segments_are_convex_disjoint_and_bounded(seed: int):
         members = {n for n in segment.graph.nodes if n.op != "constant"}
         assert not members & seen
         seen |= members
-        assert len(members) <= 12
+        assert counted(members) <= 12
         assert not reaches(graph, members, members)
         check_kernel(segment.graph)
 
@@ -137,6 +138,49 @@ def test_cuts_fall_where_fusion_saves_nothing():
     assert "silu" in operators(first)
     assert operators(first).count("matmul") == operators(second).count("matmul") == 1
     assert operators(second)[-2:] == ["matmul", "add"]
+
+
+def rotary_attention(tokens: int = 16, width: int = 1024, heads: int = 8, d: int = 64) -> KernelGraph:
+    """Norm, projections, rotary embeddings of queries and keys, softmax attention."""
+    p = Program("rotary_attention")
+    x, cos, sin = p.input(tokens, width, name="x"), p.input(tokens, d), p.input(tokens, d)
+    mean = p("reduce_mean", p("square", x), dims=(1,), keepdims=True)
+    y = p("mul", p("mul", x, p("rsqrt", p("add", mean, p.constant(1e-5)))), p.input(width, name="g"))
+
+    def projected(name: str) -> Value:
+        rows = p("reshape", p("matmul", y, p.input(width, heads * d, name=name)), shape=(tokens, heads, d))
+        return p("transpose", rows, perm=(1, 0, 2))
+
+    def rotated(t: Value) -> Value:
+        half: dict[str, Attr] = {"sizes": (heads, tokens, d // 2), "strides": (1, 1, 1)}
+        low, high = (p("slice", t, offsets=(0, 0, at), **half) for at in (0, d // 2))
+        turned = p("concat", p("neg", high), low, dim=2)
+        return p("add", p("mul", t, cos), p("mul", turned, sin))
+
+    q, k, v = (projected(name) for name in ("wq", "wk", "wv"))
+    s = p("matmul", rotated(q), rotated(k), transpose_b=True)
+    e = p("exp", p("sub", s, p("reduce_max", s, dims=(2,), keepdims=True)))
+    return p.graph(p("matmul", p("div", e, p("reduce_sum", e, dims=(2,), keepdims=True)), v))
+
+
+@pytest.mark.parametrize("sizes", [(16, 1024, 8, 64), (512, 4096, 32, 128)])
+def test_rotary_embeddings_stay_with_the_attention_behind_them(sizes: tuple[int, int, int, int]):
+    """As an expert cuts it: what normalises and projects, and one kernel that rotates and attends."""
+    *before, last = partition(rotary_attention(*sizes))
+    projected = [op for s in before for op in operators(s)]
+    assert {"neg", "concat", "exp"}.isdisjoint(projected)
+    assert projected.count("matmul") == 3
+    assert projected.count("mul") == projected.count("square") + 1 == 2
+    assert operators(last).count("slice") == 4
+    assert operators(last).count("concat") == operators(last).count("neg") == 2
+    assert operators(last)[-1] == "matmul"
+
+
+def test_slices_that_nothing_computes_with_are_in_no_segment():
+    p = Program("only_slices")
+    x = p.input(8, 64, name="x")
+    parts = [p("slice", x, offsets=(0, at), sizes=(8, 32), strides=(1, 1)) for at in (0, 32)]
+    assert partition(p.graph(p("concat", *reversed(parts), dim=1)), max_values=1) == []
 
 
 def test_scores_stay_with_their_softmax():

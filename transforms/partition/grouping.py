@@ -1,16 +1,18 @@
 """Which nodes become one segment: joins groups where that saves most, until nothing more can be saved.
 
-Savings are counted in bytes of device memory: the launch of a kernel and the traffic between the two, written and
-read, less what would be recomputed. A product passes its whole left operand to every column tile; if it were
-computed in the same kernel, each tile would compute it. So a normalisation joins the product after it, scores
-join the softmax and the product with the values, and two layers stay two segments.
+Savings are counted in bytes of device memory: the launch of a kernel and the traffic between the two, read and
+written, less what would be recomputed. What several groups read is written unless all of them join, so each has
+a share of that: what rotates a value stays with what is done to both of its halves. A product passes its whole
+left operand to every column tile; if it were computed in the same kernel, each tile would compute it. So a
+normalisation joins the products after it, scores join the softmax and the product with the values, and two
+layers stay two segments.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import TypeAlias
 
 from superopt.cost.model import LIBRARY_TILE
@@ -26,19 +28,27 @@ L2_SHARE = 0.5
 
 
 def group(
-    nodes: Sequence[Node], eligible: Sequence[bool], few: Check, expressible: Check
+    nodes: Sequence[Node], eligible: Sequence[bool], outputs: Container[Value], few: Check, expressible: Check
 ) -> list[list[Node]]:
-    """Disjoint convex groups of the eligible nodes, in topological order, each `few` and `expressible`."""
-    return _Grouping(nodes, eligible, few, expressible).run()
+    """Disjoint convex groups of the eligible nodes, in topological order, each `few` and `expressible`.
+
+    `outputs` are those of the program.
+    """
+    return _Grouping(nodes, eligible, outputs, few, expressible).run()
 
 
 class _Grouping:
     """Groups are named by one of their nodes; `members` are sorted."""
 
     def __init__(
-        self, nodes: Sequence[Node], eligible: Sequence[bool], few: Check, expressible: Check
+        self,
+        nodes: Sequence[Node],
+        eligible: Sequence[bool],
+        outputs: Container[Value],
+        few: Check,
+        expressible: Check,
     ) -> None:
-        self.nodes = nodes
+        self.nodes, self.outputs = nodes, outputs
         self.few, self.expressible = few, expressible
         self.producer = {v: i for i, n in enumerate(nodes) for v in n.results}
         self.operands = [sorted({self.producer[v] for v in n.operands if v in self.producer}) for n in nodes]
@@ -106,15 +116,20 @@ class _Grouping:
 
     def _saved(self, a: int, b: int) -> float:
         """Bytes of device memory that one kernel in place of two saves, where group `a` feeds group `b`."""
-        inside_b = set(self.members[b])
-        crossing = {v for i in inside_b for v in self.nodes[i].operands if self._in(v, a)}
+        crossing = {v for i in self.members[b] for v in self.nodes[i].operands if self._in(v, a)}
         saved = float(LAUNCH_BYTES)
         for value in sorted(crossing, key=lambda v: self.producer[v]):
-            saved += 2 * value.type.bytes
+            saved += value.type.bytes * (1 + self._unwritten(value, a))
             if (times := self._times(value, b)) > 1:
                 loaded = self._loaded(self.producer[value], a)
                 saved -= (times - 1) * max(loaded - value.type.bytes, 0) * L2_SHARE
         return saved
+
+    def _unwritten(self, value: Value, a: int) -> float:
+        """The share of not writing `value`, which group `a` computes, in one more group that reads it."""
+        if value in self.outputs:
+            return 0
+        return 1 / len({self.group[u] for u in self.users[self.producer[value]]} - {a})
 
     def _in(self, value: Value, g: int) -> bool:
         return value in self.producer and self.group[self.producer[value]] == g

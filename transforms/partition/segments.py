@@ -60,8 +60,12 @@ def partition(graph: KernelGraph, max_values: int = MAX_VALUES, *, copies: bool 
     groups = group(
         graph.nodes,
         eligible,
+        context.outputs,
         few=lambda nodes: counted(nodes) <= max_values,
-        expressible=lambda nodes: _expressible(context.subgraph(nodes), max_values, copies=copies),
+        # What moves elements is expressed together with what computes them.
+        expressible=lambda nodes: (
+            all(map(_moves, nodes)) or _expressible(context.subgraph(nodes), max_values, copies=copies)
+        ),
     )
     place = {id(n): i for i, n in enumerate(graph.nodes)}
     groups = sorted([*groups, *chains], key=lambda nodes: place[id(nodes[-1])])
