@@ -15,9 +15,13 @@ from superopt.options import did_you_mean
 from superopt.transforms.optimizers import Optimizer, Proposal, Proposals, never
 
 if TYPE_CHECKING:
-    from superopt.cost import Target
-    from superopt.program import KernelGraph
+    from superopt.cost import KernelCost, Target
+    from superopt.program import KernelGraph, Node
     from superopt.transforms.derivation.rules import Rule
+
+
+# Operators on windows that are lowered to be priced.
+_MOST_KERNELS = 256
 
 
 @dataclass(frozen=True)
@@ -73,23 +77,35 @@ class DerivationOptimizer(Optimizer):
         end, rules = clock.now() + budget, chosen_rules(self.rules)
         funnel = dict.fromkeys([*(f"rule {name}" for name in rules), "looked at", "priced"], 0)
         seen, order = {program_hash(program)}, itertools.count()
-        waiting = [(cost(program, target).seconds, next(order), 0, program)]
-        found: list[Proposal] = []
+        known: dict[Node, KernelCost] = {}
+
+        def seconds(graph: KernelGraph) -> float:
+            return cost(graph, target, known).seconds
+
+        waiting = [(seconds(program), next(order), 0, program)]
+        looked_at: list[tuple[float, int, int, KernelGraph]] = []
         while waiting and funnel["looked at"] < self.limit and clock.now() < end and not stop():
-            _, _, depth, graph = heapq.heappop(waiting)
+            looked_at.append(heapq.heappop(waiting))
+            *_, depth, graph = looked_at[-1]
             funnel["looked at"] += 1
-            last = channels_last(graph)
-            for made in (graph, *(fuse_windows(g, target) for g in (graph, last) if g is not None)):
-                if made is not program and any(n.body is not None for n in made.nodes) | (made is graph):
-                    found.append(Proposal(made, cost(made, target).seconds))
-                    funnel["priced"] += 1
             if depth == self.depth:
                 continue
             for name, made in _derived(graph, rules):
                 if (text := program_hash(made)) not in seen:
                     seen.add(text)
                     funnel[f"rule {name}"] += 1
-                    heapq.heappush(waiting, (cost(made, target).seconds, next(order), depth + 1, made))
+                    heapq.heappush(waiting, (seconds(made), next(order), depth + 1, made))
+        # Kernels are written for the program and as many of the cheapest as that is little work for.
+        found: list[Proposal] = []
+        most = max(self.candidates, _MOST_KERNELS // sum(map(is_windowed, program.nodes)))
+        for *_, graph in [*looked_at[:1], *sorted(looked_at[1:])[: most - 1]]:
+            if found and (clock.now() >= end or stop()):
+                break
+            layouts = (graph, channels_last(graph))
+            for made in (graph, *(fuse_windows(g, target) for g in layouts if g is not None)):
+                if made is not program and any(n.body is not None for n in made.nodes) | (made is graph):
+                    found.append(Proposal(made, seconds(made)))
+                    funnel["priced"] += 1
         found.sort(key=lambda p: p.seconds)
         remark = "" if found else "no rule fits"
         return Proposals(found[: self.candidates], funnel, complete=not waiting, remark=remark)

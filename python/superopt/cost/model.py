@@ -94,14 +94,22 @@ def is_view(node: Node) -> bool:
     return move_of(node) is Move.RESHAPE or is_constant(node)
 
 
-def cost(graph: KernelGraph, target: Target) -> Cost:
+def cost(graph: KernelGraph, target: Target, known: dict[Node, KernelCost] | None = None) -> Cost:
     """Predicted cost of `graph` on `target`; views, constants and slices read in place cost nothing.
 
-    An output that is returned in an argument's memory is copied there where no kernel wrote it there.
+    An output that is returned in an argument's memory is copied there where no kernel wrote it there. `known` are
+    the costs of nodes that many graphs share; it grows.
     """
+    known = {} if known is None else known
+
+    def alone(node: Node) -> KernelCost:
+        if node not in known:
+            known[node] = kernel_cost(node, target)
+        return known[node]
+
     in_place, free = updates_in_place(graph), slices_in_place(graph)
     kernels = [
-        update_cost(node, target) if node in in_place else kernel_cost(node, target)
+        update_cost(node, target) if node in in_place else alone(node)
         for node in graph.nodes
         if not is_view(node) and free.keys().isdisjoint(node.results)
     ]

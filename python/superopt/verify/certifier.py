@@ -79,7 +79,7 @@ BLOCKS_ELEMENTS = 60_000_000
 # The same for a piece of the programs, where even that takes too long for the whole.
 PIECE_WORK = 50_000_000
 # The same for reduced programs that are run to find the pieces: a network with convolutions keeps large images.
-CUT_WORK = 100_000_000
+CUT_WORK = 250_000_000
 MOST_TESTS = 8
 ATTEMPTS = 4
 # Describes an element of the first or second program; an undefined element equals nothing.
