@@ -133,10 +133,11 @@ class SearchPass(SearchSettings, GraphPass, Optimizer, ABC):
             if not self.certify:
                 return number
             try:
-                if certify(part.graph, proposal.graph, seed=self.seed).equivalent:
+                verdict = certify(part.graph, proposal.graph, delta=self.delta, seed=self.seed)
+                reason = "not equivalent"
+                if verdict.certificate and not (reason := self.unbounded(verdict.certificate)):
                     return number
-                reason = "it is not equivalent"
             except IllegalProgram as error:
-                reason = error.message
-            diagnostics.warning(f"a candidate was dropped: {reason}", part.graph.location)
+                reason = f"illegal: {error.message}"
+            diagnostics.warning(f"a candidate was dropped: it is {reason}", part.graph.location)
         return None

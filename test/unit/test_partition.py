@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import time
+from typing import Any
 
 import numpy as np
 import pytest
 from search_programs import Program, rmsnorm_linear, run, same
 
+from superopt import verify
 from superopt.cost import cost, target
 from superopt.diagnostics import Diagnostics
 from superopt.errors import BadOption
@@ -22,6 +24,7 @@ from superopt.transforms.mugraph_search.plans import search_plans
 from superopt.transforms.partition import Segment, partition, stitch
 from superopt.transforms.partition.partition import Partition
 from superopt.transforms.partition.segments import counted
+from superopt.verify import Verdict, certify
 
 
 def operators(segment: Segment) -> list[str]:
@@ -275,6 +278,24 @@ def test_the_passes_remark_on_what_they_did():
     assert same(graph, found)
     assert sum(n.op == "custom" for n in found.nodes) == 2
     assert "instead of" in str(diagnostics.messages[0])
+
+
+def test_a_pass_takes_no_candidate_without_the_bound(monkeypatch: pytest.MonkeyPatch):
+    """Unless it is told to."""
+
+    def without_bound(*given: Any, **options: Any) -> Verdict:
+        found = certify(*given, **options)
+        assert found.certificate
+        return Verdict(True, found.certificate.model_copy(update={"delta": None}))
+
+    monkeypatch.setattr(verify, "certify", without_bound)
+    graph, diagnostics = two_halves(stride=2), Diagnostics()
+    assert MugraphSearch(target="sm_80", budget=10).apply(graph, diagnostics) is graph
+    assert any("not proved with the bound asked for" in str(m) for m in diagnostics.messages)
+    allowed = MugraphSearch(target="sm_80", budget=10, allow="congruence-without-bound")
+    assert any(n.op == "custom" for n in allowed.apply(graph, Diagnostics()).nodes)
+    with pytest.raises(BadOption, match="delta"):
+        MugraphSearch(delta=0)
 
 
 def test_bad_options_of_the_passes_are_told():

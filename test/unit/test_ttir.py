@@ -16,7 +16,7 @@ from superopt.program import KernelGraph, Loop, Node, TensorType, TileProgram, V
 from superopt.verify.domains import FloatDomain
 from superopt.verify.fields import ImageField
 from superopt.verify.ttir import Buffer, KernelText, launch, parse, verify_ttir
-from superopt.verify.ttir.check import FULL_WORK
+from superopt.verify.ttir.check import FULL_WORK, ImageTriton
 from superopt.verify.ttir.sampling import some_blocks
 
 
@@ -390,6 +390,32 @@ def test_kernels_of_a_program_that_needs_identities_of_real_numbers() -> None:
     assert not verify_ttir(clamped("min", (-1.0, 2.0)), lowered, texts).end_to_end
     with pytest.raises(NotEquivalent):
         verify_ttir(clamped("min", (-1.0, 3.0)), lowered, texts)
+
+
+def folded(op: str, *numbers: float) -> KernelGraph:
+    """x times what an operator gives of constants: Triton folds that in fp32."""
+    b, x = Builder(), value(16, 16)
+    return KernelGraph("folded", [x], b.nodes, [b("mul", x, b(op, *map(b.constant, numbers)))])
+
+
+@pytest.mark.parametrize(
+    "given", [("exp", 2.0), ("sqrt", 2.0), ("log", 3.0), ("mul", 0.1, 0.7), ("add", 0.1, 0.7)]
+)
+def test_what_constants_alone_give_is_folded(given: tuple[Any, ...]) -> None:
+    graph = folded(*given)
+    lowered, texts = compiled(graph)
+    assert verify_ttir(graph, lowered, texts).end_to_end
+    with pytest.raises(NotEquivalent):
+        verify_ttir(folded(given[0], *(x + 2.0**-18 for x in given[1:])), lowered, texts)
+
+
+def test_only_what_is_constant_everywhere_is_folded() -> None:
+    field = ImageTriton(0)
+    two, x = field.constant(2.0), field.random("x", (1,))
+    both = field.move(lambda a, b: np.concatenate([a.reshape(1), b]), two, x)
+    made = field.apply("exp", both)
+    assert not field.differs(field.apply("exp", x), field.move(lambda a: a[1:], made)).any()
+    assert field.differs(made, field.move(lambda a: a.reshape(1)[[0, 0]], field.apply("exp", two))).any()
 
 
 # --- infinities ---------------------------------------------------------------------------------------------

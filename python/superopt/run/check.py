@@ -122,9 +122,6 @@ def compiled(run: Run, attempt: Attempt) -> str:
     return ""
 
 
-UNBOUNDED = "equivalent, but not proved with the bound asked for"
-
-
 def equivalent(run: Run, attempt: Attempt) -> str:
     """Certified to compute the original, with the bound asked for, and so are its tile programs.
 
@@ -146,10 +143,7 @@ def equivalent(run: Run, attempt: Attempt) -> str:
     run.report.funnel.verified += 1
     if not kept:
         return "lowering changed it"
-    delta = verdict.certificate.delta
-    if run.settings.allow == "bounded" and (delta is None or delta > run.settings.delta):
-        return f"{UNBOUNDED}: {verdict.certificate.bound}, expected delta {run.settings.delta:.1e}"
-    return ""
+    return run.settings.unbounded(verdict.certificate)
 
 
 def artifact(run: Run, attempt: Attempt) -> str:

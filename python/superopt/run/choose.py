@@ -16,9 +16,10 @@ from superopt import clock, cost
 from superopt.errors import UnsupportedProgram
 from superopt.program import KernelGraph
 from superopt.report import CandidateReport
-from superopt.run.check import BUILT, PROVED, UNBOUNDED, Accepted, Attempt, check, passes
+from superopt.run.check import BUILT, PROVED, Accepted, Attempt, check, passes
 from superopt.run.context import Run
 from superopt.run.propose import Candidate
+from superopt.run.settings import UNBOUNDED
 from superopt.transforms.lower.choose_layouts import choose_layouts
 from superopt.transforms.optimizers import SEGMENTS
 from superopt.transforms.partition.segments import Segment, stitch

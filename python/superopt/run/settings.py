@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from superopt.cost.gpus import DEFAULT_TARGET, TargetName, target
 from superopt.errors import BadOption
 from superopt.options import MAX_INTEGER, Configured
 from superopt.transforms import optimizers
+
+if TYPE_CHECKING:
+    from superopt.verify.certificate import Certificate
+
+UNBOUNDED = "equivalent, but not proved with the bound asked for"
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,12 @@ class SearchSettings(Configured):
     seed: int = 0
     """Seed of everything random; the same seed gives the same result."""
 
+    delta: float = 1e-9
+    """Largest acceptable probability that the certificate is wrong."""
+
+    allow: Literal["bounded", "congruence-without-bound"] = "bounded"
+    """Which certificates to accept: those whose bound is at most delta, or those without one, too."""
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "target", target(self.target).name)
         if not 0 < self.budget < math.inf:  # JSON has no infinity: reports could not be read again
@@ -33,6 +44,15 @@ class SearchSettings(Configured):
             raise BadOption(f"expected a non-negative seed, got {self.seed}")
         if self.seed > MAX_INTEGER:
             raise BadOption(f"expected a seed of at most {MAX_INTEGER}, got {self.seed}")
+        if not 0 < self.delta < 1:
+            raise BadOption(f"expected a delta between 0 and 1, got {self.delta}")
+
+    def unbounded(self, certificate: Certificate) -> str:
+        """Why the certificate does not suffice; empty where it does."""
+        delta = certificate.delta
+        if self.allow == "bounded" and (delta is None or delta > self.delta):
+            return f"{UNBOUNDED}: {certificate.bound}, expected delta {self.delta:.1e}"
+        return ""
 
 
 @dataclass(frozen=True)
@@ -42,12 +62,6 @@ class Settings(SearchSettings):
     budget: float = 60.0
     """Seconds of work, measured in processor time: half for searches, the rest for proofs and compilation. After
     the first, no check starts that would overrun."""
-
-    delta: float = 1e-9
-    """Largest acceptable probability that the certificate is wrong."""
-
-    allow: Literal["bounded", "congruence-without-bound"] = "bounded"
-    """Which certificates to accept: those whose bound is at most delta, or those without one, too."""
 
     against: Literal["best", "operators"] = "best"
     """What a result must beat: the fastest way that a user has to run the program, by the same model, or one
@@ -72,8 +86,6 @@ class Settings(SearchSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.delta < 1:
-            raise BadOption(f"expected a delta between 0 and 1, got {self.delta}")
         if self.candidates < 1:
             raise BadOption(f"expected at least one candidate, got {self.candidates}")
         if self.tune < 0:

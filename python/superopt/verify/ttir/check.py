@@ -25,7 +25,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from superopt.program import KernelGraph, Node, TileProgram, Value
 from superopt.verify.certificate import Record
 from superopt.verify.certifier import certify
 from superopt.verify.demand import feeds_exponential
-from superopt.verify.domains import Array, Domain, Tensor
+from superopt.verify.domains import FLOAT_PRIMITIVES, Array, Domain, Tensor
 from superopt.verify.evaluate import evaluate
 from superopt.verify.evaluate_tile import evaluate_written
 from superopt.verify.fields import FormalField, ImageField
@@ -216,10 +216,35 @@ _Programs = Mapping[Node, tuple[Function, KernelText]]
 
 
 class _Fp32Constants(ImageField):
-    """Constants as Triton holds them."""
+    """Constants as Triton holds them, and what is computed from constants alone as Triton folds it: in fp32."""
+
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        self._numbers: dict[int, float] = {}  # by first component
+        super().__init__(*given, **settings)
 
     def constant(self, value: float | Array) -> Tensor:
-        return super().constant(np.asarray(value, np.float32).astype(np.float64))
+        rounded = np.asarray(value, np.float32).astype(np.float64)
+        made = super().constant(rounded)
+        if rounded.ndim == 0:
+            self._numbers[int(made.planes[0])] = float(rounded)
+        return made
+
+    def apply(self, primitive: str, *operands: Tensor) -> Tensor:
+        numbers = [self._number(t) for t in operands]
+        if None not in numbers:
+            with np.errstate(all="ignore"):
+                found = np.float32(FLOAT_PRIMITIVES[primitive](*map(np.float64, numbers)))
+            if np.isfinite(found):
+                shape = np.broadcast_shapes(*(t.shape for t in operands))
+                return self.move(lambda x: np.broadcast_to(x, shape), self.constant(float(found)))
+        return super().apply(primitive, *operands)
+
+    def _number(self, t: Tensor) -> float | None:
+        """The constant that every element is."""
+        first = t.planes[0]
+        if not first.size or (found := self._numbers.get(int(first.flat[0]))) is None:
+            return None
+        return found if bool((first == first.flat[0]).all()) else None
 
 
 class ImageTriton(_Fp32Constants, ImageField):
