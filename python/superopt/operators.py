@@ -50,7 +50,7 @@ from superopt.nests import (
     updated_shape,
 )
 from superopt.program import COMPUTE_DTYPES, Attr, TensorType
-from superopt.scalars import SPECIAL, Scalar, apply, arg, as_scalar, erf, exp, maximum, minimum, sqrt
+from superopt.scalars import SPECIAL, Scalar, apply, arg, as_scalar, erf, exp, maximum, minimum, sqrt, where
 
 __all__ = [
     "NEUTRAL",
@@ -308,6 +308,9 @@ _ENTRIES: tuple[Operator, ...] = (
     _unary("cos", "Cosine (radians).", lambda x: apply("cos", x)),
     _pointwise("clamp", 1, "min(max(x, low), high)", _clamp,
                AttrSpec("low", "float"), AttrSpec("high", "float")),
+    _unary("step", "1 where x > 0, else 0.", lambda x: where(x, 1.0, 0.0)),
+    _pointwise("select", 2, "The second operand where the first one is positive, `other` elsewhere.",
+               lambda a: where(arg(0), arg(1), float_attr(a, "other")), AttrSpec("other", "float")),
     _pointwise("pow", 1, "x to a constant exponent.", _pow, AttrSpec("exponent", "float")),
     _pointwise("cast", 1, "The same numbers in another dtype.", lambda _: arg(0), AttrSpec("dtype", "dtype")),
     Operator(

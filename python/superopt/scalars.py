@@ -9,7 +9,7 @@ from dataclasses import dataclass
 # What every domain (floats, finite fields, abstract expressions, Triton text) must provide.
 PRIMITIVES: dict[str, int] = {
     "add": 2, "sub": 2, "mul": 2, "div": 2, "neg": 1, "exp": 1, "log": 1, "log1p": 1, "sqrt": 1,
-    "erf": 1, "sin": 1, "cos": 1, "max": 2, "min": 2, "pow": 2,
+    "erf": 1, "sin": 1, "cos": 1, "max": 2, "min": 2, "pow": 2, "where": 3,
 }  # fmt: skip
 # What special function units compute: of a quotient its reciprocal, of the rest an exponential, a logarithm, a
 # root or a sine.
@@ -101,6 +101,11 @@ def minimum(x: Scalar, y: Scalar | float) -> Scalar:
     return apply("min", x, y)
 
 
+def where(t: Scalar, x: Scalar | float, y: Scalar | float) -> Scalar:
+    """`x` where t > 0, `y` elsewhere, whatever the other of them is."""
+    return apply("where", t, x, y)
+
+
 def evaluate(body: Scalar, arguments: Sequence[float | None]) -> float | None:
     """The value of `body` at these arguments, None being some finite number; None where it is not known."""
     if body.head == "arg":
@@ -108,6 +113,8 @@ def evaluate(body: Scalar, arguments: Sequence[float | None]) -> float | None:
     if body.head == "const":
         return float(body.payload)
     parts = [evaluate(a, arguments) for a in body.args]
+    if body.head == "where":
+        return None if parts[0] is None else parts[1] if parts[0] > 0 else parts[2]
     if any(p is None for p in parts):
         lost = parts[0] == -math.inf or (body.head == "add" and parts[-1] == -math.inf)
         return -math.inf if lost and body.head in ("add", "sub") else None

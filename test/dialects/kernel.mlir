@@ -14,3 +14,12 @@ func.func @forms(%x: tensor<4x8xf16>, %w: tensor<16x8xf16>) -> tensor<64xf16> {
   %2 = "kernel.reshape"(%1) : (tensor<4x16xf16>) -> tensor<64xf16>
   return %2 : tensor<64xf16>
 }
+
+// CHECK-LABEL: func.func @selections
+func.func @selections(%t: tensor<4xf16>, %x: tensor<3x4xf16>) -> tensor<3x4xf16> {
+  // CHECK: "kernel.select"(%arg0, %arg1) {other = 0xFFF0000000000000 : f64} : (tensor<4xf16>, tensor<3x4xf16>) -> tensor<3x4xf16>
+  %0 = "kernel.select"(%t, %x) {other = 0xFFF0000000000000 : f64} : (tensor<4xf16>, tensor<3x4xf16>) -> tensor<3x4xf16>
+  // CHECK: "kernel.step"({{.*}}) : (tensor<3x4xf16>) -> tensor<3x4xf16>
+  %1 = "kernel.step"(%0) : (tensor<3x4xf16>) -> tensor<3x4xf16>
+  return %1 : tensor<3x4xf16>
+}

@@ -80,6 +80,8 @@ def _cases(torch: Any) -> dict[str, list[Case]]:
         "silu": unary(torch.nn.functional.silu), "gelu": unary(torch.nn.functional.gelu),
         "relu": unary(torch.relu), "tanh": unary(torch.tanh), "erf": unary(torch.erf),
         "sin": unary(torch.sin), "cos": unary(torch.cos),
+        "step": unary(lambda x: (x > 0) * 1.0),
+        "select": [([(2, 3), (2, 3)], {"other": 5.0}, lambda t, x: torch.where(t > 0, x, 5.0))],
         "clamp": [([(2, 3)], {"low": 0.5, "high": 1.0}, lambda x: torch.clamp(x, 0.5, 1.0))],
         "pow": [
             ([(2, 3)], {"exponent": e}, partial(torch.pow, exponent=e)) for e in (2.0, -3.0, 0.5, -0.5, 1.7, 0.0)

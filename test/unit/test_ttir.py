@@ -151,7 +151,7 @@ def test_what_is_no_ttir_is_refused(text: str, message: str):
     ("body", "message"),
     [
         ("%v = tt.atomic_rmw fadd, acq_rel, gpu, %x, %x : (!tt.ptr<f32>, f32) -> f32", "got 'tt.atomic_rmw'"),
-        (COPY.replace("%v = ", "%z = arith.cmpf ogt, %w, %w : tensor<4xf32>\n%v = ").replace(
+        (COPY.replace("%v = ", "%z = arith.cmpf oeq, %w, %w : tensor<4xf32>\n%v = ").replace(
             "%z", "%w = tt.load %xi : tensor<4x!tt.ptr<f32>>\n%z"), "a comparison of floating-point numbers"),
         ("%v = tt.splat %x {tt.divisibility = 16 : i32} : !tt.ptr<f32> -> tensor<4x!tt.ptr<f32>>", "unchecked hint"),
     ],

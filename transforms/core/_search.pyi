@@ -42,7 +42,7 @@ class Problem:
 
     def add_constant(self, value: float) -> None: ...
 
-    def add_function(self, key: int, commutative: bool, reduction: bool, flops: float, special: float, over: Sequence[int] = [], along: Sequence[int] = []) -> None:
+    def add_function(self, key: int, commutative: bool, ordered: bool, reduction: bool, flops: float, special: float, over: Sequence[int] = [], along: Sequence[int] = []) -> None:
         """
         Add an uninterpreted function; of an exponential taken relative to a maximum, `over` are the axes that the maximum ranges over, `along` those it varies along.
         """

@@ -29,6 +29,7 @@ SPELLING: dict[str, tuple[str, int, tuple[int, ...]]] = {
     "cos": ("tl.cos({0})", _ATOM, (_SUM,)),
     "max": ("tl.maximum({0}, {1})", _ATOM, (_SUM, _SUM)),
     "min": ("tl.minimum({0}, {1})", _ATOM, (_SUM, _SUM)),
+    "where": ("tl.where({0} > 0, {1}, {2})", _ATOM, (_SUM, _SUM, _SUM)),
 }
 
 

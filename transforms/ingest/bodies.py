@@ -1,8 +1,8 @@
 """Scalar bodies of linalg operations as kernel operators on whole tensors.
 
-A body's values are numbers that vary over the iteration space. Each is one of three things: an array known at
-import (it depends only on constants and indices), a tensor aligned to the space, or a comparison of two of these,
-which only a selection can use.
+A body's values are numbers that vary over the iteration space. Each is an array known at
+import (it depends only on constants and indices), a tensor aligned to the space, a comparison of two of these, or
+truth values made of such.
 """
 
 from __future__ import annotations
@@ -30,7 +30,14 @@ class Comparison:
     right: Aligned
 
 
-Form: TypeAlias = "Array | Aligned | Comparison"
+@dataclass(frozen=True)
+class Truth:
+    """Zeros and ones that stand for truth values."""
+
+    value: Aligned
+
+
+Form: TypeAlias = "Array | Aligned | Comparison | Truth"
 
 _BINARY = {
     "arith.addf": "add", "arith.subf": "sub", "arith.mulf": "mul", "arith.divf": "div",
@@ -41,6 +48,7 @@ _UNARY = {
     "math.sqrt": "sqrt", "math.rsqrt": "rsqrt", "math.erf": "erf", "math.tanh": "tanh",
     "math.sin": "sin", "math.cos": "cos",
 }  # fmt: skip
+_LOGIC = {"arith.andi": "mul", "arith.ori": "max"}
 _SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
@@ -108,6 +116,11 @@ class Body:
         if operation.name in ("arith.cmpf", "arith.cmpi"):
             return self._compare(operation, forms)
         check_rounding(operation)
+        element = _element(operation.results[0])
+        if operation.name in ("arith.andi", "arith.ori", "arith.xori") and element == "i1":
+            return self._logic(operation.name, [self._truth(f, "f32") for f in forms])
+        if operation.name == "arith.uitofp" and isinstance(forms[0], Comparison | Truth):
+            return self._truth(forms[0], self.floats(element))
         args = [self._tensor(f, _element(v)) for f, v in zip(forms, operation.operands, strict=True)]
         return self._apply(operation.name, args, _element(operation.results[0]), forms)
 
@@ -158,8 +171,8 @@ class Body:
     def _tensor(self, form: Form, element: str) -> Aligned:
         if isinstance(form, Aligned):
             return form
-        if isinstance(form, Comparison):
-            raise NotExpressible("a comparison of values that are not constant, used other than to select")
+        if isinstance(form, Comparison | Truth):
+            raise NotExpressible("a truth value that is not constant, used as a number")
         if element in ("index", "i1", "i8", "i16", "i32", "i64"):
             element = "f32"  # the exponent of fpowi, which is read from its form
         array = np.asarray(form, dtype=np.float64)
@@ -220,13 +233,51 @@ class Body:
             if len(arrays) == 2:
                 return scalar_operation(operation, [test, *arrays])
             return self._masked(test, *(self._tensor(f, element) for f in branches))
-        if not isinstance(test, Comparison):
+        if not isinstance(test, Comparison | Truth):
             raise NotExpressible("a selection by a tensor that is not a comparison")
         first, second = (self._tensor(f, element) for f in branches)
+        if isinstance(test, Truth):
+            return self._where(test, first, second)
         for kind, a, b in ((test.kind, test.left, test.right), (_SWAPPED[test.kind], test.right, test.left)):
             if kind in ("gt", "ge", "lt", "le") and (first, second) == (a, b):
                 return self.space.apply("max" if kind[0] == "g" else "min", a, b)
-        raise NotExpressible("a selection by a comparison that is not a maximum or minimum")
+        return self._where(test, first, second)
+
+    def _where(self, test: Comparison | Truth, x: Aligned, y: Aligned) -> Aligned:
+        """A selection between tensors of one dtype."""
+        truth = self._truth(test, x.value.dtype)
+        hidden = self.space.apply("sub", self._number(1.0, truth), truth)
+        for chosen, other, where in ((x, y, truth), (y, x, hidden)):
+            if (number := self.build.scalar(other.value)) is not None:
+                return self.space.apply("select", where, chosen, other=number)
+        parts = (self.space.apply("select", t, z, other=0.0) for t, z in ((truth, x), (hidden, y)))
+        return self.space.apply("add", *parts)
+
+    def _number(self, number: float, like: Aligned) -> Aligned:
+        return Aligned(self.build.constant(number, like.value.dtype, ()), ())
+
+    def _truth(self, form: Form, dtype: str) -> Aligned:
+        """A truth value as zeros and ones."""
+        if isinstance(form, Truth):
+            return self.space.apply("cast", form.value, dtype=dtype)
+        if isinstance(form, np.ndarray):
+            return self._tensor(form.astype(np.float64), dtype)
+        if not isinstance(form, Comparison):
+            raise NotExpressible("a truth value that is an input")
+        a, b = form.left, form.right
+        larger = [self.space.apply("step", self.space.apply("sub", *pair)) for pair in ((a, b), (b, a))]
+        made = {"gt": larger[0], "le": larger[0], "lt": larger[1], "ge": larger[1]}.get(form.kind)
+        made = self.space.apply("max", *larger) if made is None else made
+        if form.kind in ("le", "ge", "eq"):
+            made = self.space.apply("sub", self._number(1.0, made), made)
+        return self.space.apply("cast", made, dtype=dtype)
+
+    def _logic(self, name: str, truths: list[Aligned]) -> Truth:
+        if name in _LOGIC:
+            return Truth(self.space.apply(_LOGIC[name], *truths))
+        a, b = truths
+        square = self.space.apply("square", self.space.apply("sub", a, b))
+        return Truth(square)
 
     def _masked(self, mask: Array, x: Aligned, y: Aligned) -> Aligned:
         varying = {d for d in range(mask.ndim) if mask.shape[d] != 1}

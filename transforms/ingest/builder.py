@@ -108,6 +108,10 @@ class GraphBuilder:
         node = self._definitions.get(value)
         return node if node is not None and node.op == op else None
 
+    def node_of(self, value: Value) -> Node | None:
+        """The node of a table operator that computes `value`, or None."""
+        return self._definitions.get(value)
+
     def emit(self, op: str, *operands: Value, **attrs: Attr) -> Value:
         """The result of table operator `op`, simplified, folded or shared where possible.
 
@@ -121,7 +125,7 @@ class GraphBuilder:
             raise NotExpressible(error.message) from None
         if operands and type.elements <= FOLD_LIMIT and all(v in self.constants for v in operands):
             return self._folded(op, operands, attrs, type)
-        if (simpler := simplify(self, op, operands, attrs)) is not None:
+        if (simpler := simplify(self, op, operands, attrs)) is not None:  # pyright: ignore[reportArgumentType]
             return simpler
         return self.emit_raw(op, *operands, **attrs)
 
@@ -236,6 +240,18 @@ class GraphBuilder:
         if not dims:
             return x
         return self.emit(f"reduce_{kind}", x, dims=tuple(sorted(dims)), keepdims=keepdims)
+
+    def where(self, truth: Value, x: Value, y: Value) -> Value:
+        """`x` where `truth`, of zeros and ones in the dtype of both, is one, else `y`."""
+        number = self.scalar(y)
+        if number is not None:
+            return self.emit("select", truth, x, other=number)
+        hidden = self.emit("sub", self.constant(1.0, truth.dtype, ()), truth)
+        if (number := self.scalar(x)) is not None:
+            return self.emit("select", hidden, y, other=number)
+        return self.emit(
+            "add", self.emit("select", truth, x, other=0.0), self.emit("select", hidden, y, other=0.0)
+        )
 
     def where_constant(self, mask: Array, x: Value, y: Value, shape: Sequence[int]) -> Value:
         """`x` where the constant `mask` holds, else `y`; the operands broadcast to `shape`.

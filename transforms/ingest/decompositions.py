@@ -183,11 +183,13 @@ def attention(
         bias = torch.zeros(rows, columns, dtype=scores.dtype, device=query.device)
         scores = scores + bias.masked_fill(hidden, torch.finfo(scores.dtype).min)
     if attn_mask is not None and attn_mask.dtype == torch.bool:
-        bias = torch.zeros(attn_mask.shape, dtype=scores.dtype, device=query.device)
-        scores = scores + bias.masked_fill(attn_mask.logical_not(), -math.inf)
+        scores = scores.masked_fill(attn_mask.logical_not(), -math.inf)
     elif attn_mask is not None:
         scores = scores + attn_mask
-    weights = softmax(scores, -1).to(query.dtype)
+    weights = softmax(scores, -1)
+    if attn_mask is not None and attn_mask.dtype == torch.bool:  # a row of which everything is hidden is zero
+        weights = weights * attn_mask
+    weights = weights.to(query.dtype)
     if dropout_p:
         weights = torch.dropout(weights, dropout_p, True)
     return torch.matmul(weights, value)

@@ -19,6 +19,12 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
+
+def selected(t: Array, x: Array, y: Array) -> Array:
+    """`x` where t > 0, `y` elsewhere."""
+    return np.where(t > 0, x, y)
+
+
 PRIMITIVE_FUNCTIONS: dict[str, Callable[..., Array]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -34,6 +40,7 @@ PRIMITIVE_FUNCTIONS: dict[str, Callable[..., Array]] = {
     "max": np.maximum,
     "min": np.minimum,
     "pow": np.power,
+    "where": selected,
     "erf": _erf,
 }
 

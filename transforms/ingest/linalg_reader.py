@@ -20,7 +20,7 @@ from superopt.dialects.reader import read_aliases
 from superopt.errors import Location, UnsupportedProgram
 from superopt.inputs.source import lowering_hint
 from superopt.program import COMPUTE_DTYPES, KernelGraph, TensorType, Value
-from superopt.transforms.ingest.bodies import Body, Comparison, Form
+from superopt.transforms.ingest.bodies import Body, Comparison, Form, Truth
 from superopt.transforms.ingest.builder import FOLD_LIMIT, GraphBuilder, NotExpressible, static_type
 from superopt.transforms.ingest.extern import linalg_source
 from superopt.transforms.ingest.held import Array, Held, Unwritten
@@ -149,7 +149,7 @@ class LinalgReader:
     def _read(self, operation: Any) -> Sequence[Held | None]:
         name = operation.name
         if (special := OPERATIONS.get(name)) is not None:
-            return [special(self, operation)]
+            return [special(self, operation)]  # pyright: ignore[reportArgumentType]
         if name.startswith("linalg.") and len(operation.regions) == 1 and len(operation.regions[0].blocks):
             return self._structured(operation)
         if name.split(".")[0] in ("arith", "math"):
@@ -260,7 +260,7 @@ class LinalgReader:
         if (combination := _combination(yielded, accumulator)) is None:
             raise NotExpressible("a reduction that is not a sum, maximum or minimum")
         kind, term = combination
-        made = read_windows(self, operation, maps, extents, kind, term)
+        made = read_windows(self, operation, maps, extents, kind, term)  # pyright: ignore[reportArgumentType]
         first = self.value(start)
         if self.build.scalar(first) == {"sum": 0.0, "max": -math.inf}[kind]:
             return made
@@ -354,6 +354,8 @@ class LinalgReader:
             left, right = (side for side in sides if isinstance(side, Value))
             self.compared = (form.kind, left, right)
             raise NotExpressible("a comparison of values that are not constant, used other than to select")
+        if isinstance(form, Truth):
+            raise NotExpressible("truth values that leave the operation that computes them")
         if any(space.extents[d] != 1 for d in form.dims if d not in dims):
             raise NotExpressible("a result that does not say which of several values it takes")
         kept = tuple(d for d in form.dims if d in dims)

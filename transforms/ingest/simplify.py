@@ -431,3 +431,72 @@ def _clamp(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Va
     if (relu := build.defined_by(x, "relu")) is not None:
         return build.emit("clamp", relu.operands[0], low=0.0, high=high)
     return None
+
+
+# --- selections -------------------------------------------------------------------------------------------
+
+LOWEST = {"f16": -65504.0, "bf16": -float.fromhex("0x1.fep127"), "f32": -float.fromhex("0x1.fffffep127")}
+
+
+@rule("select", "step")
+def _by_sign(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """select(step(t), x) -> select(t, x); step(step(t)) -> step(t)"""
+    truth, *rest = operands
+    number = build.defined_by(truth, "cast")
+    inner = build.defined_by(truth if number is None else number.operands[0], "step")
+    if inner is None or inner.operands[0].dtype != truth.dtype:
+        return None
+    return build.emit(op, inner.operands[0], *rest, **attrs)
+
+
+@rule("add")
+def _hidden_sum(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """select(t, y; -inf) + x -> select(t, y + x; -inf)"""
+    for hidden, x in (operands, operands[::-1]):
+        node = build.defined_by(hidden, "select")
+        if node is not None and node.attrs["other"] == -math.inf and x.dtype == hidden.dtype:
+            t, y = node.operands
+            return build.emit("select", t, build.emit("add", y, x), other=-math.inf)
+    return None
+
+
+@rule("exp")
+def _hidden_exponential(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """exp(S - max S) for S = select(t, x; -inf) -> the same with the lowest finite number
+
+    What is hidden underflows to zero either way; a row of which everything is hidden was undefined. Numbers that
+    the program selects are finite then, as proofs need. Masks that are constant stay: what they hide is known.
+    """
+    difference = build.defined_by(operands[0], "sub")
+    top = build.defined_by(difference.operands[1], "reduce_max") if difference is not None else None
+    if difference is None or top is None or top.operands[0] is not difference.operands[0]:
+        return None
+    finite = _finite(build, difference.operands[0])
+    if finite is difference.operands[0]:
+        return None
+    return build.emit("exp", build.emit("sub", finite, build.emit("reduce_max", finite, **top.attrs)))
+
+
+def _finite(build: GraphBuilder, x: Value) -> Value:
+    """`x` with the lowest number for minus infinity under masks that are not constant."""
+    node = build.defined_by(x, "select")
+    if node is None or node.attrs["other"] != -math.inf:
+        return x
+    t, inner = node.operands
+    lowest = -math.inf if _constant(build, t) else LOWEST[x.dtype]
+    return build.emit("select", t, _finite(build, inner), other=lowest)
+
+
+def _constant(build: GraphBuilder, x: Value) -> bool:
+    """Whether a value depends on constants alone."""
+    node = build.node_of(x)
+    return x in build.constants or (node is not None and all(_constant(build, v) for v in node.operands))
+
+
+@rule("sub")
+def _twice_negated(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """1 - (1 - x) -> x"""
+    number, x = operands
+    inner = build.defined_by(x, "sub")
+    ones = inner is not None and build.scalar(number) == 1 and build.scalar(inner.operands[0]) == 1
+    return inner.operands[1] if inner is not None and ones and x.shape == inner.operands[1].shape else None

@@ -46,6 +46,9 @@ class TorchReader:
         self.held: dict[Any, Any] = {}
         self.comparisons: dict[Value, tuple[str, Any, Any]] = {}
         """What comparisons compare to make truth values: kind and arguments."""
+        self.truths: set[Value] = set()
+        """Zeros and ones that stand for truth values."""
+        self._floats: dict[Value, Value] = {}
         self.types: list[TensorType] = []
         """Types of the result tensors of the operation being read."""
 
@@ -86,7 +89,7 @@ class TorchReader:
         """A result of the function."""
         type = self.type_of(value.type, self.build.location, "a result")
         if isinstance(held, Value):
-            return held
+            return self.as_bool(held)
         if type.dtype not in COMPUTE_DTYPES:
             raise UnsupportedProgram(
                 f"expected results that are computed or floating-point, got a constant {type}",
@@ -99,14 +102,33 @@ class TorchReader:
         if dtype not in COMPUTE_DTYPES:
             raise NotExpressible(f"tensors of element type {dtype}")
         if isinstance(held, Value):
-            if held.dtype not in COMPUTE_DTYPES:
+            if held.dtype == "f64":
                 raise NotExpressible(f"tensors of element type {held.dtype}")
-            return self.build.cast(held, dtype)
+            if held in self.truths:  # the number is not the truth value
+                return self.build.emit_raw("cast", held, dtype=dtype)
+            return self.build.cast(held if held.dtype in COMPUTE_DTYPES else self.as_float(held), dtype)
         if isinstance(held, bool | int | float):
             return self.build.constant(float(held), dtype, ())
         if isinstance(held, torch_module().Tensor):
             return self.build.constant(held.double().numpy(), dtype)
         raise NotExpressible("an argument that is not a tensor")
+
+    def as_float(self, held: Value) -> Value:
+        """Integers or truth values as f32."""
+        if held not in self._floats:
+            types = [TensorType(held.shape, "f32")]
+            args = [held, 6, False, False, None]  # float32, by its number
+            (self._floats[held],) = self._opaque(
+                "aten.to.dtype", args, types, "kernels compute with floats only"
+            )
+        return self._floats[held]
+
+    def as_bool(self, held: Value) -> Value:
+        """Truth values as PyTorch has them."""
+        if held not in self.truths:
+            return held
+        types = [TensorType(held.shape, "i1")]
+        return self._opaque("aten.gt.Scalar", [held, 0], types, "kernels compute with floats only")[0]
 
     @property
     def element(self) -> str:
@@ -170,7 +192,7 @@ class TorchReader:
         self.types = types
         try:
             made = self._folded(name, args, types) if _constants_only(args) else self._handled(name, args)
-            _check_types(made, types)
+            self._check_types(made, types)
         except NotExpressible as reason:
             if (unpacked := _unpacked(results)) is not None:
                 types = [self.type_of(r.type, where, what) for r in unpacked]
@@ -188,7 +210,7 @@ class TorchReader:
 
         if (handler := HANDLERS.get(name.removeprefix("aten."))) is None:
             raise NotExpressible("the operator table lacks this operation")
-        return handler(self, args)
+        return handler(self, args)  # pyright: ignore[reportArgumentType]
 
     def _folded(self, name: str, args: list[Any], types: Sequence[TensorType]) -> Any:
         if any(t.elements > FOLD_LIMIT for t in types):
@@ -200,7 +222,25 @@ class TorchReader:
         with torch_module().no_grad():
             return overload(*positional, **keywords)
 
+    def _check_types(self, made: Any, types: Sequence[TensorType]) -> None:
+        """Raise NotExpressible where values of the graph and PyTorch's results differ in type."""
+        parts = cast("tuple[Any, ...]", made) if isinstance(made, tuple) else (made,)
+        for part, type in zip(parts, types, strict=False):
+            if not isinstance(part, Value):
+                continue
+            if type.dtype == "i1" and part.dtype in COMPUTE_DTYPES and part.shape == type.shape:
+                self.truths.add(part)
+            elif part.type != type:
+                raise NotExpressible(f"its operands make a {part.type}, its result is a {type}")
+
     def _extern(
+        self, name: str, args: list[Any], types: Sequence[TensorType], reason: str
+    ) -> tuple[Value, ...]:
+        return self._opaque(
+            name, [self.as_bool(a) if isinstance(a, Value) else a for a in args], types, reason
+        )
+
+    def _opaque(
         self, name: str, args: list[Any], types: Sequence[TensorType], reason: str
     ) -> tuple[Value, ...]:
         try:
@@ -211,19 +251,7 @@ class TorchReader:
         operands: list[Value] = []
         packed = json.dumps([_packed(a, operands) for a in _by_name(overload, args)])
         target = str(overload)
-        made = self.build.extern(target, reason, operands, types, args=packed)
-        kind = name.removeprefix("aten.").split(".")[0]
-        if kind in ("gt", "ge", "lt", "le", "eq", "ne"):
-            self.comparisons[made[0]] = (kind, args[0], args[1])
-        return made
-
-
-def _check_types(made: Any, types: Sequence[TensorType]) -> None:
-    """Raise NotExpressible where values of the graph and PyTorch's results differ in type."""
-    parts = cast("tuple[Any, ...]", made) if isinstance(made, tuple) else (made,)
-    for part, type in zip(parts, types, strict=False):
-        if isinstance(part, Value) and part.type != type:
-            raise NotExpressible(f"its operands make a {part.type}, its result is a {type}")
+        return self.build.extern(target, reason, operands, types, args=packed)
 
 
 def find_overload(name: str) -> Any:

@@ -150,6 +150,7 @@ def native_problem(program: AxisProgram, *, splits: bool) -> Problem:
         problem.add_function(
             _key(function),
             function.commutative,
+            function.ordered,
             function.reduction,
             float(function.flops),
             float(function.special),

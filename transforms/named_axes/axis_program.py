@@ -50,6 +50,11 @@ class Function:
         return primitive_of(self) in COMMUTATIVE
 
     @property
+    def ordered(self) -> bool:
+        """Whether it has two operands that may not be exchanged."""
+        return OPERATORS[self.op].arity == 2 and not self.commutative
+
+    @property
     def flops(self) -> int:
         """Scalar operations per element."""
         body = OPERATORS[self.op].body

@@ -18,11 +18,9 @@ from superopt.operators import (
     is_conversion,
     move_of,
     normalize_attrs,
-    primitive_of,
     splat_of,
 )
 from superopt.program import Attr, KernelGraph, Node, Value
-from superopt.scalars import COMMUTATIVE
 from superopt.transforms.named_axes.axis_program import Function, Operation, Role
 
 LINEAR = frozenset({"add", "sub", "mul", "div", "neg"})
@@ -45,10 +43,8 @@ def searchable(node: Node) -> bool:
         return splat_of(node) is not None
     entry = OPERATORS[node.op]
     if entry.elementwise:
-        body = entry.body
-        assert body is not None
-        attrs = normalize_attrs(entry, node.attrs)
-        return len(node.operands) == 1 or linear(body(attrs)) or primitive_of(node) in COMMUTATIVE
+        assert entry.body is not None
+        return len(node.operands) <= 2 or linear(entry.body(normalize_attrs(entry, node.attrs)))
     return True
 
 

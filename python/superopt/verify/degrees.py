@@ -105,7 +105,8 @@ _UNKNOWN = Sign()
 @dataclass(frozen=True)
 class Degree:
     """`p`: of the coefficients; `q`: of the second component; `h`: of the exponents; `opaque`: how many
-    applications of uninterpreted operators an element depends on. Sums, products and quotients know no sign:
+    applications of uninterpreted operators an element depends on; `partial`: whether it may be undefined
+    somewhere, by a root, a logarithm or a quotient. Sums, products and quotients know no sign:
     `signed` sets it."""
 
     p: Ratio = _NUMBER
@@ -113,6 +114,12 @@ class Degree:
     h: Ratio = _NUMBER
     opaque: int = 0
     given: Sign = _UNKNOWN
+    partial: bool = False
+
+    @property
+    def constant(self) -> bool:
+        """Whether elements are made of constants alone, by sums, products and quotients."""
+        return not self.opaque and self.p == self.q == self.h == _NUMBER
 
     @property
     def sign(self) -> Sign:
@@ -126,30 +133,46 @@ class Degree:
     def plus(self, other: Degree) -> Degree:
         """Of a sum or difference."""
         return Degree(
-            self.p.plus(other.p), self.q.plus(other.q), self.h.plus(other.h), self.opaque + other.opaque
+            self.p.plus(other.p),
+            self.q.plus(other.q),
+            self.h.plus(other.h),
+            self.opaque + other.opaque,
+            partial=self.partial or other.partial,
         )
 
     def times(self, other: Degree) -> Degree:
         """Of a product; exponents add."""
         return Degree(
-            self.p.times(other.p), self.q.times(other.q), self.h.plus(other.h), self.opaque + other.opaque
+            self.p.times(other.p),
+            self.q.times(other.q),
+            self.h.plus(other.h),
+            self.opaque + other.opaque,
+            partial=self.partial or other.partial,
         )
 
     def over(self, other: Degree) -> Degree:
         """Of a quotient."""
         return Degree(
-            self.p.over(other.p), self.q.over(other.q), self.h.plus(other.h), self.opaque + other.opaque
+            self.p.over(other.p),
+            self.q.over(other.q),
+            self.h.plus(other.h),
+            self.opaque + other.opaque,
+            partial=self.partial or other.partial,
         )
 
     def repeated(self, count: int) -> Degree:
         """Of a sum of `count` elements."""
         return Degree(
-            self.p.repeated(count), self.q.repeated(count), self.h.repeated(count), self.opaque * count
+            self.p.repeated(count),
+            self.q.repeated(count),
+            self.h.repeated(count),
+            self.opaque * count,
+            partial=self.partial,
         )
 
     def exponential(self) -> Degree:
         """Of `exp`: what was in the second component is now an exponent."""
-        return Degree(h=self.q, opaque=self.opaque, given=POSITIVE)
+        return Degree(h=self.q, opaque=self.opaque, given=POSITIVE, partial=self.partial)
 
     def either(self, other: Degree) -> Degree:
         """Of one of the two, as after moving data."""
@@ -161,6 +184,7 @@ class Degree:
             self.h.either(other.h),
             max(self.opaque, other.opaque),
             self.sign.either(other.sign),
+            self.partial or other.partial,
         )
 
 

@@ -100,10 +100,15 @@ def _erf(x: Array) -> Array:
     return np.asarray(ufunc(x), x.dtype)
 
 
+def _where(t: Array, x: Array, y: Array) -> Array:
+    return np.where(t > 0, x, y)
+
+
 FLOAT_PRIMITIVES: Mapping[str, Callable[..., Array]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "neg": np.negative,
     "exp": np.exp, "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt, "erf": _erf, "sin": np.sin,
     "cos": np.cos, "max": np.maximum, "min": np.minimum, "pow": np.power,
+    "where": _where,
 }  # fmt: skip
 _FLOAT_REDUCTIONS: Mapping[str, Callable[..., Array]] = {"add": np.sum, "max": np.max, "min": np.min}
 

@@ -43,10 +43,12 @@ SCREEN_P = 2 * SCREEN_Q + 1
 # Known values of uninterpreted operators, by argument: as divisors they may vanish.
 KNOWN_VALUES = {
     "sqrt": {0: 0, 1: 1}, "erf": {0: 0}, "sin": {0: 0}, "cos": {0: 1}, "log": {1: 0}, "log1p": {0: 0},
-    "exp": {0: 1},
+    "exp": {0: 1}, "where": {0: 0, 1: 1},
 }  # fmt: skip
 # Operators of which more is known to be equal than congruence says.
 _WIDENED = {"max", "min", "sqrt", "log"}
+# Constants whose signs are known: integers up to this size.
+MOST_KNOWN = 1 << 40
 # Terms of formal sums written in one evaluation, about 20 ns each; more raise OverflowError.
 MOST_TERMS = 100_000_000
 
@@ -245,11 +247,13 @@ class ImageField(Domain):
             return made
         if primitive == "max" or primitive == "min":
             return self._join(primitive, *operands)
+        if primitive == "where":
+            return self._where(*operands)
         if primitive == "log1p":
             return self.apply("log", self.apply("add", self.constant(1.0), operands[0]))
         if primitive == "sqrt" and (moved := self.reals.of_multiple(operands[0])) is not None:
             return moved
-        self.reals.applied(primitive, operands[0])
+        partial = self.reals.applied(primitive, operands[0])
         if (known := self.reals.of_known(primitive, operands[0])) is not None:
             self._record(primitive, operands, math.prod(known.shape))
             return known
@@ -260,7 +264,7 @@ class ImageField(Domain):
         elif primitive == "exp":
             made = replace(made, degree=made.degree.signed(POSITIVE))
         self.reals.function(primitive, operands[0], made)
-        return made
+        return replace(made, degree=replace(made.degree, partial=True)) if partial else made
 
     def _arithmetic(self, primitive: str, a: Tensor, b: Tensor) -> Tensor:
         if primitive == "div":
@@ -282,10 +286,40 @@ class ImageField(Domain):
         elif primitive != "sub":
             known = sign[0].plus(sign[1]) if primitive == "add" else sign[0].times(sign[1])
             made = replace(made, degree=made.degree.signed(known))
+        if primitive == "div" and b.degree.sign.least < 2 and not b.degree.constant:
+            made = replace(made, degree=replace(made.degree, partial=True))
         made = self.reals.replaced(made)
         if primitive == "mul":
             self.reals.product(a, b, made)
         return made
+
+    def truth(self, t: Tensor) -> Array:
+        """Where t > 0: 1, where not: 0, where that is not known: -1."""
+        residues, modulus = self._residues(np.ascontiguousarray(t.planes[0])), self.fields[0].modulus
+        most = np.uint64(min(MOST_KNOWN, modulus // 4))
+        if len(t.planes) < 2 or not t.degree.constant:  # exponentials are not the integers they look like
+            return np.where(residues <= 1, residues.astype(np.int8), np.int8(-1))
+        negative = (residues == 0) | (residues > np.uint64(modulus) - most)
+        return np.where(negative, 0, np.where(residues < most, 1, -1)).astype(np.int8)
+
+    def _where(self, t: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """`x` where t > 0, else `y`; where that is not known, y + s (x - y) with an unknown s of each t."""
+        shape = np.broadcast_shapes(t.shape, x.shape, y.shape)
+        truth = np.broadcast_to(self.truth(t), shape)
+        unknown = truth < 0
+        chosen = self.move(lambda a, b: np.where(truth > 0, a, b), x, y)
+        if not unknown.any():
+            return chosen
+        if x.degree.partial or y.degree.partial:
+            raise UnsupportedProgram(
+                "expected a selection by a comparison whose outcome is not known to be between numbers that are "
+                "defined everywhere, got a root, a logarithm or a quotient that may be undefined"
+            )
+        picked = self._uninterpreted("where", t)
+        mixed = self.apply("add", y, self.apply("mul", picked, self.apply("sub", x, y)))
+        least = min(x.degree.sign.least, y.degree.sign.least)
+        mixed = replace(mixed, degree=mixed.degree.signed(Sign(least, least == 2)))
+        return self.move(lambda a, b: np.where(unknown, a, b), mixed, chosen)
 
     @override
     def contract(self, a: Tensor, b: Tensor) -> Tensor:
@@ -317,7 +351,12 @@ class ImageField(Domain):
             self.seen.argument_q = max(self.seen.argument_q, t.degree.h.plus(t.degree.h).difference)
 
     def _opaque_degree(self, operands: Sequence[Tensor], count: int = 1) -> Degree:
-        return Degree(Ratio(1), Ratio(1), opaque=count + count * sum(t.degree.opaque for t in operands))
+        return Degree(
+            Ratio(1),
+            Ratio(1),
+            opaque=count + count * sum(t.degree.opaque for t in operands),
+            partial=any(t.degree.partial for t in operands),
+        )
 
     def _uninterpreted(self, primitive: str, *operands: Tensor) -> Tensor:
         shape = np.broadcast_shapes(*(t.shape for t in operands))

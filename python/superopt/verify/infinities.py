@@ -107,6 +107,8 @@ class Numbers:
         """A primitive of the operator table, also on infinities where the result is defined."""
         if primitive == "log1p":
             return self.apply("log", self.apply("add", self.constant(1.0, len(xs[0].shape)), xs[0]))
+        if primitive == "where":
+            return self._selected(*xs)
         if primitive == "div" and xs[1].infinite is not None:  # the residue under an infinity may be zero
             xs = xs[0], replace(xs[1], tensor=self._where(xs[1].infinite != 0, 1.0, xs[1].tensor))
         zero: Array | None = None
@@ -127,6 +129,38 @@ class Numbers:
             return value
         mask = np.logical_or.reduce(np.broadcast_arrays(*undefined, np.zeros(value.shape, np.bool_)))
         return replace(value, undefined=_kept(mask))
+
+    def _selected(self, t: Number, x: Number, y: Number) -> Number:
+        """`x` where t > 0, else `y`, whatever the other one is.
+
+        Where it is not known which, both must be finite, or the same infinity.
+        """
+        if t.infinite is not None:  # 1 and 0 are known in every domain
+            tensor = self._where(t.infinite > 0, 1.0, self._where(t.infinite < 0, 0.0, t.tensor))
+        else:
+            tensor = t.tensor
+        xs = [v if v.infinite is None else self._finite(v) for v in (x, y)]
+        value = Number(self.domain.apply("where", tensor, *(v.tensor for v in xs)))
+        undefined = None if t.undefined is None else np.broadcast_to(t.undefined, value.shape)
+        if any(m is not None for v in (x, y) for m in (v.infinite, v.undefined)):
+            truth = self.truth(tensor)
+            infinite = [np.broadcast_to(_infinite(v), value.shape) for v in (x, y)]
+            lost = [np.broadcast_to(_undefined(v), value.shape) for v in (x, y)]
+            both = lost[0] | lost[1] | (infinite[0] != infinite[1])
+            where = np.where(truth > 0, lost[0], np.where(truth == 0, lost[1], both))
+            undefined = where if undefined is None else undefined | where
+            value = replace(value, infinite=_kept(np.where(truth > 0, infinite[0], infinite[1])))
+        return replace(value, undefined=None if undefined is None else _kept(undefined))
+
+    def _finite(self, x: Number) -> Number:
+        """A number with 0 in place of infinities."""
+        return replace(x, tensor=self._where(_infinite(x) != 0, 0.0, x.tensor), infinite=None)
+
+    def truth(self, t: Tensor) -> Array:
+        """Where t > 0: 1, where not: 0, where that is not known: -1."""
+        if isinstance(self.domain, ImageField):
+            return self.domain.truth(t)
+        return np.nan_to_num(t.planes[0] > 0).astype(np.int8)
 
     def _where(self, mask: Array, number: float, tensor: Tensor) -> Tensor:
         """The tensor with `number` where the mask is set."""

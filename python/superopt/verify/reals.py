@@ -165,12 +165,13 @@ class Reals:
         sign = by.degree.sign
         self.conditions.add("quotient", by, needed=sign.least < 2 and not sign.thin)
 
-    def applied(self, primitive: str, x: Tensor) -> None:
-        """Note a root, a logarithm or a power."""
-        if primitive == "sqrt":
-            self.conditions.add("root", x, needed=x.degree.sign.least < 1)
-        elif primitive in ("log", "pow"):
-            self.conditions.add("logarithm", x, needed=x.degree.sign.least < 2)
+    def applied(self, primitive: str, x: Tensor) -> bool:
+        """Note a root, a logarithm or a power; whether it may be undefined."""
+        if primitive not in ("sqrt", "log", "pow"):
+            return False
+        needed = x.degree.sign.least < (1 if primitive == "sqrt" else 2)
+        self.conditions.add("root" if primitive == "sqrt" else "logarithm", x, needed=needed)
+        return needed
 
     @contextmanager
     def aside(self) -> Generator[None]:

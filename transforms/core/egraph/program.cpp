@@ -102,9 +102,9 @@ std::optional<int32_t> Tables::infer(const Node &node, int32_t a, int32_t b) {
   if (op == Op::Const)
     return constants[node.payload].shape;
   const Shape x = shapes[a];
-  if (op == Op::Exp || op == Op::Unary)
+  if (op == Op::Exp || (op == Op::Unary && b < 0))
     return a;
-  if (is_binary(op) || op == Op::Matmul) {
+  if (is_binary(op) || op == Op::Unary || op == Op::Matmul) {
     const auto out = op == Op::Matmul ? matmul(x, shapes[b]) : broadcast(x, shapes[b]);
     return out ? std::optional(shapes(*out)) : std::nullopt;
   }

@@ -80,6 +80,23 @@ Handle Machine::evaluate(Op op, Handle a, Handle b, Handle c) {
   }
 }
 
+// A predicate of numbers: a bit where the outcome is known, else the number that stands for it.
+void Machine::compareNumbers(const Instr &in, std::span<const u16> lanes) {
+  const auto how = static_cast<Compare>(in.aux);
+  const bool swapped = how == Compare::Lt || how == Compare::Ge;
+  const bool negated = how == Compare::Le || how == Compare::Ge;
+  for (u16 t : lanes) {
+    const Handle a = number(arg(in, 1), t), b = number(arg(in, 2), t);
+    Handle s = swapped ? numbers_.larger(b, a) : numbers_.larger(a, b);
+    if (negated)
+      s = numbers_.sub(numbers_.integer(1), s);
+    if (const auto known = numbers_.truth(s))
+      setBits(arg(in, 0), t, *known ? 1 : 0);
+    else
+      setNumber(arg(in, 0), t, s);
+  }
+}
+
 void Machine::floating(const Instr &in, std::span<const u16> lanes) {
   const Type type = static_cast<Type>(in.mode);
   const std::size_t n = in.count - 1;

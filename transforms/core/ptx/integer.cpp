@@ -237,6 +237,16 @@ void Machine::move(const Instr &in, std::span<const u16> lanes) {
     switch (in.op) {
     case Op::mov:
     case Op::selp: {
+      if (in.op == Op::selp) {
+        const Arg &p = arg(in, 3);
+        if (p.reg >= 0 && tags_[at(p.reg, t)] == Tag::Number) {
+          if (in.width != 32)
+            throw Unknown("a comparison of numbers that selects other than fp32");
+          const auto s = static_cast<Handle>(values_[at(p.reg, t)]);
+          setNumber(arg(in, 0), t, numbers_.chosen(s, number(arg(in, 1), t), number(arg(in, 2), t)));
+          break;
+        }
+      }
       const Arg &from = in.op == Op::mov || predicate(arg(in, 3), t) ? arg(in, 1) : arg(in, 2);
       const Arg &d = arg(in, 0);
       if (from.reg < 0) {

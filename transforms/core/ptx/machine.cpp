@@ -262,6 +262,8 @@ void Machine::execute(const Instr &in, std::span<const u16> lanes) {
   case Op::unpack:
   case Op::selp:
     return move(in, lanes);
+  case Op::fsetp:
+    return compareNumbers(in, lanes);
   case Op::fadd:
   case Op::fsub:
   case Op::fmul:

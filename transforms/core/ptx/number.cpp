@@ -40,6 +40,7 @@ Handle Numbers::rational(double value) {
              : std::isinf(value) ? special(kindOf(value > 0 ? 1 : -1))
                                  : Number{residue(p_, value), residue(q_, value)};
   constants_.push_back(x);
+  exact_.push_back(value);
   signs_.push_back(static_cast<signed char>(value > 0 ? 1 : value < 0 ? -1 : 0));
   return static_cast<Handle>(constants_.size() - 1) | kConstant;
 }
@@ -129,10 +130,11 @@ Handle Numbers::extreme(bool largest, Handle x, Handle y) {
 
 u64 Numbers::uninterpreted(const Modulus &m, Function f, int plane, u64 x) const {
   const auto &keys = point_.functions[static_cast<std::size_t>(f)];
-  const bool vanishes = f == Function::Sqrt || f == Function::Erf || f == Function::Sin;
+  const bool vanishes =
+      f == Function::Sqrt || f == Function::Where || f == Function::Erf || f == Function::Sin;
   if (x == 0 && f != Function::Log)
     return vanishes ? 0 : 1;
-  if (x == 1 && f == Function::Sqrt)
+  if (x == 1 && (f == Function::Sqrt || f == Function::Where))
     return 1;
   if (x == 1 && f == Function::Log)
     return 0;
@@ -161,6 +163,36 @@ Handle Numbers::apply(Function f, Handle h) {
     return put({powers_(x.b), kNone});
   return put({uninterpreted(p_, f, 0, x.a),
               x.b == kNone || f == Function::Exp ? kNone : uninterpreted(q_, f, 1, x.b)});
+}
+
+Handle Numbers::larger(Handle x, Handle y) {
+  const Handle difference = sub(x, y);
+  const Number t = get(difference);
+  const u32 one = 0x3f800000;
+  if (t.kind() == kUndefinedNumber)
+    return put(undefined());
+  if (t.kind() != kFinite)
+    return constant32(t.kind() == kPlus ? one : 0);
+  if ((difference & kConstant) != 0 && exact(difference) == std::floor(exact(difference)))
+    return constant32(exact(difference) > 0 ? one : 0);
+  return put({uninterpreted(p_, Function::Where, 0, t.a),
+              t.b == kNone ? kNone : uninterpreted(q_, Function::Where, 1, t.b)});
+}
+
+std::optional<bool> Numbers::truth(Handle h) const {
+  const Number s = get(h);
+  return s.kind() == kFinite && s.a <= 1 ? std::optional(s.a == 1) : std::nullopt;
+}
+
+Handle Numbers::chosen(Handle s, Handle x, Handle y) {
+  if (const auto known = truth(s))
+    return *known ? x : y;
+  const Number a = get(x), b = get(y);
+  if (a.kind() == b.kind() && (a.kind() == kPlus || a.kind() == kMinus))
+    return x;
+  if (get(s).kind() != kFinite || a.kind() != kFinite || b.kind() != kFinite)
+    return put(undefined());
+  return add(y, mul(s, sub(x, y)));
 }
 
 Handle Numbers::exp2(Handle x) { return apply(Function::Exp, div(x, log2e_)); }

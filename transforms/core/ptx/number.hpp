@@ -6,7 +6,9 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstring>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
@@ -49,7 +51,7 @@ using Handle = u32;
 constexpr Handle kConstant = 1u << 28; // marks handles of constants
 constexpr std::size_t kMostNumbers = kConstant;
 
-enum class Function : u8 { Sqrt, Log, Exp, Erf, Sin, Cos, Count };
+enum class Function : u8 { Sqrt, Log, Exp, Erf, Sin, Cos, Where, Count };
 
 // What is drawn for a point: the root that exponentials are powers of, keys of the order and the functions.
 struct Point {
@@ -75,9 +77,24 @@ public:
   Handle constantBrain(u16 bits) { return constant32(static_cast<u32>(bits) << 16); }
   Handle integer(i64 value);
 
-  Handle add(Handle x, Handle y) { return put(sum(x, y, false)); }
-  Handle sub(Handle x, Handle y) { return put(sum(x, y, true)); }
-  Handle mul(Handle x, Handle y) { return put(product(x, y)); }
+  Handle add(Handle x, Handle y) {
+    const auto folded = constants(x, y) ? integral(exact(x) + exact(y)) : std::nullopt;
+    return folded ? *folded : put(sum(x, y, false));
+  }
+  Handle sub(Handle x, Handle y) {
+    const auto folded = constants(x, y) ? integral(exact(x) - exact(y)) : std::nullopt;
+    return folded ? *folded : put(sum(x, y, true));
+  }
+  Handle mul(Handle x, Handle y) {
+    const auto folded = constants(x, y) ? integral(exact(x) * exact(y)) : std::nullopt;
+    return folded ? *folded : put(product(x, y));
+  }
+  // x > y as 1 or 0: known of integers that are constants, else a random function of the difference.
+  Handle larger(Handle x, Handle y);
+  // y + s (x - y): x where s is 1, y where it is 0.
+  Handle chosen(Handle s, Handle x, Handle y);
+  // Whether a number is 1 or 0; nullopt for others.
+  std::optional<bool> truth(Handle h) const;
   Handle fma(Handle x, Handle y, Handle z) { return add(put(product(x, y)), z); }
   Handle neg(Handle x);
   Handle div(Handle x, Handle y);
@@ -103,6 +120,14 @@ private:
   Number sum(Handle x, Handle y, bool minus) const;
   Number sum(Number x, Number y) const;
   Number product(Handle x, Handle y) const;
+  static bool constants(Handle x, Handle y) { return (x & y & kConstant) != 0; }
+  double exact(Handle h) const { return exact_[h ^ kConstant]; }
+  // The constant, if it is an integer that fp32 holds.
+  std::optional<Handle> integral(double value) {
+    if (value != std::floor(value) || std::fabs(value) >= 1 << 24) // also NaN and infinities
+      return std::nullopt;
+    return integer(static_cast<i64>(value));
+  }
   int sign(Handle h) const { return h & kConstant ? signs_[h ^ kConstant] : 0; }
   Handle rational(double value);
   u64 residue(const Modulus &m, double value) const;
@@ -114,6 +139,7 @@ private:
   field::Powers powers_;
   std::vector<Number> pool_, constants_;
   std::vector<signed char> signs_;
+  std::vector<double> exact_;
   std::unordered_map<u32, Handle> known_;
   Handle zero_, one_, log2e_;
 };

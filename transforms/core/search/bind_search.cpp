@@ -352,12 +352,13 @@ void bind_search(nb::module_ &module) {
           "add_constant", [](Problem &p, double value) { p.constants.push_back(value); }, "value"_a)
       .def(
           "add_function",
-          [](Problem &p, std::uint64_t key, bool commutative, bool reduction, double flops, double special,
-             const std::vector<std::uint32_t> &over, const std::vector<std::uint32_t> &along) {
-            p.functions.push_back(
-                {key, commutative, reduction, flops, special, p.axis_mask(over), p.axis_mask(along)});
+          [](Problem &p, std::uint64_t key, bool commutative, bool ordered, bool reduction, double flops,
+             double special, const std::vector<std::uint32_t> &over,
+             const std::vector<std::uint32_t> &along) {
+            p.functions.push_back({key, commutative, ordered, reduction, flops, special, p.axis_mask(over),
+                                   p.axis_mask(along)});
           },
-          "key"_a, "commutative"_a, "reduction"_a, "flops"_a, "special"_a,
+          "key"_a, "commutative"_a, "ordered"_a, "reduction"_a, "flops"_a, "special"_a,
           "over"_a = std::vector<std::uint32_t>{}, "along"_a = std::vector<std::uint32_t>{},
           "Add an uninterpreted function; of an exponential taken relative to a maximum, `over` are the axes "
           "that the maximum ranges over, `along` those it varies along.")

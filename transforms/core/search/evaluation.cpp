@@ -71,7 +71,9 @@ std::optional<std::vector<Element>> Values::evaluate(const Derivation &d) const 
       r = keyed(key, a);
       break;
     case Op::Binary: // max and min: a keyed total order each, so that they obey the same laws but differ
-      r = keyed(key, a) > keyed(key, b) ? a : b;
+      r = problem_.functions[d.function].ordered ? keyed(key, a ^ mix(keyed(key, b)))
+          : keyed(key, a) > keyed(key, b)        ? a
+                                                 : b;
       break;
     case Op::Add:
       r = field_add(a, b);

@@ -42,6 +42,7 @@ enum class Op : std::uint8_t { Input, Constant, Unary, Binary, Add, Sub, Mul, Di
 struct Function {
   std::uint64_t key; // equal for equal operators and attributes
   bool commutative;  // of two operands
+  bool ordered;      // of two operands that may not be exchanged
   bool reduction;    // max or min: with a total order they are associative and idempotent
   double flops;      // scalar operations per element
   double special;    // those of them that only the special function units do

@@ -307,7 +307,7 @@ void Values::extend(ValueId a) {
     if (function.reduction) {
       for (Mask set : suffixes(values_[a].mask, values_[a].mask))
         attempt({Op::Reduce, f, set, a, a, 1});
-    } else if (!function.commutative) {
+    } else if (!function.commutative && !function.ordered) {
       attempt({Op::Unary, f, 0, a, a, 1});
     }
   }
@@ -332,9 +332,16 @@ void Values::combine(ValueId a, ValueId b) {
       if (a == b)
         break;
     }
-    for (std::uint32_t f = 0; f < problem_.functions.size(); ++f)
-      if (problem_.functions[f].commutative && !problem_.functions[f].reduction)
+    for (std::uint32_t f = 0; f < problem_.functions.size(); ++f) {
+      const Function &function = problem_.functions[f];
+      if (function.commutative && !function.reduction)
         attempt({Op::Binary, f, 0, x, y, 2});
+      if (function.ordered) {
+        attempt({Op::Binary, f, 0, a, b, 2});
+        if (a != b)
+          attempt({Op::Binary, f, 0, b, a, 2});
+      }
+    }
   }
   // Over equal axes it is just a product and a sum.
   if (muls_ && sums_ && ma != mb)
@@ -361,7 +368,8 @@ void Values::run() {
   for (const ProgramNode &node : problem_.nodes) {
     const Mask reduced = problem_.axis_mask(node.reduced);
     ValueId a = of_ref[node.args.front()], b = of_ref[node.args.back()];
-    const bool ordered = node.op == Op::Sub || node.op == Op::Div;
+    const bool ordered = node.op == Op::Sub || node.op == Op::Div ||
+                         (node.op == Op::Binary && problem_.functions[node.function].ordered);
     if (!ordered && a > b)
       std::swap(a, b);
     const Derivation own{node.op, node.function, reduced, a, b, static_cast<std::uint32_t>(node.args.size())};

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import numpy as np
-
-from superopt.operators import broadcast_shapes
 from superopt.program import Value
 from superopt.transforms.ingest.aten.table import Args, Handler, fill, handles
 from superopt.transforms.ingest.builder import NotExpressible
@@ -152,33 +148,3 @@ def _convert(r: TorchReader, args: Args) -> Value:
     if isinstance(args[0], Value) and args[0].dtype == r.element:
         return args[0]
     return r.tensor(args[0], r.element)
-
-
-@handles("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
-def _where(r: TorchReader, args: Args) -> Value:
-    mask, x, y = args
-    if isinstance(mask, Value):
-        return _where_compared(r, mask, x, y)
-    shape = broadcast_shapes([r.shape_of(a) for a in args])
-    values = r.tensor(x, r.element), r.tensor(y, r.element)
-    return r.build.where_constant(np.asarray(mask.numpy(), np.bool_), *values, shape)
-
-
-def _where_compared(r: TorchReader, mask: Value, x: Any, y: Any) -> Value:
-    """where(a > b, a, b) -> max(a, b), and its variants."""
-    if mask not in r.comparisons:
-        raise NotExpressible("a selection by a tensor that is neither constant nor a comparison")
-    kind, *sides = r.comparisons[mask]
-    left, right = (r.tensor(s, r.element) for s in sides)
-    first, second = r.tensor(x, r.element), r.tensor(y, r.element)
-    swapped = {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge"}
-    for order, a, b in ((kind, left, right), (swapped.get(kind, ""), right, left)):
-        if order in swapped and first is a and second is b:
-            return r.build.emit("max" if order[0] == "g" else "min", a, b)
-    raise NotExpressible("a selection by a comparison that is not a maximum or minimum")
-
-
-@handles("masked_fill.Scalar", "masked_fill.Tensor")
-def _masked_fill(r: TorchReader, args: Args) -> Value:
-    x, mask, number = args
-    return _where(r, [mask, number, x])

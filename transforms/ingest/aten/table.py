@@ -38,6 +38,10 @@ def dim_of(x: Value, dim: int) -> int:
 
 def value_of(r: TorchReader, held: Any) -> Value:
     """An operand of an operator that keeps the dtype: in its own dtype, or a constant in the result's."""
+    if isinstance(held, Value) and held.dtype == "i1":
+        return r.as_float(held)
+    if isinstance(held, Value) and held in r.truths:
+        return held
     return r.tensor(held, held.dtype if isinstance(held, Value) else r.element)
 
 

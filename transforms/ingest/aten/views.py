@@ -18,7 +18,7 @@ from superopt.transforms.ingest.torch_dialect import TorchReader
 
 
 def _moved(r: TorchReader, held: Any) -> Value:
-    if isinstance(held, Value) and held.dtype not in COMPUTE_DTYPES:
+    if isinstance(held, Value) and held.dtype not in {"i1", *COMPUTE_DTYPES}:
         raise NotExpressible(f"tensors of element type {held.dtype}")
     return value_of(r, held)
 

@@ -36,7 +36,8 @@ class Element:
     `infinite` is -1 or 1 where it is an infinity, with the arithmetic of IEEE 754; `undefined` marks a NaN, which
     equals nothing. `sign` is known of constants and of what is computed from constants alone. `least` is 1 where
     the number is known not to be negative, 2 where it is positive. `plain`: no uninterpreted operator is below
-    it; `thin`: it is then zero on no open set all the same.
+    it; `thin`: it is then zero on no open set all the same. `exact` is the number that constants alone give by
+    sums and products; `partial` says that it may be undefined somewhere.
     """
 
     num: Sum
@@ -48,6 +49,8 @@ class Element:
     least: int = 0
     plain: bool = True
     thin: bool = False
+    exact: Fraction | None = None
+    partial: bool = False
 
     @property
     def vanishing(self) -> bool:
@@ -213,10 +216,56 @@ class Algebra:
             return _infinity(1 if value > 0 else -1)
         f, second = self.residues(float(value))
         sign = (value > 0) - (value < 0)
-        return Element({0: f} if f else {}, _ONE, second, sign=sign, least=sign + 1 if sign >= 0 else 0)
+        least = sign + 1 if sign >= 0 else 0
+        return Element({0: f} if f else {}, _ONE, second, sign=sign, least=least, exact=Fraction(value))
 
     def add(self, a: Element, b: Element, sign: int = 1) -> Element:
         """a + b, or a - b."""
+        exact = None if a.exact is None or b.exact is None else a.exact + sign * b.exact
+        return self.noted(self.added(a, b, sign), exact, a, b)
+
+    def mul(self, a: Element, b: Element) -> Element:
+        """a * b."""
+        exact = None if a.exact is None or b.exact is None else a.exact * b.exact
+        return self.noted(self.multiplied(a, b), exact, a, b)
+
+    def div(self, a: Element, b: Element) -> Element:
+        """a / b; raises ZeroDivisionError."""
+        made = self.noted(self.divided(a, b), None, a, b)
+        return made if b.least == 2 or b.exact else replace(made, partial=True)
+
+    @staticmethod
+    def noted(made: Element, exact: Fraction | None, *xs: Element) -> Element:
+        """What was made of `xs`, with the number that it is, and whether it may be undefined."""
+        partial = any(x.partial for x in xs)
+        return made if exact is None and not partial else replace(made, exact=exact, partial=partial)
+
+    def where(self, t: Element, x: Element, y: Element) -> Element:
+        """`x` where t > 0, else `y`; where that is not known, y + s (x - y) with an unknown s of each t."""
+        if t.undefined:
+            return _LOST
+        if t.infinite:
+            return x if t.infinite > 0 else y
+        if t.exact is not None and t.exact.denominator == 1:
+            return x if t.exact > 0 else y
+        if not t.num or self.value(t) == 1:
+            return x if t.num else y
+        if x.undefined or y.undefined or x.infinite != y.infinite:
+            return _LOST
+        if x.infinite:
+            return x
+        if x.partial or y.partial:  # the program may protect from what a candidate computes anyway
+            return _LOST
+        self.assumed.add("where")
+        second = None if t.second is None else self.draw(self.q, "where", [t.second], "q")
+        f = self.draw(self.p, "where", [self.value(t)], "p")
+        picked = Element({0: f} if f else {}, _ONE, second, plain=False, partial=t.partial)
+        mixed = self.add(y, self.mul(picked, self.add(x, y, -1)))
+        least = min(x.least, y.least)
+        return replace(mixed, least=least, thin=least == 2)
+
+    def added(self, a: Element, b: Element, sign: int) -> Element:
+        """a + b, or a - b, without `exact` and `partial`; the next two likewise."""
         self.spend(len(a.num) + len(b.num))
         if a.undefined or b.undefined or a.infinite * b.infinite * sign < 0:
             return _LOST
@@ -233,7 +282,7 @@ class Algebra:
         num = self.plus(self.times(a.num, b.den), self.times(b.num, a.den), sign)
         return self.made(num, self.times(a.den, b.den), second, known, *facts)
 
-    def mul(self, a: Element, b: Element) -> Element:
+    def multiplied(self, a: Element, b: Element) -> Element:
         """a * b."""
         self.spend(len(a.num) * len(b.num) + len(a.den) * len(b.den))
         if a.undefined or b.undefined:
@@ -273,7 +322,7 @@ class Algebra:
         """Two factors of a number; as these may be its multiples, they are taken apart four times at most."""
         return self.reals.factors.get(value) if self.wide and self.reals.depth < 4 else None
 
-    def div(self, a: Element, b: Element) -> Element:
+    def divided(self, a: Element, b: Element) -> Element:
         """a / b; raises ZeroDivisionError."""
         if a.undefined or b.undefined or (a.infinite and b.infinite):
             return _LOST
@@ -494,7 +543,7 @@ class Algebra:
     def dot(self, pairs: Iterable[tuple[Element, Element]]) -> Element:
         """A sum of products."""
         total: Element | None = None
-        plain, second, some, both = 0, 0, False, True
+        plain, second, some, both, partial = 0, 0, False, True, False
         least, nothing_opaque = 2, True
         for a, b in pairs:
             simple = a.den is _ONE and b.den is _ONE and a.num.keys() <= {0} and b.num.keys() <= {0}
@@ -504,6 +553,7 @@ class Algebra:
                 sign = max(1, a.least) if a is b else min(a.least, b.least)
                 least = sign and least and min(2, max(sign, 1))
                 nothing_opaque &= a.plain and b.plain
+                partial |= a.partial or b.partial
                 plain += a.num.get(0, 0) * b.num.get(0, 0)
                 if a.second is None or b.second is None:
                     both = False
@@ -517,11 +567,22 @@ class Algebra:
             known = min(least, 1) if some else 1
             last = second % self.q if both else None
             rest = self.made({0: f} if f else {}, _ONE, last, 0, known, nothing_opaque, False)
+            rest = replace(rest, partial=True) if partial else rest
             total = rest if total is None else self.add(total, rest)
         return total
 
     def apply(self, primitive: str, *xs: Element) -> Element:
         """A primitive by name."""
+        least = {"sqrt": 1, "log": 2, "log1p": 3, "pow": 2}.get(primitive, 0)
+        made = self.applied(primitive, *xs)
+        return self.noted(
+            made, made.exact, *xs, *([replace(made, partial=True)] if xs[0].least < least else [])
+        )
+
+    def applied(self, primitive: str, *xs: Element) -> Element:
+        """The same without noting what may be undefined."""
+        if primitive == "where":
+            return self.where(*xs)
         if primitive in ("add", "sub"):
             return self.add(xs[0], xs[1], 1 if primitive == "add" else -1)
         if primitive == "neg":

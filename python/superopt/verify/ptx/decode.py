@@ -226,6 +226,8 @@ def _bfe(d: _Decoder, parts: list[str]) -> _Made:
 
 def _setp(d: _Decoder, parts: list[str]) -> _Made:
     _, compare, kind = parts
+    if kind == "f32" and compare.removesuffix("u") in ("lt", "le", "gt", "ge"):  # what is stored is no NaN
+        return _Made("fsetp", d.values([1, 32, 32]), aux=_COMPARE[compare.removesuffix("u")])
     if kind in TYPES:
         raise d.unknown()
     return _Made("setp", d.values(_bits(kind), 3), _bits(kind), _signed(kind), _COMPARE[compare])

@@ -18,7 +18,7 @@ from superopt.verify.ttir.memory import Buffer
 
 _ELEMENTS = {"f32": F32, "f16": F16, "bf16": BF16}
 # In the core's order.
-_FUNCTIONS = ("sqrt", "log", "exp", "erf", "sin", "cos")
+_FUNCTIONS = ("sqrt", "log", "exp", "erf", "sin", "cos", "where")
 # Apart in addresses by far more than a buffer has, so that one cannot be reached from another.
 _BUFFER_BITS = 40
 MOST_SHARED = 232_448  # bytes that a block can have on any target

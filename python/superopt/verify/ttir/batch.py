@@ -11,7 +11,7 @@ from superopt.errors import UnsupportedProgram
 from superopt.verify.domains import Array, Domain, FloatDomain, Tensor
 from superopt.verify.infinities import Extended, Number, Numbers
 from superopt.verify.ttir.parser import Function
-from superopt.verify.ttir.values import Descriptor, Held, Pointer, integers
+from superopt.verify.ttir.values import Descriptor, Held, Pointer, Truth, integers
 
 
 class Batch:
@@ -56,6 +56,8 @@ class Batch:
             return Pointer(x.buffer, arrange(x.offsets))
         if isinstance(x, Descriptor):
             raise self.unsupported("an operation on a descriptor")
+        if isinstance(x, Truth):
+            return Truth(self.numbers.move(arrange, x.of), x.negated)
         return self.numbers.move(arrange, x) if isinstance(x, Number) else arrange(x)
 
     def merge(self, mask: Array, a: Held, b: Held) -> Held:

@@ -27,6 +27,7 @@ from superopt.verify.ttir.values import (
     Descriptor,
     Held,
     Pointer,
+    Truth,
     integers,
     joined,
     moved,
@@ -78,6 +79,8 @@ _UNARY = {
 }  # fmt: skip
 _COMBINERS = {"arith.addf": "add", **{k: v for k, v in _BINARY.items() if v in ("max", "min")}}
 _SAME = frozenset({"arith.extf", "arith.truncf", "tt.fp_to_fp"})
+# Comparisons as a > b, b > a, or one of these negated; both kinds treat NaN alike, which no program stores.
+_STRICT = {"gt": (False, False), "lt": (True, False), "le": (False, True), "ge": (True, True)}
 _COMPARE_FLOATS: Mapping[str, Callable[[Array, Array], Array]] = {
     "oeq": np.equal, "une": np.not_equal, "olt": np.less, "ole": np.less_equal, "ogt": np.greater,
     "oge": np.greater_equal,
@@ -216,17 +219,34 @@ class _Run(Batch):
         return [self.numbers.apply(primitive, *xs)]
 
     def compare(self, op: Operation) -> list[Held]:
+        a, b = (number(self.env[v]) for v in op.operands)
+        if not isinstance(self.domain, FloatDomain) and op.words[0][1:] in _STRICT:
+            swapped, negated = _STRICT[op.words[0][1:]]
+            if swapped:
+                a, b = b, a
+            t = a if b.known == 0.0 else self.numbers.apply("sub", a, b)
+            return [self.decided(Truth(t, negated))]
         if not isinstance(self.domain, FloatDomain) or op.words[0] not in _COMPARE_FLOATS:
             raise self.unsupported("a comparison of floating-point numbers")
-        a, b = (number(self.env[v]) for v in op.operands)
         x, y = (
             p if n.infinite is None else np.where(n.infinite != 0, n.infinite * np.inf, p)
             for n, p in ((a, a.tensor.planes[0]), (b, b.tensor.planes[0]))
         )
         return [_COMPARE_FLOATS[op.words[0]](x, y)]
 
+    def decided(self, truth: Truth) -> Held:
+        """The outcomes as bits where all are known."""
+        known = self.numbers.truth(truth.of.tensor)
+        if (known < 0).any() or truth.of.infinite is not None or truth.of.undefined is not None:
+            return truth
+        return (known > 0) != truth.negated
+
     def select(self, op: Operation) -> list[Held]:
         mask, a, b = (self.env[v] for v in op.operands)
+        if isinstance(mask, Truth):
+            if mask.negated:
+                a, b = b, a
+            return [self.numbers.apply("where", mask.of, number(a), number(b))]
         return [self.merge(integers(mask).astype(np.bool_), a, b)]
 
     def dot(self, op: Operation) -> list[Held]:

@@ -38,7 +38,20 @@ class Descriptor:
     box: Shape
 
 
-Held: TypeAlias = "Array | Pointer | Number | Descriptor"
+@dataclass(frozen=True)
+class Truth:
+    """A comparison whose outcome is not known: whether a number is positive, or whether it is not."""
+
+    of: Number
+    negated: bool = False
+
+    @property
+    def shape(self) -> Shape:
+        """Shape, with the instances first."""
+        return self.of.shape
+
+
+Held: TypeAlias = "Array | Pointer | Number | Descriptor | Truth"
 
 
 class ShapeDomain(Domain):
@@ -100,6 +113,8 @@ def number(x: Held) -> Number:
 
 def integers(x: Held) -> Array:
     """A value that must be integers."""
+    if isinstance(x, Truth):
+        raise UnsupportedProgram("expected a comparison that is only selected by, got another use of one")
     if isinstance(x, (Number, Pointer, Descriptor)):
         raise IllegalProgram("expected an integer operand, got another")
     return x
