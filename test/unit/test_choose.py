@@ -23,7 +23,7 @@ from superopt.diagnostics import Diagnostics
 from superopt.driver.emission import summary
 from superopt.pipeline import Superoptimize, superoptimize
 from superopt.program import KernelGraph
-from superopt.run import choose, context
+from superopt.run import choose, context, outcome
 from superopt.run.context import Run
 from superopt.run.propose import Candidate, parts
 from superopt.run.reuse import Known
@@ -47,13 +47,13 @@ PROGRAMS: dict[str, Callable[[], KernelGraph]] = {
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_is_printed_is_the_price_of_the_delivered_kernels(name: str) -> None:
-    outcome = superoptimize(PROGRAMS[name](), Superoptimize(budget=10, store=None), Diagnostics())
-    report = outcome.report
-    again = compile_all(outcome.emitted.kernels, ["sm_90"])
-    delivered = cost.compiled_seconds(outcome.lowered, again, H100)
+    made = superoptimize(PROGRAMS[name](), Superoptimize(budget=10, store=None), Diagnostics())
+    report = made.report
+    again = compile_all(made.emitted.kernels, ["sm_90"])
+    delivered = cost.compiled_seconds(made.lowered, again, H100)
     assert report.predicted_seconds == pytest.approx(delivered, rel=0.01)
     assert sum(k.predicted_seconds for k in report.kernels) == pytest.approx(delivered, rel=0.01)
-    assert f"{delivered * 1e6:.1f} us predicted on sm_90" in summary(outcome)
+    assert f"{delivered * 1e6:.1f} us predicted on sm_90" in summary(made)
     chosen = [c for c in report.candidates if c.outcome == "chosen" and c.segment is None]
     assert [c.compiled_seconds for c in chosen] == ([report.predicted_seconds] if report.improved else [])
     assert not report.improved or report.predicted_seconds <= context.TIE * report.baseline_seconds
@@ -113,6 +113,10 @@ def test_nothing_dearer_than_the_input_is_returned(monkeypatch: pytest.MonkeyPat
         prices(monkeypatch, price, price)
         run = started(graph, least=4e-4)
         accepted = chosen(run, graph, [plan("relu")])
+        said = [
+            m for m in run.diagnostics.messages if m.message.startswith("the input is returned: a library")
+        ]
+        assert bool(said) != improved
         assert (accepted.graph is not graph) == improved
         assert [c.outcome for c in run.report.candidates] == ["chosen" if improved else choose.NOT_FASTER]
 
@@ -126,6 +130,20 @@ def test_a_budget_that_ran_out_is_said_and_hides_no_check_of_the_best(
     assert accepted.graph is right
     assert [c.outcome for c in run.report.candidates] == ["chosen", "not compiled: the budget is spent"]
     assert run.budget.said() == "the budget of 1e-06 s ran out: 1 candidates not compiled"
+
+
+def test_a_spill_is_said_with_the_reason() -> None:
+    run = started(product())
+    accepted = chosen(run, product(), [plan("relu")])
+    (kernel,) = accepted.scheduled.compiled
+    spilling = dataclasses.replace(
+        accepted.scheduled,
+        compiled=(dataclasses.replace(kernel, spill_bytes=40),),
+        reason="others are dearer",
+    )
+    outcome.finish(product(), dataclasses.replace(accepted, scheduled=spilling), run, run.diagnostics)
+    said = [m.message for m in run.diagnostics.messages if m.severity == "warning"]
+    assert said == [f"kernel '{kernel.name}' spills 40 bytes of registers: others are dearer"]
 
 
 def test_a_stored_result_dearer_than_the_input_is_dropped() -> None:

@@ -202,7 +202,7 @@ def test_the_summary_names_the_bound_and_its_extents() -> None:
     from superopt.verify.certificate import Certificate
 
     report = SimpleNamespace(
-        kernels=[1],
+        kernels=[SimpleNamespace(spilled_bytes=0)],
         improved=True,
         predicted_seconds=1e-6,
         baseline="a library",
@@ -221,3 +221,21 @@ def test_the_summary_names_the_bound_and_its_extents() -> None:
             "1 kernel; 1.0 us predicted on sm_90, 1.5 us for the best a user has (a library), "
             f"2.0 us operator by operator; congruence, {bound}"
         )
+
+
+def test_the_summary_says_what_spills_and_when_the_input_is_returned() -> None:
+    from types import SimpleNamespace
+    from typing import Any, cast
+
+    from superopt.driver import emission
+    from superopt.verify.certificate import Certificate
+
+    kernels = [SimpleNamespace(spilled_bytes=n) for n in (40, None, 8)]
+    report = SimpleNamespace(
+        kernels=kernels, improved=False, predicted_seconds=3e-6, baseline="a library", baseline_seconds=1.5e-6,
+        input_predicted_seconds=2e-6, target="sm_90", guarantee="bound",
+    )  # fmt: skip
+    certificate = Certificate.model_construct(delta=None, delta_extents="full")
+    summary = emission.summary(cast(Any, SimpleNamespace(report=report, certificate=certificate)))
+    assert "; the input is returned, whose kernels here are not what a library runs: keep that;" in summary
+    assert "; 48 bytes of registers spilled;" in summary

@@ -89,5 +89,9 @@ def summary(outcome: Outcome) -> str:
         times += f"{report.baseline_seconds * 1e6:.1f} us for the best a user has ({report.baseline}), "
     times += f"{report.input_predicted_seconds * 1e6:.1f} us operator by operator"
     if not report.improved:
-        times += "; the program is as it was"
+        times += "; the input is returned"
+        if report.baseline_seconds < report.predicted_seconds:
+            times += f", whose kernels here are not what {report.baseline} runs: keep that"
+    if spilled := sum(k.spilled_bytes or 0 for k in report.kernels):
+        times += f"; {spilled} bytes of registers spilled"
     return f"{kernels}; {times}; {report.guarantee}, {outcome.certificate.bound}"

@@ -205,8 +205,9 @@ def _unchanged(run: Run, graph: KernelGraph) -> Accepted:
     found = "and nothing better was found" if least is None else f"the best candidate {least * 1e6:.1f} us"
     if least is not None and run.settings.against == "best" and least < report.input_predicted_seconds:
         found += "; against=operators takes what beats the operators one by one"
-    report.remarks.append(
-        f"the input is returned: {baseline.name} is predicted to take {baseline.seconds * 1e6:.1f} us, {found}"
+    run.diagnostics.remark(
+        f"the input is returned: {baseline.name} is predicted to take {baseline.seconds * 1e6:.1f} us, {found}",
+        graph.location,
     )
     accepted, outcome = check(run, graph, graph)
     if accepted is None:

@@ -64,6 +64,12 @@ def finish(original: KernelGraph, accepted: Accepted, run: Run, diagnostics: Dia
     report.numerics = accepted.numerics
     if said := run.budget.said():
         diagnostics.warning(said)
+    for kernel in accepted.scheduled.compiled:
+        if kernel.spill_bytes:
+            why = accepted.scheduled.reason or "no other schedule was tried"
+            diagnostics.warning(
+                f"kernel '{kernel.name}' spills {kernel.spill_bytes} bytes of registers: {why}"
+            )
     report.remarks += [str(m) for m in diagnostics.messages]
     if accepted.scheduled.reason:
         report.remarks.append(f"schedule of the kernels: {accepted.scheduled.reason}")
