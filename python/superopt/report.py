@@ -170,7 +170,8 @@ class Report(BaseModel):
 
     One model predicts all seconds: `input_predicted_seconds` of the input operator by operator, each by a
     library; `baseline_seconds` of the input in the fastest way that a user has, called `baseline`;
-    `predicted_seconds` of the kernels that are delivered.
+    `predicted_seconds` of what is delivered: `kernels`, and `others` that are not ours (products that are left to
+    a library, opaque operations, copies).
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -190,6 +191,7 @@ class Report(BaseModel):
     improved: bool = False
     tuning: TuningReport | None = None
     kernels: list[KernelReport] = Field(default_factory=list[KernelReport])
+    others: list[KernelReport] = Field(default_factory=list[KernelReport])
     guarantee: str = ""
     delta: float | None = None
     numerics: str = ""
@@ -250,6 +252,8 @@ class Schedule(BaseModel):
     program_sha256: str
     optimized: str
     names: list[str] = Field(default_factory=list[str])
+    library: list[int] = Field(default_factory=list[int])
+    """Places of the matrix products in `optimized` that a library computes."""
     launches: dict[str, Launch] = Field(default_factory=dict[str, Launch])
     """By the kernels' names; kernels that are not in it are launched as `lower` chooses."""
     parameters: dict[str, int] = Field(default_factory=dict[str, int])

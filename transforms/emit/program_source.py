@@ -14,7 +14,7 @@ import numpy as np
 from superopt.aliasing import copied, pairs
 from superopt.errors import UnsupportedProgram
 from superopt.extent import Extent
-from superopt.operators import Move, is_constant, move_of
+from superopt.operators import OPERATORS, Move, is_constant, is_contraction, move_of, normalize_attrs
 from superopt.program import KernelGraph, Node, NodeKind, TileProgram, Value
 from superopt.transforms.emit.compile import PRELUDE
 from superopt.transforms.emit.triton_source import TritonKernel, emit_kernel
@@ -98,6 +98,8 @@ def emit_program(lowered: KernelGraph) -> EmittedProgram:
             bodies.append(f'{names[node.result]} = constant("{kept}", {dtype}, device)')
         elif node.op == NodeKind.EXTERN:
             bodies.append(_call_extern(node, names))
+        elif is_contraction(node):
+            bodies.append(_call_library(node, names))
         else:
             raise UnsupportedProgram(f"expected a lowered program, got '{node.op}'", node.location)
     source = PRELUDE + "".join(f"\n\n{k.source}" for k in kernels)
@@ -188,6 +190,16 @@ def _launch(kernel: TritonKernel, node: Node, program: TileProgram, names: dict[
     options = f"num_warps={kernel.num_warps}, num_stages={kernel.num_stages}, enable_fp_fusion=True"
     lines.append(f"kernels.{kernel.name}[{kernel.grid}]({', '.join(arguments)}, {options})")
     return "\n".join(lines)
+
+
+def _call_library(node: Node, names: dict[Value, str]) -> str:
+    """A matrix product that PyTorch's library computes."""
+    attrs = normalize_attrs(OPERATORS[node.op], node.attrs)
+    a, b = (
+        f"{names[v]}.mT" if attrs[turned] else names[v]
+        for v, turned in zip(node.operands, ("transpose_a", "transpose_b"), strict=True)
+    )
+    return f"{names[node.result]} = torch.matmul({a}, {b})"
 
 
 def _call_extern(node: Node, names: dict[Value, str]) -> str:

@@ -17,7 +17,7 @@ use them) and opaque operations.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -92,6 +92,10 @@ class KernelToTile(GraphPass):
 
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
         """The graph with `tiled` nodes in place of library operators."""
+        return self.apart_from((), graph)
+
+    def apart_from(self, kept: Container[Value], graph: KernelGraph) -> KernelGraph:
+        """The same, but for the operators that make `kept`."""
         gpu = find_target(self.target)
         splats = {n.result: n for n in graph.nodes if splat_of(n) is not None}
         kept_splats = {v for v in graph.outputs if v in splats}
@@ -101,7 +105,7 @@ class KernelToTile(GraphPass):
         nodes: list[Node] = []
         for group in _groups(graph, fuse=self.fuse):
             node = group[-1]
-            if _is_kept(node) or node.results[0] in kept_slices:
+            if _is_kept(node) or node.results[0] in kept_slices or node.results[0] in kept:
                 nodes.append(node)
             elif node.result not in splats or node.result in kept_splats:
                 name = f"{identifier(graph.name, 'kernel')}_{len(nodes)}"

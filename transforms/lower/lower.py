@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from superopt.cost.gpus import DEFAULT_TARGET, Target
 from superopt.diagnostics import Diagnostics
-from superopt.program import KernelGraph
+from superopt.errors import UnsupportedProgram
+from superopt.operators import is_contraction
+from superopt.program import KernelGraph, Node
 from superopt.spec import check_kernel
 from superopt.transforms.lower.block_to_tile import BlockToTile
 from superopt.transforms.lower.fold_slices import FoldSlices
@@ -14,10 +18,15 @@ from superopt.transforms.lower.refine_loops import RefineLoops
 
 
 def lower(
-    graph: KernelGraph, target: str | Target = DEFAULT_TARGET, diagnostics: Diagnostics | None = None
+    graph: KernelGraph,
+    target: str | Target = DEFAULT_TARGET,
+    diagnostics: Diagnostics | None = None,
+    *,
+    library: Sequence[int] = (),
 ) -> KernelGraph:
     """`graph` with tile programs for all that runs; only views, dense constants and externs remain besides.
 
+    So do the nodes at the places `library`, matrix products, which a library runs (`cost.left_to_library`).
     `target` is (the name of) the GPU that default schedules are made for. Raises BadOption for an unknown one,
     UnsupportedProgram for a program that cannot be lowered.
     """
@@ -26,7 +35,16 @@ def lower(
     lowered = RefineLoops().apply(graph, diagnostics)
     lowered = FuseThreadGraphs().apply(lowered, diagnostics)
     lowered = BlockToTile(target=name).apply(lowered, diagnostics)
-    lowered = KernelToTile(target=name, keep_slices=True).apply(lowered, diagnostics)
+    left = frozenset(_product(graph, i).result for i in library)
+    lowered = KernelToTile(target=name, keep_slices=True).apart_from(left, lowered)
     lowered = FoldSlices().apply(lowered, diagnostics)
     check_kernel(lowered)
     return lowered
+
+
+def _product(graph: KernelGraph, place: int) -> Node:
+    if not 0 <= place < len(graph.nodes) or not is_contraction(graph.nodes[place]):
+        raise UnsupportedProgram(
+            f"expected the place of a matrix product for a library, got {place}", graph.location
+        )
+    return graph.nodes[place]

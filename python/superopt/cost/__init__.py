@@ -4,6 +4,7 @@ from superopt.cost.baseline import Baseline, baselines, best_baseline
 from superopt.cost.compiled import CompiledCost, PricedKernel, compiled_cost, compiled_seconds, priced_kernels
 from superopt.cost.gpus import Target, target, target_names
 from superopt.cost.learned import Model, Prediction, load
+from superopt.cost.library import contraction_cost, left_to_library
 from superopt.cost.model import Cost, KernelCost, Traffic, cost, kernel_cost, kernel_seconds, node_traffic
 
 __all__ = [
@@ -20,9 +21,11 @@ __all__ = [
     "best_baseline",
     "compiled_cost",
     "compiled_seconds",
+    "contraction_cost",
     "cost",
     "kernel_cost",
     "kernel_seconds",
+    "left_to_library",
     "load",
     "node_traffic",
     "priced_kernels",

@@ -13,16 +13,15 @@ Products are priced as cuBLAS runs them: the best of its tiles, the depth split 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from superopt.cost.attention import Attention, attentions
 from superopt.cost.fusion import Fusion, Group, is_fusible, is_product, total_seconds
 from superopt.cost.gpus import Target
-from superopt.cost.library import product_cost
+from superopt.cost.library import contraction_cost
 from superopt.cost.model import KernelCost, Traffic, kernel_cost, update_cost
-from superopt.operators import Move, is_contraction, move_of, nest_of
+from superopt.operators import Move, move_of
 from superopt.program import KernelGraph, Node, Value
 
 
@@ -131,25 +130,8 @@ class _Plan:
         return [kernel_cost(node, self.target)]
 
     def _product(self, node: Node, extra: Traffic | None) -> KernelCost:
-        nest = nest_of(node)
-        assert nest is not None
-        many, rows, columns, depth = nest.product
         a, b = (self._source(v).type.bytes for v in node.operands)
-        weights = node.operands[1]
-        if (
-            is_contraction(node) and many > 1 and math.prod(weights.shape[:-2]) == 1
-        ):  # one matrix for all of the batch
-            rows, many = rows * many, 1
-        return product_cost(
-            self.target,
-            rows,
-            columns,
-            depth,
-            batch=many,
-            dtype=node.operands[0].dtype,
-            operands=(a, b),
-            extra=extra,
-        )
+        return contraction_cost(node, self.target, operands=(a, b), extra=extra)
 
     def _source(self, value: Value) -> Value:
         """What a product reads where it can read strided: PyTorch transposes, slices and expands by strides."""

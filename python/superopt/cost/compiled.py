@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from superopt.cost.gpus import WARP_THREADS, Target
+from superopt.cost.library import contraction_cost
 from superopt.cost.model import (
     Traffic,
     copy_costs,
@@ -35,6 +36,7 @@ from superopt.cost.model import (
     node_traffic,
     tile_reads,
 )
+from superopt.operators import is_contraction
 from superopt.program import KernelGraph, Node, TileProgram
 from superopt.transforms.core import _cost
 
@@ -59,7 +61,8 @@ class CompiledCost:
 class PricedKernel:
     """One kernel of a lowered program: what it moves and computes, its predicted seconds, and what limits it.
 
-    `compiled` is None for what no kernel of ours does: opaque operations, and copies of the launcher.
+    `compiled` is None for what no kernel of ours does: products that are left to a library, opaque operations,
+    and copies of the launcher.
     """
 
     seconds: float
@@ -77,7 +80,8 @@ def priced_kernels(graph: KernelGraph, compiled: Sequence[Compiled], target: Tar
             priced = compiled_cost(node, kernel, target)
             found.append(PricedKernel(priced.seconds, priced.limit, node_traffic(node, target), kernel))
         elif not is_view(node):
-            priced = kernel_cost(node, target)
+            left = is_contraction(node)
+            priced = contraction_cost(node, target) if left else kernel_cost(node, target)
             found.append(PricedKernel(priced.seconds, node.op, priced.traffic))
     found += [PricedKernel(c.seconds, c.name, c.traffic) for c in copy_costs(graph, target)]
     return found

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from superopt.cost.gpus import Target
-from superopt.cost.model import KernelCost, Traffic, kernel_seconds
-from superopt.program import DTYPE_BYTES
+from superopt.cost.model import KernelCost, Traffic, kernel_cost, kernel_seconds
+from superopt.operators import Move, is_constant, is_contraction, move_of, nest_of
+from superopt.program import DTYPE_BYTES, KernelGraph, Node, producers
 from superopt.transforms.core import _cost
 
 # Rows and columns of the tiles that cuBLAS has kernels for, and the depth of one trip.
@@ -24,6 +25,8 @@ TILES = (
 )
 TILES_F32 = ((128, 128), (128, 64), (64, 64), (64, 32), (32, 32), (16, 32))
 DEPTHS, DEPTH_F32 = (64, 128), 16
+# A product is left to a library where that takes at most this share of the time.
+LEAST_GAIN = 0.95
 # Bytes of the tiles of a trip that are under way at once.
 STAGES = 3
 
@@ -79,6 +82,40 @@ def product_cost(
                 if (seconds := _cost.kernel_seconds(numbers, kernel)) < best:
                     best, traffic = seconds, Traffic.of(kernel)
     return KernelCost("matmul", best, traffic)
+
+
+def contraction_cost(
+    node: Node, target: Target, *, operands: tuple[int, int] | None = None, extra: Traffic | None = None
+) -> KernelCost:
+    """A node that sums products, a matrix product or a convolution, as a library runs it."""
+    nest = nest_of(node)
+    assert nest is not None
+    many, rows, columns, depth = nest.product
+    weights = node.operands[1]
+    if is_contraction(node) and many > 1 and math.prod(weights.shape[:-2]) == 1:
+        rows, many = rows * many, 1  # one matrix for all of the batch
+    operands = operands or (node.operands[0].type.bytes, weights.type.bytes)
+    dtype = node.operands[0].dtype
+    return product_cost(target, rows, columns, depth, batch=many, dtype=dtype, operands=operands, extra=extra)
+
+
+def left_to_library(graph: KernelGraph, target: Target) -> tuple[int, ...]:
+    """The matrix products, by their places in `graph`, that a library runs faster than a kernel of ours.
+
+    Not those of constants and slices, which kernels read where they are.
+    """
+    made = producers(graph.nodes)
+
+    def whole(node: Node) -> bool:
+        before = [made[v] for v in node.operands if v in made]
+        return not any(is_constant(n) or move_of(n) is Move.SLICE for n in before)
+
+    return tuple(
+        i
+        for i, node in enumerate(graph.nodes)
+        if is_contraction(node) and whole(node)
+        if contraction_cost(node, target).seconds < LEAST_GAIN * kernel_cost(node, target).seconds
+    )
 
 
 def _splits(depth: int, step: int) -> list[int]:

@@ -84,6 +84,8 @@ def summary(outcome: Outcome) -> str:
     """What was found, in one line."""
     report = outcome.report
     kernels = f"{len(report.kernels)} kernel{'s' if len(report.kernels) != 1 else ''}"
+    if calls := len(report.others):
+        kernels += f" and {calls} call{'s' if calls != 1 else ''} of PyTorch"
     times = f"{report.predicted_seconds * 1e6:.1f} us predicted on {report.target}, "
     if report.baseline_seconds < report.input_predicted_seconds:
         times += f"{report.baseline_seconds * 1e6:.1f} us for the best a user has ({report.baseline}), "

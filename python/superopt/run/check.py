@@ -44,15 +44,20 @@ class Accepted:
     verdict: Verdict
     artifact: dict[str, ArtifactRecord] | str
     numerics: str
+    library: Sequence[int] = ()
 
 
 @dataclass
 class Attempt:
-    """A candidate on its way through the gates; `schedule` fixes its tiles and launches where there is one."""
+    """A candidate on its way through the gates; `schedule` fixes its tiles and launches where there is one.
+
+    `library` are the products that are left to a library, by their places in the candidate.
+    """
 
     original: KernelGraph
     candidate: KernelGraph
     schedule: Schedule | None = None
+    library: Sequence[int] = ()
     lowered: KernelGraph | None = None
     verdict: Verdict | None = None
     scheduled: Scheduled | None = None
@@ -63,7 +68,9 @@ class Attempt:
         """What passed every gate."""
         assert self.scheduled is not None
         assert self.verdict is not None
-        return Accepted(self.candidate, self.scheduled, self.verdict, self.artifact, self.numerics)
+        return Accepted(
+            self.candidate, self.scheduled, self.verdict, self.artifact, self.numerics, self.library
+        )
 
 
 def legal(run: Run, attempt: Attempt) -> str:
@@ -87,9 +94,13 @@ def illegal(run: Run, original: KernelGraph, candidate: KernelGraph) -> str:
 
 def lowered(run: Run, attempt: Attempt) -> str:
     """Has tile programs, with the tiles of the schedule where there is one."""
+    if attempt.schedule is not None:
+        attempt.library = attempt.schedule.library
+    elif attempt.candidate is not attempt.original:  # the original, too, is delivered as kernels
+        attempt.library = run.library(attempt.candidate)
     with run.timed("lower"):
         try:
-            attempt.lowered = lower(attempt.candidate, run.target.name)
+            attempt.lowered = lower(attempt.candidate, run.target.name, library=attempt.library)
         except SuperoptError as error:
             return f"cannot be lowered: {error.message}"
         if attempt.schedule is not None:

@@ -44,7 +44,15 @@ class Run:
 
     def predicted(self, graph: KernelGraph) -> float:
         """Seconds that `graph` is predicted to take by its tiles: what candidates are ranked by at first."""
-        return cost.cost(graph, self.target).seconds
+        saved = sum(
+            cost.kernel_cost(n, self.target).seconds - cost.contraction_cost(n, self.target).seconds
+            for n in (graph.nodes[i] for i in self.library(graph))
+        )
+        return cost.cost(graph, self.target).seconds - saved
+
+    def library(self, graph: KernelGraph) -> tuple[int, ...]:
+        """The products of a candidate, by their places, that are left to a library, as the input's are."""
+        return cost.left_to_library(graph, self.target) if self.settings.against == "best" else ()
 
     @property
     def most_seconds(self) -> float:

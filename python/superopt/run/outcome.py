@@ -75,11 +75,11 @@ def finish(original: KernelGraph, accepted: Accepted, run: Run, diagnostics: Dia
         report.remarks.append(f"schedule of the kernels: {accepted.scheduled.reason}")
     scheduled = accepted.scheduled
     for priced in cost.priced_kernels(scheduled.lowered, scheduled.compiled, target):
-        if (kernel := priced.compiled) is None:
-            continue
-        report.kernels.append(
+        kernel = priced.compiled
+        listed = report.kernels if kernel is not None else report.others
+        listed.append(
             KernelReport(
-                name=kernel.name,
+                name=kernel.name if kernel is not None else priced.limit,
                 predicted_seconds=priced.seconds,
                 limit=priced.limit,
                 dram_bytes=priced.traffic.dram_bytes,
@@ -87,9 +87,9 @@ def finish(original: KernelGraph, accepted: Accepted, run: Run, diagnostics: Dia
                 tensor_flops=priced.traffic.tensor_flops,
                 vector_flops=priced.traffic.vector_flops,
                 blocks=priced.traffic.blocks,
-                shared_bytes=kernel.shared_bytes,
-                registers=kernel.registers,
-                spilled_bytes=kernel.spill_bytes,
+                shared_bytes=kernel and kernel.shared_bytes,
+                registers=kernel and kernel.registers,
+                spilled_bytes=kernel and kernel.spill_bytes,
             )
         )
     log.event(
@@ -108,6 +108,7 @@ def finish(original: KernelGraph, accepted: Accepted, run: Run, diagnostics: Dia
         program_sha256=program_hash(original),
         optimized=to_text(accepted.graph),
         names=names_of(accepted.graph),
+        library=list(accepted.library),
         launches=launches(accepted.scheduled.lowered),
         parameters=dict(accepted.scheduled.parameters),
         reason=accepted.scheduled.reason,

@@ -213,7 +213,7 @@ class _Check:
         same = stated.launches == launches(lowered)
         self.expect(same, "schedule.json", "the kernels are launched")
         target = find_target(stated.target)
-        made = as_scheduled(lower(again, target.name), stated, target)
+        made = as_scheduled(lower(again, target.name, library=stated.library), stated, target)
         same = made is not None and program_hash(made) == program_hash(lowered)
         self.expect(same, "schedule.json", "'lowered.mlir' is")
 
