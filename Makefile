@@ -70,6 +70,21 @@ bench-search: $(VENV)/installed ## search Mirage's programs; the table is kept i
 	$(BIN)/python -m benchmarks.search
 	$(BIN)/python -m benchmarks.winners
 
+# What a GPU measures, in order of value. `make gpu` needs torch and triton beside the folder, nothing else; each call
+# takes 9 minutes at most, and the next one goes on.
+.PHONY: gpu gpu-folder
+GPU_PROGRAMS := examples/rmsnorm_linear.mlir benchmarks/mugraph/gqa_decode_b1_safe.mlir examples/gated_mlp.mlir \
+  benchmarks/mugraph/bilinear_form.mlir benchmarks/mugraph/lora_b8.mlir benchmarks/mugraph/mlp_b8.mlir \
+  examples/matmul_bias_gelu.mlir benchmarks/mugraph/mha_decode_b1_safe.mlir
+GPU_PYTHON ?= python3
+
+gpu-folder: $(VENV)/installed ## prepare out/gpu, which a GPU elsewhere measures: no GPU, 10 CPU minutes, at most 30 MB
+	$(BIN)/superopt-bench prepare $(GPU_PROGRAMS) -o out/gpu --candidates=1 --points=4 --tuning=30 --budget=15
+
+gpu: ## measure out/gpu on this machine's GPU for 9 minutes: calibration, then the programs; call it again, it goes on
+	$(GPU_PYTHON) out/gpu/calibrate.py -o out/gpu-calibration.json --minutes=2 || test $$? = 3
+	$(GPU_PYTHON) out/gpu/measure.py -o out/gpu-results.json --minutes=6.5 || test $$? = 3
+
 mutate: $(VENV)/installed-test ## inject 2,500 faults into the benchmarks' finished programs; none may be wrong and accepted
 	$(BIN)/python test/mutation/harness.py --benchmarks --count=2500 --json=benchmarks/results/mutation.json
 

@@ -161,6 +161,15 @@ def test_a_slow_baseline_does_not_keep_the_others_from_being_measured(tmp_path: 
     assert statuses(run.file) == {"a": "ok", "slow": "late"}
     assert run.file.data["rows"][0]["modes"]["plain"]["samples"]
 
+    world = World({"a": 1e-3, "slow": 2e-3}, cost=0.1)  # the next call has time for it, beside the others
+    again = session(tmp_path, world, [bench_folders.program("p", rows)])
+    assert again.run()
+    assert statuses(again.file) == {"a": "ok", "slow": "ok"}
+    assert len(again.file.data["rows"]) == 2
+    world.asked.clear()
+    assert session(tmp_path, world, [bench_folders.program("p", rows)]).run()
+    assert not world.asked
+
 
 def test_a_hang_at_the_end_of_the_minutes_is_not_blamed_on_the_candidate(tmp_path: Path) -> None:
     programs = [bench_folders.program("p", [bench_folders.row("a", [bench_folders.point("a")])])]

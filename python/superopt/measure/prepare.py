@@ -1,6 +1,7 @@
 """`superopt-bench prepare`: programs to a folder that is measured elsewhere; needs no GPU.
 
 measure.py  superopt_measure/      the measure step; needs torch and triton
+calibrate.py                       what the GPU does at best: launches, copies, products of its library
 prepared.json                      programs, rows, points, predictions, proofs; files with their SHA-256
 programs/NAME/original.mlir        the program
 programs/NAME/reference.py         the program in plain PyTorch: what every row is checked against
@@ -48,8 +49,8 @@ from superopt.transforms.emit.reference_source import reference_source
 from superopt.transforms.optimizers import SEGMENTS, in_turns
 from superopt.verify import program_hash
 
-_MEASURE = '''#!/usr/bin/env python3
-"""Measures this folder; needs torch and triton. See `python measure.py --help`."""
+_SCRIPT = '''#!/usr/bin/env python3
+"""{about}; needs torch and triton. See `python {name}.py --help`."""
 
 import sys
 from pathlib import Path
@@ -57,11 +58,15 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER))
 
-from superopt_measure.run import main
+from superopt_measure.{module} import main
 
 if __name__ == "__main__":
-    sys.exit(main([str(FOLDER), *sys.argv[1:]]))
+    sys.exit(main([{first}*sys.argv[1:]]))
 '''
+_SCRIPTS = (
+    {"name": "measure", "module": "run", "first": "str(FOLDER), ", "about": "Measures this folder"},
+    {"name": "calibrate", "module": "calibrate", "first": "", "about": "Measures what this GPU does at best"},
+)
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,8 @@ def prepare(
 
 def seal(place: Path, described: dict[str, Any]) -> None:
     """Add the measure step, and `prepared.json` with every file's SHA-256."""
-    (place / "measure.py").write_text(_MEASURE)
+    for script in _SCRIPTS:
+        (place / f"{script['name']}.py").write_text(_SCRIPT.format(**script))
     (place / "superopt_measure").mkdir()
     for source in files("superopt.measure.standalone").iterdir():
         if source.name.endswith(".py"):

@@ -94,7 +94,7 @@ class Session:
 
     def run(self) -> bool:
         """Measure what is not measured yet; returns whether nothing is left."""
-        todo = [p for p in self.programs if self._left(p)]
+        todo = sorted((p for p in self.programs if self._left(p) or self._was_late(p)), key=self._was_late)
         for number, program in enumerate(todo):
             left = self.end - self.now()
             share = max(left / (len(todo) - number), min(left, LEAST_SECONDS))
@@ -115,8 +115,12 @@ class Session:
         done = {r["row"] for r in self.file.data["rows"] if r["program"] == program["name"]}
         return [r for r in program["rows"] if r["id"] not in done]
 
+    def _was_late(self, program: dict[str, Any]) -> bool:
+        return any(r["status"] == "late" for r in self.file.data["rows"] if r["program"] == program["name"])
+
     def _program(self, program: dict[str, Any], end: float) -> None:
-        rows = self._left(program)
+        # Where a row was late, all are measured again: those of one round are compared.
+        rows = program["rows"] if self._was_late(program) else self._left(program)
         tuned = {r["id"]: self._tuned(program, r, rows, end) for r in rows}
         running, late = self._set_up(program, [(r, tuned[r["id"]]) for r in rows], end)
         try:
@@ -126,8 +130,7 @@ class Session:
         finally:
             for one in running:
                 one.worker.close()
-        self.file.data["rows"] += [self._verdict(program, one) for one in running] + late
-        self.file.save()
+        self._record([self._verdict(program, one) for one in running] + late)
         self._summary(program)
 
     # --- tuning ----------------------------------------------------------------------------------------------
@@ -268,8 +271,7 @@ class Session:
         for choice in alone:
             one(choice)
         if failed:
-            self.file.data["rows"] += failed
-            self.file.save()
+            self._record(failed)
         if late and not ready:
             raise OutOfTime
         return ready, late
@@ -294,8 +296,7 @@ class Session:
                     except Ended as error:
                         running.remove(one)
                         one.worker.close()
-                        self.file.data["rows"].append(self._failed(program, one.row, one.point, error))
-                        self.file.save()
+                        self._record([self._failed(program, one.row, one.point, error)])
                         break
                     made.append((one, mode, reply["times"], reply["ratio"]))
             for one, mode, times, ratio in made:
@@ -316,6 +317,13 @@ class Session:
         self.file.data.setdefault("clocks", {})[program["name"]] = found
 
     # --- rows ------------------------------------------------------------------------------------------------
+
+    def _record(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Save rows in place of what was known of them."""
+        again = {(r["program"], r["row"]) for r in rows}
+        kept = [r for r in self.file.data["rows"] if (r["program"], r["row"]) not in again]
+        self.file.data["rows"] = [*kept, *rows]
+        self.file.save()
 
     def _row(
         self, program: dict[str, Any], row: dict[str, Any], point: dict[str, Any], status: str
