@@ -1,0 +1,77 @@
+"""Programs tuned in processes of their own. What one does follows from its job, so doing it twice is harmless."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol, cast
+
+# How often a job is begun, where its process ends without an answer.
+ATTEMPTS = 2
+
+
+@dataclass(frozen=True)
+class Job:
+    """A program by its file, and the settings of its run by name."""
+
+    file: str
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a job: the report of its run as JSON, or why there is none; `attempts` is how often it ran."""
+
+    job: Job
+    report: dict[str, Any] | None
+    error: str = ""
+    attempts: int = 1
+
+
+class Pool(Protocol):
+    """Does jobs, in any order."""
+
+    def answers(self, jobs: Sequence[Job]) -> Iterator[Answer]:
+        """One answer for each job, as they come."""
+        ...
+
+
+@dataclass(frozen=True)
+class LocalPool:
+    """Processes on this machine, `workers` at once; one that takes longer than `timeout` seconds is ended."""
+
+    workers: int
+    timeout: float
+    command: tuple[str, ...] = (sys.executable, "-P", "-m", "superopt.tuning.worker")
+
+    def answers(self, jobs: Sequence[Job]) -> Iterator[Answer]:
+        """One answer for each job, as they come; a process that dies or hangs is tried once more."""
+        with ThreadPoolExecutor(self.workers) as threads:
+            for done in as_completed([threads.submit(self._answer, job) for job in jobs]):
+                yield done.result()
+
+    def _answer(self, job: Job) -> Answer:
+        reason = ""
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                done = subprocess.run(
+                    self.command,
+                    input=json.dumps(asdict(job)),
+                    capture_output=True,
+                    text=True,
+                    timeout=self.timeout,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                reason = f"took longer than {self.timeout:g} s"
+                continue
+            if done.returncode == 0:
+                found = cast("dict[str, Any]", json.loads(done.stdout))
+                return Answer(job, found["report"], found["error"], attempt)
+            said = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+            reason = f"its process ended with {done.returncode}: {said[0]}"
+        return Answer(job, None, f"{reason} ({ATTEMPTS} times)", ATTEMPTS)

@@ -1,0 +1,119 @@
+"""`superopt-tune`: processes that die, hang or are killed, runs that go on, and what a user may get wrong."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from superopt.tools.superopt_tune import main
+from superopt.tuning.pool import Answer, Job, LocalPool
+
+PROGRAM = """
+func.func @f(%x: tensor<Nx64xf16>, %w: tensor<64x64xf16>) -> tensor<Nx64xf16> {
+  %y = "kernel.matmul"(%x, %w) : (tensor<Nx64xf16>, tensor<64x64xf16>) -> tensor<Nx64xf16>
+  return %y : tensor<Nx64xf16>
+}
+"""
+# A worker that dies, hangs or answers as its file says; it leaves a mark each time that it is begun.
+FAKE = """
+import json, os, pathlib, signal, sys, time
+job = json.loads(sys.stdin.read())
+marks = pathlib.Path(job["file"] + ".marks")
+marks.write_text((marks.read_text() if marks.exists() else "") + "x")
+what = pathlib.Path(job["file"]).read_text()
+if what == "dies" or (what == "dies once" and marks.read_text() == "x"):
+    os.kill(os.getpid(), signal.SIGKILL)
+if what == "hangs":
+    time.sleep(60)
+print(json.dumps({"report": {"what": what}, "error": ""}))
+"""
+
+
+def pool(tmp_path: Path, workers: int = 2, timeout: float = 30.0) -> LocalPool:
+    (tmp_path / "fake.py").write_text(FAKE)
+    return LocalPool(workers, timeout, (sys.executable, str(tmp_path / "fake.py")))
+
+
+def test_processes_that_die_are_tried_once_more(tmp_path: Path) -> None:
+    for name in ("fine", "dies once", "dies"):
+        (tmp_path / name).write_text(name)
+    jobs = [Job(str(tmp_path / name)) for name in ("fine", "dies once", "dies")]
+    found = {Path(a.job.file).name: a for a in pool(tmp_path).answers(jobs)}
+    assert found["fine"].report == {"what": "fine"}
+    assert (found["dies once"].report, found["dies once"].attempts) == ({"what": "dies once"}, 2)
+    assert found["dies"].report is None
+    assert "ended with -9" in found["dies"].error
+    assert (tmp_path / "dies.marks").read_text() == "xx"
+
+
+def test_a_process_that_hangs_is_ended(tmp_path: Path) -> None:
+    (tmp_path / "hangs").write_text("hangs")
+    (answer,) = pool(tmp_path, timeout=1.0).answers([Job(str(tmp_path / "hangs"))])
+    assert answer.report is None
+    assert "took longer than 1 s" in answer.error
+
+
+def test_a_run_goes_on_where_it_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [tmp_path / f"{n}.mlir" for n in (64, 128)]
+    for file in files:
+        file.write_text(PROGRAM.replace("N", file.stem))
+    store, out = tmp_path / "store", tmp_path / "out.json"
+    settings = ["optimizers=saturation", "against=operators", "budget=10", f"store={store}"]
+    arguments = ["--evaluations", "8", "--workers", "2", "-o", str(out)]
+    arguments += [word for s in settings for word in ("--settings", s)]
+    assert main([str(files[0]), *arguments]) == 0
+    first = json.loads(out.read_text())["tuned"]
+    assert main([*map(str, files), *arguments]) == 0
+    said = capsys.readouterr().out
+    assert said.count(f"{files[0]}: predicted") == 1, "what has a result is not tuned again"
+    assert "2 of 2 programs are tuned" in said
+    both = json.loads(out.read_text())["tuned"]
+    assert first.items() <= both.items()
+    for row in both.values():
+        assert row["report"]["tuning"]["evaluations"]["tiles"] > 1
+        assert row["report"]["predicted_seconds"] <= row["report"]["tuning"]["before_seconds"]
+    assert main([*map(str, files), *arguments[:4], *arguments[6:]]) == 0
+    assert "from the store" in capsys.readouterr().out
+
+
+class Failing:
+    def answers(self, jobs: Sequence[Job]) -> Iterator[Answer]:
+        for job in jobs:
+            yield Answer(job, None, "the moon is full")
+
+
+def test_a_program_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "f.mlir"
+    file.write_text("")
+
+    def failing(workers: int, timeout: float) -> Failing:
+        return Failing()
+
+    monkeypatch.setattr("superopt.tools.superopt_tune.LocalPool", failing)
+    assert main([str(file)]) == 1
+    assert f"{file}: failed: the moon is full\n0 of 1 programs are tuned" in capsys.readouterr().out
+
+
+def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*arguments: str) -> str:
+        assert main(arguments) == 2
+        return capsys.readouterr().err
+
+    (tmp_path / "other.json").write_text("[]")
+    (tmp_path / "f.mlir").write_text(PROGRAM.replace("N", "64"))
+    program = str(tmp_path / "f.mlir")
+    assert "cannot read: No such file" in said(str(tmp_path / "none.mlir"))
+    assert "expected a setting as NAME=VALUE, got 'budget'" in said(program, "--settings", "budget")
+    assert "has no option 'bugdet' (did you mean 'budget'?)" in said(program, "--settings", "bugdet=1")
+    assert "expected results of superopt-tune, or no file" in said(
+        program, "-o", str(tmp_path / "other.json")
+    )
+    with pytest.raises(SystemExit, match="2"):
+        main([program, "--workers", "0"])
+    assert "expected a positive number, got '0'" in capsys.readouterr().err

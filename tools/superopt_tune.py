@@ -1,0 +1,136 @@
+"""`superopt-tune`: tunes programs in several processes, which share what they learn through the store."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from superopt.api import settings_of
+from superopt.errors import BadInput, BadOption, Location, SuperoptError
+from superopt.tuning.pool import Answer, Job, LocalPool, Pool
+
+_DESCRIPTION = """Tune the choices of all passes for each program, in processes of their own. Results are proved
+like any others, and kept in the store, where superopt-opt and superopt.optimize with the same settings find them.
+Run again, it goes on where it ended. All seconds are predictions. Exit codes: 0 all done; 1 a program failed;
+2 misuse."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The console entry; `argv` is `sys.argv` without the program's name, the result the exit code."""
+    options = _parser().parse_args(argv)
+    try:
+        return run(options, LocalPool(options.workers, options.timeout))
+    except SuperoptError as error:
+        print(f"superopt-tune: error: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="superopt-tune", description=_DESCRIPTION)
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE.mlir", help="linalg on tensors or the kernel dialect"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="OUT.json", help="write, and go on from, the results so far"
+    )
+    parser.add_argument(
+        "--evaluations", type=_natural, default=256, metavar="N", help="tune=N (default: 256)"
+    )
+    parser.add_argument("--workers", type=_natural, default=1, metavar="N", help="processes (default: 1)")
+    parser.add_argument(
+        "--timeout",
+        type=_natural,
+        default=3600,
+        metavar="S",
+        help="seconds until a process is ended (default: 3600)",
+    )
+    parser.add_argument(
+        "--settings", action="append", default=[], metavar="NAME=VALUE",
+        help="other settings of --superoptimize, such as budget=20; may be repeated",
+    )  # fmt: skip
+    return parser
+
+
+def run(options: argparse.Namespace, pool: Pool) -> int:
+    """Tune what has no result yet, with the processes of `pool`; gives the exit code. Raises SuperoptError."""
+    settings = _settings(options)
+    output = Path(options.output) if options.output else None
+    done = _done(output)
+    jobs = {file: _key(file, settings) for file in dict.fromkeys(options.files)}
+    failed = 0
+    for answer in pool.answers([Job(file, settings) for file, key in jobs.items() if key not in done]):
+        failed += answer.report is None
+        print(_said(answer), flush=True)
+        if answer.report is not None:
+            done[jobs[answer.job.file]] = {"file": answer.job.file, "report": answer.report}
+            _write(output, done)
+    print(f"{sum(key in done for key in jobs.values())} of {len(jobs)} programs are tuned")
+    return 1 if failed else 0
+
+
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings of every run, checked; raises BadOption."""
+    given = {"tune": str(options.evaluations)}
+    for text in options.settings:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise BadOption(f"expected a setting as NAME=VALUE, got '{text}'")
+        given[name] = value
+    parsed = type(settings_of({})).parse(" ".join(f"{n.replace('_', '-')}={v}" for n, v in given.items()))
+    chosen = {o.field: getattr(parsed, o.field) for o in parsed.options()}
+    return {name: value for name, value in chosen.items() if value != getattr(settings_of({}), name)}
+
+
+def _key(file: str, settings: dict[str, Any]) -> str:
+    """What a result belongs to: the file's contents and the settings; raises BadInput."""
+    try:
+        data = Path(file).read_bytes()
+    except OSError as error:
+        raise BadInput(f"cannot read: {error.strerror}", Location(file)) from None
+    return hashlib.sha256(data + json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def _done(output: Path | None) -> dict[str, Any]:
+    if output is None or not output.exists():
+        return {}
+    try:
+        found = cast("object", json.loads(output.read_bytes()))
+    except (OSError, ValueError):
+        found = None
+    if not isinstance(found, dict) or "tuned" not in found:
+        raise BadInput("expected results of superopt-tune, or no file", Location(str(output)))
+    return dict(cast("dict[str, Any]", found["tuned"]))
+
+
+def _write(output: Path | None, done: dict[str, Any]) -> None:
+    if output is not None:
+        draft = output.with_name(f".{output.name}.{os.getpid()}")
+        draft.write_text(json.dumps({"tuned": done}, indent=1) + "\n")
+        draft.replace(output)
+
+
+def _said(answer: Answer) -> str:
+    if answer.report is None:
+        return f"{answer.job.file}: failed: {answer.error}"
+    report, tuning = answer.report, answer.report["tuning"]
+    us = f"predicted {report['predicted_seconds'] * 1e6:.2f} us"
+    if tuning is None:
+        return f"{answer.job.file}: {us}, from the store"
+    prices = ", ".join(f"{count} prices by {name}" for name, count in tuning["evaluations"].items())
+    return f"{answer.job.file}: {us}, {tuning['before_seconds'] * 1e6:.2f} us before tuning ({prices})"
+
+
+def _natural(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a positive number, got '{text}'")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
