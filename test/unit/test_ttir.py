@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -77,6 +78,21 @@ def test_a_copy_copies():
 def test_faults_of_memory_are_named(body: str, grid: tuple[int, int, int], message: str):
     with pytest.raises(IllegalProgram, match=message.replace("(", r"\(")):
         run(kernel(body), np.arange(12.0), 12, grid)
+
+
+def test_what_watches_a_launch_is_gone_after_it():
+    """A kernel of 10^8 elements has several such buffers; the check of all its kernels keeps them."""
+    size = 1 << 20
+    memory = Buffer("o", size, "f32", writable=True)
+    memory.fill(FloatDomain().tensor(np.zeros(size)))
+    tracemalloc.start()
+    memory.begin_launch()
+    during, _ = tracemalloc.get_traced_memory()
+    memory.end_launch()
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert during > 16 * size > 5 * size > after
+    assert not memory.stored.any()
 
 
 @pytest.mark.parametrize("barrier", ["gpu.barrier", "ttg.barrier all"])

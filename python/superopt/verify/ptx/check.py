@@ -153,7 +153,7 @@ class Reference:
         ptx = Launch(decoded, self.kernel.grid, given, self._field, shared_bytes, self.kernel.extent)
         for block in self.blocks:
             for buffer, found in zip(self._expected, ptx.run(block), strict=True):
-                places = np.flatnonzero(buffer.writers == block) if buffer.writable else found.places[:0]
+                places = buffer.places_of(block) if buffer.writable else found.places[:0]
                 what = f"kernel '{self.kernel.name}' for {decoded.kernel.target}, block {block}"
                 if not np.array_equal(places, found.places):
                     odd = np.setxor1d(places, found.places)[0]

@@ -67,6 +67,9 @@ def launch(
     size = max(1, LANES // widest(kernel.body))
     for start in range(0, len(numbers), size):
         _Run(kernel, grid, numbers[start : start + size], domain).run(arguments)
+    for given in arguments:
+        if isinstance(given, Buffer):
+            given.end_launch()
 
 
 _BINARY = {

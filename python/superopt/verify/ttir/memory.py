@@ -14,7 +14,27 @@ import numpy as np
 from superopt.errors import IllegalProgram
 from superopt.verify.domains import Array, Domain, Tensor
 
-_NOBODY, _SEVERAL = -1, -2
+# Who touched an element: nobody, several instances, or an instance by its number plus one. What was never touched
+# is 0, so that a large buffer takes only the memory that a launch touches.
+_NOBODY, _SEVERAL = 0, -1
+
+
+def _none() -> Array:
+    return np.zeros(0, np.int32)
+
+
+@dataclass(eq=False)
+class _Watch:
+    """Which instance of the launch that is running wrote and read each element, and in which epoch."""
+
+    size: int
+    written: Array = field(default_factory=_none)
+    reader: Array = field(default_factory=_none)
+    read: Array = field(default_factory=_none)
+    scratch: Array = field(default_factory=_none)
+
+    def __post_init__(self) -> None:
+        self.written, self.reader, self.read, self.scratch = (np.zeros(self.size, np.int32) for _ in range(4))
 
 
 @dataclass(eq=False)
@@ -27,11 +47,8 @@ class Buffer:
     writable: bool
     contents: Tensor | None = None
     initialised: Array = field(default_factory=lambda: np.zeros(0, np.bool_))
-    _writer: Array = field(default_factory=lambda: np.zeros(0, np.int32))
-    _written: Array = field(default_factory=lambda: np.zeros(0, np.int32))
-    _reader: Array = field(default_factory=lambda: np.zeros(0, np.int32))
-    _read: Array = field(default_factory=lambda: np.zeros(0, np.int32))
-    _scratch: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    _writer: Array = field(default_factory=_none)
+    _watch: _Watch | None = None
 
     def fill(self, tensor: Tensor) -> None:
         """Fill the whole buffer, outside any launch."""
@@ -45,10 +62,13 @@ class Buffer:
         """Which elements the last launch stored."""
         return self._writer != _NOBODY
 
-    @property
-    def writers(self) -> Array:
-        """The instance that stored each element in the last launch, or a negative number."""
-        return self._writer
+    def writers(self, places: Array) -> Array:
+        """The instance that stored each of these elements in the last launch, or a negative number."""
+        return self._writer[places] - 1
+
+    def places_of(self, instance: int) -> Array:
+        """The elements that an instance stored in the last launch, in order."""
+        return np.flatnonzero(self._writer == instance + 1)
 
     def begin_launch(self) -> None:
         """Forget which instance touched what: launches run one after the other."""
@@ -56,12 +76,12 @@ class Buffer:
             return
         if not self.initialised.size:
             self.initialised = np.zeros(self.size, np.bool_)
-        self._writer = np.full(self.size, _NOBODY, np.int32)
-        self._reader = np.full(self.size, _NOBODY, np.int32)
-        self._written = np.zeros(self.size, np.int32)
-        self._read = np.zeros(self.size, np.int32)
-        if self._scratch.size != self.size:
-            self._scratch = np.zeros(self.size, np.int64)
+        self._writer = np.zeros(self.size, np.int32)
+        self._watch = _Watch(self.size)
+
+    def end_launch(self) -> None:
+        """Keep only who stored what."""
+        self._watch = None
 
     def load(self, offsets: Array, programs: Array, epoch: int, where: str) -> None:
         """Check a load of the flat `offsets` by the program instances `programs` (one for each)."""
@@ -73,26 +93,27 @@ class Buffer:
             raise IllegalProgram(
                 f"{where}: expected a load of what was stored, got element {at} of '{self.name}'"
             )
+        watch, me = self._watched(), programs + 1
         writer = self._writer[offsets]
-        foreign = (writer != _NOBODY) & (writer != programs)
+        foreign = (writer != _NOBODY) & (writer != me)
         if foreign.any():
             at = int(np.argmax(foreign))
             raise IllegalProgram(
                 f"{where}: race: instance {programs[at]} loads element {offsets[at]} of '{self.name}', which "
-                f"instance {writer[at]} stores in the same launch"
+                f"instance {writer[at] - 1} stores in the same launch"
             )
-        own = (writer == programs) & (self._written[offsets] == epoch)
+        own = (writer == me) & (watch.written[offsets] == epoch)
         if own.any():
             at = int(offsets[np.argmax(own)])
             raise IllegalProgram(
                 f"{where}: expected a barrier between the store and the load of element {at} of '{self.name}'"
             )
-        reader = self._reader[offsets]
-        self._reader[offsets] = np.where((reader == _NOBODY) | (reader == programs), programs, _SEVERAL)
+        reader = watch.reader[offsets]
+        watch.reader[offsets] = np.where((reader == _NOBODY) | (reader == me), me, _SEVERAL)
         # Two instances in one batch reading one element: the assignment above kept only the last.
-        clash = self._reader[offsets] != programs
-        self._reader[offsets[clash]] = _SEVERAL
-        self._read[offsets] = epoch
+        clash = watch.reader[offsets] != me
+        watch.reader[offsets[clash]] = _SEVERAL
+        watch.read[offsets] = epoch
 
     def store(
         self, offsets: Array, values: Tensor, programs: Array, epoch: int, where: str, domain: Domain
@@ -103,20 +124,21 @@ class Buffer:
             raise IllegalProgram(
                 f"{where}: expected stores to outputs or scratch, got one to input '{self.name}'"
             )
+        watch, me = self._watched(), programs + 1
         order = np.arange(offsets.size)
-        self._scratch[offsets] = order
-        twice = self._scratch[offsets] != order
+        watch.scratch[offsets] = order
+        twice = watch.scratch[offsets] != order
         writer = self._writer[offsets]
-        foreign = (writer != _NOBODY) & (writer != programs)
+        foreign = (writer != _NOBODY) & (writer != me)
         if twice.any() or foreign.any():
             at = int(np.argmax(twice | foreign))
             raise IllegalProgram(
                 f"{where}: expected one store of element {offsets[at]} of '{self.name}', got several"
             )
-        again = (writer == programs) & (self._written[offsets] == epoch)
-        reader = self._reader[offsets]
-        read = (reader == programs) & (self._read[offsets] == epoch)
-        others = (reader != _NOBODY) & (reader != programs)
+        again = (writer == me) & (watch.written[offsets] == epoch)
+        reader = watch.reader[offsets]
+        read = (reader == me) & (watch.read[offsets] == epoch)
+        others = (reader != _NOBODY) & (reader != me)
         if others.any():
             at = int(np.argmax(others))
             raise IllegalProgram(
@@ -128,10 +150,14 @@ class Buffer:
             raise IllegalProgram(
                 f"{where}: expected a barrier before element {at} of '{self.name}' is stored again"
             )
-        self._writer[offsets] = programs
-        self._written[offsets] = epoch
+        self._writer[offsets] = me
+        watch.written[offsets] = epoch
         self.initialised[offsets] = True
         self._assign(offsets, domain.stored(values, self.dtype))
+
+    def _watched(self) -> _Watch:
+        assert self._watch is not None, "no launch is running"
+        return self._watch
 
     def _assign(self, offsets: Array, values: Tensor) -> None:
         if self.contents is None:

@@ -49,6 +49,6 @@ def _cut(body: Sequence[Statement], drawn: random.Random | None) -> list[Stateme
 
 def instances_of(stored: Sequence[Buffer], places: Sequence[Array]) -> list[int]:
     """The instances that stored the elements at flat `places` of each buffer, in the last launch."""
-    found = [np.unique(b.writers[at]) for b, at in zip(stored, places, strict=True)]
+    found = [np.unique(b.writers(at)) for b, at in zip(stored, places, strict=True)]
     numbers = np.unique(np.concatenate(found))
     return [int(n) for n in numbers if n >= 0]
