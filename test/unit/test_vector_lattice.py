@@ -15,8 +15,9 @@ from random_programs import Builder
 
 from superopt.program import KernelGraph, Value
 from superopt.transforms.core import _field
+from superopt.transforms.lower import lower
 from superopt.verify import certifier as certifier_module
-from superopt.verify import certify, lattices
+from superopt.verify import certify, certify_lowered, lattices
 from superopt.verify.checker import compare
 from superopt.verify.domains import FloatDomain
 from superopt.verify.evaluate import evaluate
@@ -260,6 +261,20 @@ def test_identities_of_masked_numbers() -> None:
     assert not certify(first, unmasked).equivalent
     undefined = made(lambda f, x, y, z: f("sub", f("max", masked(f, x), masked(f, y)), masked(f, x)))
     assert not certify(undefined, made(lambda f, x, y, z: f("relu", f("sub", y, x)))).equivalent
+
+
+@pytest.mark.parametrize(
+    "name", ["clamp in either order", "sum moved in", "root of a multiple", "relu of a difference"]
+)
+def test_equal_at_large_extents(name: str) -> None:
+    """Where every element takes more operations than rules are used for."""
+    large = [(4096, 4096)] * 3
+    first, second = (program(large, build) for build in EQUAL[name])
+    verdict = certify(first, second)
+    assert verdict.certificate, verdict.counterexample
+    assert "blocks" in {t.extents for t in verdict.certificate.tests}
+    assert certify_lowered(first, second, lower(second))[1]
+    assert not certify(*(program(large, b) for b in DIFFERENT["another bound"])).equivalent
 
 
 # --- weakened guards --------------------------------------------------------------------------------------

@@ -71,6 +71,7 @@ FORMAL_WORK = 50_000
 # numbers changes what an order picks with probability only 1/n, so this does not replace the test with sets.
 LATTICE_WORK = 5_000_000
 # Beyond this, the identities of real numbers (`superopt.verify.reals`) are not used: their tables take memory.
+# Programs that need them are then compared by two blocks.
 RULES_WORK = 5_000_000
 # Beyond this, or this many elements of tensors (about a gigabyte), two blocks along each dimension of the grids
 # are computed instead of all of them.
@@ -117,6 +118,7 @@ class _Outcome:
     assumed: frozenset[str] = frozenset()
     imaged: bool = False
     undefined: bool = False
+    ruled: bool = False
 
     def of_piece(self, piece: int) -> _Outcome:
         """This outcome, recorded as a test of one piece of the programs."""
@@ -351,15 +353,29 @@ def _full_tests(a: KernelGraph, questions: Sequence[_Question], seed: int) -> No
             break
         for agreed in {q.agreed for q in open_}:  # one interpretation of max and min for each
             group = [q for q in open_ if q.agreed == agreed]
-            (left, *others), extents = _affordable([a, *(q.b for q in group)], BLOCKS_WORK)
-            found = _test(
-                left, others, "image", extents, seed, MOST_TESTS + number, questions[0].primes, agreed
-            )
+            programs = [a, *(q.b for q in group)]
+            rest = seed, MOST_TESTS + number, questions[0].primes, agreed
+            found = _with_sums_whole(programs, BLOCKS_WORK, *rest)
+            by_rules = any(o.ruled for q in group for o in q.outcomes)
+            if by_rules and any(o.failure and not o.undefined for o in found):
+                if len(group) > 1:  # the others may not need rules, and so be compared whole
+                    for question in open_:
+                        _full_tests(question.a, [question], seed)
+                    return
+                found = _with_sums_whole(programs, RULES_WORK, *rest)
             for question, outcome in zip(group, found, strict=False):
                 made[id(question)].append(outcome)
                 question.outcomes.append(outcome)
             if any(o.failure for o in found):
                 return
+
+
+def _with_sums_whole(
+    programs: list[KernelGraph], limit: int, seed: int, number: int, primes: Primes, agreed: bool
+) -> list[_Outcome]:
+    """A test of the first program against the others, by two blocks where all would take more than the limit."""
+    (left, *others), extents = _affordable(programs, limit)
+    return _test(left, others, "image", extents, seed, number, primes, agreed)
 
 
 def _affordable(programs: list[KernelGraph], limit: int = BLOCKS_WORK) -> tuple[list[KernelGraph], Extents]:
@@ -522,7 +538,7 @@ def _compared(
         degree_q=degree_q, applications=opaque, argument=field.argument, argument_q=field.argument_q,
         delta=bound if bound < 1 and not field.imaged else None,
     )  # fmt: skip
-    return _Outcome(record, None, frozenset(field.assumed), field.imaged)
+    return _Outcome(record, None, frozenset(field.assumed), field.imaged, ruled=field.ruled)
 
 
 def _certificate(question: _Question) -> Certificate:

@@ -415,6 +415,11 @@ class ImageField(Domain):
             self.lattices.widen(self.reals.widen())
         return self.reals.renewed() or widened
 
+    @property
+    def ruled(self) -> bool:
+        """Whether more than congruence was used."""
+        return self.reals.used or self.lattices.vector
+
     def _join(self, kind: Kind, a: Tensor, b: Tensor) -> Tensor:
         if (known := self.reals.joined(kind, (a, b), partial(self._join, kind))) is not None:
             self._record(kind, (a, b), math.prod(known.shape))

@@ -148,7 +148,7 @@ class Reals:
         self._functions: dict[str, Known] = {"exp": Known(labels), "sqrt": Known(labels)}
         self._roots, self._back = Known(labels), Known(labels)
         self._not_negative = Known(labels)
-        self._wide = False
+        self._wide = self.used = False  # `used`: whether some rule changed a value
         self._numbers: dict[int, float] = {}  # constants, by residue
         self._factors, self._depth = (Known(labels), Known(labels)), 0
         self._logarithms: list[tuple[Tensor, Tensor]] = []
@@ -310,7 +310,7 @@ class Reals:
         for x, y in ((xs[0], xs[-1]), (xs[-1], xs[0])):
             if len(xs) == 2 and not self.labels(y).any() and self._known_sign(x):
                 shape = np.broadcast_shapes(x.shape, y.shape)
-                kept = x if kind == "max" else y
+                kept, self.used = x if kind == "max" else y, True
                 return Tensor(tuple(np.broadcast_to(z, shape) for z in kept.planes), kept.degree)
         if self._wide and kind == "max" and len(xs) == 2 and self._opposite(*xs):
             for x in xs:
@@ -352,7 +352,10 @@ class Reals:
         if not known.size or (found := known.look_up(self.labels(x))) is None:
             return None
         where, of = found
-        return of if where.all() else None
+        if not where.all():
+            return None
+        self.used = True
+        return of
 
     # --- replacing squares
 
