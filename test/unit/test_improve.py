@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -77,3 +78,30 @@ def test_a_price_that_lies_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     assert tuned.report.tuning.evaluations["kernels"] > 0
     assert tuned.report.predicted_seconds <= plain.report.predicted_seconds
     assert plain.report.tuning is None
+
+
+def test_a_run_that_was_killed_prices_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slower(monkeypatch)
+    settings, honest = replace(SETTINGS, store=str(tmp_path)), ByTiles.evaluate
+    priced: list[int] = []
+
+    def counted(self: ByTiles, programs: Sequence[KernelGraph]) -> list[Evaluation]:
+        priced.append(len(programs))
+        return honest(self, programs)
+
+    def killed(self: ByKernels, programs: Sequence[KernelGraph]) -> list[Evaluation]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ByTiles, "evaluate", counted)
+    with monkeypatch.context() as once:
+        once.setattr(ByKernels, "evaluate", killed)
+        with pytest.raises(KeyboardInterrupt):
+            superoptimize(scaled_product(), settings, Diagnostics())
+    assert sum(priced) > 4
+    priced.clear()
+    outcome = superoptimize(scaled_product(), settings, Diagnostics())
+    assert sum(priced) == 0, "the log has them"
+    assert outcome.report.tuning is not None
+    assert outcome.report.tuning.evaluations["tiles"] > 4
+    alone = superoptimize(scaled_product(), SETTINGS, Diagnostics())
+    assert outcome.report.predicted_seconds == alone.report.predicted_seconds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from superopt.program import KernelGraph
@@ -48,16 +49,27 @@ def with_splits(lowered: KernelGraph, parts: Mapping[str, int]) -> KernelGraph |
 def _decided(graph: KernelGraph, pick: Pick) -> tuple[KernelGraph, dict[str, int]]:
     """The program, and the numbers of parts that are not as before."""
     program, taken = named(graph), dict[str, int]()
-    splits = Splits(graph)
+    splits = _splits(graph)
     for name in list(splits.found):
         if (split := splits.found.get(name)) is None:  # it went with another's parts
             continue
 
         def others(splits: Splits = splits, split: Split = split) -> list[str]:
-            return [str(p) for p in split.choices() if splits.apply(split.name, p) is not None]
+            return [str(p) for p in split.choices() if _applied(splits, split.name, p) is not None]
 
         parts = int(pick(Site(f"{program}.{name}", str(split.parts), others, graph.location)))
-        if parts != split.parts and (made := splits.apply(name, parts)) is not None:
+        if parts != split.parts and (made := _applied(splits, name, parts)) is not None:
             taken[name] = parts
-            splits = Splits(made)
+            splits = _splits(made)
     return splits.lowered, taken
+
+
+# A search asks for few lowered programs again and again, by identity, and to resize one takes milliseconds.
+@lru_cache(maxsize=256)
+def _splits(graph: KernelGraph) -> Splits:
+    return Splits(graph)
+
+
+@lru_cache(maxsize=1024)
+def _applied(splits: Splits, name: str, parts: int) -> KernelGraph | None:
+    return splits.apply(name, parts)

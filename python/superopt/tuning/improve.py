@@ -80,7 +80,7 @@ def improved(
     with run.timed("tune"):
         by_tiles = Trials(space, ByTiles(run.target), log)
         search(
-            by_tiles, starts, phases("joint", GRAPH, KERNEL),
+            by_tiles, starts, phases("all", GRAPH, KERNEL),
             evaluations=count, strategy=strategy, seed=seed, stop=run.stopped,
         )  # fmt: skip
         by_kernels = Trials(space, ByKernels(run.compiler), log)
@@ -108,7 +108,7 @@ def improved(
         made, reason = check(run, graph, trial.traced.graphs["choose-layouts"], _schedule(run, trial))
         if made is not None and (seconds := run.price(made.scheduled)) < before:
             report.after_seconds, report.config = seconds, trial.traced.config
-            said = f"{seconds * 1e6:.1f} us instead of {before * 1e6:.1f} us"
+            said = f"{seconds * 1e6:.2f} us instead of {before * 1e6:.2f} us"
             run.report.remarks.append(f"tuned: predicted {said}, by {report.programs} prices")
             return made
         report.refused.append(reason if made is None else NOT_FASTER)

@@ -1,0 +1,142 @@
+"""Joint tuning against one pass after the other, by the analytic model, with the same number of evaluations.
+
+python -m benchmarks.tuning [--programs a,b] [--evaluations 64] [--seeds 3] [--budget 6]
+python -m benchmarks.tuning --strategies [--programs a,b] [--evaluations 128] [--seeds 15] [--budget 6]
+
+For each program, the searches run once. Then, of all programs that the choices of plan, layouts, splits and tiles
+make, lowered and priced by their tiles:
+
+rules       what each pass chooses by itself
+sequential  each pass tuned alone, in order
+joint       plan, layouts and splits together, then tiles
+all         all of them together
+best        the least that any of these found
+
+With --strategies, each strategy searches all choices together, and what counts is after how many evaluations it
+is within 1 % and 5 % of the best that any of them found: median and 90th percentile over the seeds.
+
+Figures are medians over the seeds. Nothing is proved or compiled here, and no GPU has timed anything: these are
+predictions. Results are kept in benchmarks/results/tuning.json or strategies.json, program by program, so that a
+run goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+from typing import Any, get_args
+
+from benchmarks.record import keep, load
+
+from superopt import clock, cost
+from superopt.diagnostics import Diagnostics
+from superopt.inputs.programs import read_program
+from superopt.run import context, propose
+from superopt.run.settings import Settings
+from superopt.tuning import strategies
+from superopt.tuning.evaluators import ByTiles
+from superopt.tuning.improve import GRAPH, KERNEL, steps_of
+from superopt.tuning.log import Log
+from superopt.tuning.loop import ScheduleName, Trials, phases, search
+from superopt.tuning.plan import Plan
+from superopt.tuning.space import Question, Space
+
+ROOT = Path(__file__).resolve().parent / "mugraph"
+# What lost by choosing in turns when the decisions were first compared, and others.
+PROGRAMS = (
+    "bilinear_form", "gated_attention", "pooled_mlp", "mlp_b8", "low_rank_chain", "lora_b1", "lora_b8",
+    "rational_features", "rmsnorm_linear_b1", "gated_mlp_b1", "squeeze_excite", "cosine_scores", "rbf_regression",
+    "layernorm_linear", "gqa_decode_b1_safe", "qknorm_public_b1_safe",
+)  # fmt: skip
+
+
+def searched(name: str, budget: float) -> tuple[Space, dict[str, Any]]:
+    """The choices of one program, and what its searches found."""
+    graph = read_program(ROOT / f"{name}.mlir", Diagnostics())
+    run = context.start(graph, Settings(store=None, budget=2 * budget), Diagnostics())
+    parts = propose.parts(graph)
+    begun = clock.now()
+    candidates = propose.propose(run, parts, lambda stage, share: None)
+    counts = {"candidates": [len(c) for c in candidates], "search_cpu_seconds": round(clock.now() - begun, 2)}
+    return Space(graph, steps_of(Plan(parts, candidates, run.target), run.target)), counts
+
+
+def measure(name: str, *, evaluations: int, seeds: int, budget: float) -> dict[str, Any]:
+    """Predicted microseconds of one program by each schedule, and what it took."""
+    space, row = searched(name, budget)
+    begun = clock.now()
+    for schedule in get_args(ScheduleName):
+        found: list[float] = []
+        for seed in range(seeds):
+            trials = _run(space, schedule, strategies.names()[0], evaluations, seed, Log(None, ""))
+            found.append(trials.best()[0].seconds * 1e6)
+            row["rules_us"] = round(trials.done[0].seconds * 1e6, 3)
+        row[f"{schedule}_us"] = round(statistics.median(found), 3)
+        row["best_us"] = min(row.get("best_us", float("inf")), round(min(found), 3))
+    row["tune_cpu_seconds"] = round(clock.now() - begun, 2)
+    return row
+
+
+def compare(name: str, *, evaluations: int, seeds: int, budget: float) -> dict[str, Any]:
+    """How soon each strategy is close to the best that any of them finds for one program."""
+    space, row = searched(name, budget)
+    log = Log(None, "")  # each program is priced once for all strategies
+    courses = {
+        method: [_course(_run(space, "all", method, evaluations, seed, log)) for seed in range(seeds)]
+        for method in strategies.names()
+    }
+    best = min(course[-1] for runs in courses.values() for course in runs)
+    row |= {"best_us": round(best * 1e6, 3), "programs": len(log.known)}
+    for method, runs in courses.items():
+        row[method] = {"median_us": round(statistics.median(c[-1] for c in runs) * 1e6, 3)}
+        for share in (1.01, 1.05):
+            needed = sorted(_until(course, share * best, evaluations) for course in runs)
+            at = (statistics.median_high(needed), needed[min(round(0.9 * len(needed)), len(needed) - 1)])
+            row[method][f"within_{share:.2f}"] = [n if n <= evaluations else None for n in at]
+    return row
+
+
+def _run(space: Space, schedule: ScheduleName, method: str, evaluations: int, seed: int, log: Log) -> Trials:
+    trials = Trials(space, ByTiles(cost.target("sm_90")), log)
+    moving = phases(schedule, GRAPH, KERNEL)
+    search(trials, [Question({})], moving, evaluations=evaluations, strategy=method, seed=seed)
+    return trials
+
+
+def _course(trials: Trials) -> list[float]:
+    """The least seconds after each evaluation."""
+    seconds = [float("inf") if e.seconds is None else e.seconds for e in trials.known.values()]
+    return [min(seconds[: i + 1]) for i in range(len(seconds))]
+
+
+def _until(course: list[float], seconds: float, evaluations: int) -> int:
+    """Evaluations until a course is at most `seconds`; one more than all where it never is."""
+    return next((i + 1 for i, s in enumerate(course) if s <= seconds), evaluations + 1)
+
+
+def main() -> None:
+    """Measure what is missing, print, store."""
+    parser = argparse.ArgumentParser(description="Joint tuning against one pass after the other.")
+    parser.add_argument("--programs", default=",".join(PROGRAMS), help="names of files in benchmarks/mugraph")
+    parser.add_argument("--evaluations", type=int, default=64)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument(
+        "--budget", type=float, default=6.0, help="seconds of work of the searches of a program"
+    )
+    parser.add_argument("--strategies", action="store_true", help="compare strategies instead of schedules")
+    given = parser.parse_args()
+    settings = {"evaluations": given.evaluations, "seeds": given.seeds, "budget_seconds": given.budget}
+    kept, work = ("strategies", compare) if given.strategies else ("tuning", measure)
+    rows = load(kept)
+    for name in given.programs.split(","):
+        if {k: rows.get(name, {}).get(k) for k in settings} != settings:
+            found = work(name, evaluations=given.evaluations, seeds=given.seeds, budget=given.budget)
+            rows[name] = {**settings, **found}
+            keep(kept, rows, target="sm_90")
+        print(f"{name:24} {json.dumps(rows[name])}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
