@@ -6,6 +6,7 @@ import math
 
 from superopt.program import Value
 from superopt.transforms.ingest.aten.table import Args, Handler, fill, handles
+from superopt.transforms.ingest.aten.truths import truth
 from superopt.transforms.ingest.builder import NotExpressible
 from superopt.transforms.ingest.torch_dialect import TorchReader
 
@@ -145,6 +146,8 @@ def _relu6(r: TorchReader, args: Args) -> Value:
 )  # fmt: skip
 def _convert(r: TorchReader, args: Args) -> Value:
     """Operators that keep the numbers; the result's dtype says whether a cast remains."""
+    if r.element == "i1" and isinstance(args[0], Value):
+        return truth(r, args[0])
     if isinstance(args[0], Value) and args[0].dtype == r.element:
         return args[0]
     return r.tensor(args[0], r.element)

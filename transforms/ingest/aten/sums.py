@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from superopt.operators import broadcast_shapes
 from superopt.program import Value
 from superopt.transforms.ingest.aten.table import HANDLERS, Args, Handler, dim_of, fill, handles, value_of
@@ -114,3 +116,25 @@ def _with_index(kind: str) -> Handler:
 
 handles("max.dim")(_with_index("max"))
 handles("min.dim")(_with_index("min"))
+
+
+MOST_SUMMED = 1024
+"""The longest dimension along which running sums are a product by a triangle of ones."""
+
+
+@handles("cumsum")
+def _cumsum(r: TorchReader, args: Args) -> Value:
+    """Running sums: a product by a triangle of ones."""
+    x = r.build.cast(value_of(r, args[0]), r.element)
+    dim = dim_of(x, args[1])
+    extent = x.shape[dim] if x.shape else 1
+    if extent > MOST_SUMMED:
+        raise NotExpressible(f"running sums of more than {MOST_SUMMED} numbers")
+    if extent == 1:
+        return x
+    order = [*(d for d in range(len(x.shape)) if d != dim), dim]
+    rows = r.build.transpose(x, order)
+    flat = r.build.reshape(rows, (x.type.elements // extent, extent))
+    ones = r.build.constant(np.triu(np.ones((extent, extent))), x.dtype)
+    made = r.build.reshape(r.build.emit("matmul", flat, ones), rows.shape)
+    return r.build.transpose(made, [order.index(d) for d in range(len(order))])

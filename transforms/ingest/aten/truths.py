@@ -13,7 +13,7 @@ import numpy as np
 
 from superopt.operators import broadcast_shapes
 from superopt.program import COMPUTE_DTYPES, Value
-from superopt.transforms.ingest.aten.table import Args, Handler, handles
+from superopt.transforms.ingest.aten.table import Args, Handler, dim_of, handles
 from superopt.transforms.ingest.builder import GraphBuilder, NotExpressible
 from superopt.transforms.ingest.torch_dialect import TorchReader
 
@@ -66,7 +66,7 @@ for _kind in _KINDS:
     handles(f"{_kind}.Tensor", f"{_kind}.Scalar")(_comparison(_kind))
 
 
-def _truth(r: TorchReader, held: Any, dtype: str = "f32") -> Value:
+def truth(r: TorchReader, held: Any, dtype: str = "f32") -> Value:
     """A truth value, or whether a number is not zero."""
     if isinstance(held, Value) and held.dtype != "i1" and held not in r.truths:
         return r.build.cast(_KINDS["ne"](r.build, *_operands(r, [held, 0])), dtype)
@@ -76,28 +76,68 @@ def _truth(r: TorchReader, held: Any, dtype: str = "f32") -> Value:
     return r.build.cast(held if held in r.truths else r.as_float(held), dtype)
 
 
+@handles("any.dim", "any.dims", "any")
+def _any(r: TorchReader, args: Args) -> Value:
+    """The largest of zeros and ones: (x, dim or none, keepdim)"""
+    return _joined("max", truth(r, args[0]), r, args)
+
+
+@handles("all.dim", "all.dims", "all")
+def _all(r: TorchReader, args: Args) -> Value:
+    """The smallest of zeros and ones."""
+    return _joined("min", truth(r, args[0]), r, args)
+
+
+def _joined(kind: str, x: Value, r: TorchReader, args: Args) -> Value:
+    dims = args[1] if len(args) > 1 and args[1] is not None else list(range(len(x.shape)))
+    listed = [dims] if isinstance(dims, int) else dims
+    return r.build.reduce(kind, x, [dim_of(x, d) for d in listed], len(args) > 2 and args[2] is True)
+
+
+@handles("sign", "sgn")
+def _sign(r: TorchReader, args: Args) -> Value:
+    x = r.tensor(args[0], r.element)
+    return r.build.emit("sub", r.build.emit("step", x), r.build.emit("step", r.build.emit("neg", x)))
+
+
+@handles("threshold")
+def _threshold(r: TorchReader, args: Args) -> Value:
+    x = r.tensor(args[0], r.element)
+    return r.build.emit("select", _above(r, x, args[1]), x, other=float(args[2]))
+
+
+@handles("threshold_backward")
+def _threshold_backward(r: TorchReader, args: Args) -> Value:
+    x = r.tensor(args[1], r.element)
+    return r.build.emit("select", _above(r, x, args[2]), r.tensor(args[0], r.element), other=0.0)
+
+
+def _above(r: TorchReader, x: Value, bound: float) -> Value:
+    return r.build.emit("sub", x, r.tensor(bound, x.dtype)) if bound else x
+
+
 @handles("logical_not", "bitwise_not")
 def _not(r: TorchReader, args: Args) -> Value:
     _require_truths(r, args)
-    return _negated(r.build, _truth(r, args[0]))
+    return _negated(r.build, truth(r, args[0]))
 
 
 @handles("logical_and", "bitwise_and.Tensor", "__and__.Tensor", "logical_and_")
 def _and(r: TorchReader, args: Args) -> Value:
     _require_truths(r, args)
-    return r.build.emit("mul", _truth(r, args[0]), _truth(r, args[1]))
+    return r.build.emit("mul", truth(r, args[0]), truth(r, args[1]))
 
 
 @handles("logical_or", "bitwise_or.Tensor", "__or__.Tensor")
 def _or(r: TorchReader, args: Args) -> Value:
     _require_truths(r, args)
-    return r.build.emit("max", _truth(r, args[0]), _truth(r, args[1]))
+    return r.build.emit("max", truth(r, args[0]), truth(r, args[1]))
 
 
 @handles("logical_xor", "bitwise_xor.Tensor", "__xor__.Tensor")
 def _xor(r: TorchReader, args: Args) -> Value:
     _require_truths(r, args)
-    return r.build.emit("square", r.build.emit("sub", _truth(r, args[0]), _truth(r, args[1])))
+    return r.build.emit("square", r.build.emit("sub", truth(r, args[0]), truth(r, args[1])))
 
 
 def _require_truths(r: TorchReader, args: Args) -> None:
@@ -114,7 +154,7 @@ def _where(r: TorchReader, args: Args) -> Value:
         return r.build.where_constant(np.asarray(mask.numpy(), np.bool_), *values, shape)
     if (larger := _extremum(r, mask, *values)) is not None:
         return larger
-    return r.build.broadcast(r.build.where(_truth(r, mask, r.element), *values), shape)
+    return r.build.broadcast(r.build.where(truth(r, mask, r.element), *values), shape)
 
 
 def _extremum(r: TorchReader, mask: Value, first: Value, second: Value) -> Value | None:

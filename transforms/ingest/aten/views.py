@@ -290,16 +290,42 @@ def _index_select(r: TorchReader, args: Args) -> Value:
 
 @handles("index.Tensor", "index.Tensor_hacked_twin")
 def _index(r: TorchReader, args: Args) -> Value:
-    """x[:, indices, :] with constant indices in one dimension."""
+    """x[:, indices, :] with constant indices, in one dimension or in several that are next to each other.
+
+    In several, each index varies along an axis of its own: x[rows[:, None], columns] has rows, then columns.
+    """
     x, indices = _moved(r, args[0]), args[1]
     given = [d for d, i in enumerate(indices) if i is not None]
     if any(isinstance(indices[d], Value) for d in given):
         raise NotExpressible("a gather at indices that are not constant")
-    if len(given) != 1 or str(indices[given[0]].dtype) in ("torch.bool", "torch.uint8"):  # masks
-        raise NotExpressible("a gather in several dimensions at once")
-    (dim,), index = given, indices[given[0]]
-    picked = r.build.take(x, dim, index.reshape(-1).tolist())
-    return r.build.reshape(picked, (*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]))
+    if any(str(indices[d].dtype) in ("torch.bool", "torch.uint8") for d in given):
+        raise NotExpressible("a gather by a mask")
+    picked, (first, *rest) = x, given
+    if not rest:
+        picked = r.build.take(x, first, indices[first].reshape(-1).tolist())
+        return r.build.reshape(picked, (*x.shape[:first], *indices[first].shape, *x.shape[first + 1 :]))
+    shape = broadcast_shapes([tuple(indices[d].shape) for d in given])
+    axes: list[int] = []
+    for d in given:
+        index = indices[d].reshape((1,) * (len(shape) - indices[d].dim()) + tuple(indices[d].shape))
+        axes += [axis for axis, extent in enumerate(index.shape) if extent != 1]
+        picked = r.build.take(picked, d, index.reshape(-1).tolist())
+    whole = [axis for axis, extent in enumerate(shape) if extent != 1]
+    if axes != whole or given != list(range(first, first + len(given))):
+        raise NotExpressible("a gather at places that are no grid")
+    return r.build.reshape(picked, (*x.shape[:first], *shape, *x.shape[given[-1] + 1 :]))
+
+
+@handles("embedding")
+def _embedding(r: TorchReader, args: Args) -> Value:
+    """Rows of a table at constant places, such as positions 0, 1, ...; one row for all is repeated."""
+    table, index = _moved(r, args[0]), args[1]
+    if isinstance(index, Value):
+        raise NotExpressible("a gather at indices that are not constant")
+    places, width = index.reshape(-1).tolist(), table.shape[1]
+    if len({*places}) == 1:
+        return r.build.broadcast(r.build.slice(table, 0, places[0], 1), (*index.shape, width))
+    return r.build.reshape(r.build.take(table, 0, places), (*index.shape, width))
 
 
 # --- constants shaped like a value ----------------------------------------------------------------------
