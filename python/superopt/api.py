@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, cast, overload
 from superopt.diagnostics import Diagnostics
 from superopt.driver.console import progress as shown
 from superopt.errors import BadInput, BadOption
-from superopt.inputs.programs import read_program, read_text
+from superopt.inputs.programs import is_text, read_module, read_program, read_text
 from superopt.options import did_you_mean, fits
 from superopt.pipeline import Superoptimize, superoptimize
 from superopt.program import KernelGraph
 from superopt.result import Optimized
+from superopt.run.ranged import superoptimize_linalg
 from superopt.transforms.emit.compile import prepare_compiler
 from superopt.transforms.ingest import from_torch as import_module
 
@@ -77,6 +78,13 @@ def optimize(
     """
     options, diagnostics = settings_of(settings), Diagnostics()
     with shown(diagnostics, show=progress):
+        if options.dynamic is not None:
+            if not isinstance(program, str | Path):
+                raise BadOption(
+                    "expected 'dynamic' with a path or text of MLIR, got a program of PyTorch, which takes "
+                    "dynamic_shapes"
+                )
+            return Optimized(superoptimize_linalg(read_module(program), options, diagnostics))
         if (graph := _program(program, diagnostics)) is not None:
             return Optimized(superoptimize(graph, options, diagnostics))
         prepare_compiler()  # while PyTorch exports the module
@@ -114,7 +122,7 @@ def _program(program: Any, diagnostics: Diagnostics) -> KernelGraph | None:
     """The program of MLIR, None for what PyTorch has to read; raises BadInput for anything else."""
     if isinstance(program, KernelGraph):
         return program
-    if isinstance(program, str) and ("\n" in program or "func.func" in program):
+    if isinstance(program, str) and is_text(program):
         return read_text(program, diagnostics)
     if isinstance(program, str | Path):
         return read_program(program, diagnostics)

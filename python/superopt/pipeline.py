@@ -38,9 +38,13 @@ class Superoptimize(Settings, ModulePass):
 
     def run(self, module: Any, diagnostics: Diagnostics) -> None:
         """Replace the module's function by the best program found; linalg is ingested first."""
-        from superopt.run.outcome import deliver
+        from superopt.run import outcome, ranged
 
-        deliver(module, superoptimize(read_linalg(module, diagnostics), self, diagnostics), diagnostics)
+        if self.dynamic is None:
+            made = superoptimize(read_linalg(module, diagnostics), self, diagnostics)
+        else:
+            made = ranged.superoptimize_linalg(module, self, diagnostics)
+        outcome.deliver(module, made, diagnostics)
 
 
 def superoptimize(graph: KernelGraph, settings: Settings, diagnostics: Diagnostics) -> Outcome:

@@ -177,6 +177,43 @@ def test_families_compute_the_same_as_numpy() -> None:
     assert written(family, "n").kernels[0].extent == "n"
 
 
+LINALG = """
+func.func @f(%x: tensor<?x24xf32>, %w: tensor<24x40xf32>) -> tensor<?x40xf32> {
+  %c0 = arith.constant 0 : index
+  %zero = arith.constant 0.0 : f32
+  %n = tensor.dim %x, %c0 : tensor<?x24xf32>
+  %0 = tensor.empty(%n) : tensor<?x24xf32>
+  %1 = linalg.exp ins(%x : tensor<?x24xf32>) outs(%0 : tensor<?x24xf32>) -> tensor<?x24xf32>
+  %2 = tensor.empty(%n) : tensor<?x40xf32>
+  %3 = linalg.fill ins(%zero : f32) outs(%2 : tensor<?x40xf32>) -> tensor<?x40xf32>
+  %4 = linalg.matmul ins(%1, %w : tensor<?x24xf32>, tensor<24x40xf32>)
+         outs(%3 : tensor<?x40xf32>) -> tensor<?x40xf32>
+  return %4 : tensor<?x40xf32>
+}
+"""
+
+
+def test_a_linalg_program_with_a_dynamic_extent(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"budget": 2, "store": None, "against": "operators"}
+    made = superopt.optimize(LINALG, dynamic="n=1..128", **settings)
+    w = torch.randn(24, 40)
+    for length in LENGTHS:
+        x = torch.randn(length, 24)
+        assert close(made(x, w), torch.exp(x) @ w), length
+    with pytest.raises(BadInput, match="expected n from 1 to 128, got 129"):
+        made(torch.randn(129, 24), w)
+    path = tmp_path / "f.mlir"
+    path.write_text("func.func @f(%x: tensor<8xf32>) -> tensor<8xf32> {\n  return %x : tensor<8xf32>\n}\n")
+    with pytest.raises(BadInput, match="dynamic extent, written '\\?', got none"):
+        superopt.optimize(path, dynamic="n=1..128", **settings)
+    with pytest.raises(UnsupportedProgram, match="static extents"):
+        superopt.optimize(LINALG, **settings)
+    with pytest.raises(BadOption, match="takes dynamic_shapes"):
+        superopt.optimize(Normed(), torch.randn(5, 32), dynamic="n=1..128", **settings)
+    with pytest.raises(BadOption, match=r"expected bounds as in n=1\.\.512, got 'n'"):
+        superopt.optimize(LINALG, dynamic="n", **settings)
+
+
 def test_mistakes() -> None:
     n, m = torch.export.Dim("n", min=2, max=64), torch.export.Dim("m", min=2, max=64)
     given: list[tuple[Any, type[Exception], str]] = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from superopt.inputs import source
 
@@ -22,10 +22,27 @@ def read_text(text: str, diagnostics: Diagnostics) -> KernelGraph:
     return _read(source.from_bytes(text.encode(), "<text>"), diagnostics)
 
 
+def read_module(program: str | Path) -> Any:
+    """The module of an `.mlir` file, or of a text of MLIR; raises BadInput, located."""
+    return _module(
+        source.from_bytes(str(program).encode(), "<text>") if is_text(program) else source.read(str(program))
+    )
+
+
+def is_text(program: str | Path) -> bool:
+    """Whether this is the text of a program, not its path."""
+    return isinstance(program, str) and ("\n" in program or "func.func" in program)
+
+
 def _read(text: source.Source, diagnostics: Diagnostics) -> KernelGraph:
-    from superopt.dialects import base
     from superopt.transforms.ingest.ingest_linalg import read_linalg
+
+    return read_linalg(_module(text), diagnostics)
+
+
+def _module(text: source.Source) -> Any:
+    from superopt.dialects import base
 
     module = source.parse(text, base.context())
     base.verify(module, filename=text.name)
-    return read_linalg(module, diagnostics)
+    return module

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from superopt.diagnostics import Diagnostics
 from superopt.errors import BadOption, NotEquivalent, UnsupportedProgram
@@ -21,6 +22,7 @@ from superopt.run.settings import Settings
 from superopt.transforms.emit.compile import Compiled, compile_all
 from superopt.transforms.emit.program_source import EmittedProgram
 from superopt.transforms.emit.ranged import MOST_ELEMENTS, ranged_interface, written
+from superopt.transforms.ingest.ingest_linalg import read_linalg
 from superopt.verify import certify, program_hash
 from superopt.verify.ptx.check import PtxText, verify_ptx
 from superopt.verify.ranges import ExtentRecord, Family, RangeRecord, forms, prime_below, to_prove
@@ -94,6 +96,22 @@ def superoptimize_range(
     return replace(made, artifact={settings.target: artifact})
 
 
+def superoptimize_linalg(module: Any, settings: Settings, diagnostics: Diagnostics) -> Outcome:
+    """`superoptimize_range` of a module in linalg whose tensors have a dynamic extent, in `settings.dynamic`.
+
+    Raises BadInput where no argument has one, or a result's does not follow from the arguments'.
+    """
+    from superopt.transforms.ingest.at_extent import at_extent, dynamic_dimension
+
+    over = Range(*settings.bounds, *dynamic_dimension(module))
+
+    def source(extent: int) -> KernelGraph:
+        heard = diagnostics if extent == over.representative else Diagnostics()
+        return read_linalg(at_extent(module, extent), heard)
+
+    return superoptimize_range(source, over, settings, diagnostics)
+
+
 def proved(
     original: KernelGraph,
     lowered: KernelGraph,
@@ -107,14 +125,13 @@ def proved(
     verdict = certify(original, lowered, delta=settings.delta, seed=settings.seed)
     if verdict.certificate is None:
         raise NotEquivalent(f"at extent {extent}: {verdict.counterexample}")
-    delta = verdict.certificate.delta
-    if settings.allow == "bounded" and (delta is None or delta > settings.delta):
-        raise NotEquivalent(f"at extent {extent}: {verdict.certificate.bound}, expected {settings.delta:.1e}")
+    if unbounded := settings.unbounded(verdict.certificate):
+        raise NotEquivalent(f"at extent {extent}: {unbounded}")
     record = checked_at(original, lowered, emitted, *_texts(compiled), extent)
     assert record.ptx is not None
     return ExtentRecord(
         extent=extent,
-        delta=delta,
+        delta=verdict.certificate.delta,
         delta_extents=verdict.certificate.delta_extents,
         instances=sum(k.evaluated for k in record.kernels),
         blocks=sum(k.evaluated for k in record.ptx.kernels),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from superopt.verify.certificate import Certificate
 
 UNBOUNDED = "equivalent, but not proved with the bound asked for"
+_BOUNDS = re.compile(r"([A-Za-z_]\w*)=(\d{1,9})\.\.(\d{1,9})")
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,10 @@ class Settings(SearchSettings):
     numerics: bool = True
     """Check candidates, run in their real precision, against fp64."""
 
+    dynamic: str | None = None
+    """Bounds of the extent that the `?` of a linalg program stand for, such as n=1..512: the kernels take all of
+    these. The program that is printed is the one at an extent inside."""
+
     store: str | None = "default"
     """Folder that keeps results between runs, or none. "default" means $SUPEROPT_STORE (which may be none, too),
     or else superopt in the user's cache folder. Results from the store are proved again."""
@@ -88,6 +94,8 @@ class Settings(SearchSettings):
         super().__post_init__()
         if self.candidates < 1:
             raise BadOption(f"expected at least one candidate, got {self.candidates}")
+        if self.dynamic is not None and not _BOUNDS.fullmatch(self.dynamic):
+            raise BadOption(f"expected bounds as in n=1..512, got '{self.dynamic}'")
         if self.tune < 0:
             raise BadOption(f"expected a number of programs to tune with, got {self.tune}")
         if isinstance(self.optimizers, str):
@@ -96,3 +104,10 @@ class Settings(SearchSettings):
             raise BadOption(f"expected at least one optimizer of {', '.join(optimizers.names())}, got none")
         for text in self.optimizers:
             optimizers.load(text)
+
+    @property
+    def bounds(self) -> tuple[str, int, int]:
+        """The name of the extent of `dynamic`, and its bounds."""
+        found = _BOUNDS.fullmatch(self.dynamic or "")
+        assert found is not None, "checked when it was set"
+        return found[1], int(found[2]), int(found[3])
