@@ -78,7 +78,7 @@ def optimize(
     """
     options, diagnostics = settings_of(settings), Diagnostics()
     with shown(diagnostics, show=progress):
-        if options.dynamic is not None:
+        if options.dynamic:
             if not isinstance(program, str | Path):
                 raise BadOption(
                     "expected 'dynamic' with a path or text of MLIR, got a program of PyTorch, which takes "

@@ -40,7 +40,7 @@ class Superoptimize(Settings, ModulePass):
         """Replace the module's function by the best program found; linalg is ingested first."""
         from superopt.run import outcome, ranged
 
-        if self.dynamic is None:
+        if not self.dynamic:
             made = superoptimize(read_linalg(module, diagnostics), self, diagnostics)
         else:
             made = ranged.superoptimize_linalg(module, self, diagnostics)

@@ -87,6 +87,27 @@ def test_equal_layers_share_one_run(x: Any) -> None:
     assert torch.allclose(compiled(x), model(x), atol=1e-5)
 
 
+class Step(torch.nn.Module):
+    """A step of decoding: one query against a cache that grows."""
+
+    def forward(self, q: Any, k: Any, v: Any) -> Any:
+        return torch.softmax(q @ k.transpose(-1, -2) / 4, -1) @ v
+
+
+def test_a_cache_that_grows_is_compiled_once() -> None:
+    backend = Backend(interpret=True, against="operators", **SETTINGS)
+    compiled, model, q = torch.compile(Step(), backend=backend, fullgraph=True), Step(), torch.randn(2, 1, 16)
+    for length in (5, 6, 7, 8, 13, 31, 64, 65):
+        cache = torch.randn(2, length, 16)
+        if length == 5:
+            torch._dynamo.mark_dynamic(cache, 1, min=2, max=64)
+        assert torch.allclose(compiled(q, cache, cache), model(q, cache, cache), atol=1e-5), length
+        if length == 64:
+            assert len(backend.graphs) == 1
+    (part,) = backend.graphs[0].parts
+    assert part.replaced, part.reason
+
+
 def test_on_a_cpu_and_for_gradients_graphs_are_kept(x: Any) -> None:
     model = Model()
     backend = Backend(**SETTINGS)

@@ -12,7 +12,7 @@ import io
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from superopt.api import settings_of
 from superopt.diagnostics import Diagnostics
@@ -22,10 +22,15 @@ from superopt.pytorch.module import arguments
 from superopt.pytorch.operator import operator
 from superopt.pytorch.regions import Region, modules_of, region, replace_region, runs
 from superopt.result import Optimized, counted
+from superopt.run.ranged import superoptimize_range
 from superopt.transforms.emit.compile import prepare_compiler
 from superopt.transforms.ingest import from_torch
 from superopt.transforms.ingest.import_torch import Imported
 from superopt.transforms.ingest.torch_types import torch_module
+
+if TYPE_CHECKING:
+    from superopt.program import KernelGraph
+    from superopt.run.outcome import Outcome
 
 torch: Any = torch_module()
 
@@ -213,8 +218,13 @@ class Backend:
         assert isinstance(found, Found)
         part.shared = found.result is not None
         if found.result is None:
-            outcome = superoptimize(found.program.graph, self.settings, Diagnostics())
-            found = _KNOWN[name] = Found(found.program, Optimized(outcome))
+            try:
+                found = _KNOWN[name] = Found(found.program, Optimized(self._searched(cut, found.program)))
+            except SuperoptError as error:
+                if cut.over is None:
+                    raise
+                _KNOWN[name] = part.reason = error.message  # kernels for one extent, not for a range of it
+                return part
         assert found.result is not None
         report = found.result.report
         (part.before, way), part.after = report.best_before, report.predicted_seconds
@@ -222,8 +232,19 @@ class Backend:
         if not report.faster:
             part.reason = f"nothing is predicted to be faster than {way}: {part.before * 1e6:.1f} us"
         elif not self.planning:
-            replace_region(cut, _caller(found.program, found.result))
+            replace_region(cut, _caller(found.program, found.result, cut))
         return part
+
+    def _searched(self, cut: Region, program: Imported) -> Outcome:
+        """The kernels for a region; raises what `superoptimize_range` raises where its extent is a symbol."""
+        if cut.over is None:
+            return superoptimize(program.graph, self.settings, Diagnostics())
+
+        def source(extent: int) -> KernelGraph:
+            return _imported(cut, extent).graph
+
+        with _outside():
+            return superoptimize_range(source, cut.over, self.settings, Diagnostics())
 
 
 _KNOWN: dict[tuple[str, Superoptimize], Found | str] = {}
@@ -234,8 +255,7 @@ def _read(cut: Region, settings: Superoptimize) -> Found | str:
     name = (cut.key, settings)
     if name not in _KNOWN:
         try:
-            with contextlib.redirect_stderr(io.StringIO()), torch.no_grad(), _outside():
-                program = from_torch(cut.graph, cut.examples())
+            program = _imported(cut, cut.over and cut.over.representative)
             _KNOWN[name] = Found(program)
             if program.graph.aliases:
                 _KNOWN[name] = "it overwrites an argument"
@@ -249,6 +269,12 @@ def _read(cut: Region, settings: Superoptimize) -> Found | str:
     return _KNOWN[name]
 
 
+def _imported(cut: Region, extent: int | None) -> Imported:
+    """The region's program, at an extent where it has a symbol for one."""
+    with contextlib.redirect_stderr(io.StringIO()), torch.no_grad(), _outside():
+        return from_torch(cut.graph, cut.examples(extent))
+
+
 @contextlib.contextmanager
 def _outside() -> Any:
     """Out of the fake tensors that torch.compile works with."""
@@ -259,10 +285,13 @@ def _outside() -> Any:
         yield
 
 
-def _caller(program: Imported, result: Optimized) -> Callable[..., Sequence[Any]]:
-    call, signature = operator(result.launcher), program.signature
+def _caller(program: Imported, result: Optimized, cut: Region) -> Callable[..., Sequence[Any]]:
+    """The kernels; for an extent out of their range, what was there before."""
+    call, signature, over = operator(result.launcher), program.signature, cut.over
 
     def superopt(*tensors: Any) -> Sequence[Any]:
+        if over is not None and not over.low <= tensors[over.argument].shape[over.dim] <= over.high:
+            return cut.graph(*tensors)
         return signature.nested(call(list(tensors)))
 
     return superopt

@@ -12,16 +12,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from superopt.errors import UnsupportedProgram
+from superopt.program import power_of_two
+from superopt.run.ranged import Range
 from superopt.transforms.ingest.torch_types import torch_module
 
 torch: Any = torch_module()
+
+MOST_KNOWN = 1 << 20
+"""A larger bound of an extent is none that anybody meant."""
 
 
 @dataclass(frozen=True)
 class Region:
     """Consecutive nodes of a graph: those outside that it reads, those inside that are read outside.
 
-    `graph` computes `outputs` from `inputs`; `path` is the module that it lies in, as the model names it.
+    `graph` computes `outputs` from `inputs`; `path` is the module that it lies in, as the model names it. `over`
+    is the extent that the shapes of its inputs depend on, where torch.compile has a symbol for one.
     """
 
     nodes: tuple[Any, ...]
@@ -29,6 +35,7 @@ class Region:
     outputs: tuple[Any, ...]
     graph: Any
     path: str
+    over: Range | None = None
 
     @property
     def key(self) -> str:
@@ -39,18 +46,21 @@ class Region:
             about = _layout(node) if node.op == "placeholder" else _name(node.target)
             args = torch.fx.map_arg((node.args, node.kwargs), numbers.__getitem__)
             digest.update(f"{node.op} {about} {args!r}\n".encode())
+        digest.update(repr(self.over).encode())
         return digest.hexdigest()
 
-    def examples(self) -> list[Any]:
-        """Tensors like those that it reads: normal numbers, zeros for integers, since they may be indices."""
+    def examples(self, extent: int | None = None) -> list[Any]:
+        """Tensors like those that it reads, with this extent: normal numbers, zeros for integers, which may be
+        indices."""
         generator = torch.Generator().manual_seed(0)
 
         def example(node: Any) -> Any:
             like = node.meta["example_value"]
+            shape = [n if isinstance(n, int) else extent for n in like.shape]
             if like.is_floating_point():
-                made = torch.randn(like.shape, generator=generator, dtype=torch.float32)
+                made = torch.randn(shape, generator=generator, dtype=torch.float32)
                 return made.to(like.dtype)
-            return torch.zeros(like.shape, dtype=like.dtype)
+            return torch.zeros(shape, dtype=like.dtype)
 
         return [example(node) for node in self.inputs]
 
@@ -74,12 +84,11 @@ def region(nodes: Sequence[Any], path: str, owner: Any) -> Region:
         value = node.meta.get("example_value")
         if not isinstance(value, torch.Tensor):
             raise UnsupportedProgram(f"expected tensors to go in and out, got {type(value).__name__}")
-        if any(not isinstance(extent, int) for extent in value.shape):
-            raise UnsupportedProgram(f"expected static extents, got {tuple(value.shape)}")
     memory = [n.meta["example_value"].untyped_storage()._cdata for n in (*inputs, *outputs)]
     for i, node in enumerate(outputs, len(inputs)):
         if memory.count(memory[i]) > 1:  # what is written through one would be seen through the other
             raise UnsupportedProgram(f"expected results in memory of their own, got a view: '{node.name}'")
+    over = _range(inputs)
     graph = torch.fx.Graph()
     new = {node: graph.placeholder(f"x{i}") for i, node in enumerate(inputs)}
     for node in inputs:
@@ -87,7 +96,30 @@ def region(nodes: Sequence[Any], path: str, owner: Any) -> Region:
     for node in nodes:
         new[node] = graph.node_copy(node, new.__getitem__)
     graph.output(tuple(new[n] for n in outputs))
-    return Region(tuple(nodes), tuple(inputs), tuple(outputs), torch.fx.GraphModule(owner, graph), path)
+    return Region(tuple(nodes), tuple(inputs), tuple(outputs), torch.fx.GraphModule(owner, graph), path, over)
+
+
+def _range(inputs: Sequence[Any]) -> Range | None:
+    """The extent that is a symbol in the shapes of the inputs, within the bounds that torch.compile knows.
+
+    Where it knows no largest extent, it is four times the present one, or 1024. Raises UnsupportedProgram for
+    several symbols, and for extents that are computed from one.
+    """
+    found: dict[str, tuple[Any, int, int]] = {}
+    for i, node in enumerate(inputs):
+        for d, extent in enumerate(node.meta["example_value"].shape):
+            if not isinstance(extent, int):
+                found.setdefault(str(extent), (extent, i, d))
+    if not found:
+        return None
+    if len(found) > 1 or not next(iter(found)).isidentifier():
+        raise UnsupportedProgram(f"expected one symbolic extent, got {', '.join(found)}")
+    ((name, (extent, argument, dim)),) = found.items()
+    known = extent.node.shape_env.var_to_range[extent.node.expr]
+    low = max(int(known.lower), 1)
+    most = max(power_of_two(4 * extent.node.hint), 1024, low + 1)
+    high = most if known.upper > MOST_KNOWN else max(int(known.upper), low + 1)
+    return Range(name, low, high, argument, dim)
 
 
 def replace_region(found: Region, function: Callable[..., Sequence[Any]]) -> None:

@@ -82,7 +82,7 @@ class Settings(SearchSettings):
     numerics: bool = True
     """Check candidates, run in their real precision, against fp64."""
 
-    dynamic: str | None = None
+    dynamic: str = ""
     """Bounds of the extent that the `?` of a linalg program stand for, such as n=1..512: the kernels take all of
     these. The program that is printed is the one at an extent inside."""
 
@@ -94,7 +94,7 @@ class Settings(SearchSettings):
         super().__post_init__()
         if self.candidates < 1:
             raise BadOption(f"expected at least one candidate, got {self.candidates}")
-        if self.dynamic is not None and not _BOUNDS.fullmatch(self.dynamic):
+        if self.dynamic and not _BOUNDS.fullmatch(self.dynamic):
             raise BadOption(f"expected bounds as in n=1..512, got '{self.dynamic}'")
         if self.tune < 0:
             raise BadOption(f"expected a number of programs to tune with, got {self.tune}")
@@ -108,6 +108,6 @@ class Settings(SearchSettings):
     @property
     def bounds(self) -> tuple[str, int, int]:
         """The name of the extent of `dynamic`, and its bounds."""
-        found = _BOUNDS.fullmatch(self.dynamic or "")
+        found = _BOUNDS.fullmatch(self.dynamic)
         assert found is not None, "checked when it was set"
         return found[1], int(found[2]), int(found[3])
