@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from benchmarks.trinity import programs
+from search_programs import Program
 
 from superopt import cost, pipeline
 from superopt.diagnostics import Diagnostics
@@ -16,10 +17,11 @@ from superopt.dialects.reader import read
 from superopt.errors import BadOption, NotEquivalent, UnsupportedProgram
 from superopt.pipeline import Superoptimize, replay, superoptimize
 from superopt.program import KernelGraph, Node, Value
-from superopt.run import check
+from superopt.run import check, propose
 from superopt.run.budget import Budget
 from superopt.run.context import Run
 from superopt.run.outcome import Outcome
+from superopt.run.propose import parts
 from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
 from superopt.transforms.mugraph_search.plans import search_plans
 from superopt.transforms.optimizers import Proposal, Proposals, names
@@ -96,6 +98,31 @@ def test_what_the_whole_promises_in_vain_the_parts_keep(monkeypatch: pytest.Monk
     outcome = run(graph)
     tried = [(c.optimizer, c.outcome) for c in outcome.report.candidates if c.segment is None]
     assert tried == [("saturation", "not equivalent"), ("segments", "chosen")], outcome.report
+
+
+def test_layers_that_repeat_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = Program("layers")
+    x = p.input(16, 64, name="x")
+    for _ in range(3):
+        x = p("relu", p("matmul", x, p.input(64, 64)))
+    graph = p.graph(p("exp", x))
+    monkeypatch.setattr(propose, "parts", lambda graph: parts(graph, 2))  # pyright: ignore
+    refuse_whole(graph, monkeypatch)
+    searched: list[list[str]] = []
+    search = MugraphOptimizer.propose
+
+    def counted(self: MugraphOptimizer, program: KernelGraph, *args: Any, **named: Any) -> Proposals:
+        searched.append([n.op for n in program.nodes])
+        return search(self, program, *args, **named)
+
+    monkeypatch.setattr(MugraphOptimizer, "propose", counted)
+    outcome = run(graph, optimizers=("mugraph",), against="operators")
+    assert sorted(searched) == [["exp"], ["matmul", "relu"]]
+    assert outcome.report.segments == 4
+    assert "2 segments repeat others and take their results" in outcome.report.remarks
+    made = [n for n in outcome.optimized.nodes if n.op == "custom"]
+    assert len(made) == 4
+    assert len({id(n.body) for n in made}) == 4
 
 
 def _without_attending(graph: KernelGraph) -> KernelGraph:

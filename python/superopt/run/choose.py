@@ -7,6 +7,7 @@ and proofs, which take longest, are few. The input takes part with its price for
 
 from __future__ import annotations
 
+import copy
 import heapq
 import itertools
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from superopt.program import KernelGraph
 from superopt.report import CandidateReport
 from superopt.run.check import BUILT, PROVED, Accepted, Attempt, check, passes
 from superopt.run.context import Run
-from superopt.run.propose import Candidate
+from superopt.run.propose import Candidate, repeats
 from superopt.run.settings import UNBOUNDED
 from superopt.transforms.lower.choose_layouts import choose_layouts
 from superopt.transforms.optimizers import SEGMENTS
@@ -57,17 +58,21 @@ def _of_segments(
     """`graph` with the best candidate of each segment; None where every segment stays as it is."""
     searches_stopped = run.stopped()
     stitched = graph
+    first, won = repeats(segments), dict[int, Accepted | None]()
     for number, (segment, candidates) in enumerate(zip(segments, found, strict=True)):
         if run.stopped() and not searches_stopped:
             break
         if run.budget.late_for_the_whole():
             run.budget.missed["segments not optimized"] += len(segments) - number
             break
-        race = _Race(run, segment.graph, segment=number)
-        for candidate in candidates:
-            race.enter(candidate)
-        if (better := race.won()) is not None:
-            stitched = stitch(stitched, segment, better.graph)
+        if first[number] == number:
+            race = _Race(run, segment.graph, segment=number)
+            for candidate in candidates:
+                race.enter(candidate)
+            won[number] = race.won()
+        if (better := won[first[number]]) is not None:
+            # A copy, as values are defined once.
+            stitched = stitch(stitched, segment, copy.deepcopy(better.graph))
             run.earlier.keep_result(graph, stitched, None, finished=False)
     if stitched is graph:
         return None

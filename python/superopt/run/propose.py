@@ -38,14 +38,32 @@ def parts(graph: KernelGraph, max_values: int = MAX_VALUES) -> list[Segment]:
 def propose(
     run: Run, searched: Sequence[Segment], progress: Callable[[str, float | None], None]
 ) -> list[list[Candidate]]:
-    """The candidates for each of the parts, fewest predicted seconds first, within the share of searches."""
-    nominal = run.settings.budget * SEARCHES / len(searched)
+    """The candidates for each of the parts, fewest predicted seconds first, within the share of searches.
+
+    A part that is the same program as an earlier one, such as another layer, has the candidates of that one.
+    """
+    first = repeats(searched)
+    distinct = len({*first})
+    nominal = run.settings.budget * SEARCHES / distinct
     found: list[list[Candidate]] = []
+    done = 0
     for number, part in enumerate(searched):
-        progress(f"search {number + 1} of {len(searched)}", number / len(searched))
-        share = run.budget.searches_left / (len(searched) - number)
+        if first[number] < number:
+            found.append(found[first[number]])
+            continue
+        progress(f"search {done + 1} of {distinct}", done / distinct)
+        share = run.budget.searches_left / (distinct - done)
         found.append(_propose_for(part, run, share, nominal))
+        done += 1
+    if done < len(searched):
+        run.report.remarks.append(f"{len(searched) - done} segments repeat others and take their results")
     return found
+
+
+def repeats(parts: Sequence[Segment]) -> list[int]:
+    """For each of the parts the number of the first that is the same program."""
+    known: dict[str, int] = {}
+    return [known.setdefault(program_hash(part.graph), number) for number, part in enumerate(parts)]
 
 
 def _propose_for(part: Segment, run: Run, seconds: float, nominal: float) -> list[Candidate]:
