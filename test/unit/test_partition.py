@@ -229,7 +229,7 @@ def projected_attention(rows: int, width: int, heads: int) -> KernelGraph:
 
 
 def test_plans_are_ranked_with_what_moving_values_costs(monkeypatch: pytest.MonkeyPatch):
-    graph, gpu = projected_attention(512, 4096, 32), target("sm_90")
+    graph, gpu = projected_attention(256, 2048, 16), target("sm_90")
     found = propose_in_parts(graph, gpu, budget=300)
     assert found.predicted == [cost(c, gpu).seconds for c in found.graphs]
     assert len(found.graphs) <= MugraphOptimizer().candidates + 1
@@ -238,8 +238,7 @@ def test_plans_are_ranked_with_what_moving_values_costs(monkeypatch: pytest.Monk
         return False
 
     monkeypatch.setattr(descend, "_moves_values", charged)
-    # Library products cost the search what they cost when emitted, so it finds the plan without moves anyway.
-    assert found.predicted[0] <= propose_in_parts(graph, gpu, budget=300).predicted[0]
+    assert found.predicted[0] < 0.97 * propose_in_parts(graph, gpu, budget=300).predicted[0]
 
 
 def test_a_candidate_may_hand_back_an_input():
