@@ -22,6 +22,7 @@ from superopt.run.budget import Budget
 from superopt.run.context import Run
 from superopt.run.outcome import Outcome
 from superopt.run.propose import parts
+from superopt.run.settings import UNBOUNDED
 from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
 from superopt.transforms.mugraph_search.plans import search_plans
 from superopt.transforms.optimizers import Proposal, Proposals, names
@@ -353,7 +354,7 @@ def test_without_the_bound_asked_for_the_program_is_kept(
     assert not kept.report.improved
     assert kept.certificate.delta == 0.0
     (remark,) = [r for r in kept.report.remarks if "allow=congruence-without-bound" in r]
-    assert remark.startswith(f"the program is kept, though a candidate is {check.UNBOUNDED}: ")
+    assert remark.startswith(f"the program is kept, though a candidate is {UNBOUNDED}: ")
     assert ("no bound" if delta is None else "delta 1.0e-06") in remark
     allowed = run(product(), allow="congruence-without-bound")
     assert allowed.report.improved
