@@ -15,8 +15,8 @@ def window_groups(nodes: Sequence[Node], outputs: Sequence[Value]) -> list[list[
     Behind it those are elementwise operators on whole results that nothing else uses; before them, elementwise
     operators on at most one number for each channel (the scale and shift of a norm), which every block computes
     again. Layouts are part of the group: transpositions of its operands from channels last, of weights from any
-    order, that nothing else uses, and the one of its result. What a group takes from outside cannot come from it,
-    so groups are convex.
+    order, that nothing else uses, and one of its result to channels last, wherever behind it. What a group takes
+    from outside cannot come from it, so groups are convex.
     """
     used, produced, ends = users(nodes), producers(nodes), set(outputs)
     groups: list[list[Node]] = []
@@ -24,20 +24,16 @@ def window_groups(nodes: Sequence[Node], outputs: Sequence[Value]) -> list[list[
     for node in nodes:
         if not is_windowed(node):
             continue
-        chain = [node]
-        while (
-            chain[-1].result not in ends
-            and len(uses := used.get(chain[-1].result, ())) == 1
-            and is_elementwise(uses[0])
-            and uses[0].result.shape == node.result.shape
-            and uses[0] not in taken
-        ):
-            chain.append(uses[0])
+        chain, last = [node], False
+        while chain[-1].result not in ends and len(uses := used.get(chain[-1].result, ())) == 1:
+            (then,), shape = uses, chain[-1].result.shape
+            turns = not last and is_channels_last(then)
+            if then in taken or not (turns or (is_elementwise(then) and then.result.shape == shape)):
+                break
+            chain.append(then)
+            last |= turns
         taken.update(chain)
         chain = [*_sides(chain, used, produced, ends, taken), *chain]
-        uses = used.get(chain[-1].result, ())
-        if chain[-1].result not in ends and len(uses) == 1 and is_channels_last(uses[0]):
-            chain.append(uses[0])
         taken.update(chain)
         chain = [*_turned(chain, node, used, produced, ends, taken), *chain]
         taken.update(chain)

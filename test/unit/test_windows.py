@@ -548,6 +548,33 @@ def test_a_network_moves_weights_alone_and_computes_what_follows_in_the_same_ker
     np.testing.assert_allclose(run(lower(made), arrays), run(graph, arrays), atol=1e-9)
 
 
+def test_a_program_with_channels_last_moves_nothing() -> None:
+    """As other frameworks write it: images (n, y, x, c), weights (k, k, c, f), all that follows in that layout."""
+    x, w, v, bias, addend = (
+        Value(TensorType(shape, "f32"), name)
+        for name, shape in (
+            ("x", (1, 8, 9, 6)), ("w", (3, 3, 6, 5)), ("v", (3, 3, 5, 4)), ("b", (5,)), ("r", (1, 8, 9, 5)),
+        )
+    )  # fmt: skip
+    nodes: list[Node] = []
+
+    def then(op: str, *operands: Value, **attrs: Attr) -> Value:
+        nodes.append(Node(op, operands, (Value(infer_type(op, [o.type for o in operands], attrs)),), attrs))
+        return nodes[-1].result
+
+    def conv(image: Value, weight: Value) -> Value:
+        turned = then("transpose", image, perm=(0, 3, 1, 2)), then("transpose", weight, perm=(3, 2, 0, 1))
+        return then("transpose", then("conv", *turned, **windows(2, pad=1)), perm=(0, 2, 3, 1))
+
+    y = then("relu", then("add", then("add", conv(x, w), bias), addend))
+    graph = KernelGraph("f", [x, w, v, bias, addend], nodes, [conv(y, v)])
+    fused = fuse_windows(graph, target("sm_90"))
+    assert [n.body is not None for n in fused.nodes] == [True, True]
+    assert certify(graph, fused).equivalent
+    arrays = drawn(graph)
+    np.testing.assert_allclose(run(lower(graph), arrays), run(graph, arrays), atol=1e-9)
+
+
 @pytest.mark.parametrize("perm", [(0, 1, 3, 2), (0, 2, 3, 1), (0, 3, 2, 1), (0, 3, 1, 2)])
 def test_an_image_in_any_order_is_convolved(perm: tuple[int, ...]) -> None:
     """Only one order is read in place; the others are moved."""

@@ -141,9 +141,8 @@ class WindowLowering:
         assert nest is not None
         # The iteration dimensions of the result's tiles, in the order in which they are stored.
         self.order = [d for d in nest.result if d is not None]
-        self.last = bool(self.behind) and is_channels_last(self.behind[-1])
+        self.last = any(map(is_channels_last, self.behind))
         if self.last:
-            self.behind.pop()
             self.order = [self.order[0], *self.order[2:], self.order[1]]
         self.turned = {n.result: n for n in before if move_of(n) is Move.TRANSPOSE}
         self.sides = {n.result: n for n in before if n.result not in self.turned}
@@ -275,8 +274,11 @@ class WindowLowering:
         body: list[Statement] = []
         value = self._joined(body, at, loops)
         value = _shaped(body, value, [at.places[d].size for d in self.order])
-        values = {self.node.result: value}
+        values, along = {self.node.result: value}, sorted(self.order)
         for node in self.behind:
+            if is_channels_last(node):
+                values[node.result], along = value, self.order
+                continue
             nest = nest_of(node)
             assert nest is not None
             operands: list[Value] = []
@@ -284,8 +286,8 @@ class WindowLowering:
                 if v in values:
                     operands.append(values[v])
                     continue
-                windows = tuple(Window(1) if i.dim is None else at.places[i.dim].window for i in maps)
-                dims = [i.dim for i in maps]
+                dims = [None if i.dim is None else along[i.dim] for i in maps]
+                windows = tuple(Window(1) if d is None else at.places[d].window for d in dims)
                 if v in self.turned:
                     tile, order = self._turned(body, v, windows)
                     dims = [dims[d] for d in order]
