@@ -19,10 +19,10 @@ from typing import Any
 
 from benchmarks.record import keep
 
-from superopt import candidates
 from superopt.diagnostics import Diagnostics
 from superopt.inputs.programs import read_program
 from superopt.pipeline import Superoptimize, superoptimize
+from superopt.run.context import Run
 from superopt.verify.checker import check_certificate
 from superopt.verify.ttir import verify_compiled
 
@@ -78,20 +78,20 @@ def _cpu(work: Callable[[], Any]) -> tuple[float, Any]:
 @contextmanager
 def _cpu_times(spent: dict[str, float]) -> Generator[None]:
     """Within it, the pipeline's stages add their CPU seconds to `spent`."""
-    timed = candidates.Run.timed
+    timed = Run.timed
 
     @contextmanager
-    def counted(self: candidates.Run, stage: str) -> Generator[None]:
+    def counted(self: Run, stage: str) -> Generator[None]:
         start = time.process_time()
         with timed(self, stage):
             yield
         spent[stage] = spent.get(stage, 0.0) + time.process_time() - start
 
-    candidates.Run.timed = counted
+    Run.timed = counted
     try:
         yield
     finally:
-        candidates.Run.timed = timed
+        Run.timed = timed
 
 
 def main() -> None:
