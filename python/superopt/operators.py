@@ -13,7 +13,7 @@ Adding an operator is adding one entry here and one lit test (CONTRIBUTING.md sh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, Protocol, TypeAlias
@@ -50,7 +50,7 @@ from superopt.nests import (
     updated_shape,
 )
 from superopt.program import COMPUTE_DTYPES, Attr, TensorType
-from superopt.scalars import SPECIAL, Scalar, apply, arg, as_scalar, erf, exp, maximum, minimum, sqrt, where
+from superopt.scalars import Scalar, apply, arg, as_scalar, erf, exp, maximum, minimum, sqrt, where
 
 __all__ = [
     "NEUTRAL",
@@ -183,12 +183,11 @@ class Operator:
         per_point = len(self.body(attrs).primitives()) + (self.combiner is not None)
         return nest.points * per_point
 
-    def special(self, shapes: Sequence[Shape], attrs: Attrs) -> int:
-        """Those of them that only the special function units do."""
+    def special(self, shapes: Sequence[Shape], attrs: Attrs, numbers: Container[int] = ()) -> int:
+        """Those of them that only the special function units do; the operands `numbers` are numbers."""
         if self.nest is None or self.body is None:
             return 0
-        per_point = sum(p in SPECIAL for p in self.body(attrs).primitives())
-        return math.prod(self.nest(shapes, attrs).extents) * per_point
+        return math.prod(self.nest(shapes, attrs).extents) * self.body(attrs).special(numbers)
 
 
 def _pointwise(

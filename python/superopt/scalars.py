@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 # What every domain (floats, finite fields, abstract expressions, Triton text) must provide.
@@ -59,6 +59,18 @@ class Scalar:
         """Every primitive applied, innermost first, with repetition."""
         below = [p for a in self.args for p in a.primitives()]
         return below if self.head in ("arg", "const") else [*below, self.head]
+
+    def special(self, numbers: Container[int] = ()) -> int:
+        """How many primitives only the special function units do, where the arguments `numbers` are numbers.
+
+        ptxas makes a quotient by a number a product.
+        """
+        below = sum(a.special(numbers) for a in self.args)
+        if self.head == "div":
+            by = self.args[1]
+            if by.head == "const" or (by.head == "arg" and int(by.payload) in numbers):
+                return below
+        return below + (self.head in SPECIAL)
 
 
 def as_scalar(x: Scalar | float) -> Scalar:

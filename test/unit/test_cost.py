@@ -36,6 +36,7 @@ from superopt.program import (
 )
 from superopt.transforms.core import _cost
 from superopt.transforms.emit.compile import Compiled
+from superopt.transforms.lower import lower
 from superopt.transforms.lower.builder import compute, constant, load, store, whole
 
 TARGETS = [target(name) for name in target_names()]
@@ -353,3 +354,34 @@ def test_a_program_costs_what_its_kernels_do() -> None:
     graph = KernelGraph("f", list(node.operands), [node], list(node.results))
     one = compiled_cost(node, report(), h100).seconds
     assert compiled_seconds(graph, [report()], h100) == one
+
+
+def test_what_a_product_adds_to_is_added_by_its_own_instruction() -> None:
+    """A tile program's accumulator costs no vector operation where `tl.dot` adds it."""
+    a, b, c = "256x1024xf16", "1024x256xf16", "256x256xf16"
+    lowered = lower(
+        read(f"""
+func.func @f(%x: tensor<{a}>, %w: tensor<{b}>) -> tensor<{c}> {{
+  %y = "kernel.matmul"(%x, %w) : (tensor<{a}>, tensor<{b}>) -> tensor<{c}>
+  return %y : tensor<{c}>
+}}"""),
+        "sm_90",
+    )
+    (node,) = (n for n in lowered.nodes if isinstance(n.body, TileProgram))
+    traffic = node_traffic(node, target("sm_90"))
+    assert traffic.loop_trips > 1
+    assert traffic.vector_flops == 0
+    assert traffic.tensor_flops >= 2 * 256 * 256 * 1024
+
+
+def test_a_quotient_by_a_number_is_a_product() -> None:
+    text = """
+func.func @f(%x: tensor<4096x128xf16>, %y: tensor<4096x128xf16>) -> tensor<4096x128xf16> {
+  %c = "kernel.constant"() {value = 11.3125 : f64} : () -> tensor<f16>
+  %d = "kernel.div"(%x, BY) : (tensor<4096x128xf16>, TYPE) -> tensor<4096x128xf16>
+  return %d : tensor<4096x128xf16>
+}"""
+    for by, kind, special in (("%c", "tensor<f16>", 0), ("%y", "tensor<4096x128xf16>", 4096 * 128)):
+        lowered = lower(read(text.replace("BY", by).replace("TYPE", kind)), "sm_90")
+        (node,) = (n for n in lowered.nodes if isinstance(n.body, TileProgram))
+        assert node_traffic(node, target("sm_90")).special_operations == special

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from superopt.operators import OPERATORS, primitive_of
 from superopt.program import Attr, KernelGraph, Value
-from superopt.scalars import COMMUTATIVE, SPECIAL
+from superopt.scalars import COMMUTATIVE
 
 # A reduced axis at least this long may be looped over, tile by tile.
 LOOP_EXTENT = 128
@@ -65,7 +65,7 @@ class Function:
     def special(self) -> int:
         """Those of them that only the special function units do."""
         body = OPERATORS[self.op].body
-        return sum(p in SPECIAL for p in body(dict(self.attrs)).primitives()) if body else 0
+        return body(dict(self.attrs)).special() if body else 0
 
 
 @dataclass(frozen=True)

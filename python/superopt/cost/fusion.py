@@ -56,6 +56,7 @@ class Fusion:
             for value in node.results:
                 self.made[value] = node
         self.nodes = [n for n in graph.nodes if not is_view(n)]
+        self.numbers = {n.result for n in graph.nodes if splat_of(n) is not None}
         self.uses: dict[Value, list[Node]] = {}
         for node in self.nodes:
             for value in dict.fromkeys(map(self.root, node.operands)):
@@ -187,7 +188,9 @@ class Fusion:
             entry, shapes = OPERATORS[node.op], [v.shape for v in node.operands]
             attrs = normalize_attrs(entry, node.attrs)
             if move_of(node) is None:
-                flops, special = flops + entry.flops(shapes, attrs), special + entry.special(shapes, attrs)
+                known = [i for i, v in enumerate(node.operands) if v in self.numbers]
+                flops += entry.flops(shapes, attrs)
+                special += entry.special(shapes, attrs, known)
             full = max(full, *(v.type.elements for v in (*node.operands, *node.results)))
             if _reduces(node):
                 blocks = max(blocks, node.result.type.elements)

@@ -15,7 +15,16 @@ from superopt.aliasing import copied, updates_in_place
 from superopt.cost.gpus import Target
 from superopt.levels.ragged import saved_shape
 from superopt.nests import Nest, int_attr
-from superopt.operators import OPERATORS, Attrs, Move, is_constant, move_of, nest_of, normalize_attrs
+from superopt.operators import (
+    OPERATORS,
+    Move,
+    is_constant,
+    move_of,
+    nest_of,
+    normalize_attrs,
+    primitive_of,
+    splat_of,
+)
 from superopt.program import (
     CARRIED,
     DTYPE_BYTES,
@@ -169,8 +178,9 @@ class _Count:
     def __init__(self, target: Target) -> None:
         self._target, self._counted = target.numbers(), _cost.KernelTraffic()
 
-    def compute(self, op: str, operands: Sequence[TensorType], attrs: Attrs, times: float = 1) -> None:
+    def compute(self, node: Node | Compute, times: float = 1, numbers: Container[Value] = ()) -> None:
         """An operator of the table, applied so many times to tiles: what pads them is computed, too."""
+        op, operands, attrs = node.op, [v.type for v in node.operands], node.attrs
         entry = OPERATORS[op]
         shapes, values = [t.shape for t in operands], normalize_attrs(entry, attrs)
         if entry.nest is None:
@@ -182,7 +192,9 @@ class _Count:
             return
         if points := math.prod(nest.extents):
             times *= math.prod(map(power_of_two, nest.extents)) / points
-            self.elements(entry.flops(shapes, values) * times, entry.special(shapes, values) * times)
+            known = [i for i, v in enumerate(node.operands) if v in numbers]
+            special = entry.special(shapes, values, known)
+            self.elements(entry.flops(shapes, values) * times, special * times)
 
     def product(self, rows: int, columns: int, depth: int, times: float, dtype: str) -> None:
         """Products of tiles, so many of them."""
@@ -348,16 +360,11 @@ def _block_traffic(graph: BlockGraph, target: Target) -> Traffic:
                 continue
             count.elements(inner.operands[0].type.padded.elements * math.prod(graph.loops) * blocks)
         else:
-            for op, operands, attrs in _applications(inner):
-                count.compute(op, operands, attrs, times(inner.results[0]))
+            for node in inner.body.nodes if isinstance(inner.body, ThreadGraph) else [inner]:
+                count.compute(node, times(inner.results[0]))
     for (value, run), moved in loaded.items():
         count.move(value.type.bytes, moved, run)
     return count.traffic()
-
-
-def _applications(node: Node) -> Iterable[tuple[str, list[TensorType], Attrs]]:
-    nodes = node.body.nodes if isinstance(node.body, ThreadGraph) else [node]
-    return [(n.op, [v.type for v in n.operands], n.attrs) for n in nodes]
 
 
 def _tile_traffic(program: TileProgram, target: Target) -> Traffic:
@@ -365,7 +372,8 @@ def _tile_traffic(program: TileProgram, target: Target) -> Traffic:
     count = _Count(target)
     count.launch(tiles.blocks, tiles.shared, tiles.trips)
     for statement, times in tiles.computed:
-        count.compute(statement.op, [v.type for v in statement.operands], statement.attrs, times)
+        if not tiles.added(statement):
+            count.compute(statement, times, tiles.numbers)
     for (buffer, run), moved in tiles.moved.items():
         count.move(buffer.type.bytes, moved, run)
     return count.traffic()
@@ -386,6 +394,7 @@ class _TileCounts:
     def __init__(self, program: TileProgram) -> None:
         self.moved: dict[tuple[Buffer, int], int] = {}
         self.computed: list[tuple[Compute, int]] = []
+        self.products, self.numbers = set[Value](), set[Value]()
         self.blocks, self.trips = 1, _trips(program.body)
         self.shared = sum(b.type.bytes for b in program.locals if b.placement != "device")
         parameters = set(program.params)
@@ -396,6 +405,10 @@ class _TileCounts:
                     self.blocks *= statement.trips
             elif isinstance(statement, Compute):
                 self.computed.append((statement, times))
+                if OPERATORS[statement.op].contraction:
+                    self.products.add(statement.result)
+                elif splat_of(statement) is not None:
+                    self.numbers.add(statement.result)
             elif statement.buffer in parameters:
                 tile = statement.result if isinstance(statement, Load) else statement.value
                 buffer, windows = statement.buffer, statement.windows
@@ -404,6 +417,15 @@ class _TileCounts:
                 inside = math.prod(min(w.size, e) for w, e in zip(windows, buffer.type.shape, strict=True))
                 moved = inside * DTYPE_BYTES[tile.dtype] * times
                 self.moved[buffer, run] = self.moved.get((buffer, run), 0) + moved
+
+    def added(self, statement: Compute) -> bool:
+        """Whether it adds a product to a tile of its shape, which the product's own instruction does."""
+        shapes = {v.shape for v in statement.operands}
+        return (
+            primitive_of(statement) == "add"
+            and len(shapes) == 1
+            and not self.products.isdisjoint(statement.operands)
+        )
 
 
 def _trips(body: Iterable[Statement]) -> int:
