@@ -157,6 +157,39 @@ def test_another_program_at_some_extent_is_refused(attention: Any) -> None:
         proved(other, lowered, outcome.emitted, outcome.compiled, 37, "", settings)
 
 
+def test_what_is_written_from_the_number_is_refused(attention: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source must be one text for all extents: an emitter that prints a number is noticed."""
+    family = Family(attention.outcome.original, attention.outcome.lowered, 1, 1)
+
+    def printed(self: Extent, spec: str) -> str:
+        return int.__repr__(self)
+
+    monkeypatch.setattr(Extent, "__format__", printed)
+    with pytest.raises(UnsupportedProgram, match="the same for all extents"):
+        written(family, "n")
+
+
+class Scaled(torch.nn.Module):
+    """Another program for each number of rows."""
+
+    def forward(self, x: Any) -> Any:
+        return torch.exp(x) * x.shape[0]
+
+
+class Mean(torch.nn.Module):
+    """A division by the number of rows, which kernels hold as a number."""
+
+    def forward(self, x: Any) -> Any:
+        return torch.exp(x).mean(0)
+
+
+@pytest.mark.parametrize("module", [Scaled, Mean])
+def test_programs_that_depend_on_the_number_are_refused(module: Any) -> None:
+    n = torch.export.Dim("n", min=2, max=64)
+    with pytest.raises((UnsupportedProgram, NotEquivalent)):
+        superopt.optimize(module(), torch.randn(5, 32), dynamic_shapes=({0: n},), **SETTINGS)
+
+
 def test_families_compute_the_same_as_numpy() -> None:
     """The programs at other extents, against numpy."""
     from superopt.verify.domains import FloatDomain
