@@ -175,6 +175,8 @@ class Numbers:
                 return quotient(one, f("sqrt", x))
             if op == "relu":
                 return self.binary("max", x, self.number(0))
+            if op == "step":
+                return np.asarray(x > 0, self.dtype)
             if op == "clamp":
                 return self.binary(
                     "min", self.binary("max", x, self.number(attrs["low"])), self.number(attrs["high"])

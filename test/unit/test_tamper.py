@@ -97,6 +97,29 @@ def test_a_launch_is_needed(tamper: Any, made: tuple[Path, Path], tmp_path: Path
     assert "schedule.json" in said
 
 
+@pytest.mark.parametrize("name", ["run.py", "bundle.json"])
+def test_what_runs_and_what_describes_are_made_again(
+    tamper: Any, made: tuple[Path, Path], tmp_path: Path, name: str
+):
+    """Another `run.py` could report anything; other shapes or scales would run the kernels on other inputs."""
+    import shutil
+
+    program, bundle = made
+    folder = tmp_path / "bundle"
+    shutil.copytree(bundle, folder)
+    if name == "run.py":
+        with (folder / name).open("a") as file:
+            file.write("\n# edited\n")
+    else:
+        described = json.loads((folder / name).read_text())
+        described["grids"] = {k: [2 * n for n in grid] for k, grid in described["grids"].items()}
+        (folder / name).write_text(json.dumps(described))
+    tamper.fitted(folder)
+    code, said = tamper.judged(program, folder)
+    assert code > 0
+    assert f"'{name}'" in said or name in said, said
+
+
 SHADOW = "open({mark!r}, 'w')\nraise SystemExit(0)\n"
 NAMES = ("__future__", "argparse", "json", "numpy", "torch", "triton", "kernels", "checking", "hashlib")
 
