@@ -178,7 +178,9 @@ def test_the_space_of_normalised_attention_with_two_kernels_is_searched_to_its_e
     assert loads(only_kernel(found.graphs[0])) == dict.fromkeys(["q", "k", "v"], 1)
     few = search(qk_norm_attention(), max_block_operators=11)
     assert few.complete
-    # A second kernel is a launch more, and what it writes and the other reads again.
-    assert len(few.graphs[0].nodes) == 2
+    # The first writes what both norms divide by, though their rows differ: it costs a launch, and q and k are read
+    # twice.
+    statistics, _ = few.graphs[0].nodes
+    assert [r.shape for r in statistics.results] == [(32, 128, 1), (32, 1024, 1)]
     another = TARGET.launch_seconds + TARGET.floor_seconds
-    assert few.predicted[0] - found.predicted[0] > 1.5 * another
+    assert few.predicted[0] - found.predicted[0] > another
