@@ -12,12 +12,13 @@ from superopt import clock
 from superopt.errors import BadOption
 from superopt.operators import is_windowed
 from superopt.options import did_you_mean
+from superopt.transforms.derivation.channels_last import channels_last
+from superopt.transforms.derivation.rules import RULES, Rule
 from superopt.transforms.optimizers import Optimizer, Proposal, Proposals, never
 
 if TYPE_CHECKING:
     from superopt.cost import KernelCost, Target
     from superopt.program import KernelGraph, Node
-    from superopt.transforms.derivation.rules import Rule
 
 
 # Operators on windows that are lowered to be priced.
@@ -70,7 +71,6 @@ class DerivationOptimizer(Optimizer):
         """
         del seed
         from superopt.cost import cost
-        from superopt.transforms.derivation.channels_last import channels_last
         from superopt.transforms.lower.kernel_to_tile import fuse_windows
         from superopt.verify.hashing import program_hash
 
@@ -113,8 +113,6 @@ class DerivationOptimizer(Optimizer):
 
 def chosen_rules(names: tuple[str, ...]) -> dict[str, Rule]:
     """The rules of these names, all for none; BadOption for an unknown one."""
-    from superopt.transforms.derivation.rules import RULES
-
     for name in names:
         if name not in RULES:
             raise BadOption(f"expected a rule of {', '.join(RULES)}, got '{name}'{did_you_mean(name, RULES)}")

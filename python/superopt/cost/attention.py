@@ -27,6 +27,8 @@ from superopt.operators import (
     primitive_of,
 )
 from superopt.program import KernelGraph, Node, Value
+from superopt.verify.domains import FloatDomain
+from superopt.verify.evaluate import evaluate
 
 # What is added to a score whose exponential is then zero, and the tiles of scores that are left out whole.
 HIDDEN, TILE = -1e4, (128, 64)
@@ -103,7 +105,7 @@ def _match(fusion: Fusion, scores: Node) -> Attention | None:
         return None
     (group,) = groups
     large = scores.result.type.elements
-    softmax = any("exp" in _primitives(n) for n in group.nodes) and group.reduced is not None
+    softmax = any("exp" in primitives(n) for n in group.nodes) and group.reduced is not None
     weights = [v for v in fusion.written(group.nodes) if v.type.elements == large]
     if not softmax or group.full != large or len(weights) != 1 or weights[0] in fusion.outputs:
         return None
@@ -135,9 +137,8 @@ def _division(fusion: Fusion, product: Node, group: Group) -> list[Node]:
             value = node.result
             continue
         operands = [fusion.root(v) for v in node.operands]
-        kind = primitive_of(node)
-        divided = (kind == "div" and operands[0] is value) or kind == "mul"
-        if not divided or not rows & set(operands):
+        places = {"div": 1, "mul": 2}.get(primitive_of(node) or "", 0)
+        if value not in operands[:places] or not rows & set(operands):
             return []
         after = fusion.uses.get(node.result, [])
         rounded = len(after) == 1 and is_conversion(after[0]) and node.result not in fusion.outputs
@@ -159,9 +160,6 @@ def _before(fusion: Fusion, value: Value) -> set[Value]:
 
 def _known(fusion: Fusion, value: Value) -> np.ndarray | None:
     """The elements of a value that depends on no input; None for others, and for large ones."""
-    from superopt.verify.domains import FloatDomain
-    from superopt.verify.evaluate import evaluate
-
     made = _before(fusion, fusion.root(value))
     if value.type.elements > MOST_ELEMENTS or made & set(fusion.graph.inputs):
         return None
@@ -194,7 +192,7 @@ def _moved_from(fusion: Fusion, value: Value) -> Value:
     return fusion.root(value)
 
 
-def _primitives(node: Node) -> list[str]:
+def primitives(node: Node) -> list[str]:
     """The primitives that a node applies to each element; none where it only moves elements."""
     entry = OPERATORS[node.op]
     return entry.body(normalize_attrs(entry, node.attrs)).primitives() if entry.body else []

@@ -22,6 +22,7 @@ from superopt.run.settings import Settings
 from superopt.transforms.emit.compile import Compiled, compile_all
 from superopt.transforms.emit.program_source import EmittedProgram
 from superopt.transforms.emit.ranged import MOST_ELEMENTS, ranged_interface, written
+from superopt.transforms.ingest.at_extent import at_extent, dynamic_dimension
 from superopt.transforms.ingest.ingest_linalg import read_linalg
 from superopt.verify import certify, program_hash
 from superopt.verify.ptx.check import PtxText, verify_ptx
@@ -101,8 +102,6 @@ def superoptimize_linalg(module: Any, settings: Settings, diagnostics: Diagnosti
 
     Raises BadInput where no argument has one, or a result's does not follow from the arguments'.
     """
-    from superopt.transforms.ingest.at_extent import at_extent, dynamic_dimension
-
     over = Range(*settings.bounds, *dynamic_dimension(module))
 
     def source(extent: int) -> KernelGraph:
