@@ -15,7 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from superopt import verify
 from superopt.errors import BadInput, NotEquivalent
+from superopt.naming import give_names
 from superopt.run.settings import Settings
 from superopt.transforms.ingest.ingest_linalg import read_linalg
 from superopt.transforms.passes import ModulePass
@@ -85,9 +87,8 @@ def superoptimize(graph: KernelGraph, settings: Settings, diagnostics: Diagnosti
 def _reused(original: KernelGraph, known: Known, run: Run) -> Accepted | None:
     """What an earlier run found, proved, compiled and measured again; None where it does not hold."""
     from superopt.run import check, choose
-    from superopt.verify import program_hash
 
-    same = program_hash(known.graph) == program_hash(original)
+    same = verify.program_hash(known.graph) == verify.program_hash(original)
     accepted, outcome = check.check(run, original, original if same else known.graph)
     if accepted is not None and not same and run.price(accepted.scheduled) > run.most_seconds:
         accepted, outcome = None, choose.NOT_FASTER
@@ -102,11 +103,9 @@ def replay(graph: KernelGraph, schedule: Schedule, diagnostics: Diagnostics) -> 
     Raises BadInput where the schedule is another program's, NotEquivalent where it does not compute `graph`.
     """
     from superopt.dialects.reader import read
-    from superopt.naming import give_names
     from superopt.run import check, context, outcome
-    from superopt.verify import program_hash
 
-    found = program_hash(graph)
+    found = verify.program_hash(graph)
     if found != schedule.program_sha256:
         raise BadInput(
             f"expected a schedule of program {found[:12]}, got one of {schedule.program_sha256[:12]}"
@@ -117,7 +116,7 @@ def replay(graph: KernelGraph, schedule: Schedule, diagnostics: Diagnostics) -> 
     run = context.start(graph, settings, diagnostics)
     optimized = read(schedule.optimized, "schedule")
     give_names(optimized, schedule.names)
-    same = program_hash(optimized) == found
+    same = verify.program_hash(optimized) == found
     accepted, reason = check.check(run, graph, graph if same else optimized, schedule)
     if accepted is None:
         raise NotEquivalent(
