@@ -388,6 +388,21 @@ def users(nodes: Iterable[Node]) -> dict[Value, list[Node]]:
     return found
 
 
+# What PyTorch and MLIR call a change of element type: from truth values or integers to floats, and back.
+_CONVERSIONS = frozenset({"aten.to.dtype", "aten.gt.Scalar", "arith.uitofp", "arith.sitofp"})
+
+
+def is_conversion(node: Node) -> bool:
+    """Whether an opaque operation converts its only operand element by element, so that it is the same operation
+    at every extent.
+
+    Of all other opaque operations, nothing is known of what an extent or an index means to them.
+    """
+    if node.op != NodeKind.EXTERN or node.attrs.get("target") not in _CONVERSIONS:
+        return False
+    return len(node.operands) == len(node.results) == 1 and node.operands[0].shape == node.result.shape
+
+
 def live_nodes(
     nodes: Sequence[Node],
     outputs: Iterable[Value],

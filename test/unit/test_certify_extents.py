@@ -203,6 +203,62 @@ def test_of_library_operators_alone_some_elements_are_computed(monkeypatch: pyte
         assert (tested.extents, tested.inputs) == ("blocks", [(2, 256), (256, 64)])
 
 
+def masked_sum(
+    target: str, made: tuple[int, ...] = (1, 2048), *, product: bool, other: bool = False
+) -> KernelGraph:
+    """Exponentials of those of x that one of two masks, converted by an opaque operation, keeps, summed by rows."""
+    f = Builder()
+    x = value(64, 2048)
+    masks = [Value(TensorType((1, 2048), "i1")) for _ in range(2)]
+    kept = f.raw("extern", [masks[other]], made, target=target, reason="an input that is not a float")
+    kept = f("reshape", kept, shape=(1, 2048))
+    terms = f("exp", x)
+    if product:
+        total = f("matmul", terms, kept, transpose_b=True)
+    else:
+        total = f("reduce_sum", f("mul", terms, kept), dims=(1,), keepdims=True)
+    return KernelGraph("main", [x, *masks], f.nodes, [total])
+
+
+@pytest.mark.parametrize("target", ["aten.to.dtype", "arith.uitofp"])
+def test_programs_are_reduced_through_conversions_of_inputs(target: str) -> None:
+    first, second = (masked_sum(target, product=product) for product in (False, True))
+    certificate = certify(first, second).certificate
+    assert certificate
+    assert [t.inputs for t in certificate.tests if t.kind == "formal"] == [[(2, 2), (1, 2), (1, 2)]]
+    assert certificate.delta is not None
+    assert certificate.delta <= 1e-9
+    assert not replay(certificate)
+    pair = reduce_extents(first, masked_sum(target, product=True, other=True))
+    assert pair
+    assert not certify(*pair).equivalent  # by another mask
+
+
+@pytest.mark.parametrize(
+    ("target", "made"),
+    [
+        ("aten.cumsum.default", (1, 2048)),
+        ("aten.flip.default", (1, 2048)),
+        ("aten.argsort.default", (1, 2048)),
+        ("aten.to.dtype", (2048, 1)),
+    ],
+)
+def test_programs_are_not_reduced_through_other_opaque_operations(target: str, made: tuple[int, ...]) -> None:
+    """What one does at an index may depend on the extent, or on all other indices."""
+    pair = reduce_extents(*(masked_sum(target, made, product=product) for product in (False, True)))
+    assert pair
+    for graph in pair:
+        assert [v.shape for v in graph.inputs] == [(2, 2048), (1, 2048), (1, 2)]
+    conversion = masked_sum("aten.to.dtype", product=False)
+    conversion.nodes[0].operands = (
+        conversion.inputs[1],
+        conversion.inputs[2],
+    )  # nobody says how it reads two
+    pair = reduce_extents(conversion, conversion)
+    assert pair
+    assert pair[0].inputs[1].shape == (1, 2048)
+
+
 def blockwise_mean(divisor: float) -> KernelGraph:
     """The rows' sums divided by a number, by 16 blocks of rows."""
     (x,) = inputs = [value(64, 256)]

@@ -223,6 +223,27 @@ def test_programs_with_opaque_operations_are_compared(target: str) -> None:
         assert not gate(right, lower(_scan(before, after, target))).passed
 
 
+def test_blocks_are_enough_of_a_program_that_converts_an_input() -> None:
+    """A conversion is executed at other extents, too; a running sum is not."""
+    pytest.importorskip("torch")
+
+    def program(target: str, args: str, op: str = "tanh") -> KernelGraph:
+        x, mask, build = tensor((512, 64), "f32", "x"), tensor((512, 64), "i1", "mask"), Build()
+        kept = Value(x.type)
+        attrs: dict[str, Attr] = {"target": target, "reason": "", "args": args}
+        build.nodes.append(Node("extern", (mask,), (kept,), attrs))
+        return KernelGraph("main", [x, mask], build.nodes, [build("mul", build(op, x), kept)])
+
+    conversion = "aten.to.dtype", '[{"tensor": 0}, {"torch": "float32"}, false, false, null]'
+    right = program(*conversion)
+    report = gate(right, lower(right))
+    assert report.passed
+    assert report.blocks == "two blocks along each dimension of the grids"
+    assert not gate(right, lower(program(*conversion, op="sigmoid"))).passed
+    scan = program("aten.cumsum.default", '[{"tensor": 0}, 0]')
+    assert gate(scan, lower(scan)).blocks == "all blocks"
+
+
 def test_two_equal_opaque_operations_may_come_in_another_order() -> None:
     pytest.importorskip("torch")
 

@@ -34,7 +34,7 @@ from superopt.numerics.checking import (
 from superopt.numerics.externs import Player, Recorder
 from superopt.numerics.rounding import RoundingModel
 from superopt.operators import OPERATORS, is_contraction, nest_of, normalize_attrs
-from superopt.program import BlockGraph, KernelGraph, Node, NodeKind, ThreadGraph, Value
+from superopt.program import BlockGraph, KernelGraph, Node, NodeKind, ThreadGraph, Value, is_conversion
 from superopt.verify.domains import Array, FloatDomain, round_to
 from superopt.verify.evaluate import evaluate
 from superopt.verify.hashing import program_hash
@@ -113,11 +113,11 @@ def gate(
     nonce = nonce or secrets.token_hex(8)
     text = f"{program_hash(original)} {program_hash(lowered)} {nonce}"
     seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
-    opaque = any(node.op == NodeKind.EXTERN for node in original.nodes)
+    opaque = any(node.op == NodeKind.EXTERN and not is_conversion(node) for node in original.nodes)
     if opaque and max(map(work, (original, lowered))) > OPAQUE_WORK:
         return NumericsReport((), nonce, "it has opaque operations, and is too large")
     specs = input_specs(original)
-    # An opaque operation is one of its own shapes.
+    # An opaque operation is one of its own shapes, unless it converts each element alone.
     pair = (original, lowered)
     whole, short, blocks = (pair, pair, "all blocks") if opaque else _affordable(original, lowered)
     outputs = [v.name or f"out{i}" for i, v in enumerate(original.outputs)]

@@ -30,6 +30,7 @@ from superopt.program import (
     TileProgram,
     Value,
     Window,
+    is_conversion,
 )
 from superopt.verify.axes import Dim, Factor, Irreducible, Joined, dim, fix, leaves, reduced, unify
 from superopt.verify.cuts import settle
@@ -132,6 +133,8 @@ class Axes:
             self.statements(body.body)
         elif node.op in OPERATORS:
             self.operator(node.op, node.operands, node.result, node.attrs)
+        elif is_conversion(node):
+            self.same(self.of(node.operands[0]), self.of(node.result))
         else:
             for v in (*node.operands, *node.results):
                 fix([f for d in self.of(v) for f in d])

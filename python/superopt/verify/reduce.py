@@ -2,7 +2,7 @@
 
 Every factor of every axis (see `superopt.verify.axes`) shrinks to two, in both programs alike, so that each grid,
 loop and tile boundary is still crossed. What depends on sizes keeps its extents: dense constants, slices off
-block boundaries, opaque operations.
+block boundaries, opaque operations that do more than convert each element.
 """
 
 from __future__ import annotations
