@@ -215,3 +215,14 @@ func.func @f(%x: tensor<512x512xf16>, %w: tensor<512x512xf16>, %c: tensor<4096x5
 
     assert copied("eager") == 2 * 4608 * 512 * 2
     assert copied("inductor") == 2 * 4096 * 512 * 2
+
+
+def test_a_product_that_an_opaque_operation_reads_has_a_baseline() -> None:
+    scores = "(tensor<13x29xf32>) -> tensor<13x29xf32>"
+    graph = read(f"""
+func.func @f(%x: tensor<13x29xf32>, %w: tensor<29x29xf32>) -> tensor<13x29xf32> {{
+  %p = "kernel.matmul"(%x, %w) : (tensor<13x29xf32>, tensor<29x29xf32>) -> tensor<13x29xf32>
+  %o = "superopt.extern"(%p) {{target = "aten.flip.default", reason = "", args = ""}} : {scores}
+  return %o : tensor<13x29xf32>
+}}""")
+    assert best_baseline(graph, H100).seconds > 0

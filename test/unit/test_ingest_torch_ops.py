@@ -212,6 +212,24 @@ OPAQUE: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", [torch.ne, torch.eq, torch.ge])
+def test_a_comparison_that_asks_for_nan_is_opaque(kind: Callable[..., Any]) -> None:
+    module = Fn(lambda x: torch.where(kind(x, x), 1.0, 2.0)).eval()
+    imported = from_torch(module, (X,), via="torch")
+    assert imported.externs >= 1
+    given = torch.where(MASK, X, torch.nan)  # in some columns
+    assert close(run_imported(imported, (given,)), module(given)) == 0
+
+
+@pytest.mark.parametrize(("bound", "externs"), [(1 << 24, 2), ((1 << 24) - 1, 1), (-(1 << 24), 2)])
+def test_integers_are_compared_as_f32_only_where_that_is_exact(bound: int, externs: int) -> None:
+    module = Fn(lambda x, i: torch.where(i > bound, x, -x)).eval()
+    imported = from_torch(module, (X, torch.zeros(3, 8, dtype=torch.int64)), via="torch")
+    assert imported.externs == externs  # the comparison, and the conversion of what is compared
+    near = torch.arange(24).reshape(3, 8) + bound - 12
+    assert close(run_imported(imported, (X, near)), module(X, near)) == 0
+
+
 @pytest.mark.parametrize("name", OPAQUE)
 @pytest.mark.parametrize("via", ["torch", "linalg"])
 def test_opaque_operations_run(name: str, via: Any) -> None:

@@ -193,6 +193,6 @@ def _moved_from(fusion: Fusion, value: Value) -> Value:
 
 
 def primitives(node: Node) -> list[str]:
-    """The primitives that a node applies to each element; none where it only moves elements."""
-    entry = OPERATORS[node.op]
-    return entry.body(normalize_attrs(entry, node.attrs)).primitives() if entry.body else []
+    """The primitives that a node applies to each element; none where it only moves elements, or is opaque."""
+    entry = OPERATORS.get(node.op)
+    return entry.body(normalize_attrs(entry, node.attrs)).primitives() if entry and entry.body else []

@@ -1,7 +1,8 @@
 """Comparisons, operators on truth values, and selections by them, of PyTorch.
 
 A truth value is a tensor of zeros and ones in the graph: `step(a - b)` for a > b. Integers are compared as f32,
-which is right beside constants that f32 holds: rounding keeps the order, and moves no integer across them.
+which is right beside constants that f32 holds with both their neighbours: rounding keeps the order, and moves no
+integer onto them or across. A number compared with itself is a question about NaN, which the graph cannot ask.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from superopt.transforms.ingest.aten.table import Args, Handler, dim_of, handles
 from superopt.transforms.ingest.builder import GraphBuilder, NotExpressible
 from superopt.transforms.ingest.torch_dialect import TorchReader
 
-_EXACT = 1 << 24  # integers below are f32 numbers
+_EXACT = 1 << 24  # integers up to it are f32 numbers, the next one is rounded to it
 _WIDTH = {"f16": 0, "bf16": 0, "f32": 1}
 
 
@@ -27,7 +28,7 @@ def _operands(r: TorchReader, args: Args) -> list[Value]:
     floats = [d for d in held if d in COMPUTE_DTYPES]
     if len(floats) < len(held):
         constants = [np.asarray(a, np.float64) for a in args[:2] if not isinstance(a, Value)]
-        if not constants or floats or any((np.abs(c) > _EXACT).any() for c in constants):
+        if not constants or floats or any((np.abs(c) >= _EXACT).any() for c in constants):
             raise NotExpressible("a comparison of integers with others than constants that f32 holds")
     dtype = max(floats, key=_WIDTH.__getitem__, default="f32")
     if len({*floats}) > 1:
@@ -55,7 +56,10 @@ _KINDS: dict[str, Callable[[GraphBuilder, Value, Value], Value]] = {
 
 def _comparison(kind: str) -> Handler:
     def handler(r: TorchReader, args: Args) -> Value:
-        made = _KINDS[kind](r.build, *_operands(r, args))
+        left, right = _operands(r, args)
+        if left is right:
+            raise NotExpressible("a number compared with itself, to find NaN")
+        made = _KINDS[kind](r.build, left, right)
         r.comparisons[made] = (kind, args[0], args[1])
         return made
 
