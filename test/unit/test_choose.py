@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from benchmarks.trinity import programs
@@ -23,7 +23,7 @@ from superopt.diagnostics import Diagnostics
 from superopt.driver.emission import summary
 from superopt.pipeline import Superoptimize, superoptimize
 from superopt.program import KernelGraph
-from superopt.run import choose, context, outcome
+from superopt.run import check, choose, context, outcome
 from superopt.run.context import Run
 from superopt.run.propose import Candidate, parts
 from superopt.run.reuse import Known
@@ -119,6 +119,35 @@ def test_nothing_dearer_than_the_input_is_returned(monkeypatch: pytest.MonkeyPat
         assert bool(said) != improved
         assert (accepted.graph is not graph) == improved
         assert [c.outcome for c in run.report.candidates] == ["chosen" if improved else choose.NOT_FASTER]
+
+
+def test_where_the_input_is_returned_a_refused_candidate_is_not_called_the_best(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What promised less than the input and was refused is said with the reason, not as what lost to it."""
+    prices(monkeypatch, 1e-4, 5e-4)
+    run = started(product(), least=4e-4)
+    chosen(run, product(), [plan("exp"), plan("relu")])
+    assert [c.outcome for c in run.report.candidates] == ["not equivalent", choose.NOT_FASTER]
+    (said,) = (m.message for m in run.diagnostics.messages if m.message.startswith("the input is returned"))
+    assert said.startswith(
+        "the input is returned: a library is predicted to take 400.0 us, and what promises less (100.0 us at best) "
+        "was refused: not equivalent (1); the best other candidate 500.0 us"
+    )
+
+
+def test_a_refusal_is_said_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    prices(monkeypatch, 1e-4, 1e-4)
+    unsafe = "numerically unsafe: error 4 (2.00 of it) at worst, on 'tiny' inputs"
+
+    def refuse(run: Run, attempt: check.Attempt, gates: Sequence[check.Gate]) -> str:
+        return f"{unsafe}; and more" if gates is check.PROVED else check.passes(run, attempt, gates)
+
+    monkeypatch.setattr(choose, "passes", refuse)
+    run = started(product(), least=4e-4)
+    chosen(run, product(), [plan("relu")])
+    (said,) = (m.message for m in run.diagnostics.messages if m.message.startswith("the input is returned"))
+    assert said.endswith(f"was refused: numerically unsafe (1); the first: {unsafe}")
 
 
 def test_a_budget_that_ran_out_is_said_and_hides_no_check_of_the_best(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -204,14 +205,10 @@ class _Race:
 
 def _unchanged(run: Run, graph: KernelGraph) -> Accepted:
     """The program as it is, compiled: what is returned where nothing better passed every gate."""
-    report, baseline = run.report, run.baseline
-    wholes = [c for c in report.candidates if c.segment is None]
-    least = min((c.compiled_seconds or c.predicted_seconds for c in wholes), default=None)
-    found = "and nothing better was found" if least is None else f"the best candidate {least * 1e6:.1f} us"
-    if least is not None and run.settings.against == "best" and least < report.input_predicted_seconds:
-        found += "; against=operators takes what beats the operators one by one"
+    baseline = run.baseline
     run.diagnostics.remark(
-        f"the input is returned: {baseline.name} is predicted to take {baseline.seconds * 1e6:.1f} us, {found}",
+        f"the input is returned: {baseline.name} is predicted to take {baseline.seconds * 1e6:.1f} us"
+        f"{_instead(run)}",
         graph.location,
     )
     accepted, outcome = check(run, graph, graph)
@@ -222,3 +219,28 @@ def _unchanged(run: Run, graph: KernelGraph) -> Accepted:
             f"the program is kept, though a candidate is {refused[0]}; allow=congruence-without-bound accepts it"
         )
     return accepted
+
+
+def _instead(run: Run) -> str:
+    """Clauses on what became of the candidates for the whole program: why the cheaper ones were refused, and what
+    the best of the others is predicted to take.
+    """
+    wholes = [c for c in run.report.candidates if c.segment is None]
+    prices = {id(c): c.compiled_seconds or c.predicted_seconds for c in wholes}
+    refused = sorted((c for c in wholes if c.outcome != NOT_FASTER), key=lambda c: prices[id(c)])
+    dearer = [prices[id(c)] for c in wholes if c.outcome == NOT_FASTER]
+    said = ""
+    if refused:
+        kinds = Counter(c.outcome.split(":")[0] for c in refused)
+        said += (
+            f", and what promises less ({prices[id(refused[0])] * 1e6:.1f} us at best) was refused: "
+            + ", ".join(f"{kind} ({count})" for kind, count in kinds.items())
+        )
+        if (first := refused[0].outcome.split("; ")[0]) not in kinds:
+            said += f"; the first: {first}"
+    if dearer:
+        least = min(dearer)
+        said += f"{';' if refused else ','} the best {'other ' * bool(refused)}candidate {least * 1e6:.1f} us"
+        if run.settings.against == "best" and least < run.report.input_predicted_seconds:
+            said += "; against=operators takes what beats the operators one by one"
+    return said or ", and nothing better was found"
