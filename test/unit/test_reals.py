@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from certify_support import program
 from random_programs import Builder
@@ -17,6 +18,7 @@ from superopt.verify import certifier as certifier_module
 from superopt.verify import certify
 from superopt.verify.checker import compare
 from superopt.verify.degrees import Degree, Sign
+from superopt.verify.domains import Tensor
 from superopt.verify.hashing import canonical_text
 from superopt.verify.reals import Conditions, Reals
 
@@ -285,3 +287,34 @@ def test_values_that_a_piece_begins_with_may_vanish() -> None:
             first, [second], "formal", "full", point, "free", certifier_module.drawn("a", "b"), piece
         )
         assert (outcome.failure is not None) == piece
+
+
+def test_conditions_are_compared_as_sets_in_whatever_order_and_tensors_they_come() -> None:
+    """Against Python's sets; equal tensors, which are left out unsorted, do not hide what others need."""
+    rng = np.random.default_rng(7)
+
+    def labels(x: Tensor) -> np.ndarray[Any, Any]:
+        return x.planes[0]
+
+    def drawn() -> tuple[Conditions, list[tuple[np.ndarray[Any, Any], bool]]]:
+        made: list[tuple[np.ndarray[Any, Any], bool]] = []
+        conditions = Conditions()
+        for _ in range(int(rng.integers(0, 4))):
+            made.append(
+                (rng.integers(0, 9, int(rng.integers(0, 5))).astype(np.uint64), bool(rng.integers(2)))
+            )
+            conditions.add("quotient", Tensor((made[-1][0],)), needed=made[-1][1])
+        return conditions, made
+
+    answers: set[bool] = set()
+    for _ in range(400):
+        (mine, ours), (other, theirs), (again, later) = drawn(), drawn(), drawn()
+        for x, _ in theirs[: int(rng.integers(0, 2))]:  # an equal tensor in both
+            mine.add("quotient", Tensor((x.copy(),)), needed=True)
+            ours.append((x, True))
+        given = {1, *(int(n) for x, _ in theirs for n in x)}
+        first, second = ({int(n) for x, needed in found if needed for n in x} for found in (ours, later))
+        assert mine.beyond(other, labels) == ("quotient" if first - given else None)
+        assert mine.beyond(other, labels, again) == ("quotient" if (first & second) - given else None)
+        answers.add(bool(first - given))
+    assert answers == {True, False}

@@ -68,22 +68,41 @@ class Conditions:
         needs nothing.
         """
         for what, found in self.found.items():
-            mine = _needed(found, labels)
-            if again is not None:
-                mine = np.intersect1d(mine, _needed(again.found.get(what, []), labels))
             kinds: list[Condition] = ["root", "logarithm"] if what == "root" else [what]
             given = [labels(x).reshape(-1) for kind in kinds for x, _ in other.found.get(kind, [])]
+            mine = _needed(found, labels, given)
+            if again is not None:
+                more = _needed(again.found.get(what, []), labels, given)
+                mine = np.intersect1d(mine, more, assume_unique=True)
             numbers = np.array([0, 1] if what == "root" else [1], np.uint64)  # are never outside
-            if np.setdiff1d(mine, np.concatenate([numbers, *given])).size:
+            if mine.size and _without(mine, np.concatenate([numbers, *given])).size:
                 return what
         return None
 
 
-def _needed(found: Sequence[tuple[Tensor, bool]], labels: Callable[[Tensor], Array]) -> Array:
-    """The labels of those that may lie outside."""
-    return np.unique(
-        np.concatenate([np.zeros(0, np.uint64), *(labels(x).reshape(-1) for x, needed in found if needed)])
-    )
+def _needed(
+    found: Sequence[tuple[Tensor, bool]], labels: Callable[[Tensor], Array], given: Sequence[Array]
+) -> Array:
+    """The labels of those that may lie outside, sorted, each once; without tensors that equal one of `given`.
+
+    Most do, element by element, which is seen without sorting millions of numbers.
+    """
+    mine = [labels(x).reshape(-1) for x, needed in found if needed]
+    mine = [x for x in mine if not any(np.array_equal(x, y) for y in given)]
+    return _distinct(np.concatenate([np.zeros(0, np.uint64), *mine]))
+
+
+def _distinct(numbers: Array) -> Array:
+    """Sorted, each once; `np.unique` hashes, which takes a hundred times as long for millions."""
+    numbers = np.sort(numbers)
+    return numbers[np.concatenate([np.ones(min(numbers.size, 1), bool), numbers[1:] != numbers[:-1]])]
+
+
+def _without(numbers: Array, others: Array) -> Array:
+    """Those of `numbers` that are not among the `others`, of which there is one at least."""
+    others = np.sort(others)
+    nearest = others[np.minimum(np.searchsorted(others, numbers), others.size - 1)]
+    return numbers[nearest != numbers]
 
 
 class Known:
