@@ -79,6 +79,37 @@ def test_an_unknown_comparison_selects_by_an_unknown(field: type[ImageField]) ->
         domain.apply("where", t, domain.apply("log", x), y)
 
 
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_truth_value_decides_by_itself(field: type[ImageField]) -> None:
+    """step(s) = s and step(1 - s) = 1 - s for s = step(t), and of nothing else."""
+    domain = field(1)
+    t, x, y = (domain.random(name, (4,)) for name in "txy")
+    one = domain.constant(1.0)
+    truth = domain.apply("where", t, one, domain.constant(0.0))
+    hidden = domain.apply("sub", one, truth)
+    assert domain.differs(truth, t).all()
+    expected = domain.apply("where", t, x, y)
+    before = domain.applications
+    assert not domain.differs(domain.apply("where", truth, x, y), expected).any()
+    assert not domain.differs(domain.apply("where", hidden, y, x), expected).any()
+    assert domain.applications >= before + 2 * 3 * 4  # each look-up counts in the bound
+    for other in (domain.apply("neg", truth), domain.apply("add", truth, one), domain.apply("mul", t, truth)):
+        assert domain.differs(domain.apply("where", other, x, y), expected).all()
+        assert domain.differs(domain.apply("where", other, y, x), expected).all()
+
+
+def test_the_checker_takes_truth_values_for_themselves() -> None:
+    algebra = Algebra(1, (4611686018427377339, 2305843009213688669))
+    x, y, t = (algebra.variable(name) for name in "xyt")
+    one, zero = algebra.constant(1.0), algebra.constant(0.0)
+    truth = algebra.where(t, one, zero)
+    assert not algebra.equal(truth, t)
+    expected = algebra.where(t, x, y)
+    assert algebra.equal(algebra.where(truth, x, y), expected)
+    assert algebra.equal(algebra.where(algebra.add(one, truth, -1), y, x), expected)
+    assert not algebra.equal(algebra.where(algebra.add(zero, truth, -1), y, x), expected)
+
+
 def test_an_exponential_is_no_known_integer() -> None:
     field = ImageField(1)
     assert (
@@ -164,3 +195,21 @@ def test_kernels_select_what_the_program_does() -> None:
     swapped = re.sub(r"setp\.\w+\.f32", "setp.lt.f32", texts[0].ptx)
     with pytest.raises(NotEquivalent):
         verify_ptx(lowered, kernels, [PtxText(swapped, texts[0].shared_bytes)])
+
+
+def test_a_negated_comparison_that_llvm_folds_is_verified() -> None:
+    """LLVM makes one comparison of 1 - step(t) > 0."""
+    p = Program(2, (16, 32))
+    t, x = p.inputs
+    hidden = p("sub", p.number(1.0), p("step", t))
+    graph = p.graph(p("add", p("select", t, x, other=0.0), p("select", hidden, t, other=0.0)))
+    lowered = lower(graph)
+    assert certify(graph, lowered).equivalent
+    emitted = emit_program(lowered)
+    compiled = compile_all(emitted.kernels, ["sm_90"])
+    kernels = kernel_texts(emitted, compiled)
+    verify_ttir(graph, lowered, kernels)
+    assert verify_ptx(lowered, kernels, [PtxText(c.ptx, c.shared_bytes) for c in compiled]).verified
+    swapped = re.sub(r"setp\.(\w+)\.f32", "setp.lt.f32", compiled[0].ptx)
+    with pytest.raises(NotEquivalent):
+        verify_ptx(lowered, kernels, [PtxText(swapped, compiled[0].shared_bytes)])

@@ -120,6 +120,7 @@ class ImageField(Domain):
         draw = int(p.uniform(key_of(seed, "root"), 1)[0])
         self.root: int = pow(draw, (p.modulus - 1) // q.modulus, p.modulus)
         self.lattices = Lattices(self._core, self.fields, partial(key_of, seed), self._infinity)
+        self.truths = np.zeros(0, np.uint64)  # labels of what is 1 or 0
         self.unknowns = 0  # which ones those are that no result may depend on
 
     @property
@@ -315,11 +316,21 @@ class ImageField(Domain):
                 "expected a selection by a comparison whose outcome is not known to be between numbers that are "
                 "defined everywhere, got a root, a logarithm or a quotient that may be undefined"
             )
-        picked = self._uninterpreted("where", t)
+        picked = self._picked(t)
         mixed = self.apply("add", y, self.apply("mul", picked, self.apply("sub", x, y)))
         least = min(x.degree.sign.least, y.degree.sign.least)
         mixed = replace(mixed, degree=mixed.degree.signed(Sign(least, least == 2)))
         return self.move(lambda a, b: np.where(unknown, a, b), mixed, chosen)
+
+    def _picked(self, t: Tensor) -> Tensor:
+        """1 where t > 0, else 0: an unknown s of each t. Where t is such an s or 1 - s, it is t itself."""
+        made = self._uninterpreted("where", t)
+        opposite = self.apply("sub", self.constant(1.0), made)
+        self._record("where", (t, made), 2 * math.prod(t.shape))  # each look-up could hit by chance
+        own = np.isin(self.reals.labels(t), self.truths)
+        for truth in (made, opposite):
+            self.truths = np.union1d(self.truths, self.reals.labels(truth))
+        return self.move(lambda a, b: np.where(own, a, b), t, made) if own.any() else made
 
     @override
     def contract(self, a: Tensor, b: Tensor) -> Tensor:

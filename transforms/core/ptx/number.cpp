@@ -175,8 +175,11 @@ Handle Numbers::larger(Handle x, Handle y) {
     return constant32(t.kind() == kPlus ? one : 0);
   if ((difference & kConstant) != 0 && exact(difference) == std::floor(exact(difference)))
     return constant32(exact(difference) > 0 ? one : 0);
-  return put({uninterpreted(p_, Function::Where, 0, t.a),
-              t.b == kNone ? kNone : uninterpreted(q_, Function::Where, 1, t.b)});
+  if (truths_.contains(t.a))
+    return difference;
+  const u64 s = uninterpreted(p_, Function::Where, 0, t.a);
+  truths_.insert({s, p_.sub(1, s)});
+  return put({s, t.b == kNone ? kNone : uninterpreted(q_, Function::Where, 1, t.b)});
 }
 
 std::optional<bool> Numbers::truth(Handle h) const {

@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "field/modular.hpp"
@@ -89,7 +90,8 @@ public:
     const auto folded = constants(x, y) ? integral(exact(x) * exact(y)) : std::nullopt;
     return folded ? *folded : put(product(x, y));
   }
-  // x > y as 1 or 0: known of integers that are constants, else a random function of the difference.
+  // x > y as 1 or 0: known of integers that are constants, else a random function s of the difference, which
+  // is itself where it is such an s or 1 - s.
   Handle larger(Handle x, Handle y);
   // y + s (x - y): x where s is 1, y where it is 0.
   Handle chosen(Handle s, Handle x, Handle y);
@@ -137,6 +139,7 @@ private:
   Modulus p_, q_;
   Point point_;
   field::Powers powers_;
+  std::unordered_set<u64> truths_; // residues of what is 1 or 0
   std::vector<Number> pool_, constants_;
   std::vector<signed char> signs_;
   std::vector<double> exact_;

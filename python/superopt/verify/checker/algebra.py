@@ -127,6 +127,7 @@ class Algebra:
         self.leaves: dict[tuple[str, int], frozenset[int]] = {}
         self.kept: dict[tuple[str, int], Element] = {}
         self.reals = Reals()
+        self.truths: set[int] = set()  # values of what is 1 or 0
         self.joins: list[Joins] = []  # modulo p and q, once programs seem to differ
 
     def renewed(self) -> bool:
@@ -260,6 +261,9 @@ class Algebra:
         second = None if t.second is None else self.draw(self.q, "where", [t.second], "q")
         f = self.draw(self.p, "where", [self.value(t)], "p")
         picked = Element({0: f} if f else {}, _ONE, second, plain=False, partial=t.partial)
+        if self.value(t) in self.truths:
+            picked = t
+        self.truths |= {f, (1 - f) % self.p}
         mixed = self.add(y, self.mul(picked, self.add(x, y, -1)))
         least = min(x.least, y.least)
         return replace(mixed, least=least, thin=least == 2)
