@@ -9,7 +9,8 @@ import pytest
 from ingest_support import ops, read_text
 
 from superopt.errors import UnsupportedProgram
-from superopt.program import KernelGraph
+from superopt.program import KernelGraph, is_conversion
+from superopt.transforms.ingest.against_source import graph_values
 from superopt.verify.domains import FloatDomain
 from superopt.verify.evaluate import evaluate
 
@@ -350,3 +351,92 @@ def test_what_writes_a_part_of_its_result_and_what_rounds_down_stay_opaque() -> 
     }""")
     assert ops(down) == ["extern"]
     assert "rounding mode" in said.messages[0].message
+
+
+MASKED = """
+#all = affine_map<(d0, d1) -> (d0, d1)>
+#row = affine_map<(d0, d1) -> (0, d1)>
+func.func @f(%x: tensor<3x4xf32>, %m: tensor<4xi1>, %n: tensor<3x4xi1>) -> (tensor<3x4xf32>, tensor<3x4xf32>) {
+  %low = arith.constant -7.0 : f32
+  %yes = arith.constant true
+  %e = tensor.empty() : tensor<3x4xf32>
+  %t = tensor.empty() : tensor<1x4xi1>
+  %row = tensor.expand_shape %m [[0, 1]] output_shape [1, 4] : tensor<4xi1> into tensor<1x4xi1>
+  %not = linalg.generic {indexing_maps = [#all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%row : tensor<1x4xi1>) outs(%t : tensor<1x4xi1>) {
+  ^bb0(%b: i1, %out: i1):
+    %0 = arith.xori %b, %yes : i1
+    linalg.yield %0 : i1
+  } -> tensor<1x4xi1>
+  %r = linalg.generic {indexing_maps = [#row, #all, #all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%not, %n, %x : tensor<1x4xi1>, tensor<3x4xi1>, tensor<3x4xf32>) outs(%e : tensor<3x4xf32>) {
+  ^bb0(%b: i1, %c: i1, %a: f32, %out: f32):
+    %0 = arith.andi %b, %c : i1
+    %1 = arith.select %0, %a, %low : f32
+    linalg.yield %1 : f32
+  } -> tensor<3x4xf32>
+  %s = arith.uitofp %n : tensor<3x4xi1> to tensor<3x4xf32>
+  %p = arith.mulf %s, %x : tensor<3x4xf32>
+  return %r, %p : tensor<3x4xf32>, tensor<3x4xf32>
+}
+"""
+
+
+def test_truth_values_that_are_inputs_are_converted_once() -> None:
+    """Reshaped, combined, selected by and multiplied with: all else is operators of the table."""
+    graph, diagnostics = read_text(MASKED)
+    opaque = [n for n in graph.nodes if n.op == "extern"]
+    assert [n.operands[0] for n in opaque] == graph.inputs[1:]
+    assert all(is_conversion(n) for n in opaque)
+    assert len(diagnostics.messages) == len(opaque)
+    random = np.random.default_rng(7)
+    x, m, n = random.uniform(-2, 2, (3, 4)), random.random(4) > 0.5, random.random((3, 4)) > 0.5
+    values = graph_values(graph, [x, m, n], faithful=False)
+    wanted = np.where(~m[None] & n, x, -7.0), np.where(n, x, 0.0)
+    for output, numbers in zip(graph.outputs, wanted, strict=True):
+        np.testing.assert_allclose(values[output], numbers)
+
+
+@pytest.mark.parametrize("chosen", ["i1", "i32"])
+def test_selections_of_other_than_floats_stay_opaque(chosen: str) -> None:
+    graph, _ = read_text(f"""
+func.func @f(%m: tensor<4xi1>) -> tensor<4x{chosen}> {{
+  %one = arith.constant 1 : {chosen}
+  %none = arith.constant 0 : {chosen}
+  %e = tensor.empty() : tensor<4x{chosen}>
+  %r = linalg.generic {{indexing_maps = [affine_map<(d) -> (d)>, affine_map<(d) -> (d)>], iterator_types = ["parallel"]}}
+      ins(%m : tensor<4xi1>) outs(%e : tensor<4x{chosen}>) {{
+  ^bb0(%b: i1, %out: {chosen}):
+    %0 = arith.select %b, %one, %none : {chosen}
+    linalg.yield %0 : {chosen}
+  }} -> tensor<4x{chosen}>
+  return %r : tensor<4x{chosen}>
+}}""")
+    assert [n.op for n in graph.nodes] == ["extern"]
+    assert graph.outputs[0].dtype == chosen
+
+
+def test_of_several_results_each_keeps_its_own_truth() -> None:
+    graph, _ = read_text("""
+#id = affine_map<(d) -> (d)>
+func.func @f(%x: tensor<4xf32>, %m: tensor<4xi1>) -> (tensor<4xf32>, tensor<4xf32>) {
+  %low = arith.constant -7.0 : f32
+  %yes = arith.constant true
+  %e = tensor.empty() : tensor<4xf32>
+  %t = tensor.empty() : tensor<4xi1>
+  %both:2 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel"]}
+      ins(%m : tensor<4xi1>) outs(%t, %t : tensor<4xi1>, tensor<4xi1>) {
+  ^bb0(%b: i1, %o: i1, %p: i1):
+    %0 = arith.xori %b, %yes : i1
+    linalg.yield %yes, %0 : i1, i1
+  } -> (tensor<4xi1>, tensor<4xi1>)
+  %first = arith.uitofp %both#0 : tensor<4xi1> to tensor<4xf32>
+  %second = arith.uitofp %both#1 : tensor<4xi1> to tensor<4xf32>
+  %r = arith.mulf %first, %x : tensor<4xf32>
+  %s = arith.mulf %second, %x : tensor<4xf32>
+  return %r, %s : tensor<4xf32>, tensor<4xf32>
+}""")
+    x, m = np.arange(1.0, 5.0), np.array([True, False, True, False])
+    values = graph_values(graph, [x, m], faithful=False)
+    for output, numbers in zip(graph.outputs, (x, np.where(m, 0.0, x)), strict=True):
+        np.testing.assert_allclose(values[output], numbers)

@@ -235,6 +235,7 @@ class Body:
             return self._masked(test, *(self._tensor(f, element) for f in branches))
         if not isinstance(test, Comparison | Truth):
             raise NotExpressible("a selection by a tensor that is not a comparison")
+        self.floats(element)  # numbers that are chosen are floats, and no truth values or integers
         first, second = (self._tensor(f, element) for f in branches)
         if isinstance(test, Truth):
             return self._where(test, first, second)

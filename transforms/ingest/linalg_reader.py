@@ -33,6 +33,13 @@ from superopt.transforms.ingest.windows import read_windows, reads_windows
 _CONTROL = ("scf", "cf", "affine", "async", "gpu", "llvm", "memref", "bufferization", "vector", "spirv")
 _SCALARS = ("f64", "f32", "f16", "bf16", "index", "i1", "i8", "i16", "i32", "i64")
 
+_AS_FLOAT = '[{"tensor": 0}, {"torch": "float32"}, false, false, null]'
+_CONVERSION = """func.func @extern(%x: {0}) -> {1} {{
+  %y = arith.uitofp %x : {0} to {1}
+  return %y : {1}
+}}
+"""
+
 
 class LinalgReader:
     """Reads one function; see `read_linalg`."""
@@ -48,7 +55,9 @@ class LinalgReader:
         self.comparisons: dict[Value, tuple[str, Value, Value]] = {}
         """What comparisons compare to make truth values, at full shape."""
         self.compared: tuple[str, Value, Value] | None = None
-        """The location of the operation being read."""
+        self.truths: dict[Value, Value] = {}
+        """Truth values as zeros and ones, at full shape."""
+        self.true: Value | None = None  # those of the operation being read
 
     def read(self) -> KernelGraph:
         """The graph."""
@@ -134,7 +143,7 @@ class LinalgReader:
             raise UnsupportedProgram(
                 f"expected tensor operations without control flow or calls, got '{name}'", where
             )
-        self.compared = None
+        self.compared = self.true = None
         try:
             results = self._read(operation)
             for result, held in zip(operation.results, results, strict=True):
@@ -173,9 +182,22 @@ class LinalgReader:
             operands.append(held)
         types = [self._type(r.type, self.build.location, "a result") for r in operation.results]
         made = self.build.extern(operation.name, reason, operands, types, source=source)
-        if self.compared is not None:
+        if self.compared is not None and len(made) == 1:
             self.comparisons[made[0]] = self.compared
+        if self.true is not None and len(made) == 1:
+            self.truths[made[0]] = self.true
         return made
+
+    def truth(self, held: Value) -> Value:
+        """Truth values as zeros and ones; those of an input are converted as PyTorch's are, in one operation."""
+        if held not in self.truths:
+            types = [str(TensorType(held.shape, dtype)) for dtype in ("i1", "f32")]
+            source = _CONVERSION.format(*types)
+            (self.truths[held],) = self.build.extern(
+                "aten.to.dtype", "kernels compute with floats only", [held], [TensorType(held.shape, "f32")],
+                args=_AS_FLOAT, source=source,
+            )  # fmt: skip
+        return self.truths[held]
 
     def _as_array(self, value: Any) -> Array | None:
         held = self.held.get(value)
@@ -223,6 +245,8 @@ class LinalgReader:
 
     def _operand_form(self, value: Any, dims: tuple[int, ...]) -> Form:
         held = self.held.get(value)
+        if isinstance(held, Value) and held.dtype == "i1":
+            return Truth(Aligned(self.truth(held), dims))
         return held if isinstance(held, np.ndarray) else Aligned(self.value(value), dims)
 
     # --- structured operations ----------------------------------------------------------------------------
@@ -292,6 +316,8 @@ class LinalgReader:
             kind, *sides = self.comparisons[held]
             left, right = (self._aligned_value(side, axes, space) for side in sides)
             return Comparison(kind, left, right)
+        if isinstance(held, Value) and held.dtype == "i1":
+            return Truth(self._aligned_value(self.truth(held), axes, space))
         return self._aligned_value(self.value(value), axes, space)
 
     def _aligned_value(self, source: Value, axes: Sequence[_Axis], space: Space) -> Aligned:
@@ -355,6 +381,8 @@ class LinalgReader:
             self.compared = (form.kind, left, right)
             raise NotExpressible("a comparison of values that are not constant, used other than to select")
         if isinstance(form, Truth):
+            true = self._materialized(form.value, space, out_dims, "")
+            self.true = true if isinstance(true, Value) else None
             raise NotExpressible("truth values that leave the operation that computes them")
         if any(space.extents[d] != 1 for d in form.dims if d not in dims):
             raise NotExpressible("a result that does not say which of several values it takes")

@@ -121,6 +121,8 @@ def _reshape(reader: LinalgReader, operation: Any) -> Held:
         return held.reshape(shape)
     if isinstance(held, Unwritten) and not held.pieces:
         return Unwritten(shape, held.dtype)
+    if isinstance(held, Value) and held.dtype == "i1":
+        reader.true = reader.build.reshape(reader.truth(held), shape)
     return reader.build.reshape(reader.value(operation.operands[0]), shape)
 
 
