@@ -110,7 +110,7 @@ def delivered(graph: KernelGraph, *candidates: KernelGraph) -> dict[str, Any]:
         lowered = lower(candidate)
         start = time.process_time()
         verdict, kept = certify_lowered(graph, candidate, lowered)
-        certified = verdict.equivalent and kept
+        certified = verdict.equivalent and kept.equivalent
         middle = time.process_time()
         measured = gate(graph, lowered) if certified else None
         spent["certify_cpu_seconds"] += middle - start

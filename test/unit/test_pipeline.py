@@ -28,6 +28,8 @@ from superopt.transforms.mugraph_search.plans import search_plans
 from superopt.transforms.optimizers import Proposal, Proposals, names
 from superopt.transforms.schedule.fit import Scheduled
 from superopt.transforms.tile_saturation.optimizer import SaturationOptimizer
+from superopt.verify import Verdict
+from superopt.verify.certificate import Counterexample
 
 SMALL = programs.Config(hidden=64, heads=2, ffn=128, groups=2, prefix=48)
 
@@ -334,6 +336,18 @@ def test_a_kernel_that_the_compiler_made_wrong_is_not_delivered(monkeypatch: pyt
     assert outcome.optimized is graph
     assert outcome.report.funnel.rejected["the compiled kernels differ: expected another number"] == 1
     assert isinstance(outcome.artifact, dict)
+
+
+def test_a_program_that_no_test_decides_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = "max and min of too many numbers to tell them apart, and no test at reduced extents"
+    real = check.certify_lowered
+
+    def certified(a: KernelGraph, b: KernelGraph, lowered: KernelGraph, **options: Any) -> Any:
+        return real(a, b, lowered, **options)[0], Verdict(False, counterexample=Counterexample(reason=reason))
+
+    monkeypatch.setattr(check, "certify_lowered", certified)
+    with pytest.raises(UnsupportedProgram, match=f"got one where: its lowered form is not proved: {reason}"):
+        run(product())
 
 
 @pytest.mark.parametrize("delta", [None, 1e-6])

@@ -141,7 +141,12 @@ def equivalent(run: Run, attempt: Attempt) -> str:
     assert attempt.lowered is not None
     assert attempt.scheduled is not None
     verdict, kept = _certified(run, attempt, attempt.scheduled.lowered)
-    if verdict.equivalent and not kept and attempt.scheduled.parameters and attempt.schedule is None:
+    if (
+        verdict.equivalent
+        and not kept.equivalent
+        and attempt.scheduled.parameters
+        and attempt.schedule is None
+    ):
         try:
             with run.timed("compile"):
                 attempt.scheduled = fit(attempt.lowered, run.compiler, fixed=True)
@@ -149,11 +154,11 @@ def equivalent(run: Run, attempt: Attempt) -> str:
             return f"does not compile: {error.message}"
         verdict, kept = _certified(run, attempt, attempt.lowered)
     if verdict.certificate is None:
-        return "not equivalent"
+        return _differs("not equivalent", "not proved to be equivalent", verdict)
     attempt.verdict = verdict
     run.report.funnel.verified += 1
-    if not kept:
-        return "lowering changed it"
+    if not kept.equivalent:
+        return _differs("lowering changed it", "its lowered form is not proved", kept)
     return run.settings.unbounded(verdict.certificate)
 
 
@@ -227,7 +232,13 @@ def check(
     return (None, reason) if reason else (attempt.accepted(), "chosen")
 
 
-def _certified(run: Run, attempt: Attempt, made: KernelGraph) -> tuple[Verdict, bool]:
+def _differs(differs: str, undecided: str, verdict: Verdict) -> str:
+    """The words for a test that found another number, or those for none that decides, with the reason."""
+    found = verdict.counterexample
+    return differs if found is None or found.output is not None else f"{undecided}: {found.reason}"
+
+
+def _certified(run: Run, attempt: Attempt, made: KernelGraph) -> tuple[Verdict, Verdict]:
     with run.timed("verify"):
         return certify_lowered(
             attempt.original, attempt.candidate, made, delta=run.settings.delta, seed=run.settings.seed

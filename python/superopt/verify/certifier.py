@@ -139,8 +139,8 @@ def certify(a: KernelGraph, b: KernelGraph, *, delta: float = 1e-9, seed: int = 
 
 def certify_lowered(
     a: KernelGraph, b: KernelGraph, lowered: KernelGraph, *, delta: float = 1e-9, seed: int = 0
-) -> tuple[Verdict, bool]:
-    """The verdict of `certify(a, b)`, and whether `lowered` is equivalent to both.
+) -> tuple[Verdict, Verdict]:
+    """The verdict of `certify(a, b)`, and that on `lowered`, which is equivalent only where it is to both.
 
     Tests as much as `certify(a, b)` and `certify(b, lowered)`, with three evaluations at full extents instead of
     four: at one point, what equals a equals b.
@@ -149,7 +149,7 @@ def certify_lowered(
     questions = [question] if question.failure else [question, _Question(b, lowered, delta, seed)]
     _full_tests(a, [q for q in questions if not q.failure], seed)
     verdict = question.verdict()
-    return verdict, verdict.equivalent and questions[-1].verdict().equivalent
+    return verdict, questions[-1].verdict() if verdict.equivalent else verdict
 
 
 class _Question:
