@@ -185,7 +185,7 @@ def executed(name: str, samples: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measure, print, store."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--programs", default=",".join(names()), help="comma-separated; default: all")
     parser.add_argument("--configs", default=",".join(CONFIGS))
     parser.add_argument("--target", default="sm_90")
@@ -212,7 +212,8 @@ def main() -> None:
             rows[key] = row
             keep(rows, arguments.target)
             cpu = row["cpu_seconds"]
-            largest = max(row["graphs"].values(), key=lambda g: g["nodes"], default={})
+            none: dict[str, Any] = {}
+            largest = max(row["graphs"].values(), key=lambda g: g["nodes"], default=none)
             print(
                 f"{key:32} {largest.get('programs', 0):8.1e} programs {largest.get('nodes', 0):6} nodes "
                 f"{row['saturate_seconds']:6.2f} + {row['extract_seconds']:5.2f} s (cpu {cpu:.2f})  "

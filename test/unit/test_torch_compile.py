@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import superopt
-from superopt.errors import BadInput, BadOption
+from superopt.errors import BadInput, BadOption, UnsupportedProgram
 from superopt.report import Report
 
 torch: Any = pytest.importorskip("torch")
@@ -128,6 +128,27 @@ def test_what_is_overwritten_or_viewed_stays_with_pytorch(x: Any) -> None:
         assert torch.allclose(got, wanted)
     assert torch.allclose(mine, theirs)
     assert not any(p.replaced for p in backend.graphs[0].parts)
+
+
+def test_what_cannot_be_delivered_stays_with_pytorch_and_is_said(
+    x: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A region that is read and yet refused does not end the user's program; a wrong option does."""
+    backend: Any = import_module("superopt.pytorch.backend")
+
+    def refused(*_: Any) -> Any:
+        raise raised
+
+    monkeypatch.setattr(backend, "superoptimize", refused)
+    monkeypatch.setattr(backend, "_KNOWN", {})
+    raised: Exception = UnsupportedProgram("expected a program that can be compiled, got another")
+    made = superopt.explain(torch.nn.Linear(32, 48).eval(), (x,), **SETTINGS)
+    assert not made.replaced
+    assert "expected a program that can be compiled, got another" in str(made)
+    raised = BadOption("expected another option")
+    monkeypatch.setattr(backend, "_KNOWN", {})
+    with pytest.raises(Exception, match="expected another option"):
+        superopt.explain(torch.nn.Linear(32, 48).eval(), (x,), **SETTINGS)
 
 
 def test_options_are_checked() -> None:

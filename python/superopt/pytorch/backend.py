@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from superopt.api import settings_of
 from superopt.diagnostics import Diagnostics
-from superopt.errors import BadOption, SuperoptError
+from superopt.errors import BadOption, SuperoptError, UnsupportedProgram
 from superopt.pipeline import Superoptimize, superoptimize
 from superopt.pytorch.module import arguments
 from superopt.pytorch.operator import operator
@@ -221,9 +221,10 @@ class Backend:
             try:
                 found = _KNOWN[name] = Found(found.program, Optimized(self._searched(cut, found.program)))
             except SuperoptError as error:
-                if cut.over is None:
+                if cut.over is None and not isinstance(error, UnsupportedProgram):
                     raise
-                _KNOWN[name] = part.reason = error.message  # kernels for one extent, not for a range of it
+                # Not even itself as kernels, or kernels for one extent and not for a range of it.
+                _KNOWN[name] = part.reason = error.message
                 return part
         assert found.result is not None
         report = found.result.report
