@@ -117,7 +117,11 @@ def test_a_bundle_of_a_range_is_verified(attention: Any, tmp_path: Path) -> None
     original = attention.outcome.original
     assert any("resized" in text for text in verify_bundle(original, folder).unchecked)
     stated = json.loads((folder / "range.json").read_text())
-    for wrong in ({"high": 256}, {"dim": 2}, {"extents": stated["extents"][1:]}):
+    first, *others = stated["extents"]
+    assert first["delta_extents"] == "full"
+    surer = [{**first, "delta": 0.0}, {**first, "delta_extents": "reduced"}]
+    extents = [{"extents": [e, *others]} for e in surer]
+    for wrong in ({"high": 256}, {"dim": 2}, {"extents": others}, *extents):
         text = json.dumps({**stated, **wrong}, indent=2)
         described = json.loads((folder / "bundle.json").read_text())
         (folder / "range.json").write_text(text)

@@ -279,6 +279,22 @@ def test_a_store_that_holds_nonsense(tmp_path: Path) -> None:
     store.keep(trial("1", 2.0, "kernels"), 8.0, program="p", seed=0)
     keys = Store(tmp_path).keys()
     (key,) = (k for k in keys if k["program"] == "site 0")
-    for data in (b"", b"[]", b"{}", b'{"choice": "2", "seconds": "x"}'):
+    record = {
+        "choice": "2",
+        "seconds": 1.0,
+        "before_seconds": 8.0,
+        "evaluator": "kernels",
+        "seed": 0,
+        "program": "p",
+    }
+    wrong = [
+        {"seconds": "x"},
+        {"seconds": math.nan},
+        {"seconds": -math.inf},
+        {"seed": math.inf},
+        {"seconds": 10**400},
+    ]
+    changed = [json.dumps({**record, **w}).encode() for w in wrong]
+    for data in (b"", b"[]", b"{}", b"[" * 100_000, *changed):
         Store(tmp_path).publish(read_key(key), {"choice.json": data}, seconds=0.0)
     assert ConfStore(tmp_path, "sm_90", steps).choice("a", "site 0") == "1"

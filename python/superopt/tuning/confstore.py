@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -106,6 +107,7 @@ def _parsed(data: bytes) -> Remembered | None:
             int(record["seed"]),
             str(record["program"]),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
-    return found if found.evaluator in _TRUST and found.before_seconds > 0 else None
+    timed = math.isfinite(found.seconds) and 0 < found.before_seconds < math.inf
+    return found if timed and found.evaluator in _TRUST else None

@@ -62,7 +62,7 @@ class Log:
             self.path = None
 
     def _read(self, line: bytes) -> None:
-        with contextlib.suppress(ValueError, KeyError, TypeError):
+        with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
             record = cast("dict[str, Any]", json.loads(line))
             seconds = record["seconds"]
             evaluation = Evaluation(

@@ -256,11 +256,15 @@ class _Check:
         chosen, _ = to_prove(known)
         found = [(e.extent, e.form) for e in stated.extents]
         self.expect(found == [(n, known[n]) for n in chosen], "range.json", "its programs are")
-        for extent in chosen:
+        for extent, said in zip(chosen, stated.extents, strict=True):
             original, lowered = family.at(extent)
-            verdict = certify(original, lowered, delta=self.delta, seed=self.seed)
-            if verdict.certificate is None:
+            asked = min(self.delta, said.delta or self.delta)
+            verdict = certify(original, lowered, delta=asked, seed=self.seed)
+            if (made := verdict.certificate) is None:
                 raise NotEquivalent(f"expected a bundle that computes the program: {verdict.counterexample}")
+            proved = made.delta is not None and said.delta is not None and made.delta <= said.delta
+            same = said.delta_extents == made.delta_extents
+            self.expect(said.delta is None or (proved and same), "range.json", "its bounds are")
             for target in self.targets:
                 self.artifact(target, original, lowered, emitted, extent)
         self.unchecked.append(f"{stated.name}: the program is given at one extent, and resized to others")
