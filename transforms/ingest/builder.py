@@ -317,5 +317,6 @@ def static_type(shape: Sequence[int], dtype: str, location: Location, what: str)
     """A tensor type; raises UnsupportedProgram where an extent is dynamic (negative)."""
     if any(e < 0 for e in shape):
         text = "x".join("?" if e < 0 else str(e) for e in shape)
-        raise UnsupportedProgram(f"expected static extents for {what}, got {text}x{dtype}", location)
+        hint = '; --superoptimize="dynamic=n=1..512" takes a range of one' if what == "an argument" else ""
+        raise UnsupportedProgram(f"expected static extents for {what}, got {text}x{dtype}{hint}", location)
     return TensorType(tuple(shape), dtype)
