@@ -258,6 +258,9 @@ def operator(op: str, xs: Sequence[Array], attrs: dict[str, Any], shape: Sequenc
         a = xs[0].swapaxes(-1, -2) if attrs.get("transpose_a") else xs[0]
         b = xs[1].swapaxes(-1, -2) if attrs.get("transpose_b") else xs[1]
         return n.matmul(a, b)
+    if op == "select":
+        other = n.number(attrs["other"])
+        return n.map(lambda t, v: v if t > 0 else other, xs[0], xs[1])
     if op in ("add", "sub", "mul", "div", "max", "min"):
         return n.binary(op, xs[0], xs[1])
     if op.startswith("reduce_"):

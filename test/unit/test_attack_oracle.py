@@ -66,6 +66,7 @@ def test_every_operator_against_numpy() -> None:
     """In fp64 and in 60 digits alike."""
     attrs: dict[str, dict[str, Any]] = {
         "clamp": {"low": -1.0, "high": 0.5}, "pow": {"exponent": 1.5}, "cast": {"dtype": "f16"},
+        "select": {"other": -1.5},
         "broadcast": {"shape": (3, 2, 2)}, "transpose": {"perm": (1, 0)}, "reshape": {"shape": (4,)},
         "slice": {"offsets": (0, 1), "sizes": (2, 1), "strides": (1, 1)}, "repeat": {"dim": 0, "times": 2},
         "concat": {"dim": 1}, "update_slice": {"dim": 0, "offset": 0},

@@ -113,6 +113,7 @@ def check(
 ATTRS: dict[str, dict[str, Attr]] = {
     "clamp": {"low": -0.5, "high": 0.75},
     "pow": {"exponent": 3.0},
+    "select": {"other": -1.5},
     "cast": {"dtype": "f32"},
     "reduce_sum": {"dims": (1,), "keepdims": True},
     "reduce_mean": {"dims": (0, 1)},

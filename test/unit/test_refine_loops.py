@@ -193,7 +193,7 @@ def test_a_dependence_on_a_maximum_is_what_evaluation_shows(name: str) -> None:
     entry, square = OPERATORS[name], TensorType((2, 2), "f32")
     attrs = {"dims": (1,), "low": -1.0, "high": 1.0, "exponent": 3.0, "dtype": "f32", "perm": (1, 0)}
     attrs |= {"shape": (4,) if entry.move is Move.RESHAPE else (2, 2), "dim": 0, "times": 2, "offset": 0}
-    attrs |= {"offsets": (0, 0), "sizes": (1, 1), "strides": (1, 1), "value": 1.0, "fill": 0.0}
+    attrs |= {"offsets": (0, 0), "sizes": (1, 1), "strides": (1, 1), "value": 1.0, "fill": 0.0, "other": -1.5}
     given = normalize_attrs(entry, {a.name: attrs[a.name] for a in entry.attrs if a.name in attrs})
     operands = tuple(Value(square) for _ in range(2 if entry.arity is None else entry.arity))
     node = Node(name, operands, (Value(infer_type(name, [v.type for v in operands], given)),), given)
