@@ -260,7 +260,7 @@ def operator(op: str, xs: Sequence[Array], attrs: dict[str, Any], shape: Sequenc
         return n.matmul(a, b)
     if op == "select":
         other = n.number(attrs["other"])
-        return n.map(lambda t, v: v if t > 0 else other, xs[0], xs[1])
+        return np.asarray(np.where(xs[0] > 0, xs[1], np.asarray(other, n.dtype)), n.dtype)
     if op in ("add", "sub", "mul", "div", "max", "min"):
         return n.binary(op, xs[0], xs[1])
     if op.startswith("reduce_"):
