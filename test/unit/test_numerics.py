@@ -136,9 +136,10 @@ def test_a_shorter_sum_is_compared_with_itself(monkeypatch: pytest.MonkeyPatch) 
     right, wrong = _mlp(512, 2048), _mlp(512, 2048)
     last = wrong.nodes[-1].result
     build = Build()
-    doubled = build("add", last, last)
+    for _ in range(4):  # what cancels is near nothing: twice that is within the tolerance in 6 of 100 draws
+        last = build("add", last, last)
     wrong.nodes += build.nodes
-    wrong.outputs[:] = [doubled]
+    wrong.outputs[:] = [last]
     report = gate(right, lower(wrong))
     assert {r.distribution for r in report.rows if not r.passed} == set(DISTRIBUTIONS)
 
