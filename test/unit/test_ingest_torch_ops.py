@@ -221,6 +221,16 @@ def test_a_comparison_that_asks_for_nan_is_opaque(kind: Callable[..., Any]) -> N
     assert close(run_imported(imported, (given,)), module(given)) == 0
 
 
+@pytest.mark.parametrize("infinity", [torch.inf, -torch.inf])
+def test_a_comparison_that_asks_for_infinities_is_opaque(infinity: float) -> None:
+    """Proofs are about finite inputs: they would find a guard against rows that are hidden superfluous."""
+    guarded = Fn(lambda x: torch.where((x == infinity).all(1, keepdim=True), 0.0, torch.softmax(x, 1)))
+    plain = Fn(lambda x: torch.softmax(x, 1))
+    graphs = [from_torch(module.eval(), (X,), via="torch").graph for module in (guarded, plain)]
+    assert any(n.op == "extern" for n in graphs[0].nodes)
+    assert not certify(*graphs).equivalent
+
+
 @pytest.mark.parametrize(("bound", "externs"), [(1 << 24, 2), ((1 << 24) - 1, 1), (-(1 << 24), 2)])
 def test_integers_are_compared_as_f32_only_where_that_is_exact(bound: int, externs: int) -> None:
     module = Fn(lambda x, i: torch.where(i > bound, x, -x)).eval()

@@ -26,10 +26,14 @@ def _operands(r: TorchReader, args: Args) -> list[Value]:
     """Two numbers in one dtype in which they compare as they do in PyTorch."""
     held = [a.dtype for a in args[:2] if isinstance(a, Value) and a not in r.truths]
     floats = [d for d in held if d in COMPUTE_DTYPES]
-    if len(floats) < len(held):
-        constants = [np.asarray(a, np.float64) for a in args[:2] if not isinstance(a, Value)]
-        if not constants or floats or any((np.abs(c) >= _EXACT).any() for c in constants):
-            raise NotExpressible("a comparison of integers with others than constants that f32 holds")
+    constants = [np.asarray(a, np.float64) for a in args[:2] if not isinstance(a, Value)]
+    if any(
+        np.isinf(c).any() for c in constants
+    ):  # proofs are about finite inputs, and would drop the question
+        raise NotExpressible("a comparison with an infinity")
+    fits = bool(constants) and all((np.abs(c) < _EXACT).all() for c in constants)
+    if len(floats) < len(held) and (floats or not fits):
+        raise NotExpressible("a comparison of integers with others than constants that f32 holds")
     dtype = max(floats, key=_WIDTH.__getitem__, default="f32")
     if len({*floats}) > 1:
         dtype = "f32"
