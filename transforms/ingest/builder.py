@@ -20,6 +20,7 @@ from superopt.errors import UNKNOWN, IllegalProgram, Location, UnsupportedProgra
 from superopt.operators import OPERATORS, infer_type
 from superopt.program import COMPUTE_DTYPES, Attr, KernelGraph, Node, TensorType, Value
 from superopt.spec import check_types
+from superopt.transforms.ingest.defined import is_defined
 from superopt.transforms.ingest.fold import evaluate
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -242,7 +243,12 @@ class GraphBuilder:
         return self.emit(f"reduce_{kind}", x, dims=tuple(sorted(dims)), keepdims=keepdims)
 
     def where(self, truth: Value, x: Value, y: Value) -> Value:
-        """`x` where `truth`, of zeros and ones in the dtype of both, is one, else `y`."""
+        """`x` where `truth`, of zeros and ones in the dtype of both, is one, else `y`.
+
+        Raises NotExpressible where one of them may be undefined: `truth` may be what asks.
+        """
+        if not all(is_defined(v, self.node_of) for v in (x, y)):
+            raise NotExpressible("a selection of a root, a logarithm or a quotient that may be undefined")
         number = self.scalar(y)
         if number is not None:
             return self.emit("select", truth, x, other=number)
