@@ -63,31 +63,23 @@ def _of_scalar(e: Scalar, operands: list[int]) -> int:
     if e.head == "const":
         return POSITIVE if e.payload > 0 else NOT_NEGATIVE if e.payload == 0 else ANY
     parts = [_of_scalar(a, operands) for a in e.args]
-    match e.head:
-        case "exp":
-            return POSITIVE
-        case "add":
-            return max(parts) if min(parts) > ANY else ANY
-        case "mul" if e.args[0] == e.args[1]:
-            return max(parts[0], NOT_NEGATIVE)
-        case "mul" | "div" | "sqrt" | "min":
-            return min(parts)
-        case "max":
-            return max(parts)
-        case _:
-            return ANY
+    if e.head == "exp":
+        return POSITIVE
+    if e.head == "add":
+        return max(parts) if min(parts) > ANY else ANY
+    if e.head == "mul" and e.args[0] == e.args[1]:
+        return max(parts[0], NOT_NEGATIVE)
+    if e.head in ("mul", "div", "sqrt", "min"):
+        return min(parts)
+    return max(parts) if e.head == "max" else ANY
 
 
 def _defined(e: Scalar, operands: list[int]) -> bool:
     if not all(_defined(a, operands) for a in e.args):
         return False
-    match e.head:
-        case "div":
-            below = e.args[1]
-            return (below.head == "const" and below.payload != 0) or _of_scalar(below, operands) == POSITIVE
-        case "log" | "pow":
-            return _of_scalar(e.args[0], operands) == POSITIVE
-        case "log1p" | "sqrt":
-            return _of_scalar(e.args[0], operands) > ANY
-        case _:
-            return True
+    if e.head == "div":
+        below = e.args[1]
+        return (below.head == "const" and below.payload != 0) or _of_scalar(below, operands) == POSITIVE
+    if e.head in ("log", "pow"):
+        return _of_scalar(e.args[0], operands) == POSITIVE
+    return e.head not in ("log1p", "sqrt") or _of_scalar(e.args[0], operands) > ANY
