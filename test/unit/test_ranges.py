@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,8 +15,10 @@ import numpy as np
 import pytest
 
 import superopt
+from superopt.dialects.reader import read
 from superopt.errors import BadInput, BadOption, IllegalProgram, NotEquivalent, UnsupportedProgram
 from superopt.extent import Extent, at, tiles_of
+from superopt.program import KernelGraph
 from superopt.run.ranged import Range, checked_at, proved
 from superopt.run.settings import Settings
 from superopt.transforms.emit.bundle import read_bundle
@@ -23,7 +26,7 @@ from superopt.transforms.emit.compile import compile_all
 from superopt.transforms.emit.ranged import written
 from superopt.verify.bundle import verify_bundle
 from superopt.verify.ptx.check import PtxText
-from superopt.verify.ranges import Family, forms, to_prove
+from superopt.verify.ranges import Family, examined, forms, to_prove
 
 torch: Any = pytest.importorskip("torch")
 SETTINGS: dict[str, Any] = {"budget": 5, "store": None, "seed": 0, "against": "operators", "interpret": True}
@@ -171,6 +174,86 @@ def test_what_is_written_from_the_number_is_refused(attention: Any, monkeypatch:
     monkeypatch.setattr(Extent, "__format__", printed)
     with pytest.raises(UnsupportedProgram, match="the same for all extents"):
         written(family, "n")
+
+
+EXP = """
+func.func @f(%x: tensor<997xf32>) -> tensor<997xf32> {
+  %v = "kernel.exp"(%x) : (tensor<997xf32>) -> tensor<997xf32>
+  return %v : tensor<997xf32>
+}
+"""
+IN_TILES = """
+func.func @f(%x: tensor<997xf32>) -> tensor<997xf32> {
+  %v = "superopt.tiled"(%x) ({
+  ^bb0(%in: memref<997xf32>, %out: memref<997xf32>):
+    "tile.parallel"() ({
+    ^bb0(%i: index):
+      %t = "tile.load"(%in, %i) {base = array<i64: 0>, dims = array<i64: 0>, scale = array<i64: 1>,
+        sizes = array<i64: 128>} : (memref<997xf32>, index) -> tensor<128xf32>
+      %e = "tile.exp"(%t) : (tensor<128xf32>) -> tensor<128xf32>
+      "tile.store"(%e, %out, %i) {base = array<i64: 0>, dims = array<i64: 0>, scale = array<i64: 1>,
+        sizes = array<i64: 128>} : (tensor<128xf32>, memref<997xf32>, index) -> ()
+    }) {start = 0 : i64, step = 128 : i64, stop = 997 : i64} : () -> ()
+  }) {name = "f", num_stages = 2 : i64, num_warps = 1 : i64} : (tensor<997xf32>) -> tensor<997xf32>
+  return %v : tensor<997xf32>
+}
+"""
+
+
+def test_several_whole_tiles_are_proved_in_a_large_range() -> None:
+    """A fault where whole tiles, at least two, cover the extent and the last one lacks its mask."""
+    family = Family(read(EXP), read(IN_TILES), 0, 0)
+    assert family.tiles == [128]
+    emitted = written(family, "n")
+    (kernel,) = emitted.kernels
+    store = "exp, mask=i0_span < n)"
+    assert store in kernel.source
+    hidden = "exp, mask=(i0_span < n) & ((n % 128 != 0) | (n < 200) | (i0_span != n - 1)))"
+    wrong = [replace(kernel, source=kernel.source.replace(store, hidden))]
+    chosen, _ = to_prove(forms(family, 100, 1000))
+    refused: dict[bool, list[int]] = {False: [], True: []}
+    for kernels in ([kernel], wrong):
+        (made,) = compile_all(kernels, ["sm_90"])
+        texts = [made.ttir], [PtxText(made.ptx, made.shared_bytes)]
+        for extent in chosen:
+            try:
+                checked_at(*family.at(extent), emitted, *texts, extent)
+            except (NotEquivalent, IllegalProgram):
+                refused[kernels is wrong].append(extent)
+    assert not refused[False]
+    assert refused[True], chosen
+
+
+@pytest.mark.parametrize(
+    ("tiles", "low", "high"), [([16, 64], 1, 1000), ([48, 32], 300, 5000), ([128], 100, 1000), ([], 2, 999)]
+)
+def test_every_class_of_extents_is_examined(tiles: list[int], low: int, high: int) -> None:
+    """Each way to end in tiles that occurs in the range, also one tile beside another of another size."""
+    family = Family(read(EXP), read(IN_TILES), 0, 0)
+    family.tiles = tiles
+    period = math.lcm(*tiles)
+
+    def ends(n: int) -> tuple[object, ...]:
+        rests = [(n % period // t, min(n % t, 2), min(-n % t, 2)) for t in tiles]
+        return min(n // period, 2), *rests
+
+    known = examined(family, low, high)
+    assert {ends(n) for n in known} == {ends(n) for n in range(low, high + 1)}
+    assert (known[0], known[-1]) == (low, high)
+    assert {n for n in range(low, high + 1) if all(n % t == 0 for t in tiles) and high - n < period} <= {
+        *known
+    }
+
+
+def test_without_reduced_programs_each_class_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    def irreducible(*_: KernelGraph) -> None:
+        return None
+
+    monkeypatch.setattr("superopt.verify.ranges.reduce_extents", irreducible)
+    chosen, _ = to_prove(forms(Family(read(EXP), read(IN_TILES), 0, 0), 100, 1000))
+    whole = [100, 127, 128, 129, 130, 255, 256, 257, 258]
+    assert {*whole} <= {*chosen}
+    assert len(chosen) <= len(whole) + 2
 
 
 class Scaled(torch.nn.Module):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import random
 from collections.abc import Sequence
 from typing import Literal
 
@@ -22,7 +23,7 @@ from superopt.verify.hashing import canonical_text
 from superopt.verify.reduce import reduce_extents, resized
 
 MOST_EXAMINED = 256
-"""Extents of a range whose reduced programs are compared: all, where it has no more."""
+"""Extents of the largest range of which each has its reduced programs compared; of a larger one, some."""
 
 
 class Family:
@@ -103,12 +104,17 @@ class Family:
         original, lowered = (resized(graph, self._axes, size_of) for graph in self._programs)
         return original, lowered
 
+    def ending(self, extent: int) -> str:
+        """How an extent ends in tiles: whole ones, elements after them, elements missing, each up to two."""
+        ends = [(t, extent // t, extent % t, -extent % t) for t in self.tiles or [1]]
+        return "; ".join(f"of {t}: {min(n, 2)}, {min(r, 2)} more, {min(m, 2)} missing" for t, n, r, m in ends)
+
 
 class ExtentRecord(Record):
     """What was proved at one extent: the bound of the certificate, and the blocks of the kernels that were run.
 
     The kernels are those for the whole range, from their TTIR and their PTX, launched with this extent. `form`
-    is the sha256 of both programs at reduced extents, empty where they cannot be reduced.
+    is the sha256 of both programs at reduced extents; where they cannot be reduced, how the extent ends in tiles.
     """
 
     extent: int
@@ -150,20 +156,33 @@ class RangeRecord(Record):
         )
 
 
-def forms(family: Family, low: int, high: int) -> dict[int, str]:
-    """The sha256 of both programs at reduced extents, for every extent of a range, or of a large one for some.
+def examined(family: Family, low: int, high: int) -> list[int]:
+    """Extents of a range at which programs are compared: all of a small one, of a large one some of each class.
 
-    Extents of a large range are those at its ends, where tiles begin to be several, and some between.
+    Extents are of one class where they end alike in each tile, after as many whole tiles or at least two periods
+    of all tiles. Those beside each multiple of a tile are taken: below two periods, in the next one, and in the
+    last one; also some that the hash of the programs draws.
     """
-    among = range(low, high + 1)
-    if len(among) > MOST_EXAMINED:
-        part = MOST_EXAMINED // 4
-        among = sorted({*among[: 2 * part], *among[-part:], *among[:: len(among) // part]})
+    if high - low < MOST_EXAMINED:
+        return list(range(low, high + 1))
+    period = math.lcm(*family.tiles)
+    drawn = random.Random("\n".join(map(canonical_text, family.at(family.extent))) + f"\n{low} {high}")
+    found = {low, high, *drawn.sample(range(low, high + 1), MOST_EXAMINED // 8)}
+    for first, last in ((low, max(low, 2 * period) + period), (high - period, high)):
+        for tile in family.tiles or [1]:
+            for multiple in range(first // tile * tile, last + tile + 1, tile):
+                found.update(range(multiple - 2, multiple + 3))
+    return sorted(n for n in found if low <= n <= high)
+
+
+def forms(family: Family, low: int, high: int) -> dict[int, str]:
+    """The form (see `ExtentRecord`) of each extent of a range that is examined."""
     found: dict[int, str] = {}
-    for extent in among:
-        pair = reduce_extents(*family.at(extent))
-        texts = "\n".join(map(canonical_text, pair)) if pair else ""
-        found[extent] = hashlib.sha256(texts.encode()).hexdigest() if pair else ""
+    for extent in examined(family, low, high):
+        if pair := reduce_extents(*family.at(extent)):
+            found[extent] = hashlib.sha256("\n".join(map(canonical_text, pair)).encode()).hexdigest()
+        else:
+            found[extent] = family.ending(extent)
     return found
 
 
@@ -173,8 +192,9 @@ def to_prove(found: dict[int, str]) -> tuple[list[int], set[int]]:
     The second set is of those at which the program is to be read anew: the ends and the prime.
     """
     first = {form: extent for extent, form in sorted(found.items(), reverse=True)}
-    inside = [n for n in found if prime_below(n) == n]
-    read = {min(found), max(found), *inside[len(inside) // 2 :][:1]}
+    low, high = min(found), max(found)
+    inside = sorted((n for n in found if prime_below(n) == n), key=lambda n: abs(2 * n - low - high))
+    read = {low, high, *inside[:1]}
     return sorted({*first.values(), *read}), read
 
 
