@@ -2,9 +2,10 @@
 
     python test/attack/attack.py --count=20000 --seed=0 --json=benchmarks/results/attack.json [--state=FILE]
 
-A pair that the certifier accepts and the oracle finds different, or undefined, is *wrong and accepted*: a fault of the
-verifier, and the exit code is 1. A pair that is equal and refused is listed by class. With --state a run that was
-stopped goes on where it was.
+A pair that the certifier accepts and the oracle finds different, or undefined, is *wrong and accepted*; one that the
+certifier accepts and the independent checker finds different is a *contradiction*. Each is a fault of the verifier,
+and the exit code is 1. A pair that is equal and refused is listed by class. With --state a run that was stopped goes
+on where it was.
 
 The certifier takes other paths for large programs. Most pairs are small, and tested with limits so low that they count
 as large; those of class "... (large)" are large indeed, and the oracle judges their twin, the same pair at small extents.
@@ -48,6 +49,9 @@ LARGE_EVERY = 1000  # one pair in so many is large: some seconds each
 # Most of whose equal pairs are so by what max, min, roots and signs of real numbers are: congruence does not show it.
 IDENTITIES = ("maxima", "signs and roots")
 
+# Fates that are a fault of the verifier, whose pairs the table lists.
+FAULTS = ("wrong and accepted", "contradictions", "crashes")
+
 # Limits of the certifier beyond which it takes other paths, and what leads small programs there.
 PATHS: dict[str, dict[str, int]] = {
     "formal at full extents": {},
@@ -79,6 +83,8 @@ class Trial:
         """What became of it."""
         if self.note.startswith("crash"):
             return "crash"
+        if self.accepted and self.checker == "different" and self.oracle in ("equal", "domains", "undecided"):
+            return "contradiction"
         if self.oracle == "undecided":
             return "undecided"
         if self.oracle == "equal":
@@ -226,6 +232,7 @@ def table(trials: Sequence[Trial]) -> dict[str, Any]:
         "equal and refused": {k: dict(v.most_common()) for k, v in sorted(refused.items())},
         "independent checker": dict(sorted(checker.items())),
         "wrong and accepted": [_line(t) for t in trials if t.fate == "wrong and accepted"],
+        "contradictions": [_line(t) for t in trials if t.fate == "contradiction"],
         "crashes": [_line(t) for t in trials if t.fate == "crash"],
     }
 
@@ -260,7 +267,7 @@ def main() -> int:
     print(text)
     if args.json:
         args.json.write_text(text + "\n")
-    return 1 if found["wrong and accepted"] or found["crashes"] else 0
+    return 1 if any(found[fault] for fault in FAULTS) else 0
 
 
 if __name__ == "__main__":

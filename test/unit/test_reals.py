@@ -54,6 +54,15 @@ def circle(f: Builder, x: Value) -> Value:
     return f("sub", squares, f.constant(1.0))
 
 
+def log_sum(f: Builder, x: Value) -> Value:
+    return f("log", f("reduce_sum", f("exp", x), dims=(1,), keepdims=True))
+
+
+def shifted_log_sum(f: Builder, x: Value, back: str = "add") -> Value:
+    top = f("reduce_max", x, dims=(1,), keepdims=True)
+    return f(back, log_sum(f, f("sub", x, top)), top)
+
+
 EQUAL: dict[str, tuple[Build, Build]] = {
     "square of root": (
         lambda f, x, y: f("square", f("sqrt", norm2(f, x, y))),
@@ -98,6 +107,8 @@ EQUAL: dict[str, tuple[Build, Build]] = {
         lambda f, x, y: kept(f, y),
     ),
     "logarithm of an exponential": (lambda f, x, y: f("log", f("exp", x)), lambda f, x, y: kept(f, x)),
+    "logarithm of a sum, shifted": (lambda f, x, y: log_sum(f, x), lambda f, x, y: shifted_log_sum(f, x)),
+    "logarithm of a sum, not shifted": (lambda f, x, y: shifted_log_sum(f, x), lambda f, x, y: log_sum(f, x)),
     "what a program may leave out": (
         lambda f, x, y: cancelled(f, x, f("sqrt", y)),
         lambda f, x, y: kept(f, x),
@@ -166,6 +177,10 @@ DIFFERENT: dict[str, tuple[Build, Build]] = {
     "logarithm of a multiple": (
         lambda f, x, y: f("log", f("mul", f("exp", x), f.constant(2.0))),
         lambda f, x, y: kept(f, x),
+    ),
+    "logarithm of a sum, moved on": (
+        lambda f, x, y: shifted_log_sum(f, x, "sub"),
+        lambda f, x, y: log_sum(f, x),
     ),
     "defined less often: root": (
         lambda f, x, y: kept(f, x),

@@ -276,13 +276,14 @@ class Reals:
         for other, logarithm in self._logarithms:
             if other.shape != x.shape:
                 continue
-            try:
-                with self.aside():
-                    moved = self._all(self._functions["exp"], self._raw("div", other, x))
-            except ZeroDivisionError:
-                continue
-            if moved is not None:
-                return self._apply("sub", logarithm, moved)
+            for op, top, low in (("sub", other, x), ("add", x, other)):
+                try:
+                    with self.aside():
+                        moved = self._all(self._functions["exp"], self._raw("div", top, low))
+                except ZeroDivisionError:
+                    continue
+                if moved is not None:
+                    return self._apply(op, logarithm, moved)
         return None
 
     # --- rules

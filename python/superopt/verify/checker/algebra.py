@@ -63,7 +63,7 @@ _KNOWN = {
     "sqrt": {0: 0.0, 1: 1.0}, "erf": {0: 0.0}, "sin": {0: 0.0}, "cos": {0: 1.0}, "log": {1: 0.0},
     "exp": {0: 1.0},
 }  # fmt: skip
-_ZERO = Element({}, _ONE, 0)
+_ZERO = Element({}, _ONE, 0, least=1)
 _LOST = Element({}, _ONE, 0, undefined=True)
 
 
@@ -442,12 +442,13 @@ class Algebra:
     def moved_logarithm(self, x: Element) -> Element | None:
         """log(x) = log(x exp(m)) - m."""
         for other, logarithm in self.reals.logarithms[:8]:
-            with self.reals.plainly():
-                before = len(self.reals.found)
-                moved = self.reals.exponentials.get(self.value(self.div(other, x)))
-                del self.reals.found[before:]
-            if moved is not None:
-                return self.add(logarithm, moved, -1)
+            for sign, top, low in ((-1, other, x), (1, x, other)):
+                with self.reals.plainly():
+                    before = len(self.reals.found)
+                    moved = self.reals.exponentials.get(self.value(self.div(top, low)))
+                    del self.reals.found[before:]
+                if moved is not None:
+                    return self.add(logarithm, moved, sign)
         return None
 
     def absolute(self, x: Element) -> Element:
