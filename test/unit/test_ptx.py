@@ -224,3 +224,16 @@ def test_order_alone(matmul: tuple[KernelGraph, EmittedProgram, list[Compiled]])
     without = made.ptx.replace("fence.proxy.async.shared::cta;", "")
     if without != made.ptx:
         assert "fence.proxy.async" in order_fault(PtxText(without, made.shared_bytes), kernel.grid, given)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_two_comparisons_in_one_instruction(dtype: str):
+    """`setp.gt.f16x2`, and constants of 16 bits that it selects."""
+    x, o = (Value(TensorType((32, 64), dtype), n) for n in "xo")
+    lowered = lower(KernelGraph("step", [x], [Node("step", (x,), (o,))], [o]))
+    emitted = emit_program(lowered)
+    made = lowered, emitted, compile_all(emitted.kernels, ["sm_90"])
+    verified(made, 0)
+    (both, *_) = re.findall(r"%p\d+\|%p\d+", made[2][0].ptx)
+    with pytest.raises(NotEquivalent):
+        verified(made, 0, f"{both},", f"{'|'.join(reversed(both.split('|')))},")

@@ -18,8 +18,9 @@ from superopt.transforms.emit.program_source import EmittedProgram, emit_program
 from superopt.transforms.lower import lower
 from superopt.verify.domains import Array
 from superopt.verify.ptx.check import PtxText, verify_ptx
-from superopt.verify.ptx.functions import TEMPLATES, Expression, fold
+from superopt.verify.ptx.functions import fold
 from superopt.verify.ptx.parser import parse
+from superopt.verify.ptx.templates import TEMPLATES, Expression
 from superopt.verify.ttir.artifact import kernel_texts
 
 TARGETS = ("sm_80", "sm_90", "sm_100")
@@ -38,9 +39,20 @@ def product() -> KernelGraph:
     return KernelGraph("product", [a, b], [Node("matmul", (a, b), (c,)), Node("gelu", (c,), (o,))], [o])
 
 
+def rotary() -> KernelGraph:
+    """x sin(angle) + y cos(angle), of which both functions reduce the same arguments."""
+    angle, x, y, s, c, a, b, o = (Value(TensorType((16, 64), "f32"), n) for n in "txyscabo")
+    nodes = [Node("sin", (angle,), (s,)), Node("cos", (angle,), (c,))]
+    nodes += [Node("mul", (x, s), (a,)), Node("mul", (y, c), (b,)), Node("add", (a, b), (o,))]
+    return KernelGraph("rotary", [angle, x, y], nodes, [o])
+
+
 PROGRAMS: dict[str, Callable[[], KernelGraph]] = {
     "gelu": lambda: elementwise("gelu"),
     "log": lambda: elementwise("log"),
+    "sin": lambda: elementwise("sin"),
+    "cos": lambda: elementwise("cos"),
+    "rotary": rotary,
     "product": product,
 }
 
@@ -74,11 +86,79 @@ def test_they_are_found(made: Made, index: int):
 
 
 def test_another_coefficient_is_refused(made: Made):
-    all_of_them = ("0f3E1CF906", "0f3DE718AF", "0f3F8060FE", "0f3E1039F6", "0f4B000000")
+    all_of_them = (
+        "0f3E1CF906",
+        "0f3DE718AF",
+        "0f3F8060FE",
+        "0f3E1039F6",
+        "0f4B000000",
+        "0fB3A22168",
+        "0f3D2AAABB",
+    )
     present = [c for c in all_of_them if any(c in t.ptx for t in texts(made, 0))]
     assert present
     for coefficient in present:
         assert "expected an instruction" in unverified(made, 0, coefficient, f"{coefficient[:-1]}7")[0]
+
+
+REDUCTION = [
+    ("{65, 144,", "{66, 144,"),  # the table of 2/pi
+    ("mad.lo.cc", "mad.lo"),
+    ("madc.hi", "mad.hi"),
+    ("setp.ne.b64", "setp.eq.b64"),  # one trip
+    (", 24;", ", 20;"),  # five
+    ("shf.l.wrap", "shf.r.wrap"),
+    ("+16]", "+12]"),
+    (", 224;", ", 192;"),
+    (", -128;", ", -124;"),
+    (", 260046848;", ", 260046849;"),
+    (", 30;", ", 29;"),
+    ("0d3BF921FB54442D19", "0d3BF921FB54442D18"),
+    ("0f47CE4780", "0f47CE4781"),
+    ("0f7F800000", "0f7F7FFFFF"),
+]
+
+
+@pytest.mark.parametrize("made", ["sin", "cos"], indirect=True)
+@pytest.mark.parametrize(("old", "new"), REDUCTION)
+def test_another_reduction_is_refused(made: Made, old: str, new: str):
+    assert old in texts(made, 0)[0].ptx
+    assert "expected" in unverified(made, 0, old, new)[0]
+
+
+WITHIN = "cvt.rn.f64.s64"
+END_OF_KERNEL = "ret;"
+MORE = {
+    "a barrier within": (WITHIN, "bar.sync 0;"),
+    "a store within": (WITHIN, "st.global.b32 [%rd1 + 0], {OPERAND};"),
+    "a predicate within": (WITHIN, "@%p1 mov.b32 OPERAND, 0;"),
+    "an inner value read after it": (END_OF_KERNEL, "st.global.b32 [%rd1 + 0], {OPERAND};"),
+    "a branch into it": (END_OF_KERNEL, "setp.eq.s32 %p1, INDEX, 0;\n@%p1 bra LABEL;"),
+}
+
+
+@pytest.mark.parametrize("made", ["sin", "cos"], indirect=True)
+@pytest.mark.parametrize("name", MORE)
+def test_a_reduction_that_does_more_is_refused(made: Made, name: str):
+    place, line = MORE[name]
+    text = texts(made, 0)[0].ptx
+    inner = re.search(r"shf\.l\.wrap\.b32\s+(%r\d+)", text)
+    loop = re.search(r"(\$L__BB\w+):(?:(?!\$L).)*?mad\.lo\.cc", text, re.DOTALL)
+    index = re.search(r"(%r\d+), %tid\.x", text)
+    assert inner
+    assert loop
+    assert index
+    line = line.replace("OPERAND", inner[1]).replace("LABEL", loop[1]).replace("INDEX", index[1])
+    assert "expected an instruction" in unverified(made, 0, place, f"{line}\n{place}")[0]
+
+
+@pytest.mark.parametrize("made", ["rotary"], indirect=True)
+def test_another_function_of_the_same_argument_is_not_it(made: Made):
+    """The polynomials of the other one are chosen: of the sine for the cosine."""
+    text = texts(made, 0)[0].ptx
+    turned = re.findall(r"add\.s32\s+%r\d+, %r\d+, 1;", text)
+    assert turned
+    assert "expected" in unverified(made, 0, turned[0], turned[0].replace(", 1;", ", 2;"))[0]
 
 
 @pytest.mark.parametrize("made", ["gelu"], indirect=True)
@@ -202,18 +282,84 @@ def test_what_a_loop_sets_again_is_another_number():
 
 # Every n-th number of 32 bits; 1 tries all of them (`make ptx-functions`).
 STRIDE = int(os.environ.get("SUPEROPT_TEST_FLOATS", "65521"))
-BLOCK = 1 << 18
+BLOCK = 1 << 16
+
+
+def number(x: Array) -> Array:
+    return x.view({4: np.float32, 8: np.float64}[x.itemsize])
+
+
+def word(x: Array) -> Array:
+    return x.view({4: np.uint32, 8: np.uint64}[x.itemsize])
+
+
+def signed(x: Array) -> Array:
+    return x.view({4: np.int32, 8: np.int64}[x.itemsize])
+
+
+def carried(a: Array, b: Array, c: Array) -> Array:
+    """All 64 bits of a product and a sum."""
+    return word(a).astype(np.uint64) * word(b) + word(c)
+
+
+def rounded(a: Array) -> Array:
+    """To the nearest integer; 0 for what is too large."""
+    return np.where(np.abs(number(a)) < 1 << 30, np.rint(number(a)), 0).astype(np.int32)
+
+
+ONE: dict[str, Callable[[Array], Array]] = {
+    "abs.f32": lambda a: np.abs(number(a)),
+    "neg.f32": lambda a: -number(a),
+    "neg.s32": lambda a: -signed(a),
+    "ex2.f32": lambda a: np.exp2(number(a)),
+    "cvt.f32.s32": lambda a: signed(a).astype(np.float32),
+    "cvt.rni.s32.f32": rounded,
+    "cvt.u64.u32": lambda a: word(a).astype(np.uint64),
+    "cvt.f64.s64": lambda a: signed(a).astype(np.float64),
+    "cvt.f32.f64": lambda a: number(a).astype(np.float32),
+}
+TWO: dict[str, Callable[[Array, Array], Array]] = {
+    "setp.ge.f32": lambda a, b: number(a) >= number(b),
+    "setp.lt.f32": lambda a, b: number(a) < number(b),
+    "setp.eq.f32": lambda a, b: number(a) == number(b),
+    "setp.ltu.f32": lambda a, b: ~(number(a) >= number(b)),
+    "setp.neu.f32": lambda a, b: number(a) != number(b),
+    "setp.lt.u32": lambda a, b: word(a) < word(b),
+    "setp.lt.s32": lambda a, b: signed(a) < signed(b),
+    "setp.eq.b32": lambda a, b: word(a) == word(b),
+    "setp.ne.b32": lambda a, b: word(a) != word(b),
+    "mul.f32": lambda a, b: number(a) * number(b),
+    "mul.f64": lambda a, b: number(a) * number(b),
+    "add.f32": lambda a, b: number(a) + number(b),
+    "sub.f32": lambda a, b: number(a) - number(b),
+    "add.s32": lambda a, b: word(a) + word(b),
+    "sub.s32": lambda a, b: word(a) - word(b),
+    "and.b32": lambda a, b: word(a) & word(b),
+    "or.b32": lambda a, b: word(a) | word(b),
+    "or.b64": lambda a, b: word(a) | word(b),
+    "xor.b32": lambda a, b: word(a) ^ word(b),
+    "shl.b32": lambda a, b: word(a) << word(b),
+    "shl.b64": lambda a, b: word(a) << word(b),
+    "shr.u32": lambda a, b: word(a) >> word(b),
+    "shr.s32": lambda a, b: signed(a) >> signed(b),
+}
+THREE: dict[str, Callable[[Array, Array, Array], Array]] = {
+    "choice": lambda s, a, b: np.where(s, word(a), word(b)),
+    "selp.f32": lambda a, b, s: np.where(s, word(a), word(b)),
+    "selp.b32": lambda a, b, s: np.where(s, word(a), word(b)),
+    # One rounding to fp64 and one to fp32: as good as one.
+    "fma.f32": lambda a, b, c: (number(a).astype(np.float64) * number(b) + number(c)).astype(np.float32),
+    "shf.l.wrap.b32": lambda low, high, by: (
+        (word(high).astype(np.uint64) << 32 | word(low)) << (word(by) & 31) >> 32
+    ).astype(np.uint32),
+    "mad.lo.cc.u32": lambda a, b, c: carried(a, b, c).astype(np.uint32),
+}
+INSTRUCTIONS: dict[str, Callable[..., Array]] = {**ONE, **TWO, **THREE}
 
 
 def run(template: Expression, bits: Array) -> Array:
     """What the instructions compute, in fp32."""
     known: dict[int, Array] = {}
-
-    def number(x: Array) -> Array:
-        return x.view(np.float32) if x.dtype == np.uint32 else x
-
-    def word(x: Array) -> Array:
-        return x.view(np.uint32) if x.dtype == np.float32 else x
 
     def value(e: Expression) -> Array:
         if id(e) not in known:
@@ -225,51 +371,43 @@ def run(template: Expression, bits: Array) -> Array:
         if head == "x":
             return bits
         if not below:
+            if head.startswith("0d"):
+                return np.asarray(int(head[2:], 16), np.uint64)
             literal = int(head[2:], 16) if head.startswith("0f") else int(head) & 0xFFFFFFFF
             return np.asarray(literal, np.uint32)
-        a, *more = (value(b) for b in below if isinstance(b, tuple))
-        b, c = [*more, a, a][:2]
-        match head.split("."):
-            case ["choice" | "selp", *_] if head == "choice":
-                return np.where(a, number(b), number(c))
-            case ["selp", _]:
-                return np.where(c, number(a), number(b))
-            case ["setp", how, "f32"]:
-                x, y = number(a), number(b)
-                return {"ge": x >= y, "lt": x < y, "eq": x == y, "ltu": ~(x >= y)}[how]
-            case ["setp", "lt", "u32"]:
-                return word(a) < word(b)
-            case ["abs", _]:
-                return np.abs(number(a))
-            case ["neg", _]:
-                return -number(a)
-            case ["mul", _]:
-                return number(a) * number(b)
-            case ["add" | "sub" as name, "f32"]:
-                return number(a) + number(b) if name == "add" else number(a) - number(b)
-            case ["add" | "sub" as name, "s32"]:
-                return word(a) + word(b) if name == "add" else word(a) - word(b)
-            case ["fma", _]:  # one rounding to fp64 and one to fp32: as good as one
-                exact = number(a).astype(np.float64) * number(b) + number(c).astype(np.float64)
-                return exact.astype(np.float32)
-            case ["ex2", _]:
-                return np.exp2(number(a))
-            case ["and" | "or" as name, _]:
-                return word(a) & word(b) if name == "and" else word(a) | word(b)
-            case ["cvt", *_]:
-                return word(a).view(np.int32).astype(np.float32)
-            case _:
-                raise AssertionError(head)
+        if head == "madc.hi.u32":  # with the carry of the instruction before
+            a, b, c, before = below
+            low = (word(value(n)).astype(np.uint64) for n in before[1:])
+            x, y, z = low
+            carry = ((x * y & 0xFFFFFFFF) + z) >> 32
+            return ((word(value(a)).astype(np.uint64) * word(value(b)) >> 32) + value(c) + carry).astype(
+                np.uint32
+            )
+        if head == "local":  # a word below the base, of those that are stored
+            offset, base, *words = (word(value(n)) for n in below)
+            place = np.asarray(base.astype(np.int64) - signed(offset))
+            assert not np.any(place[is_large(bits)] % 4)
+            assert np.all((place[is_large(bits)] >= 0) & (place[is_large(bits)] < 4 * len(words)))
+            return np.choose(np.clip(place // 4, 0, len(words) - 1), words)
+        return INSTRUCTIONS[head](*(value(b) for b in below))
 
     found = number(value(template))
     known.clear()  # the functions above hold each other, and with them every array
     return found
 
 
+def is_large(bits: Array) -> Array:
+    """Arguments that sin and cos reduce in local memory: finite ones from 105,615."""
+    size = bits & 0x7FFFFFFF
+    return (size >= 0x47CE4780) & (size < 0x7F800000)
+
+
 _erf: Any = np.frompyfunc(math.erf, 1, 1)
 EXACT: dict[str, Callable[[Array], Array]] = {
     "erf": lambda x: _erf(x).astype(np.float64),
     "log": np.log,
+    "sin": np.sin,
+    "cos": np.cos,
 }
 
 

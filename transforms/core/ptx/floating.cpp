@@ -1,6 +1,8 @@
 // Numbers: what registers hold of them, and arithmetic.
 #include "ptx/machine.hpp"
 
+#include <algorithm>
+
 namespace superopt::ptx {
 
 constexpr u32 kNan = 0x7fc00000;
@@ -75,6 +77,10 @@ Handle Machine::evaluate(Op op, Handle a, Handle b, Handle c) {
     return numbers_.reciprocal(a);
   case Op::log:
     return numbers_.apply(Function::Log, a);
+  case Op::sin:
+    return numbers_.apply(Function::Sin, a);
+  case Op::cos:
+    return numbers_.apply(Function::Cos, a);
   default:
     return numbers_.apply(Function::Erf, a);
   }
@@ -85,16 +91,51 @@ void Machine::compareNumbers(const Instr &in, std::span<const u16> lanes) {
   const auto how = static_cast<Compare>(in.aux);
   const bool swapped = how == Compare::Lt || how == Compare::Ge;
   const bool negated = how == Compare::Le || how == Compare::Ge;
+  const Type type = static_cast<Type>(in.mode);
+  const unsigned parts = in.count - 2;
   for (u16 t : lanes) {
-    const Handle a = number(arg(in, 1), t), b = number(arg(in, 2), t);
-    Handle s = swapped ? numbers_.larger(b, a) : numbers_.larger(a, b);
-    if (negated)
-      s = numbers_.sub(numbers_.integer(1), s);
-    if (const auto known = numbers_.truth(s))
-      setBits(arg(in, 0), t, *known ? 1 : 0);
-    else
-      setNumber(arg(in, 0), t, s);
+    Cell held[2][2];
+    if (type != Type::F32)
+      for (unsigned i = 0; i < 2; ++i)
+        cells(arg(in, parts + i), t, 16 * parts, held[i]);
+    for (unsigned j = 0; j < parts; ++j) {
+      const Handle a = type == Type::F32 ? number(arg(in, parts), t) : half(held[0][j], type);
+      const Handle b = type == Type::F32 ? number(arg(in, parts + 1), t) : half(held[1][j], type);
+      Handle s = swapped ? numbers_.larger(b, a) : numbers_.larger(a, b);
+      if (negated)
+        s = numbers_.sub(numbers_.integer(1), s);
+      if (const auto known = numbers_.truth(s))
+        setBits(arg(in, j), t, *known ? 1 : 0);
+      else
+        setNumber(arg(in, j), t, s);
+    }
   }
+}
+
+// A selection of 16-bit numbers. Of two constants the bits do not say what they are: it is what the arguments
+// hold, and reading the result as anything else is illegal.
+void Machine::chooseHalf(const Instr &in, u16 t, Handle s) {
+  Cell a[1], b[1];
+  cells(arg(in, 1), t, 16, a);
+  cells(arg(in, 2), t, 16, b);
+  bool brain = false, known = false;
+  for (Cell c : {a[0], b[0]})
+    if (partOf(c) == Part::Half || partOf(c) == Part::Brain) {
+      brain = partOf(c) == Part::Brain;
+      known = true;
+    }
+  if (!known) {
+    const auto holds = [this](Type type) {
+      return std::ranges::any_of(buffers_, [type](const Buffer &x) { return x.type == type; });
+    };
+    brain = holds(Type::BF16);
+    if (brain == holds(Type::F16))
+      throw Unknown("a selection of 16-bit constants of an unknown type");
+  }
+  const Type type = brain ? Type::BF16 : Type::F16;
+  const Cell out[1] = {
+      cell(brain ? Part::Brain : Part::Half, numbers_.chosen(s, half(a[0], type), half(b[0], type)))};
+  setCells(arg(in, 0), t, 16, out);
 }
 
 void Machine::floating(const Instr &in, std::span<const u16> lanes) {

@@ -240,10 +240,13 @@ void Machine::move(const Instr &in, std::span<const u16> lanes) {
       if (in.op == Op::selp) {
         const Arg &p = arg(in, 3);
         if (p.reg >= 0 && tags_[at(p.reg, t)] == Tag::Number) {
-          if (in.width != 32)
-            throw Unknown("a comparison of numbers that selects other than fp32");
           const auto s = static_cast<Handle>(values_[at(p.reg, t)]);
-          setNumber(arg(in, 0), t, numbers_.chosen(s, number(arg(in, 1), t), number(arg(in, 2), t)));
+          if (in.width == 16)
+            chooseHalf(in, t, s);
+          else if (in.width == 32)
+            setNumber(arg(in, 0), t, numbers_.chosen(s, number(arg(in, 1), t), number(arg(in, 2), t)));
+          else
+            throw Unknown("a comparison of numbers that selects other than fp32");
           break;
         }
       }

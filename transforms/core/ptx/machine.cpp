@@ -16,6 +16,7 @@ std::size_t results(const Instr &in) {
     return in.count - 1;
   case Op::load:
   case Op::ldmatrix:
+  case Op::fsetp:
     return in.count - 2;
   case Op::tensor_load:
     return in.count - 3;
@@ -279,6 +280,8 @@ void Machine::execute(const Instr &in, std::span<const u16> lanes) {
   case Op::rcp:
   case Op::erf:
   case Op::log:
+  case Op::sin:
+  case Op::cos:
     return floating(in, lanes);
   case Op::to_float:
   case Op::from_integer:

@@ -122,6 +122,7 @@ private:
   void move(const Instr &in, std::span<const u16> lanes);
   // numbers
   void floating(const Instr &in, std::span<const u16> lanes);
+  void chooseHalf(const Instr &in, u16 t, Handle s);
   void compareNumbers(const Instr &in, std::span<const u16> lanes);
   Handle evaluate(Op op, Handle a, Handle b, Handle c);
   void convert(const Instr &in, std::span<const u16> lanes);

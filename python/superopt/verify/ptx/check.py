@@ -83,26 +83,33 @@ def verify_ptx(
     """
     nodes = [n for n in lowered.nodes if isinstance(n.body, TileProgram)]
     primes = drawn(canonical_text(lowered), *(t.ptx for t in texts))
-    records: list[PtxKernelRecord] = []
-    for node, kernel, text in zip(nodes, kernels, texts, strict=True):
-        evaluated, reason, ordering = 0, "", list[str]()
-        try:
-            decoded = decode(parse(text.ptx, f"{kernel.name}.ptx"))
-            ordering = ordering_rules(decoded)
-            evaluated = _compare(decoded, node, kernel, text.shared_bytes, seed, primes)
-        except UnsupportedProgram as error:
-            reason = error.message
-        records.append(
-            PtxKernelRecord(
-                name=kernel.name,
-                ptx_sha256=hashlib.sha256(text.ptx.encode()).hexdigest(),
-                blocks=math.prod(kernel.grid),
-                evaluated=evaluated,
-                ordering=ordering,
-                unverified=reason,
-            )
-        )
-    return PtxRecord(kernels=records)
+    return PtxRecord(
+        kernels=[
+            verify_kernel(node, kernel, text, primes, seed=seed)
+            for node, kernel, text in zip(nodes, kernels, texts, strict=True)
+        ]
+    )
+
+
+def verify_kernel(
+    node: Node, kernel: KernelText, text: PtxText, primes: Primes, *, seed: int = 0
+) -> PtxKernelRecord:
+    """Check the PTX of one kernel, that of a `tiled` node; raises as `verify_ptx`."""
+    evaluated, reason, ordering = 0, "", list[str]()
+    try:
+        decoded = decode(parse(text.ptx, f"{kernel.name}.ptx"))
+        ordering = ordering_rules(decoded)
+        evaluated = _compare(decoded, node, kernel, text.shared_bytes, seed, primes)
+    except UnsupportedProgram as error:
+        reason = error.message
+    return PtxKernelRecord(
+        name=kernel.name,
+        ptx_sha256=hashlib.sha256(text.ptx.encode()).hexdigest(),
+        blocks=math.prod(kernel.grid),
+        evaluated=evaluated,
+        ordering=ordering,
+        unverified=reason,
+    )
 
 
 _RULES = {

@@ -16,8 +16,9 @@ import numpy as np
 from superopt.errors import UnsupportedProgram
 from superopt.transforms.core import _ptx
 from superopt.verify.domains import Array
-from superopt.verify.ptx.functions import TEMPLATES, fold
+from superopt.verify.ptx.functions import fold
 from superopt.verify.ptx.parser import Kernel, Line
+from superopt.verify.ptx.templates import TEMPLATES
 
 _OPS = _ptx.ops()
 F32, F16, BF16, F16X2, BF16X2, F32X2 = range(6)
@@ -226,8 +227,15 @@ def _bfe(d: _Decoder, parts: list[str]) -> _Made:
 
 def _setp(d: _Decoder, parts: list[str]) -> _Made:
     _, compare, kind = parts
-    if kind == "f32" and compare.removesuffix("u") in ("lt", "le", "gt", "ge"):  # what is stored is no NaN
-        return _Made("fsetp", d.values([1, 32, 32]), aux=_COMPARE[compare.removesuffix("u")])
+    if kind in TYPES and kind != "f32x2" and compare.removesuffix("u") in ("lt", "le", "gt", "ge"):
+        to, *numbers = d.line.operands
+        width = 16 if kind in ("f16", "bf16") else 32
+        results = [d.value(p.strip(), 1) for p in to.split("|")]
+        first, second = (d.value(n, width) for n in numbers)
+        if len(results) != (2 if "x2" in kind else 1):
+            raise d.unknown()
+        how = _COMPARE[compare.removesuffix("u")]  # what is stored is no NaN
+        return _Made("fsetp", [*results, first, second], mode=TYPES[kind], aux=how)
     if kind in TYPES:
         raise d.unknown()
     return _Made("setp", d.values(_bits(kind), 3), _bits(kind), _signed(kind), _COMPARE[compare])

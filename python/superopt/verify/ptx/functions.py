@@ -1,12 +1,10 @@
-"""Library functions in PTX: what compilers inline for erf and log is found by what it computes.
+"""Library functions in PTX: what compilers inline for erf, log, sin and cos is found by what it computes.
 
 These functions choose between polynomials by comparing numbers, which a field cannot do. `fold` runs a kernel's
-text over expressions, joins the two ways around a branch to one choice, and puts one instruction, `@erf` or
-`@log`, for an expression that is a template's for some argument. Whatever else reads what is computed on the way
-keeps the text as it is, and `decode` refuses its comparisons by name.
-
-A template states the coefficients; that it is the function, up to rounding, is tested on its inputs
-(`make ptx-functions`).
+text over expressions, joins the two ways around a branch to one choice, and puts one instruction, such as `@erf`,
+for an expression that is a template's for some argument (`templates`). Regions that reduce large arguments in
+loops over local memory are run as a whole (`regions`). Whatever else reads what is computed on the way keeps the
+text as it is, and `decode` refuses its comparisons by name.
 """
 
 from __future__ import annotations
@@ -18,65 +16,19 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from superopt.verify.ptx.parser import Kernel, Line
-
-Expression: TypeAlias = "tuple[str, *tuple[Expression | int | str, ...]]"
-"""An opcode without its rounding and what it is applied to; `("0f...",)` is a constant, `("x",)` the argument."""
-
-_X: Expression = ("x",)
-
-
-def _polynomial(variable: Expression, coefficients: Sequence[Expression]) -> Expression:
-    """Horner's rule, highest power first."""
-    value, *rest = coefficients
-    for c in rest:
-        value = ("fma.f32", value, variable, c)
-    return value
-
-
-def _constants(text: str) -> list[Expression]:
-    return [(f"0f{word}",) for word in text.split()]
-
-
-def _erf() -> Expression:
-    size: Expression = ("abs.f32", _X)
-    threshold: Expression = ("0f3F8060FE",)
-    large: Expression = ("setp.ge.f32", size, threshold)
-    variable: Expression = ("choice", large, size, ("mul.f32", _X, _X))
-    far = _constants("3789CA3C B9F560B9 3BAC840B BD0C8162 3E1CF906 3F6A937E 3F20D842")
-    near = _constants("38B1E96A BA574D20 3BAAD5EA BCDC1BE7 3DE718AF BEC093AC 3E0375D3")
-    chosen: list[Expression] = [("choice", large, a, b) for a, b in zip(far, near, strict=True)]
-    factor: Expression = ("selp.f32", ("neg.f32", variable), _X, large)
-    inner: Expression = ("fma.f32", _polynomial(variable, chosen), factor, factor)
-    outer: Expression = ("sub.f32", ("0f3F800000",), ("ex2.f32", inner))
-    signed: Expression = ("or.b32", ("and.b32", _X, ("-2147483648",)), outer)
-    return ("choice", ("setp.ltu.f32", size, threshold), inner, signed)
-
-
-def _log() -> Expression:
-    tiny: Expression = ("setp.lt.f32", _X, ("0f00800000",))
-    x: Expression = ("selp.f32", ("mul.f32", _X, ("0f4B000000",)), _X, tiny)
-    shift: Expression = ("selp.f32", ("0fC1B80000",), ("0f00000000",), tiny)
-    exponent: Expression = ("and.b32", ("add.s32", x, ("-1059760811",)), ("-8388608",))
-    power: Expression = ("fma.f32", ("cvt.f32.s32", exponent), ("0f34000000",), shift)
-    rest: Expression = ("add.f32", ("sub.s32", x, exponent), ("0fBF800000",))
-    coefficients = _constants(
-        "BE055027 3E1039F6 BDF8CDCC 3E0F2955 BE2AD8B9 3E4CED0B BE7FFF22 3EAAAA78 BF000000"
-    )
-    higher: Expression = ("mul.f32", rest, _polynomial(rest, coefficients))
-    value: Expression = ("fma.f32", power, ("0f3F317218",), ("fma.f32", higher, rest, rest))
-    infinity: Expression = ("0f7F800000",)
-    usual: Expression = ("setp.lt.u32", x, ("2139095040",))
-    finite: Expression = ("choice", usual, value, ("fma.f32", x, infinity, infinity))
-    return ("selp.f32", ("0fFF800000",), finite, ("setp.eq.f32", x, ("0f00000000",)))
-
-
-TEMPLATES: Mapping[str, Expression] = {"erf": _erf(), "log": _log()}
+from superopt.verify.ptx.regions import NoRegion, Region, is_address
+from superopt.verify.ptx.templates import TEMPLATES, Expression, X
 
 _PURE = frozenset(
-    ("abs", "add", "and", "cvt", "ex2", "fma", "mov", "mul", "neg", "or", "selp", "setp", "sub")
-)
+    (
+        "abs", "add", "and", "cvt", "ex2", "fma", "mov", "mul",
+        "neg", "not", "or", "selp", "setp", "shl", "shr", "sub", "xor",
+    )
+)  # fmt: skip
 _ROUNDINGS = frozenset(("rn", "ftz", "approx"))
 _REGISTER = re.compile(r"%[\w$@]+(?:\.[xyz]\b)?")
+_Span: TypeAlias = tuple[int, int]
+"""The lines of a branch and of its label."""
 _Path: TypeAlias = tuple[tuple[int, bool], ...]
 """Choices made since the last loop began: conditions and whether they held."""
 
@@ -146,7 +98,7 @@ class _Expressions:
     """
 
     def __init__(self, kernel: Kernel) -> None:
-        self.lines, self.labels, self.widths = kernel.lines, kernel.labels, kernel.widths
+        self.kernel, self.lines, self.labels, self.widths = kernel, kernel.lines, kernel.labels, kernel.widths
         self.matches: list[_Match] = []
         self._numbers: dict[tuple[object, ...], int] = {}
         self._nodes: list[tuple[object, ...]] = []
@@ -154,7 +106,8 @@ class _Expressions:
         self._reads: list[list[int]] = []
         self._made: list[int | None] = []  # what a line computes; None for those that do more than that
         self._sites: dict[int, set[tuple[int, str]]] = {}  # where a number gets into which register
-        self._spans: dict[int, tuple[int, int]] = {}  # of a choice: the branch and the label
+        self._spans: dict[int, set[_Span]] = {}  # of a choice
+        self._regions: set[_Span] = set()  # those that were run as a whole
         self._holds: dict[str, set[int]] = {}  # whatever a register gets anywhere
         self._set = Counter(r for line in self.lines for r in _results(line))
 
@@ -164,12 +117,17 @@ class _Expressions:
         loops = {t for i, line in enumerate(self.lines) if 0 <= (t := self._target(line)) <= i}
         arriving: dict[int, list[_Edge]] = {}
         path: _Path | None = ()
-        for i, line in enumerate(self.lines):
+        i = 0
+        while i < len(self.lines):
+            line = self.lines[i]
             if i in at:
                 edges = arriving.pop(i, [])
                 if path is not None:
                     edges.append(_Edge(-1, path, self._held))
                 path = self._join(edges, i, loop=i in loops)
+            if path is not None and (end := self._region(i, line)):
+                i = end
+                continue
             self._reads.append([self._operand(r) for r in _read(line, self.widths)])
             self._made.append(None)
             if line.opcode.startswith("bra"):
@@ -178,6 +136,7 @@ class _Expressions:
                 path = None
             else:
                 self._line(i, line)
+            i += 1
 
     def removal(self, matches: Sequence[_Match]) -> tuple[set[int], set[int]]:
         """The lines that these functions replace, and which of their expressions are needed all the same."""
@@ -186,15 +145,15 @@ class _Expressions:
         wrong = {
             n for n in results if self._sites[n] != {(m.place, m.register) for m in matches if m.result == n}
         }
-        spans = {self._spans[n] for n in own & self._spans.keys()}
+        spans = {span for n in own for span in self._spans.get(n, ())}
         inside = {i for branch, label in spans for i in range(branch, label)}
-        for n in own & self._spans.keys():
-            between = range(*self._spans[n])
-            if any(self._made[i] is None and not self.lines[i].opcode.startswith("bra") for i in between):
-                wrong.add(n)
+        for n in own:
+            for between in (range(*span) for span in self._spans.get(n, set()) - self._regions):
+                if any(self._made[i] is None and not self.lines[i].opcode.startswith("bra") for i in between):
+                    wrong.add(n)
         # What else is chosen by these branches loses what decides it.
-        lost = {n for n, span in self._spans.items() if span in spans} - results
-        removed = {i for i, made in enumerate(self._made) if made in own} | inside
+        lost = {n for n, known in self._spans.items() if known & spans} - results
+        removed = {i for i, made in enumerate(self._made) if made in own or self._helps(made, own)} | inside
         while True:
             read = {n for i, reads in enumerate(self._reads) if i not in removed for n in reads}
             read = self._needed(read | {m.argument for m in matches}, results)
@@ -207,6 +166,13 @@ class _Expressions:
         if read & lost:
             wrong |= own & self._spans.keys()
         return removed, wrong
+
+    def _helps(self, made: int | None, own: set[int]) -> bool:
+        """Whether a number is of use to removed lines only, where no other reads it: a condition, an address."""
+        if made is None:
+            return False
+        head, *below = self._nodes[made]
+        return (head == "not.pred" and below[0] in own) or is_address(self, made, self.kernel)
 
     def _needed(self, read: set[int], results: set[int]) -> set[int]:
         """These numbers, and what they may be: both ways of a choice, all that an unknown one's register gets.
@@ -229,11 +195,16 @@ class _Expressions:
                     pass
         return found
 
-    def _number(self, *node: object) -> int:
+    def number(self, *node: object) -> int:
+        """The number of an expression, which equal ones share."""
         if node not in self._numbers:
             self._numbers[node] = len(self._nodes)
             self._nodes.append(node)
         return self._numbers[node]
+
+    def node(self, number: int) -> tuple[object, ...]:
+        """The expression that has a number."""
+        return self._nodes[number]
 
     def _new(self, *node: object) -> int:
         self._nodes.append((*node, len(self._nodes)))
@@ -241,7 +212,7 @@ class _Expressions:
 
     def _operand(self, text: str) -> int:
         if text not in self.widths:
-            return self._number(text)
+            return self.number(text)
         if text not in self._held:
             self._held[text] = self._new("unknown", text)
         return self._held[text]
@@ -253,13 +224,45 @@ class _Expressions:
         self, i: int, line: Line, path: _Path | None, arriving: dict[int, list[_Edge]]
     ) -> _Path | None:
         target = self._target(line)
-        condition = self._operand(line.predicate) if line.predicate else None
+        condition, holds = self._condition(line) if line.predicate else (None, True)
         if path is not None and target > i:
-            taken = path if condition is None else (*path, (condition, not line.negated))
+            taken = path if condition is None else (*path, (condition, holds))
             arriving.setdefault(target, []).append(_Edge(i, taken, dict(self._held)))
         if condition is None or path is None:
             return None
-        return (*path, (condition, line.negated)) if target > i else path
+        return (*path, (condition, not holds)) if target > i else path
+
+    def _condition(self, line: Line) -> tuple[int, bool]:
+        """What decides a line with a predicate, and whether it runs where that holds."""
+        number, holds = self._operand(line.predicate), not line.negated
+        while self._nodes[number][0] == "not.pred":
+            (inner,) = self._nodes[number][1:]
+            assert isinstance(inner, int)
+            number, holds = inner, not holds
+        return number, holds
+
+    def _region(self, i: int, line: Line) -> int:
+        """The end of the region that a branch starts, once what it computes is known; 0 where none was run."""
+        if not line.predicate or self._target(line) <= i:
+            return 0
+        region = Region(self.kernel, i, self._target(line))
+        if not region.loops_over_memory or not region.closed:
+            return 0
+        before = {r: self._operand(r) for n in region.lines for r in _read(n, self.widths)}
+        try:
+            found = region.run(self, self._operand, _name)
+        except NoRegion:
+            return 0
+        span = (i, region.end)
+        self._regions.add(span)
+        self._reads += [list(before.values()), *([] for _ in region.lines[1:])]
+        self._made += [None for _ in region.lines]
+        for register, number in found.items():
+            self._held[register] = number
+            self._spans.setdefault(number, set()).add(span)
+        for register, number in found.items():
+            self._put(number, region.end, register)
+        return region.end
 
     def _join(self, edges: Sequence[_Edge], position: int, *, loop: bool) -> _Path | None:
         """What registers hold where edges meet; a choice where they are the two ways around one branch."""
@@ -289,24 +292,23 @@ class _Expressions:
     ) -> None:
         for name in names:
             ways = [e.held[name] if name in e.held else self._new("unknown", name) for e in (yes, no)]
-            self._held[name] = self._number("choice", condition, *ways)
-            self._spans.setdefault(self._held[name], span)
+            self._held[name] = self.number("choice", condition, *ways)
+            self._spans.setdefault(self._held[name], set()).add(span)
         for name in names:
             self._put(self._held[name], span[1], name)
 
     def _line(self, i: int, line: Line) -> None:
-        stem, *modifiers = line.opcode.split(".")
+        stem = line.opcode.split(".")[0]
         to = line.operands[0] if line.operands else ""
         if stem not in _PURE or to not in self.widths or any(o[0] in "{[" for o in line.operands):
             for register in _results(line):
                 self._held[register] = self._new("result")
             return
         inputs = [self._operand(o) for o in line.operands[1:]]
-        name = ".".join([stem, *(m for m in modifiers if m not in _ROUNDINGS)])
-        value = inputs[0] if stem == "mov" else self._number(name, *inputs)
+        value = inputs[0] if stem == "mov" else self.number(_name(line), *inputs)
         if line.predicate:
             ways = [value, self._operand(to)]
-            value = self._number("select", self._operand(line.predicate), *ways[:: -1 if line.negated else 1])
+            value = self.number("select", self._operand(line.predicate), *ways[:: -1 if line.negated else 1])
         self._held[to] = self._made[i] = value
         self._put(value, i, to)
 
@@ -318,7 +320,7 @@ class _Expressions:
             found: dict[int, int] = {}
             if template[0] != self._nodes[number][0] or not self._unify(template, number, found):
                 continue
-            argument = found[id(_X)]
+            argument = found[id(X)]
             source = next((n for n, held in self._held.items() if held == argument), None)
             if source is not None:
                 own = frozenset(n for n in found.values() if n != argument and len(self._nodes[n]) > 1)
@@ -328,7 +330,7 @@ class _Expressions:
         """Whether the expression is the pattern's for some argument; `found` gets the numbers of its parts."""
         if id(pattern) in found:
             return found[id(pattern)] == number
-        if pattern is not _X:
+        if pattern is not X:
             node = self._nodes[number]
             if node[0] != pattern[0] or len(node) != len(pattern):
                 return False
@@ -339,6 +341,11 @@ class _Expressions:
                     return False
         found[id(pattern)] = number
         return True
+
+
+def _name(line: Line) -> str:
+    """The opcode in expressions."""
+    return ".".join(m for m in line.opcode.split(".") if m not in _ROUNDINGS)
 
 
 def _results(line: Line) -> list[str]:

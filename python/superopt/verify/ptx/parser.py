@@ -12,6 +12,7 @@ from superopt.errors import BadInput, UnsupportedProgram
 
 _ENTRY = re.compile(r"\.visible\s+\.entry\s+([\w$]+)\(")
 _PARAM = re.compile(r"\.param\s[^,)]*?([\w$]+)\s*(?=[,)]|$)")
+_TABLE = re.compile(r"^\.global\s+\.align\s+\d+\s+\.b8\s+([\w$]+)\[\d+\]\s*=\s*\{([\d,\s]*)\};", re.MULTILINE)
 _REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.+);")
 _LABEL = re.compile(r"([\w$]+):")
 _INSTRUCTION = re.compile(r"(?:@(!?)([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
@@ -32,7 +33,10 @@ class Line:
 
 @dataclass
 class Kernel:
-    """The one entry of a PTX file; `labels` are positions in `lines`, `widths` are in bits, 1 for predicates."""
+    """The one entry of a PTX file; `labels` are positions in `lines`, `widths` are in bits, 1 for predicates.
+
+    `tables` are constant arrays of bytes that it may read.
+    """
 
     name: str
     target: str = ""
@@ -41,6 +45,7 @@ class Kernel:
     widths: dict[str, int] = field(default_factory=dict[str, int])
     labels: dict[str, int] = field(default_factory=dict[str, int])
     lines: list[Line] = field(default_factory=list[Line])
+    tables: dict[str, bytes] = field(default_factory=dict[str, bytes])
 
 
 _WIDTHS = {"pred": 1, "b16": 16, "b32": 32, "b64": 64, "f32": 32, "u32": 32, "s32": 32, "u64": 64, "s64": 64}
@@ -57,6 +62,8 @@ def parse(text: str, name: str) -> Kernel:
     kernel = Kernel(entry[1])
     target = re.search(r"^\.target\s+(\w+)", text, re.MULTILINE)
     kernel.target = target[1] if target else ""
+    for name_of_table, numbers in _TABLE.findall(text[: entry.start()]):
+        kernel.tables[name_of_table] = bytes(int(n) for n in numbers.split(",") if n.strip())
     head, brace, _ = text[entry.end() :].partition("{")
     threads = re.search(r"\.reqntid\s+(\d+)(?:\s*,\s*(\d+)\s*,\s*(\d+))?", head)
     if not brace or threads is None or any(d not in (None, "1") for d in threads.groups()[1:]):
