@@ -1,7 +1,8 @@
 """`superopt-run BUNDLE`: runs a bundle's real kernels and checks them against PyTorch in float64.
 
-The kernels run in a process of their own, on the GPU or in Triton's interpreter. It prints one line, with error
-and tolerance, for each output and distribution of inputs.
+The kernels run in a process of their own, on the GPU or in Triton's interpreter; on the CPU, the tile programs
+that they were emitted from run, compiled. It prints one line, with error and tolerance, for each output and
+distribution of inputs.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="superopt-run", description=(__doc__ or "").split("\n", maxsplit=1)[0]
     )
     parser.add_argument("bundle", help="folder written by --emit=bundle or Optimized.save")
-    parser.add_argument("--device", choices=["cuda", "interpreter"], help="default: cuda if available")
+    parser.add_argument(
+        "--device",
+        choices=runner.DEVICES,
+        help="cpu: the tile programs, compiled; default: cuda if available",
+    )
     parser.add_argument("--check", action="store_true", help="check only; do not time")
     parser.add_argument("--time", action="store_true", help="time only (cuda); do not check")
     parser.add_argument("--seed", type=int, help="seed of the inputs (default: drawn at random)")

@@ -37,6 +37,7 @@ def save(folder: Path, graph: KernelGraph, original: KernelGraph | None = None) 
         schedule_json="{}",
         original_mlir=to_text(graph),
         optimized_mlir=to_text(graph),
+        lowered_mlir=to_text(lowered),
         artifact=None if original is None else "not asked for",
     )
 
@@ -50,7 +51,7 @@ def test_files_of_a_bundle(attention_bundle: Path) -> None:
     files = {str(p.relative_to(attention_bundle)) for p in attention_bundle.rglob("*") if p.is_file()}
     assert files == {
         "bundle.json", "kernels.py", "launch.py", "reference.py", "run.py", "checking.py", "widening.py", "shapes.json",
-        "certificate.json", "schedule.json", "original.mlir", "optimized.mlir",
+        "certificate.json", "schedule.json", "original.mlir", "optimized.mlir", "lowered.mlir",
         "sm_80/attention_0.ptx", "sm_80/attention_0.cubin", "sm_90/attention_0.ptx", "sm_90/attention_0.cubin",
         "sm_80/attention_0.ttir", "sm_90/attention_0.ttir", "artifact.json",
     }  # fmt: skip
@@ -181,14 +182,20 @@ def test_superopt_run_finds_wrong_kernels(tmp_path: Path, capfd: pytest.CaptureF
         == 0
     )
     assert "within tolerance" in capfd.readouterr().out
-    wrong = save(tmp_path / "wrong", program("sigmoid"), original=program("tanh"))
-    assert superopt_run.main([str(wrong), "--device=interpreter", "--distributions=ordinary"]) == 1
+    assert superopt_run.main([str(right), "--device=cpu"]) == 0
     out = capfd.readouterr().out
-    assert "OUT OF TOLERANCE" in out
-    assert "FAILED" in out
+    assert "scan on cpu: within tolerance" in out
+    assert "compiled from the kernels' tile programs" in out
+    wrong = save(tmp_path / "wrong", program("sigmoid"), original=program("tanh"))
+    for device in ("interpreter", "cpu"):
+        assert superopt_run.main([str(wrong), f"--device={device}", "--distributions=ordinary"]) == 1
+        out = capfd.readouterr().out
+        assert "OUT OF TOLERANCE" in out
+        assert "FAILED" in out
     assert superopt_run.main([str(right), "--device=interpreter", "--distributions=odd"]) == 2
     assert "expected distributions of ordinary" in capfd.readouterr().err
-    assert superopt_run.main([str(right), "--device=interpreter", "--time"]) == 2
+    for device in ("interpreter", "cpu"):
+        assert superopt_run.main([str(right), f"--device={device}", "--time"]) == 2
 
 
 def test_superopt_run_without_a_gpu(attention_bundle: Path, capfd: pytest.CaptureFixture[str]) -> None:

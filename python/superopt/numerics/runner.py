@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Checks and times a superopt bundle: its real kernels against PyTorch in float64. Needs torch, triton and numpy.
 
-    python run.py                        on the GPU if there is one, else in Triton's interpreter (slow, on
-    the CPU) python run.py --device=interpreter   never on the GPU
+    python run.py                        on the GPU if there is one, else in Triton's interpreter, slowly
+    python run.py --device=interpreter   never on the GPU
+    python run.py --device=cpu           what the kernels were emitted from, compiled for the CPU; needs superopt
 
 Exit code 0: every output within its tolerance; 1: some output is not; 2: it could not be tried.
 """
@@ -44,6 +45,7 @@ MOST_DESCRIPTION = 16 << 20  # bytes
 MOST_EXTENT = 1 << 48
 # Blocks of a kernel that the interpreter computes for all but the first distribution; it takes seconds a block.
 SAMPLE = 8
+DEVICES = ("cuda", "interpreter", "cpu")
 
 
 class CannotRun(Exception):
@@ -54,7 +56,9 @@ def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="run.py", description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--bundle", default=str(Path(__file__).resolve().parent), help="the bundle's folder")
-    parser.add_argument("--device", choices=["cuda", "interpreter"], help="default: cuda if available")
+    parser.add_argument(
+        "--device", choices=DEVICES, help="cpu: the tile programs, compiled; default: cuda if available"
+    )
     parser.add_argument("--check", action="store_true", help="check only; do not time")
     parser.add_argument("--time", action="store_true", help="time only (cuda); do not check")
     parser.add_argument("--seed", type=int, help="seed of the inputs (default: drawn at random)")
@@ -80,18 +84,18 @@ def run(args: argparse.Namespace) -> int:
     device = args.device or ("cuda" if has_cuda() else "interpreter")
     if device == "cuda" and not has_cuda():
         raise CannotRun("expected a CUDA device, got none; try --device=interpreter")
+    if device != "cuda" and args.time:
+        raise CannotRun(f"expected --device=cuda with --time, got {device}")
     if device == "interpreter":
-        if args.time:
-            raise CannotRun("expected --device=cuda with --time, got the interpreter")
         os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
-    for name in ("torch", "triton"):
+    for name in ("torch", "superopt") if device == "cpu" else ("torch", "triton"):
         try:
             importlib.import_module(name)
         except ModuleNotFoundError:
             raise CannotRun(f"expected '{name}' to be installed, got none: pip install {name}") from None
     if device == "interpreter":
         own("widening").mend(importlib.import_module("triton.runtime.interpreter"))
-    program = Program(folder, described, "cuda" if device == "cuda" else "cpu")
+    program = Program(folder, described, "cuda" if device == "cuda" else "cpu", compiled=device == "cpu")
     result: dict[str, Any] = {"program": described["name"], "device": device, "rows": [], "microseconds": {}}
     passed = True
     seed = secrets.randbits(63) if args.seed is None else args.seed
@@ -105,6 +109,10 @@ def run(args: argparse.Namespace) -> int:
         verdict = "within tolerance" if passed else "OUT OF TOLERANCE"
         print(f"{described['name']} on {device}: {verdict} (--seed={seed})")
         print(program.checking.table(rows))
+        if device == "cpu":
+            print(
+                "compiled from the kernels' tile programs; --device=interpreter checks the kernels themselves"
+            )
         if sampled and len(rows) > len(described["outputs"]):
             print(
                 f"'{rows[0].distribution}': all blocks; the others: {SAMPLE} blocks (--all-blocks takes all)"
@@ -330,16 +338,25 @@ class Program:
     """Which draw of what is lost in rounding `modelled` takes; the first rounds to the nearest number."""
     drawn = 0
     """Operations of this draw so far."""
+    failures: tuple[Any, ...] = ()
+    """Errors that say why compiled tile programs could not run."""
 
-    def __init__(self, folder: Path, described: dict[str, Any], device: str) -> None:
+    def __init__(
+        self, folder: Path, described: dict[str, Any], device: str, *, compiled: bool = False
+    ) -> None:
         torch: Any = importlib.import_module("torch")
         self.torch, self.described, self.device = torch, described, device
         self.launch: Any
         self.reference: Any
         self.checking: Any
         self.checking = own("checking")
-        _, self.launch, self.reference = (
-            load_module(name[:-3], folder / name, _listed(folder, name, described)) for name in NEEDED
+        if compiled:
+            sys.modules["kernels"] = self.compiled(folder, described)
+        else:
+            load_module("kernels", folder / "kernels.py", _listed(folder, "kernels.py", described))
+        self.launch, self.reference = (
+            load_module(name[:-3], folder / name, _listed(folder, name, described))
+            for name in ("launch.py", "reference.py")
         )
         self.overwritten = set(described.get("overwrites", {}).values())
         self.dtypes = {
@@ -356,6 +373,19 @@ class Program:
             arrays = np.load(held, allow_pickle=False)
         self.constants = {name: torch.from_numpy(arrays[name]).to(device) for name in arrays}
 
+    def compiled(self, folder: Path, described: dict[str, Any]) -> Any:
+        """What stands for `kernels.py` on a CPU: the tile programs that it was emitted from."""
+        cpu: Any = importlib.import_module("superopt.numerics.cpu")
+        errors: Any = importlib.import_module("superopt.errors")
+        self.failures = (errors.SuperoptError,)
+        if "lowered.mlir" not in described["files"]:
+            raise CannotRun(f"expected a bundle with lowered.mlir for --device=cpu, got none: {folder}")
+        try:
+            text = _listed(folder, "lowered.mlir", described).decode()
+            return cpu.kernels_of(text, list(described["grids"]))
+        except self.failures as error:
+            raise CannotRun(f"cannot be compiled for the CPU: {error.message}") from None
+
     def tensors(self, made: list[Any]) -> list[Any]:
         """Numbers as tensors of the inputs' dtypes."""
         tensors = [self.torch.from_numpy(x).to(self.device) for x in made]
@@ -364,7 +394,10 @@ class Program:
     def launched(self, inputs: list[Any]) -> list[Any]:
         """The kernels on `inputs`, which stay as they are."""
         given = [t.clone() if i in self.overwritten else t for i, t in enumerate(inputs)]
-        return list(self.launch.run(*given))
+        try:
+            return list(self.launch.run(*given))
+        except self.failures as error:
+            raise CannotRun(error.message) from None
 
     def modelled(self, x: Any, dtype: Any, again: Any = None) -> Any:
         """What an operator gives in fp32, rounded to its dtype; sums as `checking.accumulated` has them."""

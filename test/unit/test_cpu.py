@@ -1,0 +1,124 @@
+"""Lowered programs compiled for the CPU compute what the operator table says, and a crash takes nobody along."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import interpreter
+import numpy as np
+import pytest
+import test_interpreter
+from random_programs import random_kernel
+from test_in_place import updated_cache
+from test_ragged import attention, linear
+
+from superopt.numerics.child import ChildFailed
+from superopt.numerics.cpu import Cpu, run
+from superopt.program import KernelGraph, TileProgram
+from superopt.transforms.cpu.source import CpuKernel
+from superopt.transforms.lower import lower
+from superopt.verify.domains import FloatDomain
+from superopt.verify.evaluate import evaluate
+
+Array = np.ndarray[Any, Any]
+
+# The programs that Triton's interpreter is tried on: every operator, and random block graphs among them.
+globals().update({name: test for name, test in vars(test_interpreter).items() if name.startswith("test_")})
+
+
+@pytest.fixture(autouse=True)
+def _compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interpret(graph: KernelGraph, inputs: Sequence[Array]) -> list[Array]:
+        return run(lower(graph), inputs)
+
+    monkeypatch.setattr(interpreter, "interpret", interpret)
+
+
+@pytest.fixture
+def cpu() -> Iterator[Cpu]:
+    process = Cpu(timeout=3)
+    yield process
+    process.close()
+
+
+def kernel(text: str) -> CpuKernel:
+    return CpuKernel("planted", text, (4,), (True,), ())
+
+
+ADDS_ONE = """func.func @kernel(%x: memref<1xf32>) {
+  %one = arith.constant 1.0 : f32
+  %before = affine.load %x[0] : memref<1xf32>
+  %after = arith.addf %before, %one : f32
+  affine.store %after, %x[0] : memref<1xf32>
+  return
+}"""
+ABORTS = """func.func private @abort()
+func.func @kernel(%x: memref<1xf32>) {
+  func.call @abort() : () -> ()
+  return
+}"""
+HANGS = """func.func @kernel(%x: memref<1xf32>) {
+  cf.br ^again
+^again:
+  cf.br ^again
+}"""
+WRITES_ANYWHERE = """func.func @kernel(%x: memref<1xf32>) {
+  %far = arith.constant 1099511627776 : index
+  %one = arith.constant 1.0 : f32
+  memref.store %one, %x[%far] : memref<1xf32>
+  return
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (ABORTS, "the compiled kernel's process ended with SIGABRT"),
+        (HANGS, "the compiled kernel took more than 3 s"),
+        (WRITES_ANYWHERE, "the compiled kernel's process ended with SIGSEGV"),
+        ("func.func @kernel(", "MLIRError"),
+    ],
+    ids=["abort", "hang", "crash", "text"],
+)
+def test_what_ends_a_kernel_is_an_error_and_the_next_one_runs(cpu: Cpu, text: str, says: str) -> None:
+    with pytest.raises(ChildFailed, match=says):
+        cpu.launch(kernel(text), [np.zeros(1, np.float32)])
+    x = np.full(1, 41, np.float32)
+    cpu.launch(kernel(ADDS_ONE), [x])
+    assert x[0] == 42
+
+
+def compared(graph: KernelGraph, seed: int) -> None:
+    """Compiled results of the lowered program against those of the program in fp64."""
+    rng = np.random.default_rng(seed)
+    inputs = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
+    domain = FloatDomain()
+    expected = evaluate(graph, [domain.tensor(x.astype(np.float64)) for x in inputs], domain)
+    for got, want in zip(run(lower(graph), inputs), expected, strict=True):
+        close = np.isfinite(want.planes[0])
+        np.testing.assert_allclose(got[close], want.planes[0][close], rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_random_programs(seed: int) -> None:
+    compared(random_kernel(random.Random(seed)), seed)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_extents_and_tiles_that_divide_nothing(seed: int) -> None:
+    draw = random.Random(seed)
+    rows, keys, depth = (draw.randint(1, 50) for _ in range(3))
+    compared(attention(rows, keys, depth, draw.randint(1, rows), draw.randint(1, keys)), seed)
+    tiles = draw.randint(1, rows), draw.randint(1, depth), draw.randint(1, keys)
+    for whole in (False, True):
+        compared(linear(rows, depth, keys, tiles, whole), seed)
+
+
+def test_rows_updated_in_the_memory_of_an_input() -> None:
+    """A cache of which every block writes some rows: the others stay."""
+    graph = updated_cache()
+    lowered = lower(graph)
+    assert any(isinstance(n.body, TileProgram) and n.body.aliases for n in lowered.nodes)
+    compared(graph, 0)
