@@ -403,6 +403,12 @@ def is_conversion(node: Node) -> bool:
     return len(node.operands) == len(node.results) == 1 and node.operands[0].shape == node.result.shape
 
 
+def opaque_key(node: Node) -> str:
+    """What an opaque operation computes from its operands: operations of one key are one function."""
+    named = {k: v for k, v in node.attrs.items() if k != "reason"}
+    return f"{node.attrs.get('target')} {sorted(named.items(), key=lambda kv: kv[0])!r}"
+
+
 def live_nodes(
     nodes: Sequence[Node],
     outputs: Iterable[Value],

@@ -339,5 +339,5 @@ def test_what_only_the_others_assume_is_said_of_each_of_them() -> None:
     second = program(SQUARE, again)
     third = program(SQUARE, lambda f, a, b, c: f("add", again(f, a, b, c), f("sub", c, c)))
     point = (0, 0, 0)
-    outcomes = certifier_module._at_point(first, [second, third], "image", "full", point, "order", (P, Q))  # type: ignore[reportPrivateUsage]
+    outcomes = certifier_module._at_point(first, [second, third], "image", "full", point, "order", (P, Q), 0)  # type: ignore[reportPrivateUsage]
     assert [o.assumed for o in outcomes] == [frozenset({"erf"})] * 2

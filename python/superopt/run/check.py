@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from superopt import log
 from superopt.errors import IllegalProgram, NotEquivalent, SuperoptError, UnsupportedProgram
 from superopt.numerics import gate
-from superopt.program import KernelGraph, Node, NodeKind
+from superopt.program import KernelGraph, NodeKind, opaque_key
 from superopt.run.context import Run
 from superopt.spec import check_kernel
 from superopt.transforms.emit.compile import CompilationFailed
@@ -250,10 +250,7 @@ def foreign_externs(original: KernelGraph, candidate: KernelGraph) -> list[str]:
 
     A proof would not notice a result that nothing uses, but computing it would run the operation.
     """
-    counts = [Counter(_extern(n) for n in g.nodes if n.op == NodeKind.EXTERN) for g in (original, candidate)]
+    counts = [
+        Counter(opaque_key(n) for n in g.nodes if n.op == NodeKind.EXTERN) for g in (original, candidate)
+    ]
     return sorted((counts[1] - counts[0]).elements())
-
-
-def _extern(node: Node) -> str:
-    attrs = {k: v for k, v in node.attrs.items() if k != "reason"}
-    return f"{attrs.pop('target', '')} {sorted(attrs.items(), key=lambda kv: kv[0])!r}"

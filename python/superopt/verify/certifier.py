@@ -42,7 +42,7 @@ import numpy as np
 
 from superopt.aliasing import check_aliases, pairs
 from superopt.errors import IllegalProgram, NotEquivalent, SuperoptError
-from superopt.program import KernelGraph
+from superopt.program import KernelGraph, NodeKind, opaque_key
 from superopt.spec import check_kernel
 from superopt.verify.certificate import (
     Certificate,
@@ -59,6 +59,7 @@ from superopt.verify.evaluate import Shared, evaluate
 from superopt.verify.fields import FormalField, ImageField, Seen
 from superopt.verify.hashing import canonical_text, parse, program_hash
 from superopt.verify.infinities import Extended
+from superopt.verify.opaque import without_opaque
 from superopt.verify.pieces import Piece, cut
 from superopt.verify.primes import Primes, drawn
 from superopt.verify.reals import Condition, Conditions
@@ -132,8 +133,17 @@ def certify(a: KernelGraph, b: KernelGraph, *, delta: float = 1e-9, seed: int = 
     Tests continue until different programs would pass with probability at most `delta`, or until the formal
     argument fails (the certificate then says so, with `delta` null). Deterministic for a `seed`.
     """
-    question = _Question(a, b, delta, seed)
-    _full_tests(a, [question], seed)
+    cut = without_opaque(a, b)
+    if cut and (verdict := _verdict(a, b, cut, delta, seed)).equivalent:
+        return verdict
+    return _verdict(a, b, (a, b), delta, seed)
+
+
+def _verdict(
+    a: KernelGraph, b: KernelGraph, tested: Sequence[KernelGraph], delta: float, seed: int
+) -> Verdict:
+    question = _Question(a, b, tested, delta, seed)
+    _full_tests([question], seed)
     return question.verdict()
 
 
@@ -145,18 +155,37 @@ def certify_lowered(
     Tests as much as `certify(a, b)` and `certify(b, lowered)`, with three evaluations at full extents instead of
     four: at one point, what equals a equals b.
     """
-    question = _Question(a, b, delta, seed)
-    questions = [question] if question.failure else [question, _Question(b, lowered, delta, seed)]
-    _full_tests(a, [q for q in questions if not q.failure], seed)
-    verdict = question.verdict()
-    return verdict, questions[-1].verdict() if verdict.equivalent else verdict
+    cut = without_opaque(a, b, lowered)
+    if not cut and without_opaque(a, b):
+        return _one_by_one(a, b, lowered, delta, seed)
+    tested = cut or [a, b, lowered]
+    question = _Question(a, b, tested[:2], delta, seed)
+    questions = [question] if question.failure else [question, _Question(b, lowered, tested[1:], delta, seed)]
+    _full_tests([q for q in questions if not q.failure], seed)
+    first, second = question.verdict(), questions[-1].verdict()
+    if cut and not (first.equivalent and second.equivalent):
+        return _one_by_one(a, b, lowered, delta, seed)
+    return first, second if first.equivalent else first
+
+
+def _one_by_one(
+    a: KernelGraph, b: KernelGraph, lowered: KernelGraph, delta: float, seed: int
+) -> tuple[Verdict, Verdict]:
+    verdict = certify(a, b, delta=delta, seed=seed)
+    return verdict, certify(b, lowered, delta=delta, seed=seed) if verdict.equivalent else verdict
 
 
 class _Question:
-    """Whether `a` and `b` are equivalent: the tests made of these two alone, and which are still needed."""
+    """Whether two programs are equivalent: the tests made of these two alone, and which are still needed.
 
-    def __init__(self, a: KernelGraph, b: KernelGraph, delta: float, seed: int) -> None:
-        self.a, self.b, self.delta, self.seed = a, b, delta, seed
+    Those are made of `a` and `b`, which are `programs` or what is left of them without opaque operations.
+    """
+
+    def __init__(
+        self, a: KernelGraph, b: KernelGraph, tested: Sequence[KernelGraph], delta: float, seed: int
+    ) -> None:
+        self.programs, (self.a, self.b), self.delta, self.seed = (a, b), tested, delta, seed
+        self.arbitrary = len(self.a.inputs) - len(a.inputs)
         self.notes: list[str] = []
         self.outcomes: list[_Outcome] = []
         self.reduced: tuple[KernelGraph, KernelGraph] | None = None
@@ -172,6 +201,8 @@ class _Question:
         elif texts[0] == texts[1]:
             self.notes.append("the programs are the same")
         else:
+            if self.arbitrary:
+                self.notes.append("results of opaque operations are inputs, and their operands outputs")
             self._formally()
 
     def _formally(self) -> None:
@@ -195,7 +226,7 @@ class _Question:
             if not _failure(outcomes):
                 self.outcomes, self.reduced = outcomes, pair
                 self.agreed = bool(outcomes) or not _failure(
-                    _test(pair[0], [pair[1]], "image", "reduced", self.seed, 0, self.primes)
+                    _test(pair[0], [pair[1]], "image", "reduced", self.seed, 0, self.primes, self.arbitrary)
                 )
                 if numbers and outcomes:
                     self.notes.append("numbers that a mean divides by were reduced with its extent")
@@ -209,7 +240,8 @@ class _Question:
         outcomes: list[_Outcome] = []
         try:
             while not _enough(outcomes, self.delta):
-                outcomes += _test(a, [b], "formal", extents, self.seed, len(outcomes), self.primes)
+                number = len(outcomes)
+                outcomes += _test(a, [b], "formal", extents, self.seed, number, self.primes, self.arbitrary)
         except OverflowError:
             self.notes.append(f"at {extents} extents there are too many exponentials to keep them formal")
             outcomes = []
@@ -240,7 +272,7 @@ class _Question:
             return False
         small = self.reduced
         if not small and (small := reduce_extents(self.a, self.b, most_work=CUT_WORK)):
-            made = _test(small[0], [small[1]], "image", "reduced", self.seed, 0, self.primes)
+            made = _test(small[0], [small[1]], "image", "reduced", self.seed, 0, self.primes, self.arbitrary)
             self.undefined |= any(o.undefined for o in made)
             self.agreed |= not _failure(made)
         if self.undefined:
@@ -262,9 +294,8 @@ class _Question:
             tests: list[_Outcome] = []
             while not _enough(tests, delta):
                 number = MOST_TESTS * (2 + 2 * piece + (kind == "formal")) + len(tests)
-                tests += _test(
-                    first, [second], kind, extents, self.seed, number, self.primes, self.agreed, True
-                )
+                rest = self.seed, number, self.primes, len(first.inputs), self.agreed
+                tests += _test(first, [second], kind, extents, *rest)
             if _failure(tests):
                 return []
             made += [o.of_piece(piece) for o in tests]
@@ -343,8 +374,11 @@ def _enough(outcomes: Sequence[_Outcome], delta: float) -> bool:
     return bool(bounds) and math.prod(b for b in bounds if b is not None) <= delta
 
 
-def _full_tests(a: KernelGraph, questions: Sequence[_Question], seed: int) -> None:
-    """Tests against `a` with all sums whole, added to the outcomes of the questions that need them."""
+def _full_tests(questions: Sequence[_Question], seed: int) -> None:
+    """Tests of the first program with all sums whole, added to the outcomes of the questions that need them."""
+    if not questions:
+        return
+    a = questions[0].a
     questions = [q for q in questions if q.wants_full and not q.in_pieces()]
     made: dict[int, list[_Outcome]] = {id(q): [] for q in questions}
     for number in range(MOST_TESTS):
@@ -354,13 +388,13 @@ def _full_tests(a: KernelGraph, questions: Sequence[_Question], seed: int) -> No
         for agreed in {q.agreed for q in open_}:  # one interpretation of max and min for each
             group = [q for q in open_ if q.agreed == agreed]
             programs = [a, *(q.b for q in group)]
-            rest = seed, MOST_TESTS + number, questions[0].primes, agreed
+            rest = seed, MOST_TESTS + number, questions[0].primes, questions[0].arbitrary, agreed
             found = _with_sums_whole(programs, BLOCKS_WORK, *rest)
             by_rules = any(o.ruled for q in group for o in q.outcomes)
             if by_rules and any(o.failure and not o.undefined for o in found):
                 if len(group) > 1:  # the others may not need rules, and so be compared whole
                     for question in open_:
-                        _full_tests(question.a, [question], seed)
+                        _full_tests([question], seed)
                     return
                 found = _with_sums_whole(programs, RULES_WORK, *rest)
             for question, outcome in zip(group, found, strict=False):
@@ -371,11 +405,17 @@ def _full_tests(a: KernelGraph, questions: Sequence[_Question], seed: int) -> No
 
 
 def _with_sums_whole(
-    programs: list[KernelGraph], limit: int, seed: int, number: int, primes: Primes, agreed: bool
+    programs: list[KernelGraph],
+    limit: int,
+    seed: int,
+    number: int,
+    primes: Primes,
+    arbitrary: int,
+    agreed: bool,
 ) -> list[_Outcome]:
     """A test of the first program against the others, by two blocks where all would take more than the limit."""
     (left, *others), extents = _affordable(programs, limit)
-    return _test(left, others, "image", extents, seed, number, primes, agreed)
+    return _test(left, others, "image", extents, seed, number, primes, arbitrary, agreed)
 
 
 def _affordable(programs: list[KernelGraph], limit: int = BLOCKS_WORK) -> tuple[list[KernelGraph], Extents]:
@@ -402,11 +442,12 @@ def _test(
     seed: int,
     number: int,
     primes: Primes,
+    arbitrary: int,
     agreed: bool = False,
-    piece: bool = False,
 ) -> list[_Outcome]:
     """Evaluate all at one random point, `a` once; stops at the first of `others` that differs from it.
 
+    The last `arbitrary` inputs are values that something else computes.
     Takes another point where a denominator vanishes by chance. Programs that `agreed` on max and min by sets may
     be compared by a random order where that is faster. Raises OverflowError where a formal test needs too
     much memory.
@@ -416,20 +457,20 @@ def _test(
     if len(others) > 1:
         with suppress(ZeroDivisionError, MemoryError, IllegalProgram):
             found = _at_point(
-                a, others, kind, extents, (seed, number, 0), lattice, primes, piece, again=False
+                a, others, kind, extents, (seed, number, 0), lattice, primes, arbitrary, again=False
             )
             if not _failure(found):
                 return found
         alone: list[_Outcome] = []  # one of them is at fault, or needs more rules: test each alone
         for b in others:
-            alone += _test(a, [b], kind, extents, seed, number, primes, agreed, piece)
+            alone += _test(a, [b], kind, extents, seed, number, primes, arbitrary, agreed)
             if alone[-1].failure:
                 break
         return alone
     shapes = [v.shape for v in a.inputs]
     for attempt in range(ATTEMPTS):
         try:
-            return _at_point(a, others, kind, extents, (seed, number, attempt), lattice, primes, piece)
+            return _at_point(a, others, kind, extents, (seed, number, attempt), lattice, primes, arbitrary)
         except ZeroDivisionError:
             continue
         except MemoryError:  # too many leaves under max or min to remember
@@ -455,7 +496,7 @@ def _at_point(
     point: _Point,
     lattice: Lattice,
     primes: Primes,
-    piece: bool = False,
+    arbitrary: int,
     again: bool = True,
 ) -> list[_Outcome]:
     """The outcome of each of `others` at one point, until one differs.
@@ -468,11 +509,11 @@ def _at_point(
     domain = Extended(field)
     exponent = [any(column) for column in zip(*map(feeds_exponential, [a, *others]), strict=True)]
     shapes = [v.shape for v in a.inputs]
-    # The values that a piece begins with may be anything, such as zero wherever another one is positive.
-    degree = replace(VARIABLE, opaque=1) if piece else VARIABLE
+    # Computed values may be anything, such as zero wherever another one is positive.
+    degrees = [VARIABLE] * (len(shapes) - arbitrary) + [replace(VARIABLE, opaque=1)] * arbitrary
     inputs = [
         field.random(i, s, exponent=e, degree=degree)
-        for i, (s, e) in enumerate(zip(shapes, exponent, strict=True))
+        for i, (s, e, degree) in enumerate(zip(shapes, exponent, degrees, strict=True))
     ]
     while True:
         outcomes: list[_Outcome] = []
@@ -542,7 +583,7 @@ def _compared(
 
 
 def _certificate(question: _Question) -> Certificate:
-    a, b, outcomes, notes = question.a, question.b, question.outcomes, question.notes
+    (a, b), outcomes, notes = question.programs, question.outcomes, question.notes
     tests = [o.record for o in outcomes if o.record]
     at, bound = _best_bound(tests, question.delta) if tests else ("full", 0.0)
     if bound is None:
@@ -550,7 +591,9 @@ def _certificate(question: _Question) -> Certificate:
             "no bound: exponentials were mapped to powers of a random root, max picked by a random order, "
             "or a sum outgrew the formal terms"
         )
-    assumed = sorted(frozenset[str]().union(*(o.assumed for o in outcomes)))
+    assumed = frozenset[str]().union(*(o.assumed for o in outcomes))
+    if question.arbitrary and outcomes:
+        assumed |= {opaque_key(n) for n in a.nodes if n.op == NodeKind.EXTERN}
     proof = prove(a, b)
     form = proof and NormalFormRecord(extents=proof.extents, factors=proof.factors, terms=proof.terms)
     return Certificate(
@@ -559,7 +602,7 @@ def _certificate(question: _Question) -> Certificate:
         p=question.primes[0], q=question.primes[1], seed=question.seed, requested_delta=question.delta,
         delta=bound, delta_extents=at,
         guarantee="congruence" if assumed or bound is None else "bound",
-        uninterpreted=assumed, tests=tests, normal_form=form, notes=notes,
+        uninterpreted=sorted(assumed), tests=tests, normal_form=form, notes=notes,
     )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ from superopt.operators import (
     nest_of,
     normalize_attrs,
 )
-from superopt.program import Attr, BlockGraph, KernelGraph, Node, ThreadGraph, TileProgram, Value
+from superopt.program import Attr, BlockGraph, KernelGraph, Node, ThreadGraph, TileProgram, Value, opaque_key
 from superopt.verify.domains import Array, Domain, Shape, Tensor
 
 _PRODUCT = arg(0) * arg(1)
@@ -120,9 +120,7 @@ def _kernel_node(node: Node, operands: list[Tensor], domain: Domain) -> list[Ten
 
         return evaluate_tile(node.body, operands, domain)
     if node.op == "extern":
-        named = {k: v for k, v in node.attrs.items() if k != "reason"}
-        key = f"{node.attrs.get('target')} {sorted(named.items(), key=lambda kv: kv[0])!r}"
-        return domain.opaque(key, operands, [v.shape for v in node.results])
+        return domain.opaque(opaque_key(node), operands, [v.shape for v in node.results])
     return [evaluate_operator(node.op, node.attrs, operands, [v.dtype for v in node.operands], domain, 0)]
 
 
