@@ -31,6 +31,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         choices=runner.DEVICES,
         help="cpu: the tile programs, compiled; default: cuda if available",
     )
+    parser.add_argument(
+        "--kernels",
+        choices=runner.KERNELS,
+        help="on the GPU: compiled by the Triton there is (default), or the bundle's cubins",
+    )
     parser.add_argument("--check", action="store_true", help="check only; do not time")
     parser.add_argument("--time", action="store_true", help="time only (cuda); do not check")
     parser.add_argument("--seed", type=int, help="seed of the inputs (default: drawn at random)")
@@ -49,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     # The runner and the checks of this version: only the kernels and the reference are the bundle's.
     command = [sys.executable, "-P", "-E", str(Path(runner.__file__)), "--bundle", args.bundle]
-    for name in ("seed", "device", "distributions", "json"):
+    for name in ("seed", "device", "kernels", "distributions", "json"):
         if (value := getattr(args, name)) is not None:
             command.append(f"--{name}={value}")
     flags = {"check": args.check, "time": args.time, "all-blocks": args.all_blocks}

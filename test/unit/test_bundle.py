@@ -50,7 +50,8 @@ def attention_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_files_of_a_bundle(attention_bundle: Path) -> None:
     files = {str(p.relative_to(attention_bundle)) for p in attention_bundle.rglob("*") if p.is_file()}
     assert files == {
-        "bundle.json", "kernels.py", "launch.py", "reference.py", "run.py", "checking.py", "widening.py", "shapes.json",
+        "bundle.json", "kernels.py", "launch.py", "reference.py", "run.py", "checking.py", "widening.py", "cubins.py",
+        "shapes.json",
         "certificate.json", "schedule.json", "original.mlir", "optimized.mlir", "lowered.mlir",
         "sm_80/attention_0.ptx", "sm_80/attention_0.cubin", "sm_90/attention_0.ptx", "sm_90/attention_0.cubin",
         "sm_80/attention_0.ttir", "sm_90/attention_0.ttir", "artifact.json",

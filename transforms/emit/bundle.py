@@ -2,6 +2,7 @@
 
     kernels.py  launch.py            Triton source and its launcher; need torch and triton
     run.py  reference.py  checking.py  widening.py    check against PyTorch in fp64, and time
+    cubins.py                        launches the cubins without Triton
     <target>/<kernel>.ttir, .ptx, .cubin    compiled code of every target
     shapes.json                      inputs, outputs, grids, registers, shared memory
     original.mlir  optimized.mlir  lowered.mlir    the program before, after, and as tile programs
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 RUNNING = (
     ("superopt.numerics", "runner.py", "run.py"),
     ("superopt.numerics", "checking.py", "checking.py"),
+    ("superopt.numerics", "cubins.py", "cubins.py"),
     ("superopt.measure.standalone", "widening.py", "widening.py"),
 )
 

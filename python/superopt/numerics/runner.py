@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Checks and times a superopt bundle: its real kernels against PyTorch in float64. Needs torch, triton and numpy.
 
-    python run.py                        on the GPU if there is one, else in Triton's interpreter, slowly
-    python run.py --device=interpreter   never on the GPU
-    python run.py --device=cpu           what the kernels were emitted from, compiled for the CPU; needs superopt
+    python run.py                           on the GPU if there is one, else in Triton's interpreter, slowly
+    python run.py --device=interpreter      never on the GPU
+    python run.py --device=cpu              what they were emitted from, compiled for the CPU; needs superopt
+    python run.py --kernels=cubin --check   the cubins of the bundle; needs no triton
 
 Exit code 0: every output within its tolerance; 1: some output is not; 2: it could not be tried.
 """
@@ -45,6 +46,7 @@ MOST_DESCRIPTION = 16 << 20  # bytes
 MOST_EXTENT = 1 << 48
 # Blocks of a kernel that the interpreter computes for all but the first distribution; it takes seconds a block.
 SAMPLE = 8
+KERNELS = ("triton", "cubin")
 DEVICES = ("cuda", "interpreter", "cpu")
 
 
@@ -58,6 +60,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--bundle", default=str(Path(__file__).resolve().parent), help="the bundle's folder")
     parser.add_argument(
         "--device", choices=DEVICES, help="cpu: the tile programs, compiled; default: cuda if available"
+    )
+    parser.add_argument(
+        "--kernels",
+        choices=KERNELS,
+        default=KERNELS[0],
+        help="on the GPU: compiled by the Triton there is (default), or the bundle's cubins",
     )
     parser.add_argument("--check", action="store_true", help="check only; do not time")
     parser.add_argument("--time", action="store_true", help="time only (cuda); do not check")
@@ -88,14 +96,18 @@ def run(args: argparse.Namespace) -> int:
         raise CannotRun(f"expected --device=cuda with --time, got {device}")
     if device == "interpreter":
         os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
-    for name in ("torch", "superopt") if device == "cpu" else ("torch", "triton"):
+    if device != "cuda" and args.kernels == "cubin":
+        raise CannotRun(f"expected --device=cuda with --kernels=cubin, got {device}")
+    needed = ("torch", "superopt") if device == "cpu" else ("torch", "triton")
+    for name in needed[: 1 if args.kernels == "cubin" and args.check else 2]:
         try:
             importlib.import_module(name)
         except ModuleNotFoundError:
             raise CannotRun(f"expected '{name}' to be installed, got none: pip install {name}") from None
     if device == "interpreter":
         own("widening").mend(importlib.import_module("triton.runtime.interpreter"))
-    program = Program(folder, described, "cuda" if device == "cuda" else "cpu", compiled=device == "cpu")
+    kernels = "tiles" if device == "cpu" else args.kernels
+    program = Program(folder, described, "cuda" if device == "cuda" else "cpu", kernels)
     result: dict[str, Any] = {"program": described["name"], "device": device, "rows": [], "microseconds": {}}
     passed = True
     seed = secrets.randbits(63) if args.seed is None else args.seed
@@ -249,7 +261,7 @@ def _present(folder: Path) -> set[str]:
 
 
 def own(name: str) -> Any:
-    """`checking` or `widening`, from where this file lies: a bundle's, or those of the package that runs it."""
+    """`checking`, `cubins` or `widening`, from where this file lies: a bundle's, or those of the package."""
     here = Path(__file__).resolve().parent
     places = (here / f"{name}.py", here.parent / "measure" / "standalone" / f"{name}.py")
     path = next(p for p in places if p.is_file())
@@ -332,26 +344,29 @@ def _listed(folder: Path, name: str, described: dict[str, Any]) -> bytes:
 
 
 class Program:
-    """A bundle's `launch` and `reference`, and `checking`."""
+    """A bundle's `launch` and `reference`, and `checking`.
+
+    `kernels` says what is launched: "triton", its source; "cubin", its cubins; "tiles", the tile programs.
+    """
 
     draw = 0
     """Which draw of what is lost in rounding `modelled` takes; the first rounds to the nearest number."""
     drawn = 0
     """Operations of this draw so far."""
     failures: tuple[Any, ...] = ()
-    """Errors that say why compiled tile programs could not run."""
+    """Errors that say why compiled tile programs or cubins could not run."""
 
-    def __init__(
-        self, folder: Path, described: dict[str, Any], device: str, *, compiled: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, described: dict[str, Any], device: str, kernels: str = "triton") -> None:
         torch: Any = importlib.import_module("torch")
         self.torch, self.described, self.device = torch, described, device
         self.launch: Any
         self.reference: Any
         self.checking: Any
         self.checking = own("checking")
-        if compiled:
+        if kernels == "tiles":
             sys.modules["kernels"] = self.compiled(folder, described)
+        elif kernels == "cubin":
+            sys.modules["kernels"] = self.cubins(folder, described)
         else:
             load_module("kernels", folder / "kernels.py", _listed(folder, "kernels.py", described))
         self.launch, self.reference = (
@@ -385,6 +400,19 @@ class Program:
             return cpu.kernels_of(text, list(described["grids"]))
         except self.failures as error:
             raise CannotRun(f"cannot be compiled for the CPU: {error.message}") from None
+
+    def cubins(self, folder: Path, described: dict[str, Any]) -> Any:
+        """What stands for `kernels.py` where the cubins are launched."""
+        cubins = own("cubins")
+        self.failures = (cubins.CannotLaunch,)
+
+        def read(name: str) -> bytes:
+            return _listed(folder, name, described)
+
+        try:
+            return cubins.kernels(read, described, self.torch.cuda.get_device_capability(), cubins.Driver())
+        except self.failures as error:
+            raise CannotRun(error.message) from None
 
     def tensors(self, made: list[Any]) -> list[Any]:
         """Numbers as tensors of the inputs' dtypes."""
