@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -45,20 +47,30 @@ def test_a_verifier_that_believes_is_found_out(tamper: Any, monkeypatch: pytest.
 
 
 def test_a_bundle_made_by_another_triton_is_not_called_equivalent(
-    tamper: Any, made: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+    tamper: Any, made: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    """What cannot be made again here is listed, and the exit code says that nothing is said."""
+    """What cannot be made again here is listed, and the exit code says that nothing is said.
+
+    Its PTX is read, and its cubins are those that this ptxas makes of that, unless another one made them.
+    """
     from superopt.tools import superopt_verify
 
     program, bundle = made
-    described = json.loads((bundle / "bundle.json").read_text())
-    (bundle / "bundle.json").write_text(json.dumps({**described, "triton": "9.9"}))
-    code = superopt_verify.bundle_verdict(program, bundle)
-    (bundle / "bundle.json").write_text(json.dumps(described))
-    said = capsys.readouterr().out
-    assert code not in (0, superopt_verify.bundle_verdict(program, bundle))
-    assert said.startswith("undecided: ")
-    assert "not checked: sm_90: cubins, made by Triton 9.9" in said  # its PTX was read
+    folder = tmp_path / "bundle"
+    shutil.copytree(bundle, folder)
+    described = json.loads((folder / "bundle.json").read_text())
+    (cubin,) = (folder / "sm_90").glob("*.cubin")
+    for data, unknown in ((cubin.read_bytes(), False), (cubin.read_bytes() + b"\0", True)):
+        cubin.write_bytes(data)
+        files = {**described["files"], f"sm_90/{cubin.name}": hashlib.sha256(data).hexdigest()}
+        (folder / "bundle.json").write_text(json.dumps({**described, "triton": "9.9", "files": files}))
+        code = superopt_verify.bundle_verdict(program, folder)
+        said = capsys.readouterr().out
+        assert code not in (0, superopt_verify.bundle_verdict(program, bundle))
+        capsys.readouterr()
+        assert said.startswith("undecided: ")
+        assert ("not checked: sm_90: cubins, made by Triton 9.9" in said) == unknown
+        assert "not checked: shapes.json" in said
 
 
 @pytest.mark.parametrize("name", ["artifact.json", "certificate.json", "shapes.json", "schedule.json"])
@@ -66,8 +78,6 @@ def test_a_field_that_has_a_default_is_needed(
     tamper: Any, made: tuple[Path, Path], tmp_path: Path, name: str
 ):
     """What superopt writes is whole: without its version, a file is not what superopt wrote."""
-    import shutil
-
     program, bundle = made
     folder = tmp_path / "bundle"
     shutil.copytree(bundle, folder)
@@ -83,8 +93,6 @@ def test_a_field_that_has_a_default_is_needed(
 
 def test_a_launch_is_needed(tamper: Any, made: tuple[Path, Path], tmp_path: Path):
     """Without it a replay would launch the kernel as `lower` chooses, whatever the bundle holds."""
-    import shutil
-
     program, bundle = made
     folder = tmp_path / "bundle"
     shutil.copytree(bundle, folder)
@@ -102,8 +110,6 @@ def test_what_runs_and_what_describes_are_made_again(
     tamper: Any, made: tuple[Path, Path], tmp_path: Path, name: str
 ):
     """Another `run.py` could report anything; other shapes or scales would run the kernels on other inputs."""
-    import shutil
-
     program, bundle = made
     folder = tmp_path / "bundle"
     shutil.copytree(bundle, folder)
@@ -127,8 +133,6 @@ NAMES = ("__future__", "argparse", "json", "numpy", "torch", "triton", "kernels"
 @pytest.mark.parametrize("place", ["beside", "PYTHONPATH", "cwd"])
 def test_no_folder_of_the_users_is_imported_from(made: tuple[Path, Path], tmp_path: Path, place: str):
     """A numpy.py where the user is, or on PYTHONPATH, or beside run.py, is not run by `run.py` or `superopt-run`."""
-    import shutil
-
     pytest.importorskip("torch")
     mark, folder = tmp_path / "ran", tmp_path / "bundle"
     shutil.copytree(made[1], folder)

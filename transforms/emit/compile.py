@@ -91,20 +91,7 @@ def _compiled(
     name: str, target: str, request: Mapping[str, object], timeout: float, memory_bytes: int
 ) -> tuple[Compiled, float]:
     """The compiled kernel, and the processor seconds of its compilation."""
-    whole = {
-        **request,
-        "name": name,
-        "capability": find_target(target).capability,
-        # The default differs between versions of Triton; fused multiply-adds round once instead of twice.
-        "enable_fp_fusion": True,
-    }
-    with _workers.worker(memory_bytes) as worker:
-        try:
-            answer = worker.ask(json.dumps(whole), timeout)
-        except _WorkerDied as died:
-            raise CompilationFailed(f"kernel '{name}' for {target}: the compiler {died}") from None
-    if "error" in answer:
-        raise CompilationFailed(f"kernel '{name}' for {target}: {answer['error']}")
+    answer = _answer(name, target, request, timeout, memory_bytes)
     compiled = Compiled(
         name=name,
         target=target,
@@ -126,6 +113,31 @@ def compile_ttir(
     """A kernel's TTIR compiled by this Triton; raises as `compile_kernel` does."""
     request = {"ttir": ttir, "num_warps": num_warps, "num_stages": num_stages}
     return _compiled(name, target, request, timeout, MEMORY_BYTES)[0]
+
+
+def assemble(name: str, ptx: str, target: str, *, timeout: float = 120) -> bytes:
+    """The cubin that the installed ptxas makes of a kernel's PTX; raises as `compile_kernel` does."""
+    return base64.b64decode(_answer(name, target, {"ptx": ptx}, timeout, MEMORY_BYTES)["cubin"])
+
+
+def _answer(
+    name: str, target: str, request: Mapping[str, object], timeout: float, memory_bytes: int
+) -> dict[str, str]:
+    whole = {
+        **request,
+        "name": name,
+        "capability": find_target(target).capability,
+        # The default differs between versions of Triton; fused multiply-adds round once instead of twice.
+        "enable_fp_fusion": True,
+    }
+    with _workers.worker(memory_bytes) as worker:
+        try:
+            answer = worker.ask(json.dumps(whole), timeout)
+        except _WorkerDied as died:
+            raise CompilationFailed(f"kernel '{name}' for {target}: the compiler {died}") from None
+    if "error" in answer:
+        raise CompilationFailed(f"kernel '{name}' for {target}: {answer['error']}")
+    return answer
 
 
 def compile_all(

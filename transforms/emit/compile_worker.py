@@ -59,9 +59,13 @@ def _compile(request: dict[str, Any]) -> dict[str, Any]:
     triton: Any = importlib.import_module("triton")
     compiler: Any = importlib.import_module("triton.compiler")
     backends: Any = importlib.import_module("triton.backends.compiler")
-    source: Any = None if "ttir" in request else _source(request, compiler)
     target = backends.GPUTarget("cuda", request["capability"], 32)
-    options = {k: request[k] for k in ("num_warps", "num_stages", "enable_fp_fusion")}
+    options = {k: request[k] for k in ("num_warps", "num_stages", "enable_fp_fusion") if k in request}
+    if "ptx" in request:
+        backend = compiler.make_backend(target)
+        made = backend.make_cubin(request["ptx"], {}, backend.parse_options(options), request["capability"])
+        return {"cubin": base64.b64encode(made).decode()}
+    source: Any = None if "ttir" in request else _source(request, compiler)
     log = io.StringIO()
     # ptxas reports what a kernel needs only while it runs: results from Triton's cache would lack that.
     triton.knobs.nvidia.dump_ptxas_log = True
