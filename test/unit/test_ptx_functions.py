@@ -278,6 +278,20 @@ def test_what_a_loop_sets_again_is_another_number():
     assert "@log.f32" not in opcodes(HEAD + LOG.replace(half, "$N:\n" + half) + END, after=again)
 
 
+def test_a_loop_whose_end_comes_first():
+    """The text enters the loop in its middle; what reads the function stands before it."""
+    end = STORE.format("%r35") + "  add.s32 %r42, %r42, 1;\n  setp.ge.s32 %p5, %r42, 4;\n  @%p5 bra $END;\n"
+    text = "  mov.b32 %r42, 0;\n  bra.uni $B;\n$A:\n" + end + "$B:\n" + LOG + "  bra.uni $A;\n$END:\n"
+    kernel = fold(parse((HEAD + text + "  ret;\n}\n").replace("INSIDE", ""), "k.ptx"))
+    found = [n.opcode for n in kernel.lines]
+    assert found.index("@log.f32") < found.index("st.global.b32")
+    assert not any(o.startswith("setp.") and o.endswith(".f32") for o in found)
+    backward = [
+        n for i, n in enumerate(kernel.lines) if "bra" in n.opcode and kernel.labels[n.operands[0]] <= i
+    ]
+    assert len(backward) == 1
+
+
 # --- the templates as functions ------------------------------------------------------------------------------------
 
 # Every n-th number of 32 bits; 1 tries all of them (`make ptx-functions`).

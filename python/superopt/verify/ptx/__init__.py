@@ -2,7 +2,7 @@
 
 parser    text -> registers, labels, instructions
 decode    instructions as numbers; unknown opcodes are refused by name
-functions library functions found in it: templates of what they compute, regions that loop over local memory
+functions library functions found in it: blocks in order, regions that loop over local memory, templates
 launch    one launch, block by block, in the core (`transforms/core/ptx`)
 check     blocks of a kernel against the instances of its TTIR
 record    what was checked

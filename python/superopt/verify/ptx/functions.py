@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from superopt.verify.ptx.blocks import in_order
 from superopt.verify.ptx.parser import Kernel, Line
 from superopt.verify.ptx.regions import NoRegion, Region, is_address
 from superopt.verify.ptx.templates import TEMPLATES, Expression, X
@@ -62,13 +63,14 @@ def fold(kernel: Kernel) -> Kernel:
     """The kernel with one instruction for each library function that is inlined in it."""
     if not any(n.opcode.startswith("setp.") and n.opcode.endswith(".f32") for n in kernel.lines):
         return kernel
-    expressions = _Expressions(kernel)
+    ordered = in_order(kernel)
+    expressions = _Expressions(ordered)
     expressions.run()
     matches = expressions.matches
     while matches:
         removed, wrong = expressions.removal(matches)
         if not wrong:
-            return _without(kernel, removed, matches)
+            return _without(ordered, removed, matches)
         matches = [m for m in matches if not wrong & m.own]
     return kernel
 
