@@ -34,6 +34,8 @@ from superopt.program import (
 _YIELD = mlir_name("thread", "yield")
 # Attribute of a function's argument: the output that is returned in its memory.
 ALIASING = "superopt.aliasing_output"
+# Attribute of a function's argument that stays as it is from call to call.
+WEIGHT = "superopt.weight"
 _OURS = ("kernel", VARIADIC_NAMESPACE)
 
 
@@ -113,6 +115,14 @@ def read_aliases(function: Any, outputs: int, place: Location) -> tuple[int, ...
     return tuple(aliases) if max(aliases, default=-1) >= 0 else ()
 
 
+def read_weights(function: Any) -> tuple[int, ...]:
+    """The numbers of the arguments that are declared to be weights."""
+    if "arg_attrs" not in function.attributes:
+        return ()
+    declared = enumerate(ir.ArrayAttr(function.attributes["arg_attrs"]))
+    return tuple(i for i, found in declared if WEIGHT in ir.DictAttr(found))
+
+
 class _Reader:
     """Reads one function; `values` maps MLIR values, and loop variables and buffers, to ours."""
 
@@ -138,7 +148,7 @@ class _Reader:
                 nodes.append(self.node(operation, "kernel"))
         name = ir.StringAttr(function.attributes["sym_name"]).value
         aliases = read_aliases(function, len(outputs), place)
-        return KernelGraph(name, inputs, nodes, outputs, place, aliases)
+        return KernelGraph(name, inputs, nodes, outputs, place, aliases, read_weights(function))
 
     def place(self, operation: Any) -> Location:
         from superopt.dialects.base import location_of

@@ -10,7 +10,7 @@ from superopt.dialects import argument_names, base
 from superopt.dialects.attributes import explicit_attrs, write_attr
 from superopt.dialects.define import mlir_name
 from superopt.dialects.mlir import ir
-from superopt.dialects.reader import ALIASING
+from superopt.dialects.reader import ALIASING, WEIGHT
 from superopt.errors import UNKNOWN, Location
 from superopt.operators import OPERATORS
 from superopt.program import (
@@ -69,6 +69,7 @@ class _Writer:
 
     def module(self, graph: KernelGraph) -> str:
         held = {j: f" {{{ALIASING} = {i} : i64}}" for i, j in pairs(graph.aliases).items()}
+        held |= dict.fromkeys(graph.weights, f" {{{WEIGHT}}}")
         inputs = ", ".join(f"{self.name(v)}: {v.type}{held.get(i, '')}" for i, v in enumerate(graph.inputs))
         results = ", ".join(str(v.type) for v in graph.outputs)
         arrow = f" -> {results if len(graph.outputs) == 1 else f'({results})'}" if graph.outputs else ""

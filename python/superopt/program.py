@@ -133,6 +133,7 @@ class KernelGraph:
 
     `aliases`: for each output the number of the input in whose memory it is returned (the caller's tensor is
     overwritten), or -1; empty where there is none. See `superopt.aliasing`.
+    `weights`: the numbers of the inputs that stay as they are from call to call. See `superopt.weights`.
     """
 
     name: str
@@ -141,6 +142,7 @@ class KernelGraph:
     outputs: list[Value]
     location: Location = UNKNOWN
     aliases: tuple[int, ...] = ()
+    weights: tuple[int, ...] = ()
 
 
 @dataclass(eq=False)

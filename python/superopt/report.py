@@ -65,6 +65,8 @@ class KernelReport(BaseModel):
     shared_bytes: int | None = None
     registers: int | None = None
     spilled_bytes: int | None = None
+    prepared: bool = False
+    """Whether it runs once, when weights are loaded, and not in every call."""
 
 
 class CandidateReport(BaseModel):
@@ -195,6 +197,8 @@ class Report(BaseModel):
     guarantee: str = ""
     delta: float | None = None
     numerics: str = ""
+    prepared_bytes: int = 0
+    """Bytes of the tensors that are made of weights once and kept."""
     seconds: dict[str, float] = Field(default_factory=dict[str, float])
     remarks: list[str] = Field(default_factory=list[str])
 
@@ -205,6 +209,21 @@ class Report(BaseModel):
         if self.settings.get("against") == "operators":
             return operators
         return min((self.baseline_seconds, self.baseline), operators)
+
+    @property
+    def each_call(self) -> list[KernelReport]:
+        """Those of `kernels` that run in every call."""
+        return [k for k in self.kernels if not k.prepared]
+
+    @property
+    def prepared(self) -> str:
+        """What runs once, in a clause; empty where nothing does."""
+        once = [k for k in self.kernels if k.prepared]
+        if not once:
+            return ""
+        seconds = sum(k.predicted_seconds for k in once)
+        kernels = f"{len(once)} kernel{'s' if len(once) != 1 else ''}"
+        return f"prepared once: {kernels}, {seconds * 1e6:.1f} us, {self.prepared_bytes} bytes"
 
     @property
     def faster(self) -> bool:

@@ -27,6 +27,7 @@ from superopt.levels.ragged import Reach, Reaches, reaches
 from superopt.levels.tile import WARPS, check_tile, check_tiled
 from superopt.operators import Move, move_of
 from superopt.program import DTYPE_BYTES, KernelGraph, Node, NodeKind, Value
+from superopt.weights import check_weights
 
 __all__ = [
     "WARPS",
@@ -77,6 +78,7 @@ def check_kernel(graph: KernelGraph, shared_bytes: int | None = None) -> None:
         if value not in defined:
             raise IllegalProgram("expected every output to be computed, got one that is not", graph.location)
     check_aliases(graph)
+    check_weights(graph)
 
 
 def check_types(graph: KernelGraph) -> None:

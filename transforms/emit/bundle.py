@@ -183,6 +183,7 @@ def bundle_launcher(bundle: Bundle) -> Launcher:
         (folder / "kernels.py").read_text(),
         (folder / "launch.py").read_text(),
         constants,
+        tuple(described["prepare"]) if "prepare" in described else None,
     )
     varying: dict[str, Any] = described.get("range") or {}
 
@@ -309,6 +310,8 @@ def description(
         ],
         # Outputs that `run` returns in the memory of an input, which it overwrites.
         "overwrites": {str(i): j for i, j in pairs(original.aliases).items()},
+        # The inputs that `prepare` takes, after a device: what it makes of them is made once.
+        **({"prepare": list(emitted.prepare)} if emitted.prepare is not None else {}),
         **({"range": _range(ranged)} if ranged else {}),
     }
 

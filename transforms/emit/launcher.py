@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import itertools
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from superopt.aliasing import pairs
 from superopt.errors import BadInput
 from superopt.extent import at
 from superopt.program import COMPUTE_DTYPES, Value
+from superopt.transforms.emit.prepared import Prepared
 from superopt.transforms.emit.program_source import TORCH_DTYPES, EmittedProgram, extent_of, write_program
 
 if TYPE_CHECKING:
@@ -37,7 +39,8 @@ class Launcher:
 
     Where the program states that an output is returned in an argument's memory (`aliases`), that tensor is
     overwritten and returned; no other tensor changes. Where shapes depend on an extent (`superopt.extent`),
-    `bounds` are the least and the largest one.
+    `bounds` are the least and the largest one. What the program prepares of weights is made in the first call,
+    and again as soon as one changes (`Prepared`).
     """
 
     def __init__(
@@ -51,10 +54,12 @@ class Launcher:
         self.program, self.inputs, self.outputs = program, inputs, outputs
         self.aliases, self.bounds = pairs(aliases), bounds
         self.place = extent_of(inputs)
+        self.prepared = Prepared()
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what was loaded for this process."""
-        return {k: v for k, v in self.__dict__.items() if k not in ("_run", "_folder")}
+        kept = {k: v for k, v in self.__dict__.items() if k not in ("_launch", "_folder")}
+        return {**kept, "prepared": Prepared()}
 
     def __call__(self, *tensors: Any) -> Any:
         """Run once. Raises BadInput where number, shapes or dtypes of the tensors differ from the program's."""
@@ -109,18 +114,26 @@ class Launcher:
     def _launched(self, tensors: Sequence[Any], device: Any) -> Sequence[Any]:
         torch: Any = importlib.import_module("torch")
         with torch.cuda.device(device):  # Triton launches on the current one
-            return self._run(*(t.contiguous() for t in tensors))
+            given = [t.contiguous() for t in tensors]
+            if (takes := self.program.prepare) is None:
+                return self._launch.run(*given)
+
+            def make() -> Any:
+                return self._launch.prepare(device, *(given[i] for i in takes))
+
+            prepared = self.prepared.get([tensors[i] for i in takes], device, make)
+            return self._launch.run(*given, prepared=prepared)
 
     @cached_property
-    def _run(self) -> Callable[..., Sequence[Any]]:
-        """`run` of the launcher's source, in its own modules: several programs share one process."""
+    def _launch(self) -> Any:
+        """The launcher's source as a module, in its own modules: several programs share one process."""
         self._folder = tempfile.TemporaryDirectory(prefix="superopt-kernels-")
         folder = Path(self._folder.name)
         write_program(self.program, folder)
         before = sys.modules.get("kernels")
         try:
             sys.modules["kernels"] = _module(folder / "kernels.py")
-            return _module(folder / "launch.py").run
+            return _module(folder / "launch.py")
         finally:
             if before is None:
                 del sys.modules["kernels"]
@@ -135,12 +148,19 @@ class Launcher:
             (t.detach().float() if d in COMPUTE_DTYPES else t.detach()).numpy()
             for t, d in zip(tensors, wanted, strict=True)
         ]
-        made = _interpreter().run(self.program, arrays, wanted)
+        name = None
+        if (takes := self.program.prepare) is not None:
+            weights = [tensors[i] for i in takes]
+            name = self.prepared.get(weights, torch.device("cpu"), lambda: next(_NAMES))
+        made = _interpreter().run(self.program, arrays, wanted, prepared=name)
         dtypes = [getattr(torch, TORCH_DTYPES[v.dtype].removeprefix("torch.")) for v in self.outputs]
         return [
             torch.from_numpy(x).to(d) if d.is_floating_point else torch.from_numpy(x)
             for x, d in zip(made, dtypes, strict=True)
         ]
+
+
+_NAMES = itertools.count()  # of what the interpreter's process has prepared
 
 
 @cache

@@ -19,6 +19,7 @@ from superopt.program import KernelGraph, Node, NodeKind, TileProgram, Value
 from superopt.transforms.emit.compile import PRELUDE
 from superopt.transforms.emit.triton_source import TritonKernel, emit_kernel
 from superopt.transforms.lower.builder import identifier
+from superopt.weights import Split, split
 
 TORCH_DTYPES = {
     "f16": "torch.float16",
@@ -71,6 +72,8 @@ class EmittedProgram:
     kernels_source: str
     launcher_source: str
     constants: dict[str, np.ndarray[Any, Any]]
+    prepare: tuple[int, ...] | None = None
+    """The inputs, by number, that the launcher's `prepare` takes after a device; None where it lacks one."""
 
 
 def emit_program(lowered: KernelGraph) -> EmittedProgram:
@@ -80,7 +83,7 @@ def emit_program(lowered: KernelGraph) -> EmittedProgram:
     """
     extent = extent_of(lowered.inputs)
     names = unique_names(lowered, (*_RESERVED, *([extent.name] if extent else [])))
-    bodies: list[str] = []
+    bodies: dict[Node, str] = {}
     kernels: list[TritonKernel] = []
     taken: set[str] = set()
     constants: dict[str, np.ndarray[Any, Any]] = {}
@@ -88,24 +91,28 @@ def emit_program(lowered: KernelGraph) -> EmittedProgram:
         if isinstance(node.body, TileProgram):
             kernel = _emitted(node.body, taken, extent.name if extent else "")
             kernels.append(kernel)
-            bodies.append(_launch(kernel, node, node.body, names))
+            bodies[node] = _launch(kernel, node, node.body, names)
         elif move_of(node) is Move.RESHAPE:
-            bodies.append(f"{names[node.result]} = {names[node.operands[0]]}.reshape({node.attrs['shape']})")
+            bodies[node] = f"{names[node.result]} = {names[node.operands[0]]}.reshape({node.attrs['shape']})"
         elif is_constant(node) and isinstance(array := node.attrs["value"], np.ndarray):
             kept = f"constant{len(constants)}"
             constants[kept] = np.asarray(array, np.float32)
             dtype = TORCH_DTYPES[node.result.dtype]
-            bodies.append(f'{names[node.result]} = constant("{kept}", {dtype}, device)')
+            bodies[node] = f'{names[node.result]} = constant("{kept}", {dtype}, device)'
         elif node.op == NodeKind.EXTERN:
-            bodies.append(_call_extern(node, names))
+            bodies[node] = _call_extern(node, names)
         elif is_contraction(node):
-            bodies.append(_call_library(node, names))
+            bodies[node] = _call_library(node, names)
         else:
             raise UnsupportedProgram(f"expected a lowered program, got '{node.op}'", node.location)
     source = PRELUDE + "".join(f"\n\n{k.source}" for k in kernels)
     described = any(k.descriptors for k in kernels)
-    launcher = _launcher(lowered, names, bodies, constants=bool(constants), descriptors=described)
-    return EmittedProgram(identifier(lowered.name, "program"), tuple(kernels), source, launcher, constants)
+    parts = split(lowered)
+    launcher = _launcher(lowered, names, bodies, parts, constants=bool(constants), descriptors=described)
+    read = {v for n in parts.prepare for v in n.operands}
+    prepare = tuple(i for i, v in enumerate(lowered.inputs) if v in read) if parts.held else None
+    name = identifier(lowered.name, "program")
+    return EmittedProgram(name, tuple(kernels), source, launcher, constants, prepare)
 
 
 def write_program(program: EmittedProgram, folder: Path) -> list[str]:
@@ -142,7 +149,7 @@ def extent_of(inputs: Sequence[Value]) -> ExtentPlace | None:
     return None
 
 
-_RESERVED = ("device", "externs", "torch", "triton", "kernels", "scratch")
+_RESERVED = ("device", "externs", "prepared", "scratch", "torch", "triton", "kernels")
 
 
 def unique_names(graph: KernelGraph, reserved: Sequence[str] = _RESERVED) -> dict[Value, str]:
@@ -161,7 +168,7 @@ def unique_names(graph: KernelGraph, reserved: Sequence[str] = _RESERVED) -> dic
     return names
 
 
-_PYTHON = frozenset({*keyword.kwlist, "constant", "extern", "run", "json", "np"})
+_PYTHON = frozenset({*keyword.kwlist, "constant", "extern", "prepare", "run", "json", "np"})
 
 
 def _emitted(program: TileProgram, taken: set[str], extent: str) -> TritonKernel:
@@ -218,7 +225,8 @@ def _call_extern(node: Node, names: dict[Value, str]) -> str:
 def _launcher(
     graph: KernelGraph,
     names: dict[Value, str],
-    bodies: Sequence[str],
+    bodies: dict[Node, str],
+    parts: Split,
     *,
     constants: bool,
     descriptors: bool,
@@ -248,10 +256,31 @@ def _launcher(
         ]
     if has_extern:
         lines.append(EXTERN_HELPER)
-    extra = [*inputs, *(["externs={}"] if has_extern else [])]
+    allocate = [
+        "def scratch(size, alignment, stream):",
+        '    """Where kernels put their tensor descriptors."""',
+        "    return torch.empty(size, dtype=torch.int8, device=device)",
+        "",
+        "triton.set_allocator(scratch)",
+    ]
+    read = {v for n in parts.prepare for v in n.operands}
+    taken = ["device", *(names[v] for v in graph.inputs if v in read)]
+    held = "".join(f"{names[v]}, " for v in parts.held).rstrip()
+    if parts.held:
+        within = [*(allocate if descriptors else []), *(bodies[n] for n in parts.prepare)]
+        lines += [
+            f"\ndef prepare({', '.join(taken)}):",
+            '    """What depends on these weights alone: made once, given to `run` until one of them changes."""',
+            *_indented(within),
+            f"    return ({held})\n\n",
+            "# The arguments of `run` that `prepare` takes.",
+            f"WEIGHTS = {tuple(i for i, v in enumerate(graph.inputs) if v in read)}\n",
+        ]
+    extra = [*inputs, *(["prepared=None"] if held else []), *(["externs={}"] if has_extern else [])]
     lines.append(f"\ndef run({', '.join(extra)}):")
     overwritten = ", ".join(inputs[j] for j in pairs(graph.aliases).values())
     says = f" Overwrites {overwritten}." if overwritten else ""
+    says += " `prepared` is what `prepare` returns, which is called where there is none." if held else ""
     lines.append(f'    """The program\'s outputs, on the device of its first input.{says}"""')
     device = (
         f"{inputs[0]}.device" if inputs else 'torch.device("cuda" if torch.cuda.is_available() else "cpu")'
@@ -260,18 +289,16 @@ def _launcher(
     if extent := extent_of(graph.inputs):
         lines.append(f"    {extent.name} = {inputs[extent.argument]}.shape[{extent.dim}]")
     if descriptors:
-        lines += [
-            "",
-            "    def scratch(size, alignment, stream):",
-            '        """Where kernels put their tensor descriptors."""',
-            "        return torch.empty(size, dtype=torch.int8, device=device)",
-            "",
-            "    triton.set_allocator(scratch)",
-        ]
-    for body in bodies:
-        lines += ["    " + line for line in body.split("\n")]
+        lines += _indented(["", *allocate])
+    if held:
+        lines.append(f"    {held} = prepare({', '.join(taken)}) if prepared is None else prepared")
+    lines += _indented([bodies[n] for n in parts.main if n in bodies])
     aliases = pairs(graph.aliases)
     lines += [f"    {inputs[aliases[i]]}.copy_({names[graph.outputs[i]]})" for i in copied(graph)]
     returned = [inputs[aliases[i]] if i in aliases else names[v] for i, v in enumerate(graph.outputs)]
     lines.append(f"    return ({''.join(f'{name}, ' for name in returned).rstrip()})")
     return "\n".join(lines) + "\n"
+
+
+def _indented(texts: Sequence[str]) -> list[str]:
+    return ["    " + line if line else "" for text in texts for line in text.split("\n")]

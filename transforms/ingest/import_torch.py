@@ -12,6 +12,7 @@ from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from superopt.aliasing import pairs
 from superopt.diagnostics import Diagnostics
 from superopt.dialects.mlir import binding, ir, passmanager
 from superopt.errors import UNKNOWN, Location, SuperoptError, UnsupportedProgram
@@ -32,7 +33,8 @@ class Imported:
 
     The graph's inputs are the tensors among the example inputs, in order, then `weights`: parameters and
     floating-point buffers, named in `weight_names` as the module names them; `signature` says where tensors are
-    in its arguments and results. `fixed` are the other buffers, which are constants of the graph. `ties`
+    in its arguments and results. Weights that the module does not assign to are stated to be such
+    (`graph.weights`). `fixed` are the other buffers, which are constants of the graph. `ties`
     are names of weights and buffers that are the same tensor as an earlier one, each with the earlier name. An
     input or buffer that the module assigns to (`cache[:, 8:] = k`, `index_copy_`) is stated to be overwritten
     (`graph.aliases`); what it then holds is returned after the module's outputs, unless it is one of them.
@@ -96,6 +98,8 @@ def from_torch(
         changed = _overwritten(exported, lifted.fixed_names, location)
         graph = read(exported, lifted, name, diagnostics, narrow_f64, location)
         _state_overwritten(graph, changed)
+        overwritten, first = pairs(graph.aliases).values(), len(lifted.examples)
+        graph.weights = tuple(i for i in range(first, len(graph.inputs)) if i not in overwritten)
         with one_thread():
             check_import(lifted, original, graph, diagnostics, location)
     except SuperoptError as error:

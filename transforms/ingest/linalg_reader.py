@@ -16,7 +16,7 @@ import numpy as np
 from superopt.diagnostics import Diagnostics
 from superopt.dialects.argument_names import name_of
 from superopt.dialects.mlir import binding
-from superopt.dialects.reader import read_aliases
+from superopt.dialects.reader import read_aliases, read_weights
 from superopt.errors import Location, UnsupportedProgram
 from superopt.inputs.source import lowering_hint
 from superopt.program import COMPUTE_DTYPES, KernelGraph, TensorType, Value
@@ -79,6 +79,8 @@ class LinalgReader:
         outputs = [self._output(v) for v in returned.operands]
         graph = self.build.finish(outputs, where)
         graph.aliases = read_aliases(self.function, len(outputs), where)
+        resources = [i for i, v in enumerate(graph.inputs) if v in self.resources.values()]
+        graph.weights = (*read_weights(self.function), *resources)
         return graph
 
     # --- types and values ---------------------------------------------------------------------------------

@@ -67,6 +67,7 @@ from superopt.transforms.passes import GraphPass
 from superopt.transforms.schedule.launch import choose_launch
 from superopt.transforms.schedule.tiles import copy_tiles, default_tiles
 from superopt.transforms.window_groups import window_groups
+from superopt.weights import apart
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,9 @@ class KernelToTile(GraphPass):
 
     def apart_from(self, kept: Container[Value], graph: KernelGraph) -> KernelGraph:
         """The same, but for the operators that make `kept`."""
+        return apart(graph, lambda part: self._tiled(kept, part))
+
+    def _tiled(self, kept: Container[Value], graph: KernelGraph) -> KernelGraph:
         gpu = find_target(self.target)
         splats = {n.result: n for n in graph.nodes if splat_of(n) is not None}
         kept_splats = {v for v in graph.outputs if v in splats}
@@ -115,6 +119,10 @@ class KernelToTile(GraphPass):
 
 def fuse_windows(graph: KernelGraph, gpu: Target) -> KernelGraph:
     """`graph` with one `tiled` node for each windowed operator and what is around it, where something is."""
+    return apart(graph, lambda part: _fuse_windows(part, gpu))
+
+
+def _fuse_windows(graph: KernelGraph, gpu: Target) -> KernelGraph:
     splats = {n.result: n for n in graph.nodes if splat_of(n) is not None}
     nodes: list[Node] = []
     for group in _groups(graph, fuse=True):

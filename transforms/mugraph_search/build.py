@@ -70,6 +70,7 @@ class _PlanBuilder:
             outputs,
             graph.location,
             graph.aliases,
+            graph.weights,
         )
 
     # --- device memory ------------------------------------------------------------------------------------

@@ -369,8 +369,8 @@ def _fold(unfolded: Unfolded, candidate: KernelGraph) -> KernelGraph:
         whole = Value(wanted.type, wanted.name)
         nodes.append(Node("concat", parts, (whole,), {"dim": join.dim}, program.location))
         outputs.append(whole)
-    graph = KernelGraph(program.name, list(program.inputs), nodes, outputs, program.location, program.aliases)
-    return replace(graph, nodes=live_nodes(nodes, outputs))
+    graph = KernelGraph(program.name, list(program.inputs), nodes, outputs, program.location)
+    return replace(graph, nodes=live_nodes(nodes, outputs), aliases=program.aliases, weights=program.weights)
 
 
 def _slice(cut: Cut, result: Value) -> Node:

@@ -130,8 +130,10 @@ class _Context:
         ]
         where = nodes[0].location
         aliases = self.aliases(list(inputs), outputs, chosen)
+        held = {self.graph.inputs[i] for i in self.graph.weights}
+        weights = tuple(i for i, v in enumerate(inputs) if v in held)
         return KernelGraph(
-            self.graph.name, list(inputs), [*constants.values(), *nodes], outputs, where, aliases
+            self.graph.name, list(inputs), [*constants.values(), *nodes], outputs, where, aliases, weights
         )
 
     def aliases(self, inputs: list[Value], outputs: list[Value], chosen: set[int]) -> tuple[int, ...]:

@@ -153,7 +153,7 @@ def _tile_bytes(statement: Statement) -> int:
 
 def with_nodes(graph: KernelGraph, nodes: Sequence[Node]) -> KernelGraph:
     """`graph` with other nodes."""
-    return KernelGraph(graph.name, graph.inputs, list(nodes), graph.outputs, graph.location, graph.aliases)
+    return dataclasses.replace(graph, nodes=list(nodes))
 
 
 def _cheapest_sums(lists: Sequence[Sequence[KernelTiles]]) -> Iterator[tuple[KernelTiles, ...]]:

@@ -96,7 +96,7 @@ def to_kernels(
     outputs = [
         viewed(values[t], v.shape, v.name, nodes) for t, v in zip(program.outputs, graph.outputs, strict=True)
     ]
-    return KernelGraph(graph.name, graph.inputs, nodes, outputs, graph.location, graph.aliases)
+    return replace(graph, nodes=nodes, outputs=outputs)
 
 
 def _live_after(rest: Sequence[StatementTerm], outputs: Sequence[TermTensor]) -> set[TermTensor]:

@@ -168,6 +168,7 @@ class _Rewriter:
             outputs,
             self.graph.location,
             self.graph.aliases,
+            self.graph.weights,
         )
         return Unmerged(graph, whole)
 

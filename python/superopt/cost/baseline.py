@@ -23,6 +23,7 @@ from superopt.cost.library import contraction_cost
 from superopt.cost.model import KernelCost, Traffic, kernel_cost, update_cost
 from superopt.operators import Move, move_of
 from superopt.program import KernelGraph, Node, Value
+from superopt.weights import main_part
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,11 @@ def best_baseline(graph: KernelGraph, target: Target) -> Baseline:
 
 
 def baselines(graph: KernelGraph, target: Target) -> list[Baseline]:
-    """Every way that a user has: eager and Inductor; with attention kernels where the program has attention."""
-    plan = _Plan(graph, target)
+    """Every way that a user has: eager and Inductor; with attention kernels where the program has attention.
+
+    What superopt prepares of weights (`superopt.weights`), a user has prepared, too, as Inductor's freezing does.
+    """
+    plan = _Plan(main_part(graph), target)
     found = attentions(plan.fusion)
     made = [Baseline("eager", plan.eager()), Baseline("inductor", plan.inductor([]))]
     if found:

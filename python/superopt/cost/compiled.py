@@ -39,6 +39,7 @@ from superopt.cost.model import (
 from superopt.operators import is_contraction
 from superopt.program import KernelGraph, Node, TileProgram
 from superopt.transforms.core import _cost
+from superopt.weights import split
 
 if TYPE_CHECKING:
     from superopt.transforms.emit.compile import Compiled
@@ -62,34 +63,39 @@ class PricedKernel:
     """One kernel of a lowered program: what it moves and computes, its predicted seconds, and what limits it.
 
     `compiled` is None for what no kernel of ours does: products that are left to a library, opaque operations,
-    and copies of the launcher.
+    and copies of the launcher. What is `prepared` runs once, not in every call.
     """
 
     seconds: float
     limit: str
     traffic: Traffic
     compiled: Compiled | None = None
+    prepared: bool = False
 
 
 def priced_kernels(graph: KernelGraph, compiled: Sequence[Compiled], target: Target) -> list[PricedKernel]:
     """The kernels of a lowered program in order, `compiled` being those of its tile programs."""
     facts, found = iter(compiled), list[PricedKernel]()
+    once = set(split(graph).prepare)
     for node in graph.nodes:
         if isinstance(node.body, TileProgram):
             kernel = next(facts)
             priced = compiled_cost(node, kernel, target)
-            found.append(PricedKernel(priced.seconds, priced.limit, node_traffic(node, target), kernel))
+            made = PricedKernel(
+                priced.seconds, priced.limit, node_traffic(node, target), kernel, node in once
+            )
+            found.append(made)
         elif not is_view(node):
             left = is_contraction(node)
             priced = contraction_cost(node, target) if left else kernel_cost(node, target)
-            found.append(PricedKernel(priced.seconds, node.op, priced.traffic))
+            found.append(PricedKernel(priced.seconds, node.op, priced.traffic, prepared=node in once))
     found += [PricedKernel(c.seconds, c.name, c.traffic) for c in copy_costs(graph, target)]
     return found
 
 
 def compiled_seconds(graph: KernelGraph, compiled: Sequence[Compiled], target: Target) -> float:
-    """Predicted seconds of a lowered program: the price that is compared, printed and reported."""
-    return sum(k.seconds for k in priced_kernels(graph, compiled, target))
+    """Predicted seconds of a call of a lowered program: the price that is compared, printed and reported."""
+    return sum(k.seconds for k in priced_kernels(graph, compiled, target) if not k.prepared)
 
 
 def compiled_cost(node: Node, facts: Compiled, target: Target) -> CompiledCost:

@@ -48,6 +48,7 @@ from superopt.program import (
 from superopt.spec import block_bytes, reaches, slices_in_place, stages
 from superopt.transforms.core import _cost
 from superopt.transforms.schedule.tiles import copy_tiles, default_tiles
+from superopt.weights import main_part
 
 # Rows and columns of the tile of a library matrix product.
 LIBRARY_TILE = 128
@@ -104,12 +105,13 @@ def is_view(node: Node) -> bool:
 
 
 def cost(graph: KernelGraph, target: Target, known: dict[Node, KernelCost] | None = None) -> Cost:
-    """Predicted cost of `graph` on `target`; views, constants and slices read in place cost nothing.
+    """Predicted cost of a call of `graph` on `target`; views, constants, slices read in place, and what is
+    prepared (`superopt.weights`) cost nothing.
 
     An output that is returned in an argument's memory is copied there where no kernel wrote it there. `known` are
     the costs of nodes that many graphs share; it grows.
     """
-    known = {} if known is None else known
+    known, graph = {} if known is None else known, main_part(graph)
 
     def alone(node: Node) -> KernelCost:
         if node not in known:

@@ -83,7 +83,7 @@ def _save(settings: Settings, outcome: Outcome) -> None:
 def summary(outcome: Outcome) -> str:
     """What was found, in one line."""
     report = outcome.report
-    kernels = f"{len(report.kernels)} kernel{'s' if len(report.kernels) != 1 else ''}"
+    kernels = f"{len(report.each_call)} kernel{'s' if len(report.each_call) != 1 else ''}"
     if calls := len(report.others):
         kernels += f" and {calls} call{'s' if calls != 1 else ''} of PyTorch"
     times = f"{report.predicted_seconds * 1e6:.1f} us predicted on {report.target}, "
@@ -94,6 +94,8 @@ def summary(outcome: Outcome) -> str:
         times += "; the input is returned"
         if report.baseline_seconds < report.predicted_seconds:
             times += f", whose kernels here are not what {report.baseline} runs: keep that"
+    if report.prepared:
+        times += f"; {report.prepared}"
     if spilled := sum(k.spilled_bytes or 0 for k in report.kernels):
         times += f"; {spilled} bytes of registers spilled"
     return f"{kernels}; {times}; {report.guarantee}, {outcome.certificate.bound}"

@@ -29,11 +29,17 @@ class Interpreter:
         self._child = Child("the interpreter", [worker], {"TRITON_INTERPRET": "1"})
 
     def run(
-        self, program: EmittedProgram, inputs: Sequence[Array], dtypes: Sequence[str], timeout: float = 600
+        self,
+        program: EmittedProgram,
+        inputs: Sequence[Array],
+        dtypes: Sequence[str],
+        timeout: float = 600,
+        prepared: int | None = None,
     ) -> list[Array]:
         """Outputs, those of f16 and bf16 as float32 arrays.
 
-        `inputs` of f16, bf16 and f32 are rounded to `dtypes`, others are passed on as they are.
+        `inputs` of f16, bf16 and f32 are rounded to `dtypes`, others are passed on as they are. What the program
+        prepares of its weights is kept under the name `prepared`, for later calls of that name.
 
         Raises ChildFailed where a kernel fails, BadInput where torch is not installed.
         """
@@ -45,7 +51,10 @@ class Interpreter:
                 for x, d in zip(inputs, dtypes, strict=True)
             ]
             np.savez(Path(folder, "inputs.npz"), *arrays)
-            answer = self._child.ask({"folder": folder, "dtypes": list(dtypes)}, timeout)
+            request: dict[str, Any] = {"folder": folder, "dtypes": list(dtypes)}
+            if prepared is not None:
+                request |= {"prepared": prepared, "takes": program.prepare}
+            answer = self._child.ask(request, timeout)
             if "missing" in answer:
                 raise BadInput(f"expected '{answer['missing']}' to be installed: pip install superopt[torch]")
             if "error" in answer:

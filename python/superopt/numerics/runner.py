@@ -188,7 +188,7 @@ def _wrong(described: Any) -> str:
     files, targets = described["files"], described["targets"]
     kinds = {"inputs": {"name", "shape", "dtype", "scale"}, "outputs": {"name", "shape", "dtype"}}
     names = {"format", "superopt", "triton", "name", "grids", "targets", *kinds, "overwrites", "files"}
-    if set(described) - {"range"} != names:
+    if set(described) - {"range", "prepare"} != names:
         return "entries"
     if not isinstance(files, dict) or not set(NEEDED) <= set(cast("dict[str, Any]", files)):
         return "files"
@@ -209,6 +209,9 @@ def _wrong(described: Any) -> str:
     for i, j in described["overwrites"].items():
         if not 0 <= int(i) < len(described["outputs"]) or not 0 <= j < len(described["inputs"]):
             return "overwrites"
+    taken = described.get("prepare", [])
+    if not all(type(j) is int and 0 <= j < len(described["inputs"]) for j in taken):
+        return "prepare"
     for grid in described["grids"].values():
         if len(grid) != 3 or not all(type(n) is int and 0 < n < 1 << 31 for n in grid):
             return "grids"
@@ -414,6 +417,13 @@ class Program:
         except self.failures as error:
             raise CannotRun(error.message) from None
 
+    def prepared(self, inputs: list[Any]) -> dict[str, Any]:
+        """What the program makes of its weights once, as an option of `run`."""
+        if (taken := self.described.get("prepare")) is None:
+            return {}
+        made = self.launch.prepare(self.torch.device(self.device), *(inputs[i] for i in taken))
+        return {"prepared": made}
+
     def tensors(self, made: list[Any]) -> list[Any]:
         """Numbers as tensors of the inputs' dtypes."""
         tensors = [self.torch.from_numpy(x).to(self.device) for x in made]
@@ -423,7 +433,7 @@ class Program:
         """The kernels on `inputs`, which stay as they are."""
         given = [t.clone() if i in self.overwritten else t for i, t in enumerate(inputs)]
         try:
-            return list(self.launch.run(*given))
+            return list(self.launch.run(*given, **self.prepared(inputs)))
         except self.failures as error:
             raise CannotRun(error.message) from None
 
@@ -500,12 +510,12 @@ class Program:
         """Outputs of some blocks, and which elements these blocks wrote: the same over two kinds of memory."""
         interpreter: Any = importlib.import_module("triton.runtime.interpreter")
         empty = self.torch.empty
-        runs: list[Any] = []
+        runs, prepared = list[Any](), self.prepared(inputs)
         for number in (0.0, 1.0):
             self.torch.empty = _filled(empty, number)
             try:
                 with sampled_blocks(interpreter, SAMPLE):
-                    runs.append(self.launch.run(*inputs))
+                    runs.append(self.launch.run(*inputs, **prepared))
             finally:
                 self.torch.empty = empty
         written = [((a == b) | (a.isnan() & b.isnan())).numpy() for a, b in zip(*runs, strict=True)]
@@ -522,10 +532,12 @@ class Program:
             with self.torch.no_grad():
                 self.reference.run(*inputs, rounded=_at_precision, constants=self.constants, externs={})
 
+        prepared = self.prepared(inputs)
+
         def bench(function: Any) -> float:
             return 1e3 * testing.do_bench(function, warmup=100, rep=500, return_mode="median")
 
-        return {"kernels": bench(lambda: self.launch.run(*inputs)), "eager": bench(eager)}
+        return {"kernels": bench(lambda: self.launch.run(*inputs, **prepared)), "eager": bench(eager)}
 
 
 if __name__ == "__main__":

@@ -133,6 +133,14 @@ class OptimizedModule(torch.nn.Module):
 
     # --- calling
 
+    def prepare_again(self) -> None:
+        """Make again, in the next call, what is made of weights once.
+
+        That happens by itself where PyTorch knows that a weight has changed. It does not know what `tensor.data`,
+        numpy or another library writes.
+        """
+        self._launcher.prepared.clear()
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the original returns."""
         try:

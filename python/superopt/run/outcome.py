@@ -11,6 +11,7 @@ from superopt.dialects.writer import to_text
 from superopt.naming import names_of
 from superopt.report import KernelReport, Report, Schedule, launches
 from superopt.verify import program_hash
+from superopt.weights import split
 
 if TYPE_CHECKING:
     from superopt.diagnostics import Diagnostics
@@ -90,13 +91,17 @@ def finish(original: KernelGraph, accepted: Accepted, run: Run, diagnostics: Dia
                 shared_bytes=kernel and kernel.shared_bytes,
                 registers=kernel and kernel.registers,
                 spilled_bytes=kernel and kernel.spill_bytes,
+                prepared=priced.prepared,
             )
         )
+    report.prepared_bytes = sum(v.type.bytes for v in split(scheduled.lowered).held)
+    if report.prepared:
+        report.remarks.append(report.prepared)
     log.event(
         "result",
         program=original.name,
         improved=report.improved,
-        kernels=len(report.kernels),
+        kernels=len(report.each_call),
         predicted_seconds=report.predicted_seconds,
         baseline_seconds=report.baseline_seconds,
         certificate=certificate.bound,

@@ -18,8 +18,9 @@ from superopt.run.check import illegal
 from superopt.run.context import Run
 from superopt.transforms import optimizers
 from superopt.transforms.optimizers import Optimizer, Proposal
-from superopt.transforms.partition.segments import MAX_VALUES, Segment, partition
+from superopt.transforms.partition.segments import MAX_VALUES, Segment, partition, stitch
 from superopt.verify import program_hash
+from superopt.weights import main_part
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,12 @@ class Candidate(Proposal):
 
 
 def parts(graph: KernelGraph, max_values: int = MAX_VALUES) -> list[Segment]:
-    """The segments of `graph` in topological order, then the whole unless it is one of them."""
-    segments = partition(graph, max_values)
-    return segments if any(s.whole for s in segments) else [*segments, Segment(graph, whole=True)]
+    """The segments of `graph` in topological order, then the whole unless it is one of them.
+
+    What is prepared of weights is in no segment.
+    """
+    segments = [s for s in partition(main_part(graph), max_values) if not s.whole]
+    return [*segments, Segment(graph, whole=True)]
 
 
 def propose(
@@ -84,8 +88,9 @@ def _propose_for(part: Segment, run: Run, seconds: float, nominal: float) -> lis
             run.budget.missed["searches not made"] += 1
             refused.append(f"{optimizer.name} did not search {part.described}: the budget is spent")
             continue
+        main = main_part(part.graph)
         with untrusted(optimizer, part.graph):
-            reason = optimizer.refusal(part.graph)
+            reason = optimizer.refusal(main)
         if reason:
             refused.append(f"{optimizer.name} did not search {part.described}: {reason}")
             continue
@@ -98,9 +103,11 @@ def _propose_for(part: Segment, run: Run, seconds: float, nominal: float) -> lis
             start = clock.now()
             with run.timed(f"search: {optimizer.name}"), untrusted(optimizer, part.graph):
                 result = optimizer.propose(
-                    part.graph, run.target, budget=share, seed=run.settings.seed, stop=run.stopped
+                    main, run.target, budget=share, seed=run.settings.seed, stop=run.stopped
                 )
                 graphs, reason = result.graphs, result.remark or "it does not say why"
+                if main is not part.graph:
+                    graphs = [stitch(part.graph, Segment(main), g) for g in graphs]
                 funnel.add(result.funnel)
             used = clock.now() - start
             run.budget.searched += used

@@ -60,14 +60,18 @@ class Range:
 
 
 def superoptimize_range(
-    source: Callable[[int], KernelGraph], over: Range, settings: Settings, diagnostics: Diagnostics
+    read_at: Callable[[int], KernelGraph], over: Range, settings: Settings, diagnostics: Diagnostics
 ) -> Outcome:
     """The outcome of `superoptimize` whose kernels take any extent of the range `over`.
 
-    `source` reads the program at an extent. Raises UnsupportedProgram where the program is another one at some
+    `read_at` reads the program at an extent. Raises UnsupportedProgram where the program is another one at some
     extent, or its kernels cannot be made for all; NotEquivalent and IllegalProgram where kernels fail their
     proof, and what `superoptimize` raises.
     """
+
+    def source(extent: int) -> KernelGraph:  # kernels for a range prepare nothing
+        return replace(read_at(extent), weights=())
+
     found = superoptimize(source(over.representative), settings, diagnostics)
     family = Family(found.original, found.lowered, over.argument, over.dim)
     emitted = written(family, over.name)

@@ -344,6 +344,8 @@ def _interface(a: KernelGraph, b: KernelGraph) -> str | None:
                 return f"expected {what[:-1]} {i} of type {v.type}, got {w.type}"
     if pairs(a.aliases) != pairs(b.aliases):
         return f"expected outputs in the memory of arguments {pairs(a.aliases)}, got {pairs(b.aliases)}"
+    if not set(b.weights) <= set(a.weights):
+        return f"expected weights among arguments {list(a.weights)}, got {list(b.weights)}"
     for graph in (a, b):  # the comparison assumes that no value is overwritten
         try:
             check_aliases(graph)

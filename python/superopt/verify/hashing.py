@@ -49,6 +49,8 @@ def canonical_text(graph: KernelGraph) -> str:
     data = _region(graph.inputs, graph.nodes, graph.outputs)
     if pairs(graph.aliases):
         data["aliases"] = list(graph.aliases)
+    if graph.weights:
+        data["weights"] = list(graph.weights)
     return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
 
@@ -58,9 +60,10 @@ def parse(text: str) -> KernelGraph:
         data = json.loads(text, parse_float=_no_number, parse_constant=_no_number)
         inputs, nodes, outputs = _parse_region(data)
         aliases = tuple(int(j) for j in data.get("aliases", ()))
+        weights = tuple(int(j) for j in data.get("weights", ()))
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(f"expected the canonical text of a program, got something else ({error})") from None
-    return KernelGraph("main", inputs, nodes, outputs, aliases=aliases)
+    return KernelGraph("main", inputs, nodes, outputs, aliases=aliases, weights=weights)
 
 
 # --- writing ----------------------------------------------------------------------------------------------

@@ -139,7 +139,7 @@ class _Rebuild:
     def graph(self, graph: KernelGraph) -> KernelGraph:
         return KernelGraph(
             graph.name, list(map(self.value, graph.inputs)), list(map(self.node, graph.nodes)),
-            list(map(self.value, graph.outputs)), graph.location, graph.aliases,
+            list(map(self.value, graph.outputs)), graph.location, graph.aliases, graph.weights,
         )  # fmt: skip
 
     def node(self, node: Node) -> Node:

@@ -42,6 +42,8 @@ class Candidate:
         self.device = device or find(self.torch, request["device"])
         self.calls: dict[str, Callable[[], Any]] = {}
         self.outputs: Any = ()
+        self.launch: Any = None
+        self.prepared: dict[str, Any] = {}
         self.modes: dict[str, str] = {}
 
     def prepare(self) -> dict[str, Any]:
@@ -59,6 +61,7 @@ class Candidate:
             # The same memory with other numbers: what caches an answer by address is caught.
             for mine, new in zip(self.inputs, make_inputs(torch, self.program, where, seed), strict=True):
                 mine.copy_(new)
+            self.prepared = self._prepared()
             with torch.no_grad():
                 self.expected = Expected(torch, reference, constants, self.program, self.inputs)
             self._poison()
@@ -92,13 +95,21 @@ class Candidate:
 
     def _callable(self, folder: Path) -> Callable[..., Any]:
         sys.path.insert(0, str(folder))
-        launch: Any = importlib.import_module("launch")
+        self.launch = launch = importlib.import_module("launch")
         # What has weights takes their memory once: later numbers come by the same memory.
         run = launch.bind(*self.inputs) if hasattr(launch, "bind") else launch.run
         mode = self.point.get("compile")
         if mode is None:
             return run
         return self.torch.compile(run, dynamic=False, mode=None if mode == "default" else mode)
+
+    def _prepared(self) -> dict[str, Any]:
+        """What is made of the weights as they are now, once for all calls."""
+        if not hasattr(self.launch, "prepare"):
+            return {}
+        weights = [self.inputs[i] for i in self.launch.WEIGHTS]
+        with self.torch.no_grad():
+            return {"prepared": self.launch.prepare(self.inputs[0].device, *weights)}
 
     def _constants(self, folder: Path, where: str) -> dict[str, Any]:
         path = folder / self.program["reference"]
@@ -111,7 +122,7 @@ class Candidate:
 
     def _call(self) -> None:
         with self.torch.no_grad():
-            made: Any = self.run(*self.inputs)
+            made: Any = self.run(*self.inputs, **self.prepared)
         self.outputs = (made,) if hasattr(made, "untyped_storage") else tuple(made)
 
     def _poison(self) -> None:
