@@ -2,7 +2,7 @@
 // RUN: superopt-opt %s --ingest-linalg 2>&1 | filecheck %s
 
 // CHECK: remark: dense_resource 'large' (tensor<16400xf16>) is passed as argument 1
-// CHECK: func.func @f(%arg0: tensor<4xf32> {superopt.name = "x"}, %arg1: tensor<16400xf16> {superopt.name = "large"}) -> (tensor<4xf32>, tensor<16400xf16>)
+// CHECK: func.func @f(%arg0: tensor<4xf32> {superopt.name = "x"}, %arg1: tensor<16400xf16> {superopt.name = "large", superopt.weight}) -> (tensor<4xf32>, tensor<16400xf16>)
 // CHECK: "kernel.constant"() {value = dense<[1.000000e+00, 2.000000e+00, 3.000000e+00, 4.000000e+00]> : tensor<4xf32>}
 // CHECK: "kernel.add"
 // CHECK: "kernel.exp"(%arg1)
