@@ -15,10 +15,12 @@ from superopt.transforms.emit.compile import compile_all
 from superopt.transforms.emit.program_source import emit_program
 from superopt.transforms.lower import lower
 from superopt.verify import certify
+from superopt.verify.checker import compare
 from superopt.verify.checker.algebra import Algebra
 from superopt.verify.domains import FloatDomain
 from superopt.verify.evaluate import evaluate
 from superopt.verify.fields import FormalField, ImageField
+from superopt.verify.hashing import canonical_text
 from superopt.verify.infinities import Extended
 from superopt.verify.ptx.check import PtxText, verify_ptx
 from superopt.verify.ttir import verify_ttir
@@ -154,6 +156,26 @@ def test_what_a_selection_protects_from_may_not_be_computed_anyway(monkeypatch: 
 
     monkeypatch.setattr("superopt.verify.fields.replace", forgetful)
     assert certify(_guarded(True), _guarded(False)).equivalent
+
+
+def _asked(of: str) -> tuple[KernelGraph, KernelGraph]:
+    """x where log(y) - log(y) + 1 > 0, else 0: numbers less than 0 give NaN, and 0; the other one is x."""
+    p = Program(2)
+    x, y = p.inputs
+    log = p(of, y)
+    asked = p("add", p("sub", log, log), p.number(1.0))
+    return p.graph(p("select", asked, x, other=0.0)), p.graph(p("mul", x, p.number(1.0)))
+
+
+@pytest.mark.parametrize("of", ["log", "sqrt", "rsqrt", "reciprocal"])
+def test_a_comparison_may_not_ask_whether_a_number_is_defined(of: str) -> None:
+    for pair in (_asked(of), _asked(of)[::-1]):
+        with pytest.raises(UnsupportedProgram, match="a comparison of numbers that are defined everywhere"):
+            certify(*pair)
+        assert compare(*map(canonical_text, pair)).different is not None
+    pair = _asked("sin")
+    assert certify(*pair).equivalent
+    assert compare(*map(canonical_text, pair)).different is None
 
 
 def test_random_selections_are_what_numpy_selects() -> None:

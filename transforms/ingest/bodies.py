@@ -23,11 +23,16 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 @dataclass(frozen=True)
 class Comparison:
-    """`left <kind> right`, `kind` one of eq, ne, lt, le, gt, ge."""
+    """`left <predicate> right`: `o` or `u` (the answer for NaN: no or yes), then eq, ne, lt, le, gt or ge."""
 
-    kind: str
+    predicate: str
     left: Aligned
     right: Aligned
+
+    @property
+    def kind(self) -> str:
+        """How numbers are compared."""
+        return self.predicate[1:]
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,8 @@ class Body:
     def _apply(self, name: str, args: list[Aligned], element: str, forms: list[Form]) -> Aligned:
         """An arith or math operation on tensors, with a result of element type `element`."""
         space = self.space
+        if name in ("arith.maxnumf", "arith.minnumf"):
+            self.build.check_defined(*(x.value for x in args))
         if name in _BINARY:
             return space.apply(_BINARY[name], *args)
         if name in _UNARY:
@@ -214,13 +221,17 @@ class Body:
         if operation.name == "arith.cmpi":
             raise NotExpressible("a comparison of integers that are not constant")
         kind = predicate(operation)
-        if kind in ("ord", "uno", "true", "false"):  # read as if NaN did not occur
-            return np.asarray(kind in ("ord", "true"))
+        if kind in ("true", "false"):
+            return np.asarray(kind == "true")
+        if kind in ("ord", "uno") or any(isinstance(f, np.ndarray) and np.isnan(f).any() for f in forms):
+            raise NotExpressible("a comparison that asks for NaN")
         element = _element(operation.operands[0])
         left, right = (self._tensor(f, element) for f in forms)
-        if left == right:
-            return np.asarray(kind[1:] in ("eq", "le", "ge"))
-        return Comparison(kind[1:], left, right)
+        if left != right:
+            return Comparison(kind, left, right)
+        if (kind[0] == "u") != (kind[1:] in ("eq", "le", "ge")):
+            raise NotExpressible("a number compared with itself, to find NaN")
+        return np.asarray(kind[0] == "u")
 
     def _select(self, operation: Any, forms: list[Form]) -> Form:
         """select(a > b, a, b) -> max(a, b), and its variants; by a constant mask: see `where_constant`."""
@@ -241,11 +252,31 @@ class Body:
             return self._where(test, first, second)
         for kind, a, b in ((test.kind, test.left, test.right), (_SWAPPED[test.kind], test.right, test.left)):
             if kind in ("gt", "ge", "lt", "le") and (first, second) == (a, b):
+                self.build.check_defined(
+                    b.value if test.predicate[0] == "u" else a.value
+                )  # NaN selects the other
                 return self.space.apply("max" if kind[0] == "g" else "min", a, b)
-        return self._where(test, first, second)
+        return self._leaky(test, first, second) or self._where(test, first, second)
+
+    def _leaky(self, test: Comparison, first: Aligned, second: Aligned) -> Aligned | None:
+        """select(x > 0, x, k x) -> max(x, k x) for 0 <= k <= 1, min for k > 1; variants likewise."""
+        x, bound, larger = test.left, test.right, test.kind in ("gt", "ge")
+        if test.kind in ("eq", "ne"):
+            return None
+        if self.build.scalar(x.value) is not None:
+            x, bound, larger = bound, x, not larger
+        kept, scaled = (first, second) if larger else (second, first)
+        product = self.build.defined_by(scaled.value, "mul")
+        if self.build.scalar(bound.value) != 0 or kept != x or scaled.dims != x.dims or product is None:
+            return None
+        slopes = [self.build.scalar(v) for v in product.operands if v is not x.value]
+        if len(slopes) != 1 or slopes[0] is None or not slopes[0] >= 0:
+            return None
+        return self.space.apply("max" if slopes[0] <= 1 else "min", x, scaled)
 
     def _where(self, test: Comparison | Truth, x: Aligned, y: Aligned) -> Aligned:
         """A selection between tensors of one dtype."""
+        self.build.check_defined(x.value, y.value)
         truth = self._truth(test, x.value.dtype)
         hidden = self.space.apply("sub", self._number(1.0, truth), truth)
         for chosen, other, where in ((x, y, truth), (y, x, hidden)):
@@ -266,6 +297,7 @@ class Body:
         if not isinstance(form, Comparison):
             raise NotExpressible("a truth value that is an input")
         a, b = form.left, form.right
+        self.build.check_comparable(a.value, b.value)
         larger = [self.space.apply("step", self.space.apply("sub", *pair)) for pair in ((a, b), (b, a))]
         made = {"gt": larger[0], "le": larger[0], "lt": larger[1], "ge": larger[1]}.get(form.kind)
         made = self.space.apply("max", *larger) if made is None else made

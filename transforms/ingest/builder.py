@@ -242,13 +242,27 @@ class GraphBuilder:
             return x
         return self.emit(f"reduce_{kind}", x, dims=tuple(sorted(dims)), keepdims=keepdims)
 
+    def check_defined(self, *values: Value) -> None:
+        """Raise NotExpressible where one of `values` may be undefined: a selection may protect from it."""
+        if not all(is_defined(v, self.node_of) for v in values):
+            raise NotExpressible("a selection of a root, a logarithm or a quotient that may be undefined")
+
+    def check_comparable(self, *values: Value) -> None:
+        """Raise NotExpressible where a comparison of `values` may ask for an infinity or NaN.
+
+        Proofs are about finite inputs, and would find such a question superfluous.
+        """
+        if any(v in self.constants and not np.isfinite(self.constants[v]).all() for v in values):
+            raise NotExpressible("a comparison with an infinity")
+        if not all(is_defined(v, self.node_of) for v in values):
+            raise NotExpressible("a comparison of a root, a logarithm or a quotient that may be undefined")
+
     def where(self, truth: Value, x: Value, y: Value) -> Value:
         """`x` where `truth`, of zeros and ones in the dtype of both, is one, else `y`.
 
         Raises NotExpressible where one of them may be undefined: `truth` may be what asks.
         """
-        if not all(is_defined(v, self.node_of) for v in (x, y)):
-            raise NotExpressible("a selection of a root, a logarithm or a quotient that may be undefined")
+        self.check_defined(x, y)
         number = self.scalar(y)
         if number is not None:
             return self.emit("select", truth, x, other=number)
@@ -264,7 +278,8 @@ class GraphBuilder:
 
         Exact for every number: with y = -inf it is `x + (0 or -inf)`; with another constant y it is
         `max(min(x, y or inf), y or -inf)`; between two tensors it may change along one dimension only and
-        becomes a concatenation. Raises NotExpressible otherwise.
+        becomes a concatenation. Raises NotExpressible otherwise, and where `x` may be undefined beside a
+        constant.
         """
         target = tuple(shape)
         mask = np.broadcast_to(mask, target)
@@ -277,6 +292,7 @@ class GraphBuilder:
             return self.where_constant(~mask, y, x, target)
         if cy is None:
             return self._joined(mask, self.broadcast(x, target), self.broadcast(y, target))
+        self.check_defined(x)
         narrow = _narrowed(mask) if self.scalar(y) is not None else mask
         number = self.scalar(y)
         fill = cy if number is None else np.asarray(number)

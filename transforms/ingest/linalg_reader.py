@@ -353,6 +353,8 @@ class LinalgReader:
         if (combination := _combination(yielded, accumulator)) is None:
             raise NotExpressible("a reduction that is not a sum, maximum or minimum")
         kind, term = combination
+        if yielded.owner.name not in _WITH_NAN:
+            self.build.check_defined(body.aligned(term).value)
         reduced = _contraction(body, term, kind, reductions) or space.reduce(
             kind, body.aligned(term), reductions
         )
@@ -380,7 +382,7 @@ class LinalgReader:
         if isinstance(form, Comparison):
             sides = [self._materialized(side, space, out_dims, "") for side in (form.left, form.right)]
             left, right = (side for side in sides if isinstance(side, Value))
-            self.compared = (form.kind, left, right)
+            self.compared = (form.predicate, left, right)
             raise NotExpressible("a comparison of values that are not constant, used other than to select")
         if isinstance(form, Truth):
             true = self._materialized(form.value, space, out_dims, "")
@@ -460,6 +462,12 @@ def _spread_array(array: Array, axes: Sequence[_Axis], extents: Sequence[int]) -
 
 _COMBINERS = {"arith.addf": "sum", "arith.maximumf": "max", "arith.maxnumf": "max", "arith.minimumf": "min",
               "arith.minnumf": "min"}  # fmt: skip
+
+_WITH_NAN = (
+    "arith.addf",
+    "arith.maximumf",
+    "arith.minimumf",
+)  # NaN where a term is; others leave such terms out
 
 
 def _combination(yielded: Any, accumulator: Any) -> tuple[str, Any] | None:

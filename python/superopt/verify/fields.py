@@ -305,6 +305,11 @@ class ImageField(Domain):
 
     def _where(self, t: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """`x` where t > 0, else `y`; where that is not known, y + s (x - y) with an unknown s of each t."""
+        if t.degree.partial:
+            raise UnsupportedProgram(
+                "expected a comparison of numbers that are defined everywhere, got a root, a logarithm or a "
+                "quotient that may be undefined"
+            )
         shape = np.broadcast_shapes(t.shape, x.shape, y.shape)
         truth = np.broadcast_to(self.truth(t), shape)
         unknown = truth < 0

@@ -27,17 +27,15 @@ def _operands(r: TorchReader, args: Args) -> list[Value]:
     held = [a.dtype for a in args[:2] if isinstance(a, Value) and a not in r.truths]
     floats = [d for d in held if d in COMPUTE_DTYPES]
     constants = [np.asarray(a, np.float64) for a in args[:2] if not isinstance(a, Value)]
-    if any(
-        np.isinf(c).any() for c in constants
-    ):  # proofs are about finite inputs, and would drop the question
-        raise NotExpressible("a comparison with an infinity")
     fits = bool(constants) and all((np.abs(c) < _EXACT).all() for c in constants)
     if len(floats) < len(held) and (floats or not fits):
         raise NotExpressible("a comparison of integers with others than constants that f32 holds")
     dtype = max(floats, key=_WIDTH.__getitem__, default="f32")
     if len({*floats}) > 1:
         dtype = "f32"
-    return [r.tensor(a, dtype) for a in args[:2]]
+    operands = [r.tensor(a, dtype) for a in args[:2]]
+    r.build.check_comparable(*operands)
+    return operands
 
 
 def _negated(build: GraphBuilder, truth: Value) -> Value:
@@ -105,6 +103,7 @@ def _joined(kind: str, x: Value, r: TorchReader, args: Args) -> Value:
 @handles("sign", "sgn")
 def _sign(r: TorchReader, args: Args) -> Value:
     x = r.tensor(args[0], r.element)
+    r.build.check_comparable(x)
     return r.build.emit("sub", r.build.emit("step", x), r.build.emit("step", r.build.emit("neg", x)))
 
 
@@ -121,7 +120,10 @@ def _threshold_backward(r: TorchReader, args: Args) -> Value:
 
 
 def _above(r: TorchReader, x: Value, bound: float) -> Value:
-    return r.build.emit("sub", x, r.tensor(bound, x.dtype)) if bound else x
+    """What is positive where x > bound."""
+    number = r.tensor(bound, x.dtype)
+    r.build.check_comparable(x, number)
+    return r.build.emit("sub", x, number) if bound else x
 
 
 @handles("logical_not", "bitwise_not")

@@ -243,7 +243,7 @@ class Algebra:
 
     def where(self, t: Element, x: Element, y: Element) -> Element:
         """`x` where t > 0, else `y`; where that is not known, y + s (x - y) with an unknown s of each t."""
-        if t.undefined:
+        if t.undefined or t.partial:  # NaN selects `y`, which a field cannot tell
             return _LOST
         if t.infinite:
             return x if t.infinite > 0 else y
@@ -260,7 +260,7 @@ class Algebra:
         self.assumed.add("where")
         second = None if t.second is None else self.draw(self.q, "where", [t.second], "q")
         f = self.draw(self.p, "where", [self.value(t)], "p")
-        picked = Element({0: f} if f else {}, _ONE, second, plain=False, partial=t.partial)
+        picked = Element({0: f} if f else {}, _ONE, second, plain=False)
         if self.value(t) in self.truths:
             picked = t
         self.truths |= {f, (1 - f) % self.p}
