@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from weakened import weakened
 
 import superopt
 from superopt.dialects.reader import read
@@ -123,8 +124,17 @@ def test_a_bundle_of_a_range_is_verified(attention: Any, tmp_path: Path) -> None
     first, *others = stated["extents"]
     assert first["delta_extents"] == "full"
     surer = [{**first, "delta": 0.0}, {**first, "delta_extents": "reduced"}]
-    extents = [{"extents": [e, *others]} for e in surer]
-    for wrong in ({"high": 256}, {"dim": 2}, {"extents": others}, *extents):
+    bounds = "said.delta is None or (proved and same)"
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"high": 256}, ""),
+        ({"dim": 2}, ""),
+        ({"argument": 3}, ""),
+        ({"extents": others}, ""),
+        ({"tiles": [7]}, "stated.tiles == family.tiles"),
+        ({"examined": 1}, "stated.examined == len(known)"),
+        *(({"extents": [e, *others]}, bounds) for e in surer),
+    ]
+    for wrong, guard in cases:
         text = json.dumps({**stated, **wrong}, indent=2)
         described = json.loads((folder / "bundle.json").read_text())
         (folder / "range.json").write_text(text)
@@ -132,6 +142,8 @@ def test_a_bundle_of_a_range_is_verified(attention: Any, tmp_path: Path) -> None
         (folder / "bundle.json").write_text(json.dumps(described))
         with pytest.raises((NotEquivalent, UnsupportedProgram)):
             verify_bundle(original, folder)
+        if guard:  # without which that is believed
+            weakened("superopt.verify.bundle", guard, "True").verify_bundle(original, folder)
     described = read_bundle(folder).description
     described["range"]["low"] = 0
     (folder / "bundle.json").write_text(json.dumps(described))

@@ -150,7 +150,9 @@ def read_description(folder: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         data = file.read(MOST_DESCRIPTION + 1)
     try:
-        described = strict_json(data[:MOST_DESCRIPTION])
+        if len(data) > MOST_DESCRIPTION:
+            raise ValueError(f"expected at most {MOST_DESCRIPTION} bytes")
+        described = strict_json(data)
         if described["format"] != FORMAT:
             raise CannotRun(f"expected a bundle of format {FORMAT}, got {described['format']}")
         wrong = _wrong(described)
