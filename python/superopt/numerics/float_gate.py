@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from superopt.errors import UnsupportedProgram
@@ -130,6 +131,10 @@ def gate(
             inputs = [round_to(x, s.dtype) for x, s in zip(made, shaped, strict=True)]
             recorder = Recorder(first, name, seed)
             reference = run(first, inputs, FloatDomain(extern=recorder))
+            if not recorder.order and not any(np.isfinite(x).any() for x in reference):
+                # Nothing is compared, whatever the candidate gives.
+                same = zip(outputs, original.outputs, reference, strict=True)
+                return [compare(name, output, v.dtype, x, x, x) for output, v, x in same if x.size]
             player = Player(recorder)
             found = run(second, inputs, FloatDomain(faithful=True, extern=player))
             named = [(output, v.dtype) for output, v in zip(outputs, original.outputs, strict=True)]
