@@ -123,7 +123,10 @@ def _said(answer: Answer) -> str:
     if tuning is None:
         return f"{answer.job.file}: {us}, from the store"
     prices = ", ".join(f"{count} prices by {name}" for name, count in tuning["evaluations"].items())
-    return f"{answer.job.file}: {us}, {tuning['before_seconds'] * 1e6:.2f} us before tuning ({prices})"
+    before = f"{tuning['before_seconds'] * 1e6:.2f} us before tuning"
+    if tuning["measured"]:
+        before = f"on the CPU {tuning['after_seconds'] * 1e6:.2f} us, {before}"
+    return f"{answer.job.file}: {us}, {before} ({prices})"
 
 
 def _natural(text: str) -> int:

@@ -148,7 +148,8 @@ class TuningReport(BaseModel):
     """What `tune` did: programs priced by each evaluator, those without a price by reason, and what came of it.
 
     `config` holds the choices of the program that is delivered, by pass and site; empty where the program found
-    before stays. `refused` are the reasons of the gates that refused cheaper ones.
+    before stays. `refused` are the reasons of the gates that refused cheaper ones. Seconds are predicted, or
+    `measured` on the CPU.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -160,6 +161,7 @@ class TuningReport(BaseModel):
     after_seconds: float
     config: dict[str, dict[str, str]] = Field(default_factory=dict[str, dict[str, str]])
     refused: list[str] = Field(default_factory=list[str])
+    measured: bool = False
 
     @property
     def programs(self) -> int:

@@ -15,8 +15,23 @@ from test_in_place import updated_cache
 from test_ragged import attention, linear
 
 from superopt.numerics.child import ChildFailed
-from superopt.numerics.cpu import Cpu, run
-from superopt.program import KernelGraph, TileProgram
+from superopt.numerics.cpu import Bound, Cpu, run
+from superopt.program import (
+    Buffer,
+    Compute,
+    KernelGraph,
+    Load,
+    Loop,
+    LoopVar,
+    Node,
+    Statement,
+    Store,
+    TensorType,
+    TileProgram,
+    Value,
+    Window,
+)
+from superopt.spec import check_kernel
 from superopt.transforms.cpu.source import CpuKernel
 from superopt.transforms.lower import lower
 from superopt.verify.domains import FloatDomain
@@ -84,9 +99,9 @@ WRITES_ANYWHERE = """func.func @kernel(%x: memref<1xf32>) {
 )
 def test_what_ends_a_kernel_is_an_error_and_the_next_one_runs(cpu: Cpu, text: str, says: str) -> None:
     with pytest.raises(ChildFailed, match=says):
-        cpu.launch(kernel(text), [np.zeros(1, np.float32)])
+        cpu.launch(Bound([np.zeros(1, np.float32)], [(kernel(text), [0])]))
     x = np.full(1, 41, np.float32)
-    cpu.launch(kernel(ADDS_ONE), [x])
+    cpu.launch(Bound([x], [(kernel(ADDS_ONE), [0])]))
     assert x[0] == 42
 
 
@@ -122,3 +137,50 @@ def test_rows_updated_in_the_memory_of_an_input() -> None:
     lowered = lower(graph)
     assert any(isinstance(n.body, TileProgram) and n.body.aliases for n in lowered.nodes)
     compared(graph, 0)
+
+
+# --- tile programs whose statements must not be reordered -------------------------------------------------
+
+
+def written_by(body: Sequence[Statement], local: Buffer, x: Buffer, out: Buffer) -> Array:
+    """What a program of one block leaves in `out`, given 0 to 15 as a matrix."""
+    program = TileProgram("f", [x, out], 1, [local], list(body))
+    given, result = Value(x.type), Value(out.type)
+    node = Node("tiled", (given,), (result,), body=program)
+    graph = KernelGraph("f", [given], [node], [result])
+    check_kernel(graph)
+    return run(graph, [np.arange(16, dtype=np.float32).reshape(4, 4)])[0]
+
+
+SQUARE = TensorType((4, 4), "f32")
+ALL = (Window(4), Window(4))
+
+
+def test_what_was_read_of_a_tile_stays_when_the_tile_changes() -> None:
+    x, out, local = Buffer(SQUARE, "x"), Buffer(SQUARE, "out"), Buffer(SQUARE, "tile", "chip")
+    values = [Value(SQUARE) for _ in range(7)]
+    a, old, turned, new, total, trip, both = values
+    turning: list[Statement] = [
+        Load(a, x, ALL),
+        Store(local, ALL, a),
+        Load(old, local, ALL),
+        Compute("transpose", (old,), turned, {"perm": (1, 0)}),
+        Store(local, ALL, turned),  # in place, element by element, it would read what it has written
+        Load(new, local, ALL),
+        Compute("sub", (new, old), total),
+        Store(out, ALL, total),
+    ]
+    matrix = np.arange(16, dtype=np.float32).reshape(4, 4)
+    np.testing.assert_array_equal(written_by(turning, local, x, out), matrix.T - matrix)
+    again: list[Statement] = [
+        Load(trip, local, ALL),
+        Compute("add", (trip, old), both),
+        Store(local, ALL, both),
+    ]
+    adding: list[Statement] = [
+        *turning[:3],
+        Loop(LoopVar("i"), 0, 3, 1, parallel=False, body=again),
+        Load(new, local, ALL),
+        Store(out, ALL, new),
+    ]
+    np.testing.assert_array_equal(written_by(adding, local, x, out), 4 * matrix)

@@ -19,8 +19,8 @@ PIPELINE = (
 )
 
 
-def compiled(text: str) -> Callable[[Sequence[int]], None]:
-    """The function `ENTRY` of a module, which takes addresses."""
+def compiled(text: str) -> Callable[[Sequence[int]], Callable[[], None]]:
+    """The function `ENTRY` of a module: given the addresses of its arguments, what calls it."""
     from superopt.dialects.mlir import binding, ir, passmanager
 
     context = ir.Context()
@@ -30,11 +30,14 @@ def compiled(text: str) -> Callable[[Sequence[int]], None]:
     engine: Any = binding("execution_engine").ExecutionEngine(module, opt_level=3, shared_libs=[])
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(engine.raw_lookup(ENTRY))
 
-    def call(addresses: Sequence[int], engine: Any = engine) -> None:
+    def bound(addresses: Sequence[int], engine: Any = engine) -> Callable[[], None]:
         pointers = (ctypes.c_void_p * len(addresses))(*addresses)
-        places = [
-            ctypes.addressof(pointers) + i * ctypes.sizeof(ctypes.c_void_p) for i in range(len(addresses))
-        ]
-        function((ctypes.c_void_p * len(addresses))(*places))
+        first, size = ctypes.addressof(pointers), ctypes.sizeof(ctypes.c_void_p)
+        places = (ctypes.c_void_p * len(addresses))(*(first + i * size for i in range(len(addresses))))
 
-    return call
+        def call(held: Any = (engine, pointers)) -> None:
+            function(places)
+
+        return call
+
+    return bound

@@ -2,7 +2,7 @@
 
 from superopt.cost.baseline import Baseline, baselines, best_baseline
 from superopt.cost.compiled import CompiledCost, PricedKernel, compiled_cost, compiled_seconds, priced_kernels
-from superopt.cost.gpus import Target, target, target_names
+from superopt.cost.gpus import Target, host, target, target_names
 from superopt.cost.learned import Model, Prediction, load
 from superopt.cost.library import contraction_cost, left_to_library
 from superopt.cost.model import Cost, KernelCost, Traffic, cost, kernel_cost, kernel_seconds, node_traffic
@@ -23,6 +23,7 @@ __all__ = [
     "compiled_seconds",
     "contraction_cost",
     "cost",
+    "host",
     "kernel_cost",
     "kernel_seconds",
     "left_to_library",

@@ -95,6 +95,12 @@ def known_targets() -> dict[str, Target]:
     }
 
 
+@cache
+def host() -> Target:
+    """One thread of a CPU, whose rates compiled tile programs reach (`superopt.tuning.by_cpu`)."""
+    return _read(files(__package__ or "superopt.cost").joinpath("cpu.json"))
+
+
 def _read(file: Traversable) -> Target:
     data = json.loads(file.read_text())
     names, name = {field.name for field in fields(Target)}, file.name.removesuffix(".json")

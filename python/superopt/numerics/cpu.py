@@ -12,6 +12,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -20,7 +21,7 @@ import numpy as np
 from superopt.errors import UnsupportedProgram
 from superopt.numerics.child import Child, ChildFailed
 from superopt.numerics.cpu_worker import places
-from superopt.operators import OPERATORS, Move, is_constant, is_contraction, move_of, normalize_attrs
+from superopt.operators import Move, is_constant, move_of
 from superopt.program import COMPUTE_DTYPES, KernelGraph, TileProgram, Value
 from superopt.transforms.cpu.source import CpuKernel, cpu_kernel
 from superopt.verify.domains import round_to
@@ -31,51 +32,77 @@ Array = np.ndarray[Any, Any]
 TIMEOUT, MEMORY = 120.0, 16 << 30
 
 
+@dataclass(frozen=True)
+class Bound:
+    """Kernels in the order in which they run, each on some of the `arrays`, which are contiguous."""
+
+    arrays: Sequence[Array]
+    calls: Sequence[tuple[CpuKernel, Sequence[int]]]
+
+    @property
+    def written(self) -> set[int]:
+        """The arrays that kernels write."""
+        return {
+            i
+            for kernel, arguments in self.calls
+            for i, written in zip(arguments, kernel.written, strict=True)
+            if written
+        }
+
+
 class Cpu:
-    """A child process that compiles and runs kernels."""
+    """A child process that compiles and runs kernels; `seconds` of CPU time it spent."""
 
     def __init__(self, timeout: float = TIMEOUT, memory: int = MEMORY) -> None:
-        self.timeout = timeout
+        self.timeout, self.seconds = timeout, 0.0
         self._child = Child("the compiled kernel", ["-m", "superopt.numerics.cpu_worker", str(memory)])
         self._loaded: tuple[int, set[str]] = 0, set()
 
-    def load(self, kernel: CpuKernel) -> tuple[str, float]:
-        """Compile a kernel that this process does not have; its name there, and the CPU seconds it took."""
+    def load(self, kernel: CpuKernel) -> str:
+        """Compile a kernel that the process lacks; its name there."""
         key = hashlib.sha256(kernel.text.encode()).hexdigest()
-        seconds = 0.0
         if (self._child.running, True) != (self._loaded[0], key in self._loaded[1]):
-            request = {
-                "kernel": key, "text": kernel.text, "arguments": kernel.arguments, "scratch": kernel.scratch
-            }  # fmt: skip
-            seconds = self._asked(request)
+            self._asked({"kernel": key, "text": kernel.text, "scratch": kernel.scratch})
             if self._child.running != self._loaded[0]:
                 self._loaded = self._child.running, set()
             self._loaded[1].add(key)
-        return key, seconds
+        return key
 
-    def launch(self, kernel: CpuKernel, arguments: Sequence[Array]) -> None:
-        """Run a kernel on the bytes of its arguments, contiguous arrays; those that it writes are changed.
+    def launch(self, bound: Bound, anchor: Bound | None = None) -> list[tuple[float, float]]:
+        """Run the kernels of a program, in order; those of its arrays that they write are changed.
 
-        Raises ChildFailed where it crashes, or takes longer than `timeout` seconds.
+        With an `anchor`, CPU seconds of rounds in which both ran in turns: of the program, and of the anchor.
+        Raises ChildFailed where a kernel crashes, or all take longer than `timeout` seconds.
         """
-        key, _ = self.load(kernel)
-        starts, size = places(kernel.arguments)
+        programs = [bound] if anchor is None else [bound, anchor]
+        keys = [[self.load(kernel) for kernel, _ in program.calls] for program in programs]
+        arrays = [_bytes(array) for program in programs for array in program.arrays]
+        sizes = [array.size for array in arrays]
+        starts, size = places(sizes)
+        calls: list[list[tuple[str, list[int]]]] = []
+        first = 0
+        for program, of in zip(programs, keys, strict=True):
+            at = [[first + i for i in arguments] for _, arguments in program.calls]
+            calls.append(list(zip(of, at, strict=True)))
+            first += len(program.arrays)
         with tempfile.NamedTemporaryFile(prefix="superopt-cpu-", dir=_shared()) as file:
             os.truncate(file.fileno(), size)
             held = np.frombuffer(mmap.mmap(file.fileno(), size), np.uint8)
-            parts = [held[s : s + n] for s, n in zip(starts, kernel.arguments, strict=True)]
-            for part, given in zip(parts, arguments, strict=True):
-                part[...] = _bytes(given)
-            self._asked({"kernel": key, "file": file.name})
-            for part, given, written in zip(parts, arguments, kernel.written, strict=True):
-                if written:
-                    _bytes(given)[...] = part
+            parts = [held[s : s + n] for s, n in zip(starts, sizes, strict=True)]
+            for part, array in zip(parts, arrays, strict=True):
+                part[...] = array
+            request = {"file": file.name, "sizes": sizes, "calls": calls[0]}
+            answer = self._asked({**request, "anchor": calls[1] if anchor is not None else []})
+            for i in bound.written:
+                arrays[i][...] = parts[i]
+        return [(taken, beside) for taken, beside in answer.get("times", [])]
 
-    def _asked(self, request: Mapping[str, Any]) -> float:
+    def _asked(self, request: Mapping[str, Any]) -> dict[str, Any]:
         answer = self._child.ask(request, self.timeout)
+        self.seconds += float(answer["seconds"])
         if "error" in answer:
             raise ChildFailed(answer["error"])
-        return float(answer["seconds"])
+        return answer
 
     def close(self) -> None:
         """End the process."""
@@ -137,7 +164,7 @@ class _Launched:
                 raise UnsupportedProgram(
                     f"expected tensors of {self._kernel.arguments} bytes for '{self._kernel.name}', got {sizes}"
                 )
-            self._cpu.launch(self._kernel, arrays)
+            self._cpu.launch(Bound(arrays, [(self._kernel, range(len(arrays)))]))
 
         return launch
 
@@ -152,40 +179,42 @@ def kernels_of(text: str, names: Sequence[str]) -> Kernels:
 def run(lowered: KernelGraph, inputs: Sequence[Array], cpu: Cpu | None = None) -> list[Array]:
     """Outputs of a lowered program as float32 arrays; inputs are rounded to the inputs' dtypes.
 
-    Raises UnsupportedProgram for what neither compiled kernels nor numpy compute, ChildFailed for a crash.
+    Raises UnsupportedProgram for what kernels do not compute, ChildFailed for a crash.
     """
-    cpu = cpu or shared_cpu()
-    stored = {v: _stored(x, v.dtype) for v, x in zip(lowered.inputs, inputs, strict=True)}
+    bound, outputs = bind(lowered, inputs)
+    (cpu or shared_cpu()).launch(bound)
+    return outputs()
+
+
+def bind(lowered: KernelGraph, inputs: Sequence[Array]) -> tuple[Bound, Callable[[], list[Array]]]:
+    """The kernels of a lowered program with memory for each value, and what gives its outputs as float32."""
+    arrays = [_stored(x, v.dtype) for v, x in zip(lowered.inputs, inputs, strict=True)]
+    at = {v: i for i, v in enumerate(lowered.inputs)}
+    calls: list[tuple[CpuKernel, Sequence[int]]] = []
     for node in lowered.nodes:
-        given = [stored[v] for v in node.operands]
         if isinstance(program := node.body, TileProgram):
-            made = [_empty(v) for v in node.results]
-            for out, at in enumerate(program.aliases):
-                if at >= 0:
-                    made[out] = given[at].copy()
-            everything = zip(program.params, (*given, *made), strict=True)
+            for out, value in enumerate(node.results):
+                if (given := program.aliases[out] if program.aliases else -1) >= 0:
+                    at[value] = at[node.operands[given]]
+                    continue
+                at[value] = len(arrays)
+                arrays.append(_empty(value))
             passed = {*program.arguments}
-            cpu.launch(cpu_kernel(program), [x for b, x in everything if b in passed])
-            stored |= dict(zip(node.results, made, strict=True))
+            values = zip(program.params, (*node.operands, *node.results), strict=True)
+            calls.append((cpu_kernel(program), [at[v] for b, v in values if b in passed]))
         elif move_of(node) is Move.RESHAPE:
-            stored[node.result] = given[0].reshape(node.result.shape)
+            at[node.result] = at[node.operands[0]]
         elif is_constant(node):
+            at[node.result] = len(arrays)
             numbers = np.broadcast_to(np.asarray(node.attrs["value"], np.float32), node.result.shape)
-            stored[node.result] = _stored(numbers, node.result.dtype)
-        elif is_contraction(node):  # left to a library
-            attrs = normalize_attrs(OPERATORS[node.op], node.attrs)
-            a, b = (
-                np.swapaxes(x, -1, -2) if attrs[turned] else x
-                for x, turned in zip(
-                    (_numbers(x, v.dtype) for x, v in zip(given, node.operands, strict=True)),
-                    ("transpose_a", "transpose_b"),
-                    strict=True,
-                )
-            )
-            stored[node.result] = _stored(a @ b, node.result.dtype)
+            arrays.append(_stored(numbers, node.result.dtype))
         else:
-            raise UnsupportedProgram(f"expected what runs on the CPU, got '{node.op}'", node.location)
-    return [_numbers(stored[v], v.dtype) for v in lowered.outputs]
+            raise UnsupportedProgram(f"expected kernels alone on the CPU, got '{node.op}'", node.location)
+
+    def outputs() -> list[Array]:
+        return [_numbers(arrays[at[v]], v.dtype).reshape(v.shape) for v in lowered.outputs]
+
+    return Bound(arrays, calls), outputs
 
 
 _STORAGE: dict[str, Any] = {"f16": np.float16, "bf16": np.uint16, "f32": np.float32}  # bf16: its bits
@@ -201,13 +230,14 @@ def _empty(value: Value) -> Array:
 
 
 def _stored(x: Array, dtype: str) -> Array:
+    """A copy of numbers as they lie in memory."""
     if dtype not in COMPUTE_DTYPES:
         raise UnsupportedProgram(f"expected f16, bf16 or f32 on the CPU, got {dtype}")
     if dtype == "bf16":
         rounded = np.ascontiguousarray(round_to(np.ascontiguousarray(x, np.float32), dtype))
         return (rounded.view(np.uint32) >> 16).astype(np.uint16)
     with np.errstate(over="ignore"):
-        return np.asarray(x, _STORAGE[dtype], order="C")
+        return np.array(x, _STORAGE[dtype], order="C")
 
 
 def _numbers(stored: Array, dtype: str) -> Array:

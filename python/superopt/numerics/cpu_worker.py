@@ -26,10 +26,13 @@ LINE = 64
 _POISON = 0xFF
 
 
+# A program is timed in rounds, each between two of the anchor's, until it has had so many and so many seconds.
+FEWEST, MOST, SECONDS = 9, 61, 0.1
+
+
 @dataclass
 class _Kernel:
-    function: Callable[[Sequence[int]], None]
-    arguments: list[int]
+    function: Callable[[Sequence[int]], Callable[[], None]]
     scratch: list[int]
 
 
@@ -48,33 +51,57 @@ class _Worker:
         self.scratch = mmap.mmap(-1, LINE)
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        begun = time.process_time()
+        """Compile a kernel, or launch kernels on the memory of a file; with an anchor, time them."""
         if "text" in request:
-            function = compiled(request["text"])
-            self.kernels[request["kernel"]] = _Kernel(function, request["arguments"], request["scratch"])
-        else:
-            self.run(self.kernels[request["kernel"]], request["file"])
-        return {"seconds": time.process_time() - begun}
-
-    def run(self, kernel: _Kernel, file: str) -> None:
-        """One launch, on the memory of a file."""
-        starts, size = places(kernel.arguments)
-        handle = os.open(file, os.O_RDWR)
+            self.kernels[request["kernel"]] = _Kernel(compiled(request["text"]), request["scratch"])
+            return {}
+        starts, size = places(request["sizes"])
+        handle = os.open(request["file"], os.O_RDWR)
         try:
             memory = mmap.mmap(handle, size)
         finally:
             os.close(handle)
-        kernel.function([*_addresses(memory, starts), *self.rooms(kernel)])
-        memory.close()
+        addresses = _addresses(memory, starts)
+        self.poison([*request["calls"], *request["anchor"]])
+        calls, anchor = (self.bound(request[k], addresses) for k in ("calls", "anchor"))
+        _timed(calls)
+        return {"times": _rounds(calls, anchor)} if anchor else {}
 
-    def rooms(self, kernel: _Kernel) -> list[int]:
-        """Scratch memory of a kernel."""
-        starts, size = places(kernel.scratch)
+    def poison(self, calls: Sequence[tuple[str, list[int]]]) -> None:
+        """Have enough scratch memory, without numbers in it."""
+        size = max((places(self.kernels[key].scratch)[1] for key, _ in calls), default=LINE)
         if len(self.scratch) < size:
             self.scratch = mmap.mmap(-1, size)
-        begin = _addresses(self.scratch, [0])[0]
-        ctypes.memset(begin, _POISON, size)
-        return [begin + s for s in starts]
+        ctypes.memset(_addresses(self.scratch, [0])[0], _POISON, size)
+
+    def bound(
+        self, calls: Sequence[tuple[str, list[int]]], addresses: Sequence[int]
+    ) -> list[Callable[[], None]]:
+        """What calls kernels on some of the arguments."""
+        made: list[Callable[[], None]] = []
+        for key, arguments in calls:
+            kernel = self.kernels[key]
+            rooms = _addresses(self.scratch, places(kernel.scratch)[0])
+            made.append(kernel.function([*(addresses[i] for i in arguments), *rooms]))
+        return made
+
+
+def _rounds(calls: Sequence[Callable[[], None]], anchor: Sequence[Callable[[], None]]) -> list[list[float]]:
+    """CPU seconds of the calls and of the anchor, in turns; drift of the clock is in both."""
+    _timed(anchor)
+    rounds: list[list[float]] = []
+    while len(rounds) < FEWEST or (len(rounds) < MOST and sum(t for t, _ in rounds) < SECONDS):
+        before = _timed(anchor)
+        taken = _timed(calls)
+        rounds.append([taken, (before + _timed(anchor)) / 2])
+    return rounds
+
+
+def _timed(calls: Sequence[Callable[[], None]]) -> float:
+    begun = time.thread_time()
+    for call in calls:
+        call()
+    return time.thread_time() - begun
 
 
 def _addresses(memory: mmap.mmap, starts: Sequence[int]) -> list[int]:
@@ -94,11 +121,12 @@ def main() -> None:
     os.dup2(2, 1)
     worker = _Worker()
     for line in sys.stdin:
+        begun = time.process_time()
         try:
             answer = worker.answer(json.loads(line))
         except Exception as error:  # the bindings' errors lack a common class
             answer = {"error": f"{type(error).__name__}: {error}"}
-        answers.write(json.dumps(answer) + "\n")
+        answers.write(json.dumps({**answer, "seconds": time.process_time() - begun}) + "\n")
         answers.flush()
 
 

@@ -79,6 +79,11 @@ class Settings(SearchSettings):
     """How many programs to price to tune the choices of all passes together, from the result on; none by default.
     An eighth as many are compiled. The result is never predicted to be slower than without."""
 
+    tune_by: Literal["kernels", "cpu"] = "kernels"
+    """What decides between tuned programs in the end: the model, on compiled kernels, or what their tile programs
+    take on one thread of this CPU, measured. The latter is for comparing strategies and models: it says nothing
+    of a GPU."""
+
     numerics: bool = True
     """Check candidates, run in their real precision, against fp64."""
 

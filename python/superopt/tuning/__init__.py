@@ -3,6 +3,8 @@
 space.py        a program, and the passes whose decisions may be made otherwise; a question becomes a program
 plan.py         which candidate each part of a program becomes, as decisions of a pass
 evaluators.py   what a program costs: by its tiles, by its compiled kernels
+by_cpu.py       what it takes on the CPU, measured
+table.py        spaces that were measured whole, searched by looking seconds up
 strategies/     which questions to ask next, a file each
 confstore.py    choices that were good before
 log.py          the trials of a run, which it goes on from

@@ -21,7 +21,8 @@ PRICED = "priced"
 class Evaluation:
     """Seconds that a program is predicted to take, or None and the reason; `work` is what it took to find out.
 
-    Work is in seconds of processor time. `program` is what was priced, where its launches had to change.
+    Work is in seconds of processor time. `program` is what was priced, where its launches had to change. Measured
+    seconds have an `interval`.
     """
 
     seconds: float | None
@@ -29,6 +30,7 @@ class Evaluation:
     evaluator: str
     work: float = 0.0
     program: KernelGraph | None = None
+    interval: tuple[float, float] | None = None
 
 
 class Evaluator(Protocol):

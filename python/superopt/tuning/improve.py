@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from superopt import __version__
+from superopt.cost import host
 from superopt.report import Schedule, TuningReport, launches
 from superopt.run.check import Accepted, check
 from superopt.run.choose import NOT_FASTER
@@ -25,8 +26,9 @@ from superopt.transforms.schedule.choose_launch import ChooseLaunch
 from superopt.transforms.schedule.choose_splits import ChooseSplits, split_parameters
 from superopt.transforms.schedule.choose_tiles import ChooseTiles, parameters
 from superopt.tuning import strategies
+from superopt.tuning.by_cpu import ByCpu
 from superopt.tuning.confstore import ConfStore
-from superopt.tuning.evaluators import ByKernels, ByTiles
+from superopt.tuning.evaluators import ByKernels, ByTiles, Evaluator
 from superopt.tuning.log import Log
 from superopt.tuning.loop import Trials, phases, search
 from superopt.tuning.plan import PLAN, Plan
@@ -65,9 +67,20 @@ def improved(
 ) -> Accepted:
     """`accepted`, or a program that is predicted to be faster and passes the same gates.
 
-    It prices `tune` programs by their tiles, and an eighth as many by their kernels.
+    It prices `tune` programs by their tiles, and an eighth as many by their kernels, or on the CPU.
     """
-    before = run.price(accepted.scheduled)
+    on_cpu = run.settings.tune_by == "cpu"
+    first = ByTiles(host(), "tiles on cpu") if on_cpu else ByTiles(run.target)
+    last: Evaluator = ByCpu(graph) if on_cpu else ByKernels(run.compiler)
+
+    def price(made: Accepted) -> float:
+        """Seconds by the last evaluator; infinite where it has none."""
+        if not on_cpu:
+            return run.price(made.scheduled)
+        (found,) = last.evaluate([made.scheduled.lowered])
+        return math.inf if found.seconds is None else found.seconds
+
+    before = price(accepted)
     plan = Plan(parts, [_sound(run, found) for found in candidates], run.target)
     steps, folder = steps_of(plan, run.target), run.earlier.folder
     store = ConfStore(folder, run.target.name, steps)
@@ -78,38 +91,41 @@ def improved(
     starts = [Question(now), Question(now, remembered=True), Question({}, remembered=True)]
     strategy, count, seed = strategies.names()[0], run.settings.tune, run.settings.seed
     with run.timed("tune"):
-        by_tiles = Trials(space, ByTiles(run.target), log)
+        by_tiles = Trials(space, first, log)
         search(
             by_tiles, starts, phases("all", GRAPH, KERNEL),
             evaluations=count, strategy=strategy, seed=seed, stop=run.stopped,
         )  # fmt: skip
-        by_kernels = Trials(space, ByKernels(run.compiler), log)
+        # What another machine measured, or this one under another load, is no answer.
+        by_kernels = Trials(space, last, Log(None, "") if on_cpu else log)
         most = math.ceil(count / COMPILED)
         # A price by kernels is never less than that by tiles.
-        finalists = [t for t in by_tiles.best() if t.seconds < before][: min(FINALISTS, most)]
+        finalists = [t for t in by_tiles.best() if on_cpu or t.seconds < before][: min(FINALISTS, most)]
         by_kernels.run([t.question for t in finalists])
         if best := by_kernels.best():
             search(
                 by_kernels, [Question(best[0].traced.config)], phases("all", (), KERNEL),
                 evaluations=most - by_kernels.evaluations, strategy=strategy, seed=seed, stop=run.stopped,
             )  # fmt: skip
-    for trials in (by_tiles, by_kernels):
+    for trials in () if on_cpu else (by_tiles, by_kernels):
         _remember(run, store, trials, program)
     better = [t for t in by_kernels.best() if t.seconds < before]
     report = TuningReport(
         strategy=strategy,
         evaluations={t.evaluator.name: t.evaluations for t in (by_tiles, by_kernels)},
         rejected=dict(by_tiles.rejected + by_kernels.rejected),
+        measured=on_cpu,
         before_seconds=before,
         after_seconds=before,
     )
     run.report.tuning = report
     for trial in better[:PROVED]:
         made, reason = check(run, graph, trial.traced.graphs["choose-layouts"], _schedule(run, trial))
-        if made is not None and (seconds := run.price(made.scheduled)) < before:
+        if made is not None and (seconds := price(made)) < before:
             report.after_seconds, report.config = seconds, trial.traced.config
             said = f"{seconds * 1e6:.2f} us instead of {before * 1e6:.2f} us"
-            run.report.remarks.append(f"tuned: predicted {said}, by {report.programs} prices")
+            how = "measured on the CPU" if on_cpu else "predicted"
+            run.report.remarks.append(f"tuned: {how} {said}, by {report.programs} prices")
             return made
         report.refused.append(reason if made is None else NOT_FASTER)
     return accepted

@@ -47,6 +47,7 @@ class Log:
             "status": evaluation.status,
             "evaluator": evaluation.evaluator,
             "work": round(evaluation.work, 6),
+            **({"interval": evaluation.interval} if evaluation.interval else {}),
             "config": config,
         }
         try:
@@ -65,11 +66,13 @@ class Log:
         with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
             record = cast("dict[str, Any]", json.loads(line))
             seconds = record["seconds"]
+            interval = record.get("interval")
             evaluation = Evaluation(
                 None if seconds is None else float(seconds),
                 str(record["status"]),
                 str(record["evaluator"]),
                 float(record["work"]),
+                interval=interval and (float(interval[0]), float(interval[1])),
             )
             self.known[evaluation.evaluator, str(record["key"])] = evaluation
 

@@ -12,7 +12,7 @@ from superopt.transforms.fingerprints import named
 from superopt.tuning import strategies
 from superopt.tuning.evaluators import Evaluation, Evaluator
 from superopt.tuning.log import Log
-from superopt.tuning.space import Question, Space, Traced
+from superopt.tuning.space import Question, Traceable, Traced
 from superopt.tuning.strategies.strategy import Trial
 
 ScheduleName: TypeAlias = Literal["joint", "sequential", "all"]
@@ -43,7 +43,7 @@ class Trials:
     run holds counts as priced, too, and is not priced again.
     """
 
-    space: Space
+    space: Traceable
     evaluator: Evaluator
     log: Log = field(default_factory=lambda: Log(None, ""))
     done: list[Trial] = field(default_factory=list[Trial])

@@ -122,6 +122,14 @@ class Traced:
         return found
 
 
+class Traceable(Protocol):
+    """What is searched: a `Space`, or a table of one."""
+
+    def trace(self, question: Question) -> Traced:
+        """The program that answers a question."""
+        ...
+
+
 class Space:
     """The programs that `graph` may become by the decisions of `steps`, in their order."""
 
