@@ -50,7 +50,7 @@ REMARKS = {
     "bundle.json": {"superopt", "name"},
     "shapes.json": {"name"},
     "schedule.json": {"superopt", "seed", "reason", "names", "version"},
-    "artifact.json": {"seed", "evaluated"},
+    "artifact.json": {"seed"},
     "certificate.json": set[str](),
 }
 VALUES = (

@@ -125,6 +125,7 @@ def test_a_bundle_of_a_range_is_verified(attention: Any, tmp_path: Path) -> None
     assert first["delta_extents"] == "full"
     surer = [{**first, "delta": 0.0}, {**first, "delta_extents": "reduced"}]
     bounds = "said.delta is None or (proved and same)"
+    counts = "_ran(ran) == (said.instances, said.blocks)"
     cases: list[tuple[dict[str, Any], str]] = [
         ({"high": 256}, ""),
         ({"dim": 2}, ""),
@@ -133,6 +134,7 @@ def test_a_bundle_of_a_range_is_verified(attention: Any, tmp_path: Path) -> None
         ({"tiles": [7]}, "stated.tiles == family.tiles"),
         ({"examined": 1}, "stated.examined == len(known)"),
         *(({"extents": [e, *others]}, bounds) for e in surer),
+        *(({"extents": [{**first, n: first[n] + 1}, *others]}, counts) for n in ("instances", "blocks")),
     ]
     for wrong, guard in cases:
         text = json.dumps({**stated, **wrong}, indent=2)

@@ -91,6 +91,26 @@ def test_a_field_that_has_a_default_is_needed(
     assert said.startswith(("not equivalent: expected", "expected")), said
 
 
+@pytest.mark.parametrize("of", ["ttir", "ptx"])
+@pytest.mark.parametrize("seed", [0, 7, -1])
+def test_blocks_that_did_not_run_are_not_counted(
+    tamper: Any, made: tuple[Path, Path], tmp_path: Path, of: str, seed: int
+):
+    """A run draws other blocks than the one that wrote the record; those of its seed are drawn again."""
+    program, bundle = made
+    folder = tmp_path / "bundle"
+    shutil.copytree(bundle, folder)
+    content = json.loads((folder / "artifact.json").read_text())
+    for record in content.values():
+        record["seed"] = seed
+        (record if of == "ttir" else record["ptx"])["kernels"][0]["evaluated"] += 1
+    (folder / "artifact.json").write_text(json.dumps(content))
+    tamper.fitted(folder)
+    code, said = tamper.judged(program, folder)
+    assert code > 0
+    assert said.startswith("not equivalent: expected 'artifact.json'"), said
+
+
 def test_a_launch_is_needed(tamper: Any, made: tuple[Path, Path], tmp_path: Path):
     """Without it a replay would launch the kernel as `lower` chooses, whatever the bundle holds."""
     program, bundle = made

@@ -131,13 +131,12 @@ def proved(
     if unbounded := settings.unbounded(verdict.certificate):
         raise NotEquivalent(f"at extent {extent}: {unbounded}")
     record = checked_at(original, lowered, emitted, *_texts(compiled), extent)
-    assert record.ptx is not None
     return ExtentRecord(
         extent=extent,
         delta=verdict.certificate.delta,
         delta_extents=verdict.certificate.delta_extents,
-        instances=sum(k.evaluated for k in record.kernels),
-        blocks=sum(k.evaluated for k in record.ptx.kernels),
+        instances=sum(record.counts[0]),
+        blocks=sum(record.counts[1]),
         form=form,
     )
 

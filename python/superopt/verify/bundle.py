@@ -128,7 +128,9 @@ class _Check:
         artifacts = {t: self.artifact(t, self.program, lowered, emitted, at) for t in self.targets}
         if family and ranged:
             self.ranged(family, ranged, emitted)
-        self.stated_artifacts(artifacts)
+        self.stated_artifacts(
+            artifacts, lambda t, seed: self.artifact(t, self.program, lowered, emitted, at, seed)
+        )
         compiled = [
             made
             for t in self.targets
@@ -266,7 +268,10 @@ class _Check:
             same = said.delta_extents == made.delta_extents
             self.expect(said.delta is None or (proved and same), "range.json", "its bounds are")
             for target in self.targets:
-                self.artifact(target, original, lowered, emitted, extent)
+                ran = self.artifact(target, original, lowered, emitted, extent)
+                if _ran(ran) != (said.instances, said.blocks):  # `proved` takes the usual seed
+                    ran = self.artifact(target, original, lowered, emitted, extent, 0)
+                self.expect(_ran(ran) == (said.instances, said.blocks), "range.json", "its blocks are")
         self.unchecked.append(f"{stated.name}: the program is given at one extent, and resized to others")
 
     def artifact(
@@ -276,16 +281,21 @@ class _Check:
         lowered: KernelGraph,
         emitted: EmittedProgram,
         extent: int | None,
+        seed: int | None = None,
     ) -> ArtifactRecord:
         """The record of a target's TTIR and PTX, launched with an extent where they are for a range."""
+        seed = self.seed if seed is None else seed
         ttir = [self.text(f"{target}/{name}.ttir") for name in self.names]
         texts = texts_at(emitted, ttir, extent, self.names)
-        record = verify_ttir(program, lowered, texts, seed=self.seed)
+        record = verify_ttir(program, lowered, texts, seed=seed)
         ptx = [PtxText(self.text(f"{target}/{name}.ptx")) for name in self.names]
-        return record.model_copy(update={"ptx": verify_ptx(lowered, texts, ptx, seed=self.seed)})
+        return record.model_copy(update={"ptx": verify_ptx(lowered, texts, ptx, seed=seed)})
 
-    def stated_artifacts(self, found: dict[str, ArtifactRecord]) -> None:
-        """`artifact.json` says what was found. It used other points, so the blocks it sampled may differ."""
+    def stated_artifacts(
+        self, found: dict[str, ArtifactRecord], again: Callable[[str, int], ArtifactRecord]
+    ) -> None:
+        """`artifact.json` says what was found. Where it ran another number of blocks, it drew others: those of
+        its seed, which `again` takes, are counted."""
 
         def plain(record: ArtifactRecord) -> dict[str, Any]:
             kept = record.model_dump(mode="json", exclude={"seed"})
@@ -306,6 +316,10 @@ class _Check:
             # All fields, not only those without a default.
             self.expect(stated.model_dump(mode="json") == text[target], "artifact.json", "superopt writes it")
             self.expect(plain(stated) == plain(record), "artifact.json", "it was verified")
+            if stated.counts != record.counts:
+                self.expect(0 <= stated.seed < 1 << 63, "artifact.json", "superopt writes it")
+                record = again(target, stated.seed)
+            self.expect(stated.counts == record.counts, "artifact.json", "its blocks were verified")
 
     def compiled(self, target: str, emitted: EmittedProgram, *, verified: bool) -> list[Compiled]:
         """What this Triton compiles the TTIR to; the bundle's PTX and cubins must be that."""
@@ -396,6 +410,12 @@ class _Check:
         if len(data) > MOST_FILE_BYTES:
             raise BadInput(f"expected a file of at most {MOST_FILE_BYTES} bytes, got more: {path}")
         return data
+
+
+def _ran(record: ArtifactRecord) -> tuple[int, int]:
+    """How many blocks of TTIR and of PTX ran."""
+    instances, blocks = record.counts
+    return sum(instances), sum(blocks)
 
 
 def _dumped_and_read(value: dict[str, Any]) -> dict[str, Any]:

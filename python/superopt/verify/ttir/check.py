@@ -108,6 +108,13 @@ class ArtifactRecord(Record):
     ptx: PtxRecord | None = None
 
     @property
+    def counts(self) -> tuple[list[int], list[int]]:
+        """How many blocks of each kernel ran: of its TTIR, and of its PTX."""
+        return [k.evaluated for k in self.kernels], [
+            k.evaluated for k in self.ptx.kernels
+        ] if self.ptx else []
+
+    @property
     def ptx_verified(self) -> bool:
         """Whether the PTX of every kernel was verified, too."""
         return self.ptx is not None and self.ptx.verified
