@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from benchmarks.trinity import programs
@@ -19,6 +20,7 @@ from search_programs import (
 from test_pipeline import SMALL, product
 
 from superopt import cost, pipeline
+from superopt.cost.counted import counted
 from superopt.diagnostics import Diagnostics
 from superopt.driver.emission import summary
 from superopt.pipeline import Superoptimize, superoptimize
@@ -49,7 +51,9 @@ PROGRAMS: dict[str, Callable[[], KernelGraph]] = {
 def test_what_is_printed_is_the_price_of_the_delivered_kernels(name: str) -> None:
     made = superoptimize(PROGRAMS[name](), Superoptimize(budget=10, store=None), Diagnostics())
     report = made.report
-    again = compile_all(made.emitted.kernels, ["sm_90"])
+    kernels = made.emitted.kernels
+    compiled = zip(kernels, compile_all(kernels, ["sm_90"]), strict=True)
+    again = [replace(c, wavefronts=counted(k, c).shared.made) for k, c in compiled]
     delivered = cost.compiled_seconds(made.lowered, again, H100)
     assert report.predicted_seconds == pytest.approx(delivered, rel=0.01)
     assert sum(k.predicted_seconds for k in report.kernels) == pytest.approx(delivered, rel=0.01)

@@ -349,6 +349,17 @@ def small_bytes(node: Node) -> int:
     return sum(v.type.bytes for v in node.operands)
 
 
+def test_wavefronts_of_shared_memory_take_a_cycle_each() -> None:
+    h100, node = target("sm_90"), launched(streaming())
+    counted = [dataclasses.replace(report(), wavefronts=n) for n in (0, 1, 10**6, 2 * 10**6)]
+    none, few, many, twice = (compiled_cost(node, facts, h100) for facts in counted)
+    assert none == few
+    blocks = math.ceil(node_traffic(node, h100).blocks / h100.multiprocessors)
+    assert many.limit == "shared memory's banks"
+    assert many.seconds > blocks * 1e6 / h100.clock_hertz
+    assert twice.seconds - many.seconds == pytest.approx(blocks * 1e6 / h100.clock_hertz, rel=0.01)
+
+
 def test_a_program_costs_what_its_kernels_do() -> None:
     h100, node = target("sm_90"), launched(streaming())
     graph = KernelGraph("f", list(node.operands), [node], list(node.results))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from search_programs import gated_mlp
@@ -13,6 +15,7 @@ from test_emission import INTERLEAVED
 from superopt import cost
 from superopt.diagnostics import Diagnostics
 from superopt.dialects.reader import read
+from superopt.errors import UnsupportedProgram
 from superopt.pipeline import Superoptimize, replay, superoptimize
 from superopt.program import KernelGraph, Node, TensorType, Value
 from superopt.report import Launch
@@ -20,7 +23,8 @@ from superopt.transforms.emit import compile as compiling
 from superopt.transforms.emit.compile import CompilationFailed, Compiled
 from superopt.transforms.emit.triton_source import TritonKernel
 from superopt.transforms.lower import lower
-from superopt.transforms.schedule.fit import Compiler, Scheduled, as_scheduled, fit
+from superopt.transforms.schedule import fit as schedule
+from superopt.transforms.schedule.fit import Compiler, Scheduled, as_scheduled, fit, ordered
 from superopt.transforms.schedule.launch import registers
 from superopt.transforms.schedule.retile import Tiling
 from superopt.verify import certify
@@ -157,6 +161,78 @@ def test_the_compiler_itself_is_satisfied_with_more_warps() -> None:
     assert first.spill_bytes > 0
     made = fit(lowered, Compiler(cost.target("sm_80")))
     assert made.compiled[0].spill_bytes == 0
+
+
+def counts_by_warps(monkeypatch: pytest.MonkeyPatch, wavefronts: dict[int, int]) -> None:
+    """Kernels that have as many wavefronts of shared memory as their number of warps says; others are unknown."""
+
+    def counted(kernel: TritonKernel, compiled: Compiled) -> Any:
+        if kernel.num_warps not in wavefronts:
+            raise UnsupportedProgram("expected what can be verified, got something else")
+        return SimpleNamespace(shared=SimpleNamespace(made=wavefronts[kernel.num_warps]))
+
+    monkeypatch.setattr(schedule, "counted", counted)
+
+
+@pytest.mark.parametrize(
+    ("wavefronts", "warps", "kept"),
+    [
+        ({4: 10**6, 2: 10, 8: 10**5}, 2, 10),
+        ({4: 10**6, 8: 10**5}, 8, 10**5),
+        ({4: 10**6, 2: 10**6, 8: 10**6}, 4, 10**6),
+        ({4: 10, 2: 0, 8: 0}, 4, 10),
+        ({2: 0, 8: 0}, 4, 0),
+    ],
+)
+def test_bank_conflicts_ask_for_other_warps(
+    monkeypatch: pytest.MonkeyPatch, wavefronts: dict[int, int], warps: int, kept: int
+) -> None:
+    """Those with the fewest conflicts are taken, of those that can be counted."""
+    graph = matmul(256, 512, 256)
+    plain = fit(with_tiles(graph, 4, i0=64, i1=64), Compiler(H100))
+    assert tile_body(plain.lowered).num_warps == 4
+    counts_by_warps(monkeypatch, wavefronts)
+    made = fit(with_tiles(graph, 4, i0=64, i1=64), Compiler(H100))
+    assert tile_body(made.lowered).num_warps == warps
+    assert [k.wavefronts for k in made.compiled] == [kept]
+    assert ("bank conflicts" in made.reason) == (warps != 4)
+
+
+@pytest.mark.parametrize(
+    ("races", "warps", "stages"),
+    [({4: 2}, 4, 1), ({4: 1}, 2, 2), (dict.fromkeys((1, 2, 4, 8, 16, 32), 1), 4, 2)],
+)
+def test_a_kernel_that_races_gets_another_launch(
+    monkeypatch: pytest.MonkeyPatch, races: dict[int, int], warps: int, stages: int
+) -> None:
+    """`races` are the fewest stages with which a kernel of so many warps races. Where no launch helps, it stays."""
+
+    def race(scheduled: Scheduled, number: int) -> str:
+        kernel = scheduled.emitted.kernels[number]
+        return "a race" if kernel.num_stages >= races.get(kernel.num_warps, 99) else ""
+
+    monkeypatch.setattr(schedule, "_race", race)
+    lowered = with_tiles(matmul(256, 512, 256), 4, i0=64, i1=64)
+    for node in lowered.nodes:
+        node.body = dataclasses.replace(tile_body(lowered), num_stages=2)
+    compiler = Compiler(H100)
+    made = ordered(compiler.scheduled(lowered), compiler)
+    body = tile_body(made.lowered)
+    assert body.num_stages == stages
+    assert (body.num_warps != 4) == (warps != 4)
+    assert ("as with" in made.reason) == ((body.num_warps, stages) != (4, 2))
+
+
+@pytest.mark.parametrize(
+    ("between", "early"), [("", False), ("add.s32 %r9, %r8, 1;", False), ("mov.b64 %rd1, {%r1, %r2};", True)]
+)
+def test_what_is_packed_before_it_is_waited_for(between: str, early: bool) -> None:
+    text = (
+        "tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r1, %r2}, [%r3];\n"
+        + between
+        + "\ntcgen05.wait::ld.sync.aligned;"
+    )
+    assert schedule._packed_early(text + "\nmov.b64 %rd2, {%r1, %r2};") == early  # pyright: ignore[reportPrivateUsage]
 
 
 def _kernels(lowered: KernelGraph) -> Sequence[TritonKernel]:

@@ -42,7 +42,8 @@ class Compiled:
     """One kernel compiled for one target.
 
     `shared_bytes` is the shared memory of a block, `registers` those of a thread, `spill_bytes` what ptxas
-    stores to and loads from local memory for lack of registers.
+    stores to and loads from local memory for lack of registers. `wavefronts` of shared memory are those of the
+    first block (`superopt.cost.counted`), 0 where they were not counted.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Compiled:
     shared_bytes: int
     registers: int
     spill_bytes: int
+    wavefronts: int = 0
 
 
 def compile_kernel(

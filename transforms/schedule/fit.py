@@ -11,13 +11,17 @@ must prove other tiles.
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from superopt.cost import Target, compiled_cost, compiled_seconds, cost, kernel_cost
+from superopt.cost.counted import counted
+from superopt.errors import SuperoptError
 from superopt.program import KernelGraph, Node, TileProgram
 from superopt.transforms.emit.compile import CompilationFailed, Compiled, compile_all, prepare_compiler
 from superopt.transforms.emit.program_source import EmittedProgram, emit_program
@@ -74,9 +78,15 @@ def fit(
     """
     target, first = compiler.target, compiler.scheduled(lowered)
     if fixed:
-        return _fitting(first, target)
+        first = _fitting(first, target)
+        with contextlib.suppress(CompilationFailed):
+            first = compiler.counting.scheduled(lowered)
+        return first
     best = _rescheduled(first, compiler, stop) if _slow(first, target) else first
-    return ordered(_hinted(_fitting(best, target), compiler), compiler)
+    best = _fitting(best, target)
+    with contextlib.suppress(CompilationFailed):  # what cannot be counted is priced without
+        best, compiler = _without_conflicts(best, compiler.counting), compiler.counting
+    return ordered(_hinted(best, compiler), compiler)
 
 
 def _fitting(scheduled: Scheduled, target: Target) -> Scheduled:
@@ -125,6 +135,32 @@ def _rescheduled(first: Scheduled, compiler: Compiler, stop: Callable[[], bool])
     return dataclasses.replace(best(), reason=_reason(first, best(), tried, target))
 
 
+def _without_conflicts(best: Scheduled, compiler: Compiler) -> Scheduled:
+    """`best` with its wavefronts counted; with twice or half the warps for kernels that bank conflicts make slow.
+
+    Other tiles are for other candidates: those that conflict are priced so.
+    """
+    target = compiler.target
+    found = dataclasses.replace(compiler.scheduled(best.lowered, best.parameters), reason=best.reason)
+    said = [best.reason]
+    for number, (_, body) in enumerate(_programs(best.lowered)):
+        before = _rank_of_kernel(found, number, target)
+        if before[1] <= SLOW * _rank_of_kernel(best, number, target)[1]:
+            continue
+        near = [
+            (w, body.num_stages) for w in warp_choices(body) if w in (2 * body.num_warps, body.num_warps // 2)
+        ]
+        others = _relaunched(found, number, near, compiler)
+        made = min(others, key=lambda s, i=number: _rank_of_kernel(s, i, target), default=found)
+        after = _rank_of_kernel(made, number, target)
+        if after[0] <= before[0] and after[1] * SLOW < before[1]:
+            warps = _programs(made.lowered)[number][1].num_warps
+            gain = f"{before[1] * 1e6:.1f} us with {body.num_warps}, {after[1] * 1e6:.1f} us now"
+            said.append(f"{body.name}: {warps} warps, for fewer bank conflicts: {gain}")
+            found = made
+    return dataclasses.replace(found, reason="; ".join(filter(None, said)))
+
+
 def _reason(first: Scheduled, best: Scheduled, tried: Sequence[Scheduled], target: Target) -> str:
     """Why `best` is delivered instead of `first`, or `first` although a kernel spills; else nothing."""
     slow, others = _slow(first, target), len(tried) - 1
@@ -139,29 +175,66 @@ def _reason(first: Scheduled, best: Scheduled, tried: Sequence[Scheduled], targe
 
 
 def ordered(scheduled: Scheduled, compiler: Compiler) -> Scheduled:
-    """With one stage for kernels that race as they are pipelined, where that mends them.
+    """With another launch for kernels that race as they are launched, where one does not.
 
-    Triton 3.6 lacks the fence between an asynchronous copy and the tensor core. Only pipelined kernels with both
-    are run here; the gate on the PTX checks all.
+    Triton 3.6 lacks the fence between an asynchronous copy and the tensor core: one stage mends that. On sm_100,
+    what is loaded from tensor memory may be packed before it is waited for: other warps may mend that. Only
+    kernels of these kinds are run here; the gate on the PTX checks all.
     """
-    nodes, said = list(scheduled.lowered.nodes), list[str]()
-    for (index, body), kernel, facts in zip(
-        _programs(scheduled.lowered), scheduled.emitted.kernels, scheduled.compiled, strict=True
-    ):
-        asynchronous = "wgmma.mma_async" in facts.ptx or "tcgen05.mma" in facts.ptx
-        if body.num_stages == 1 or not asynchronous or "cp.async." not in facts.ptx:
+    said: list[str] = []
+    for number, (_, body) in enumerate(_programs(scheduled.lowered)):
+        if not (fault := _race(scheduled, number)):
             continue
-        given = [(p.name, p.type.elements, p.type.dtype) for p in kernel.parameters]
-        if fault := order_fault(PtxText(facts.ptx, facts.shared_bytes), kernel.grid, given):
-            nodes[index] = dataclasses.replace(nodes[index], body=dataclasses.replace(body, num_stages=1))
-            said.append(f"{body.name}: one stage, as with {body.num_stages} its {fault}")
-    if not said:
-        return scheduled
-    try:
-        made = compiler.scheduled(dataclasses.replace(scheduled.lowered, nodes=nodes), scheduled.parameters)
-    except CompilationFailed:
-        return scheduled
-    return dataclasses.replace(made, reason="; ".join(filter(None, [scheduled.reason, *said])))
+        warps, stages = body.num_warps, body.num_stages
+        mended = [("one stage", stages, s) for s in _relaunched(scheduled, number, [(warps, 1)], compiler)]
+        if not mended:
+            others = [(w, stages) for w in warp_choices(body) if w != warps]
+            found = _relaunched(scheduled, number, others, compiler)
+            best = sorted(found, key=lambda s: _rank(s, compiler.target))[:1]
+            mended = [(f"{_programs(s.lowered)[number][1].num_warps} warps", warps, s) for s in best]
+        for what, before, made in mended:
+            said.append(f"{body.name}: {what}, as with {before} its {fault}")
+            scheduled = made
+    return dataclasses.replace(scheduled, reason="; ".join(filter(None, [scheduled.reason, *said])))
+
+
+def _relaunched(
+    scheduled: Scheduled, number: int, launches: Sequence[tuple[int, int]], compiler: Compiler
+) -> list[Scheduled]:
+    """`scheduled` with these warps and stages of a kernel, where it then fits and does not race."""
+    index, body = _programs(scheduled.lowered)[number]
+    found: list[Scheduled] = []
+    for warps, stages in launches:
+        nodes = list(scheduled.lowered.nodes)
+        again = dataclasses.replace(body, num_warps=warps, num_stages=stages)
+        nodes[index] = dataclasses.replace(nodes[index], body=again)
+        graph = dataclasses.replace(scheduled.lowered, nodes=nodes)
+        with contextlib.suppress(CompilationFailed):
+            made = compiler.scheduled(graph, scheduled.parameters)
+            if number not in oversized(made, compiler.target) and not _race(made, number):
+                found.append(dataclasses.replace(made, reason=scheduled.reason))
+    return found
+
+
+def _race(scheduled: Scheduled, number: int) -> str:
+    """Why the first block of a kernel of the kinds that race is illegal; empty where it is not."""
+    kernel, facts = scheduled.emitted.kernels[number], scheduled.compiled[number]
+    asynchronous = "wgmma.mma_async" in facts.ptx or "tcgen05.mma" in facts.ptx
+    pipelined = asynchronous and kernel.num_stages > 1 and "cp.async." in facts.ptx
+    if not pipelined and not _packed_early(facts.ptx):
+        return ""
+    given = [(p.name, p.type.elements, p.type.dtype) for p in kernel.parameters]
+    return order_fault(PtxText(facts.ptx, facts.shared_bytes), kernel.grid, given)
+
+
+def _packed_early(ptx: str) -> bool:
+    """Whether the text names what a load from tensor memory gives before it waits for it."""
+    for load in re.finditer(r"tcgen05\.ld\.[^{]*\{([^}]*)\}", ptx):
+        until = ptx.find("tcgen05.wait::ld", load.end())
+        named = set(re.findall(r"%r\d+", ptx[load.end() : until]))
+        if named & set(re.findall(r"%r\d+", load[1])):
+            return True
+    return False
 
 
 def _hinted(scheduled: Scheduled, compiler: Compiler) -> Scheduled:
@@ -200,19 +273,44 @@ def as_scheduled(lowered: KernelGraph, schedule: Schedule, target: Target) -> Ke
 
 
 class Compiler:
-    """Compiles programs, each different kernel once."""
+    """Compiles programs, each different kernel once.
 
-    def __init__(self, target: Target) -> None:
+    `counts` says whether wavefronts of shared memory are counted: prices without and with them do not compare.
+    """
+
+    def __init__(self, target: Target, *, counts: bool = False) -> None:
         prepare_compiler()  # while the caller searches
-        self.target = target
+        self.target, self.counts = target, counts
         self._made: dict[TritonKernel, Compiled] = {}
+        self._wavefronts: dict[TritonKernel, int] = {}
+
+    @property
+    def counting(self) -> Compiler:
+        """The same, with what it has compiled, that counts."""
+        made = copy.copy(self)
+        made.counts = True
+        return made
 
     def scheduled(self, graph: KernelGraph, parameters: Mapping[str, int] | None = None) -> Scheduled:
-        """`graph` with its kernels compiled; raises CompilationFailed and UnsupportedProgram."""
+        """`graph` with its kernels compiled; raises CompilationFailed and UnsupportedProgram.
+
+        Where it counts, CompilationFailed for kernels that cannot be counted, too.
+        """
         emitted = emit_program(graph)
         new = [k for k in dict.fromkeys(emitted.kernels) if k not in self._made]
         self._made.update(zip(new, compile_all(new, [self.target.name]), strict=True))
-        return Scheduled(graph, emitted, tuple(self._made[k] for k in emitted.kernels), parameters or {})
+        compiled = [self._made[k] for k in emitted.kernels]
+        if self.counts:
+            compiled = [self._counted(k, c) for k, c in zip(emitted.kernels, compiled, strict=True)]
+        return Scheduled(graph, emitted, tuple(compiled), parameters or {})
+
+    def _counted(self, kernel: TritonKernel, compiled: Compiled) -> Compiled:
+        if kernel not in self._wavefronts:
+            try:
+                self._wavefronts[kernel] = counted(kernel, compiled).shared.made
+            except SuperoptError as error:  # the gate on the PTX says so
+                raise CompilationFailed(error.message) from None
+        return dataclasses.replace(compiled, wavefronts=self._wavefronts[kernel])
 
 
 def _programs(graph: KernelGraph) -> list[tuple[int, TileProgram]]:

@@ -10,6 +10,8 @@ pipelining   Little's law: bytes that arrive per second are at most the bytes un
              that of L2 half of it (400 and 200 cycles from Volta to Hopper: doi 10.1016/j.ultsonch.2023.106546,
              table 3). A loop whose loads are not copied asynchronously waits for each trip, and then computes.
 issue        Four schedulers of a multiprocessor need a warp each before its units are busy.
+conflicts    Shared memory serves a wavefront a cycle: those of all blocks of a multiprocessor, where they were
+             counted on the PTX, take at least as long. Bank conflicts multiply them.
 spills       ptxas counts bytes; each is taken to be moved once a trip, at the rate of L2.
 hints        Without them, a tensor that waves of blocks read again stays in L2 only if all that is read fits.
 descriptors  A block makes its own and has it fetched before the first tile: two latencies a wave.
@@ -127,12 +129,15 @@ def compiled_cost(node: Node, facts: Compiled, target: Target) -> CompiledCost:
     compute = (compute + traffic.special_operations / target.special_operations) / share
     exposed = waves * trips * latency * max(1.0, DEEP / max(depth, 1) if trips > 1 else 1.0)
 
-    parts = {"memory": memory, "compute": compute, "latency": exposed}
+    shared = math.ceil(blocks / target.multiprocessors) * facts.wavefronts / target.clock_hertz
+    parts = {"memory": memory, "compute": compute, "latency": exposed, "shared memory's banks": shared}
     limit = max(parts, key=lambda name: parts[name])
     chunks = trips * math.ceil(blocks / target.multiprocessors)
-    seconds = max(max(memory, compute) + min(memory, compute) / chunks, exposed)
+    seconds = max(max(memory, compute) + min(memory, compute) / chunks, exposed, shared)
     if depth == 0 and trips > 1:
-        seconds, limit = max(memory + compute, exposed), "waiting for loads"
+        seconds, limit = max(memory + compute, exposed, shared), "waiting for loads"
+        if seconds == shared:
+            limit = "shared memory's banks"
     spilled = facts.spill_bytes * WARP_THREADS * warps * blocks * trips / target.l2_bytes_per_second
     if spilled > seconds:
         limit = "spills"

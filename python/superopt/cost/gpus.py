@@ -36,7 +36,8 @@ class Target:
     takes `reserved_shared` bytes of each block. `matrix_side` is the smallest number of rows, columns and depth
     that the matrix units multiply, `matrix_rows` the rows of a tile at which they reach their rate.
     `floor_seconds` is the least time of a kernel that loads and stores, without its launch;
-    `special_operations` are those of the special function units in a second.
+    `special_operations` are those of the special function units in a second, and with each cycle of the clock
+    (`clock_hertz`) a multiprocessor's shared memory serves one wavefront.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Target:
     tensor_flops: float
     vector_flops: float
     special_operations: float
+    clock_hertz: float
     multiprocessors: int
     shared_per_block: int
     shared_per_multiprocessor: int

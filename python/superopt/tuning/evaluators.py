@@ -90,7 +90,7 @@ class ByKernels:
             return Evaluation(seconds, status, self.name, clock.now() - begun, priced)
 
         try:
-            made = ordered(self.compiler.scheduled(program), self.compiler)
+            made = ordered(self.compiler.counting.scheduled(program), self.compiler.counting)
         except CompilationFailed:
             return said("does not compile")
         except UnsupportedProgram:

@@ -95,14 +95,15 @@ NB_MODULE(_ptx, m) {
             std::copy(functions.begin(), functions.end(), point.functions.begin());
             std::vector<Buffer> made;
             for (const auto &[base, elements, type, writable, first, second] : buffers) {
+              const std::size_t period = first ? first->size() : elements;
               for (const auto &plane : {first, second})
                 if (plane) {
-                  if (plane->size() < elements)
-                    throw std::invalid_argument("expected as many residues as elements");
+                  if (plane->size() != period || (period == 0 && elements != 0))
+                    throw std::invalid_argument("expected as many residues modulo both primes");
                   self->held.push_back(*plane);
                 }
               made.push_back({base, elements, static_cast<Type>(type), writable,
-                              first ? first->data() : nullptr, second ? second->data() : nullptr});
+                              first ? first->data() : nullptr, second ? second->data() : nullptr, period});
             }
             self->numbers = std::make_unique<Numbers>(point);
             self->machine = std::make_unique<Machine>(self->program, *self->numbers, made, threads, shared);

@@ -50,7 +50,8 @@ struct Buffer {
   std::size_t elements;
   Type type; // F32, F16 or BF16
   bool writable;
-  const u64 *p, *q; // contents, or null: never stored; `q` alone may be null
+  const u64 *p, *q;   // contents, or null: never stored; `q` alone may be null
+  std::size_t period; // contents repeat after so many elements
 };
 
 struct Stored {

@@ -128,7 +128,8 @@ void Machine::readGlobal(u64 address, unsigned bytes, u16 t, Cell *out) {
         race("load", "a store by");
       x = s.value;
     } else if (b.p != nullptr) {
-      x = {b.p[place], b.q != nullptr ? b.q[place] : kNone};
+      const std::size_t at = place < b.period ? place : place % b.period;
+      x = {b.p[at], b.q != nullptr ? b.q[at] : kNone};
     } else {
       throw Illegal("expected a load of what was stored, got element " + std::to_string(place) +
                     " of argument " + std::to_string(index) + ", which nothing stores");

@@ -33,6 +33,8 @@ from superopt.verify.ttir.launch_memory import launch_buffers
 from superopt.verify.ttir.memory import Buffer
 
 FEWEST_BLOCKS = 3
+# Random numbers for a buffer where only addresses matter: large ones hold them again and again.
+MOST_RANDOM = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,9 @@ def first_block(text: PtxText, grid: tuple[int, int, int], arguments: Sequence[A
     field = ImageTriton("order", lattice="order")
     buffers = [Buffer(name, elements, dtype, writable=True) for name, elements, dtype in arguments]
     for buffer in buffers:
-        buffer.fill(field.random(buffer.name, (buffer.size,)))
-    launch = Launch(decode(parse(text.ptx, "kernel.ptx")), grid, buffers, field, text.shared_bytes)
+        buffer.contents = field.random(buffer.name, (min(buffer.size, MOST_RANDOM),))
+    decoded = decode(parse(text.ptx, "kernel.ptx"))
+    launch = Launch(decoded, grid, buffers, field, text.shared_bytes, repeating=True)
     launch.run(0)
     return launch
 

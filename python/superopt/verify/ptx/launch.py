@@ -36,7 +36,8 @@ class Launch:
     """A decoded kernel with its arguments' memory; the blocks of `grid` run by themselves, each from the start.
 
     `seed` and the primes of `field` are the point; `buffers` hold contents over that field. `extent` is the
-    number that follows them among the arguments, where there is one.
+    number that follows them among the arguments, where there is one. `repeating` contents may be shorter than
+    their buffers, for what depends on addresses alone.
     """
 
     def __init__(
@@ -47,7 +48,10 @@ class Launch:
         field: ImageField,
         shared_bytes: int = MOST_SHARED,
         extent: int | None = None,
+        *,
+        repeating: bool = False,
     ) -> None:
+        assert repeating or all(b.contents is None or b.contents.shape == (b.size,) for b in buffers)
         self.decoded, self.grid, self.buffers = decoded, grid, buffers
         kernel, count = decoded.kernel, len(buffers) + (extent is not None)
         # Triton appends two pointers to memory that these kernels do not use.
