@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from superopt.aliasing import pairs
 from superopt.errors import IllegalProgram
-from superopt.operators import OPERATORS, Move, is_constant, move_of, splat_of
-from superopt.program import Compute, KernelGraph, Node, TileProgram, Value, live_nodes, producers
+from superopt.operators import OPERATORS, Move, is_constant, is_windowed, move_of, splat_of
+from superopt.program import Compute, KernelGraph, Node, TileProgram, Value, live_nodes, producers, users
 
 # A tensor is prepared that takes at most this many times the bytes of the weights that it is made of.
 MOST_GROWTH = 2
@@ -48,20 +48,23 @@ def check_weights(graph: KernelGraph) -> None:
 
 def split(graph: KernelGraph) -> Split:
     """What is prepared of `graph`: moves and arithmetic on weights and constants alone whose results have at most
-    `MOST_GROWTH` times the bytes of these, and are not returned, as callers may write to what they get.
+    `MOST_GROWTH` times the bytes of these, and are not returned, as callers may write to what they get. Nor are
+    layouts of weights that operators on windows read as they are.
     """
     sources: dict[Value, frozenset[Value]] = {
         graph.inputs[i]: frozenset([graph.inputs[i]]) for i in graph.weights
     }
     if not sources and not any(map(_is_dense, graph.nodes)):
         return Split((), (), tuple(graph.nodes))
-    made = producers(graph.nodes)
+    made, used = producers(graph.nodes), users(graph.nodes)
     returned = {_root(v, made) for v in graph.outputs}
     found: dict[Node, None] = {}
     for node in graph.nodes:
         if is_constant(node):
             sources[node.result] = frozenset([node.result] if _is_dense(node) else [])
-        elif _is_prepared_alike(node) and node.operands and all(v in sources for v in node.operands):
+        elif _is_layout(node, used) or not _is_prepared_alike(node):
+            continue
+        elif node.operands and all(v in sources for v in node.operands):
             of = frozenset[Value]().union(*(sources[v] for v in node.operands))
             most = MOST_GROWTH * sum(v.type.bytes for v in of)
             if _is_view(node) or (
@@ -104,6 +107,14 @@ def apart(graph: KernelGraph, change: Callable[[KernelGraph], KernelGraph]) -> K
     known = {v for n in prepared.nodes for v in n.results}
     rest = [n for n in main.nodes if known.isdisjoint(n.results)]  # views and constants may be in both
     return replace(main, inputs=graph.inputs, nodes=[*prepared.nodes, *rest], weights=graph.weights)
+
+
+def _is_layout(node: Node, used: dict[Value, list[Node]]) -> bool:
+    """Whether a node is a transposition that operators on windows alone read, as a weight."""
+    if move_of(node) is not Move.TRANSPOSE:
+        return False
+    uses = used.get(node.result, ())
+    return bool(uses) and all(is_windowed(n) and n.operands[0] is not node.result for n in uses)
 
 
 def _is_prepared_alike(node: Node) -> bool:

@@ -21,10 +21,12 @@ from superopt.dialects.writer import to_text
 from superopt.errors import IllegalProgram
 from superopt.program import KernelGraph, Value
 from superopt.spec import check_kernel
+from superopt.transforms.derivation.channels_last import channels_last
 from superopt.transforms.emit.launcher import Launcher
 from superopt.transforms.emit.prepared import Prepared
 from superopt.transforms.emit.program_source import emit_program
 from superopt.transforms.lower import lower
+from superopt.transforms.lower.kernel_to_tile import fuse_windows
 from superopt.verify import certify, program_hash
 from superopt.verify.domains import FloatDomain
 from superopt.verify.evaluate import evaluate
@@ -132,6 +134,19 @@ def test_constants_are_prepared() -> None:
     assert emitted.prepare == ()
     made = Launcher(emitted, graph.inputs, graph.outputs)(torch.ones(4, 6))
     np.testing.assert_allclose(made.numpy(), 2 * (1 + np.arange(24.0).reshape(6, 4).T))
+
+
+def test_layouts_that_kernels_read_are_not_prepared() -> None:
+    """With channels last a weight is moved once, and read from there: moving it back would undo that."""
+    b, x, w = Builder(), value(1, 16, 8, 8), value(32, 16, 3, 3)
+    windows = {"strides": (1, 1), "dilations": (1, 1), "low": (1, 1), "high": (1, 1)}
+    graph = KernelGraph("main", [x, w], b.nodes, [b("conv", x, w, **windows)], weights=(1,))
+    last = channels_last(graph)
+    assert last is not None
+    assert [(n.op, n.attrs["perm"]) for n in split(last).prepare] == [("transpose", (2, 3, 1, 0))]
+    fused = fuse_windows(last, H100)
+    (kernel,) = (n for n in split(fused).main if n.body is not None)
+    assert {v.shape for v in kernel.operands} == {x.shape, (3, 3, 16, 32)}
 
 
 def test_a_program_is_its_two_parts() -> None:
