@@ -84,6 +84,15 @@ def split(graph: KernelGraph) -> Split:
     return Split(tuple(prepare), held, tuple(main))
 
 
+def of_weights(graph: KernelGraph) -> set[Value]:
+    """The weights and constants of `graph`, and what moves and computes elements of these alone."""
+    found = {graph.inputs[i] for i in graph.weights}
+    for node in graph.nodes:
+        if _is_prepared_alike(node) and found.issuperset(node.operands):
+            found.update(node.results)
+    return found
+
+
 def main_part(graph: KernelGraph) -> KernelGraph:
     """`graph` as each call runs it: the values that are prepared are weights after its own inputs."""
     parts = split(graph)

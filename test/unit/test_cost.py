@@ -133,7 +133,8 @@ def test_short_rows_and_strided_loads_pay_by_sectors() -> None:
     assert moved(1024, 32) == moved(1024, 8) == once  # whole sectors
     assert moved(1024, 2) == 4 * once
     assert moved(2, 2) == 2 * 4096 * 2 * 4  # short rows that lie one after the other
-    assert moved(1024, 32, stride=2) == once / 2 + 8 * once / 2
+    for stride in (2, 4, 8, 16):  # of a sector of 8 numbers, every stride-th is used
+        assert moved(1024, 32, stride=stride) == once / 2 + min(stride, 8) * once / 2
 
 
 def test_special_functions_are_issued_beside_the_rest() -> None:

@@ -200,7 +200,27 @@ def test_torch_export_holds_one_operator(first: Any, x: Any, strict: bool) -> No
 def test_the_operator_is_what_it_says(first: Any, x: Any) -> None:
     operator = getattr(torch.ops.superopt, operators(first, x)[0])
     weights = (first.gate.weight.detach(), first.up.weight.detach())
-    torch.library.opcheck(operator.default, (x, *weights), test_utils=("test_schema", "test_faketensor"))
+    torch.library.opcheck(operator.default, ([x, *weights],), test_utils=("test_schema", "test_faketensor"))
+
+
+class Many(torch.nn.Module):
+    """More weights than an operator of PyTorch has arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        self.shifts = torch.nn.ParameterList([torch.randn(4) for _ in range(70)])
+
+    def forward(self, x: Any) -> Any:
+        for shift in self.shifts:
+            x = x + shift
+        return x
+
+
+def test_a_module_may_have_many_weights() -> None:
+    x, module = torch.randn(4), Many()
+    made = superopt.optimize(module, (x,), interpret=True, against="operators", **SETTINGS)
+    assert close(made(x), module(x))
+    assert close(torch.compile(made, backend="aot_eager", fullgraph=True)(x), module(x))
 
 
 def operators(module: Any, *inputs: Any) -> list[str]:

@@ -32,7 +32,7 @@ from superopt.program import (
 from superopt.program import rebuild_statements as rebuilt
 from superopt.spec import check_kernel
 from superopt.transforms.derivation.channels_last import channels_last
-from superopt.transforms.derivation.rules import RULES
+from superopt.transforms.derivation.rules import RULES, SCALES
 from superopt.transforms.emit.reference_source import torch_text
 from superopt.transforms.lower.kernel_to_tile import fuse_windows
 from superopt.transforms.lower.lower import lower
@@ -438,12 +438,30 @@ def test_flops_count_what_is_whole() -> None:
     assert back == pytest.approx(forward, rel=0.2)
 
 
+def scaled(graph: KernelGraph, rng: random.Random) -> None:
+    """Shift and scale the channels of the only result by weights, in any order, in the middle by a number of all."""
+    y, channels, rank = graph.outputs[0], graph.outputs[0].shape[1], len(graph.outputs[0].shape) - 2
+    for i in range(rng.randint(1, 5)):
+        size = 1 if i == 2 else channels
+        shape = rng.choice([(1, size, *(1,) * rank), (size, *(1,) * rank)])
+        graph.inputs.append(Value(TensorType(shape, "f32")))
+        op = rng.choice(["add", "sub", "mul", "mul"])
+        operands = [y, graph.inputs[-1]]
+        if op != "sub" and rng.random() < 0.5:
+            operands.reverse()
+        y = Value(y.type)
+        graph.nodes.append(Node(op, tuple(operands), (y,), {}))
+    graph.outputs[0] = y
+    graph.weights = tuple(range(1, len(graph.inputs)))
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_rules_give_what_is_equal(rule: str) -> None:
     """Each rule on random convolutions, wherever it fits; proved, and computed."""
     rng, fitted = random.Random(rule), 0
     for _ in range(400):
         op = "conv_transpose" if rule == "sub-pixels" else "conv"
+        op = rng.choice(["conv", "conv_transpose"]) if rule == SCALES else op
         shapes, attrs = some(rng, op)
         if rule in ("product", "sub-pixels"):
             attrs |= {"dilations": (1,) * (len(shapes[0]) - 2)}
@@ -470,6 +488,8 @@ def test_rules_give_what_is_equal(rule: str) -> None:
             graph.inputs.append(v)
             graph.nodes.append(Node("conv", (x, v), (y,), dict(attrs)))
             graph.outputs.append(y)
+        if rule == SCALES:
+            scaled(graph, rng)
         made = RULES[rule](graph, graph.nodes[0])
         if made is None:
             continue
@@ -477,7 +497,7 @@ def test_rules_give_what_is_equal(rule: str) -> None:
         arrays = drawn(graph, fitted)
         np.testing.assert_allclose(run(made, arrays), run(graph, arrays), rtol=1e-9, atol=1e-9)
         assert certify(graph, made).equivalent, (rule, shapes, attrs)
-        if fitted == 6:
+        if fitted == (12 if rule == SCALES else 6):
             break
     assert fitted >= 3
 

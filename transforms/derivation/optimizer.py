@@ -13,7 +13,7 @@ from superopt.errors import BadOption
 from superopt.operators import is_windowed
 from superopt.options import did_you_mean
 from superopt.transforms.derivation.channels_last import channels_last
-from superopt.transforms.derivation.rules import RULES, Rule
+from superopt.transforms.derivation.rules import RULES, SCALES, Rule
 from superopt.transforms.optimizers import Optimizer, Proposal, Proposals, never
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class DerivationOptimizer(Optimizer):
         stop: Callable[[], bool] = never,
     ) -> Proposals:
         """Programs that the rules derive, each also with elementwise operators in the kernels before them, with
-        channels first and last.
+        channels first and last; what scales the result of a convolution is moved into its weights first.
 
         Deterministic, so `seed` has no effect.
         """
@@ -75,6 +75,7 @@ class DerivationOptimizer(Optimizer):
         from superopt.verify.hashing import program_hash
 
         end, rules = clock.now() + budget, chosen_rules(self.rules)
+        scaled = _everywhere(program, rules.pop(SCALES)) if SCALES in rules else program
         funnel = dict.fromkeys([*(f"rule {name}" for name in rules), "looked at", "priced"], 0)
         seen, order = {program_hash(program)}, itertools.count()
         known: dict[Node, KernelCost] = {}
@@ -82,7 +83,8 @@ class DerivationOptimizer(Optimizer):
         def seconds(graph: KernelGraph) -> float:
             return cost(graph, target, known).seconds
 
-        waiting = [(seconds(program), next(order), 0, program)]
+        starts = [program] if scaled is program else [scaled, program]
+        waiting = sorted((seconds(graph), next(order), 0, graph) for graph in starts)
         looked_at: list[tuple[float, int, int, KernelGraph]] = []
         while waiting and funnel["looked at"] < self.limit and clock.now() < end and not stop():
             looked_at.append(heapq.heappop(waiting))
@@ -98,7 +100,8 @@ class DerivationOptimizer(Optimizer):
         # Kernels are written for the program and as many of the cheapest as that is little work for.
         found: list[Proposal] = []
         most = max(self.candidates, _MOST_KERNELS // sum(map(is_windowed, program.nodes)))
-        for *_, graph in [*looked_at[:1], *sorted(looked_at[1:])[: most - 1]]:
+        derived = [graph for *_, graph in sorted(looked_at) if graph not in starts]
+        for graph in [*starts, *derived][:most]:
             if found and (clock.now() >= end or stop()):
                 break
             layouts = (graph, channels_last(graph))
@@ -117,6 +120,14 @@ def chosen_rules(names: tuple[str, ...]) -> dict[str, Rule]:
         if name not in RULES:
             raise BadOption(f"expected a rule of {', '.join(RULES)}, got '{name}'{did_you_mean(name, RULES)}")
     return {name: RULES[name] for name in names or RULES}
+
+
+def _everywhere(graph: KernelGraph, rule: Rule) -> KernelGraph:
+    """`graph` after one application of the rule for each convolution that it fits."""
+    for result in [n.result for n in graph.nodes if is_windowed(n)]:
+        node = next((n for n in graph.nodes if result in n.results), None)
+        graph = (node is not None and rule(graph, node)) or graph
+    return graph
 
 
 def _derived(graph: KernelGraph, rules: dict[str, Rule]) -> Iterator[tuple[str, KernelGraph]]:

@@ -27,6 +27,10 @@ class Rewrite:
         """`x` in row-major order; `x` itself where it has that shape."""
         return x if x.shape == shape else self.emit("reshape", x, shape=shape)
 
+    def cast(self, x: Value, dtype: str) -> Value:
+        """`x` in another element type; `x` itself where it has that."""
+        return x if x.dtype == dtype else self.emit("cast", x, dtype=dtype)
+
     def transpose(self, x: Value, *perm: int) -> Value:
         """numpy.transpose; `x` itself where the order stays."""
         return x if perm == tuple(range(len(perm))) else self.emit("transpose", x, perm=perm)

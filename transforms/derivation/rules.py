@@ -12,13 +12,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from superopt.operators import OPERATORS, normalize_attrs
-from superopt.program import Attr, KernelGraph, Node, Value
+from superopt.operators import OPERATORS, normalize_attrs, primitive_of
+from superopt.program import Attr, KernelGraph, Node, Value, users
 from superopt.transforms.derivation.rewrite import Rewrite
+from superopt.weights import of_weights
 
 Rule: TypeAlias = Callable[[KernelGraph, Node], "KernelGraph | None"]
 
 RULES: dict[str, Rule] = {}
+SCALES = "scales-into-weights"
 # Merged are convolutions whose weights together have at most this many output channels.
 _MOST_COLUMNS = 4096
 # Residues and kernel positions that are written one by one.
@@ -64,8 +66,8 @@ class _Conv:
         windows: dict[str, Attr] = {"strides": one, "dilations": one, "low": none, "high": none, "groups": 1}
         return self.write.emit("conv", x, w, **{**windows, **changed})
 
-    def done(self, made: Value) -> KernelGraph:
-        return self.write.instead({self.node.result: made})
+    def done(self, made: Value, instead_of: Value | None = None) -> KernelGraph:
+        return self.write.instead({instead_of or self.node.result: made})
 
 
 def _ints(attrs: Mapping[str, Attr], name: str) -> tuple[int, ...]:
@@ -287,6 +289,64 @@ def merge_columns(graph: KernelGraph, node: Node) -> KernelGraph | None:
     return c.write.instead(
         {n.result: c.write.slice(y, {1: (s, e, 1)}) for n, s, e in zip(alike, starts, columns, strict=False)}
     )
+
+
+@rule(SCALES)
+def scales_into_weights(graph: KernelGraph, node: Node) -> KernelGraph | None:
+    """conv(x, w) * s + b -> conv(x, w * s) + b, where s and b follow from weights, one number for each channel of
+    the result: batch norm in inference, (y - mean) * r * s + b. What is made of weights alone is prepared.
+
+    A convolution is linear in its weights, and what it reads outside is zero either way.
+    """
+    if not (_is(node, "conv") or _is(node, "conv_transpose")):
+        return None
+    c, fixed, used = _Conv(graph, node), of_weights(graph), users(graph.nodes)
+    axis = 0 if _is(node, "conv") else 1
+    if c.w not in fixed or (axis == 1 and c.groups != 1):
+        return None
+    write, value, end = c.write, node.result, node.result
+    scale: Value | None = None
+    shift: Value | None = None
+
+    while value not in graph.outputs and len(uses := used.get(value, ())) == 1:
+        (then,) = uses
+        others = [v for v in then.operands if v is not value]
+        if len(then.operands) == 1 and OPERATORS[then.op].conversion:
+            value = then.result
+            continue
+        kind = primitive_of(then)
+        known = len(others) == 1 and others[0] in fixed and _for_channels(others[0], node.result.shape)
+        if (
+            kind not in ("add", "sub", "mul")
+            or not known
+            or (kind == "sub" and then.operands[0] is not value)
+        ):
+            break
+        number = write.cast(write.reshape(others[0], others[0].type.elements), "f32")
+        if kind == "mul":
+            scale = number if scale is None else write.emit("mul", scale, number)
+            shift = shift and write.emit("mul", shift, number)
+        elif shift is None:
+            shift = number if kind == "add" else write.emit("neg", number)
+        else:
+            shift = write.emit(kind, shift, number)
+        value = end = then.result
+    if scale is None:
+        return None
+    sizes = [scale.type.elements if d == axis else 1 for d in range(len(c.w.shape))]
+    w = write.emit("mul", write.cast(c.w, "f32"), write.reshape(scale, *sizes))
+    made = write.emit(node.op, c.x, write.cast(w, c.w.dtype), **node.attrs)
+    made = write.cast(made, end.dtype)
+    if shift is not None:
+        sizes = (shift.type.elements, *(1 for _ in range(c.rank)))
+        made = write.emit("add", made, write.cast(write.reshape(shift, *sizes), end.dtype))
+    return c.done(made, instead_of=end)
+
+
+def _for_channels(value: Value, shape: Sequence[int]) -> bool:
+    """Whether a value that is joined to one of `shape` is one number, or one for each of dimension 1."""
+    aligned = (1,) * (len(shape) - len(value.shape)) + tuple(value.shape)
+    return value.type.elements == 1 or aligned[1] == shape[1] == value.type.elements
 
 
 def _reached(graph: KernelGraph, values: Sequence[Value]) -> set[Value]:

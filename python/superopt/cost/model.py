@@ -54,6 +54,8 @@ from superopt.weights import main_part
 LIBRARY_TILE = 128
 # Bytes in a row from which the length of rows does not matter.
 LONG_RUN = 128
+# Bytes that memory gives at once.
+SECTOR = 32
 
 
 @dataclass(frozen=True)
@@ -222,12 +224,18 @@ class _Count:
 
 
 def run_bytes(tensor: TensorType, tile: Sequence[int], strides: Sequence[int] = ()) -> int:
-    """Bytes of a tile that lie one after the other in a row-major tensor."""
+    """Bytes of a tile that lie one after the other in a row-major tensor.
+
+    Elements that are strides apart in a row count as those of one sector: half of what is fetched is used where
+    every second is (CUDA C++ Best Practices Guide, Strided Accesses).
+    """
     elements = 1
     for extent, whole, stride in zip(
         reversed(tile), reversed(tensor.shape), reversed(strides or [1] * len(tile)), strict=True
     ):
         if stride != 1 and extent > 1:
+            if elements == 1:
+                elements = min(extent, max(SECTOR // (stride * DTYPE_BYTES[tensor.dtype]), 1))
             break
         elements *= min(extent, whole)
         if extent < whole:

@@ -30,9 +30,10 @@ def operator(launcher: Launcher) -> Callable[[Sequence[Any]], list[Any]]:
     name = f"{identifier(launcher.program.name, 'program')}_{_digest(launcher)}"
     call = _REGISTERED.get(name) or _register(name, launcher)
     aliases, count = launcher.aliases, len(launcher.outputs)
+    written = sorted(aliases.values())
 
     def called(tensors: Sequence[Any]) -> list[Any]:
-        made = call(*tensors)
+        made = call([t for i, t in enumerate(tensors) if i not in written], *(tensors[i] for i in written))
         fresh = iter([made] if count - len(aliases) == 1 else made or ())
         return [tensors[aliases[i]] if i in aliases else next(fresh) for i in range(count)]
 
@@ -45,12 +46,20 @@ def _listed(made: Any, launcher: Launcher) -> list[Any]:
 
 def _register(name: str, launcher: Launcher) -> Callable[..., Any]:
     torch = torch_module()
-    overwritten = set(launcher.aliases.values())
+    written = sorted(launcher.aliases.values())
     fresh = [v for i, v in enumerate(launcher.outputs) if i not in launcher.aliases]
-    takes = ", ".join(f"Tensor{f'(a{i}!)' * (i in overwritten)} x{i}" for i in range(len(launcher.inputs)))
+    # A list, as PyTorch's operators have at most 64 arguments.
+    takes = ", ".join(["Tensor[] given", *(f"Tensor(a{i}!) x{i}" for i in written)])
     gives = "Tensor" if len(fresh) == 1 else f"({', '.join(['Tensor'] * len(fresh))})"
 
-    def run(*tensors: Any) -> Any:
+    def in_order(given: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+        tensors = list(given)
+        for i, tensor in zip(written, others, strict=True):
+            tensors.insert(i, tensor)
+        return tensors
+
+    def run(given: Sequence[Any], *others: Any) -> Any:
+        tensors = in_order(given, others)
         made = _listed(launcher(*tensors), launcher)
         taken = {t.untyped_storage().data_ptr() for t in tensors}
         out: list[Any] = []
@@ -63,7 +72,8 @@ def _register(name: str, launcher: Launcher) -> Callable[..., Any]:
             taken.add(out[-1].untyped_storage().data_ptr())
         return _returned(out)
 
-    def fake(*tensors: Any) -> Any:
+    def fake(given: Sequence[Any], *others: Any) -> Any:
+        tensors = in_order(given, others)
         extent = launcher.extent(tensors)
         return _returned([_empty(v, tensors[0], extent) for v in fresh])
 
@@ -74,7 +84,7 @@ def _register(name: str, launcher: Launcher) -> Callable[..., Any]:
     made = torch.library.custom_op(
         f"{NAMESPACE}::{name}",
         run,
-        mutates_args=[f"x{i}" for i in sorted(overwritten)],
+        mutates_args=[f"x{i}" for i in written],
         schema=f"({takes}) -> {gives}",
     )
     made.register_fake(fake)
