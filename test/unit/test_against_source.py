@@ -351,3 +351,42 @@ def test_what_the_module_raises_comes_first_and_limits_are_remarked_on(
     monkeypatch.setattr(against_module, "MOST_WORK", 10)
     (message,) = from_torch(module, (torch.zeros(4, 8),)).diagnostics.messages
     assert "the import is not compared with the module" in message.message
+    assert message.message.count("operations on") == 2, "nor at two examples"
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("via", ["torch", "linalg"])
+def test_large_modules_are_compared_on_two_examples(via: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch: Any = pytest.importorskip("torch")
+    from superopt.transforms.ingest import against_module, from_torch
+    from superopt.transforms.ingest.aten import HANDLERS
+
+    module, x = Chain(), torch.randn(64, 8, generator=torch.Generator().manual_seed(1))
+    monkeypatch.setattr(against_module, "MOST_ELEMENTS", 1500)
+    (message,) = from_torch(module, (x,), via=via).diagnostics.messages
+    assert "the import is compared with the module on 2 examples of its batch" in message.message
+    (message,) = from_torch(module, (x[:1],), via=via).diagnostics.messages or [None]
+    assert message is None, "small enough"
+    if via == "torch":
+        monkeypatch.setitem(HANDLERS, "tanh", HANDLERS["erf"])
+        with pytest.raises(UnsupportedProgram, match=r"expected to read what the module computes"):
+            from_torch(module, (x,))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("of", ["batch", "examples"])
+def test_what_depends_on_the_batch_is_not_compared_on_less(of: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch: Any = pytest.importorskip("torch")
+    from superopt.transforms.ingest import against_module, from_torch
+
+    class Batch(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            if of == "batch":
+                return torch.cat([x, x[:5]]) if x.shape[0] > 5 else x + x
+            return x.reshape(64, 8) * 2.0
+
+    monkeypatch.setattr(against_module, "MOST_ELEMENTS", 600)
+    (message,) = from_torch(Batch(), (torch.ones(64, 8),)).diagnostics.messages
+    assert "the import is not compared with the module" in message.message
+    said = {"batch": "it is read as other operators", "examples": "the module raises RuntimeError"}[of]
+    assert said in message.message

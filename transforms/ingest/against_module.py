@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -13,6 +14,7 @@ from superopt.diagnostics import Diagnostics
 from superopt.errors import Location, SuperoptError, UnsupportedProgram
 from superopt.program import KernelGraph
 from superopt.transforms.ingest.against_source import DRAWS, first_difference, graph_values
+from superopt.transforms.ingest.smaller_source import same_reading
 from superopt.transforms.ingest.torch_types import torch_module
 from superopt.verify.reduce import elements, work
 
@@ -22,26 +24,84 @@ Call: TypeAlias = "Callable[[Sequence[Any]], tuple[Any, ...]]"
 MOST_WORK = 1 << 30
 """Scalar operations of a graph beyond which the module is not run for comparison."""
 MOST_ELEMENTS = 1 << 24
+_EXAMPLES = 2
+"""Of a batch, where the whole is too large: with one, a batch could be mistaken for what is repeated."""
 USUAL_WORK = 1 << 28
 """Beyond this it runs on one draw of inputs, not also on the example inputs."""
 
 
+@dataclass(frozen=True)
+class Read:
+    """A module whose weights are arguments, its exported program, and the graph read from it."""
+
+    lifted: Any
+    exported: Any
+    graph: KernelGraph
+
+    @property
+    def too_large(self) -> str:
+        """Why the module is not run for comparison; empty where it is."""
+        cost, size = work(self.graph), elements(self.graph)
+        if cost <= MOST_WORK and size <= MOST_ELEMENTS:
+            return ""
+        most = f"{MOST_WORK:.1e} on {MOST_ELEMENTS:.1e}"
+        return f"{cost:.1e} operations on {size:.1e} elements, of at most {most}"
+
+
+def sub_batch(
+    inputs: Sequence[Any], kwargs: Mapping[str, Any] | None
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """The first examples of a batch: of each tensor whose first extent is that of the first tensor."""
+    torch = torch_module()
+    tree = torch.utils._pytree
+    held = [t for t in tree.tree_leaves((inputs, kwargs)) if isinstance(t, torch.Tensor) and t.dim()]
+    batch = held[0].shape[0] if held else 0
+
+    def part(t: Any) -> Any:
+        of_batch = isinstance(t, torch.Tensor) and t.dim() and t.shape[0] == batch
+        return t[:_EXAMPLES] if of_batch else t
+
+    return tree.tree_map(part, (tuple(inputs), dict(kwargs or {})))
+
+
 def check_import(
-    lifted: Any, exported: Any, graph: KernelGraph, diagnostics: Diagnostics, location: Location
+    read: Read, smaller: Callable[[], Read], diagnostics: Diagnostics, location: Location
 ) -> None:
-    """Raise UnsupportedProgram, located, where `graph` and the module compute different numbers.
+    """Raise UnsupportedProgram, located, where a graph and its module compute different numbers.
+
+    What is too large to run is compared on the first examples of its batch (`smaller`), where the graph read of
+    these is the same but for extents. A remark says so, or what was not compared, and why.
+    """
+    if not (reason := read.too_large):
+        return _check(read, diagnostics, location)
+    try:
+        small = smaller()
+    except SuperoptError as error:
+        small, other = None, f"on {_EXAMPLES} examples, {error.message}"
+    else:
+        other = f"on {_EXAMPLES} examples, {small.too_large}" if small.too_large else ""
+        batches = zip(read.lifted.examples, small.lifted.examples, strict=True)
+        extents = {a.shape[0]: b.shape[0] for a, b in batches if a.shape != b.shape}
+        if not extents:
+            other = "it has no batch of more examples"
+        elif not other and not same_reading(read.graph, small.graph, extents):
+            other = f"on {_EXAMPLES} examples, it is read as other operators"
+    if other or small is None:
+        diagnostics.remark(f"the import is not compared with the module: {reason}; {other}", location)
+        return None
+    diagnostics.remark(
+        f"the import is compared with the module on {_EXAMPLES} examples of its batch: {reason}", location
+    )
+    return _check(small, diagnostics, location)
+
+
+def _check(read: Read, diagnostics: Diagnostics, location: Location) -> None:
+    """Compare a graph with its module.
 
     The arguments are the example inputs and weights, then seeded numbers of their size, so that weights
     initialized to zeros or ones count. A remark says what was not compared, and why.
     """
-    cost, size = work(graph), elements(graph)
-    if cost > MOST_WORK or size > MOST_ELEMENTS:
-        diagnostics.remark(
-            f"the import is not compared with the module: {cost:.1e} operations on {size:.1e} elements, "
-            f"of at most {MOST_WORK:.1e} on {MOST_ELEMENTS:.1e}",
-            location,
-        )
-        return
+    lifted, graph, cost = read.lifted, read.graph, work(read.graph)
     arguments = [*lifted.examples, *lifted.weights]
     draws = {"drawn": _drawn(arguments, len(lifted.examples))}
     if cost <= USUAL_WORK:
@@ -67,7 +127,7 @@ def check_import(
             diagnostics.remark(f"the import is not compared with the module: {error.message}", location)
             return
         if found is not None:
-            place = _place(exported, graph, drawn, found.output)
+            place = _place(read.exported, graph, drawn, found.output)
             raise found.error("the module", place or location)
         compared += sum(int(np.isfinite(x).sum()) for x in reference)
     if not compared and graph.outputs:

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from superopt.aliasing import pairs
@@ -17,7 +18,7 @@ from superopt.diagnostics import Diagnostics
 from superopt.dialects.mlir import binding, ir, passmanager
 from superopt.errors import UNKNOWN, Location, SuperoptError, UnsupportedProgram
 from superopt.program import KernelGraph
-from superopt.transforms.ingest.against_module import check_import, one_thread, run_module
+from superopt.transforms.ingest.against_module import Read, check_import, one_thread, run_module, sub_batch
 from superopt.transforms.ingest.ingest_linalg import read_linalg, the_function
 from superopt.transforms.ingest.locate import locate
 from superopt.transforms.ingest.signature import Signature
@@ -90,18 +91,12 @@ def from_torch(
     try:
         for part, _ in modes:  # `eval` of an exported program's module raises
             part.training = False
-        lifted = lift(module, inputs, kwargs, location)
+        reading = partial(_read, module, via=via, name=name, narrow_f64=narrow_f64, location=location)
+        read = reading(inputs, kwargs, diagnostics)
         with one_thread():
-            _try(lifted, location)
-        original, exported = _exported(lifted, via, location)
-        read = _read_torch if via == "torch" else _read_linalg
-        changed = _overwritten(exported, lifted.fixed_names, location)
-        graph = read(exported, lifted, name, diagnostics, narrow_f64, location)
-        _state_overwritten(graph, changed)
-        overwritten, first = pairs(graph.aliases).values(), len(lifted.examples)
-        graph.weights = tuple(i for i in range(first, len(graph.inputs)) if i not in overwritten)
-        with one_thread():
-            check_import(lifted, original, graph, diagnostics, location)
+            check_import(
+                read, lambda: reading(*sub_batch(inputs, kwargs), Diagnostics()), diagnostics, location
+            )
     except SuperoptError as error:
         if error.location == UNKNOWN:
             error.location = location
@@ -109,9 +104,41 @@ def from_torch(
     finally:
         for part, mode in modes:
             part.training = mode
+    lifted = read.lifted
     return Imported(
-        graph, lifted.weights, lifted.weight_names, lifted.signature, lifted.fixed, lifted.ties, diagnostics
+        read.graph,
+        lifted.weights,
+        lifted.weight_names,
+        lifted.signature,
+        lifted.fixed,
+        lifted.ties,
+        diagnostics,
     )
+
+
+def _read(
+    module: Any,
+    inputs: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    diagnostics: Diagnostics,
+    *,
+    via: Via,
+    name: str,
+    narrow_f64: bool,
+    location: Location,
+) -> Read:
+    """The graph of a module in evaluation mode, on these example inputs."""
+    lifted = lift(module, inputs, kwargs, location)
+    with one_thread():
+        _try(lifted, location)
+    original, exported = _exported(lifted, via, location)
+    read = _read_torch if via == "torch" else _read_linalg
+    changed = _overwritten(exported, lifted.fixed_names, location)
+    graph = read(exported, lifted, name, diagnostics, narrow_f64, location)
+    _state_overwritten(graph, changed)
+    overwritten, first = pairs(graph.aliases).values(), len(lifted.examples)
+    graph.weights = tuple(i for i in range(first, len(graph.inputs)) if i not in overwritten)
+    return Read(lifted, original, graph)
 
 
 def _try(lifted: Any, location: Location) -> None:
