@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 from typing_extensions import override
 
 from superopt.errors import NotEquivalent, UnsupportedProgram
@@ -82,6 +83,17 @@ def check_floats(
     """
     if sum(v.type.elements for v in lowered.inputs) > MOST_ELEMENTS:
         return "kernels were not run in floats: the inputs are too large"
+    # Tiles are small: threads of the BLAS would mostly wait for each other.
+    with threadpool_limits(1, "blas"):
+        return _compared(lowered, kernels, stored, seed)
+
+
+def _compared(
+    lowered: KernelGraph,
+    kernels: Mapping[Node, _Kernel],
+    stored: Mapping[Node, Sequence[Buffer]],
+    seed: int,
+) -> str:
     large = work(lowered) > MOST_WORK
     read = {v for node in lowered.nodes for v in node.operands}
     left: set[Node] = set()
