@@ -49,7 +49,7 @@ from superopt.nests import (
     updated,
     updated_shape,
 )
-from superopt.program import COMPUTE_DTYPES, Attr, TensorType
+from superopt.program import COMPUTE_DTYPES, Attr, Band, TensorType
 from superopt.scalars import Scalar, apply, arg, as_scalar, erf, exp, maximum, minimum, sqrt, where
 
 __all__ = [
@@ -64,7 +64,10 @@ __all__ = [
     "Operator",
     "Scalar",
     "arg",
+    "band_of",
     "broadcast_shapes",
+    "dense_elements",
+    "elements_of",
     "exp",
     "infer_type",
     "is_constant",
@@ -118,8 +121,9 @@ class AttrSpec:
 class Operator:
     """One entry of the table.
 
-    `arity` is None for operators with any positive number of operands. Exactly one of `nest` (with `body`)
-    and `arrange` is given, or neither for `constant`. `arrange` maps arrays (of anything: floats, field
+    `arity` is None for operators with any positive number of operands. Exactly one of `nest` (with `body`),
+    `arrange` and, for constants, `elements` (a number, all of
+    them, or a band) is given. `arrange` maps arrays (of anything: floats, field
     elements, indices) to the result's array by moving elements only. `combiner` joins what a reduction visits;
     `finish` is applied to the joined value, given the number of elements reduced. `move` is given for operators
     that compute nothing. The nests of `windowed` ones are not plain: they read windows that may overlap and reach
@@ -139,6 +143,7 @@ class Operator:
     finish: Callable[[int], Scalar] | None = None
     arrange: Callable[[Sequence[Array], Attrs], Array] | None = None
     arranged_shape: Callable[[Sequence[Shape], Attrs], Shape] | None = None
+    elements: Callable[[Attrs], Attr | Band] | None = None
     move: Move | None = None
     windowed: bool = False
 
@@ -359,6 +364,15 @@ _ENTRIES: tuple[Operator, ...] = (
     Operator(
         "constant", 0, "A splat of `value`, or its elements where it is a dense array.", ALL_LEVELS,
         (AttrSpec("value", "value"), AttrSpec("shape", "ints"), AttrSpec("dtype", "dtype")),
+        elements=lambda a: a["value"],
+    ),
+    Operator(
+        "band", 0, "`inside` where lower <= column - row <= upper, by the last two dimensions, else `outside`.",
+        frozenset({"kernel"}),
+        (AttrSpec("lower", "int"), AttrSpec("upper", "int"), AttrSpec("inside", "float"),
+         AttrSpec("outside", "float"), AttrSpec("shape", "ints"), AttrSpec("dtype", "dtype")),
+        elements=lambda a: Band(*(int_attr(a, k) for k in ("lower", "upper")),
+                                *(float_attr(a, k) for k in ("inside", "outside"))),
     ),
 )  # fmt: skip
 
@@ -466,6 +480,31 @@ def splat_of(node: AppliedTo) -> int | float | None:
     return value if isinstance(value, int | float) else None
 
 
+def elements_of(entry: Operator, attrs: Attrs) -> int | float | Array:
+    """The number that every element of a constant is, or else all of them."""
+    assert entry.elements is not None
+    held = entry.elements(attrs)
+    if isinstance(held, Band):
+        return held.elements(ints_attr(attrs, "shape"))
+    assert isinstance(held, int | float | np.ndarray)
+    return held
+
+
+def dense_elements(node: AppliedTo) -> Array | None:
+    """The elements of a constant that is not one number everywhere; None for others."""
+    if not is_constant(node) or splat_of(node) is not None:
+        return None
+    entry = OPERATORS[node.op]
+    return np.asarray(elements_of(entry, normalize_attrs(entry, node.attrs)))
+
+
+def band_of(node: AppliedTo) -> Band | None:
+    """The band that a constant is, which needs no memory; None for others."""
+    entry = OPERATORS.get(node.op, _NONE)
+    held = entry.elements(node.attrs) if entry.elements else None
+    return held if isinstance(held, Band) else None
+
+
 def _only_primitive(entry: Operator) -> str | None:
     if entry.attrs or entry.body is None or not entry.elementwise:
         return None
@@ -528,7 +567,9 @@ def infer_type(name: str, operands: Sequence[TensorType], attrs: Attrs) -> Tenso
 
 
 def _constant_shape(attrs: Attrs) -> Shape:
-    shape, value = ints_attr(attrs, "shape"), attrs["value"]
+    shape, value = ints_attr(attrs, "shape"), attrs.get("value")
     if isinstance(value, np.ndarray) and value.shape != shape:
         raise fail(f"expected a value of shape {shape}, got {value.shape}")
+    if "lower" in attrs and len(shape) < 2:
+        raise fail(f"'band' expected rows and columns, got shape {shape}")
     return shape

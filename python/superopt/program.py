@@ -174,6 +174,29 @@ class ThreadGraph:
     outputs: list[Value]
 
 
+# A side of a band that leaves out nothing.
+UNBOUNDED = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Band:
+    """A matrix whose elements depend on column - row alone: `inside` from `lower` to `upper`, else `outside`.
+
+    Causal masks, sliding windows and triangles are bands; sides of -UNBOUNDED and UNBOUNDED leave out nothing.
+    """
+
+    lower: int
+    upper: int
+    inside: float
+    outside: float
+
+    def elements(self, shape: Sequence[int]) -> np.ndarray[Any, Any]:
+        """The matrices of `shape`, by its last two dimensions, in float64."""
+        distance = np.arange(shape[-1])[None] - np.arange(shape[-2])[:, None]
+        kept = (distance >= self.lower) & (distance <= self.upper)
+        return np.broadcast_to(np.where(kept, self.inside, self.outside), tuple(shape))
+
+
 # --- tile level -------------------------------------------------------------------------------------------
 
 
@@ -183,11 +206,18 @@ class Buffer:
 
     A local belongs to one block (one point of the parallel loops): on "chip" it is a tile in registers or
     shared memory and is always read and written whole; in "device" memory it is scratch that windows cut.
+    An input that is a `band` needs no memory: kernels compute what they load of it.
     """
 
     type: TensorType
     name: str
     placement: str = "device"  # "device" | "chip" | "open"
+    band: Band | None = None
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether it is in device memory: neither on chip nor computed."""
+        return self.placement == "device" and self.band is None
 
 
 @dataclass(eq=False)
@@ -310,8 +340,12 @@ class TileProgram:
 
     @property
     def arguments(self) -> list[Buffer]:
-        """The parameters that a launch passes: inputs in whose memory no output lies, and outputs."""
-        return [b for i, b in enumerate(self.params) if i >= self.n_inputs or i not in self.aliases]
+        """The parameters that a launch passes: outputs, and inputs that need memory in which no output lies."""
+        return [
+            b
+            for i, b in enumerate(self.params)
+            if i >= self.n_inputs or (i not in self.aliases and b.band is None)
+        ]
 
     def statements(self) -> Iterator[Statement]:
         """Every statement, outer before inner, in program order."""

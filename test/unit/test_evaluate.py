@@ -130,6 +130,10 @@ def _cases(torch: Any) -> dict[str, list[Case]]:
         ],
         "pad": [([(2, 3)], {"low": (0, 1), "high": (2, 0), "value": 0.5}, lambda x: f.pad(x, (1, 0, 0, 2), value=0.5))],
         "constant": [([], {"value": 1.5, "shape": (2, 2), "dtype": "f32"}, lambda: torch.full((2, 2), 1.5))],
+        "band": [
+            ([], {"lower": -1, "upper": 1, "inside": 2.0, "outside": -0.5, "shape": (3, 5), "dtype": "f32"},
+             lambda: torch.where(torch.ones(3, 5).tril(1).triu(-1) > 0, 2.0, -0.5)),
+        ],
     }  # fmt: skip
 
 

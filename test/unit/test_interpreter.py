@@ -127,6 +127,7 @@ ATTRS: dict[str, dict[str, Attr]] = {
     "concat": {"dim": 0},
     "update_slice": {"dim": 0, "offset": 2},
     "constant": {"value": 1.5, "shape": (7, 13), "dtype": "f16"},
+    "band": {"lower": -2, "upper": 3, "inside": 2.0, "outside": -0.5, "shape": (7, 13), "dtype": "f16"},
     "conv": {"strides": (2, 1), "dilations": (1, 2), "low": (1, 2), "high": (1, 1)},
     "conv_transpose": {
         "strides": (2, 1), "dilations": (1, 1), "low": (1, 0), "high": (0, 0), "extra": (1, 0)
@@ -142,7 +143,7 @@ POSITIVE = ("log", "log1p", "sqrt", "rsqrt", "reciprocal", "div", "pow")
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
 @pytest.mark.parametrize("op", [name for name, entry in OPERATORS.items() if "kernel" in entry.levels])
 def test_every_operator_alone(op: str, dtype: str) -> None:
-    shapes = {"matmul": [(7, 13), (13, 5)], "constant": [], "concat": [(7, 13), (4, 13), (7, 13)]}
+    shapes = {"matmul": [(7, 13), (13, 5)], "constant": [], "band": [], "concat": [(7, 13), (4, 13), (7, 13)]}
     shapes["update_slice"] = [(7, 13), (4, 13)]
     image = (2, 5, 7, 6)
     shapes |= {"conv": [image, (6, 5, 3, 3)], "conv_transpose": [image, (5, 6, 3, 2)]}
@@ -150,7 +151,7 @@ def test_every_operator_alone(op: str, dtype: str) -> None:
     arity = OPERATORS[op].arity or 1
     types = [TensorType(s, dtype) for s in shapes.get(op, [(7, 13)] * arity)]
     attrs = dict(ATTRS.get(op, {}))
-    if op == "constant":
+    if OPERATORS[op].constant:
         attrs["dtype"] = dtype
     rng = np.random.default_rng(3)
     inputs = [rng.standard_normal(t.shape) for t in types]

@@ -44,13 +44,13 @@ def describe(
 ) -> Descriptor | None:
     """The descriptor that `load` may use, or None.
 
-    Guards: an input, which nobody stores to while the copy engine reads it; 2 to 5 dimensions; the last one
+    Guards: an input in memory, which nobody stores to while the copy engine reads it; 2 to 5 dimensions; the last
     contiguous; the other strides, the base and the start of a box along the last dimension multiples of 16 bytes;
     a box of at least 16 bytes along the last dimension, and of at most 256 elements along any; every element of
     the box is wanted, or past the tensor's edge, where the hardware writes the same zero as a mask.
     """
     buffer = load.buffer
-    if buffer not in program.params[: program.n_inputs]:
+    if buffer not in program.params[: program.n_inputs] or not buffer.in_memory:
         return None
     extents = buffer.type.shape
     dims = axes.live(load.result)

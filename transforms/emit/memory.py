@@ -15,8 +15,8 @@ _INT32_MAX = 2**31 - 1
 
 
 def in_memory(buffer: Buffer) -> bool:
-    """Whether a buffer is in device memory, not on chip."""
-    return buffer.placement == "device"
+    """Whether a buffer is in device memory: neither on chip nor computed."""
+    return buffer.in_memory
 
 
 class Memory:

@@ -138,6 +138,8 @@ class Operators:
 
     def _pointwise(self, statement: Compute) -> None:
         result = statement.result
+        if primitive_of(statement) == "add" and self._masks(statement):
+            return
         for value in statement.operands:
             product = self._delayed.pop(value, None)
             if product is not None:
@@ -150,6 +152,22 @@ class Operators:
         body = OPERATORS[statement.op].body
         assert body is not None
         self._apply(statement, body(statement.attrs), self._aligned(statement))
+
+    def _masks(self, statement: Compute) -> bool:
+        """Write a sum with zeros and minus infinities as a choice, which needs no accumulator to start from."""
+        body = OPERATORS[statement.op].body
+        if body is None or not any(
+            self.tiles.known[v].seen for v in statement.operands if v in self.tiles.known
+        ):
+            return False
+        a, b = self._aligned(statement)
+        mask, other = (a, b) if a.seen else (b, a)
+        if not mask.seen or other.seen:
+            return False
+        tiles = [dataclasses.replace(t, text=t.seen) if t is mask else t for t in (a, b)]
+        places = "{0}, {1}" if mask is a else "{1}, {0}"
+        self._apply(statement, body(statement.attrs), tiles, f"tl.where({places}, {number(-math.inf)})")
+        return True
 
     def _exponential(self, statement: Compute, difference: Compute) -> None:
         """`exp(x - m)`: where m is the same along a dimension, `exp2(x * log2(e) - m * log2(e))`.
@@ -178,7 +196,7 @@ class Operators:
             shift = len(statement.result.shape) - len(value.shape)
             dims = tuple(d + shift for d in tile.dims)
             padding = {d + shift: p for d, p in tile.padding.items()}
-            tiles.append(Tile(tile.text, tile.dtype, dims, padding, tile.constant))
+            tiles.append(Tile(tile.text, tile.dtype, dims, padding, tile.constant, seen=tile.seen))
         return tiles
 
     def _apply(self, statement: Compute, scalar: Scalar, tiles: Sequence[Tile], text: str = "") -> None:

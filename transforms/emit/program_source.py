@@ -14,7 +14,15 @@ import numpy as np
 from superopt.aliasing import copied, pairs
 from superopt.errors import UnsupportedProgram
 from superopt.extent import Extent
-from superopt.operators import OPERATORS, Move, is_constant, is_contraction, move_of, normalize_attrs
+from superopt.operators import (
+    OPERATORS,
+    Move,
+    dense_elements,
+    is_constant,
+    is_contraction,
+    move_of,
+    normalize_attrs,
+)
 from superopt.program import KernelGraph, Node, NodeKind, TileProgram, Value
 from superopt.transforms.emit.compile import PRELUDE
 from superopt.transforms.emit.triton_source import TritonKernel, emit_kernel
@@ -87,14 +95,14 @@ def emit_program(lowered: KernelGraph) -> EmittedProgram:
     kernels: list[TritonKernel] = []
     taken: set[str] = set()
     constants: dict[str, np.ndarray[Any, Any]] = {}
-    for node in lowered.nodes:
+    for node in _needed(lowered):
         if isinstance(node.body, TileProgram):
             kernel = _emitted(node.body, taken, extent.name if extent else "")
             kernels.append(kernel)
             bodies[node] = _launch(kernel, node, node.body, names)
         elif move_of(node) is Move.RESHAPE:
             bodies[node] = f"{names[node.result]} = {names[node.operands[0]]}.reshape({node.attrs['shape']})"
-        elif is_constant(node) and isinstance(array := node.attrs["value"], np.ndarray):
+        elif (array := dense_elements(node)) is not None:
             kept = f"constant{len(constants)}"
             constants[kept] = np.asarray(array, np.float32)
             dtype = TORCH_DTYPES[node.result.dtype]
@@ -113,6 +121,20 @@ def emit_program(lowered: KernelGraph) -> EmittedProgram:
     prepare = tuple(i for i, v in enumerate(lowered.inputs) if v in read) if parts.held else None
     name = identifier(lowered.name, "program")
     return EmittedProgram(name, tuple(kernels), source, launcher, constants, prepare)
+
+
+def _needed(lowered: KernelGraph) -> list[Node]:
+    """The nodes in order, but for constants and views of them that no launch passes: kernels compute bands."""
+    needed = set(lowered.outputs)
+    kept: list[Node] = []
+    for node in reversed(lowered.nodes):
+        if (is_constant(node) or move_of(node) is Move.RESHAPE) and needed.isdisjoint(node.results):
+            continue
+        kept.append(node)
+        computed = node.body.params if isinstance(node.body, TileProgram) else ()
+        bands = {v for v, b in zip(node.operands, computed, strict=False) if b.band is not None}
+        needed |= {*node.operands} - bands
+    return kept[::-1]
 
 
 def write_program(program: EmittedProgram, folder: Path) -> list[str]:
@@ -267,7 +289,7 @@ def _launcher(
     taken = ["device", *(names[v] for v in graph.inputs if v in read)]
     held = "".join(f"{names[v]}, " for v in parts.held).rstrip()
     if parts.held:
-        within = [*(allocate if descriptors else []), *(bodies[n] for n in parts.prepare)]
+        within = [*(allocate if descriptors else []), *(bodies[n] for n in parts.prepare if n in bodies)]
         lines += [
             f"\ndef prepare({', '.join(taken)}):",
             '    """What depends on these weights alone: made once, given to `run` until one of them changes."""',

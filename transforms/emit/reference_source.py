@@ -11,7 +11,7 @@ import numpy as np
 
 from superopt.aliasing import pairs
 from superopt.errors import UnsupportedProgram
-from superopt.operators import OPERATORS, Move, is_constant, normalize_attrs
+from superopt.operators import OPERATORS, Move, dense_elements, elements_of, normalize_attrs
 from superopt.program import (
     COMPUTE_DTYPES,
     Attr,
@@ -117,7 +117,7 @@ def _node(node: Node, names: dict[Value, str], constants: dict[str, Array]) -> l
             else body
         )
         return _Loops(program, operands, [names[v] for v in node.results]).lines
-    if is_constant(node) and isinstance(array := node.attrs["value"], np.ndarray):
+    if (array := dense_elements(node)) is not None:
         kept = f"reference{len(constants)}"
         constants[kept] = np.asarray(array, np.float32)
         return [f'{names[node.result]} = constants["{kept}"].to(like)']
@@ -152,7 +152,7 @@ def torch_text(
     if entry.windowed:
         return _windows_text(op, operands, shapes, values)
     if entry.constant:
-        value = values["value"]
+        value = elements_of(entry, values)
         if not isinstance(value, int | float):
             raise UnsupportedProgram("expected dense constants at the kernel level, got one inside")
         return f"torch.full({values['shape']}, {number(value)}, dtype=like.dtype, device=like.device)"

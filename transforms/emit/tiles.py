@@ -23,7 +23,8 @@ class Tile:
 
     `text` names it, `dtype` is its current dtype, `dims` are its dimensions of the value (those it was broadcast
     along are omitted), `padding` the padded elements along a dimension, where known. `constant` is its number
-    where it is a splat. Beyond `zero_beyond` a load put zeros.
+    where it is a splat. Beyond `zero_beyond` a load put zeros. It is 0 where the condition `seen` holds, else
+    minus infinity.
     """
 
     text: str
@@ -32,6 +33,7 @@ class Tile:
     padding: dict[int, float] = field(default_factory=dict[int, float])
     constant: float | None = None
     zero_beyond: tuple[Bound, ...] = ()
+    seen: str = ""
 
 
 class Tiles:

@@ -11,11 +11,15 @@ writes pointers and masks, `operators` the computation on `tiles`, and `writer` 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from superopt.errors import UnsupportedProgram
+from superopt.hidden_trips import Limit, limits
 from superopt.program import (
+    UNBOUNDED,
+    Band,
     Bound,
     Buffer,
     Compute,
@@ -26,6 +30,7 @@ from superopt.program import (
     Store,
     TensorType,
     TileProgram,
+    Window,
     executions,
     statements,
 )
@@ -36,6 +41,7 @@ from superopt.transforms.emit.memory import Memory, in_memory
 from superopt.transforms.emit.operators import Operators
 from superopt.transforms.emit.padding import Padding, expansion
 from superopt.transforms.emit.shrink_scratch import shrink_scratch
+from superopt.transforms.emit.spelling import number
 from superopt.transforms.emit.tiles import TRITON_DTYPES, Tile, Tiles, atom
 from superopt.transforms.emit.writer import Writer
 from superopt.transforms.lower.builder import identifier
@@ -88,6 +94,7 @@ class _Emitter:
         self.writer.tensors = {b.name for b in self.program.params}
         self.memory = Memory(self.program, views, self.axes, self.writer)
         self.tiles = Tiles(self.axes, self.writer)
+        self.limits = limits(self.program)
         self.operators = Operators(self.program, self.axes, self.tiles, self.writer, self.memory)
 
     def kernel(self) -> TritonKernel:
@@ -165,8 +172,10 @@ class _Emitter:
         if not stored & loaded:
             self.memory.before_loop(loaded)
         moving = self.memory.moving_pointers(loop)
-        self.writer.line(f"# {trips} trips{reads}.")
-        bounds = f"{loop.start}, {loop.stop}" + (f", {loop.step}" if loop.step != 1 else "")
+        limit = self.limits.get(loop.var)
+        self.writer.line(f"# {'At most ' if limit else ''}{trips} trips{reads}.")
+        stop = str(loop.stop) if limit is None else self.limited(loop, limit)
+        bounds = f"{loop.start}, {stop}" + (f", {loop.step}" if loop.step != 1 else "")
         if stored & loaded:
             # A later trip loads what an earlier one stores: the software pipeline must not move loads ahead.
             self.writer.line(f"for {var} in tl.range({bounds}, num_stages=1):")
@@ -184,8 +193,20 @@ class _Emitter:
             self.writer.line(f"{name} += {step}")
         self.writer.leave()
 
+    def limited(self, loop: Loop, limit: Limit) -> str:
+        """Where a loop ends whose last trips change nothing; its first trip always runs."""
+        bound = self.writer.start(Window(1, limit.base, limit.terms))
+        if limit.scale != 1:
+            bound = f"({bound} + {limit.scale - 1}) // {limit.scale}"
+        if max(limit.bounds) > limit.scale * loop.stop:
+            bound = f"min({bound}, {loop.stop})"
+        return f"max({bound}, {loop.start + 1})" if min(limit.bounds) <= limit.scale * loop.start else bound
+
     def load(self, statement: Load, following: Sequence[Statement]) -> None:
         buffer, result = statement.buffer, statement.result
+        if buffer.band is not None:
+            self.band(statement, buffer.band)
+            return
         if not in_memory(buffer):
             self.read_variable(statement, following)
             return
@@ -205,6 +226,33 @@ class _Emitter:
         padding = {d: 0.0 for d in dims if self.axes.pad(result, d) > result.shape[d]}
         bounds = tuple(map(Bound, range(len(result.shape)), statement.windows, buffer.type.shape))
         self.tiles.known[result] = Tile(name, dtype, dims, padding, zero_beyond=bounds)
+
+    def band(self, statement: Load, band: Band) -> None:
+        """A tile of a band, by its rows and columns alone."""
+        result = statement.result
+        rank, dims = len(result.shape), self.axes.live(result)
+        spans: list[str] = []
+        for d in (rank - 2, rank - 1):
+            window = statement.windows[d]
+            kept = tuple(k for k in (rank - 2, rank - 1) if k in dims)
+            if d in dims:
+                spans.append(self.writer.span(window, self.axes.pad(result, d)) + expansion((d,), kept))
+            else:
+                spans.append(self.writer.start(window))
+        row, column = spans
+        sides: list[str] = []
+        if band.lower != -UNBOUNDED:
+            sides.append(f"({column} >= {row}{f' + {band.lower}' if band.lower else ''})")
+        if band.upper != UNBOUNDED:
+            sides.append(f"({column} <= {row}{f' + {band.upper}' if band.upper else ''})")
+        condition = f"({' & '.join(sides)})" if len(sides) > 1 else sides[0]
+        text = f"tl.where({condition}, {number(band.inside)}, {number(band.outside)})"
+        kept = tuple(d for d in dims if d >= rank - 2)
+        if (band.inside, band.outside) == (0.0, -math.inf):
+            self.tiles.known[result] = Tile(text, "f32", kept, seen=condition)
+        else:
+            name = self.tiles.assign(result, text, statement.buffer.name)
+            self.tiles.known[result] = Tile(name, "f32", kept)
 
     def eviction(self, statement: Load) -> str:
         """Data read once leaves the caches first; data that another block or trip reads again stays longest."""

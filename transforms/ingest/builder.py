@@ -15,9 +15,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from superopt.bands import band_node, recognized
 from superopt.diagnostics import Diagnostics
 from superopt.errors import UNKNOWN, IllegalProgram, Location, UnsupportedProgram
-from superopt.operators import OPERATORS, infer_type
+from superopt.operators import OPERATORS, dense_elements, infer_type
 from superopt.program import COMPUTE_DTYPES, Attr, KernelGraph, Node, TensorType, Value
 from superopt.spec import check_types
 from superopt.transforms.ingest.defined import is_defined
@@ -156,7 +157,7 @@ class GraphBuilder:
         for node in reversed(self.nodes):
             if live.intersection(node.results):
                 live.update(node.operands)
-                kept.append(node)
+                kept.append(_as_band(node))
         for node in kept[::-1]:
             if node.op == "extern":
                 target, reason = node.attrs["target"], node.attrs["reason"]
@@ -328,6 +329,13 @@ def _narrowed(mask: Array) -> Array:
     while mask.ndim and mask.shape[0] == 1:
         mask = mask[0]
     return mask
+
+
+def _as_band(node: Node) -> Node:
+    """A dense constant whose elements depend on column - row alone as a band; other nodes unchanged."""
+    if (array := dense_elements(node)) is None or (band := recognized(array)) is None:
+        return node
+    return band_node(node.result, band, node.location)
 
 
 def _stored(dtype: str, array: Array) -> Array:

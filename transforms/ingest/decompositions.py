@@ -169,8 +169,7 @@ def attention(
 ):
     """softmax(scale * query key^T + mask) value, as the operator's documentation defines it.
 
-    A causal mask adds the lowest finite number rather than -inf: it never masks a whole row, so what it hides
-    underflows to zero either way.
+    A causal mask adds -inf: it never hides a whole row.
     """
     if enable_gqa:
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
@@ -181,7 +180,7 @@ def attention(
     if is_causal:
         hidden = torch.ones(rows, columns, dtype=torch.bool, device=query.device).tril().logical_not()
         bias = torch.zeros(rows, columns, dtype=scores.dtype, device=query.device)
-        scores = scores + bias.masked_fill(hidden, torch.finfo(scores.dtype).min)
+        scores = scores + bias.masked_fill(hidden, -math.inf)
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         scores = scores.masked_fill(attn_mask.logical_not(), -math.inf)
     elif attn_mask is not None:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from superopt.operators import OPERATORS, Nest, Scalar, normalize_attrs
+from superopt.operators import OPERATORS, Nest, Scalar, elements_of, normalize_attrs
 from superopt.program import Attr
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -61,7 +61,7 @@ def evaluate(op: str, operands: Sequence[Array], attrs: Mapping[str, Attr]) -> A
     if entry.arrange is not None:
         return entry.arrange(operands, values)
     if entry.nest is None:
-        return np.broadcast_to(np.asarray(values["value"], dtype=np.float64), _shape(values))
+        return np.broadcast_to(np.asarray(elements_of(entry, values), dtype=np.float64), _shape(values))
     assert entry.body is not None
     body = entry.body(values)
     with np.errstate(all="ignore"):

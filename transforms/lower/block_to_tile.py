@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, cast
 
+from superopt.bands import bands, mark
 from superopt.cost.gpus import DEFAULT_TARGET, TargetName
 from superopt.cost.gpus import target as find_target
 from superopt.diagnostics import Diagnostics
@@ -98,11 +99,13 @@ class BlockToTile(GraphPass):
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
         """The graph with `tiled` nodes in place of `custom` ones."""
         nodes: list[Node] = []
+        known = bands(graph)
         for node in graph.nodes:
             if isinstance(node.body, BlockGraph):
                 name = f"{identifier(graph.name, 'kernel')}_{len(nodes)}"
                 names = [v.name for v in (*node.operands, *node.results)]
                 program = tile_program(node.body, name, names, node)
+                mark(program, node.operands, known)
                 choose_launch(program, find_target(self.target), self.num_warps, self.num_stages)
                 node = Node(NodeKind.TILED, node.operands, node.results, {}, node.location, program)
             nodes.append(node)

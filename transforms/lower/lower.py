@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from superopt.bands import mark_bands
 from superopt.cost.gpus import DEFAULT_TARGET, Target
 from superopt.diagnostics import Diagnostics
 from superopt.errors import UnsupportedProgram
@@ -38,6 +39,7 @@ def lower(
     left = frozenset(_product(graph, i).result for i in library)
     lowered = KernelToTile(target=name, keep_slices=True).apart_from(left, lowered)
     lowered = FoldSlices().apply(lowered, diagnostics)
+    mark_bands(lowered)
     check_kernel(lowered)
     return lowered
 

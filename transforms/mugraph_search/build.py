@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from superopt.bands import narrowed
 from superopt.operators import Move, move_of
 from superopt.program import Attr, BlockGraph, KernelGraph, Node, NodeKind, TensorType, Value
 from superopt.transforms.mugraph_search.axis_builder import Builder, Named, NotBuildable, Piece
@@ -43,8 +44,9 @@ class _PlanBuilder:
     ) -> None:
         self.program, self.factors, self.result, self.plan = program, factors, result, plan
         self.steps = Steps(program, result)
-        self.nodes: list[Node] = []
         self.inputs = {v: Value(v.type, v.name) for v in program.graph.inputs}
+        self.nodes = [narrowed(n, program.dot_dtype) for n in program.bands]
+        self.inputs |= {n.result: own.result for n, own in zip(program.bands, self.nodes, strict=True)}
         self.stored: dict[int, Named] = {}  # values in device memory
         self.maxima: dict[int, dict[int, Named]] = {}  # of stored values, by function
         self.views: dict[tuple[int, tuple[Piece | None, ...]], Named] = {}

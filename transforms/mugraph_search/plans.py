@@ -141,9 +141,11 @@ def native_problem(program: AxisProgram, *, splits: bool) -> Problem:
     for axis, extent in enumerate(program.extents):
         problem.add_axis(extent, splits and axis in looped, axis in looped)
     tensors = {v: i for i, v in enumerate(program.graph.inputs)}
+    computed = {n.result for n in program.bands}
     for role in program.roles:
         tensor = tensors.setdefault(role.source, len(tensors))
-        problem.add_input(tensor, [list(dim) for dim in role.dims], DTYPE_BYTES[role.source.dtype])
+        loaded = 0 if role.source in computed else DTYPE_BYTES[role.source.dtype]
+        problem.add_input(tensor, [list(dim) for dim in role.dims], loaded)
     for value in program.constants:
         problem.add_constant(value)
     for function in program.functions:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from superopt.operators import OPERATORS, primitive_of
-from superopt.program import Attr, KernelGraph, Value
+from superopt.operators import OPERATORS, band_of, primitive_of
+from superopt.program import Attr, KernelGraph, Node, Value
 from superopt.scalars import COMMUTATIVE
 
 # A reduced axis at least this long may be looped over, tile by tile.
@@ -99,6 +99,12 @@ class AxisProgram:
     """Widest dtype of the operands of the program's matrix products; None without such products."""
     copies: int = 0
     """Extra nodes in `graph`, for intermediates in two roles."""
+
+    @property
+    def bands(self) -> list[Node]:
+        """What makes the roles' sources that are not inputs."""
+        read = {role.source for role in self.roles}
+        return [n for n in self.graph.nodes if band_of(n) is not None and n.result in read]
 
     @property
     def looped(self) -> set[int]:

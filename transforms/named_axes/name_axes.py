@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from superopt.operators import OPERATORS, Move, is_contraction, normalize_attrs
+from superopt.operators import OPERATORS, Move, band_of, is_contraction, normalize_attrs
 from superopt.program import KernelGraph, Node, Value
 from superopt.transforms.named_axes.axis_program import AxisProgram, Role
 from superopt.transforms.named_axes.axis_table import AxisTable, Unsearchable
@@ -44,6 +44,7 @@ def _first_conflict(graph: KernelGraph) -> int | None:
 class _Namer:
     def __init__(self, graph: KernelGraph) -> None:
         self.graph = graph
+        self.made = {v for n in graph.nodes if band_of(n) is None for v in n.results}
         self.table = AxisTable()
         self.dims: dict[Value, Dims] = {}
         self.uses: list[tuple[Value, Dims]] = []  # roles before they merge
@@ -59,23 +60,23 @@ class _Namer:
         """The program, once every value has axes."""
         if not self.graph.outputs:
             raise Unsearchable("expected a program with outputs, got none", self.graph.location)
-        producers = {v for n in self.graph.nodes for v in n.results}
         for value in self.graph.outputs:
-            if value not in producers:
+            if value not in self.made:
                 raise Unsearchable("expected every output to be computed, got an input", self.graph.location)
         return self._lower(self._merge_roles())
 
     def named(self) -> Iterator[int]:
         """Give axes to the results of one node after another."""
-        producers = {v for n in self.graph.nodes for v in n.results}
         for index, node in enumerate(self.graph.nodes):
+            if band_of(node) is not None:
+                continue  # read as an input is
             if not searchable(node):
                 raise Unsearchable(
                     f"expected an operator that a block can compute, got '{node.op}'", node.location
                 )
             dims: list[Dims] = []
             for position, operand in enumerate(node.operands):
-                if operand in producers:
+                if operand in self.made:
                     dims.append(self.dims[operand])
                 else:
                     self.role_of[index, position] = len(self.uses)

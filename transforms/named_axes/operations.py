@@ -14,6 +14,7 @@ from superopt.operators import (
     Applied,
     Move,
     Scalar,
+    band_of,
     is_constant,
     is_conversion,
     move_of,
@@ -80,6 +81,8 @@ class Operations:
     def run(self) -> None:
         """Add the operations of every node, in order."""
         for index, node in enumerate(self.graph.nodes):
+            if band_of(node) is not None:
+                continue
             args: list[Ref] = []
             for position, operand in enumerate(node.operands):
                 use = self.role_of.get((index, position))

@@ -17,8 +17,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from superopt.operators import (
     OPERATORS,
     Move,
@@ -28,6 +26,7 @@ from superopt.operators import (
     is_constant,
     move_of,
     normalize_attrs,
+    splat_of,
 )
 from superopt.program import Attr, KernelGraph, Node, TensorType, Value, live_nodes
 from superopt.transforms.named_axes.axis_table import Unsearchable
@@ -278,7 +277,7 @@ class _Unfolder:
             return self.cut_of_reshape(node, dim, offset, size)
         attrs = dict(node.attrs)
         if is_constant(node):
-            if isinstance(attrs["value"], np.ndarray):
+            if splat_of(node) is None:
                 raise Unsearchable("expected a constant of one value, got a dense one")
             attrs["shape"] = (*value.shape[:dim], size, *value.shape[dim + 1 :])
             return self.emitted(node, (), attrs)

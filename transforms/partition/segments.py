@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from superopt.aliasing import pairs
-from superopt.operators import Move, is_constant, move_of, splat_of
+from superopt.operators import Move, band_of, is_constant, move_of, splat_of
 from superopt.program import KernelGraph, Node, Value, live_nodes, users
 from superopt.transforms.named_axes.axis_table import Unsearchable
 from superopt.transforms.named_axes.name_axes import name_axes
@@ -43,7 +43,7 @@ def partition(graph: KernelGraph, max_values: int = MAX_VALUES, *, copies: bool 
 
     A program that fits is one segment. Otherwise segments grow from single nodes, joined first where it saves
     most (`grouping.py`), as long as the result is convex, has at most `max_values` values and can be
-    expressed over named axes; so cuts fall where they cost least. Splat constants belong to every segment that
+    expressed over named axes; so cuts fall where they cost least. Splats and bands belong to every segment that
     uses them. Without `copies`, a segment duplicates nothing: a value that is sliced, concatenated or used in
     two roles stays between segments.
     """
@@ -52,10 +52,10 @@ def partition(graph: KernelGraph, max_values: int = MAX_VALUES, *, copies: bool 
     context = _Context(graph)
     chains = window_groups([n for n in graph.nodes if n in context.live], graph.outputs)
     taken = {id(n) for chain in chains for n in chain}
-    if len(taken) == sum(not _is_splat(n) and not is_view(n) for n in context.live) and len(chains) == 1:
+    if len(taken) == sum(not _is_free(n) and not is_view(n) for n in context.live) and len(chains) == 1:
         return [Segment(graph, whole=True)]
     eligible = [
-        n in context.live and id(n) not in taken and not _is_splat(n) and searchable(n) for n in graph.nodes
+        n in context.live and id(n) not in taken and not _is_free(n) and searchable(n) for n in graph.nodes
     ]
     groups = group(
         graph.nodes,
@@ -72,13 +72,14 @@ def partition(graph: KernelGraph, max_values: int = MAX_VALUES, *, copies: bool 
     return [Segment(context.subgraph(nodes)) for nodes in groups if _worthwhile(nodes)]
 
 
-def _is_splat(node: Node) -> bool:
-    return splat_of(node) is not None
+def _is_free(node: Node) -> bool:
+    """Whether `node` is a constant that needs no memory: one number everywhere, or a band."""
+    return splat_of(node) is not None or band_of(node) is not None
 
 
 def counted(nodes: Iterable[Node]) -> int:
-    """Values that a search has to find: views and splat constants do not count."""
-    return sum(not _is_splat(n) and not _moves(n) for n in nodes)
+    """Values that a search has to find: views, splats and bands do not count."""
+    return sum(not _is_free(n) and not _moves(n) for n in nodes)
 
 
 def _moves(node: Node) -> bool:
@@ -106,19 +107,19 @@ class _Context:
 
     def __init__(self, graph: KernelGraph) -> None:
         self.graph = graph
-        self.splats = {n.result: n for n in graph.nodes if _is_splat(n)}
+        self.free = {n.result: n for n in graph.nodes if _is_free(n)}
         self.outputs = set(graph.outputs)
         live = live_nodes(graph.nodes, graph.outputs)
         self.live, self.users = set(live), users(live)
 
     def subgraph(self, nodes: Sequence[Node]) -> KernelGraph:
-        """`nodes` as a graph that shares the values, with the splat constants that they use."""
+        """`nodes` as a graph that shares the values, with the splats and bands that they use."""
         inside = {v for n in nodes for v in n.results}
         constants: dict[Value, Node] = {}
         inputs: dict[Value, None] = {}
         for operand in (v for n in nodes for v in n.operands if v not in inside):
-            if operand in self.splats:
-                constants[operand] = self.splats[operand]
+            if operand in self.free:
+                constants[operand] = self.free[operand]
             else:
                 inputs[operand] = None
         chosen = set(map(id, nodes))
@@ -172,7 +173,7 @@ def stitch(graph: KernelGraph, segment: Segment, candidate: KernelGraph) -> Kern
         )
         for n in candidate.nodes
     ]
-    kept = [n for n in graph.nodes if id(n) not in replaced or _is_splat(n)]
+    kept = [n for n in graph.nodes if id(n) not in replaced or _is_free(n)]
     # Dead nodes may use values that are gone.
     return replace(graph, nodes=live_nodes(in_order([*kept, *new, *extra]), graph.outputs))
 

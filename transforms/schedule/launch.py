@@ -84,7 +84,7 @@ def streamed_bytes(body: Sequence[Statement]) -> int:
                     sum(
                         s.result.type.padded.bytes
                         for s in statement.body
-                        if isinstance(s, Load) and s.buffer.placement == "device"
+                        if isinstance(s, Load) and s.buffer.in_memory
                     ),
                 )
             most = max(most, inner)

@@ -72,5 +72,5 @@ def fits(program: TileProgram, target: Target) -> bool:
 
 def _loaded(body: Sequence[Statement]) -> int:
     """The most bytes that one trip of a loop in `body`, or the statements outside loops, load."""
-    here = [s.result.type.bytes for s in body if isinstance(s, Load) and s.buffer.placement == "device"]
+    here = [s.result.type.bytes for s in body if isinstance(s, Load) and s.buffer.in_memory]
     return max(sum(here), *(_loaded(s.body) for s in body if isinstance(s, Loop)), 0)

@@ -8,11 +8,13 @@ they do not promise seconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from superopt.aliasing import copied, updates_in_place
+from superopt.bands import bands
 from superopt.cost.gpus import Target
+from superopt.hidden_trips import trips_of_limited
 from superopt.levels.ragged import saved_shape
 from superopt.nests import Nest, int_attr
 from superopt.operators import (
@@ -28,12 +30,14 @@ from superopt.operators import (
 from superopt.program import (
     CARRIED,
     DTYPE_BYTES,
+    Band,
     BlockGraph,
     Buffer,
     Compute,
     KernelGraph,
     Load,
     Loop,
+    LoopVar,
     Node,
     NodeKind,
     Statement,
@@ -52,6 +56,8 @@ from superopt.weights import main_part
 
 # Rows and columns of the tile of a library matrix product.
 LIBRARY_TILE = 128
+# For each element of a band: a comparison and a choice.
+BAND_FLOPS = 2
 # Bytes in a row from which the length of rows does not matter.
 LONG_RUN = 128
 # Bytes that memory gives at once.
@@ -114,10 +120,11 @@ def cost(graph: KernelGraph, target: Target, known: dict[Node, KernelCost] | Non
     the costs of nodes that many graphs share; it grows.
     """
     known, graph = {} if known is None else known, main_part(graph)
+    computed = bands(graph)
 
     def alone(node: Node) -> KernelCost:
         if node not in known:
-            known[node] = kernel_cost(node, target)
+            known[node] = kernel_cost(node, target, computed)
         return known[node]
 
     in_place, free = updates_in_place(graph), slices_in_place(graph)
@@ -149,9 +156,9 @@ def _moved(size: int, target: Target) -> Traffic:
     return Traffic(size, size, blocks=target.multiprocessors)
 
 
-def kernel_cost(node: Node, target: Target) -> KernelCost:
-    """Predicted cost of one kernel-level node."""
-    traffic = node_traffic(node, target)
+def kernel_cost(node: Node, target: Target, computed: Mapping[Value, Band] | None = None) -> KernelCost:
+    """Predicted cost of one kernel-level node; `computed` are operands that its blocks need not load."""
+    traffic = node_traffic(node, target, computed)
     return KernelCost(_kernel_name(node), kernel_seconds(traffic, target), traffic)
 
 
@@ -163,10 +170,12 @@ def kernel_seconds(traffic: Traffic, target: Target) -> float:
     return _cost.kernel_seconds(target.numbers(), kernel)
 
 
-def node_traffic(node: Node, target: Target) -> Traffic:
+def node_traffic(node: Node, target: Target, computed: Mapping[Value, Band] | None = None) -> Traffic:
     """What one kernel-level node moves and computes."""
     if isinstance(node.body, BlockGraph):
-        return _block_traffic(node.body, target)
+        inside = dict(zip(node.body.inputs, node.operands, strict=True))
+        known = {v: computed[outer] for v, outer in inside.items() if computed and outer in computed}
+        return _block_traffic(node.body, target, known)
     if isinstance(node.body, TileProgram):
         return _tile_traffic(node.body, target)
     return _library_traffic(node, target)
@@ -345,19 +354,23 @@ def _is_transposed(node: Node) -> bool:
     return "transpose" in symbol or channels[0] == channels[1] != weight.shape[1]
 
 
-def _block_traffic(graph: BlockGraph, target: Target) -> Traffic:
+def _block_traffic(graph: BlockGraph, target: Target, computed: Mapping[Value, Band]) -> Traffic:
     count, blocks = _Count(target), math.prod(graph.grid)
     stage, reach = stages(graph), reaches(graph)
-    count.launch(blocks, block_bytes(graph), math.prod(graph.loops))
-    loaded: dict[tuple[Value, int], int] = {}
+    trips = _trips_of_block(graph, computed)
+    count.launch(blocks, block_bytes(graph), max(round(math.prod(trips)), 1))
+    loaded: dict[tuple[Value, int], float] = {}
 
-    def times(value: Value) -> int:
+    def times(value: Value) -> float:
         # over the blocks, and the loops that it varies in or that stand around them
-        return blocks * math.prod(graph.loops[: max(stage[value].varies, default=-1) + 1])
+        return blocks * math.prod(trips[: max(stage[value].varies, default=-1) + 1])
 
     for inner in graph.nodes:
         if inner.op == NodeKind.ITERATOR:
             (source,) = inner.operands
+            if source in computed:
+                count.elements(BAND_FLOPS * inner.result.type.padded.elements * times(inner.result))
+                continue
             at = source, run_bytes(source.type, inner.result.shape)
             loaded[at] = loaded.get(at, 0) + inner.result.type.bytes * times(inner.result)
         elif inner.op == NodeKind.SAVE:
@@ -368,7 +381,7 @@ def _block_traffic(graph: BlockGraph, target: Target) -> Traffic:
             # What is added up is counted where it is made; what is rescaled on the way is multiplied each trip.
             if inner.op == NodeKind.ACCUMULATE and inner.attrs.get("kind") != "rescaled":
                 continue
-            count.elements(inner.operands[0].type.padded.elements * math.prod(graph.loops) * blocks)
+            count.elements(inner.operands[0].type.padded.elements * math.prod(trips) * blocks)
         else:
             for node in inner.body.nodes if isinstance(inner.body, ThreadGraph) else [inner]:
                 count.compute(node, times(inner.results[0]))
@@ -377,21 +390,46 @@ def _block_traffic(graph: BlockGraph, target: Target) -> Traffic:
     return count.traffic()
 
 
+def _trips_of_block(graph: BlockGraph, computed: Mapping[Value, Band]) -> list[float]:
+    """Trips of each loop in a block, on average over the blocks: without those that a band may hide.
+
+    Whether a kernel can leave them out is decided by its tile program, which has the price that counts.
+    """
+    trips = [float(n) for n in graph.loops]
+    for node in graph.nodes:
+        if node.op != NodeKind.ITERATOR or (band := computed.get(node.operands[0])) is None:
+            continue
+        imap, fmap = (node.attrs[key] for key in ("imap", "fmap"))
+        assert isinstance(imap, tuple)
+        assert isinstance(fmap, tuple)
+        rows, columns = (len(node.result.shape) - n for n in (2, 1))
+        loops = [i for i, d in enumerate(fmap) if d == columns]
+        if len(loops) != 1 or rows in fmap or columns in imap:
+            continue
+        (loop,), (height, width) = loops, node.result.shape[-2:]
+        down = math.prod(n for n, d in zip(graph.grid, imap, strict=True) if d == rows)
+        seen = [_ceil_div(band.upper + (i + 1) * height, width) for i in range(down)]
+        trips[loop] = min(trips[loop], sum(min(max(n, 1), graph.loops[loop]) for n in seen) / down)
+    return trips
+
+
 def _tile_traffic(program: TileProgram, target: Target) -> Traffic:
     tiles = _TileCounts(program)
     count = _Count(target)
-    count.launch(tiles.blocks, tiles.shared, tiles.trips)
+    count.launch(tiles.blocks, tiles.shared, max(round(tiles.trips), 1) if tiles.trips else 0)
     for statement, times in tiles.computed:
         if not tiles.added(statement):
             count.compute(statement, times, tiles.numbers)
+    for flops in tiles.banded:
+        count.elements(flops)
     for (buffer, run), moved in tiles.moved.items():
         count.move(buffer.type.bytes, moved, run)
     return count.traffic()
 
 
-def tile_reads(program: TileProgram) -> dict[Buffer, int]:
+def tile_reads(program: TileProgram) -> dict[Buffer, float]:
     """Bytes that all blocks together load of each input."""
-    reads = dict.fromkeys(program.params[: program.n_inputs], 0)
+    reads = dict.fromkeys(program.params[: program.n_inputs], 0.0)
     for (buffer, _), moved in _TileCounts(program).moved.items():
         if buffer in reads:
             reads[buffer] += moved
@@ -402,14 +440,17 @@ class _TileCounts:
     """What tile loops do: bytes moved by parameter and run, operators and how often, blocks, trips of a block."""
 
     def __init__(self, program: TileProgram) -> None:
-        self.moved: dict[tuple[Buffer, int], int] = {}
-        self.computed: list[tuple[Compute, int]] = []
+        self.moved: dict[tuple[Buffer, int], float] = {}
+        self.computed: list[tuple[Compute, float]] = []
+        self.banded: list[float] = []
         self.products, self.numbers = set[Value](), set[Value]()
-        self.blocks, self.trips = 1, _trips(program.body)
+        # The share of a loop's trips that run, on average over the blocks.
+        shown = {v: sum(n) / len(n) for v, n in trips_of_limited(program).items()}
+        self.blocks, self.trips = 1, _trips(program.body, shown)
         self.shared = sum(b.type.bytes for b in program.locals if b.placement != "device")
         parameters = set(program.params)
         for statement, around in within_loops(program.body):
-            times = executions(around)
+            times = executions(around) * math.prod(shown.get(s.var, s.trips) / s.trips for s in around)
             if isinstance(statement, Loop):
                 if statement.parallel:
                     self.blocks *= statement.trips
@@ -419,6 +460,8 @@ class _TileCounts:
                     self.products.add(statement.result)
                 elif splat_of(statement) is not None:
                     self.numbers.add(statement.result)
+            elif statement.buffer.band is not None and isinstance(statement, Load):
+                self.banded.append(BAND_FLOPS * statement.result.type.padded.elements * times)
             elif statement.buffer in parameters:
                 tile = statement.result if isinstance(statement, Load) else statement.value
                 buffer, windows = statement.buffer, statement.windows
@@ -438,11 +481,12 @@ class _TileCounts:
         )
 
 
-def _trips(body: Iterable[Statement]) -> int:
+def _trips(body: Iterable[Statement], shown: Mapping[LoopVar, float]) -> float:
     """Trips of one block: loops within loops multiply, those one after the other add up."""
-    total = 0
+    total = 0.0
     for statement in body:
         if isinstance(statement, Loop):
-            inner = _trips(statement.body)
-            total += inner if statement.parallel else statement.trips * max(inner, 1)
+            inner = _trips(statement.body, shown)
+            own = shown.get(statement.var, statement.trips)
+            total += inner if statement.parallel else own * max(inner, 1)
     return total

@@ -27,6 +27,7 @@ from superopt.operators import (
     Operator,
     Scalar,
     arg,
+    elements_of,
     nest_of,
     normalize_attrs,
 )
@@ -141,7 +142,7 @@ def evaluate_operator(
     if entry.arrange is not None:
         result = _arrange(entry, values, operands, domain, lead)
     elif entry.nest is None:
-        result = _splat(values, domain, lead)
+        result = _constant(entry, values, domain, lead)
     else:
         nest = entry.nest([t.shape[lead:] for t in operands], values)
         if entry.combiner == "add" and entry.body is not None and entry.body(values) == _PRODUCT:
@@ -209,13 +210,11 @@ def _places(
     return places, inside
 
 
-def _splat(attrs: Mapping[str, Attr], domain: Domain, lead: int) -> Tensor:
-    value, shape = attrs["value"], attrs["shape"]
+def _constant(entry: Operator, attrs: Mapping[str, Attr], domain: Domain, lead: int) -> Tensor:
+    shape = attrs["shape"]
     assert isinstance(shape, tuple)
-    number: Any = value
-    return domain.move(
-        lambda x: np.broadcast_to(x, (*(1,) * lead, *shape)), domain.constant(np.asarray(number))
-    )
+    elements = np.asarray(elements_of(entry, attrs))
+    return domain.move(lambda x: np.broadcast_to(x, (*(1,) * lead, *shape)), domain.constant(elements))
 
 
 def _arrange(

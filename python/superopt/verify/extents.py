@@ -10,12 +10,12 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
 from superopt.aliasing import pairs
 from superopt.operators import OPERATORS, Index, Nest, normalize_attrs
 from superopt.program import (
+    UNBOUNDED,
     Attr,
+    Band,
     BlockGraph,
     Bound,
     Buffer,
@@ -217,7 +217,14 @@ class Axes:
                 unify(target[along], [Factor(len(pieces), fixed=True), *pieces[0]])
             else:
                 self.joined.append(Joined(target[along], tuple(pieces)))
-        elif not (op == "constant" and not isinstance(attrs.get("value"), np.ndarray)):
+        elif (elements := OPERATORS[op].elements) is not None:
+            held = elements(attrs)
+            everywhere = isinstance(held, Band) and all(
+                _at_the_corner(side, target) for side in (held.lower, held.upper)
+            )
+            if not everywhere and not isinstance(held, int | float):
+                fix([f for d in target for f in d])
+        else:
             fix([f for dims in (*operands, target) for d in dims for f in d])
 
     def updated(self, operands: Sequence[Value], result: Value, attrs: Mapping[str, Attr]) -> None:
@@ -444,6 +451,13 @@ class _Cut:
     @property
     def on_blocks(self) -> bool:
         return self.stride == 1 and self.extent % self.size == 0 and self.offset % self.size == 0
+
+
+def _at_the_corner(side: int, target: list[Dim]) -> bool:
+    """Whether a side of a band suits every extent: it is beyond the matrix, or at most one off the diagonal that
+    ends in its last row and column, where it stays."""
+    rows, columns = map(_extent, target[-2:])
+    return abs(side) == UNBOUNDED or abs(side - (columns - rows)) <= 1
 
 
 def _extent(d: Dim) -> int:

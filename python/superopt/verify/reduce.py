@@ -11,9 +11,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from superopt.bands import mark_bands
 from superopt.errors import SuperoptError
 from superopt.operators import OPERATORS, normalize_attrs
 from superopt.program import (
+    UNBOUNDED,
     Attr,
     BlockGraph,
     Bound,
@@ -137,10 +139,12 @@ class _Rebuild:
         return self.values[v]
 
     def graph(self, graph: KernelGraph) -> KernelGraph:
-        return KernelGraph(
+        made = KernelGraph(
             graph.name, list(map(self.value, graph.inputs)), list(map(self.node, graph.nodes)),
             list(map(self.value, graph.outputs)), graph.location, graph.aliases, graph.weights,
         )  # fmt: skip
+        mark_bands(made)
+        return made
 
     def node(self, node: Node) -> Node:
         attrs = node.attrs
@@ -166,6 +170,11 @@ class _Rebuild:
         out, shape = dict(attrs), self.shape(result)
         if "shape" in out:
             out["shape"] = shape
+            if "lower" in out:  # sides of a band stay where they are, seen from the last row and column
+                moved = (shape[-1] - shape[-2]) - (result.shape[-1] - result.shape[-2])
+                for key in ("lower", "upper"):
+                    side = int(str(out[key]))
+                    out[key] = side if abs(side) == UNBOUNDED else side + moved
             number = out.get("value")
             if isinstance(number, float) and number in self.numbers:
                 out["value"], self.renamed = self.numbers[number], True

@@ -43,7 +43,8 @@ void Sizing::prepare_memory() {
   for (ValueId leaf : kernel_->leaves) {
     const Value &value = values_.all()[leaf];
     const int first = first_use(leaf), last = last_use(leaf, first);
-    bytes_of_[leaf] = static_cast<double>(values_.element_bytes(leaf));
+    if (values_.element_bytes(leaf) > 0) // else blocks compute it, as they do what is in between
+      bytes_of_[leaf] = static_cast<double>(values_.element_bytes(leaf));
     hold(value.mask, bytes_of_[leaf], first, stays(leaf) ? std::max(last, loop_end) : last);
     if (value.degrees.empty())
       continue;

@@ -32,7 +32,7 @@ struct Axis {
 struct Role {
   std::uint32_t tensor;
   std::vector<std::vector<std::uint32_t>> dims; // per dimension its axes, outermost first
-  std::int64_t element_bytes;
+  std::int64_t element_bytes;                   // 0 where blocks compute the elements by their indices
   Mask mask = 0;
 };
 

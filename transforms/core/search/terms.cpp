@@ -116,6 +116,8 @@ void Sizing::prepare() {
   }
   trips_ = full(kernel_->loops);
   for (ValueId leaf : kernel_->leaves) {
+    if (values_.element_bytes(leaf) == 0)
+      continue;
     const Mask mask = values_.all()[leaf].mask;
     leaves_.push_back({full(mask), times(tile(mask), iterations(mask)),
                        static_cast<double>(values_.element_bytes(leaf)), run_of(leaf)});

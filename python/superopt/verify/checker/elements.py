@@ -138,6 +138,12 @@ class Evaluator:
                     float(value[index] if isinstance(value, np.ndarray) else value)
                 ),
             )
+        if op == "band":
+            low, high, inside, outside = (attrs[k] for k in ("lower", "upper", "inside", "outside"))
+            return memo(
+                shape,
+                lambda index: algebra.constant(inside if low <= index[-1] - index[-2] <= high else outside),
+            )
         if (arrange := entry.arrange) is not None:
             starts = list(itertools.accumulate((math.prod(x.shape) for x in xs), initial=0))
 

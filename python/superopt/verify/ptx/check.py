@@ -27,7 +27,7 @@ from superopt.verify.ptx.decode import Decoded, decode
 from superopt.verify.ptx.launch import MOST_SHARED, Launch
 from superopt.verify.ptx.parser import parse
 from superopt.verify.ptx.record import PtxKernelRecord, PtxRecord
-from superopt.verify.ttir.check import ImageTriton, KernelText, at_some_point, flat, graph_of, random_inputs
+from superopt.verify.ttir.check import ImageTriton, KernelText, at_some_point, flat, graph_of, operands_at
 from superopt.verify.ttir.evaluate import launch
 from superopt.verify.ttir.launch_memory import launch_buffers
 from superopt.verify.ttir.memory import Buffer
@@ -151,9 +151,8 @@ class Reference:
     def __init__(self, node: Node, kernel: KernelText, blocks: Sequence[int], domain: Extended) -> None:
         self.kernel, self.blocks, self._node, self._field = kernel, blocks, node, domain.field
         function = kernel.function()
-        graph = graph_of(node)
-        env = dict(zip(graph.inputs, random_inputs(graph, domain), strict=True))
-        self._operands = [flat(env[v], domain) for v in node.operands]
+        _, operands = operands_at(graph_of(node), domain)
+        self._operands = [flat(t, domain) for t in operands]
         self._expected, _ = launch_buffers(node, kernel.arguments, self._operands)
         launch(function, kernel.grid, self._expected, domain, blocks)
 

@@ -290,14 +290,14 @@ class _Derivation:
         self, name: str, attrs: Mapping[str, Attr], operands: Sequence[_Tensor], result: Value
     ) -> _Tensor:
         index = tuple(self.variables(d) for d in self.axes.of(result))
-        if name == "constant":
-            value = attrs["value"]
-            if not isinstance(value, np.ndarray):
-                return _Tensor(index, _constant(float(str(value))))
-            digest = hashlib.sha256(
-                repr((value.shape, value.dtype.str)).encode() + value.tobytes()
-            ).hexdigest()
-            return self.opaque(f"constant {digest}", result)
+        if (elements := OPERATORS[name].elements) is not None:
+            held = elements(attrs)
+            if isinstance(held, int | float):
+                return _Tensor(index, _constant(float(held)))
+            if isinstance(held, np.ndarray):
+                digest = hashlib.sha256(repr((held.shape, held.dtype.str)).encode() + held.tobytes())
+                held = digest.hexdigest()
+            return self.opaque(f"constant {held}", result)
         if name == "reshape":
             flat = iter([v for d in index for v in d])
             (operand,) = operands

@@ -29,6 +29,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from superopt.bands import band_node
 from superopt.errors import IllegalProgram, NotEquivalent
 from superopt.program import KernelGraph, Node, TileProgram, Value
 from superopt.verify.certificate import Record
@@ -157,7 +158,7 @@ def verify_ttir(
     programs = dict(zip(nodes, zip(functions, kernels, strict=True), strict=True))
     stored = {n: _addresses(f, n, k) for n, (f, k) in programs.items()}
     # Numbers come last: by then all addresses are known to be legal, and which instance stores what.
-    whole = sum(math.prod(k.grid) * instance_work(f) for f, k in programs.values()) <= full_work
+    whole = sum(math.prod(k.grid) * instance_work(f, k.grid) for f, k in programs.values()) <= full_work
     evaluated = {n: math.prod(k.grid) for n, (_, k) in programs.items()}
     primes = drawn(canonical_text(original), canonical_text(lowered), *(k.ttir for k in kernels))
     formal, notes = whole and work(lowered) <= FORMAL_WORK, list[str]()
@@ -314,7 +315,7 @@ def _at_point(
         results: list[Tensor] = []
         # The reference is the node alone, so that a difference is found at the kernel that causes it.
         if node not in programs or original is None:
-            alone = graph_of(node)
+            alone = KernelGraph("node", list(dict.fromkeys(node.operands)), [node], list(node.results))
             results = evaluate(alone, [env[v] for v in alone.inputs], domain)
         if node in programs:
             found = _launched(*programs[node], node, operands, None, domain)
@@ -361,8 +362,21 @@ def random_inputs(graph: KernelGraph, domain: Extended) -> list[Tensor]:
 
 
 def graph_of(node: Node) -> KernelGraph:
-    """The node alone."""
-    return KernelGraph("node", list(dict.fromkeys(node.operands)), [node], list(node.results))
+    """The node of a tile program alone, with the bands that it does not load."""
+    assert isinstance(node.body, TileProgram)
+    made = {
+        value: band_node(value, buffer.band)
+        for value, buffer in zip(node.operands, node.body.params, strict=False)
+        if buffer.band is not None
+    }
+    inputs = [v for v in dict.fromkeys(node.operands) if v not in made]
+    return KernelGraph("node", inputs, [*made.values(), node], list(node.results))
+
+
+def operands_at(graph: KernelGraph, domain: Extended) -> tuple[list[Tensor], list[Tensor]]:
+    """A random point for the inputs of `graph_of` a node, and the node's operands there."""
+    inputs, (*made, node) = random_inputs(graph, domain), graph.nodes
+    return inputs, evaluate(KernelGraph("operands", graph.inputs, made, list(node.operands)), inputs, domain)
 
 
 def _launched(
@@ -423,7 +437,7 @@ def _alone(
     `stored` says which instance stores what.
     """
     count = math.prod(kernel.grid)
-    fit = max(FEWEST_SAMPLED, limit // max(1, instance_work(function)))
+    fit = max(FEWEST_SAMPLED, limit // max(1, instance_work(function, kernel.grid)))
     seed, primes = point
     chosen_by = random.Random(f"{seed} {kernel.name}")
     body = node.body
@@ -433,12 +447,11 @@ def _alone(
 
     def test(domain: Extended) -> None:
         graph = graph_of(node)
-        env = dict(zip(graph.inputs, random_inputs(graph, domain), strict=True))
-        operands = [env[v] for v in node.operands]
+        inputs, operands = operands_at(graph, domain)
 
         def whole(instances: Sequence[int]) -> None:
             found = _launched(function, kernel, node, operands, instances, domain)
-            results = evaluate(graph, list(env.values()), domain)
+            results = evaluate(graph, inputs, domain)
             _compare(kernel, found, node, results, domain, [np.flatnonzero(b.stored) for b in found])
             run.update(instances)
 

@@ -21,6 +21,7 @@ from typing_extensions import override
 from superopt.errors import NotEquivalent, UnsupportedProgram
 from superopt.numerics.checking import make_inputs
 from superopt.numerics.float_gate import input_specs
+from superopt.operators import is_constant
 from superopt.program import KernelGraph, Node, TileProgram
 from superopt.verify.domains import Array, FloatDomain, Tensor
 from superopt.verify.evaluate import evaluate
@@ -112,7 +113,7 @@ def _compared(
                 blocks = few and (large or read.isdisjoint(node.results))
                 if blocks and _compare_blocks(node, kernels[node], stored[node], operands, seed):
                     continue
-                if large:
+                if large and not is_constant(node):
                     left.add(node)
                     continue
                 alone = KernelGraph("node", list(node.operands), [node], list(node.results))
@@ -192,7 +193,7 @@ def _off(got: Array, wanted: Array) -> Array:
 
 def _instances(function: Function, grid: tuple[int, int, int], seed: int) -> list[int] | None:
     count = math.prod(grid)
-    if count <= SAMPLED or count * instance_work(function) <= FULL_WORK:
+    if count <= SAMPLED or count * instance_work(function, grid) <= FULL_WORK:
         return None
     drawn = random.Random(f"{seed} {function.name}").sample(range(count), SAMPLED - 2)
     return sorted({0, count - 1, *drawn})

@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import math
 
-from superopt.verify.ttir.parser import Function, Region
+from superopt.verify.ttir.parser import Function, Operation, Region
 
 
-def instance_work(kernel: Function) -> int:
-    """Roughly the elements that one instance computes: tiles times trips, and products in full."""
-    return _region_work(kernel.body, {})
+def instance_work(kernel: Function, grid: tuple[int, int, int]) -> int:
+    """Roughly the elements that one instance computes: tiles times trips, and products in full.
+
+    A loop that ends at a different place in each instance counts as the longest.
+    """
+    return _region_work(kernel.body, grid, {})
 
 
-def _region_work(region: Region, constants: dict[int, int]) -> int:
+def _region_work(region: Region, grid: tuple[int, int, int], most: dict[int, int]) -> int:
+    """The same for a region; `most` are numbers that scalars, none of them negative, do not exceed."""
     total = 0
     for op in region.ops:
-        if (
-            op.name == "arith.constant"
-            and op.results
-            and not op.types[0].shape
-            and op.literal.lstrip("-").isdigit()
-        ):
-            constants[op.results[0]] = int(op.literal)
+        if op.results and not op.types[0].shape and (bound := _most(op, grid, most)) is not None:
+            most[op.results[0]] = bound
         size = max((math.prod(t.shape) for t in op.types), default=1)
         if op.name == "tt.dot":
             size = (
                 math.prod(op.types[0].shape) * op.types[1].shape[-1] // 16
             )  # cheaper than an element elsewhere
-        inner = sum(_region_work(r, constants) for r in op.regions)
+        inner = sum(_region_work(r, grid, most) for r in op.regions)
         if op.name == "scf.for":
-            low, high, step = (constants.get(v) for v in op.operands[:3])
+            low, high, step = (most.get(v) for v in op.operands[:3])
             if low is None or high is None or not step or step < 0:
                 total += inner
             else:
@@ -37,6 +36,24 @@ def _region_work(region: Region, constants: dict[int, int]) -> int:
         else:
             total += size + inner
     return total
+
+
+def _most(op: Operation, grid: tuple[int, int, int], most: dict[int, int]) -> int | None:
+    """A number that the integer result of `op` does not exceed; None where that is not known."""
+    if op.name == "arith.constant":
+        return int(op.literal) if op.literal.lstrip("-").isdigit() else None
+    if op.name == "tt.get_program_id":
+        return grid["xyz".index(op.words[0])] - 1
+    known = [most.get(v) for v in op.operands]
+    if op.name == "arith.minsi" and any(n is not None for n in known):
+        return min(n for n in known if n is not None)
+    if len(known) != 2 or None in known:
+        return None
+    a, b = (n for n in known if n is not None)
+    return {
+        "arith.addi": a + b, "arith.subi": a, "arith.muli": a * b, "arith.maxsi": max(a, b),
+        "arith.remsi": min(a, b), "arith.divsi": a // max(b, 1),
+    }.get(op.name)  # fmt: skip
 
 
 def widest(region: Region) -> int:
