@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# name -> "module:class", in the order in which they run.
+# name -> "module:class", in the order in which they run: the last, an exhaustive search, can use whatever seconds
+# the others leave.
 _OPTIMIZERS: dict[str, str] = {
     "derivation": "superopt.transforms.derivation.optimizer:DerivationOptimizer",
-    "mugraph": "superopt.transforms.mugraph_search.optimizer:MugraphOptimizer",
     "saturation": "superopt.transforms.tile_saturation.optimizer:SaturationOptimizer",
+    "mugraph": "superopt.transforms.mugraph_search.optimizer:MugraphOptimizer",
 }
 DEFAULT = tuple(_OPTIMIZERS)
 # What reports call the program that is made of the best of each segment.

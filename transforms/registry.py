@@ -17,6 +17,7 @@ _PASSES: dict[str, str] = {
     "partition": "superopt.transforms.partition.partition:Partition",
     "derive": "superopt.transforms.derivation.derive:Derive",
     "mugraph-search": "superopt.transforms.mugraph_search.mugraph_search:MugraphSearch",
+    "sink-concats": "superopt.transforms.sink_concats:SinkConcats",
     "stabilize-softmax": "superopt.transforms.stabilize_softmax:StabilizeSoftmax",
     "kernel-to-tile-loops": "superopt.transforms.tile_saturation.kernel_to_tile_loops:KernelToTileLoops",
     "saturate-tiles": "superopt.transforms.tile_saturation.saturate_tiles:SaturateTiles",

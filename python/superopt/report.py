@@ -14,6 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from superopt.program import KernelGraph, TileProgram
 
 VERSION = 1
+# Programs whose predicted seconds differ by less than this factor are alike: a tie.
+TIE = 1.01
 
 
 class Funnel(BaseModel):
@@ -230,7 +232,7 @@ class Report(BaseModel):
     @property
     def faster(self) -> bool:
         """Whether what is delivered is predicted to be faster than that; a tie is not."""
-        return self.improved and self.predicted_seconds < self.best_before[0]
+        return self.improved and self.predicted_seconds * TIE < self.best_before[0]
 
 
 class Launch(BaseModel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,6 +26,7 @@ from superopt.diagnostics import Diagnostics
 from superopt.driver.emission import summary
 from superopt.pipeline import Superoptimize, superoptimize
 from superopt.program import KernelGraph
+from superopt.report import TIE
 from superopt.run import check, choose, context, outcome
 from superopt.run.context import Run
 from superopt.run.propose import Candidate, parts
@@ -60,7 +62,7 @@ def test_what_is_printed_is_the_price_of_the_delivered_kernels(name: str) -> Non
     assert f"{delivered * 1e6:.1f} us predicted on sm_90" in summary(made)
     chosen = [c for c in report.candidates if c.outcome == "chosen" and c.segment is None]
     assert [c.compiled_seconds for c in chosen] == ([report.predicted_seconds] if report.improved else [])
-    assert not report.improved or report.predicted_seconds <= context.TIE * report.baseline_seconds
+    assert not report.improved or report.predicted_seconds <= TIE * report.baseline_seconds
 
 
 def started(graph: KernelGraph, budget: float = 20, least: float = 1.0) -> Run:
@@ -108,6 +110,39 @@ def test_what_cannot_be_the_cheapest_is_not_even_compiled(monkeypatch: pytest.Mo
     assert accepted.graph is right
     assert [c.compiled_seconds for c in run.report.candidates] == [1e-7, None]
     assert run.report.funnel.compiled == 1
+
+
+def test_candidates_like_those_that_failed_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five that promise the same and are wrong, then one that promises less: it is reached after three of them."""
+    prices(monkeypatch, 1e-4, 2e-4)
+    run = started(product())
+    wrong, right = plan("exp"), plan("relu")
+
+    def predicted(_: Run, graph: KernelGraph) -> float:
+        return 1.5e-4 if graph is right else 5e-5
+
+    monkeypatch.setattr(Run, "predicted", predicted)
+    accepted = chosen(run, product(), [*(copy.deepcopy(wrong) for _ in range(5)), right])
+    assert accepted.graph is right
+    outcomes = [c.outcome for c in run.report.candidates]
+    assert outcomes[:3] == ["not equivalent"] * 3
+    assert outcomes[3:5] == ["not compiled: 3 like it failed or cost more than they promised"] * 2
+    assert run.report.funnel.compiled == 4
+
+
+def test_each_optimizer_has_candidates_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    prices(monkeypatch, 1e-4, 2e-4)
+    run = context.start(product(), Superoptimize(budget=20, store=None, candidates=1), Diagnostics())
+    wrong, right = plan("exp"), plan("relu")
+    made = [("mugraph", wrong, 1e-5), ("mugraph", copy.deepcopy(wrong), 2e-5), ("saturation", right, 3e-5)]
+    candidates = [Candidate(graph, seconds, optimizer) for optimizer, graph, seconds in made]
+    run = dataclasses.replace(run, baseline=started(product()).baseline)
+    assert choose.choose(run, product(), parts(product()), [candidates]).graph is right
+    assert [c.outcome for c in run.report.candidates] == [
+        "not equivalent",
+        "not compiled: enough candidates were",
+        "chosen",
+    ]
 
 
 def test_nothing_dearer_than_the_input_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:

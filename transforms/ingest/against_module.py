@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -201,7 +202,7 @@ def _rounded_again(
 
 
 def _drawn(arguments: Sequence[Any], count: int) -> list[Any]:
-    """Seeded: normal numbers for the first `count`, slightly changed weights; integers are unchanged."""
+    """Seeded: normal numbers as large as the first `count`, slightly changed weights; integers are unchanged."""
     torch = torch_module()
     generator = torch.Generator().manual_seed(0)
 
@@ -210,7 +211,8 @@ def _drawn(arguments: Sequence[Any], count: int) -> list[Any]:
             return t
         noise = torch.randn(t.shape, generator=generator, dtype=torch.float32)
         if i < count:
-            return noise.to(t.dtype)
+            size = float(t.detach().double().square().mean().sqrt()) if t.numel() else 0.0
+            return (noise * (size if 0 < size < math.inf else 1.0)).to(t.dtype)
         size = float(t.detach().abs().max()) if t.numel() else 0.0
         moved = t.detach().float() * (1 + 0.1 * noise.clamp(-2, 2)) + 0.02 * noise.flip(
             0 if t.dim() else []

@@ -25,6 +25,7 @@ from superopt.report import EGraphReport
 from superopt.spec import check_kernel
 from superopt.transforms.optimizers import Proposal, Proposals, at, in_turns, never
 from superopt.transforms.schedule.widths import WIDTHS
+from superopt.transforms.sink_concats import sunk
 from superopt.transforms.stabilize_softmax import LOWEST, maxima_only_shift, stabilized
 from superopt.transforms.tile_saturation.accesses import Rejected
 from superopt.transforms.tile_saturation.extracted import canonical, opened, without_dead
@@ -84,6 +85,7 @@ def propose(
     `stop` is polled between graphs and between candidates; once it returns True, what was found is returned.
     """
     options = options or SaturationOptimizer()
+    graph = sunk(graph)
     run = _Run(graph, target, clock.now() + budget, options, stop)
     result = run.result
     start = clock.now()

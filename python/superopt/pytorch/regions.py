@@ -18,6 +18,8 @@ from superopt.transforms.ingest.torch_types import torch_module
 
 torch: Any = torch_module()
 
+PARAMETER = "superopt parameter"
+"""Where a graph's input is a parameter of the model, its node's metadata hold the parameter under this key."""
 MOST_KNOWN = 1 << 20
 """A larger bound of an extent is none that anybody meant."""
 
@@ -50,11 +52,13 @@ class Region:
         return digest.hexdigest()
 
     def examples(self, extent: int | None = None) -> list[Any]:
-        """Tensors like those that it reads, with this extent: normal numbers, zeros for integers, which may be
-        indices."""
+        """Tensors like those that it reads, with this extent: the model's parameters, normal numbers for what is
+        computed, zeros for integers, which may be indices."""
         generator = torch.Generator().manual_seed(0)
 
         def example(node: Any) -> Any:
+            if (held := node.meta.get(PARAMETER)) is not None:
+                return held.detach().cpu()
             like = node.meta["example_value"]
             shape = [n if isinstance(n, int) else extent for n in like.shape]
             if like.is_floating_point():
@@ -154,6 +158,21 @@ def runs(nodes: Iterable[Any], depth: int) -> list[tuple[str, list[Any]]]:
         if not found or found[-1][0] != name:
             found.append((name, []))
         found[-1][1].append(node)
+    return found
+
+
+def is_attention(node: Any) -> bool:
+    """Whether PyTorch has a kernel of its own for this call, which computes attention."""
+    return node.target is torch.nn.functional.scaled_dot_product_attention
+
+
+def around_attention(nodes: Sequence[Any]) -> list[list[Any]]:
+    """The runs of nodes between calls of attention, and each such call alone."""
+    found: list[list[Any]] = []
+    for node in nodes:
+        if not found or is_attention(node) or is_attention(found[-1][-1]):
+            found.append([])
+        found[-1].append(node)
     return found
 
 

@@ -27,6 +27,9 @@ from superopt.transforms.optimizers import SEGMENTS
 from superopt.transforms.partition.segments import Segment, stitch
 
 NOT_FASTER = "not predicted to be faster"
+# Candidates that are alike fail alike: after so many that failed, or whose kernels cost so much more than they
+# promised, the rest of them make room for others.
+ENOUGH_FAILED, DEARER = 3, 1.2
 
 
 def choose(
@@ -101,7 +104,9 @@ class _Race:
         self._entries: list[_Entry] = []
         self._queue: list[tuple[float, int, int, _Entry]] = []
         self._number = itertools.count()
-        self._built = self._proved = 0
+        self._built = Counter[str]()  # by optimizer: the candidates of one may all promise what none keeps
+        self._proved = 0
+        self._failed = Counter[tuple[str, int, str]]()  # by what is alike
 
     def enter(self, candidate: Candidate) -> None:
         """Let a candidate take part."""
@@ -151,18 +156,24 @@ class _Race:
         assert entry.candidate is not None
         budget = self._run.budget
         own = entry.candidate.graph is self._graph
-        if self._built == self._run.settings.candidates and not own:
+        optimizer = entry.candidate.optimizer
+        if self._built[optimizer] == self._run.settings.candidates and not own:
             entry.outcome = "not compiled: enough candidates were"
+        elif self._failed[self._alike(entry.candidate)] >= ENOUGH_FAILED and not own:
+            entry.outcome = f"not compiled: {ENOUGH_FAILED} like it failed or cost more than they promised"
         elif self._built and budget.schedules_end:
             entry.outcome = "not compiled: the budget is spent"
             budget.missed["candidates not compiled"] += 1
         else:
-            self._built += not own
+            if not own:
+                self._built[optimizer] += 1
             attempt = Attempt(self._graph, entry.candidate.graph)
             entry.outcome = passes(self._run, attempt, BUILT)
             if attempt.scheduled is not None and not entry.outcome:
                 entry.attempt, entry.compiled_seconds = attempt, self._run.price(attempt.scheduled)
                 self._put(entry, entry.compiled_seconds, 1)
+            if entry.outcome or (entry.compiled_seconds or 0.0) > DEARER * entry.candidate.seconds:
+                self._failed[self._alike(entry.candidate)] += 1
 
     def _prove(self, entry: _Entry) -> None:
         """Put a compiled entry through the other gates."""
@@ -176,10 +187,18 @@ class _Race:
         self._proved += 1
         entry.outcome = passes(self._run, entry.attempt, PROVED)
         budget.checks.append(clock.now() - begun)
-        if not entry.outcome:
+        if entry.outcome:
+            assert entry.candidate is not None
+            self._failed[self._alike(entry.candidate)] += 1
+        else:
             entry.accepted = entry.attempt.accepted()
             entry.compiled_seconds = self._run.price(entry.accepted.scheduled)
             self._put(entry, entry.compiled_seconds, 2)
+
+    def _alike(self, candidate: Candidate) -> tuple[str, int, str]:
+        """Equal for candidates that most likely are the same kernels but for details."""
+        kernels = len(cost.cost(candidate.graph, self._run.target).kernels)
+        return candidate.optimizer, kernels, f"{candidate.seconds:.1e}"
 
     def _report(self, others: str) -> None:
         """Add every candidate to the report; `others` is the outcome of those that were not refused."""

@@ -10,16 +10,13 @@ from dataclasses import dataclass, field
 from superopt import __version__, cost, log
 from superopt.diagnostics import Diagnostics
 from superopt.program import KernelGraph
-from superopt.report import Report
+from superopt.report import TIE, Report
 from superopt.run.budget import Budget
 from superopt.run.reuse import Earlier
 from superopt.run.settings import Settings
 from superopt.spec import check_kernel
 from superopt.transforms.optimizers import never
 from superopt.transforms.schedule.fit import Compiler, Scheduled
-
-# Programs whose predicted seconds differ by less than this factor are alike: a tie is delivered.
-TIE = 1.01
 
 
 @dataclass(frozen=True)

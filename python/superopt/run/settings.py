@@ -70,10 +70,11 @@ class Settings(SearchSettings):
     kernel per operator, for those who want superopt's own kernels in any case."""
 
     optimizers: tuple[str, ...] = optimizers.DEFAULT
-    """Optimizers that propose candidates, in this order; options follow in braces, as in mugraph{prune=smt}."""
+    """Optimizers that propose candidates, in this order; options follow in braces, as in mugraph{prune=smt}. What
+    one leaves of its share of the budget goes to those after it."""
 
     candidates: int = 8
-    """How many candidates to check for a part of the program before leaving it unchanged."""
+    """How many candidates of each optimizer to check for a part of the program before leaving it unchanged."""
 
     tune: int = 0
     """How many programs to price to tune the choices of all passes together, from the result on; none by default.
