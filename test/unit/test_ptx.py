@@ -80,6 +80,13 @@ def test_a_copy_is_there_once_it_was_waited_for():
     assert np.array_equal(stored.values, x)
 
 
+def test_a_trap_is_illegal_where_it_is_reached():
+    stored, x = run(LOAD + "setp.lt.u32 %p1, %r1, 0;\n@%p1 trap;\n" + STORE)
+    assert np.array_equal(stored.values, x)
+    with pytest.raises(IllegalProgram, match="got a trap"):
+        run(LOAD + STORE + "trap;")
+
+
 def test_warps_that_part_meet_again():
     body = LOAD + "setp.lt.u32 %p1, %r1, 40;\n@%p1 bra $L;\nadd.f32 %r10, %r10, %r10;\n$L:\n" + STORE
     stored, x = run(body)

@@ -178,8 +178,8 @@ def ordered(scheduled: Scheduled, compiler: Compiler) -> Scheduled:
     """With another launch for kernels that race as they are launched, where one does not.
 
     Triton 3.6 lacks the fence between an asynchronous copy and the tensor core: one stage mends that. On sm_100,
-    what is loaded from tensor memory may be packed before it is waited for: other warps may mend that. Only
-    kernels of these kinds are run here; the gate on the PTX checks all.
+    what is loaded from tensor memory may be packed before it is waited for, and a kernel may be nothing but a
+    trap: other warps may mend that. Only kernels of these kinds are run here; the gate on the PTX checks all.
     """
     said: list[str] = []
     for number, (_, body) in enumerate(_programs(scheduled.lowered)):
@@ -221,7 +221,7 @@ def _race(scheduled: Scheduled, number: int) -> str:
     kernel, facts = scheduled.emitted.kernels[number], scheduled.compiled[number]
     asynchronous = "wgmma.mma_async" in facts.ptx or "tcgen05.mma" in facts.ptx
     pipelined = asynchronous and kernel.num_stages > 1 and "cp.async." in facts.ptx
-    if not pipelined and not _packed_early(facts.ptx):
+    if not pipelined and not _packed_early(facts.ptx) and "trap;" not in facts.ptx:
         return ""
     given = [(p.name, p.type.elements, p.type.dtype) for p in kernel.parameters]
     return order_fault(PtxText(facts.ptx, facts.shared_bytes), kernel.grid, given)

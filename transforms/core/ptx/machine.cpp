@@ -27,6 +27,7 @@ std::size_t results(const Instr &in) {
   case Op::elect:
     return 2;
   case Op::nop:
+  case Op::trap:
   case Op::store:
   case Op::copy:
   case Op::copy_commit:
@@ -258,6 +259,8 @@ void Machine::execute(const Instr &in, std::span<const u16> lanes) {
   switch (in.op) {
   case Op::nop:
     return;
+  case Op::trap:
+    throw Illegal("expected a kernel that ends, got a trap");
   case Op::mov:
   case Op::pack:
   case Op::unpack:

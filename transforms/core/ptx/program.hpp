@@ -12,7 +12,7 @@ namespace superopt::ptx {
 #define SUPEROPT_PTX_OPS(X) \
   X(mov) X(pack) X(unpack) X(add) X(sub) X(mul) X(mul_wide) X(mul_hi) X(mad) X(mad_wide) X(shl) X(shr) X(and_) \
   X(or_) X(xor_) X(not_) X(neg) X(abs) X(min) X(max) X(bfe) X(div) X(rem) X(setp) X(fsetp) X(selp) X(convert) \
-  X(branch) X(ret) X(barrier) X(warp_barrier) X(nop) \
+  X(branch) X(ret) X(barrier) X(warp_barrier) X(nop) X(trap) \
   X(fadd) X(fsub) X(fmul) X(fma) X(fdiv) X(fmax) X(fmin) X(fneg) X(ex2) X(lg2) X(sqrt) X(rsqrt) X(rcp) X(erf) X(log) \
   X(sin) X(cos) X(to_float) X(from_integer) X(pack_halves) \
   X(load) X(store) X(copy) X(copy_commit) X(copy_wait) X(ldmatrix) X(stmatrix) X(mma) X(shuffle) X(elect) \

@@ -293,6 +293,11 @@ def _ret(d: _Decoder, parts: list[str]) -> _Made:
     return _Made("ret", [])
 
 
+def _trap(d: _Decoder, parts: list[str]) -> _Made:
+    _only(d, parts[1:])
+    return _Made("trap", [])
+
+
 def _bar(d: _Decoder, parts: list[str]) -> _Made:
     if parts[1:] == ["warp", "sync"]:
         return _Made("warp_barrier", d.values(32, 1))
@@ -501,6 +506,7 @@ _RULES: Mapping[str, _Rule] = {
     "cvt": _cvt,
     "bra": _bra,
     "ret": _ret,
+    "trap": _trap,
     "bar": _bar,
     "cp": _cp,
     "mma": _mma,
