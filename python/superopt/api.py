@@ -21,6 +21,7 @@ from superopt.transforms.ingest import from_torch as import_module
 
 if TYPE_CHECKING:
     from superopt.pytorch.module import OptimizedModule
+    from superopt.transforms.emit.launcher import Interpret
     from superopt.transforms.ingest.import_torch import Imported
 
 
@@ -46,7 +47,7 @@ def optimize(
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     fallback: bool = False,
-    interpret: bool = False,
+    interpret: Interpret = False,
     progress: bool = True,
     **settings: Any,
 ) -> OptimizedModule: ...
@@ -59,7 +60,7 @@ def optimize(
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     fallback: bool = False,
-    interpret: bool = False,
+    interpret: Interpret = False,
     progress: bool = True,
     **settings: Any,
 ) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import superopt
-from superopt.errors import BadInput, UnsupportedProgram
+from superopt.errors import BadInput, BadOption, UnsupportedProgram
 
 torch: Any = pytest.importorskip("torch")
 SETTINGS: dict[str, Any] = {"budget": 2, "store": None, "seed": 0}
@@ -160,6 +160,12 @@ def test_a_bundle_is_loaded(made: Any, x: Any, tmp_path: Path) -> None:
     loaded = superopt.load(folder, interpret=True)
     assert torch.equal(loaded(hidden=x)["made"], wanted)
     assert loaded(x)["rest"] == (None, 3, None)
+    compiled = superopt.load(folder, interpret="cpu")
+    torch.testing.assert_close(compiled(x)["made"], wanted)
+    torch.testing.assert_close(copy.deepcopy(compiled)(x)["made"], wanted)
+    assert compiled.calls == {"kernels": 1, "original": 0}
+    with pytest.raises(BadOption, match="expected interpret to be False, True or \"cpu\", got 'gpu'"):
+        superopt.load(folder, interpret="gpu")  # type: ignore[arg-type]
     assert list(loaded.state_dict()) == ["gate.weight", "up.weight"]
     assert loaded.certificate == made.certificate
     assert loaded.triton == made.triton

@@ -200,7 +200,8 @@ def bundle_launcher(bundle: Bundle) -> Launcher:
     bounds = (int(varying["low"]), int(varying["high"])) if varying else None
     overwrites = {int(i): int(j) for i, j in described["overwrites"].items()}
     aliases = tuple(overwrites.get(i, -1) for i in range(len(outputs))) if overwrites else ()
-    return Launcher(program, inputs, outputs, aliases, bounds)
+    lowered = folder / "lowered.mlir" if "lowered.mlir" in described["files"] else None
+    return Launcher(program, inputs, outputs, aliases, bounds, lowered)
 
 
 def _refuse_others(target: Path) -> None:

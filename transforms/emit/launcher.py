@@ -1,5 +1,5 @@
-"""Calls a finished program on torch tensors: on their GPU or, for CPU tensors, in Triton's
-interpreter."""
+"""Calls a finished program on torch tensors: on their GPU or, for CPU tensors, in Triton's interpreter, or
+compiled for the CPU."""
 
 from __future__ import annotations
 
@@ -9,27 +9,39 @@ import itertools
 import sys
 import tempfile
 from collections.abc import Sequence
+from copy import copy
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from superopt.aliasing import pairs
 from superopt.errors import BadInput
 from superopt.extent import at
-from superopt.program import COMPUTE_DTYPES, Value
+from superopt.program import COMPUTE_DTYPES, KernelGraph, Value
 from superopt.transforms.emit.prepared import Prepared
-from superopt.transforms.emit.program_source import TORCH_DTYPES, EmittedProgram, extent_of, write_program
+from superopt.transforms.emit.program_source import (
+    TORCH_DTYPES,
+    EmittedProgram,
+    emit_program,
+    extent_of,
+    write_program,
+)
 
 if TYPE_CHECKING:
     from superopt.numerics.interpreter import Interpreter
     from superopt.run.outcome import Outcome
+
+# What runs for tensors of the CPU: the original, Triton's interpreter, or the tile programs, compiled.
+Interpret: TypeAlias = bool | Literal["cpu"]
 
 
 def load_launcher(outcome: Outcome) -> Launcher:
     """A callable that runs the kernels of `outcome`."""
     original, ranged = outcome.original, outcome.ranged
     if ranged is None:
-        return Launcher(outcome.emitted, original.inputs, original.outputs, original.aliases)
+        return Launcher(
+            outcome.emitted, original.inputs, original.outputs, original.aliases, lowered=outcome.lowered
+        )
     bounds = ranged.record.low, ranged.record.high
     return Launcher(outcome.emitted, ranged.inputs, ranged.outputs, original.aliases, bounds)
 
@@ -40,8 +52,11 @@ class Launcher:
     Where the program states that an output is returned in an argument's memory (`aliases`), that tensor is
     overwritten and returned; no other tensor changes. Where shapes depend on an extent (`superopt.extent`),
     `bounds` are the least and the largest one. What the program prepares of weights is made in the first call,
-    and again as soon as one changes (`Prepared`).
+    and again as soon as one changes (`Prepared`). `lowered` is the program that the kernels were emitted from, or
+    the file that holds it; where this is `compiled`, that runs for tensors of the CPU, and not the interpreter.
     """
+
+    compiled = False
 
     def __init__(
         self,
@@ -50,8 +65,9 @@ class Launcher:
         outputs: Sequence[Value],
         aliases: tuple[int, ...] = (),
         bounds: tuple[int, int] | None = None,
+        lowered: KernelGraph | Path | None = None,
     ) -> None:
-        self.program, self.inputs, self.outputs = program, inputs, outputs
+        self.program, self.inputs, self.outputs, self.lowered = program, inputs, outputs, lowered
         self.aliases, self.bounds = pairs(aliases), bounds
         self.place = extent_of(inputs)
         self.prepared = Prepared()
@@ -66,7 +82,7 @@ class Launcher:
         self.check(tensors)
         self._check_memory(tensors)
         gpu = next((t.device for t in tensors if t.is_cuda), None)
-        made = list(self._interpreted(tensors) if gpu is None else self._launched(tensors, gpu))
+        made = list(self._on_cpu(tensors) if gpu is None else self._launched(tensors, gpu))
         for i, j in self.aliases.items():
             if made[i].data_ptr() != tensors[j].data_ptr():  # interpreted, or not contiguous
                 tensors[j].copy_(made[i])
@@ -114,15 +130,18 @@ class Launcher:
     def _launched(self, tensors: Sequence[Any], device: Any) -> Sequence[Any]:
         torch: Any = importlib.import_module("torch")
         with torch.cuda.device(device):  # Triton launches on the current one
-            given = [t.contiguous() for t in tensors]
-            if (takes := self.program.prepare) is None:
-                return self._launch.run(*given)
+            return self._called(tensors, device)
 
-            def make() -> Any:
-                return self._launch.prepare(device, *(given[i] for i in takes))
+    def _called(self, tensors: Sequence[Any], device: Any) -> Sequence[Any]:
+        given = [t.contiguous() for t in tensors]
+        if (takes := self.program.prepare) is None:
+            return self._launch.run(*given)
 
-            prepared = self.prepared.get([tensors[i] for i in takes], device, make)
-            return self._launch.run(*given, prepared=prepared)
+        def make() -> Any:
+            return self._launch.prepare(device, *(given[i] for i in takes))
+
+        prepared = self.prepared.get([tensors[i] for i in takes], device, make)
+        return self._launch.run(*given, prepared=prepared)
 
     @cached_property
     def _launch(self) -> Any:
@@ -132,13 +151,39 @@ class Launcher:
         write_program(self.program, folder)
         before = sys.modules.get("kernels")
         try:
-            sys.modules["kernels"] = _module(folder / "kernels.py")
+            sys.modules["kernels"] = self._kernels() if self.compiled else _module(folder / "kernels.py")
             return _module(folder / "launch.py")
         finally:
             if before is None:
                 del sys.modules["kernels"]
             else:
                 sys.modules["kernels"] = before
+
+    def on_cpu(self) -> Launcher:
+        """This program with its tile programs compiled for tensors of the CPU (`superopt.numerics.cpu`).
+
+        Raises BadInput for kernels that take a range of an extent, and where the lowered program is not known.
+        """
+        if self.bounds is not None or self.lowered is None:
+            got = "a range of extents" if self.bounds is not None else "kernels without their tile programs"
+            raise BadInput(f"expected a program of fixed extents to compile for the CPU, got {got}")
+        made = copy(self)  # without what was loaded: see __getstate__
+        made.compiled = True
+        return made
+
+    def _kernels(self) -> Any:
+        """What stands for the module of the kernels on the CPU."""
+        from superopt.dialects.reader import read
+        from superopt.numerics.cpu import Kernels, shared_cpu
+
+        assert self.lowered is not None
+        graph = read(self.lowered.read_text()) if isinstance(self.lowered, Path) else self.lowered
+        return Kernels(graph, [kernel.name for kernel in emit_program(graph).kernels], shared_cpu())
+
+    def _on_cpu(self, tensors: Sequence[Any]) -> Sequence[Any]:
+        if self.compiled:
+            return self._called(tensors, importlib.import_module("torch").device("cpu"))
+        return self._interpreted(tensors)
 
     def _interpreted(self, tensors: Sequence[Any]) -> Sequence[Any]:
         torch: Any = importlib.import_module("torch")

@@ -18,7 +18,7 @@ from superopt.api import settings_of
 from superopt.diagnostics import Diagnostics
 from superopt.errors import BadOption, SuperoptError, UnsupportedProgram
 from superopt.pipeline import Superoptimize, superoptimize
-from superopt.pytorch.module import arguments
+from superopt.pytorch.module import arguments, called_by
 from superopt.pytorch.operator import operator
 from superopt.pytorch.regions import (
     PARAMETER,
@@ -40,6 +40,7 @@ from superopt.transforms.ingest.torch_types import torch_module
 if TYPE_CHECKING:
     from superopt.program import KernelGraph
     from superopt.run.outcome import Outcome
+    from superopt.transforms.emit.launcher import Interpret
 
 torch: Any = torch_module()
 
@@ -121,7 +122,8 @@ def compile_graph(
     """The backend. `options` are the settings of a run (`target`, `budget`, `store`, ...), and
 
     - `rest`: who compiles what is not replaced, "inductor" or "eager"; by default Inductor on a GPU, else eager;
-    - `interpret`: on a CPU, run the kernels in Triton's interpreter, and not the original.
+    - `interpret`: on a CPU, run the kernels in Triton's interpreter, or by "cpu" their tile programs, compiled,
+      and not the original.
     """
     if mode is not None:
         raise BadOption(f"expected no mode with backend='superopt', got '{mode}'")
@@ -143,12 +145,18 @@ class Backend:
     """
 
     def __init__(
-        self, *, rest: str | None = None, interpret: bool = False, planning: bool = False, **settings: Any
+        self,
+        *,
+        rest: str | None = None,
+        interpret: Interpret = False,
+        planning: bool = False,
+        **settings: Any,
     ) -> None:
         if rest is not None and rest not in REST:
             raise BadOption(f"expected rest to be one of {', '.join(REST)}, got '{rest}'")
         self.settings, self.rest = settings_of(settings), rest
-        self.interpret, self.planning = interpret, planning
+        self.interpret: Interpret = interpret
+        self.planning = planning
         self.graphs: list[Graph] = []
 
     def __call__(self, graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -258,7 +266,7 @@ class Backend:
         if not report.faster:
             part.reason = f"nothing is predicted to be faster than {way}: {part.before * 1e6:.1f} us"
         elif not self.planning:
-            replace_region(cut, _caller(found.program, found.result, cut))
+            replace_region(cut, _caller(found.program, found.result, cut, self.interpret))
         return part
 
     def _searched(self, cut: Region, program: Imported) -> Outcome:
@@ -311,9 +319,11 @@ def _outside() -> Any:
         yield
 
 
-def _caller(program: Imported, result: Optimized, cut: Region) -> Callable[..., Sequence[Any]]:
+def _caller(
+    program: Imported, result: Optimized, cut: Region, interpret: Interpret
+) -> Callable[..., Sequence[Any]]:
     """The kernels; for an extent out of their range, what was there before."""
-    call, signature, over = operator(result.launcher), program.signature, cut.over
+    call, signature, over = operator(called_by(result, interpret)), program.signature, cut.over
 
     def superopt(*tensors: Any) -> Sequence[Any]:
         if over is not None and not over.low <= tensors[over.argument].shape[over.dim] <= over.high:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from superopt.errors import UNKNOWN, BadInput, Location, SuperoptError
+from superopt.errors import UNKNOWN, BadInput, BadOption, Location, SuperoptError
 from superopt.pytorch.operator import operator
 from superopt.transforms.ingest import from_torch
 from superopt.transforms.ingest.torch_types import torch_module
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from superopt.report import Report, Schedule
     from superopt.result import Optimized
     from superopt.run.outcome import Outcome
-    from superopt.transforms.emit.launcher import Launcher
+    from superopt.transforms.emit.launcher import Interpret, Launcher
     from superopt.transforms.ingest.import_torch import Imported
     from superopt.transforms.ingest.signature import Signature
     from superopt.verify import Certificate
@@ -44,9 +44,10 @@ class Calling:
 class OptimizedModule(torch.nn.Module):
     """A module whose `forward` runs verified kernels: called as the original, with its parameters by reference.
 
-    On a GPU it runs the kernels; on a CPU the original, unless `interpret` asks for Triton's interpreter. The
-    original runs, with one warning, where gradients are wanted or the module is in training mode. For arguments
-    that the kernels were not made for it raises BadInput, or runs the original where `fallback` is true.
+    On a GPU it runs the kernels; on a CPU the original, unless `interpret` asks for Triton's interpreter or, by
+    "cpu", for the tile programs that the kernels were emitted from, compiled for the CPU. The original runs, with
+    one warning, where gradients are wanted or the module is in training mode. For arguments that the kernels were
+    not made for it raises BadInput, or runs the original where `fallback` is true.
 
     It starts in evaluation mode, as does the original, whose submodules, parameters and buffers it shares:
     `state_dict`, `load_state_dict`, `to` and the like act on both. Submodules' hooks run where the original does.
@@ -62,7 +63,7 @@ class OptimizedModule(torch.nn.Module):
         result: Optimized,
         *,
         fallback: bool = False,
-        interpret: bool = False,
+        interpret: Interpret = False,
     ) -> None:
         super().__init__()  # pyright: ignore[reportUnknownMemberType]
         state = self.__dict__
@@ -71,8 +72,8 @@ class OptimizedModule(torch.nn.Module):
             state[shared] = original.__dict__[shared]
         self.calling, self.result = calling, result
         self.fallback, self.interpret = fallback, interpret
-        self._launcher: Launcher = result.launcher
-        self._operator = operator(result.launcher)
+        self._launcher: Launcher = called_by(result, interpret)
+        self._operator = operator(self._launcher)
         self.calls = {"kernels": 0, "original": 0}
         self._warned: set[str] = set()
         self._seen: dict[str, tuple[int, ...]] = {}
@@ -254,8 +255,15 @@ class OptimizedModule(torch.nn.Module):
         return f"{called(self.original)}: {self.result.summary}"
 
 
+def called_by(result: Optimized, interpret: Interpret) -> Launcher:
+    """The kernels of a result, as `interpret` says; raises BadOption for what it cannot be."""
+    if interpret not in (False, True, "cpu"):
+        raise BadOption(f'expected interpret to be False, True or "cpu", got {interpret!r}')
+    return result.launcher.on_cpu() if interpret == "cpu" else result.launcher
+
+
 def rebuilt(
-    original: Any, calling: Calling, result: Optimized, fallback: bool, interpret: bool, training: bool
+    original: Any, calling: Calling, result: Optimized, fallback: bool, interpret: Interpret, training: bool
 ) -> OptimizedModule:
     """The module of this state, for copies and pickles."""
     made = OptimizedModule(original, calling, result, fallback=fallback, interpret=interpret)
@@ -326,7 +334,12 @@ def imported(module: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> I
 
 
 def optimized(
-    original: Any, program: Imported, result: Optimized, *, fallback: bool = False, interpret: bool = False
+    original: Any,
+    program: Imported,
+    result: Optimized,
+    *,
+    fallback: bool = False,
+    interpret: Interpret = False,
 ) -> OptimizedModule:
     """The module that stands for `original`, of which `program` was read and `result` found."""
     calling = Calling(program.signature, tuple(program.weight_names), program.fixed, program.ties)

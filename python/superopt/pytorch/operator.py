@@ -109,6 +109,7 @@ def _digest(launcher: Launcher) -> str:
         *types,
         repr(launcher.aliases),
         str(launcher.bounds),
+        str(launcher.compiled),
     ):
         digest.update(text.encode() + b"\0")
     for name, array in sorted(program.constants.items()):

@@ -15,6 +15,7 @@ from superopt.pipeline import superoptimize
 from superopt.pytorch.module import OptimizedModule, arguments, imported, optimized
 from superopt.result import Optimized
 from superopt.transforms.emit.compile import prepare_compiler
+from superopt.transforms.emit.launcher import Interpret
 from superopt.transforms.ingest.torch_types import torch_module
 from superopt.verify import program_hash
 
@@ -43,7 +44,7 @@ def replace(
     kwargs: Mapping[str, Any] | None = None,
     *,
     fallback: bool = True,
-    interpret: bool = False,
+    interpret: Interpret = False,
     **settings: Any,
 ) -> Replaced:
     """Replace the modules of `model` whose names match `pattern`, such as "model.layers.*.mlp", in place.

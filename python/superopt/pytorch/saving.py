@@ -16,6 +16,7 @@ from superopt.errors import BadInput
 from superopt.pytorch.module import Calling, OptimizedModule, called
 from superopt.result import Saved
 from superopt.transforms.emit.bundle import save_bundle
+from superopt.transforms.emit.launcher import Interpret
 from superopt.transforms.ingest.signature import Signature
 from superopt.transforms.ingest.torch_types import torch_module
 
@@ -54,12 +55,13 @@ def _tensors(module: Any) -> dict[str, Any]:
 
 
 def load(
-    folder: str | Path, original: Any = None, *, fallback: bool = False, interpret: bool = False
+    folder: str | Path, original: Any = None, *, fallback: bool = False, interpret: Interpret = False
 ) -> OptimizedModule:
     """The module that `OptimizedModule.save` wrote, with its weights; `original` is a module that has others.
 
-    Without `original` it runs on a GPU, or by `interpret` in Triton's interpreter. A call runs the bundle's
-    Python files: `superopt-verify` checks those of others. Raises BadInput for a folder without such a bundle.
+    Without `original` it runs on a GPU, or on a CPU as `interpret` says (see `OptimizedModule`). A call runs the
+    bundle's Python files: `superopt-verify` checks those of others. Raises BadInput for a folder without such a
+    bundle.
     """
     folder = Path(folder)
     saved = Saved(folder)
@@ -107,7 +109,7 @@ class Weights(torch.nn.Module):
         """Raises BadInput: the code of the original is not here."""
         raise BadInput(
             f"expected tensors of a GPU for a {self.name} that was loaded, got others: give the original, as in "
-            "superopt.load(folder, original=module), or ask for Triton's interpreter by interpret=True"
+            "superopt.load(folder, original=module), or ask for interpret='cpu'"
         )
 
 
