@@ -54,6 +54,7 @@ from superopt.verify.certificate import (
 )
 from superopt.verify.degrees import VARIABLE
 from superopt.verify.demand import feeds_exponential
+from superopt.verify.dense import without_dense
 from superopt.verify.domains import Tensor
 from superopt.verify.evaluate import Shared, evaluate
 from superopt.verify.fields import FormalField, ImageField, Seen
@@ -191,7 +192,7 @@ class _Question:
         self.reduced: tuple[KernelGraph, KernelGraph] | None = None
         self.wants_full = False
         self.agreed = False  # on max and min by sets, at reduced extents
-        self.undefined = False  # at reduced extents
+        self.undefined = self.differed = False  # at reduced extents
         self.full_delta = delta
         self.failure: Counterexample | None = None
         texts = canonical_text(a), canonical_text(b)
@@ -213,6 +214,8 @@ class _Question:
             self.failure = _failure(self.outcomes)
         else:
             self._reduced()
+            if not self.differed and (not self.outcomes or any(o.imaged for o in self.outcomes)):
+                self._reduced_without_dense()
         self.wants_full = not (small and self.outcomes)
         self.full_delta = self.delta if not self.outcomes else 1.0
 
@@ -232,8 +235,28 @@ class _Question:
                     self.notes.append("numbers that a mean divides by were reduced with its extent")
                 return
             self.undefined |= any(o.undefined for o in outcomes)
+            self.differed = True
             if not numbers:
                 self.notes.append("the programs differ at reduced extents")
+
+    def _reduced_without_dense(self) -> None:
+        """The same for all numbers that dense constants may hold: their extents shrink, too."""
+        general = without_dense(self.a, self.b)
+        if not general or not (pair := reduce_extents(general[0], general[1])):
+            return
+        arbitrary = self.arbitrary + len(pair[0].inputs) - len(self.a.inputs)
+        outcomes: list[_Outcome] = []
+        try:
+            while not _enough(outcomes, self.delta):
+                number = len(outcomes)
+                outcomes += _test(
+                    pair[0], [pair[1]], "formal", "reduced", self.seed, number, self.primes, arbitrary
+                )
+        except OverflowError:
+            return
+        if not _failure(outcomes) and not any(o.imaged for o in outcomes):
+            self.outcomes, self.agreed = outcomes, True
+            self.notes.append("at reduced extents dense constants were inputs")
 
     def _formal_tests(self, a: KernelGraph, b: KernelGraph, extents: Extents) -> list[_Outcome]:
         """Tests until they suffice; tests pieces too where there are more exponentials than are kept formal."""
