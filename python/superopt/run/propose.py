@@ -5,6 +5,7 @@ Every optimizer sees every segment, and also the whole program if that is not a 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -61,7 +62,29 @@ def propose(
         done += 1
     if done < len(searched):
         run.report.remarks.append(f"{len(searched) - done} segments repeat others and take their results")
+    *_, (whole, of_whole) = zip(searched, found, strict=True)
+    known = {program_hash(p.graph): c for p, c in zip(searched, found, strict=True)}
+    if len(searched) > 1 and of_whole:
+        found[-1] = sorted([*of_whole, *_completed(run, whole, of_whole[0], known)], key=lambda c: c.seconds)
     return found
+
+
+def _completed(
+    run: Run, whole: Segment, best: Candidate, known: dict[str, list[Candidate]]
+) -> list[Candidate]:
+    """A candidate for the whole program that leaves operators as they are, with these searched, too.
+
+    An optimizer may know some operators only, as derivation does convolutions: then the others are partitioned
+    again. `known` are the candidates of segments, by their hash.
+    """
+    made, rest = best.graph, [s for s in partition(main_part(best.graph)) if not s.whole]
+    for number, part in enumerate(rest):
+        seconds = run.budget.searches_left / (len(rest) - number)
+        name = program_hash(part.graph)
+        found = known[name] if name in known else _propose_for(part, run, seconds, seconds)
+        if found and found[0].seconds < run.predicted(part.graph):
+            made = stitch(made, part, copy.deepcopy(found[0].graph))
+    return [] if made is best.graph else _ranked(run, whole.graph, [made], best.optimizer)
 
 
 def repeats(parts: Sequence[Segment]) -> list[int]:
