@@ -14,11 +14,12 @@ from superopt.transforms.emit.compile import Compiled, compile_all
 from superopt.transforms.emit.program_source import EmittedProgram, emit_program
 from superopt.transforms.lower import lower
 from superopt.verify.fields import ImageField
-from superopt.verify.ptx.check import PtxText, order_fault, verify_ptx
+from superopt.verify.ptx.check import PtxText, blocks_of, order_fault, verify_ptx
 from superopt.verify.ptx.decode import decode
 from superopt.verify.ptx.launch import Launch, Stored
 from superopt.verify.ptx.parser import parse
 from superopt.verify.ttir.artifact import kernel_texts
+from superopt.verify.ttir.check import KernelText
 from superopt.verify.ttir.memory import Buffer
 
 HEAD = """.version 8.7
@@ -222,6 +223,16 @@ def test_faults_in_compiled_kernels_are_found(
     with pytest.raises(SuperoptError) as caught:
         verified(matmul, index, old, new)
     assert isinstance(caught.value, (IllegalProgram, NotEquivalent, UnsupportedProgram))
+
+
+@pytest.mark.parametrize("grid", [(2, 2, 32), (7, 1, 3), (5, 1, 1), (1, 1, 1)])
+def test_the_blocks_tell_their_numbers_apart(grid: tuple[int, int, int]):
+    """Some block has each number at its end and the others at 0: an offset by another one's is seen."""
+    x, y, _ = grid
+    found = {(b % x, b // x % y, b // (x * y)) for b in blocks_of(KernelText("k", "", grid, ()), 0)}
+    ends = [n - 1 for n in grid]
+    assert {(0, 0, 0), tuple(ends)} <= found
+    assert {tuple(ends[i] if i == d else 0 for i in range(3)) for d in range(3)} <= found
 
 
 def test_order_alone(matmul: tuple[KernelGraph, EmittedProgram, list[Compiled]]):

@@ -4,7 +4,7 @@ Some blocks of every kernel run over the fields, from the text that ptxas gets: 
 elements that the TTIR's instance stores, and the same residues, at one random point. Each must also be free of
 races under every schedule, and never touch what is still being copied or multiplied.
 
-The blocks are those at the corners of the grid, where offsets and tails go wrong, and random others.
+The blocks are those at corners of the grid, where offsets and tails go wrong, and a random other.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from superopt.verify.ttir.evaluate import launch
 from superopt.verify.ttir.launch_memory import launch_buffers
 from superopt.verify.ttir.memory import Buffer
 
-FEWEST_BLOCKS = 3
 # Random numbers for a buffer where only addresses matter: large ones hold them again and again.
 MOST_RANDOM = 1 << 16
 
@@ -182,9 +181,10 @@ class Reference:
 
 
 def blocks_of(kernel: KernelText, seed: int) -> list[int]:
-    """The first and the last block, and random others."""
-    count = math.prod(kernel.grid)
-    random_blocks = random.Random(f"{seed} {kernel.name} ptx").sample(
-        range(count), min(count, FEWEST_BLOCKS - 2)
-    )
-    return sorted({0, count - 1, *random_blocks})
+    """The first and the last block, the last along each dimension of the grid alone, and a random one.
+
+    Those of one dimension tell the block's numbers apart: the first and the last have them alike.
+    """
+    (x, y, z), count = kernel.grid, math.prod(kernel.grid)
+    corners = {0, count - 1, x - 1, (y - 1) * x, (z - 1) * x * y}
+    return sorted({*corners, random.Random(f"{seed} {kernel.name} ptx").randrange(count)})
