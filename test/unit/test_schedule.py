@@ -223,6 +223,27 @@ def test_a_kernel_that_races_gets_another_launch(
     assert ("as with" in made.reason) == ((body.num_warps, stages) != (4, 2))
 
 
+@pytest.mark.parametrize(("extent", "described"), [(4096, True), (256, False)])
+def test_a_pipelined_kernel_that_races_gets_descriptors_where_they_are_cheaper(
+    monkeypatch: pytest.MonkeyPatch, extent: int, described: bool
+) -> None:
+    """Each block makes its descriptors first, which few trips do not pay for."""
+
+    def race(scheduled: Scheduled, number: int) -> str:
+        kernel = scheduled.emitted.kernels[number]
+        return "a race" if kernel.num_stages > 1 and not kernel.descriptors else ""
+
+    monkeypatch.setattr(schedule, "_race", race)
+    lowered = with_tiles(matmul(extent, extent, extent), 4, i0=64, i1=64)
+    for node in lowered.nodes:
+        node.body = dataclasses.replace(tile_body(lowered), num_stages=3)
+    compiler = Compiler(H100)
+    made = ordered(compiler.scheduled(lowered), compiler)
+    body = tile_body(made.lowered)
+    assert (body.descriptors, body.num_stages) == ((True, 2) if described else (False, 1))
+    assert ("tensor descriptors" if described else "one stage") in made.reason
+
+
 @pytest.mark.parametrize(
     ("between", "early"), [("", False), ("add.s32 %r9, %r8, 1;", False), ("mov.b64 %rd1, {%r1, %r2};", True)]
 )

@@ -25,7 +25,7 @@ from superopt.errors import SuperoptError
 from superopt.program import KernelGraph, Node, TileProgram
 from superopt.transforms.emit.compile import CompilationFailed, Compiled, compile_all, prepare_compiler
 from superopt.transforms.emit.program_source import EmittedProgram, emit_program
-from superopt.transforms.emit.triton_source import TritonKernel
+from superopt.transforms.emit.triton_source import TritonKernel, emit_kernel
 from superopt.transforms.schedule.launch import registers, stage_choices, warp_choices
 from superopt.transforms.schedule.tilings import Tilings
 from superopt.verify.ptx.check import PtxText, order_fault
@@ -148,7 +148,9 @@ def _without_conflicts(best: Scheduled, compiler: Compiler) -> Scheduled:
         if before[1] <= SLOW * _rank_of_kernel(best, number, target)[1]:
             continue
         near = [
-            (w, body.num_stages) for w in warp_choices(body) if w in (2 * body.num_warps, body.num_warps // 2)
+            (w, body.num_stages, body.descriptors)
+            for w in warp_choices(body)
+            if w in (2 * body.num_warps, body.num_warps // 2)
         ]
         others = _relaunched(found, number, near, compiler)
         made = min(others, key=lambda s, i=number: _rank_of_kernel(s, i, target), default=found)
@@ -177,18 +179,22 @@ def _reason(first: Scheduled, best: Scheduled, tried: Sequence[Scheduled], targe
 def ordered(scheduled: Scheduled, compiler: Compiler) -> Scheduled:
     """With another launch for kernels that race as they are launched, where one does not.
 
-    Triton 3.6 lacks the fence between an asynchronous copy and the tensor core: one stage mends that. On sm_100,
-    what is loaded from tensor memory may be packed before it is waited for, and a kernel may be nothing but a
-    trap: other warps may mend that. Only kernels of these kinds are run here; the gate on the PTX checks all.
+    Triton 3.6 lacks the fence between an asynchronous copy and the tensor core: one stage mends that, and so do
+    tensor descriptors, whose copies need none; the cheaper of both is taken. On sm_100, what is loaded from
+    tensor memory may be packed before it is waited for, and a kernel may be nothing but a trap: other warps may
+    mend that. Only kernels of these kinds are run here; the gate on the PTX checks all.
     """
     said: list[str] = []
     for number, (_, body) in enumerate(_programs(scheduled.lowered)):
         if not (fault := _race(scheduled, number)):
             continue
         warps, stages = body.num_warps, body.num_stages
-        mended = [("one stage", stages, s) for s in _relaunched(scheduled, number, [(warps, 1)], compiler)]
+        described = [(warps, min(stages, 2), True)] if _may_describe(body, compiler.target) else []
+        found = _relaunched(scheduled, number, [(warps, 1, body.descriptors), *described], compiler)
+        best = sorted(found, key=lambda s: _rank(s, compiler.target))[:1]
+        mended = [(_launch_of(s, number), stages, s) for s in best]
         if not mended:
-            others = [(w, stages) for w in warp_choices(body) if w != warps]
+            others = [(w, stages, body.descriptors) for w in warp_choices(body) if w != warps]
             found = _relaunched(scheduled, number, others, compiler)
             best = sorted(found, key=lambda s: _rank(s, compiler.target))[:1]
             mended = [(f"{_programs(s.lowered)[number][1].num_warps} warps", warps, s) for s in best]
@@ -198,15 +204,27 @@ def ordered(scheduled: Scheduled, compiler: Compiler) -> Scheduled:
     return dataclasses.replace(scheduled, reason="; ".join(filter(None, [scheduled.reason, *said])))
 
 
+def _may_describe(body: TileProgram, target: Target) -> bool:
+    """Whether tensor descriptors would change a kernel."""
+    described = dataclasses.replace(body, descriptors=True)
+    return target.has_copy_engine and not body.descriptors and emit_kernel(described).descriptors
+
+
+def _launch_of(scheduled: Scheduled, number: int) -> str:
+    """What mends a race of a pipelined kernel, in words."""
+    _, body = _programs(scheduled.lowered)[number]
+    return f"tensor descriptors and {body.num_stages} stages" if body.descriptors else "one stage"
+
+
 def _relaunched(
-    scheduled: Scheduled, number: int, launches: Sequence[tuple[int, int]], compiler: Compiler
+    scheduled: Scheduled, number: int, launches: Sequence[tuple[int, int, bool]], compiler: Compiler
 ) -> list[Scheduled]:
-    """`scheduled` with these warps and stages of a kernel, where it then fits and does not race."""
+    """`scheduled` with these warps, stages and descriptors of a kernel, where it then fits and does not race."""
     index, body = _programs(scheduled.lowered)[number]
     found: list[Scheduled] = []
-    for warps, stages in launches:
+    for warps, stages, descriptors in launches:
         nodes = list(scheduled.lowered.nodes)
-        again = dataclasses.replace(body, num_warps=warps, num_stages=stages)
+        again = dataclasses.replace(body, num_warps=warps, num_stages=stages, descriptors=descriptors)
         nodes[index] = dataclasses.replace(nodes[index], body=again)
         graph = dataclasses.replace(scheduled.lowered, nodes=nodes)
         with contextlib.suppress(CompilationFailed):
