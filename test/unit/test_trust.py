@@ -39,10 +39,10 @@ def summary() -> str:
         ["what was tried", "how often", "result", "run it"],
         [
             ["faults injected into the benchmarks' finished programs", f"{mutation['mutants']:,} mutants of "
-             f"{mutation['subjects']} programs", f"{killed:,} killed, {fates.get('equivalent', 0)} judged equivalent, "
+             f"{mutation['subjects']} programs, {mutation['date']}", f"{killed:,} killed, {fates.get('equivalent', 0)} judged equivalent, "
              f"**{wrong} wrong and accepted**", "`make mutate`"],
             ["pairs of equal or nearly equal programs, judged by an independent oracle", f"{attack['pairs']:,} of "
-             f"{len(attack['classes'])} classes", f"**{judged.get('wrong and accepted', 0)} wrong and accepted**, "
+             f"{len(attack['classes'])} classes, {attack['date']}", f"**{judged.get('wrong and accepted', 0)} wrong and accepted**, "
              f"{len(attack['contradictions'])} accepted that the independent checker finds different; "
              f"{judged['equal, accepted']:,} equal and accepted, {judged['equal, refused']} equal and refused ("
              f"{sum(attack['classes'][c].get('equal, refused', 0) for c in ('maxima', 'signs and roots'))} of them need "
@@ -52,7 +52,7 @@ def summary() -> str:
              f"**{len(kills['losses'])} losses**; {kills['entries']} store entries, all whole; {kills['completed']} runs "
              f"repeated, {kills['resumed']} of them resumed from the store", "`make kills`"],
             ["fuzzing of `superopt-opt` and `superopt-verify`", f"{fuzz['runs']:,} inputs, "
-             f"{fuzz['seconds'] / 3600:.1f} h", f"**{len(fuzz['findings'])} findings**; LLVM crashed on {crashes}, which the "
+             f"{fuzz['seconds'] / 3600:.1f} h, {fuzz['date']}", f"**{len(fuzz['findings'])} findings**; LLVM crashed on {crashes}, which the "
              "tools report with a message", "`make fuzz`"],
             ["certificates, given to the independent checker", str(len(programs)),
              f"{sum(r['holds'] for r in programs.values())} hold; {sum(r['elements'] for r in programs.values())} elements "
@@ -78,14 +78,16 @@ def mutants() -> str:
 def costs() -> str:
     """CPU seconds that verification takes."""
     rows: list[list[object]] = []
+    ratios = load("verification_before")["programs"]
     for name, r in load("verification")["programs"].items():
         bound = "none" if r["delta"] is None else f"{r['delta']:.0e}"
         rows.append([
             name, f"{r['search']:.2f}", f"{r['certificates']:.2f}", f"{r['ttir']:.2f}", f"{r['numerics']:.2f}",
             f"{r['cpu_seconds']:.2f}", f"{r['checker']:.2f}", r["guarantee"], bound, r["normal_form"] or "no",
+            f"{ratios[name]['ratio']:.2f}",
         ])  # fmt: skip
     head = ["program", "search", "certificates", "TTIR", "numeric gate", "whole run", "checker afterwards", "guarantee",
-            "delta", "normal form"]  # fmt: skip
+            "delta", "normal form", "of before"]  # fmt: skip
     return table(head, rows)
 
 
@@ -123,7 +125,20 @@ def worst(values: list[float | None]) -> str:
     return "not finite" if len(known) < len(values) else f"{max(known):.1e}"
 
 
-PARTS = {f.__name__: f for f in (summary, mutants, costs, numerics, without_maximum)}
+def again() -> str:
+    """Smaller campaigns on later code, one row each."""
+    results = load("again")
+    mutation, kills, fuzz = (results[n] for n in ("mutation", "kills", "fuzz"))
+    rows: list[list[object]] = [
+        [f"{mutation['mutants']} mutants", f"{len(mutation['wrong and accepted'])} wrong and accepted"],
+        [f"{kills['kills']} kills", f"{len(kills['losses'])} losses"],
+        [f"{fuzz['runs']:,} inputs of fuzzing", f"{len(fuzz['findings'])} findings"],
+    ]
+    said = zip(rows, (mutation, kills, fuzz), strict=True)
+    return table(["what", "result", "commit", "day"], [[*row, r["commit"], r["date"]] for row, r in said])
+
+
+PARTS = {f.__name__: f for f in (summary, again, mutants, costs, numerics, without_maximum)}
 
 
 def page(text: str) -> str:
@@ -144,6 +159,8 @@ def test_nothing_wrong_was_accepted_and_nothing_lost():
     assert load("kills")["losses"] == []
     assert load("fuzz")["findings"] == []
     assert load("fuzz")["seconds"] >= 3600
+    again = load("again")
+    assert not again["mutation"]["wrong and accepted"] + again["kills"]["losses"] + again["fuzz"]["findings"]
     assert all(r["holds"] for r in load("verification")["programs"].values())
 
 
