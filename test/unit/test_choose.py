@@ -25,7 +25,7 @@ from superopt.cost.counted import counted
 from superopt.diagnostics import Diagnostics
 from superopt.driver.emission import summary
 from superopt.pipeline import Superoptimize, superoptimize
-from superopt.program import KernelGraph
+from superopt.program import BlockGraph, KernelGraph
 from superopt.report import TIE
 from superopt.run import check, choose, context, outcome
 from superopt.run.context import Run
@@ -128,6 +128,26 @@ def test_candidates_like_those_that_failed_make_room_for_others(monkeypatch: pyt
     assert outcomes[:3] == ["not equivalent"] * 3
     assert outcomes[3:5] == ["not compiled: 3 like it failed or cost more than they promised"] * 2
     assert run.report.funnel.compiled == 4
+
+
+def test_candidates_of_other_loops_are_not_like_those_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All promise the same: what three of one kind cost is no reason to leave out another kind."""
+    prices(monkeypatch, 1e-4, 2e-4)
+    run = started(product())
+    wrong = plan("exp")
+    plans = search_plans(product("relu"), H100, budget=5).graphs
+    right = next(p for p in plans if block_loops(p) != block_loops(wrong))
+
+    def predicted(_run: Run, _graph: KernelGraph) -> float:
+        return 5e-5
+
+    monkeypatch.setattr(Run, "predicted", predicted)
+    assert chosen(run, product(), [*(copy.deepcopy(wrong) for _ in range(4)), right]).graph is right
+
+
+def block_loops(graph: KernelGraph) -> list[object]:
+    bodies = (n.body for n in graph.nodes)
+    return [(b.grid, b.loops) for b in bodies if isinstance(b, BlockGraph)]
 
 
 def test_each_optimizer_has_candidates_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from superopt import clock, cost
 from superopt.errors import UnsupportedProgram
-from superopt.program import KernelGraph
+from superopt.program import BlockGraph, KernelGraph, Loop, Node, TileProgram, within_loops
 from superopt.report import CandidateReport
 from superopt.run.check import BUILT, PROVED, Accepted, Attempt, check, passes
 from superopt.run.context import Run
@@ -106,7 +106,7 @@ class _Race:
         self._number = itertools.count()
         self._built = Counter[str]()  # by optimizer: the candidates of one may all promise what none keeps
         self._proved = 0
-        self._failed = Counter[tuple[str, int, str]]()  # by what is alike
+        self._failed = Counter[tuple[object, ...]]()  # by what is alike
 
     def enter(self, candidate: Candidate) -> None:
         """Let a candidate take part."""
@@ -195,10 +195,10 @@ class _Race:
             entry.compiled_seconds = self._run.price(entry.accepted.scheduled)
             self._put(entry, entry.compiled_seconds, 2)
 
-    def _alike(self, candidate: Candidate) -> tuple[str, int, str]:
-        """Equal for candidates that most likely are the same kernels but for details."""
-        kernels = len(cost.cost(candidate.graph, self._run.target).kernels)
-        return candidate.optimizer, kernels, f"{candidate.seconds:.1e}"
+    def _alike(self, candidate: Candidate) -> tuple[object, ...]:
+        """Equal for candidates of the same loops and price: most likely the same kernels but for details."""
+        loops = tuple(_loops(node) for node in candidate.graph.nodes)
+        return candidate.optimizer, loops, f"{candidate.seconds:.1e}"
 
     def _report(self, others: str) -> None:
         """Add every candidate to the report; `others` is the outcome of those that were not refused."""
@@ -220,6 +220,14 @@ class _Race:
                     outcome=entry.outcome or others,
                 )
             )
+
+
+def _loops(node: Node) -> object:
+    """The loops of a kernel: their trips, and which are inside which."""
+    if isinstance(node.body, TileProgram):
+        inside = within_loops(node.body.body)
+        return tuple((len(around), s.parallel, s.trips) for s, around in inside if isinstance(s, Loop))
+    return (node.body.grid, node.body.loops) if isinstance(node.body, BlockGraph) else node.op
 
 
 def _unchanged(run: Run, graph: KernelGraph) -> Accepted:
