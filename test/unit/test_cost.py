@@ -20,9 +20,11 @@ from superopt.cost import (
     target,
     target_names,
 )
+from superopt.cost.model import run_bytes
 from superopt.dialects.reader import read
 from superopt.operators import OPERATORS
 from superopt.program import (
+    DTYPE_BYTES,
     Buffer,
     KernelGraph,
     Loop,
@@ -133,8 +135,20 @@ def test_short_rows_and_strided_loads_pay_by_sectors() -> None:
     assert moved(1024, 32) == moved(1024, 8) == once  # whole sectors
     assert moved(1024, 2) == 4 * once
     assert moved(2, 2) == 2 * 4096 * 2 * 4  # short rows that lie one after the other
-    for stride in (2, 4, 8, 16):  # of a sector of 8 numbers, every stride-th is used
-        assert moved(1024, 32, stride=stride) == once / 2 + min(stride, 8) * once / 2
+    for stride in (2, 3, 4, 5, 8, 16):  # of a sector of 8 numbers, every stride-th is used
+        assert moved(1024, 32, stride=stride) == pytest.approx(once / 2 + min(stride, 8) * once / 2)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize("row", [1, 2, 4, 16])
+@pytest.mark.parametrize("stride", [2, 3, 5, 7, 14, 40])
+def test_strided_rows_cost_the_sectors_that_they_touch(dtype: str, row: int, stride: int) -> None:
+    """`run_bytes` against the sectors of the addresses: rows of so many elements, every stride-th of a tensor."""
+    rows, size = 840, DTYPE_BYTES[dtype]
+    tensor = TensorType((rows * stride, row), dtype)
+    run = run_bytes(tensor, (rows, row), (stride, 1))
+    touched = {(i * stride * row + j) * size // 32 for i in range(rows) for j in range(row)}
+    assert math.ceil(run / 32) * 32 / run == pytest.approx(len(touched) * 32 / (rows * row * size), rel=0.01)
 
 
 def test_special_functions_are_issued_beside_the_rest() -> None:

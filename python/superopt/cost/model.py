@@ -223,7 +223,7 @@ class _Count:
         self._counted.blocks, self._counted.shared_bytes = blocks, shared_bytes
         self._counted.loop_trips = loop_trips
 
-    def move(self, tensor_bytes: int, moved: float, run: int = LONG_RUN) -> None:
+    def move(self, tensor_bytes: int, moved: float, run: float = LONG_RUN) -> None:
         """What all blocks together load and store of one tensor, in bytes, `run` of them one after the other."""
         self._counted.move(self._target, tensor_bytes, moved, run)
 
@@ -232,24 +232,23 @@ class _Count:
         return Traffic.of(self._counted)
 
 
-def run_bytes(tensor: TensorType, tile: Sequence[int], strides: Sequence[int] = ()) -> int:
+def run_bytes(tensor: TensorType, tile: Sequence[int], strides: Sequence[int] = ()) -> float:
     """Bytes of a tile that lie one after the other in a row-major tensor.
 
-    Elements that are strides apart in a row count as those of one sector: half of what is fetched is used where
-    every second is (CUDA C++ Best Practices Guide, Strided Accesses).
+    What is strides apart counts as what is used of each sector: half of what is fetched, where every second
+    element or row is (CUDA C++ Best Practices Guide, Strided Accesses).
     """
-    elements = 1
+    elements, size = 1, DTYPE_BYTES[tensor.dtype]
     for extent, whole, stride in zip(
         reversed(tile), reversed(tensor.shape), reversed(strides or [1] * len(tile)), strict=True
     ):
         if stride != 1 and extent > 1:
-            if elements == 1:
-                elements = min(extent, max(SECTOR // (stride * DTYPE_BYTES[tensor.dtype]), 1))
-            break
+            run = max(elements, 1) * size
+            return max(min(run * extent, SECTOR / stride), run)
         elements *= min(extent, whole)
         if extent < whole:
             break
-    return max(elements, 1) * DTYPE_BYTES[tensor.dtype]
+    return max(elements, 1) * size
 
 
 def _library_traffic(node: Node, target: Target) -> Traffic:
@@ -359,7 +358,7 @@ def _block_traffic(graph: BlockGraph, target: Target, computed: Mapping[Value, B
     stage, reach = stages(graph), reaches(graph)
     trips = _trips_of_block(graph, computed)
     count.launch(blocks, block_bytes(graph), max(round(math.prod(trips)), 1))
-    loaded: dict[tuple[Value, int], float] = {}
+    loaded: dict[tuple[Value, float], float] = {}
 
     def times(value: Value) -> float:
         # over the blocks, and the loops that it varies in or that stand around them
@@ -440,7 +439,7 @@ class _TileCounts:
     """What tile loops do: bytes moved by parameter and run, operators and how often, blocks, trips of a block."""
 
     def __init__(self, program: TileProgram) -> None:
-        self.moved: dict[tuple[Buffer, int], float] = {}
+        self.moved: dict[tuple[Buffer, float], float] = {}
         self.computed: list[tuple[Compute, float]] = []
         self.banded: list[float] = []
         self.products, self.numbers = set[Value](), set[Value]()
