@@ -268,6 +268,28 @@ def test_two_equal_opaque_operations_may_come_in_another_order() -> None:
     assert gate(program(turned=False), lower(program(turned=True))).passed
 
 
+def test_equal_opaque_operations_may_have_operands_of_other_extents() -> None:
+    """Lookups of embeddings in two tables, which are given after others."""
+    pytest.importorskip("torch")
+
+    def program(*, turned: bool) -> KernelGraph:
+        inputs = [tensor((n, 32), "f32", f"x{n}") for n in (2, 64)]
+        build, made = Build(), dict[int, Value]()
+        for x in reversed(inputs) if turned else inputs:
+            y = build("reduce_sum", build("tanh", x), dims=(1,), keepdims=True)
+            z = Value(y.type)
+            attrs: dict[str, Attr] = {
+                "target": "aten.cumsum.default",
+                "reason": "",
+                "args": '[{"tensor": 0}, 0]',
+            }
+            build.nodes.append(Node("extern", (y,), (z,), attrs))
+            made[x.shape[0]] = z
+        return KernelGraph("two", inputs, build.nodes, [build("square", made[n]) for n in (2, 64)])
+
+    assert gate(program(turned=False), lower(program(turned=True))).passed
+
+
 def test_the_tolerance_is_the_same_whoever_adds(monkeypatch: pytest.MonkeyPatch) -> None:
     """numpy's model of rounding and PyTorch's, of one program on the same inputs, large means included."""
     torch: Any = pytest.importorskip("torch")

@@ -63,8 +63,11 @@ class Player:
 
     def __call__(self, key: str, operands: Sequence[Array], shapes: Sequence[Shape]) -> list[Array]:
         """The results that were recorded of this operation; NaN where there were none."""
-        # Equal operations may come in another order: take the one whose operands are nearest.
-        left = [c for c in self._recorder.calls.get(key, []) if id(c) not in self._given]
+        # Equal operations may come in another order: take the one whose operands are nearest. Lookups in two
+        # tables are equal operations, too, of other extents.
+        extents = [np.shape(x) for x in operands]
+        calls = self._recorder.calls.get(key, [])
+        left = [c for c in calls if id(c) not in self._given and [x.shape for x in c.operands] == extents]
         if not left:
             return [np.full(s, np.nan) for s in shapes]
         call = min(left, key=lambda c: _distance(c.operands, operands))
