@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from superopt.errors import UNKNOWN, Location
-from superopt.operators import Move, band_of, move_of
+from superopt.operators import Move, band_of, is_constant, move_of
 from superopt.program import UNBOUNDED, Attr, Band, KernelGraph, Node, TensorType, TileProgram, Value
 
 _IN_ALL_DTYPES = frozenset({-math.inf, -1.0, 0.0, 1.0, math.inf})
@@ -41,6 +41,20 @@ def mark(program: TileProgram, operands: Sequence[Value], known: Mapping[Value, 
     """The same for one tile program on these operands."""
     for buffer, value in zip(program.params[: program.n_inputs], operands, strict=True):
         buffer.band = known.get(value)
+
+
+def needed_nodes(lowered: KernelGraph) -> list[Node]:
+    """The nodes in order, but for constants and views of them that no launch passes: kernels compute bands."""
+    needed = set(lowered.outputs)
+    kept: list[Node] = []
+    for node in reversed(lowered.nodes):
+        if (is_constant(node) or move_of(node) is Move.RESHAPE) and needed.isdisjoint(node.results):
+            continue
+        kept.append(node)
+        computed = node.body.params if isinstance(node.body, TileProgram) else ()
+        bands = {v for v, b in zip(node.operands, computed, strict=False) if b.band is not None}
+        needed |= {*node.operands} - bands
+    return kept[::-1]
 
 
 def band_node(value: Value, band: Band, location: Location = UNKNOWN) -> Node:

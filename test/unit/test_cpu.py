@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,12 +12,15 @@ import numpy as np
 import pytest
 import test_interpreter
 from random_programs import random_kernel
+from test_bands import fused, reference
 from test_in_place import updated_cache
 from test_ragged import attention, linear
 
 from superopt.numerics.child import ChildFailed
 from superopt.numerics.cpu import Bound, Cpu, run
 from superopt.program import (
+    UNBOUNDED,
+    Band,
     Buffer,
     Compute,
     KernelGraph,
@@ -137,6 +141,29 @@ def test_rows_updated_in_the_memory_of_an_input() -> None:
     lowered = lower(graph)
     assert any(isinstance(n.body, TileProgram) and n.body.aliases for n in lowered.nodes)
     compared(graph, 0)
+
+
+@pytest.mark.parametrize("tiles", [(16, 8), (8, 16)])
+@pytest.mark.parametrize(
+    ("lower_", "upper", "outside"),
+    [(-UNBOUNDED, 0, -math.inf), (-30, 16, -math.inf), (3, UNBOUNDED, -1e4), (-UNBOUNDED, -5, -2.0)],
+)
+def test_bands_are_computed(tiles: tuple[int, int], lower_: int, upper: int, outside: float) -> None:
+    """Kernels take no tensor for a mask by column - row: every row sees one of the first eight keys."""
+    band = Band(lower_, upper, 0.0, outside)
+    graph = fused(37, 53, 16, tiles, band)
+    drawn = np.random.default_rng(0)
+    arrays = [drawn.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
+    (made,) = run(lower(graph), arrays)
+    np.testing.assert_allclose(made, reference(arrays, band), atol=1e-5)
+
+
+def test_a_kernel_that_reads_only_a_band() -> None:
+    x, out = Buffer(SQUARE, "x", band=Band(-1, 1, 0.5, math.inf)), Buffer(SQUARE, "out")
+    (a,) = [Value(SQUARE)]
+    body: list[Statement] = [Load(a, x, ALL), Store(out, ALL, a)]
+    made = written_by(body, Buffer(SQUARE, "tile", "chip"), x, out)
+    np.testing.assert_array_equal(made, Band(-1, 1, 0.5, math.inf).elements((4, 4)))
 
 
 # --- tile programs whose statements must not be reordered -------------------------------------------------

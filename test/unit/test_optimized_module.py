@@ -306,6 +306,33 @@ def test_a_constant_that_changes_is_noticed() -> None:
     assert close(compiled(x), torch.relu(x) * 3)
 
 
+def test_a_constant_in_other_memory_is_compared_again() -> None:
+    """Its memory may be replaced under the same count of writes, and another tensor have its name in Python."""
+    x = torch.randn(4, 8)
+    module = superopt.optimize(Turned(), (x,), interpret=True, **SETTINGS)
+    held, last = module.original._buffers, torch.arange(7, -1, -1)
+    for _ in range(100):
+        held["order"] = last.clone()
+        module(x)
+        name, held["order"] = id(held["order"]), None
+        held["order"] = last * 0
+        if id(held["order"]) == name:
+            break
+    with pytest.raises(BadInput, match="expected buffer 'order' as it was"):
+        module(x)
+    held["order"] = last.clone()
+    module(x)
+    held["order"].data = last * 0
+    with pytest.raises(BadInput, match="expected buffer 'order' as it was"):
+        module(x)
+    with torch.inference_mode():  # there PyTorch counts no writes
+        held["order"] = last.clone()
+        assert close(module(x), module.original(x))
+        held["order"].zero_()
+        with pytest.raises(BadInput, match="expected buffer 'order' as it was"):
+            module(x)
+
+
 def test_weights_that_were_one_tensor_stay_one(tmp_path: Path) -> None:
     x = torch.randn(4, 16)
     module = superopt.optimize(Tied(), (x,), interpret=True, **SETTINGS)

@@ -20,7 +20,7 @@ from superopt.operators import (
     normalize_attrs,
     splat_of,
 )
-from superopt.program import Bound, Buffer, Compute, LoopVar, Value, Window
+from superopt.program import UNBOUNDED, Band, Bound, Buffer, Compute, LoopVar, Value, Window
 from superopt.transforms.cpu.writer import Tile, Writer
 
 Read = Callable[[Sequence[str]], str]
@@ -147,6 +147,24 @@ def masked(
         return number
 
     return Source(read, source.buffers, source.skewed, exact=source.exact)
+
+
+def banded(writer: Writer, band: Band, windows: Sequence[Window], names: dict[LoopVar, str]) -> Source:
+    """The elements that windows cut from a band: `inside` between its sides, by column - row, else `outside`."""
+    row, column = windows[-2:]
+
+    def read(point: Sequence[str]) -> str:
+        below = f"{window_text(column, point[-1], names)} - ({window_text(row, point[-2], names)})"
+        distance, number = _place(writer, below), writer.number(band.inside)
+        outside = writer.number(band.outside)
+        for side, compare, none in ((band.lower, "sge", -UNBOUNDED), (band.upper, "sle", UNBOUNDED)):
+            if side != none:
+                end = writer.let(f"arith.constant {side} : index")
+                kept = writer.let(f"arith.cmpi {compare}, {distance}, {end} : index")
+                number = writer.let(f"arith.select {kept}, {number}, {outside} : f32")
+        return number
+
+    return Source(read)
 
 
 def _place(writer: Writer, text: str) -> str:

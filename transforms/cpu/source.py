@@ -40,6 +40,7 @@ from superopt.program import (
 from superopt.transforms.cpu.engine import ENTRY
 from superopt.transforms.cpu.operators import (
     Source,
+    banded,
     constant_of,
     joined_parts,
     kept,
@@ -190,7 +191,8 @@ class _Emitter:
                 )
             self.values[value] = of_tile(self.writer, self.chip[buffer], frozenset({buffer}), exact=False)
             return
-        source = self.from_memory(statement)
+        band, windows = buffer.band, statement.windows
+        source = banded(self.writer, band, windows, self.variables) if band else self.from_memory(statement)
         if all(map(self.inside, statement.windows, buffer.type.shape)):
             self.values[value] = source
             if not self.read_once(value):

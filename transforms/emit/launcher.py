@@ -155,7 +155,7 @@ class Launcher:
             return _module(folder / "launch.py")
         finally:
             if before is None:
-                del sys.modules["kernels"]
+                sys.modules.pop("kernels", None)  # there is none where it could not be made
             else:
                 sys.modules["kernels"] = before
 

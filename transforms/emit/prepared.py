@@ -5,16 +5,34 @@ from __future__ import annotations
 import importlib
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeAlias
 
 _State: TypeAlias = "tuple[Any, ...]"
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """Which tensors there were, and the state of each."""
+
+    tensors: tuple[weakref.ref[Any], ...]
+    states: tuple[_State | None, ...]
+
+    def is_as(self, before: Seen | None) -> bool:
+        """Whether they are those of `before`, and none was written to; False where nobody could tell."""
+        if before is None or None in self.states or self.states != before.states:
+            return False
+        both = [(a(), b()) for a, b in zip(self.tensors, before.tensors, strict=True)]
+        return all(a is b and a is not None for a, b in both)
 
 
 class Prepared:
     """What was prepared of each set of weights that a program is called with, as long as the first one lives.
 
     It is made again where a weight is another tensor, has other memory, or was written to: PyTorch counts what
-    writes to a tensor. It does not count what `tensor.data` or another library writes: `clear` is for that.
+    writes to a tensor, but for its fused optimizers, whose steps are counted here. It does not count what
+    `tensor.data` or another library writes: `clear` is for that.
     """
 
     def __init__(self) -> None:
@@ -32,22 +50,22 @@ class Prepared:
             if name not in self._constants:
                 self._constants[name] = make()
             return self._constants[name]
-        states = [_state(w) for w in weights]
-        if _is_captured(device) or None in states:
+        now = seen(weights)
+        if _is_captured(device) or None in now.states:
             return None
         if self._of_first is None:
             self._of_first = importlib.import_module("torch.utils.weak").WeakIdKeyDictionary()
         known = self._of_first.get(weights[0])
-        if known is None or not _same(known[0], weights, states):
-            known = [(weakref.ref(w), s) for w, s in zip(weights, states, strict=True)], make()
+        if known is None or not now.is_as(known[0]):
+            known = now, make()
             self._of_first[weights[0]] = known
         return known[1]
 
 
-def _same(known: Sequence[tuple[Any, Any]], weights: Sequence[Any], states: Sequence[Any]) -> bool:
-    return all(
-        ref() is w and before == now for (ref, before), w, now in zip(known, weights, states, strict=True)
-    )
+def seen(tensors: Sequence[Any]) -> Seen:
+    """The tensors as they are now."""
+    _count_steps()
+    return Seen(tuple(map(weakref.ref, tensors)), tuple(map(_state, tensors)))
 
 
 def _state(tensor: Any) -> _State | None:
@@ -60,7 +78,23 @@ def _state(tensor: Any) -> _State | None:
         return None
     reductions: Any = importlib.import_module("torch.multiprocessing.reductions")
     place = tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride())
-    return reductions.StorageWeakRef(tensor.untyped_storage()), tensor._version, *place
+    return reductions.StorageWeakRef(tensor.untyped_storage()), tensor._version, _steps[0], *place
+
+
+# How many steps optimizers have made since the first preparation: `torch._fused_adamw_` and its like write to
+# parameters without counting it there.
+_steps = [0]
+
+
+@cache
+def _count_steps() -> None:
+    """Count every step of every optimizer from now on."""
+    optimizer: Any = importlib.import_module("torch.optim.optimizer")
+
+    def count(*_: object) -> None:
+        _steps[0] += 1
+
+    optimizer.register_optimizer_step_post_hook(count)
 
 
 def _is_captured(device: Any) -> bool:

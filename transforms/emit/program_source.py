@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from superopt.aliasing import copied, pairs
+from superopt.bands import needed_nodes
 from superopt.errors import UnsupportedProgram
 from superopt.extent import Extent
 from superopt.operators import (
     OPERATORS,
     Move,
     dense_elements,
-    is_constant,
     is_contraction,
     move_of,
     normalize_attrs,
@@ -95,7 +95,7 @@ def emit_program(lowered: KernelGraph) -> EmittedProgram:
     kernels: list[TritonKernel] = []
     taken: set[str] = set()
     constants: dict[str, np.ndarray[Any, Any]] = {}
-    for node in _needed(lowered):
+    for node in needed_nodes(lowered):
         if isinstance(node.body, TileProgram):
             kernel = _emitted(node.body, taken, extent.name if extent else "")
             kernels.append(kernel)
@@ -121,20 +121,6 @@ def emit_program(lowered: KernelGraph) -> EmittedProgram:
     prepare = tuple(i for i, v in enumerate(lowered.inputs) if v in read) if parts.held else None
     name = identifier(lowered.name, "program")
     return EmittedProgram(name, tuple(kernels), source, launcher, constants, prepare)
-
-
-def _needed(lowered: KernelGraph) -> list[Node]:
-    """The nodes in order, but for constants and views of them that no launch passes: kernels compute bands."""
-    needed = set(lowered.outputs)
-    kept: list[Node] = []
-    for node in reversed(lowered.nodes):
-        if (is_constant(node) or move_of(node) is Move.RESHAPE) and needed.isdisjoint(node.results):
-            continue
-        kept.append(node)
-        computed = node.body.params if isinstance(node.body, TileProgram) else ()
-        bands = {v for v, b in zip(node.operands, computed, strict=False) if b.band is not None}
-        needed |= {*node.operands} - bands
-    return kept[::-1]
 
 
 def write_program(program: EmittedProgram, folder: Path) -> list[str]:

@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from superopt.bands import needed_nodes
 from superopt.errors import UnsupportedProgram
 from superopt.numerics.child import Child, ChildFailed
 from superopt.numerics.cpu_worker import places
-from superopt.operators import Move, is_constant, move_of
+from superopt.operators import OPERATORS, Move, elements_of, is_constant, move_of
 from superopt.program import COMPUTE_DTYPES, KernelGraph, TileProgram, Value
 from superopt.transforms.cpu.source import CpuKernel, cpu_kernel
 from superopt.verify.domains import round_to
@@ -191,7 +192,7 @@ def bind(lowered: KernelGraph, inputs: Sequence[Array]) -> tuple[Bound, Callable
     arrays = [_stored(x, v.dtype) for v, x in zip(lowered.inputs, inputs, strict=True)]
     at = {v: i for i, v in enumerate(lowered.inputs)}
     calls: list[tuple[CpuKernel, Sequence[int]]] = []
-    for node in lowered.nodes:
+    for node in needed_nodes(lowered):
         if isinstance(program := node.body, TileProgram):
             for out, value in enumerate(node.results):
                 if (given := program.aliases[out] if program.aliases else -1) >= 0:
@@ -206,8 +207,8 @@ def bind(lowered: KernelGraph, inputs: Sequence[Array]) -> tuple[Bound, Callable
             at[node.result] = at[node.operands[0]]
         elif is_constant(node):
             at[node.result] = len(arrays)
-            numbers = np.broadcast_to(np.asarray(node.attrs["value"], np.float32), node.result.shape)
-            arrays.append(_stored(numbers, node.result.dtype))
+            numbers = np.asarray(elements_of(OPERATORS[node.op], node.attrs), np.float32)
+            arrays.append(_stored(np.broadcast_to(numbers, node.result.shape), node.result.dtype))
         else:
             raise UnsupportedProgram(f"expected kernels alone on the CPU, got '{node.op}'", node.location)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from superopt.errors import UNKNOWN, BadInput, BadOption, Location, SuperoptError
 from superopt.pytorch.operator import operator
+from superopt.transforms.emit.prepared import Seen, seen
 from superopt.transforms.ingest import from_torch
 from superopt.transforms.ingest.torch_types import torch_module
 
@@ -76,7 +77,7 @@ class OptimizedModule(torch.nn.Module):
         self._operator = operator(self._launcher)
         self.calls = {"kernels": 0, "original": 0}
         self._warned: set[str] = set()
-        self._seen: dict[str, tuple[int, ...]] = {}
+        self._seen: dict[str, Seen] = {}
         self.eval()
 
     # --- what was found
@@ -137,8 +138,8 @@ class OptimizedModule(torch.nn.Module):
     def prepare_again(self) -> None:
         """Make again, in the next call, what is made of weights once.
 
-        That happens by itself where PyTorch knows that a weight has changed. It does not know what `tensor.data`,
-        numpy or another library writes.
+        That happens by itself where PyTorch knows that a weight has changed, and after steps of optimizers. It
+        does not know what `tensor.data`, numpy or another library writes.
         """
         self._launcher.prepared.clear()
 
@@ -210,11 +211,11 @@ class OptimizedModule(torch.nn.Module):
         now = tensor_of(self.original, name)
         if now is known:
             return True
-        state = (id(now), now._version, id(known), known._version)
-        if self._seen.get(name) != state:
+        both = seen((now, known))
+        if not both.is_as(self._seen.get(name)):
             if now.shape != known.shape or not torch.equal(now.detach().to(known.device), known):
                 return False
-            self._seen[name] = state
+            self._seen[name] = both
         return True
 
     # --- as a module
