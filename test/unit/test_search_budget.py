@@ -104,3 +104,15 @@ def test_an_interrupt_in_the_middle_of_z3_is_not_lost(place: str):
         assert signal.getsignal(signal.SIGALRM) is interrupt
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+def test_programs_whose_expressions_do_not_fit_are_searched() -> None:
+    """The sixteenth power of a sum of four has 969 terms: its parts are searched for, and it is one kernel."""
+    p = Program("power", "f32")
+    total = p.input(64, 64)
+    for _ in range(3):
+        total = p("add", total, p.input(64, 64))
+    for _ in range(4):
+        total = p("square", total)
+    found = search_plans(p.graph(p("exp", total)), TARGET, budget=5)
+    assert sorted(n.op for n in found.graphs[0].nodes if n.op != "reshape") == ["custom"]

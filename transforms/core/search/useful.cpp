@@ -71,7 +71,11 @@ void Values::keep_useful() {
   for (Value &v : values_) {
     v.weight = 0xffffffffu;
     for (const Value::Expression &e : v.expressions)
-      v.weight = std::min(v.weight, expressions_.form(e.form).weight * weight_unit);
+      if (e.form != Expressions::too_large)
+        v.weight = std::min(v.weight, expressions_.form(e.form).weight * weight_unit);
+      else // of the program: its operands come before it
+        for (const Derivation &d : v.derivations)
+          v.weight = std::min(v.weight, std::max(values_[d.a].weight, values_[d.b].weight) + weight_unit);
   }
   // A value aside is lighter than what uses it, and heavier than everything else.
   for (auto it = asides_.rbegin(); it != asides_.rend(); ++it)

@@ -398,7 +398,12 @@ void Values::run() {
   for (std::uint32_t output : problem_.outputs) {
     const ValueId id = of_ref[output];
     outputs_.push_back(id);
-    targets_.add(values_[id].expressions[0].form, values_[id].mask);
+    if (values_[id].expressions[0].form != Expressions::too_large)
+      targets_.add(values_[id].expressions[0].form, values_[id].mask);
+    else // what leads to it and can be expressed: its own expression cannot
+      for (const Value &part : std::vector<Value>(values_))
+        if (!part.expressions.empty() && part.expressions[0].form != Expressions::too_large)
+          targets_.add(part.expressions[0].form, part.mask);
     target_terms_.push_back(values_[id].expressions[0].term);
   }
   // Each value is combined with all earlier ones, and again when it gains a normal form.
