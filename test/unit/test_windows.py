@@ -171,12 +171,16 @@ CONVS: dict[str, tuple[list[tuple[int, ...]], Attrs]] = {
     "grouped": ([(1, 32, 7, 7), (32, 16, 3, 3)], windows(2, pad=1, groups=2)),
     "depthwise": ([(1, 6, 7, 7), (6, 1, 3, 3)], windows(2, pad=1, groups=6)),
     "transposed": ([(1, 5, 4, 4), (5, 6, 4, 4)], windows(2, stride=2, pad=1, extra=(0, 0))),
+    "transposed, in groups": (
+        [(1, 4, 6, 6), (4, 2, 3, 3)],
+        windows(2, stride=2, pad=1, extra=(0, 0), groups=4),
+    ),
 }
 
 
 @pytest.mark.parametrize("name", CONVS)
 def test_what_follows_is_computed_in_the_same_kernel(name: str) -> None:
-    op = "conv_transpose" if name == "transposed" else "conv"
+    op = "conv_transpose" if name.startswith("transposed") else "conv"
     graph = program(op, *CONVS[name], behind=True)
     lowered = lower(graph)
     assert len(lowered.nodes) == 1

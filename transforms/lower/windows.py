@@ -314,9 +314,11 @@ class WindowLowering:
         """`tile`, whose dimensions are these of the iteration (or none), with those of the result's tiles."""
         sizes = {d: n for d, n in zip(dims, tile.shape, strict=True) if d is not None and n > 1}
         wanted = [d for d in self.order if d in sizes]
-        if wanted != [d for d in dims if d in sizes]:
+        # A group's dimension may be in two: with one number in each group, in one of one element.
+        held = [(d, i) for i, (d, n) in enumerate(zip(dims, tile.shape, strict=True)) if n > 1]
+        if wanted != [d for d, _ in held]:
             rest = [i for i, n in enumerate(tile.shape) if n == 1]
-            perm = (*rest, *(dims.index(d) for d in wanted))
+            perm = (*rest, *(dict(held)[d] for d in wanted))
             tile = compute(out, "transpose", [tile], {"perm": perm})
         return _shaped(out, tile, [sizes.get(d, 1) for d in self.order]) if tile.shape else tile
 
