@@ -198,7 +198,7 @@ READING = {
                    edited("bundle.json", '"scale": 1.0', '"scale": 1e999'), "got something else", _SPEC),
     "constants": Case("parse_constant=finite", "parse_constant=float", edited("bundle.json", '"scale": 1.0', '"scale": NaN'),
                       "got something else", _SPEC),
-    "entries": Case("if set(described) - {\"range\"} != names", "if False", described(1, "more"), "got other entries"),
+    "entries": Case("if set(described) - {\"range\", \"prepare\"} != names", "if False", described(1, "more"), "got other entries"),
     "files": Case('if not isinstance(files, dict) or not set(NEEDED) <= set(cast("dict[str, Any]", files))', "if False",
                   lambda f: ((f / "kernels.py").unlink(), listed(f)), "got other files"),
     "no targets": Case("not isinstance(targets, list) or not targets or", "not isinstance(targets, list) or",
@@ -279,13 +279,6 @@ def other_ptx(folder: Path) -> None:
     edited("artifact.json", hashes[0], hashes[1])(folder)
 
 
-def no_cubin(folder: Path) -> None:
-    """Where another Triton made it, it cannot be made again here."""
-    described("9.9", "triton")(folder)
-    (path,) = (folder / "sm_90").glob("*.cubin")
-    path.unlink()
-
-
 def other_triton(folder: Path) -> None:
     described("9.9", "triton")(folder)
     other_cubin(folder)
@@ -349,8 +342,6 @@ MAKING = {
     "constants": Case("np.array_equal(held[n], a, equal_nan=True)", "True", constants(plus=1), "'constants.npz' as the programs have it"),
     "types of constants": Case("held[n].dtype == a.dtype and ", "", constants(dtype=np.float64), "'constants.npz' as the programs have it"),
     "more constants": Case("set(held.files) == set(expected) and ", "", constants(more=["more"]), "'constants.npz' as the programs have it"),
-    "missing files": Case("if missing := sorted(needed - listed)", "if missing := []", no_cubin,
-                          "a bundle with the file 'sm_90/.*cubin', got none", "unchecked: sm_90: cubins"),
     "unknown files": Case("if unknown := sorted(listed - needed - {*_OPTIONAL})", "if unknown := []",
                           lambda f: (f / "numpy.py").write_text("1"), "expected the files of a bundle, got 'numpy.py'"),
     "names of kernels": Case('self.expect(list(self.described["grids"]) == self.names,', "self.expect(True,", renamed,
@@ -369,7 +360,7 @@ MAKING = {
                                 _SCHEDULE + "program is"),
     "target of schedule": Case("[stated.target] == self.targets", "True", put("schedule.json", "sm_80", "target"), _SCHEDULE + "target is"),
     "launches": Case('self.expect(same, "schedule.json", "the kernels are launched")', "pass", put("schedule.json", {}, "launches"),
-                     _SCHEDULE + "kernels are launched"),
+                     _SCHEDULE + "kernels are launched", "schedule.json' as 'lowered.mlir' is"),
     "lowered of schedule": Case("""self.expect(same, "schedule.json", "'lowered.mlir' is")""", "pass",
                                 put("schedule.json", {"none": 4}, "parameters"), "schedule.json' as "),
     "record": Case('self.expect(plain(stated) == plain(record), "artifact.json"', 'self.expect(True, "artifact.json"',
