@@ -53,12 +53,15 @@ def asked(node: ast.expr) -> str:
 def names_compared(text: str) -> int:
     """Comparisons of something with names of operators, and matches of a `case`."""
     found = 0
-    for node in ast.walk(ast.parse(text)):
+    tree = ast.parse(text)
+    others = [n for n in ast.walk(tree) if isinstance(n, ast.Match) and asked(n.subject) in OTHERS]
+    left_out = {id(p) for n in others for case in n.cases for p in ast.walk(case.pattern)}
+    for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
             named = any(name in OPERATORS for side in sides for name in literals(side))
             found += named and not any(asked(side) in OTHERS for side in sides)
-        elif isinstance(node, ast.MatchValue):
+        elif isinstance(node, ast.MatchValue) and id(node) not in left_out:
             found += any(name in OPERATORS for name in literals(node.value))
     return found
 

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from superopt.operators import OPERATORS
 from superopt.program import KernelGraph, Node, TensorType, Value
 
 Key: TypeAlias = "tuple[str, tuple[int, ...], bytes]"
@@ -24,7 +25,8 @@ def without_dense(*programs: KernelGraph) -> list[KernelGraph]:
 
 def _key(node: Node) -> Key | None:
     value = node.attrs.get("value")
-    if node.op != "constant" or not isinstance(value, np.ndarray) or not np.isfinite(value).all():
+    constant = node.op in OPERATORS and OPERATORS[node.op].constant
+    if not constant or not isinstance(value, np.ndarray) or not np.isfinite(value).all():
         return None
     return node.result.dtype, node.result.shape, np.broadcast_to(value, node.result.shape).tobytes()
 

@@ -56,8 +56,8 @@ def is_address(table: Table, number: int, kernel: Kernel) -> bool:
     head, *below = table.node(number)
     if not below:
         return head in kernel.tables or bool(_DEPOT.fullmatch(str(head)))
-    known = str(head).split(".")[0] in ("add", "cvt")
-    return known and isinstance(below[0], int) and is_address(table, below[0], kernel)
+    opcode = str(head).split(".")[0]
+    return opcode in ("add", "cvt") and isinstance(below[0], int) and is_address(table, below[0], kernel)
 
 
 class Region:
@@ -145,7 +145,7 @@ class _Run:
         """One instruction, no branch."""
         if line.predicate:
             raise NoRegion
-        stem, *_ = parts = line.opcode.split(".")
+        opcode, *_ = parts = line.opcode.split(".")
         if parts[:2] == ["st", "local"] and parts[2:] in (["b32"], ["u32"]):
             root, offset = self.place(self.address(line.operands[0], state))
             if not _DEPOT.fullmatch(root):
@@ -155,11 +155,11 @@ class _Run:
         to, *operands = line.operands
         if to not in self.region.kernel.widths:
             raise NoRegion
-        if stem == "ld":
+        if opcode == "ld":
             state.held[to] = self.loaded(parts, self.address(operands[0], state), state)
             return
         inputs = [self.value(o, state) for o in operands]
-        match stem:
+        match opcode:
             case "mov":
                 state.held[to] = inputs[0]
             case "madc":
@@ -181,12 +181,13 @@ class _Run:
         """Of the small numbers that count trips and bytes."""
         if min(a, b) < 0 or max(a, b) >= 1 << 30:
             raise NoRegion
-        if parts[0] == "add":
+        opcode, condition = parts[:2]
+        if opcode == "add":
             return self.table.number(str(a + b))
         known = {"eq": a == b, "ne": a != b, "lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b}
-        if parts[1] not in known:
+        if condition not in known:
             raise NoRegion
-        return self.table.number(str(int(known[parts[1]])))
+        return self.table.number(str(int(known[condition])))
 
     def address(self, text: str, state: _State) -> tuple[int, int]:
         """Base and offset."""
@@ -200,12 +201,12 @@ class _Run:
         number, offset = address
         while True:
             head, *below = self.table.node(number)
-            stem = str(head).split(".")[0]
+            opcode = str(head).split(".")[0]
             if not below:
                 return str(head), offset
-            if stem == "cvt" and isinstance(below[0], int):
+            if opcode == "cvt" and isinstance(below[0], int):
                 number = below[0]
-            elif stem == "add" and isinstance(below[0], int) and isinstance(below[1], int):
+            elif opcode == "add" and isinstance(below[0], int) and isinstance(below[1], int):
                 step = self.constant(below[1])
                 if step is None:
                     raise NoRegion
