@@ -29,7 +29,7 @@ from superopt.transforms.schedule.launch import registers
 from superopt.transforms.schedule.retile import Tiling
 from superopt.verify import certify
 
-H100 = cost.target("sm_90")
+H100, A100 = cost.target("sm_90"), cost.target("sm_80")
 
 
 def with_tiles(graph: KernelGraph, warps: int, stages: int = 4, **extents: int) -> KernelGraph:
@@ -187,12 +187,12 @@ def counts_by_warps(monkeypatch: pytest.MonkeyPatch, wavefronts: dict[int, int])
 def test_bank_conflicts_ask_for_other_warps(
     monkeypatch: pytest.MonkeyPatch, wavefronts: dict[int, int], warps: int, kept: int
 ) -> None:
-    """Those with the fewest conflicts are taken, of those that can be counted."""
+    """Those with the fewest conflicts are taken, of those that can be counted; on sm_80 none of them races."""
     graph = matmul(256, 512, 256)
-    plain = fit(with_tiles(graph, 4, i0=64, i1=64), Compiler(H100))
+    plain = fit(with_tiles(graph, 4, i0=64, i1=64), Compiler(A100))
     assert tile_body(plain.lowered).num_warps == 4
     counts_by_warps(monkeypatch, wavefronts)
-    made = fit(with_tiles(graph, 4, i0=64, i1=64), Compiler(H100))
+    made = fit(with_tiles(graph, 4, i0=64, i1=64), Compiler(A100))
     assert tile_body(made.lowered).num_warps == warps
     assert [k.wavefronts for k in made.compiled] == [kept]
     assert ("bank conflicts" in made.reason) == (warps != 4)
