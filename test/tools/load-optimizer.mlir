@@ -14,7 +14,7 @@
 // KEPT: kernel.mul
 // WRONG: "outcome": "not equivalent"
 // BOTH-NOT: kernel.mul
-// UNKNOWN: error: expected an optimizer of derivation, mugraph, saturation, with its options in braces, got 'squares'
+// UNKNOWN: error: expected an optimizer of derivation, saturation, mugraph, with its options in braces, got 'squares'
 // OPTION: error: squares has no option 'right'; its options: wrong
 func.func @f(%x: tensor<4096x4096xf32>) -> tensor<4096x4096xf32> {
   %0 = "kernel.mul"(%x, %x) : (tensor<4096x4096xf32>, tensor<4096x4096xf32>) -> tensor<4096x4096xf32>

@@ -203,6 +203,8 @@ def test_the_summary_names_the_bound_and_its_extents() -> None:
 
     report = SimpleNamespace(
         kernels=[SimpleNamespace(spilled_bytes=0)],
+        each_call=[1],
+        prepared="",
         others=[],
         improved=True,
         predicted_seconds=1e-6,
@@ -233,11 +235,11 @@ def test_the_summary_says_what_spills_and_when_the_input_is_returned() -> None:
 
     kernels = [SimpleNamespace(spilled_bytes=n) for n in (40, None, 8)]
     report = SimpleNamespace(
-        kernels=kernels, others=[1], improved=False, predicted_seconds=3e-6, baseline="a library", baseline_seconds=1.5e-6,
+        kernels=kernels, each_call=kernels, prepared="prepared once", others=[1], improved=False, predicted_seconds=3e-6, baseline="a library", baseline_seconds=1.5e-6,
         input_predicted_seconds=2e-6, target="sm_90", guarantee="bound",
     )  # fmt: skip
     certificate = Certificate.model_construct(delta=None, delta_extents="full")
     summary = emission.summary(cast(Any, SimpleNamespace(report=report, certificate=certificate)))
     assert "; the input is returned, whose kernels here are not what a library runs: keep that;" in summary
     assert summary.startswith("3 kernels and 1 call of PyTorch; ")
-    assert "; 48 bytes of registers spilled;" in summary
+    assert "; prepared once; 48 bytes of registers spilled;" in summary

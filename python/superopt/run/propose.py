@@ -75,8 +75,10 @@ def _completed(
     """A candidate for the whole program that leaves operators as they are, with these searched, too.
 
     An optimizer may know some operators only, as derivation does convolutions: then the others are partitioned
-    again. `known` are the candidates of segments, by their hash.
+    again. `known` are the candidates of segments, by their hash. What has kernels of its own is complete.
     """
+    if any(node.body is not None for node in best.graph.nodes):
+        return []
     made, rest = best.graph, [s for s in partition(main_part(best.graph)) if not s.whole]
     for number, part in enumerate(rest):
         seconds = run.budget.searches_left / (len(rest) - number)
