@@ -145,11 +145,11 @@ func.func @recognized(%x: tensor<4x8xf32>) -> tensor<4xf32> {
 
 // -----
 
-// A mask that depends on indices only is folded; x^2 by math.fpowi is a square; size-1 dimensions are held at 0.
+// A mask that depends on indices only is folded, and read as the band that it is; x^2 by math.fpowi is a square; size-1 dimensions are held at 0.
 // CHECK-LABEL: func.func @masked
 // CHECK: %[[X:.*]] = "kernel.reshape"(%arg0) : (tensor<1x4xf32>) -> tensor<4xf32>
 // CHECK: %[[S:.*]] = "kernel.square"(%[[X]])
-// CHECK: "kernel.constant"() {value = dense<{{\[\[}}0.000000e+00, 0xFF800000, 0xFF800000
+// CHECK: "kernel.band"() {inside = 0.000000e+00 : f64, lower = -2147483647 : i64, outside = 0xFFF0000000000000 : f64, upper = 0 : i64} : () -> tensor<4x4xf32>
 // CHECK: "kernel.add"(%[[S]], {{.*}} -> tensor<4x4xf32>
 // CHECK-NOT: extern
 // CHECK: return

@@ -61,7 +61,9 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def result() -> Any:
-    return superopt.optimize(PROGRAM, target="h100", budget=6, store=None)
+    return superopt.optimize(
+        PROGRAM, target="h100", budget=6, store=None, against="operators", optimizers=("mugraph",)
+    )
 
 
 @pytest.fixture(scope="module")

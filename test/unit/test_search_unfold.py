@@ -355,3 +355,15 @@ def test_slices_and_concatenations_are_no_boundaries():
 def test_named_axes_know_nothing_of_slices():
     program = name_axes(unfold(fused_gate()).graph)
     assert [r.source.shape for r in program.roles] == [(8, 256), (256, 128), (256, 128)]
+
+
+@pytest.mark.parametrize("results", [1, 2])
+def test_opaque_operations_beside_slices_and_concatenations_are_named(results: int) -> None:
+    """They are not in the operator table; those of two results have no one result."""
+    p = Program("opaque")
+    x = p.input(4, 8, name="x")
+    both = p("concat", x, x, dim=0)
+    made = tuple(Value(both.type, f"made{i}") for i in range(results))
+    p.nodes.append(Node("extern", (both,), made, {"target": "lookup", "reason": "test"}))
+    with pytest.raises(Unsearchable, match="got 'extern'"):
+        unfold(p.graph(p("exp", cut(p, made[0], 0, 0, 4))))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from superopt.aliasing import pairs
+from superopt.dialects.reader import read
 from superopt.errors import BadInput
 from superopt.extent import at
 from superopt.program import COMPUTE_DTYPES, KernelGraph, Value
@@ -173,7 +174,6 @@ class Launcher:
 
     def _kernels(self) -> Any:
         """What stands for the module of the kernels on the CPU."""
-        from superopt.dialects.reader import read
         from superopt.numerics.cpu import Kernels, shared_cpu
 
         assert self.lowered is not None

@@ -117,6 +117,10 @@ class _Unfolder:
     # --- nodes ---
 
     def rewritten(self, node: Node) -> Value | Parts:
+        if node.op not in OPERATORS:
+            raise Unsearchable(
+                f"expected an operator that a block can compute, got '{node.op}'", node.location
+            )
         operands = [self.known.get(v, v) for v in node.operands]
         if move_of(node) is Move.CONCAT:
             return self.concatenated(node, operands)

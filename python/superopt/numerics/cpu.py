@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from superopt.bands import needed_nodes
+from superopt.dialects.reader import read
 from superopt.errors import UnsupportedProgram
 from superopt.numerics.child import Child, ChildFailed
 from superopt.numerics.cpu_worker import places
@@ -172,8 +173,6 @@ class _Launched:
 
 def kernels_of(text: str, names: Sequence[str]) -> Kernels:
     """The kernels of a bundle: its lowered program as MLIR, and their names in `launch.py`."""
-    from superopt.dialects.reader import read
-
     return Kernels(read(text), names, shared_cpu())
 
 

@@ -70,7 +70,7 @@ class Part:
         return not self.reason
 
     def __str__(self) -> str:
-        name = self.path or "the whole graph"
+        name = self.path or "outside of modules"
         if self.reason:
             return f"kept      {name} ({counted(self.operations, 'operation')}): {self.reason}"
         times = f"{self.after * 1e6:.1f} us predicted, {self.before * 1e6:.1f} us as it was"
