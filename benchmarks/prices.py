@@ -6,7 +6,8 @@
 
 Each program goes through the whole flow in a process of its own, proofs included. `delivered` is the price in the
 report, `kernels` the sum of its kernels, `least` what a launch, the inputs and the outputs take at the target's
-rates. Rows of an earlier run are kept, so that an interrupted run goes on; `--again` repeats them.
+rates. Rows of an earlier run are kept, so that an interrupted run goes on; `--again` repeats them. Each names the
+commit of the code that made it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import keep, load
+from benchmarks.verification_before import commit
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, BEGIN, END = ROOT / "docs" / "benchmarking.md", "<!-- prices -->", "<!-- /prices -->"
@@ -46,6 +48,7 @@ def measure(path: Path, gpu: str, budget: float) -> dict[str, Any]:
     kernels = [k.predicted_seconds for k in (*report.kernels, *report.others)]
     slowest = max(report.kernels, key=lambda k: k.predicted_seconds, default=None)
     return {
+        "commit": commit(ROOT),
         "delivered_us": round(report.predicted_seconds * 1e6, 2),
         "kernels_us": round(sum(kernels) * 1e6, 2),
         "kernels": len(kernels),
@@ -86,8 +89,8 @@ def table(rows: dict[str, Any]) -> str:
         f"{counts['tie']} as fast within 1 %, {counts['input']} returned as they are; geometric mean of the "
         f"gains {geomean:.2f}.",
         "",
-        "| program | delivered | best a user has | gain | operator by operator | limit of memory | kernels | |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| program | delivered | best a user has | gain | operator by operator | limit of memory | kernels | code | |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, row in sorted(made.items()):
         said = "" if row["improved"] else "the input is returned"
@@ -95,7 +98,7 @@ def table(rows: dict[str, Any]) -> str:
         lines.append(
             f"| {name} | {row['delivered_us']} us | {row['best_us']} us ({row['best']}) | "
             f"{row['best_us'] / row['delivered_us']:.2f} | {row['operators_us']} us | {row['least_us']} us | "
-            f"{row['kernels']} | {said.strip()} |"
+            f"{row['kernels']} | {row['commit']} | {said.strip()} |"
         )
     return "\n".join(lines)
 
