@@ -89,7 +89,7 @@ def table(rows: dict[str, Any]) -> str:
         f"{counts['tie']} as fast within 1 %, {counts['input']} returned as they are; geometric mean of the "
         f"gains {geomean:.2f}.",
         "",
-        "| program | delivered | best a user has | gain | operator by operator | limit of memory | kernels | code | |",
+        "| program | delivered | best a user has | gain | one by one | limit of memory | kernels | code | |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, row in sorted(made.items()):
