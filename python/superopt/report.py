@@ -150,14 +150,15 @@ class TuningReport(BaseModel):
     """What `tune` did: programs priced by each evaluator, those without a price by reason, and what came of it.
 
     `config` holds the choices of the program that is delivered, by pass and site; empty where the program found
-    before stays. `refused` are the reasons of the gates that refused cheaper ones. Seconds are predicted, or
-    `measured` on the CPU.
+    before stays. `refused` are the reasons of the gates that refused cheaper ones, `ended` is why the search with
+    each evaluator ended. Seconds are predicted, or `measured` on the CPU.
     """
 
     model_config = ConfigDict(extra="forbid")
 
     strategy: str
     evaluations: dict[str, int]
+    ended: dict[str, str] = Field(default_factory=dict[str, str])
     rejected: dict[str, int] = Field(default_factory=dict[str, int])
     before_seconds: float
     after_seconds: float

@@ -20,7 +20,7 @@ from superopt.tuning import strategies
 from superopt.tuning.confstore import ConfStore
 from superopt.tuning.evaluators import PRICED, Evaluation
 from superopt.tuning.log import Log
-from superopt.tuning.loop import Trials, phases, search
+from superopt.tuning.loop import BATCH, EXHAUSTED, REPEATS, SPENT, STOPPED, Trials, phases, search
 from superopt.tuning.space import Question, Space
 from superopt.tuning.strategies.strategy import Trial
 
@@ -93,6 +93,30 @@ def test_every_program_is_asked_for_once() -> None:
     assert trials.rejected == {"a: no fives": 6}
     assert digits(best.traced.program) == [3, 1]
     assert len(trials.done) == len({repr(t.traced.config) for t in trials.done}) + 1, "the start twice"
+    assert trials.ended == EXHAUSTED
+
+
+@pytest.mark.parametrize("name", strategies.names())
+def test_a_search_goes_on_until_nothing_is_left(name: str) -> None:
+    """Strategies repeat themselves in a small space; what is left is found all the same, and no end is made up."""
+    for evaluations in (20, 53, 54, 1000):
+        trials = Trials(space(Digits("a", 2)), Priced(hills))
+        search(trials, [Question({})], [frozenset("a")], evaluations=evaluations, strategy=name)
+        assert trials.evaluations == min(evaluations, 54), "48 programs, and six that fail"
+        assert trials.ended == (EXHAUSTED if evaluations > 54 else SPENT)
+
+
+def test_choices_that_make_the_same_programs_do_not_keep_a_search_forever() -> None:
+    class Alike(Digits):
+        def decided(self, graph: KernelGraph, pick: Pick, diagnostics: Diagnostics) -> KernelGraph:
+            for i in range(12):
+                pick(Site(f"no matter {i}", "0", lambda: DIGITS))
+            return Digits("a", 1).decided(graph, lambda site: site.default, diagnostics)
+
+    trials = Trials(space(Alike("a", 1)), Priced(hills))
+    search(trials, [Question({})], [frozenset("a")], evaluations=10, strategy="random")
+    assert (trials.evaluations, trials.ended) == (1, REPEATS)
+    assert len(trials.done) < 300 * BATCH
 
 
 @pytest.mark.parametrize("name", strategies.names())
@@ -186,6 +210,7 @@ def test_an_interrupt_ends_the_search() -> None:
         stop=lambda: bool(trials.done),
     )
     assert trials.evaluations == 1
+    assert trials.ended == STOPPED
 
 
 def test_choices_that_no_longer_exist_are_repaired() -> None:

@@ -113,6 +113,7 @@ def improved(
     report = TuningReport(
         strategy=strategy,
         evaluations={t.evaluator.name: t.evaluations for t in (by_tiles, by_kernels)},
+        ended={t.evaluator.name: t.ended for t in (by_tiles, by_kernels) if t.ended},
         rejected=dict(by_tiles.rejected + by_kernels.rejected),
         measured=on_cpu,
         before_seconds=before,

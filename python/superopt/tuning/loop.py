@@ -13,13 +13,22 @@ from superopt.tuning import strategies
 from superopt.tuning.evaluators import Evaluation, Evaluator
 from superopt.tuning.log import Log
 from superopt.tuning.space import Question, Traceable, Traced
-from superopt.tuning.strategies.strategy import Trial
+from superopt.tuning.strategies.exhaustive import Exhaustive
+from superopt.tuning.strategies.strategy import Strategy, Trial
 
 ScheduleName: TypeAlias = Literal["joint", "sequential", "all"]
 # Questions of a batch.
 BATCH = 8
-# A strategy that asks for known programs only, in so many batches one after the other, has found what it will.
+# A strategy that asks for known programs only, in so many batches one after the other, starts again elsewhere.
 _IDLE = 8
+# So many such batches of an enumeration, too: nearly all choices make the same programs.
+_GIVEN_UP = 256
+
+# Why a search ends.
+SPENT = "the evaluations are spent"
+EXHAUSTED = "every program that the choices make is priced"
+STOPPED = "it was stopped"
+REPEATS = f"{_GIVEN_UP * BATCH} questions brought no new program"
 
 
 def phases(schedule: ScheduleName, graph: Sequence[str], kernel: Sequence[str]) -> list[frozenset[str]]:
@@ -40,7 +49,7 @@ class Trials:
     """Makes trials of questions: each program is priced once, however often it is asked for.
 
     `evaluations` are the programs priced, `rejected` those without a price, by reason. What the log of an earlier
-    run holds counts as priced, too, and is not priced again.
+    run holds counts as priced, too, and is not priced again. `ended` is why the last search over them ended.
     """
 
     space: Traceable
@@ -49,6 +58,7 @@ class Trials:
     done: list[Trial] = field(default_factory=list[Trial])
     rejected: Counter[str] = field(default_factory=Counter[str])
     known: dict[str, Evaluation] = field(default_factory=dict[str, Evaluation])
+    ended: str = ""
 
     @property
     def evaluations(self) -> int:
@@ -107,21 +117,51 @@ def search(
     """The best program after `evaluations` prices, from the best of `starts` on; `moving` are the phases.
 
     Each phase starts from the best program so far and has an equal share of what is left. The starts are priced,
-    too, so the result is never slower, by this evaluator, than any of them.
+    too, so the result is never slower, by this evaluator, than any of them. `trials.ended` says why it ended.
     """
     last = trials.evaluations + evaluations
     best = min(trials.run(starts), key=lambda t: t.seconds)
     moving = [phase - trials.evaluator.blind for phase in moving if phase - trials.evaluator.blind]
+    trials.ended = EXHAUSTED
     for number, phase in enumerate(moving):
         end = trials.evaluations + math.ceil((last - trials.evaluations) / (len(moving) - number))
-        method = strategies.load(strategy)(best, phase, seed + number)
-        idle = 0
-        while trials.evaluations < end and idle < _IDLE and not stop():
-            if not (questions := method.ask(min(BATCH, end - trials.evaluations))):
-                break
-            before = trials.evaluations
-            told = trials.run(questions)
-            method.tell(told)
-            best = min((best, *told), key=lambda t: t.seconds)
-            idle = idle + 1 if trials.evaluations == before else 0
+        best = _phase(trials, best, phase, end, strategies.load(strategy), seed + number, stop)
+    return best
+
+
+def _phase(
+    trials: Trials,
+    best: Trial,
+    phase: frozenset[str],
+    end: int,
+    strategy: type[Strategy],
+    seed: int,
+    stop: Callable[[], bool],
+) -> Trial:
+    """The best program once `end` programs are priced.
+
+    A strategy that asks for what is known already starts again from a random program. If that brings nothing new
+    either, choices are enumerated, which finds what is left, or that nothing is.
+    """
+    method: Strategy = strategy(best, phase, seed)
+    idle = 0
+    while trials.evaluations < end and not stop():
+        questions = method.ask(min(BATCH, end - trials.evaluations))
+        before = trials.evaluations
+        told = trials.run(questions)
+        method.tell(told)
+        best = min((best, *told), key=lambda t: t.seconds)
+        idle = idle + 1 if trials.evaluations == before else 0
+        if isinstance(method, Exhaustive):
+            if not questions or idle == _GIVEN_UP:
+                trials.ended = REPEATS if questions else EXHAUSTED
+                return best
+        elif not questions or idle == 2 * _IDLE:
+            method = Exhaustive(best, phase, seed)
+        elif idle == _IDLE:
+            seed += 1 << 16  # apart from the seeds of other phases
+            start = trials.run([method.sampled()])[0]
+            best = min(best, start, key=lambda t: t.seconds)
+            method = strategy(start, phase, seed)
+    trials.ended = STOPPED if stop() else SPENT
     return best
