@@ -390,3 +390,16 @@ def test_what_depends_on_the_batch_is_not_compared_on_less(of: str, monkeypatch:
     assert "the import is not compared with the module" in message.message
     said = {"batch": "it is read as other operators", "examples": "the module raises RuntimeError"}[of]
     assert said in message.message
+
+
+@pytest.mark.torch
+def test_inputs_are_drawn_as_large_as_the_examples() -> None:
+    """Weights may be inputs: products of many numbers of size one are infinite in f16, and nothing is compared."""
+    torch: Any = pytest.importorskip("torch")
+    drawn = torch.Generator().manual_seed(0)
+    sizes = (1.0, 0.02, 30.0, 0.0)
+    examples = [size * torch.randn(64, 64, generator=drawn, dtype=torch.float16) for size in sizes]
+    made = against_module._drawn([*examples, torch.arange(4)], len(examples))
+    assert not any(torch.equal(a, b) for a, b in zip(made[:4], examples, strict=True))
+    assert [float(t.double().std()) for t in made[:4]] == pytest.approx([1.0, 0.02, 30.0, 1.0], rel=0.05)
+    assert torch.equal(made[4], torch.arange(4))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import bench_folders
 import pytest
+from loaded_modules import forget_modules
 
 pytest.importorskip("torch")
 
@@ -74,8 +75,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "code" / "bench_attention.py").write_text(MODULE)
     (tmp_path / "code" / "bench_norms.py").write_text(NORMS)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    for name in ("bench_attention", "bench_norms"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    forget_modules(monkeypatch, "bench_attention", "bench_norms")
     return tmp_path / "code" / "bench_attention.py"
 
 

@@ -28,8 +28,9 @@ from superopt.errors import SuperoptError
 from superopt.inputs.programs import read_program
 from superopt.numerics import runner
 from superopt.program import Node, Value
+from superopt.transforms.emit import compile as compile_module
 from superopt.transforms.emit.bundle import write_bundle
-from superopt.transforms.emit.compile import compile_all
+from superopt.transforms.emit.compile import CompilationFailed, compile_all
 from superopt.transforms.emit.program_source import emit_program
 from superopt.verify import bundle as verifier
 
@@ -410,6 +411,24 @@ def test_a_guard_of_making_again(made: tuple[Path, Path], bundle: Path, name: st
     assert re.search(case.said, said), said
     assert not re.search(case.said, after), after
     assert re.search(case.next_said, after) if case.next_said else after == "", after
+
+
+def test_a_missing_cubin_is_noticed_where_nothing_makes_it_again(
+    made: tuple[Path, Path], bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a bundle of another Triton, where ptxas is missing, cubins are not read."""
+
+    def missing(*_: object) -> bytes:
+        raise CompilationFailed("expected ptxas, got none")
+
+    for module in (compile_module, verifier):
+        monkeypatch.setattr(module, "assemble", missing)
+    described("9.9", "triton")(bundle)
+    next((bundle / "sm_90").glob("*.cubin")).unlink()
+    listed(bundle)
+    assert "a bundle with the file 'sm_90/" in verdict(verifier, made[0], bundle)
+    without_guard = weakened(VERIFIER, "if missing := sorted(needed - listed)", "if missing := []")
+    assert verdict(without_guard, made[0], bundle).startswith("unchecked: sm_90: cubins, made by Triton 9.9")
 
 
 PROVING = {

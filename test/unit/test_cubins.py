@@ -7,6 +7,7 @@ which ptxas wrote; nothing here shares code with what is tested.
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import json
 import shutil
 import struct
@@ -17,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from loaded_modules import forget_modules
 from programs import ATTENTION_ONLINE
 
 from superopt.dialects.reader import read
@@ -151,8 +153,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=5))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    for name in ("kernels", "launch", "triton"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    forget_modules(monkeypatch, *("kernels", "launch", "reference", "checking", "cubins"))
     monkeypatch.setitem(sys.modules, "triton", None)  # importing it fails
     return made
 
@@ -195,6 +196,7 @@ def test_a_bundle_launches_its_cubins(
 
     monkeypatch.setattr(torch, "empty", empty)
     cubins.use(folder)
+    assert importlib.util.find_spec("kernels")  # others ask for packages of this name: transformers does
     launch = runner.load_module("launch", folder / "launch.py", (folder / "launch.py").read_bytes())
     dtypes = {"f16": torch.float16, "f32": torch.float32}
     inputs = [torch.zeros(i["shape"], dtype=dtypes[i["dtype"]]) for i in described["inputs"]]

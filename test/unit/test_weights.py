@@ -360,3 +360,26 @@ def test_what_was_prepared_is_freed_with_its_weights() -> None:
     assert made() is not None
     del weight
     assert made() is None
+
+
+@pytest.mark.parametrize("weights", [[], [torch.zeros(4)]], ids=["constants", "weights"])
+def test_nothing_is_prepared_while_a_graph_is_recorded(
+    weights: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared, made, waited = Prepared(), list[int](), list[Any]()
+    cuda = torch.device("cuda")
+
+    def make() -> int:
+        made.append(len(waited))
+        return len(made)
+
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert prepared.get(weights, cuda, make) is None
+    assert (made, waited) == ([], [])
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    assert [prepared.get(weights, cuda, make) for _ in range(2)] == [1, 1]
+    assert (made, waited) == ([0], [cuda])  # calls on any stream read what was prepared
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    # A weight may change before a replay; a constant does not.
+    assert prepared.get(weights, cuda, make) == (None if weights else 1)

@@ -44,22 +44,34 @@ class Prepared:
         self._constants: dict[str, Any] = {}
 
     def get(self, weights: Sequence[Any], device: Any, make: Callable[[], Any]) -> Any:
-        """What `make` has made of `weights` as they are now; None where nobody could tell that they change."""
+        """What `make` has made of `weights` as they are now; None where nobody could tell that they change.
+
+        While a CUDA graph is recorded, nothing is computed: only what was made of constants before is known then.
+        """
+        captured = _is_captured(device)
         if not weights:  # of constants
             name = str(device)
-            if name not in self._constants:
-                self._constants[name] = make()
-            return self._constants[name]
+            if name not in self._constants and not captured:
+                self._constants[name] = _finished(make, device)
+            return self._constants.get(name)
         now = seen(weights)
-        if _is_captured(device) or None in now.states:
+        if captured or None in now.states:
             return None
         if self._of_first is None:
             self._of_first = importlib.import_module("torch.utils.weak").WeakIdKeyDictionary()
         known = self._of_first.get(weights[0])
         if known is None or not now.is_as(known[0]):
-            known = now, make()
+            known = now, _finished(make, device)
             self._of_first[weights[0]] = known
         return known[1]
+
+
+def _finished(make: Callable[[], Any], device: Any) -> Any:
+    """What `make` has made, complete: calls on any CUDA stream read it, none reads what it replaces."""
+    made = make()
+    if device.type == "cuda":
+        importlib.import_module("torch").cuda.synchronize(device)
+    return made
 
 
 def seen(tensors: Sequence[Any]) -> Seen:

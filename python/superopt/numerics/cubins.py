@@ -12,6 +12,8 @@ clusters of blocks.
 import ctypes
 import hashlib
 import importlib
+import importlib.machinery
+import importlib.util
 import json
 import re
 import sys
@@ -161,7 +163,8 @@ def kernels(
     """A module in the place of a bundle's `kernels.py`: its cubins for a device of this compute capability."""
     target = target_of(capability, described["targets"])
     facts = json.loads(read("shapes.json"))["compiled"]
-    module = types.ModuleType("kernels")
+    # With a specification: whoever asks whether there is a package of this name gets an answer, not an error.
+    module = importlib.util.module_from_spec(importlib.machinery.ModuleSpec("kernels", None))
     for name in described["grids"]:
         cubin, ptx = read(f"{target}/{name}.cubin"), read(f"{target}/{name}.ptx").decode()
         shared = int(facts[f"{target}/{name}"]["shared_bytes"])

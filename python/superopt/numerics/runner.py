@@ -21,13 +21,14 @@ import argparse
 import contextlib
 import hashlib
 import importlib
+import importlib.machinery
+import importlib.util
 import io
 import json
 import linecache
 import math
 import secrets
 import stat
-import types
 from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any, cast
@@ -276,7 +277,10 @@ def own(name: str) -> Any:
 def load_module(name: str, path: Path, source: bytes) -> Any:
     """A module of what was read from `path`; nothing is looked up in any folder, and nothing is cached there."""
     text = source.decode()
-    module: Any = types.ModuleType(name)
+    # With a specification: whoever asks whether there is a package of this name gets an answer, not an error.
+    module: Any = importlib.util.module_from_spec(
+        importlib.machinery.ModuleSpec(name, None, origin=str(path))
+    )
     module.__file__ = str(path)
     # Triton reads the source of its functions from here.
     linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
