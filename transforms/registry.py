@@ -21,6 +21,7 @@ _PASSES: dict[str, str] = {
     "stabilize-softmax": "superopt.transforms.stabilize_softmax:StabilizeSoftmax",
     "kernel-to-tile-loops": "superopt.transforms.tile_saturation.kernel_to_tile_loops:KernelToTileLoops",
     "saturate-tiles": "superopt.transforms.tile_saturation.saturate_tiles:SaturateTiles",
+    "choose-extents": "superopt.transforms.schedule.choose_extents:ChooseExtents",
     "choose-layouts": "superopt.transforms.lower.choose_layouts:ChooseLayouts",
     "fuse-thread-graphs": "superopt.transforms.lower.fuse_thread_graphs:FuseThreadGraphs",
     "kernel-to-tile": "superopt.transforms.lower.kernel_to_tile:KernelToTile",

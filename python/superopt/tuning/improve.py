@@ -22,6 +22,7 @@ from superopt.run.reuse import own_code
 from superopt.store import StoreUnavailable
 from superopt.transforms.lower.choose_layouts import ChooseLayouts
 from superopt.transforms.partition.segments import Segment
+from superopt.transforms.schedule.choose_extents import ChooseExtents
 from superopt.transforms.schedule.choose_launch import ChooseLaunch
 from superopt.transforms.schedule.choose_splits import ChooseSplits, split_parameters
 from superopt.transforms.schedule.choose_tiles import ChooseTiles, parameters
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
     from superopt.program import KernelGraph
     from superopt.run.context import Run
 
-GRAPH, KERNEL = (PLAN, "choose-layouts", "choose-splits"), ("choose-tiles", "choose-launch")
+GRAPH = (PLAN, "choose-extents", "choose-layouts", "choose-splits")
+KERNEL = ("choose-tiles", "choose-launch")
 # One program in so many is compiled, of the best by tiles so many first; so many are proved.
 COMPILED, FINALISTS, PROVED = 8, 4, 3
 
@@ -50,6 +52,7 @@ def steps_of(plan: Plan, target: Target) -> list[Step]:
     """The decisions of the pipeline on one program, in their order."""
     return [
         plan,
+        ChooseExtents(target=target.name),
         ChooseLayouts(target=target.name),
         Lower(target),
         ChooseSplits(),
