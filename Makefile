@@ -19,7 +19,7 @@ TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check lint format bench-search mutate mutate-ptx ptx-functions kills tamper attack fuzz random ingest wheel clean
+.PHONY: help demo test check lint format bench-search mutate mutate-ptx ptx-functions kills tamper attack relation fuzz random ingest wheel clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -102,6 +102,9 @@ tamper: $(VENV)/installed-test ## tamper with a bundle 400 times; none may be be
 
 attack: $(VENV)/installed-test ## try 20,000 pairs of programs, equal or nearly, on the certifier; nothing wrong may be accepted
 	$(BIN)/python test/attack/attack.py --count=20000 --state=out/attack.jsonl --json=benchmarks/results/attack.json
+
+relation: $(VENV)/installed-test ## where 10,000 corrupted programs differ, exactly, against full comparisons; none may be wrong
+	$(BIN)/python test/relation/relation_campaign.py --sources=2000 --corrupted=10000 --json=benchmarks/results/relation.json
 
 fuzz: $(VENV)/installed-test ## fuzz superopt-opt and superopt-verify for an hour
 	$(BIN)/python test/fuzz/fuzz.py --seconds=3600 --findings=out/findings --json=benchmarks/results/fuzz.json

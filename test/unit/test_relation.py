@@ -1,0 +1,156 @@
+"""Where two programs differ, exactly, against a full comparison; `make relation` is the whole run."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from superopt.operators import infer_type
+from superopt.program import Attr, KernelGraph, Node, TensorType, Value
+from superopt.verify import certify
+from superopt.verify.relation import Abstained, Region, difference, polynomials
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "relation"))
+
+
+class Program:
+    """Writes a program: `p.x(2, 3)` is an input, `p("add", a, b)` a node."""
+
+    def __init__(self) -> None:
+        self.graph = KernelGraph("f", [], [], [])
+
+    def x(self, *shape: int) -> Value:
+        self.graph.inputs.append(Value(TensorType(shape, "f32")))
+        return self.graph.inputs[-1]
+
+    def __call__(self, op: str, *operands: Value, **attrs: Attr) -> Value:
+        result = Value(infer_type(op, [v.type for v in operands], attrs))
+        self.graph.nodes.append(Node(op, operands, (result,), attrs))
+        return result
+
+    def of(self, *outputs: Value) -> KernelGraph:
+        self.graph.outputs = list(outputs)
+        return self.graph
+
+
+def conv(stride: int = 1, dilation: int = 1, pad: int = 0) -> dict[str, Attr]:
+    numbers = {"strides": stride, "dilations": dilation, "low": pad, "high": pad}
+    return {name: (number, number) for name, number in numbers.items()}
+
+
+def region(a: KernelGraph, b: KernelGraph) -> Region:
+    found = difference(a, b)
+    assert isinstance(found, Region), found
+    return found
+
+
+@pytest.fixture(scope="module")
+def campaign() -> Any:
+    return importlib.import_module("relation_campaign")
+
+
+def test_regions_are_those_of_a_full_comparison(campaign: Any) -> None:
+    tally = campaign.campaign(60, 300, 7)
+    assert tally.wrong == []
+    assert sum(tally.abstained.values()) <= 3
+    assert tally.differing > 150
+    assert tally.equal > 60
+
+
+def test_a_relation_that_counts_no_product_twice_is_found_out(
+    campaign: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guard of every sum: points with one monomial add up."""
+
+    def blind(result: Any, m: Any, *_: object) -> list[Any]:
+        return [m.apply_domain(result)]
+
+    monkeypatch.setattr(polynomials, "_injective", blind)
+    p, q = Program(), Program()
+    once = p("reduce_sum", p.x(2, 3), dims=(1,), keepdims=False)
+    wide = q("reshape", q.x(2, 3), shape=(2, 1, 3))
+    wide = q(
+        "slice", q("repeat", wide, dim=1, times=2), offsets=(0, 0, 0), sizes=(2, 2, 3), strides=(1, 1, 1)
+    )
+    twice = q("reduce_sum", wide, dims=(1, 2), keepdims=False)
+    assert region(p.of(once), q.of(twice)).empty, "what is wrong"
+    monkeypatch.undo()
+    assert region(p.of(once), q.of(twice)).counts == [2]
+    assert not certify(p.graph, q.graph).equivalent
+
+
+def test_images_side_by_side_differ_at_the_seam() -> None:
+    """PET's batch as width: outputs next to the seam read the other image."""
+    p, q = Program(), Program()
+    one = p("conv", p.x(2, 3, 4, 5), p.x(4, 3, 3, 3), **conv(pad=1))
+    x, w = q.x(2, 3, 4, 5), q.x(4, 3, 3, 3)
+    wide = q("reshape", q("transpose", x, perm=(1, 2, 0, 3)), shape=(1, 3, 4, 10))
+    y = q("reshape", q("conv", wide, w, **conv(pad=1)), shape=(4, 4, 2, 5))
+    found = region(p.of(one), q.of(q("transpose", y, perm=(2, 0, 1, 3))))
+    boxes, exact = found.boxes(0)
+    assert sorted(boxes) == [
+        ((0, 1, 1), (0, 4, 1), (0, 4, 1), (4, 5, 1)),
+        ((1, 2, 1), (0, 4, 1), (0, 4, 1), (0, 1, 1)),
+    ]
+    assert exact
+    assert found.counts == [32]
+
+
+def test_residues_are_steps_of_boxes() -> None:
+    p, q = Program(), Program()
+    x, y = p.x(12), q.x(12)
+    kept = p("add", x, p("pad", p.x(6), low=(0,), high=(6,)))
+    every = q("slice", y, offsets=(1,), sizes=(6,), strides=(2,))
+    q.x(6)
+    spread = q("reshape", q("pad", q("reshape", every, shape=(6, 1)), low=(0, 1), high=(0, 0)), shape=(12,))
+    found = region(
+        p.of(
+            p("sub", kept, kept),
+        ),
+        q.of(spread),
+    )
+    assert found.boxes(0) == ([((1, 12, 2),)], True)
+    assert len(list(found.points(0))) == 6
+
+
+def test_products_commute_and_coefficients_add_up() -> None:
+    p, q = Program(), Program()
+    x, y = p.x(3, 3), q.x(3, 3)
+    square = p("matmul", x, x, transpose_b=True)
+    turned = q("transpose", q("matmul", y, y, transpose_b=True), perm=(1, 0))
+    assert region(p.of(square), q.of(turned)).empty
+    double = q("add", turned, turned)
+    assert region(p.of(square), q.of(double)).counts == [9]
+    assert region(p.of(p("add", square, square)), q.of(double)).empty
+    assert region(p.of(p("sub", square, square)), q.of(q("sub", turned, turned))).empty
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "reason"),
+    [
+        ("exp", {}, "'exp' is not multilinear"),
+        ("reduce_max", {"dims": (0,), "keepdims": True}, "'reduce_max' is not multilinear"),
+        ("reciprocal", {}, "'div' by what is not a number"),
+    ],
+)  # fmt: skip
+def test_what_is_not_multilinear_is_left_to_the_fields(op: str, attrs: dict[str, Attr], reason: str) -> None:
+    graphs = [p.of(p(op, p("neg", p.x(3, 4)), **attrs)) for p in (Program(), Program())]
+    found = difference(*graphs)
+    assert found == Abstained(reason)
+
+
+def test_isl_has_a_budget() -> None:
+    p = Program()
+    graph = p.of(p("conv", p.x(2, 3, 8, 8), p.x(4, 3, 3, 3), **conv(pad=1)))
+    assert difference(graph, graph, operations=100) == Abstained("isl took more than 100 operations")
+
+
+def test_sums_that_repeat_a_product_too_often_are_left_to_the_fields() -> None:
+    p = Program()
+    wide = p("reshape", p("repeat", p.x(1, 100), dim=0, times=100), shape=(10_000,))
+    found = difference(p.of(p("reduce_sum", wide, dims=(0,), keepdims=True)), p.graph)
+    assert found == Abstained("a sum adds one product too many times")
