@@ -16,6 +16,7 @@ _PASSES: dict[str, str] = {
     "ingest-linalg": "superopt.transforms.ingest.ingest_linalg:IngestLinalg",
     "partition": "superopt.transforms.partition.partition:Partition",
     "derive": "superopt.transforms.derivation.derive:Derive",
+    "print-derivations": "superopt.transforms.derivation.derive:PrintDerivations",
     "mugraph-search": "superopt.transforms.mugraph_search.mugraph_search:MugraphSearch",
     "sink-concats": "superopt.transforms.sink_concats:SinkConcats",
     "stabilize-softmax": "superopt.transforms.stabilize_softmax:StabilizeSoftmax",

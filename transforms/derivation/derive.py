@@ -1,46 +1,100 @@
-"""`--derive`: other expressions for convolutions, by rules that are named."""
+"""`--derive` and `--print-derivations`: other expressions for convolutions, by rules that are named."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from superopt.cost.gpus import DEFAULT_TARGET, TargetName
 from superopt.operators import is_windowed
-from superopt.transforms.derivation.optimizer import chosen_rules
+from superopt.transforms.derivation.mutants.correction import (
+    DIFFERENCE,
+    Corrector,
+    Difference,
+    cheapest,
+    spliced,
+)
+from superopt.transforms.derivation.mutants.derived import MUTANTS
+from superopt.transforms.derivation.optimizer import chosen_names
+from superopt.transforms.derivation.rules import RULES
 from superopt.transforms.passes import GraphPass
 
 if TYPE_CHECKING:
     from superopt.diagnostics import Diagnostics
-    from superopt.program import KernelGraph
+    from superopt.program import KernelGraph, Node
 
 
 @dataclass(frozen=True)
 class Derive(GraphPass):
     """Rewrite each convolution by the first of the rules that fits, whatever it costs; say which did.
 
-    `--superoptimize` applies the rules where they are predicted to pay.
+    A rule may be a mutant, which is right in places only: it is corrected, by the repair that is predicted to be
+    fastest. `--superoptimize` applies the rules where they are predicted to pay.
     """
 
     flag: ClassVar[str] = "derive"
 
     rules: tuple[str, ...] = ()
-    """The rules to try, in order; all of them where none is given."""
+    """The rules and mutants to try, in order; all rules and no mutants where none is given."""
+    difference: Difference = DIFFERENCE
+    """How it is decided where a mutant is wrong."""
+    target: TargetName = DEFAULT_TARGET
+    """The GPU that repairs are chosen for."""
 
     def __post_init__(self) -> None:
-        chosen_rules(self.rules)
+        chosen_names(self.rules)
 
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
         """The graph after one rule at most for each node that it had."""
-        rules = chosen_rules(self.rules)
         for result in [n.result for n in graph.nodes if is_windowed(n)]:
             node = next((n for n in graph.nodes if result in n.results), None)
-            if node is None or not is_windowed(node):
-                continue
-            for name, rule in rules.items():
+            if node is not None and is_windowed(node):
+                graph, said = self._rewritten(graph, node)
+                diagnostics.remark(said, node.location)
+        return graph
+
+    def _rewritten(self, graph: KernelGraph, node: Node) -> tuple[KernelGraph, str]:
+        from superopt.cost import target
+
+        for name in self.rules or RULES:
+            if name in RULES and (made := RULES[name](graph, node)) is not None:
+                return made, f"'{node.op}' is rewritten by '{name}'"
+            if name in MUTANTS:
+                found = Corrector(self.difference, (name,)).of(node)
+                if best := cheapest(graph, node, found, target(self.target)):
+                    return best[1], f"'{node.op}' is rewritten: {best[0]}"
+        return graph, f"no rule fits '{node.op}'"
+
+
+@dataclass(frozen=True)
+class PrintDerivations(GraphPass):
+    """Say of each convolution which rules and mutants fit, where mutants are wrong, and what repairs cost.
+
+    The program stays as it is.
+    """
+
+    flag: ClassVar[str] = "print-derivations"
+
+    difference: Difference = DIFFERENCE
+    """How it is decided where a mutant is wrong."""
+    target: TargetName = DEFAULT_TARGET
+    """The GPU that seconds are predicted for."""
+
+    def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
+        """`graph`; a remark for each program that is derived."""
+        from superopt.cost import cost, target
+
+        gpu = target(self.target)
+
+        def seconds(made: KernelGraph) -> str:
+            return f"{cost(made, gpu).seconds * 1e6:.1f} us"
+
+        for node in filter(is_windowed, graph.nodes):
+            diagnostics.remark(f"'{node.op}': {seconds(graph)} as it is", node.location)
+            for name, rule in RULES.items():
                 if (made := rule(graph, node)) is not None:
-                    diagnostics.remark(f"'{node.op}' is rewritten by '{name}'", node.location)
-                    graph = made
-                    break
-            else:
-                diagnostics.remark(f"no rule fits '{node.op}'", node.location)
+                    diagnostics.remark(f"'{node.op}': {seconds(made)} by rule '{name}'", node.location)
+            for found in Corrector(self.difference).of(node):
+                price = seconds(spliced(graph, node, found.graph))
+                diagnostics.remark(f"'{node.op}': {price}: {found}", node.location)
         return graph

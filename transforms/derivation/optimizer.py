@@ -13,6 +13,8 @@ from superopt.errors import BadOption
 from superopt.operators import is_windowed
 from superopt.options import did_you_mean
 from superopt.transforms.derivation.channels_last import channels_last
+from superopt.transforms.derivation.mutants.correction import DIFFERENCE, Corrector, Difference, spliced
+from superopt.transforms.derivation.mutants.derived import MUTANTS
 from superopt.transforms.derivation.rules import RULES, SCALES, Rule
 from superopt.transforms.optimizers import Optimizer, Proposal, Proposals, never
 
@@ -30,7 +32,8 @@ class DerivationOptimizer(Optimizer):
     """Derive other expressions for convolutions (OLLIE, OSDI 2023); compute what follows in the same kernel.
 
     Programs are looked at cheapest first; what the rules make of them is priced and, where it is new, looked at
-    in turn. Raises BadOption for values out of range or unknown rules.
+    in turn. So are mutants, which are right in places only, with what corrects them (PET, OSDI 2021), where they
+    are faster uncorrected than what they stand for. Raises BadOption for values out of range or unknown rules.
     """
 
     name: ClassVar[str] = "derivation"
@@ -40,7 +43,9 @@ class DerivationOptimizer(Optimizer):
     limit: int = 64
     """Maximum number of programs to look at."""
     rules: tuple[str, ...] = ()
-    """The rules to apply; all of them where none is given."""
+    """The rules and mutants to apply; all of them where none is given."""
+    difference: Difference = DIFFERENCE
+    """How it is decided where a mutant is wrong."""
     candidates: int = 8
     """Maximum number of candidates to return, cheapest first."""
 
@@ -49,7 +54,7 @@ class DerivationOptimizer(Optimizer):
         for name in ("depth", "limit", "candidates"):
             if getattr(self, name) < 1:
                 raise BadOption(f"expected a positive {name}, got {getattr(self, name)}")
-        chosen_rules(self.rules)
+        chosen_names(self.rules)
 
     def refusal(self, program: KernelGraph) -> str:
         """Programs without convolutions and pooling."""
@@ -74,15 +79,20 @@ class DerivationOptimizer(Optimizer):
         from superopt.transforms.lower.kernel_to_tile import fuse_windows
         from superopt.verify.hashing import program_hash
 
-        end, rules = clock.now() + budget, chosen_rules(self.rules)
+        end, names = clock.now() + budget, self.rules or (*RULES, *MUTANTS)
+        rules = {name: RULES[name] for name in names if name in RULES}
         scaled = _everywhere(program, rules.pop(SCALES)) if SCALES in rules else program
-        funnel = dict.fromkeys([*(f"rule {name}" for name in rules), "looked at", "priced"], 0)
+        funnel = dict.fromkeys([*(f"rule {name}" for name in names), "looked at", "priced"], 0)
         seen, order = {program_hash(program)}, itertools.count()
         known: dict[Node, KernelCost] = {}
 
         def seconds(graph: KernelGraph) -> float:
             return cost(graph, target, known).seconds
 
+        def promising(source: KernelGraph, mutant: KernelGraph) -> bool:
+            return clock.now() < end and seconds(mutant) < seconds(source)
+
+        corrector = Corrector(self.difference, tuple(n for n in names if n in MUTANTS), promising)
         starts = [program] if scaled is program else [scaled, program]
         waiting = sorted((seconds(graph), next(order), 0, graph) for graph in starts)
         looked_at: list[tuple[float, int, int, KernelGraph]] = []
@@ -92,7 +102,7 @@ class DerivationOptimizer(Optimizer):
             funnel["looked at"] += 1
             if depth == self.depth:
                 continue
-            for name, made in _derived(graph, rules):
+            for name, made in _derived(graph, rules, corrector):
                 if (text := program_hash(made)) not in seen:
                     seen.add(text)
                     funnel[f"rule {name}"] += 1
@@ -111,15 +121,16 @@ class DerivationOptimizer(Optimizer):
                     funnel["priced"] += 1
         found.sort(key=lambda p: p.seconds)
         remark = "" if found else "no rule fits"
+        funnel |= corrector.counts
         return Proposals(found[: self.candidates], funnel, complete=not waiting, remark=remark)
 
 
-def chosen_rules(names: tuple[str, ...]) -> dict[str, Rule]:
-    """The rules of these names, all for none; BadOption for an unknown one."""
+def chosen_names(names: tuple[str, ...]) -> None:
+    """BadOption for a name that is neither a rule's nor a mutant's."""
+    have = (*RULES, *MUTANTS)
     for name in names:
-        if name not in RULES:
-            raise BadOption(f"expected a rule of {', '.join(RULES)}, got '{name}'{did_you_mean(name, RULES)}")
-    return {name: RULES[name] for name in names or RULES}
+        if name not in have:
+            raise BadOption(f"expected a rule of {', '.join(have)}, got '{name}'{did_you_mean(name, have)}")
 
 
 def _everywhere(graph: KernelGraph, rule: Rule) -> KernelGraph:
@@ -130,10 +141,14 @@ def _everywhere(graph: KernelGraph, rule: Rule) -> KernelGraph:
     return graph
 
 
-def _derived(graph: KernelGraph, rules: dict[str, Rule]) -> Iterator[tuple[str, KernelGraph]]:
-    """What each rule makes of each node, where it fits."""
+def _derived(
+    graph: KernelGraph, rules: dict[str, Rule], corrector: Corrector
+) -> Iterator[tuple[str, KernelGraph]]:
+    """What each rule, and each mutant with each repair, makes of each node, where it fits."""
     for node in graph.nodes:
         if is_windowed(node):
             for name, rule in rules.items():
                 if (made := rule(graph, node)) is not None:
                     yield name, made
+            for found in corrector.of(node):
+                yield found.mutant, spliced(graph, node, found.graph)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from superopt.operators import infer_type
+from superopt.operators import Move, infer_type, move_of
 from superopt.program import Attr, KernelGraph, Node, Value, live_nodes
 from superopt.transforms.partition.segments import in_order
 
@@ -24,7 +24,9 @@ class Rewrite:
         return result
 
     def reshape(self, x: Value, *shape: int) -> Value:
-        """`x` in row-major order; `x` itself where it has that shape."""
+        """`x` in row-major order; `x` itself where it has that shape. Of a reshape, what that one is of."""
+        if self.nodes and self.nodes[-1].result is x and move_of(self.nodes[-1]) is Move.RESHAPE:
+            (x,) = self.nodes[-1].operands
         return x if x.shape == shape else self.emit("reshape", x, shape=shape)
 
     def cast(self, x: Value, dtype: str) -> Value:

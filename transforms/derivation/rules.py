@@ -37,7 +37,7 @@ def rule(name: str) -> Callable[[Rule], Rule]:
     return register
 
 
-class _Conv:
+class Convolution:
     """A convolution or its transpose: its attributes, extents and a writer at its place."""
 
     def __init__(self, graph: KernelGraph, node: Node) -> None:
@@ -67,6 +67,7 @@ class _Conv:
         return self.write.emit("conv", x, w, **{**windows, **changed})
 
     def done(self, made: Value, instead_of: Value | None = None) -> KernelGraph:
+        """The graph with `made` in place of the result, or `instead_of` what follows it."""
         return self.write.instead({instead_of or self.node.result: made})
 
 
@@ -74,6 +75,11 @@ def _ints(attrs: Mapping[str, Attr], name: str) -> tuple[int, ...]:
     found = attrs[name]
     assert isinstance(found, tuple)
     return found
+
+
+def is_conv(node: Node) -> bool:
+    """Whether it is a convolution, not a transposed one."""
+    return _is(node, "conv")
 
 
 def _is(node: Node, op: str) -> bool:
@@ -86,9 +92,9 @@ def conv_as_product(graph: KernelGraph, node: Node) -> KernelGraph | None:
 
     y[n, f, p] = sum over c of w[f, c] x[n, c, p]: what a matrix product says, with groups as batch.
     """
-    if not _is(node, "conv"):
+    if not is_conv(node):
         return None
-    c = _Conv(graph, node)
+    c = Convolution(graph, node)
     if math.prod(c.sizes) != 1 or set(c.strides) != {1} or any([*c.low, *c.high]):
         return None
     write, positions = c.write, math.prod(c.extents)
@@ -109,9 +115,9 @@ def split_depth(graph: KernelGraph, node: Node) -> KernelGraph | None:
 
     t[n, k, f, x] = sum over c of w[f, c, k] x[n, c, x];  y[n, f, y] = sum over k of t[n, k, f, y + k - low].
     """
-    if not _is(node, "conv"):
+    if not is_conv(node):
         return None
-    c = _Conv(graph, node)
+    c = Convolution(graph, node)
     if c.groups != 1 or math.prod(c.sizes) == 1:
         return None
     write, taps, positions = c.write, math.prod(c.sizes), math.prod(c.extents)
@@ -131,9 +137,9 @@ def smaller_kernels(graph: KernelGraph, node: Node) -> KernelGraph | None:
 
     y[f, y] = sum over a of z[a, f, y + 3 a - low], with z[a, f, x] = sum over b of w[f, 3 a + b] x[x + b].
     """
-    if not _is(node, "conv"):
+    if not is_conv(node):
         return None
-    c = _Conv(graph, node)
+    c = Convolution(graph, node)
     if not c.dense or min(c.sizes) < 4 or max(c.sizes) > 9:
         return None
     write, columns = c.write, node.result.shape[1]
@@ -160,9 +166,9 @@ def strides_as_channels(graph: KernelGraph, node: Node) -> KernelGraph | None:
     """conv(x, w, stride s) -> conv(x', w', stride 1), where each s^d block of x is a position of s^d times as
     many channels (space to depth): x = s q + r becomes channel r at q, and so do kernel positions.
     """
-    if not _is(node, "conv"):
+    if not is_conv(node):
         return None
-    c = _Conv(graph, node)
+    c = Convolution(graph, node)
     if set(c.strides) == {1} or set(c.dilations) != {1} or c.groups != 1:
         return None
     write, columns = c.write, node.result.shape[1]
@@ -192,9 +198,9 @@ def residues_as_batch(graph: KernelGraph, node: Node) -> KernelGraph | None:
     """conv(x, w, dilation d) -> conv(x', w, dilation 1), where positions with one residue modulo d are an image
     of the batch: y = d q + r reads x = d (q + k) + r - low.
     """
-    if not _is(node, "conv"):
+    if not is_conv(node):
         return None
-    c = _Conv(graph, node)
+    c = Convolution(graph, node)
     if set(c.dilations) == {1} or set(c.strides) != {1}:
         return None
     write, steps = c.write, c.dilations
@@ -224,7 +230,7 @@ def sub_pixels(graph: KernelGraph, node: Node) -> KernelGraph | None:
     """
     if not _is(node, "conv_transpose"):
         return None
-    c = _Conv(graph, node)
+    c = Convolution(graph, node)
     if (
         c.groups != 1
         or set(c.dilations) != {1}
@@ -261,13 +267,13 @@ def sub_pixels(graph: KernelGraph, node: Node) -> KernelGraph | None:
 @rule("one-product")
 def merge_columns(graph: KernelGraph, node: Node) -> KernelGraph | None:
     """conv(x, w1), conv(x, w2) -> slices of conv(x, concat(w1, w2)), where all else is the same."""
-    if not _is(node, "conv"):
+    if not is_conv(node):
         return None
-    c = _Conv(graph, node)
+    c = Convolution(graph, node)
     alike = [
         n
         for n in graph.nodes
-        if _is(n, "conv")
+        if is_conv(n)
         and n.operands[0] is c.x
         and n.attrs == node.attrs
         and n.operands[1].shape[1:] == c.w.shape[1:]
@@ -298,10 +304,10 @@ def scales_into_weights(graph: KernelGraph, node: Node) -> KernelGraph | None:
 
     A convolution is linear in its weights, and what it reads outside is zero either way.
     """
-    if not (_is(node, "conv") or _is(node, "conv_transpose")):
+    if not (is_conv(node) or _is(node, "conv_transpose")):
         return None
-    c, fixed, used = _Conv(graph, node), of_weights(graph), users(graph.nodes)
-    axis = 0 if _is(node, "conv") else 1
+    c, fixed, used = Convolution(graph, node), of_weights(graph), users(graph.nodes)
+    axis = 0 if is_conv(node) else 1
     if c.w not in fixed or (axis == 1 and c.groups != 1):
         return None
     write, value, end = c.write, node.result, node.result

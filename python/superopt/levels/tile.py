@@ -68,19 +68,30 @@ def check_tile(program: TileProgram) -> None:
 
 
 def guarded_loads(program: TileProgram) -> set[Load]:
-    """The loads of which only masks with the same bounds are used: their windows may start outside."""
+    """The loads that only masks use whose bounds lie within the buffer: their windows may start outside."""
     loads = {s.result: s for s in program.statements() if isinstance(s, Load)}
     guarded = set(loads.values())
     for statement in program.statements():
         if isinstance(statement, Compute):
             for load in (loads[v] for v in statement.operands if v in loads):
-                bounds = zip(load.windows, load.buffer.type.shape, strict=True)
-                wanted = {Bound(d, window, extent) for d, (window, extent) in enumerate(bounds)}
-                if not wanted <= {*statement.bounds}:
+                bounds = {b.dim: b for b in statement.bounds}
+                read = zip(load.windows, load.buffer.type.shape, strict=True)
+                if not all(d in bounds and _within(bounds[d], *end) for d, end in enumerate(read)):
                     guarded.discard(load)
         elif isinstance(statement, Store) and statement.value in loads:
             guarded.discard(loads[statement.value])
     return guarded
+
+
+def _within(bound: Bound, window: Window, extent: int) -> bool:
+    """Whether what exists by `bound` is within `extent` in `window`: that of the bound itself, or of a slice of
+    the buffer, whose places i are `first + stride * i`.
+    """
+    own = bound.window
+    stride = window.stride // own.stride
+    scaled = Window(own.size, window.base, tuple((v, stride * s) for v, s in own.terms), stride * own.stride)
+    first = window.base - stride * own.base
+    return window == scaled and 0 <= first and first + stride * (bound.extent - 1) < extent
 
 
 class _TileChecker:

@@ -1,0 +1,326 @@
+"""Mutants of convolutions: where they are wrong, what corrects them, and the faults of PET's public code.
+
+The oracle is a full comparison on integers, exact in fp64.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from interpreter import interpret
+from test_windows import WRONG, by_definition, program, run, some, windows
+
+from superopt.errors import IllegalProgram
+from superopt.program import Attr, KernelGraph, Node, TensorType, Value
+from superopt.transforms.derivation.mutants import boxes
+from superopt.transforms.derivation.mutants.correction import DIFFERENCES, Corrector, spliced
+from superopt.transforms.derivation.mutants.derived import MUTANTS, Mutant, alone, derived
+from superopt.transforms.derivation.mutants.points import Undecided
+from superopt.transforms.derivation.mutants.region import Region
+from superopt.transforms.derivation.mutants.repairs import repairs
+from superopt.transforms.derivation.rewrite import Rewrite
+from superopt.transforms.lower import lower
+from superopt.verify import certify
+
+Array = np.ndarray[Any, Any]
+
+
+def whole_numbers(graph: KernelGraph, seed: int = 0) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    return [rng.integers(-1000, 1001, v.shape).astype(np.float64) for v in graph.inputs]
+
+
+def wrong_places(mutant: Mutant) -> Array:
+    arrays = whole_numbers(mutant.source)
+    return run(mutant.source, arrays) != run(mutant.graph, arrays)
+
+
+def mutants(graph: KernelGraph, name: str = "") -> list[Mutant]:
+    return [m for m in derived(graph.nodes[0]) if name in m.name]
+
+
+def written(graph: KernelGraph, *steps: tuple[str, dict[str, Attr]]) -> KernelGraph:
+    """`graph` with operators behind its output."""
+    write, value = Rewrite(graph, graph.nodes[-1]), graph.outputs[0]
+    for op, attrs in steps:
+        value = write.emit(op, value, **attrs)
+    return replace(graph, nodes=[*graph.nodes, *write.nodes], outputs=[value])
+
+
+# --- published cases --------------------------------------------------------------------------------------
+
+# program at few channels, at the published ones, mutant, which one of that name, outputs that differ
+CASES: dict[str, tuple[Any, Any, str, int, int]] = {
+    "dilated": (
+        ([(1, 4, 14, 14), (2, 4, 3, 3)], windows(2, dilation=2, pad=2)),
+        ([(1, 512, 14, 14), (256, 512, 3, 3)], windows(2, dilation=2, pad=2)),
+        "residues-side-by-side", 0, 13_312,
+    ),
+    "pairs of images": (
+        ([(4, 3, 8, 8), (2, 3, 3, 3)], windows(2, pad=1)),
+        ([(16, 64, 14, 14), (64, 64, 3, 3)], windows(2, pad=1)),
+        "images-side-by-side", 0, 16 * 64 * 14,
+    ),
+    "blocks": (
+        ([(1, 2, 14, 14), (2, 2, 5, 5)], windows(2, pad=2)),
+        ([(1, 48, 38, 38), (64, 48, 5, 5)], windows(2, pad=2)),
+        "blocks-as-images", 2, 49_152,
+    ),
+    "pads": (
+        ([(1, 4, 14, 14), (2, 4, 3, 3)], windows(2, stride=2, pad=1)),
+        ([(1, 64, 56, 56), (128, 64, 3, 3)], windows(2, stride=2, pad=1)),
+        "without-pads", 0, 128 * (28 * 28 - 27 * 27),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_published_mutants_are_found_and_corrected(case: str) -> None:
+    _, (shapes, attrs), name, number, count = CASES[case]
+    graph = program("conv", shapes, attrs)
+    mutant = mutants(graph, name)[number]
+    region = boxes.difference(mutant.source, mutant.graph)
+    assert region.count == count
+    assert not certify(graph, mutant.graph).equivalent
+    repaired = dict(repairs(mutant, region))
+    assert "recompute" in repaired
+    for made in repaired.values():
+        assert certify(graph, made).equivalent
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_their_kernels_compute_what_the_source_does(case: str) -> None:
+    pytest.importorskip("triton")
+    (shapes, attrs), _, name, number, _ = CASES[case]
+    graph = program("conv", shapes, attrs)
+    mutant = mutants(graph, name)[number]
+    region = boxes.difference(mutant.source, mutant.graph)
+    np.testing.assert_array_equal(region.mask(), wrong_places(mutant))
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
+    expected = by_definition("conv", {"groups": 1, **attrs}, *arrays)
+    for made in dict(repairs(mutant, region)).values():
+        np.testing.assert_allclose(interpret(made, arrays)[0], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("case", ["dilated", "blocks"])
+def test_their_ttir_is_what_was_proved(case: str) -> None:
+    pytest.importorskip("triton")
+    from superopt.transforms.emit.compile import compile_all
+    from superopt.transforms.emit.program_source import emit_program
+    from superopt.verify.ttir import verify_compiled
+
+    (shapes, attrs), _, name, number, _ = CASES[case]
+    graph = program("conv", shapes, attrs)
+    mutant = mutants(graph, name)[number]
+    region = boxes.difference(mutant.source, mutant.graph)
+    lowered = lower(dict(repairs(mutant, region))["recompute"])
+    emitted = emit_program(lowered)
+    records = verify_compiled(graph, lowered, emitted, compile_all(emitted.kernels, ["sm_90"]))
+    assert all(record.end_to_end for record in records.values())
+
+
+# --- the region is the full comparison's ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("difference", DIFFERENCES)
+def test_regions_of_random_convolutions_are_what_a_full_comparison_says(difference: str) -> None:
+    rng, seen = random.Random(7), dict.fromkeys(MUTANTS, 0)
+    while min(seen.values()) < 8:
+        shapes, attrs = some(rng, "conv")
+        try:
+            graph = program("conv", shapes, attrs)
+        except IllegalProgram:
+            continue
+        for mutant in derived(graph.nodes[0]):
+            region = DIFFERENCES[difference](mutant.source, mutant.graph)  # type: ignore[index]
+            np.testing.assert_array_equal(region.mask(), wrong_places(mutant))
+            arrays = whole_numbers(graph, seen[mutant.name])
+            seen[mutant.name] += 1
+            for _, made in repairs(mutant, region):
+                np.testing.assert_array_equal(run(made, arrays), run(graph, arrays))
+                if seen[mutant.name] < 3:
+                    assert certify(graph, made).equivalent
+
+
+# --- faults of published correctors -----------------------------------------------------------------------
+
+
+def test_a_mutant_that_mostly_agrees_is_refused() -> None:
+    """PET's public code accepts 70% agreement, its check of boxes being off."""
+    (mutant,) = mutants(program("conv", *CASES["dilated"][0]), "residues")
+    assert boxes.difference(mutant.source, mutant.graph).agreement > 0.7
+    assert not certify(mutant.source, mutant.graph).equivalent
+
+
+def test_a_correction_that_is_too_small_is_refused() -> None:
+    """The halo that PET's public code corrects is always 0."""
+    for case, (few, _, name, number, _) in CASES.items():
+        mutant = mutants(program("conv", *few), name)[number]
+        region = boxes.difference(mutant.source, mutant.graph)
+        slabs = region.slabs()
+        kept = tuple(box for box in region.boxes if not any(p[0] in box[d] for d, p in slabs.items()))
+        assert kept != region.boxes, case
+        too_small = dict(repairs(mutant, replace(region, boxes=kept)))
+        made = too_small.get("recompute", too_small.get("as it is"))
+        assert made is not None
+        assert not certify(mutant.source, made).equivalent
+
+
+def test_without_cuts_by_residue_the_boxes_accept_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Position 2 a + b of 3 pairs comes from another pair: positions 0 and 1 are right, the next eight are not."""
+    source = program("conv", [(1, 1, 12), (1, 1, 1)], windows(1))
+    mutant = written(
+        source,
+        ("reshape", {"shape": (2, 3, 2)}),
+        ("transpose", {"perm": (1, 0, 2)}),
+        ("reshape", {"shape": (1, 1, 12)}),
+    )
+    places = wrong_places(Mutant("swapped", source, mutant))
+    assert places.sum() == 8
+    np.testing.assert_array_equal(boxes.difference(source, mutant).mask(), places)
+    monkeypatch.setattr(boxes, "_cut", lambda places, divisor: np.zeros_like(places))  # type: ignore[misc]
+    assert boxes.difference(source, mutant).count == 0
+    assert not certify(source, mutant).equivalent
+
+
+def test_what_wraps_is_refused() -> None:
+    """Modulo 2^32, PET's integers, a multiple of 2^32 is nothing."""
+    source = program("conv", [(1, 2, 6), (2, 2, 3)], windows(1, pad=1))
+    write, (y,) = Rewrite(source, source.nodes[-1]), source.outputs
+    factor = write.emit("constant", value=float(2**32 + 1), shape=y.shape, dtype="f32")
+    graph = replace(source, nodes=[*source.nodes, *write.nodes], outputs=[write.emit("mul", y, factor)])
+    graph = replace(graph, nodes=[*source.nodes, *write.nodes])
+    arrays = [x % 10 for x in whole_numbers(source)]
+    wrapped = [run(g, arrays).astype(np.int64).astype(np.uint32) for g in (source, graph)]
+    np.testing.assert_array_equal(*wrapped)
+    assert not certify(source, graph).equivalent
+    with pytest.raises(Undecided):
+        boxes.difference(source, graph)
+
+
+def test_what_a_mutant_holds_where_it_is_wrong_never_reaches_the_result() -> None:
+    """An image holds an infinity; its neighbour's windows do not, but the mutant's do."""
+    few, _, name, number, _ = CASES["pairs of images"]
+    graph = program("conv", *few)
+    mutant = mutants(graph, name)[number]
+    arrays = whole_numbers(graph)
+    arrays[0][1, :, :, 0] = np.inf
+    arrays[1] = np.abs(arrays[1]) + 1
+    with np.errstate(invalid="ignore"):
+        expected, garbage = run(graph, arrays), run(mutant.graph, arrays)
+        assert np.isfinite(expected[0]).all()
+        assert not np.isfinite(garbage[0]).all()
+        assert np.isnan((garbage + (expected - garbage))[0]).any()  # what adds a difference says
+        region = boxes.difference(mutant.source, mutant.graph)
+        for repair, made in repairs(mutant, region):
+            np.testing.assert_array_equal(run(made, arrays)[0], expected[0], err_msg=repair)
+
+
+def test_a_source_that_is_zero_where_a_mutant_is_wrong_is_masked() -> None:
+    source = program("conv", [(1, 2, 6), (2, 2, 1)], windows(1, pad=2))
+    mutant = Mutant("one pad", source, written(program_without(source), ("pad", PADS)))
+    region = boxes.difference(source, mutant.graph)
+    assert not region.count  # nothing but zeros was left out
+    (name, _), *_ = repairs(mutant, region)
+    assert name == "as it is"
+    # Garbage in place of zeros: the last positions, again.
+    shifted = program("conv", [(1, 2, 6), (2, 2, 1)], windows(1))
+    shifted = KernelGraph("f", source.inputs, [], [])
+    write = Rewrite(shifted, source.nodes[0])
+    y = write.emit("conv", *source.inputs, **windows(1))
+    y = write.concat(2, [write.slice(y, {2: (4, 2, 1)}), y, write.slice(y, {2: (0, 2, 1)})])
+    mutant = Mutant("around", source, KernelGraph("f", source.inputs, write.nodes, [y]))
+    region = boxes.difference(source, mutant.graph)
+    assert (region.count, region.zero) == (8, True)
+    assert not certify(source, mutant.graph).equivalent
+    made = dict(repairs(mutant, region))["zeros"]
+    assert certify(source, made).equivalent
+    arrays = whole_numbers(source)
+    np.testing.assert_array_equal(run(made, arrays), run(source, arrays))
+    other = replace(region, boxes=region.boxes[1:])
+    assert not certify(source, dict(repairs(mutant, other))["zeros"]).equivalent
+
+
+PADS: dict[str, Attr] = {"low": (0, 0, 2), "high": (0, 0, 2)}
+
+
+def program_without(graph: KernelGraph) -> KernelGraph:
+    """The convolution without its pads, of the same inputs."""
+    write = Rewrite(graph, graph.nodes[0])
+    y = write.emit("conv", *graph.inputs, **windows(1))
+    return KernelGraph("f", graph.inputs, write.nodes, [y])
+
+
+@pytest.mark.parametrize("name", [n for n in WRONG if "max" in n or "zero" in n])
+def test_maxima_padded_by_zeros_are_refused(name: str) -> None:
+    first, second = WRONG[name]
+    assert not certify(first, second).equivalent
+
+
+def test_maxima_are_no_sums_of_products() -> None:
+    graph = program("pool_max", [(1, 2, 8)], windows(1, pad=1, sizes=(3,)))
+    assert not mutants(graph)
+    with pytest.raises(Undecided):
+        boxes.difference(graph, graph)
+
+
+def test_moves_do_not_pass_exponentials() -> None:
+    """pad(exp(x)) is zero where exp(pad(x)) is one; neither is a sum of products."""
+    x = Value(TensorType((1, 1, 4), "f32"), "x")
+    graph = KernelGraph("f", [x], [], [x])
+    before = written_from(graph, ("exp", {}), ("pad", PADS))
+    after = written_from(graph, ("pad", PADS), ("exp", {}))
+    assert not certify(before, after).equivalent
+    with pytest.raises(Undecided):
+        boxes.difference(before, after)
+
+
+def written_from(graph: KernelGraph, *steps: tuple[str, dict[str, Attr]]) -> KernelGraph:
+    """Operators on the only input of `graph`."""
+    placeholder = Node("reshape", (graph.inputs[0],), (Value(graph.inputs[0].type),), {"shape": (1, 1, 4)})
+    return written(replace(graph, nodes=[placeholder], outputs=[placeholder.result]), *steps)
+
+
+def test_sums_of_unlike_terms_are_left_to_others() -> None:
+    """x + x reversed in halves: right at a position and at its neighbour says nothing about the others."""
+    graph = program("conv", [(1, 1, 8), (1, 1, 1)], windows(1))
+    write, (y,) = Rewrite(graph, graph.nodes[-1]), graph.outputs
+    total = write.emit("add", y, y)
+    with pytest.raises(Undecided):
+        boxes.difference(graph, replace(graph, nodes=[*graph.nodes, *write.nodes], outputs=[total]))
+
+
+# --- in programs ------------------------------------------------------------------------------------------
+
+
+def test_a_correction_takes_the_place_of_each_node_of_its_kind() -> None:
+    graph = program("conv", *CASES["dilated"][0], behind=True)
+    node = graph.nodes[0]
+    corrector = Corrector()
+    found = corrector.of(node)
+    assert found
+    other = program("conv", *CASES["dilated"][0], behind=True)
+    assert corrector.of(other.nodes[0]) is found
+    for correction in found[:2]:
+        assert certify(other, spliced(other, other.nodes[0], correction.graph)).equivalent
+    assert alone(node).outputs == [node.result]
+
+
+def test_what_cannot_pay_is_not_decided() -> None:
+    corrector = Corrector(worthwhile=lambda source, mutant: False)
+    assert not corrector.of(program("conv", *CASES["dilated"][0]).nodes[0])
+    assert corrector.counts["mutants dearer"] == corrector.counts["mutants"] > 0
+
+
+def test_a_region_is_covered_by_slabs() -> None:
+    cross = Region((4, 5), (((1,), (0, 1, 2, 4)), ((0, 2, 3), (3,)), ((1,), (3,))))
+    assert cross.count == 8
+    assert cross.slabs() == {0: (1,), 1: (3,)}
+    corner = Region((4, 5), (((0,), (0, 1)),))
+    assert corner.slabs() == {0: (0,)}
+    assert Region((2, 2), (((0, 1), (0, 1)),)).slabs() == {0: (0, 1)}

@@ -1,0 +1,1 @@
+"""Programs that are right in places only, and their correction (PET, OSDI 2021)."""
