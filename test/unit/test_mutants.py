@@ -16,7 +16,7 @@ from test_windows import WRONG, by_definition, program, run, some, windows
 
 from superopt.errors import IllegalProgram
 from superopt.program import Attr, KernelGraph, Node, TensorType, Value
-from superopt.transforms.derivation.mutants import boxes
+from superopt.transforms.derivation.mutants import boxes, exact
 from superopt.transforms.derivation.mutants.correction import DIFFERENCES, Corrector, spliced
 from superopt.transforms.derivation.mutants.derived import MUTANTS, Mutant, alone, derived
 from superopt.transforms.derivation.mutants.points import Undecided
@@ -30,8 +30,9 @@ Array = np.ndarray[Any, Any]
 
 
 def whole_numbers(graph: KernelGraph, seed: int = 0) -> list[Array]:
+    """None of them zero, which would hide a difference."""
     rng = np.random.default_rng(seed)
-    return [rng.integers(-1000, 1001, v.shape).astype(np.float64) for v in graph.inputs]
+    return [rng.integers(1, 10**5, v.shape) * rng.choice([-1.0, 1.0], v.shape) for v in graph.inputs]
 
 
 def wrong_places(mutant: Mutant) -> Array:
@@ -84,7 +85,9 @@ def test_published_mutants_are_found_and_corrected(case: str) -> None:
     graph = program("conv", shapes, attrs)
     mutant = mutants(graph, name)[number]
     region = boxes.difference(mutant.source, mutant.graph)
-    assert region.count == count
+    exactly = exact.difference(mutant.source, mutant.graph)
+    assert region.count == exactly.count == count
+    assert region.slabs() == exactly.slabs()
     assert not certify(graph, mutant.graph).equivalent
     repaired = dict(repairs(mutant, region))
     assert "recompute" in repaired
@@ -130,7 +133,7 @@ def test_their_ttir_is_what_was_proved(case: str) -> None:
 @pytest.mark.parametrize("difference", DIFFERENCES)
 def test_regions_of_random_convolutions_are_what_a_full_comparison_says(difference: str) -> None:
     rng, seen = random.Random(7), dict.fromkeys(MUTANTS, 0)
-    while min(seen.values()) < 8:
+    while min(seen.values()) < 4:
         shapes, attrs = some(rng, "conv")
         try:
             graph = program("conv", shapes, attrs)
@@ -138,7 +141,11 @@ def test_regions_of_random_convolutions_are_what_a_full_comparison_says(differen
             continue
         for mutant in derived(graph.nodes[0]):
             region = DIFFERENCES[difference](mutant.source, mutant.graph)  # type: ignore[index]
-            np.testing.assert_array_equal(region.mask(), wrong_places(mutant))
+            wrong = wrong_places(mutant)
+            assert region.count == region.mask().sum()
+            if difference == "relation":
+                np.testing.assert_array_equal(region.mask(), wrong)
+            assert (region.mask() >= wrong).all()  # of a box, all is wrong if something is
             arrays = whole_numbers(graph, seen[mutant.name])
             seen[mutant.name] += 1
             for _, made in repairs(mutant, region):
@@ -182,7 +189,7 @@ def test_without_cuts_by_residue_the_boxes_accept_what_is_wrong(monkeypatch: pyt
     )
     places = wrong_places(Mutant("swapped", source, mutant))
     assert places.sum() == 8
-    np.testing.assert_array_equal(boxes.difference(source, mutant).mask(), places)
+    assert (boxes.difference(source, mutant).mask() >= places).all()
     monkeypatch.setattr(boxes, "_cut", lambda places, divisor: np.zeros_like(places))  # type: ignore[misc]
     assert boxes.difference(source, mutant).count == 0
     assert not certify(source, mutant).equivalent
@@ -197,7 +204,7 @@ def test_what_wraps_is_refused() -> None:
     graph = replace(graph, nodes=[*source.nodes, *write.nodes])
     arrays = [x % 10 for x in whole_numbers(source)]
     wrapped = [run(g, arrays).astype(np.int64).astype(np.uint32) for g in (source, graph)]
-    np.testing.assert_array_equal(*wrapped)
+    assert (wrapped[0] == wrapped[1]).all()
     assert not certify(source, graph).equivalent
     with pytest.raises(Undecided):
         boxes.difference(source, graph)
@@ -236,7 +243,7 @@ def test_a_source_that_is_zero_where_a_mutant_is_wrong_is_masked() -> None:
     y = write.concat(2, [write.slice(y, {2: (4, 2, 1)}), y, write.slice(y, {2: (0, 2, 1)})])
     mutant = Mutant("around", source, KernelGraph("f", source.inputs, write.nodes, [y]))
     region = boxes.difference(source, mutant.graph)
-    assert (region.count, region.zero) == (8, True)
+    assert region.count == 8
     assert not certify(source, mutant.graph).equivalent
     made = dict(repairs(mutant, region))["zeros"]
     assert certify(source, made).equivalent
@@ -318,9 +325,8 @@ def test_what_cannot_pay_is_not_decided() -> None:
 
 
 def test_a_region_is_covered_by_slabs() -> None:
-    cross = Region((4, 5), (((1,), (0, 1, 2, 4)), ((0, 2, 3), (3,)), ((1,), (3,))))
-    assert cross.count == 8
+    cross = Region((4, 5), (((1,), (0, 1, 2, 4)), ((0, 2, 3), (3,)), ((1,), (3,))), 8)
     assert cross.slabs() == {0: (1,), 1: (3,)}
-    corner = Region((4, 5), (((0,), (0, 1)),))
+    corner = Region((4, 5), (((0,), (0, 1)),), 2)
     assert corner.slabs() == {0: (0,)}
-    assert Region((2, 2), (((0, 1), (0, 1)),)).slabs() == {0: (0, 1)}
+    assert Region((2, 2), (((0, 1), (0, 1)),), 4).slabs() == {0: (0, 1)}

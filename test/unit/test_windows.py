@@ -391,6 +391,29 @@ def test_a_kernel_with_another_guard_is_refused(graph: KernelGraph, change: Any)
     assert not certify(graph, changed(lowered, change)).equivalent
 
 
+def test_a_convolution_of_a_slice_reads_it_in_place_within_its_bounds() -> None:
+    """Neither what the slice leaves out nor what is outside of its operand is read."""
+    graph = program("conv", [(1, 3, 5, 9), (4, 3, 3, 3)], windows(2, pad=1))
+    x, node = Value(TensorType((1, 3, 12, 9), "f32"), "x"), graph.nodes[0]
+    cut: Attrs = {"offsets": (0, 0, 2, 0), "sizes": (1, 3, 5, 9), "strides": (1, 1, 2, 1)}
+    nodes = [Node("slice", (x,), (node.operands[0],), cut), node]
+    graph = replace(graph, inputs=[x, node.operands[1]], nodes=nodes)
+    lowered = lower(graph)
+    assert len(lowered.nodes) == 1
+    arrays = drawn(graph)
+    np.testing.assert_allclose(run(lowered, arrays), run(graph, arrays), rtol=1e-10, atol=1e-10)
+    assert certify(graph, lowered).equivalent
+
+    def more(statement: Statement) -> Statement:
+        if isinstance(statement, Compute) and statement.bounds:
+            bounds = (replace(b, extent=b.extent + 3 * (b.extent == 5)) for b in statement.bounds)
+            return replace(statement, bounds=tuple(bounds))
+        return statement
+
+    with pytest.raises(IllegalProgram, match="windows that start within"):
+        check_kernel(changed(lowered, more))
+
+
 # --- the reference of a bundle -----------------------------------------------------------------------------
 
 

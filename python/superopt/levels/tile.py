@@ -91,7 +91,7 @@ def _within(bound: Bound, window: Window, extent: int) -> bool:
     stride = window.stride // own.stride
     scaled = Window(own.size, window.base, tuple((v, stride * s) for v, s in own.terms), stride * own.stride)
     first = window.base - stride * own.base
-    return window == scaled and 0 <= first and first + stride * (bound.extent - 1) < extent
+    return window == scaled and first >= 0 and first + stride * (bound.extent - 1) < extent
 
 
 class _TileChecker:

@@ -40,7 +40,7 @@ Classes = list[Array]
 
 
 def difference(source: KernelGraph, mutant: KernelGraph, seed: int = 0) -> Region:
-    """The positions of the only output where the two differ.
+    """The boxes of the only output in which the two differ somewhere.
 
     Raises Undecided for programs that are not one sum of products, and those with too many boxes.
     """
@@ -59,8 +59,8 @@ def difference(source: KernelGraph, mutant: KernelGraph, seed: int = 0) -> Regio
     positions, owner = np.array(points), np.array(owners)
     ours, theirs = (elements(graph, positions, seed) for graph in (source, mutant))
     wrong: set[int] = set(owner[ours != theirs].tolist())
-    nonzero: set[int] = set(owner[ours != 0].tolist())
-    return Region(shape, tuple(boxes[i] for i in sorted(wrong)), zero=wrong.isdisjoint(nonzero))
+    found = tuple(boxes[i] for i in sorted(wrong))
+    return Region(shape, found, sum(math.prod(map(len, box)) for box in found))
 
 
 def classes(graph: KernelGraph) -> Classes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from superopt.operators import OPERATORS, is_windowed, normalize_attrs
 from superopt.program import KernelGraph, Node, Value
-from superopt.transforms.derivation.mutants import boxes
+from superopt.transforms.derivation.mutants import boxes, exact
 from superopt.transforms.derivation.mutants.derived import MUTANTS, Mutant, derived
 from superopt.transforms.derivation.mutants.points import Undecided
 from superopt.transforms.derivation.mutants.region import Region
@@ -18,10 +18,14 @@ from superopt.transforms.derivation.rewrite import Rewrite
 if TYPE_CHECKING:
     from superopt.cost import Target
 
-# Which positions of the output differ; each raises Undecided where it does not say.
-Difference: TypeAlias = Literal["boxes"]
-DIFFERENCE: Difference = "boxes"
-DIFFERENCES: dict[Difference, Callable[[KernelGraph, KernelGraph], Region]] = {"boxes": boxes.difference}
+# How it is decided which positions of the output differ; each raises Undecided where it does not say.
+Difference: TypeAlias = Literal["relation", "boxes"]
+DIFFERENCE: Difference = "relation"
+
+DIFFERENCES: dict[Difference, Callable[[KernelGraph, KernelGraph], Region]] = {
+    "relation": exact.difference,
+    "boxes": boxes.difference,
+}
 
 
 @dataclass(frozen=True)

@@ -18,17 +18,12 @@ Places: TypeAlias = tuple[int, ...]
 class Region:
     """A set of positions of a tensor of `shape`: disjoint boxes, each a product of places along the dimensions.
 
-    `zero`: whether the source is zero in all of it.
+    `count`: how many positions it has.
     """
 
     shape: Shape
     boxes: tuple[tuple[Places, ...], ...]
-    zero: bool = False
-
-    @property
-    def count(self) -> int:
-        """How many positions it has."""
-        return sum(math.prod(map(len, box)) for box in self.boxes)
+    count: int
 
     @property
     def size(self) -> int:
@@ -37,11 +32,11 @@ class Region:
 
     @property
     def agreement(self) -> float:
-        """The share of all positions that is not in it."""
+        """The share of all positions that are not in it."""
         return 1 - self.count / self.size
 
     def mask(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """True in it, an element for each position."""
+        """True in its boxes, an element for each position."""
         found = np.zeros(self.shape, np.bool_)
         for box in self.boxes:
             found[np.ix_(*box)] = True
@@ -53,14 +48,10 @@ class Region:
         First those that are wrong wherever the others are; the rest along the one dimension where that takes the
         smallest share.
         """
-        wrong = [[0] * extent for extent in self.shape]
-        for box in self.boxes:
-            size = math.prod(map(len, box))
-            for d, places in enumerate(box):
-                for p in places:
-                    wrong[d][p] += size // len(places)
-        others = [math.prod(self.shape) // extent for extent in self.shape]
-        found = [{p for p, n in enumerate(counts) if n == o} for counts, o in zip(wrong, others, strict=True)]
+        wrong = self.mask()
+        dims = range(len(self.shape))
+        everywhere = [wrong.all(tuple(o for o in dims if o != d)) for d in dims]
+        found = [set(np.flatnonzero(places).tolist()) for places in everywhere]
         # Where a box is wrong in every place of a dimension, that says nothing.
         found = [
             set[int]() if len(places) == extent else places

@@ -16,7 +16,7 @@ import numpy as np
 from superopt.operators import OPERATORS, is_elementwise, is_windowed, normalize_attrs
 from superopt.program import Attr, KernelGraph, Node, Value, producers
 from superopt.transforms.derivation.mutants.derived import Mutant
-from superopt.transforms.derivation.mutants.points import Undecided
+from superopt.transforms.derivation.mutants.points import Undecided, elements
 from superopt.transforms.derivation.mutants.region import Region
 from superopt.transforms.derivation.rewrite import Rewrite
 
@@ -30,14 +30,23 @@ def repairs(mutant: Mutant, region: Region) -> Iterator[tuple[str, KernelGraph]]
     `as it is`: the mutant, which is right everywhere. `zeros`: the source is zero there, and a mask says where.
     `recompute`: slices of the source in place of the mutant's. What else its rule knows comes after them.
     """
-    if not region.count:
+    if not region.boxes:
         yield "as it is", mutant.graph
         return
-    if region.zero:
+    if _zero(mutant.source, region):
         yield "zeros", _masked(mutant, region)
     with contextlib.suppress(Undecided):
         yield "recompute", _recomputed(mutant, region)
     yield from mutant.repaired
+
+
+def _zero(source: KernelGraph, region: Region) -> bool:
+    """Whether the source seems to be zero there: the first element of every box is, for random inputs."""
+    firsts = np.array([[places[0] for places in box] for box in region.boxes])
+    try:
+        return not elements(source, firsts, seed=0).any()
+    except Undecided:
+        return False
 
 
 def _masked(mutant: Mutant, region: Region) -> KernelGraph:

@@ -1,0 +1,73 @@
+"""The exact relation as the decision where a program and a mutant of it agree: `--difference=relation`."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from superopt.nests import Array
+from superopt.program import KernelGraph
+from superopt.transforms.derivation.mutants.points import Undecided
+from superopt.transforms.derivation.mutants.region import Places, Region
+
+if TYPE_CHECKING:
+    import islpy as isl
+
+# Positions, along the dimensions that matter, that are listed one by one.
+_MOST_POSITIONS = 1 << 18
+
+
+def difference(source: KernelGraph, mutant: KernelGraph) -> Region:
+    """The positions of the only output where the two differ, by `superopt.verify.relation`.
+
+    Raises Undecided where that abstains.
+    """
+    from superopt.verify.relation import Abstained
+    from superopt.verify.relation import difference as exactly
+
+    found = exactly(source, mutant)
+    if isinstance(found, Abstained):
+        raise Undecided(found.reason)
+    (output,), (positions,) = source.outputs, found.outputs
+    return Region(output.shape, tuple(_boxes(positions, output.shape)), found.counts[0])
+
+
+def _boxes(positions: isl.Set, shape: tuple[int, ...]) -> list[tuple[Places, ...]]:
+    """Disjoint boxes that hold exactly these positions."""
+    import islpy as isl
+
+    dims = isl.dim_type.set
+    names = ", ".join(f"d{d}" for d in range(len(shape)))
+    matter: list[int] = []
+    for d, extent in enumerate(shape):
+        anywhere = isl.Set.read_from_str(positions.get_ctx(), f"{{ [{names}] : 0 <= d{d} < {extent} }}")
+        if not positions.project_out(dims, d, 1).insert_dims(dims, d, 1).intersect(anywhere) <= positions:
+            matter.append(d)
+    for d in reversed(range(len(shape))):
+        if d not in matter:
+            positions = positions.project_out(dims, d, 1)
+    if positions.count_val().to_python() > _MOST_POSITIONS:
+        raise Undecided(f"expected at most {_MOST_POSITIONS} positions that differ")
+    wrong = np.zeros([shape[d] for d in matter], np.bool_)
+
+    def mark(point: isl.Point) -> None:
+        at = [point.get_coordinate_val(dims, i).to_python() for i in range(len(matter))]
+        wrong[tuple(at)] = True
+
+    positions.foreach_point(mark)
+    along = [_alike(wrong, i) for i in range(len(matter))]
+    boxes: list[tuple[Places, ...]] = []
+    for combined in itertools.product(*along):
+        if wrong[tuple(places[0] for places in combined)]:
+            box = dict(zip(matter, combined, strict=True))
+            boxes.append(tuple(box.get(d, tuple(range(e))) for d, e in enumerate(shape)))
+    return boxes
+
+
+def _alike(wrong: Array, dim: int) -> list[Places]:
+    """The places along `dim`, those together at which the same is wrong."""
+    rows = np.moveaxis(wrong, dim, 0).reshape(wrong.shape[dim], -1)
+    label = np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)
+    return [tuple(np.flatnonzero(label == i).tolist()) for i in range(label.max() + 1)]
