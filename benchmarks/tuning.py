@@ -37,7 +37,7 @@ from superopt.run import context, propose
 from superopt.run.settings import Settings
 from superopt.tuning import strategies
 from superopt.tuning.evaluators import ByTiles
-from superopt.tuning.improve import GRAPH, KERNEL, steps_of
+from superopt.tuning.improve import GRAPH, KERNEL, of_other_cuts, steps_of
 from superopt.tuning.log import Log
 from superopt.tuning.loop import ScheduleName, Trials, phases, search
 from superopt.tuning.plan import Plan
@@ -60,7 +60,8 @@ def searched(name: str, budget: float) -> tuple[Space, dict[str, Any]]:
     begun = clock.now()
     candidates = propose.propose(run, parts, lambda stage, share: None)
     counts = {"candidates": [len(c) for c in candidates], "search_cpu_seconds": round(clock.now() - begun, 2)}
-    return Space(graph, steps_of(Plan(parts, candidates, run.target), run.target)), counts
+    plan = Plan(parts, candidates, run.target, lambda segment: of_other_cuts(run, segment))
+    return Space(graph, steps_of(plan, run.target)), counts
 
 
 def measure(name: str, *, evaluations: int, seeds: int, budget: float) -> dict[str, Any]:

@@ -23,7 +23,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -103,7 +103,7 @@ class Fewer:
 
         def asked(site: Site) -> str:
             others = list(site.choices[1:])
-            return pick(Site(site.at, site.default, lambda: _spread(others, self.most - 1), site.location))
+            return pick(replace(site, others=lambda: _spread(others, self.most - 1)))
 
         return self.step.decided(graph, asked, diagnostics)
 

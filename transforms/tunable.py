@@ -42,13 +42,15 @@ def _nothing_else() -> Sequence[str]:
 class Site:
     """One decision: `at` is the fingerprint of what it looks at, `default` what the pass does by itself.
 
-    `others` lists what else is valid; it is called only where somebody wants to know.
+    `others` lists what else is valid; it is called only where somebody wants to know. `of` is the pass whose
+    decision it is, where another one asks for it.
     """
 
     at: str
     default: str
     others: Callable[[], Sequence[str]] = _nothing_else
     location: Location = UNKNOWN
+    of: str = ""
 
     @cached_property
     def choices(self) -> tuple[str, ...]:

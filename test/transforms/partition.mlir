@@ -8,6 +8,14 @@
 // CHECK: func.func @f
 // CHECK: "kernel.slice"
 // SMALL: segment 3: 1 square
+
+// Each value between groups is a decision that can be made otherwise.
+// RUN: superopt-opt %s --partition --list-sites 2>&1 >/dev/null | filecheck %s --check-prefix=SITES
+// SITES: partition.mlir:{{[0-9]+}}:8: remark: partition b30678addd9ed93d.0.stays: stays | crosses
+// RUN: superopt-opt %s --partition='config={"partition": {"b30678addd9ed93d.0.stays": "crosses"}}' 2>&1 | filecheck %s --check-prefix=CUT
+// CUT-DAG: remark: segment 0: 1 neg; 1 inputs, 1 outputs
+// CUT-DAG: remark: segment 1: 1 exp; 1 inputs, 1 outputs
+// CUT-DAG: remark: segment 2: 1 relu, 1 square; 1 inputs, 1 outputs
 func.func @f(%x: tensor<8x16xf32>) -> tensor<4x16xf32> {
   %n = "kernel.neg"(%x) : (tensor<8x16xf32>) -> tensor<8x16xf32>
   %e = "kernel.exp"(%n) : (tensor<8x16xf32>) -> tensor<8x16xf32>

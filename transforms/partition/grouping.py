@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Container, Sequence
+from functools import cache
 from typing import TypeAlias
 
 from superopt.cost.model import LIBRARY_TILE
@@ -27,14 +28,25 @@ LAUNCH_BYTES = 8 << 20
 L2_SHARE = 0.5
 
 
+# What becomes of a value that one group computes and another reads: it stays inside a segment, or crosses a cut.
+STAYS, CROSSES = "stays", "crosses"
+# Whether a value stays: asked with what savings say, and with whether the other choice is valid.
+Stays: TypeAlias = Callable[[Value, bool, Callable[[], bool]], bool]
+
+
 def group(
-    nodes: Sequence[Node], eligible: Sequence[bool], outputs: Container[Value], few: Check, expressible: Check
+    nodes: Sequence[Node],
+    eligible: Sequence[bool],
+    outputs: Container[Value],
+    few: Check,
+    expressible: Check,
+    stays: Stays | None = None,
 ) -> list[list[Node]]:
     """Disjoint convex groups of the eligible nodes, in topological order, each `few` and `expressible`.
 
-    `outputs` are those of the program.
+    `outputs` are those of the program. Savings say where the cuts are, or `stays`, value by value.
     """
-    return _Grouping(nodes, eligible, outputs, few, expressible).run()
+    return _Grouping(nodes, eligible, outputs, few, expressible, stays).run()
 
 
 class _Grouping:
@@ -47,9 +59,10 @@ class _Grouping:
         outputs: Container[Value],
         few: Check,
         expressible: Check,
+        stays: Stays | None,
     ) -> None:
         self.nodes, self.outputs = nodes, outputs
-        self.few, self.expressible = few, expressible
+        self.few, self.expressible, self.stays = few, expressible, stays
         self.producer = {v: i for i, n in enumerate(nodes) for v in n.results}
         self.operands = [sorted({self.producer[v] for v in n.operands if v in self.producer}) for n in nodes]
         self.users: list[list[int]] = [[] for _ in nodes]
@@ -64,6 +77,14 @@ class _Grouping:
     def run(self) -> list[list[Node]]:
         for g in sorted(self.open):
             self._offer(g, before=False)
+        self._join_what_saves()
+        while self.stays is not None and self._join_otherwise():
+            self._join_what_saves()
+        groups = sorted((self.members[g] for g in self.open), key=lambda m: m[-1])
+        return [[self.nodes[i] for i in members] for members in groups]
+
+    def _join_what_saves(self) -> None:
+        """Join pairs of groups, what saves most first."""
         while self.heap:
             offered, a, b = heapq.heappop(self.heap)
             if a not in self.open or b not in self.open:
@@ -71,10 +92,26 @@ class _Grouping:
             saved = self._saved(a, b)
             if saved < -offered:  # they have grown since
                 self._push(saved, a, b)
-            else:
+            elif self._joinable(a, b) and self._uncut(a, b, saves=True):
                 self._join(a, b)
-        groups = sorted((self.members[g] for g in self.open), key=lambda m: m[-1])
-        return [[self.nodes[i] for i in members] for members in groups]
+
+    def _join_otherwise(self) -> bool:
+        """Join a pair that saves nothing, if that is asked for; gives whether there was one."""
+        for a in sorted(self.open):
+            for b in sorted(
+                {self.group[u] for i in self.members[a] for u in self.users[i]} & self.open - {a}
+            ):
+                if self._saved(a, b) <= 0 and self._uncut(a, b, saves=False):
+                    self._join(a, b)
+                    return True
+        return False
+
+    def _uncut(self, a: int, b: int, *, saves: bool) -> bool:
+        """Whether every value that crosses from `a` to `b` is to stay inside; by itself, where that saves."""
+        if self.stays is None:
+            return saves
+        valid = cache(lambda: self._joinable(a, b))
+        return all(self.stays(v, saves, lambda: saves or valid()) for v in self._crossing(a, b))
 
     def _offer(self, g: int, *, before: bool = True) -> None:
         """Put the pairs of `g` and the groups that it feeds, and with `before` that feed it, on the heap."""
@@ -90,10 +127,12 @@ class _Grouping:
         if saved > 0:
             heapq.heappush(self.heap, (-saved, a, b))
 
+    def _joinable(self, a: int, b: int) -> bool:
+        members = sorted(self.members[a] + self.members[b])
+        return self._convex(members) and self._fits(members, added=self.members[b])
+
     def _join(self, a: int, b: int) -> None:
         members = sorted(self.members[a] + self.members[b])
-        if not self._convex(members) or not self._fits(members, added=self.members[b]):
-            return
         new = members[-1]
         for old in {a, b} - {new}:
             self.open.discard(old)
@@ -116,14 +155,18 @@ class _Grouping:
 
     def _saved(self, a: int, b: int) -> float:
         """Bytes of device memory that one kernel in place of two saves, where group `a` feeds group `b`."""
-        crossing = {v for i in self.members[b] for v in self.nodes[i].operands if self._in(v, a)}
         saved = float(LAUNCH_BYTES)
-        for value in sorted(crossing, key=lambda v: self.producer[v]):
+        for value in self._crossing(a, b):
             saved += value.type.bytes * (1 + self._unwritten(value, a))
             if (times := self._times(value, b)) > 1:
                 loaded = self._loaded(self.producer[value], a)
                 saved -= (times - 1) * max(loaded - value.type.bytes, 0) * L2_SHARE
         return saved
+
+    def _crossing(self, a: int, b: int) -> list[Value]:
+        """The values of group `a` that group `b` reads."""
+        found = {v for i in self.members[b] for v in self.nodes[i].operands if self._in(v, a)}
+        return sorted(found, key=lambda v: self.producer[v])
 
     def _unwritten(self, value: Value, a: int) -> float:
         """The share of not writing `value`, which group `a` computes, in one more group that reads it."""

@@ -1,15 +1,15 @@
-"""`--partition`: show into which segments a program is cut."""
+"""`--partition`: show into which segments a program is cut, and where else it might be."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from superopt.errors import BadOption
 from superopt.operators import is_constant
-from superopt.transforms.partition.segments import partition
-from superopt.transforms.passes import GraphPass
+from superopt.transforms.partition.segments import HOPS, partition
+from superopt.transforms.tunable import Pick, Tunable
 
 if TYPE_CHECKING:
     from superopt.diagnostics import Diagnostics
@@ -17,13 +17,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Partition(GraphPass):
+class Partition(Tunable):
     """Report as remarks the segments into which the searches cut the program; change nothing.
 
-    Each remark stands at a segment's first node and counts its operators.
+    Each remark stands at a segment's first node and counts its operators. Sites are the values between groups,
+    which stay inside a segment or cross a cut, and programs that fit a search whole.
     """
 
     flag: ClassVar[str] = "partition"
+    level: ClassVar[Literal["graph", "kernel"]] = "graph"
+    hops: ClassVar[int] = HOPS
 
     max_values: int = 25
     """Maximum number of values in a segment, not counting views and splat constants."""
@@ -32,9 +35,9 @@ class Partition(GraphPass):
         if self.max_values < 1:
             raise BadOption(f"expected a positive max-values, got {self.max_values}")
 
-    def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
+    def decided(self, graph: KernelGraph, pick: Pick, diagnostics: Diagnostics) -> KernelGraph:
         """Remark on every segment and every node that is in none."""
-        segments = partition(graph, self.max_values)
+        segments = partition(graph, self.max_values, pick=pick)
         taken: set[int] = set()
         for number, segment in enumerate(segments):
             taken |= set(map(id, segment.graph.nodes))

@@ -6,20 +6,26 @@ and comes back, so it can become any other graph with the same inputs and output
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from superopt.aliasing import pairs
 from superopt.operators import Move, band_of, is_constant, move_of, splat_of
-from superopt.program import KernelGraph, Node, Value, live_nodes, users
+from superopt.program import KernelGraph, Node, Value, live_nodes, producers, users
+from superopt.transforms.fingerprints import fingerprints, named
 from superopt.transforms.named_axes.axis_table import Unsearchable
 from superopt.transforms.named_axes.name_axes import name_axes
 from superopt.transforms.named_axes.operations import is_view, searchable
 from superopt.transforms.named_axes.unfold import unfold
-from superopt.transforms.partition.grouping import group
+from superopt.transforms.partition.grouping import CROSSES, STAYS, Stays, group
+from superopt.transforms.tunable import Pick, Site
 from superopt.transforms.window_groups import window_groups
 
 MAX_VALUES = 25
+# What becomes of a program that fits a search: it is one segment, or cut like any other.
+WHOLE, CUT = "whole", "cut"
+# How far around a value its fingerprint looks.
+HOPS = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,17 +44,22 @@ class Segment:
         return "the whole program" if self.whole else f"the segment at '{self.graph.nodes[0].op}'"
 
 
-def partition(graph: KernelGraph, max_values: int = MAX_VALUES, *, copies: bool = True) -> list[Segment]:
+def partition(
+    graph: KernelGraph, max_values: int = MAX_VALUES, *, copies: bool = True, pick: Pick | None = None
+) -> list[Segment]:
     """The segments of `graph`, in topological order; nodes that no search can improve are in none.
 
     A program that fits is one segment. Otherwise segments grow from single nodes, joined first where it saves
     most (`grouping.py`), as long as the result is convex, has at most `max_values` values and can be
     expressed over named axes; so cuts fall where they cost least. Splats and bands belong to every segment that
     uses them. Without `copies`, a segment duplicates nothing: a value that is sliced, concatenated or used in
-    two roles stays between segments.
+    two roles stays between segments. `pick` is asked for each cut, and whether a program that fits has any.
     """
     if counted(graph.nodes) <= max_values and _expressible(graph, max_values, copies=copies):
-        return [Segment(graph, whole=True)] if _worthwhile(graph.nodes) else []
+        if not _worthwhile(graph.nodes):
+            return []
+        if pick is None or pick(Site(named(graph), WHOLE, lambda: [CUT], graph.location)) == WHOLE:
+            return [Segment(graph, whole=True)]
     context = _Context(graph)
     chains = window_groups([n for n in graph.nodes if n in context.live], graph.outputs)
     taken = {id(n) for chain in chains for n in chain}
@@ -66,10 +77,24 @@ def partition(graph: KernelGraph, max_values: int = MAX_VALUES, *, copies: bool 
         expressible=lambda nodes: (
             all(map(_moves, nodes)) or _expressible(context.subgraph(nodes), max_values, copies=copies)
         ),
+        stays=None if pick is None else _asking(pick, graph),
     )
     place = {id(n): i for i, n in enumerate(graph.nodes)}
     groups = sorted([*groups, *chains], key=lambda nodes: place[id(nodes[-1])])
     return [Segment(context.subgraph(nodes)) for nodes in groups if _worthwhile(nodes)]
+
+
+def _asking(pick: Pick, graph: KernelGraph) -> Stays:
+    """Cuts as decisions, by the fingerprint of what computes a value and by what savings say of it."""
+    made_by, at = producers(graph.nodes), fingerprints(graph, HOPS)
+
+    def stays(value: Value, saves: bool, other: Callable[[], bool]) -> bool:
+        node = made_by[value]
+        default, different = (STAYS, CROSSES) if saves else (CROSSES, STAYS)
+        name = f"{at[node]}.{node.results.index(value)}.{default}"
+        return pick(Site(name, default, lambda: [different] * other(), node.location)) == STAYS
+
+    return stays
 
 
 def _is_free(node: Node) -> bool:
@@ -94,12 +119,12 @@ def _worthwhile(nodes: Sequence[Node]) -> bool:
 def _expressible(graph: KernelGraph, max_values: int, *, copies: bool) -> bool:
     try:
         unfolded = unfold(graph)
-        named = name_axes(unfolded.graph)
+        axes = name_axes(unfolded.graph)
     except Unsearchable:
         return False
-    if unfolded.copies <= 0 and named.copies == 0:
+    if unfolded.copies <= 0 and axes.copies == 0:
         return True
-    return copies and counted(named.graph.nodes) <= max_values
+    return copies and counted(axes.graph.nodes) <= max_values
 
 
 class _Context:

@@ -58,7 +58,7 @@ def propose(
             continue
         progress(f"search {done + 1} of {distinct}", done / distinct)
         share = run.budget.searches_left / (distinct - done)
-        found.append(_propose_for(part, run, share, nominal))
+        found.append(propose_for(part, run, share, nominal))
         done += 1
     if done < len(searched):
         run.report.remarks.append(f"{len(searched) - done} segments repeat others and take their results")
@@ -83,7 +83,7 @@ def _completed(
     for number, part in enumerate(rest):
         seconds = run.budget.searches_left / (len(rest) - number)
         name = program_hash(part.graph)
-        found = known[name] if name in known else _propose_for(part, run, seconds, seconds)
+        found = known[name] if name in known else propose_for(part, run, seconds, seconds)
         if found and found[0].seconds < run.predicted(part.graph):
             made = stitch(made, part, copy.deepcopy(found[0].graph))
     return [] if made is best.graph else _ranked(run, whole.graph, [made], best.optimizer)
@@ -95,7 +95,7 @@ def repeats(parts: Sequence[Segment]) -> list[int]:
     return [known.setdefault(program_hash(part.graph), number) for number, part in enumerate(parts)]
 
 
-def _propose_for(part: Segment, run: Run, seconds: float, nominal: float) -> list[Candidate]:
+def propose_for(part: Segment, run: Run, seconds: float, nominal: float) -> list[Candidate]:
     """What the optimizers find within `seconds`, or until the run is stopped.
 
     A search that an earlier run did for `nominal` seconds, shared by all optimizers, is not repeated.

@@ -14,10 +14,12 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
 from superopt.store import Key, Store, StoreUnavailable, versions
+from superopt.transforms import registry
 from superopt.tuning.space import Step
 from superopt.tuning.strategies.strategy import Trial
 
@@ -49,7 +51,7 @@ class ConfStore:
     def __init__(self, folder: Path | None, target: str, steps: Sequence[Step]) -> None:
         self._store = None if folder is None else Store(folder)
         self._target = target
-        self._code = {step.called(): _code(step) for step in steps}
+        self._steps = {step.called(): type(step) for step in steps}
         self._found: dict[tuple[str, str], str | None] = {}
 
     def choice(self, flag: str, at: str) -> str | None:
@@ -87,12 +89,19 @@ class ConfStore:
             self._store.publish(key, {_FILE: data}, seconds=kept.seconds / kept.before_seconds)
 
     def _key(self, flag: str, at: str) -> Key:
-        return Key(at, self._target, versions(), {"what": "conf", "pass": flag, "code": self._code[flag]})
+        return Key(at, self._target, versions(), {"what": "conf", "pass": flag, "code": self._code(flag)})
+
+    def _code(self, flag: str) -> str:
+        """A digest of the pass's module: choices of another version may mean something else.
+
+        A step may ask for decisions of a pass that is not a step itself.
+        """
+        return _digest(self._steps.get(flag) or registry.load(flag))
 
 
-def _code(step: Step) -> str:
-    """A digest of the pass's module: choices of another version may mean something else."""
-    return hashlib.sha256(Path(inspect.getfile(type(step))).read_bytes()).hexdigest()[:16]
+@cache
+def _digest(of: type) -> str:
+    return hashlib.sha256(Path(inspect.getfile(of)).read_bytes()).hexdigest()[:16]
 
 
 def _parsed(data: bytes) -> Remembered | None:

@@ -17,7 +17,7 @@ from superopt.cost import host
 from superopt.report import Schedule, TuningReport, launches
 from superopt.run.check import Accepted, check
 from superopt.run.choose import NOT_FASTER
-from superopt.run.propose import Candidate
+from superopt.run.propose import Candidate, propose_for
 from superopt.run.reuse import own_code
 from superopt.store import StoreUnavailable
 from superopt.transforms.lower.choose_layouts import ChooseLayouts
@@ -32,7 +32,7 @@ from superopt.tuning.confstore import ConfStore
 from superopt.tuning.evaluators import ByKernels, ByTiles, Evaluator
 from superopt.tuning.log import Log
 from superopt.tuning.loop import Trials, phases, search
-from superopt.tuning.plan import PLAN, Plan
+from superopt.tuning.plan import CUTS, PLAN, Plan
 from superopt.tuning.space import Lower, Question, Space, Step
 from superopt.tuning.strategies.strategy import Trial
 from superopt.verify import program_hash
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from superopt.program import KernelGraph
     from superopt.run.context import Run
 
-GRAPH = (PLAN, "choose-extents", "choose-layouts", "choose-splits")
+GRAPH = (CUTS, PLAN, "choose-extents", "choose-layouts", "choose-splits")
 KERNEL = ("choose-tiles", "choose-launch")
 # One program in so many is compiled, of the best by tiles so many first; so many are proved.
 COMPILED, FINALISTS, PROVED = 8, 4, 3
@@ -84,7 +84,7 @@ def improved(
         return math.inf if found.seconds is None else found.seconds
 
     before = price(accepted)
-    plan = Plan(parts, [_sound(run, found) for found in candidates], run.target)
+    plan = Plan(parts, [_sound(run, f) for f in candidates], run.target, lambda s: of_other_cuts(run, s))
     steps, folder = steps_of(plan, run.target), run.earlier.folder
     store = ConfStore(folder, run.target.name, steps)
     space = Space(graph, steps, store.choice)
@@ -133,6 +133,12 @@ def improved(
             return made
         report.refused.append(reason if made is None else NOT_FASTER)
     return accepted
+
+
+def of_other_cuts(run: Run, segment: Segment) -> list[Candidate]:
+    """The candidates of a segment that other cuts make, for half of what is left for searches."""
+    seconds = run.budget.searches_left / 2
+    return propose_for(segment, run, seconds, seconds)
 
 
 def _remember(run: Run, store: ConfStore, trials: Trials, program: str) -> None:

@@ -144,7 +144,8 @@ class Space:
         graph = self.graph
         for step in self.steps:
 
-            def pick(site: Site, flag: str = step.called()) -> str:
+            def pick(site: Site, name: str = step.called()) -> str:
+                flag = site.of or name
                 known = decisions.get((flag, site.at))
                 if known is not None:
                     return known.choice if known.choice in site.choices else site.default
