@@ -11,7 +11,8 @@ import pytest
 
 from superopt.operators import infer_type
 from superopt.program import Attr, KernelGraph, Node, TensorType, Value
-from superopt.verify import certify
+from superopt.verify import Certificate, certifier, certify
+from superopt.verify.certifier import replay
 from superopt.verify.relation import Abstained, Region, difference, polynomials
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "relation"))
@@ -154,3 +155,62 @@ def test_sums_that_repeat_a_product_too_often_are_left_to_the_fields() -> None:
     wide = p("reshape", p("repeat", p.x(1, 100), dim=0, times=100), shape=(10_000,))
     found = difference(p.of(p("reduce_sum", wide, dims=(0,), keepdims=True)), p.graph)
     assert found == Abstained("a sum adds one product too many times")
+
+
+# --- the record of a certificate --------------------------------------------------------------------------
+
+
+def turned(body: str | None = None) -> tuple[KernelGraph, KernelGraph]:
+    """A matrix product, perhaps with an elementwise operator behind it, and another way to write it."""
+    p, q = Program(), Program()
+    x, w, v, u = p.x(4, 6), p.x(6, 5), q.x(4, 6), q.x(6, 5)
+    one = p("matmul", x, w)
+    other = q("transpose", q("matmul", u, v, transpose_a=True, transpose_b=True), perm=(1, 0))
+    return p.of(p(body, one) if body else one), q.of(q(body, other) if body else other)
+
+
+def certified(pair: tuple[KernelGraph, KernelGraph]) -> Certificate:
+    certificate = certify(*pair).certificate
+    assert certificate is not None
+    assert certificate.relation is not None
+    return certificate
+
+
+def test_a_certificate_says_what_the_relations_say() -> None:
+    made = certified(turned())
+    assert made.relation is not None
+    assert made.relation.abstained is None
+    assert "equal relations for " in made.summary
+    assert replay(made) == []
+    other = certified(turned("exp"))
+    assert "relation abstained: 'exp' is not multilinear" in other.summary
+    assert replay(other) == []
+
+
+@pytest.mark.parametrize("change", [{"sizes": ["x.0"]}, {"abstained": "too large"}, None])
+def test_a_forged_record_is_refused(change: dict[str, Any] | None) -> None:
+    made = certified(turned())
+    assert made.relation is not None
+    forged = made.relation.model_copy(update=change) if change else None
+    (found,) = replay(made.model_copy(update={"relation": forged}))
+    assert found.startswith("relation: stated ")
+    other = certified(turned("exp"))
+    proved = other.model_copy(update={"relation": made.relation})
+    assert replay(proved)[0].startswith("relation: stated ")
+
+
+def test_programs_whose_relations_differ_are_refused_whatever_the_tests_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    a, b = turned()
+    c = Program()
+    wrong = difference(a, c.of(c("matmul", c("neg", c.x(4, 6)), c.x(6, 5))))
+    assert isinstance(wrong, Region)
+
+    def differs(*_: object) -> Region:
+        return wrong
+
+    monkeypatch.setattr(certifier, "difference", differs)
+    verdict = certify(a, b)
+    assert not verdict.equivalent
+    assert "the relations of the programs differ: output 0 at [" in str(verdict.counterexample)

@@ -98,4 +98,7 @@ def summary(outcome: Outcome) -> str:
         times += f"; {report.prepared}"
     if spilled := sum(k.spilled_bytes or 0 for k in report.kernels):
         times += f"; {spilled} bytes of registers spilled"
-    return f"{kernels}; {times}; {report.guarantee}, {outcome.certificate.bound}"
+    proof = f"{report.guarantee}, {outcome.certificate.bound}"
+    if (relation := outcome.certificate.relation) and relation.abstained is None:
+        proof += f"; {relation.spoken}"
+    return f"{kernels}; {times}; {proof}"

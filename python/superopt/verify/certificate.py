@@ -71,6 +71,27 @@ class NormalFormRecord(Record):
     terms: int
 
 
+class RelationRecord(Record):
+    """Both programs are the same polynomials in their inputs (`superopt.verify.relation`): a proof, not a test.
+
+    sizes       dimensions of inputs for all sizes of which it holds, as "input.dimension", tied ones joined
+                by " = "; empty where it holds for the actual sizes
+    abstained   why relations do not decide; null where they do
+    """
+
+    sizes: list[str]
+    abstained: str | None
+
+    @property
+    def spoken(self) -> str:
+        """What it says, in a few words."""
+        if self.abstained is not None:
+            return f"relation abstained: {self.abstained}"
+        return "equal relations for " + (
+            f"all sizes of {', '.join(self.sizes)}" if self.sizes else "these sizes"
+        )
+
+
 class Certificate(Record):
     """States that two programs compute the same function over the reals, with the evidence.
 
@@ -84,6 +105,7 @@ class Certificate(Record):
                test of a piece gives the bound for all: programs that differ do so in some piece.
 
     normal_form  where present, a second proof of the same equality by other means, often at all extents
+    relation     where the programs' texts differ: what a third proof says, of multilinear programs
 
     Programs are compared as functions over a field: casts between dtypes are the identity; the numeric check
     deals with rounding.
@@ -102,6 +124,7 @@ class Certificate(Record):
     uninterpreted: list[str]
     tests: list[TestRecord]
     normal_form: NormalFormRecord | None = None
+    relation: RelationRecord | None = None
     notes: list[str]
 
     @property
@@ -116,6 +139,7 @@ class Certificate(Record):
         assumed = f" of {', '.join(self.uninterpreted)}" if self.uninterpreted else ""
         tests = ", ".join(f"{t.kind} at {_SPOKEN[t.extents]}" for t in self.tests) or "the same program"
         form = f"; normal form for {self.normal_form.extents} extents" if self.normal_form else ""
+        form += f"; {self.relation.spoken}" if self.relation else ""
         return f"{self.guarantee}{assumed}, {self.bound} ({tests}){form}"
 
 

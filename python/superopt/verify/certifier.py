@@ -50,6 +50,7 @@ from superopt.verify.certificate import (
     Extents,
     NormalFormRecord,
     ProgramRecord,
+    RelationRecord,
     TestRecord,
 )
 from superopt.verify.degrees import VARIABLE
@@ -65,6 +66,7 @@ from superopt.verify.pieces import Piece, cut
 from superopt.verify.primes import Primes, drawn
 from superopt.verify.reals import Condition, Conditions
 from superopt.verify.reduce import elements, fewer_blocks, reduce_extents, work
+from superopt.verify.relation import Abstained, difference
 from superopt.verify.symbolic import prove
 
 # Scalar operations up to which the formal test runs at full extents.
@@ -325,9 +327,12 @@ class _Question:
         return made
 
     def verdict(self) -> Verdict:
-        if failure := self.failure or _failure(self.outcomes):
+        failure = self.failure or _failure(self.outcomes)
+        relation = None if failure or not self.outcomes else _related(*self.programs)
+        failure = relation if isinstance(relation, Counterexample) else failure
+        if failure or isinstance(relation, Counterexample):
             return Verdict(False, counterexample=failure)
-        return Verdict(True, _certificate(self))
+        return Verdict(True, _certificate(self, relation))
 
 
 def replay(certificate: Certificate) -> list[str]:
@@ -607,7 +612,19 @@ def _compared(
     return _Outcome(record, None, frozenset(field.assumed), field.imaged, ruled=field.ruled)
 
 
-def _certificate(question: _Question) -> Certificate:
+def _related(a: KernelGraph, b: KernelGraph) -> RelationRecord | Counterexample:
+    """What the relations of programs that passed all tests say; an element at which they differ."""
+    found = difference(a, b)
+    if isinstance(found, Abstained):
+        return RelationRecord(sizes=[], abstained=found.reason)
+    if (place := found.first()) is not None:
+        return Counterexample(
+            reason="the relations of the programs differ", output=place[0], position=place[1]
+        )
+    return RelationRecord(sizes=[], abstained=None)
+
+
+def _certificate(question: _Question, relation: RelationRecord | None) -> Certificate:
     (a, b), outcomes, notes = question.programs, question.outcomes, question.notes
     tests = [o.record for o in outcomes if o.record]
     at, bound = _best_bound(tests, question.delta) if tests else ("full", 0.0)
@@ -627,7 +644,8 @@ def _certificate(question: _Question) -> Certificate:
         p=question.primes[0], q=question.primes[1], seed=question.seed, requested_delta=question.delta,
         delta=bound, delta_extents=at,
         guarantee="congruence" if assumed or bound is None else "bound",
-        uninterpreted=sorted(assumed), tests=tests, normal_form=form, notes=notes,
+        uninterpreted=sorted(assumed), tests=tests, normal_form=form, relation=relation,
+        notes=notes,
     )  # fmt: skip
 
 

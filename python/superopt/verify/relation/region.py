@@ -38,6 +38,13 @@ class Region:
         """Whether the programs are equal."""
         return all(s.is_empty() for s in self.outputs)
 
+    def first(self) -> tuple[int, tuple[int, ...]] | None:
+        """A position that differs, with the number of its output."""
+        for number, positions in enumerate(self.outputs):
+            if not positions.is_empty():
+                return number, _place(positions.sample_point())
+        return None
+
     @property
     def counts(self) -> list[int]:
         """How many elements of each output differ."""
@@ -45,13 +52,9 @@ class Region:
 
     def points(self, output: int) -> Iterator[tuple[int, ...]]:
         """The positions in one output that differ."""
-        import islpy as isl
-
         found: list[isl.Point] = []
         self.outputs[output].foreach_point(found.append)
-        for p in found:
-            rank = self.outputs[output].dim(isl.dim_type.set)
-            yield tuple(p.get_coordinate_val(isl.dim_type.set, d).to_python() for d in range(rank))
+        return map(_place, found)
 
     def boxes(self, output: int) -> tuple[list[Box], bool]:
         """Boxes with steps that cover the positions in one output, and whether they hold no other position."""
@@ -66,6 +69,13 @@ class Region:
             boxes.append(_hull(part))
             covered = covered.union(_set(whole, boxes[-1]))
         return boxes, covered.is_subset(whole)
+
+
+def _place(point: isl.Point) -> tuple[int, ...]:
+    import islpy as isl
+
+    rank = point.get_space().dim(isl.dim_type.set)
+    return tuple(point.get_coordinate_val(isl.dim_type.set, d).to_python() for d in range(rank))
 
 
 def _hull(part: isl.Set) -> Box:
