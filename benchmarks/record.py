@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,14 @@ def load(name: str) -> dict[str, Any]:
     """What `results/<name>.json` holds under "programs"; empty where there is no such file."""
     path = RESULTS / f"{name}.json"
     return json.loads(path.read_text())["programs"] if path.exists() else {}
+
+
+def commit() -> str:
+    """The commit that is checked out; "unknown" outside of a repository."""
+    done = subprocess.run(
+        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, cwd=Path(__file__).parent
+    )
+    return done.stdout.strip() or "unknown"
 
 
 def keep(name: str, rows: dict[str, Any], **more: Any) -> None:

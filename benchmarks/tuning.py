@@ -3,13 +3,14 @@
 python -m benchmarks.tuning [--programs a,b] [--evaluations 64] [--seeds 3] [--budget 6]
 python -m benchmarks.tuning --strategies [--programs a,b] [--evaluations 128] [--seeds 15] [--budget 6]
 
-For each program, the searches run once. Then, of all programs that the choices of plan, layouts, splits and tiles
-make, lowered and priced by their tiles:
+For each program, the searches run once. Then, of all programs that the choices of cuts, plan, extents, layouts,
+splits and tiles make, lowered and priced by their tiles:
 
 rules       what each pass chooses by itself
 sequential  each pass tuned alone, in order
-joint       plan, layouts and splits together, then tiles
+joint       cuts, plan, extents, layouts and splits together, then tiles
 all         all of them together
+gain        sequential over the better of joint and all: what the same number of evaluations finds together only
 best        the least that any of these found
 
 With --strategies, each strategy searches all choices together, and what counts is after how many evaluations it
@@ -28,7 +29,7 @@ import statistics
 from pathlib import Path
 from typing import Any, get_args
 
-from benchmarks.record import keep, load
+from benchmarks.record import commit, keep, load
 
 from superopt import clock, cost
 from superopt.diagnostics import Diagnostics
@@ -44,12 +45,12 @@ from superopt.tuning.plan import Plan
 from superopt.tuning.space import Question, Space
 
 ROOT = Path(__file__).resolve().parent / "mugraph"
-# What lost by choosing in turns when the decisions were first compared, and others.
-PROGRAMS = (
+# What lost by choosing in turns when the decisions were first compared, what may be cut, and then all the others.
+_FIRST = (
     "bilinear_form", "gated_attention", "pooled_mlp", "mlp_b8", "low_rank_chain", "lora_b1", "lora_b8",
-    "rational_features", "rmsnorm_linear_b1", "gated_mlp_b1", "squeeze_excite", "cosine_scores", "rbf_regression",
-    "layernorm_linear", "gqa_decode_b1_safe", "qknorm_public_b1_safe",
+    "rational_features", "attention_block", "norm_transformer_b1", "moe_b1",
 )  # fmt: skip
+PROGRAMS = (*_FIRST, *sorted({path.stem for path in ROOT.glob("*.mlir")} - {*_FIRST}))
 
 
 def searched(name: str, budget: float) -> tuple[Space, dict[str, Any]]:
@@ -76,6 +77,7 @@ def measure(name: str, *, evaluations: int, seeds: int, budget: float) -> dict[s
             row["rules_us"] = round(trials.done[0].seconds * 1e6, 3)
         row[f"{schedule}_us"] = round(statistics.median(found), 3)
         row["best_us"] = min(row.get("best_us", float("inf")), round(min(found), 3))
+    row["gain"] = round(row["sequential_us"] / min(row["joint_us"], row["all_us"]), 3)
     row["tune_cpu_seconds"] = round(clock.now() - begun, 2)
     return row
 
@@ -129,12 +131,13 @@ def main() -> None:
     parser.add_argument("--strategies", action="store_true", help="compare strategies instead of schedules")
     given = parser.parse_args()
     settings = {"evaluations": given.evaluations, "seeds": given.seeds, "budget_seconds": given.budget}
+    settings |= {"passes": [*GRAPH, *KERNEL]}
     kept, work = ("strategies", compare) if given.strategies else ("tuning", measure)
     rows = load(kept)
     for name in given.programs.split(","):
         if {k: rows.get(name, {}).get(k) for k in settings} != settings:
             found = work(name, evaluations=given.evaluations, seeds=given.seeds, budget=given.budget)
-            rows[name] = {**settings, **found}
+            rows[name] = {**settings, "commit": commit(), **found}
             keep(kept, rows, target="sm_90")
         print(f"{name:24} {json.dumps(rows[name])}", flush=True)
 

@@ -20,7 +20,6 @@ import argparse
 import json
 import math
 import statistics
-import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +27,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from benchmarks.record import RESULTS, keep, load
+from benchmarks.record import RESULTS, commit, keep, load
 
 from superopt import cost
 from superopt.cost import host
@@ -156,11 +155,8 @@ def measure(name: str) -> dict[str, Any]:
 
 def save(name: str, table: dict[str, Any]) -> None:
     """Write a table with the commit and day."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True, cwd=Path(__file__).parent
-    ).stdout.strip()
     FOLDER.mkdir(parents=True, exist_ok=True)
-    head = {"commit": commit, "date": time.strftime("%Y-%m-%d", time.gmtime()), "cpu": _cpu()}
+    head = {"commit": commit(), "date": time.strftime("%Y-%m-%d", time.gmtime()), "cpu": _cpu()}
     lists = {k: table.pop(k) for k in ("sites", "programs", "points")}
     lines = [json.dumps({**head, **table})[:-1]]
     for key, rows in lists.items():
