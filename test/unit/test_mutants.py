@@ -17,8 +17,9 @@ from test_windows import WRONG, by_definition, program, run, some, windows
 from superopt.errors import IllegalProgram
 from superopt.program import Attr, KernelGraph, Node, TensorType, Value
 from superopt.transforms.derivation.mutants import boxes, exact
-from superopt.transforms.derivation.mutants.correction import DIFFERENCES, Corrector, spliced
+from superopt.transforms.derivation.mutants.correction import DIFFERENCES, Corrector
 from superopt.transforms.derivation.mutants.derived import MUTANTS, Mutant, alone, derived
+from superopt.transforms.derivation.mutants.generated import chain, generated
 from superopt.transforms.derivation.mutants.points import Undecided
 from superopt.transforms.derivation.mutants.region import Region
 from superopt.transforms.derivation.mutants.repairs import repairs
@@ -41,7 +42,7 @@ def wrong_places(mutant: Mutant) -> Array:
 
 
 def mutants(graph: KernelGraph, name: str = "") -> list[Mutant]:
-    return [m for m in derived(graph.nodes[0]) if name in m.name]
+    return [m for m in derived(alone(graph.nodes[0]), tuple(MUTANTS)) if name in m.name]
 
 
 def written(graph: KernelGraph, *steps: tuple[str, dict[str, Attr]]) -> KernelGraph:
@@ -133,13 +134,13 @@ def test_their_ttir_is_what_was_proved(case: str) -> None:
 @pytest.mark.parametrize("difference", DIFFERENCES)
 def test_regions_of_random_convolutions_are_what_a_full_comparison_says(difference: str) -> None:
     rng, seen = random.Random(7), dict.fromkeys(MUTANTS, 0)
-    while min(seen.values()) < 4:
+    while min(seen.values()) < 3:
         shapes, attrs = some(rng, "conv")
         try:
             graph = program("conv", shapes, attrs)
         except IllegalProgram:
             continue
-        for mutant in derived(graph.nodes[0]):
+        for mutant in mutants(graph):
             region = DIFFERENCES[difference](mutant.source, mutant.graph)  # type: ignore[index]
             wrong = wrong_places(mutant)
             assert region.count == region.mask().sum()
@@ -307,20 +308,21 @@ def test_sums_of_unlike_terms_are_left_to_others() -> None:
 
 def test_a_correction_takes_the_place_of_each_node_of_its_kind() -> None:
     graph = program("conv", *CASES["dilated"][0], behind=True)
-    node = graph.nodes[0]
     corrector = Corrector()
-    found = corrector.of(node)
-    assert found
+    found = [*corrector.of(graph, graph.nodes[0])]
+    decided = dict(corrector.counts)
     other = program("conv", *CASES["dilated"][0], behind=True)
-    assert corrector.of(other.nodes[0]) is found
-    for correction in found[:2]:
-        assert certify(other, spliced(other, other.nodes[0], correction.graph)).equivalent
-    assert alone(node).outputs == [node.result]
+    again = [*corrector.of(other, other.nodes[0])]
+    assert [c for c, _ in again] == [c for c, _ in found]
+    assert corrector.counts == decided
+    for _, made in [*found[:2], *again[:2]]:
+        assert certify(other, made).equivalent
 
 
 def test_what_cannot_pay_is_not_decided() -> None:
     corrector = Corrector(worthwhile=lambda source, mutant: False)
-    assert not corrector.of(program("conv", *CASES["dilated"][0]).nodes[0])
+    graph = program("conv", *CASES["dilated"][0])
+    assert not [*corrector.of(graph, graph.nodes[0])]
     assert corrector.counts["mutants dearer"] == corrector.counts["mutants"] > 0
 
 
@@ -330,3 +332,61 @@ def test_a_region_is_covered_by_slabs() -> None:
     corner = Region((4, 5), (((0,), (0, 1)),), 2)
     assert corner.slabs() == {0: (0,)}
     assert Region((2, 2), (((0, 1), (0, 1)),), 4).slabs() == {0: (0, 1)}
+
+
+# --- PET's generator --------------------------------------------------------------------------------------
+
+
+def product() -> KernelGraph:
+    x, w = Value(TensorType((4, 6, 8), "f32"), "x"), Value(TensorType((4, 8, 3), "f32"), "w")
+    y = Value(TensorType((4, 6, 3), "f32"))
+    return KernelGraph("f", [x, w], [Node("matmul", (x, w), (y,))], [y])
+
+
+GENERATED: dict[str, tuple[KernelGraph, int]] = {
+    "dilated": (program("conv", [(1, 2, 14, 14), (2, 2, 3, 3)], windows(2, dilation=2, pad=2)), 2 * 52),
+    "pairs of images": (program("conv", [(4, 4, 8), (6, 4, 3)], windows(1, pad=1)), 6 * 4),
+    "batched product": (product(), 0),
+}
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_published_mutants_are_generated(name: str) -> None:
+    """Without a rule that knows them; what differs is what the derived ones differ in."""
+    graph, count = GENERATED[name]
+    found = [*generated(graph, 3, 0.7, 100_000)]
+    regions = [exact.difference(m.source, m.graph) for m in found]
+    assert count in {r.count for r in regions}
+    for mutant, region in zip(found, regions, strict=True):
+        np.testing.assert_array_equal(region.mask(), wrong_places(mutant))
+        assert region.agreement >= 0.7
+    for mutant, region in [*zip(found, regions, strict=True)][:3]:
+        for _, made in repairs(mutant, region):
+            assert certify(graph, made).equivalent
+
+
+def test_only_what_agrees_often_enough_is_generated_and_work_is_limited() -> None:
+    graph, _ = GENERATED["pairs of images"]
+    shares = {
+        share: [exact.difference(m.source, m.graph).agreement for m in generated(graph, 3, share, 100_000)]
+        for share in (0.4, 0.8, 0.95)
+    }
+    assert min(shares[0.4]) < 0.8 <= min(shares[0.8])
+    assert len(shares[0.4]) > len(shares[0.8]) > len(shares[0.95])
+    assert not [*generated(graph, 3, 0.7, 10)]
+    assert not [*generated(graph, 3, 0.7, 100_000, lambda: True)]
+
+
+def test_sources_are_split_where_operators_are_not_linear() -> None:
+    first = program("conv", [(1, 2, 8), (3, 2, 1)], windows(1))
+    w = Value(TensorType((2, 3, 1), "f32"), "v")
+    write, (y,) = Rewrite(first, first.nodes[0]), first.outputs
+    z = write.emit("conv", y, w, **windows(1))
+    r = write.emit("relu", z)
+    graph = KernelGraph("f", [*first.inputs, w], [*first.nodes, *write.nodes], [r])
+    longer = chain(graph, graph.nodes[0])
+    assert longer is not None
+    assert (longer.nodes, longer.outputs) == (graph.nodes[:2], [z])
+    assert chain(graph, graph.nodes[1]) is None
+    assert chain(replace(graph, outputs=[r, y]), graph.nodes[0]) is None
+    assert not [*generated(graph, 2, 0.7, 100)]

@@ -12,10 +12,10 @@ from superopt.transforms.derivation.mutants.correction import (
     Corrector,
     Difference,
     cheapest,
-    spliced,
 )
 from superopt.transforms.derivation.mutants.derived import MUTANTS
-from superopt.transforms.derivation.optimizer import chosen_names
+from superopt.transforms.derivation.mutants.generated import AGREEMENT
+from superopt.transforms.derivation.optimizer import checked_mutation, chosen_names
 from superopt.transforms.derivation.rules import RULES
 from superopt.transforms.passes import GraphPass
 
@@ -38,11 +38,16 @@ class Derive(GraphPass):
     """The rules and mutants to try, in order; all rules and no mutants where none is given."""
     difference: Difference = DIFFERENCE
     """How it is decided where a mutant is wrong."""
+    mutate: int = 0
+    """Where no rule fits, mutants of up to as many operators are generated, as PET does; 0 generates none."""
+    agreement: float = AGREEMENT
+    """The share of positions at which such a mutant must be right."""
     target: TargetName = DEFAULT_TARGET
     """The GPU that repairs are chosen for."""
 
     def __post_init__(self) -> None:
         chosen_names(self.rules)
+        checked_mutation(self.mutate, self.agreement)
 
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
         """The graph after one rule at most for each node that it had."""
@@ -54,16 +59,19 @@ class Derive(GraphPass):
         return graph
 
     def _rewritten(self, graph: KernelGraph, node: Node) -> tuple[KernelGraph, str]:
-        from superopt.cost import target
-
         for name in self.rules or RULES:
             if name in RULES and (made := RULES[name](graph, node)) is not None:
                 return made, f"'{node.op}' is rewritten by '{name}'"
-            if name in MUTANTS:
-                found = Corrector(self.difference, (name,)).of(node)
-                if best := cheapest(graph, node, found, target(self.target)):
-                    return best[1], f"'{node.op}' is rewritten: {best[0]}"
-        return graph, f"no rule fits '{node.op}'"
+            if name in MUTANTS and (best := self._best(graph, node, Corrector(self.difference, (name,)))):
+                return best
+        corrector = Corrector(self.difference, (), self.mutate, self.agreement)
+        return self._best(graph, node, corrector) or (graph, f"no rule fits '{node.op}'")
+
+    def _best(self, graph: KernelGraph, node: Node, corrector: Corrector) -> tuple[KernelGraph, str] | None:
+        from superopt.cost import target
+
+        best = cheapest(corrector.of(graph, node), target(self.target))
+        return best and (best[1], f"'{node.op}' is rewritten: {best[0]}")
 
 
 @dataclass(frozen=True)
@@ -77,8 +85,15 @@ class PrintDerivations(GraphPass):
 
     difference: Difference = DIFFERENCE
     """How it is decided where a mutant is wrong."""
+    mutate: int = 0
+    """Also mutants of up to as many operators that are generated, as PET does."""
+    agreement: float = AGREEMENT
+    """The share of positions at which such a mutant must be right."""
     target: TargetName = DEFAULT_TARGET
     """The GPU that seconds are predicted for."""
+
+    def __post_init__(self) -> None:
+        checked_mutation(self.mutate, self.agreement)
 
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
         """`graph`; a remark for each program that is derived."""
@@ -94,7 +109,7 @@ class PrintDerivations(GraphPass):
             for name, rule in RULES.items():
                 if (made := rule(graph, node)) is not None:
                     diagnostics.remark(f"'{node.op}': {seconds(made)} by rule '{name}'", node.location)
-            for found in Corrector(self.difference).of(node):
-                price = seconds(spliced(graph, node, found.graph))
-                diagnostics.remark(f"'{node.op}': {price}: {found}", node.location)
+            corrector = Corrector(self.difference, mutate=self.mutate, agreement=self.agreement)
+            for found, made in corrector.of(graph, node):
+                diagnostics.remark(f"'{node.op}': {seconds(made)}: {found}", node.location)
         return graph

@@ -13,8 +13,9 @@ from superopt.errors import BadOption
 from superopt.operators import is_windowed
 from superopt.options import did_you_mean
 from superopt.transforms.derivation.channels_last import channels_last
-from superopt.transforms.derivation.mutants.correction import DIFFERENCE, Corrector, Difference, spliced
+from superopt.transforms.derivation.mutants.correction import DIFFERENCE, Corrector, Difference
 from superopt.transforms.derivation.mutants.derived import MUTANTS
+from superopt.transforms.derivation.mutants.generated import AGREEMENT, MOST_OPERATORS
 from superopt.transforms.derivation.rules import RULES, SCALES, Rule
 from superopt.transforms.optimizers import Optimizer, Proposal, Proposals, never
 
@@ -46,6 +47,10 @@ class DerivationOptimizer(Optimizer):
     """The rules and mutants to apply; all of them where none is given."""
     difference: Difference = DIFFERENCE
     """How it is decided where a mutant is wrong."""
+    mutate: int = 0
+    """Also mutants of up to as many operators that are generated, as PET does; 0 generates none."""
+    agreement: float = AGREEMENT
+    """The share of positions at which such a mutant must be right."""
     candidates: int = 8
     """Maximum number of candidates to return, cheapest first."""
 
@@ -55,6 +60,7 @@ class DerivationOptimizer(Optimizer):
             if getattr(self, name) < 1:
                 raise BadOption(f"expected a positive {name}, got {getattr(self, name)}")
         chosen_names(self.rules)
+        checked_mutation(self.mutate, self.agreement)
 
     def refusal(self, program: KernelGraph) -> str:
         """Programs without convolutions and pooling."""
@@ -89,10 +95,14 @@ class DerivationOptimizer(Optimizer):
         def seconds(graph: KernelGraph) -> float:
             return cost(graph, target, known).seconds
 
-        def promising(source: KernelGraph, mutant: KernelGraph) -> bool:
-            return clock.now() < end and seconds(mutant) < seconds(source)
-
-        corrector = Corrector(self.difference, tuple(n for n in names if n in MUTANTS), promising)
+        corrector = Corrector(
+            self.difference,
+            tuple(n for n in names if n in MUTANTS),
+            self.mutate,
+            self.agreement,
+            worthwhile=lambda source, mutant: seconds(mutant) < seconds(source),
+            stop=lambda: clock.now() >= end or stop(),
+        )
         starts = [program] if scaled is program else [scaled, program]
         waiting = sorted((seconds(graph), next(order), 0, graph) for graph in starts)
         looked_at: list[tuple[float, int, int, KernelGraph]] = []
@@ -105,7 +115,7 @@ class DerivationOptimizer(Optimizer):
             for name, made in _derived(graph, rules, corrector):
                 if (text := program_hash(made)) not in seen:
                     seen.add(text)
-                    funnel[f"rule {name}"] += 1
+                    funnel[f"rule {name}"] = funnel.get(f"rule {name}", 0) + 1
                     heapq.heappush(waiting, (seconds(made), next(order), depth + 1, made))
         # Kernels are written for the program and as many of the cheapest as that is little work for.
         found: list[Proposal] = []
@@ -133,6 +143,14 @@ def chosen_names(names: tuple[str, ...]) -> None:
             raise BadOption(f"expected a rule of {', '.join(have)}, got '{name}'{did_you_mean(name, have)}")
 
 
+def checked_mutation(mutate: int, agreement: float) -> None:
+    """BadOption for numbers of operators and shares that PET's generator does not take."""
+    if not 0 <= mutate <= MOST_OPERATORS:
+        raise BadOption(f"expected mutate of 0 to {MOST_OPERATORS} operators, got {mutate}")
+    if not 0 < agreement <= 1:
+        raise BadOption(f"expected an agreement above 0 and of at most 1, got {agreement}")
+
+
 def _everywhere(graph: KernelGraph, rule: Rule) -> KernelGraph:
     """`graph` after one application of the rule for each convolution that it fits."""
     for result in [n.result for n in graph.nodes if is_windowed(n)]:
@@ -150,5 +168,4 @@ def _derived(
             for name, rule in rules.items():
                 if (made := rule(graph, node)) is not None:
                     yield name, made
-            for found in corrector.of(node):
-                yield found.mutant, spliced(graph, node, found.graph)
+            yield from ((found.mutant, made) for found, made in corrector.of(graph, node))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from superopt.operators import OPERATORS, is_windowed, normalize_attrs
-from superopt.program import KernelGraph, Node, Value
+from superopt.program import KernelGraph, Node
 from superopt.transforms.derivation.mutants import boxes, exact
-from superopt.transforms.derivation.mutants.derived import MUTANTS, Mutant, derived
+from superopt.transforms.derivation.mutants.derived import MUTANTS, Mutant, alone, derived
+from superopt.transforms.derivation.mutants.generated import AGREEMENT, MOST_VALUES, chain, generated
 from superopt.transforms.derivation.mutants.points import Undecided
 from superopt.transforms.derivation.mutants.region import Region
 from superopt.transforms.derivation.mutants.repairs import repairs
 from superopt.transforms.derivation.rewrite import Rewrite
+from superopt.transforms.optimizers import never
+from superopt.verify.hashing import program_hash
 
 if TYPE_CHECKING:
     from superopt.cost import Target
@@ -30,7 +32,7 @@ DIFFERENCES: dict[Difference, Callable[[KernelGraph, KernelGraph], Region]] = {
 
 @dataclass(frozen=True)
 class Correction:
-    """A mutant of one node, where it is wrong, and a repair: a complete program of the types of the source."""
+    """A mutant, where it is wrong, and a repair: a complete program of the types of the source."""
 
     mutant: str
     region: Region
@@ -48,12 +50,19 @@ class Correction:
 class Corrector:
     """Corrections of nodes, each kind of node once: those of equal operators, attributes and types are alike.
 
-    `worthwhile` says of a source and a mutant that nobody has corrected yet whether it may pay.
+    Mutants are those of the rules `names`, and, where `mutate` is positive, those of PET's generator with up to
+    as many operators that agree on a share `agreement` of positions; `limit` is the number of values that this
+    computes for one source. `worthwhile` says of a source and a mutant that nobody has corrected yet whether it
+    may pay; `stop` is polled.
     """
 
     difference: Difference = DIFFERENCE
     names: tuple[str, ...] = tuple(MUTANTS)
+    mutate: int = 0
+    agreement: float = AGREEMENT
+    limit: int = MOST_VALUES
     worthwhile: Callable[[KernelGraph, KernelGraph], bool] = lambda source, mutant: True
+    stop: Callable[[], bool] = never
     counts: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(
             ("mutants", "mutants dearer", "mutants undecided", "repairs"), 0
@@ -61,22 +70,32 @@ class Corrector:
     )
     known: dict[str, list[Correction]] = field(default_factory=dict[str, "list[Correction]"])
 
-    def of(self, node: Node) -> list[Correction]:
-        """Every repair of every mutant of `node`, as programs of the first such node."""
-        key = _key(node)
-        if key not in self.known:
-            self.known[key] = [*self._found(node)]
-        return self.known[key]
+    def of(self, graph: KernelGraph, node: Node) -> Iterator[tuple[Correction, KernelGraph]]:
+        """Every repair of every mutant of `node`, and of the chain that begins with it, and `graph` with it."""
+        sources = [alone(node)]
+        if self.mutate and (longer := chain(graph, node)):
+            sources.append(longer)
+        for source in sources:
+            key = program_hash(source)
+            if key not in self.known:
+                self.known[key] = [*self._found(source)]
+            yield from ((found, spliced(graph, source, found.graph)) for found in self.known[key])
 
-    def _found(self, node: Node) -> Iterator[Correction]:
-        for mutant in derived(node):
-            if mutant.name not in self.names:
-                continue
+    def _found(self, source: KernelGraph) -> Iterator[Correction]:
+        for mutant in self._mutants(source):
+            if self.stop():
+                return
             self.counts["mutants"] += 1
             if not self.worthwhile(mutant.source, mutant.graph):
                 self.counts["mutants dearer"] += 1
                 continue
             yield from self._corrected(mutant)
+
+    def _mutants(self, source: KernelGraph) -> Iterator[Mutant]:
+        if len(source.nodes) == 1:
+            yield from derived(source, self.names)
+        if self.mutate:
+            yield from generated(source, self.mutate, self.agreement, self.limit, self.stop)
 
     def _corrected(self, mutant: Mutant) -> Iterator[Correction]:
         try:
@@ -89,26 +108,19 @@ class Corrector:
             yield Correction(mutant.name, region, name, graph)
 
 
-def spliced(graph: KernelGraph, node: Node, made: KernelGraph) -> KernelGraph:
-    """`graph` with the program `made`, of the operands of `node` without repetition, in place of `node`."""
-    write = Rewrite(graph, node)
-    names = dict(zip(made.inputs, dict.fromkeys(node.operands), strict=True))
+def spliced(graph: KernelGraph, source: KernelGraph, made: KernelGraph) -> KernelGraph:
+    """`graph` with the program `made` in place of `source`, which is a part of it."""
+    write = Rewrite(graph, source.nodes[-1])
+    names = dict(zip(made.inputs, source.inputs, strict=True))
     for n in made.nodes:
         names[n.result] = write.emit(n.op, *(names[v] for v in n.operands), **n.attrs)
-    return write.instead({node.result: names[made.outputs[0]]})
+    return write.instead({source.outputs[0]: names[made.outputs[0]]})
 
 
 def cheapest(
-    graph: KernelGraph, node: Node, found: Iterable[Correction], target: Target
+    found: Iterable[tuple[Correction, KernelGraph]], target: Target
 ) -> tuple[Correction, KernelGraph] | None:
-    """The one with which `graph` is predicted to take the fewest seconds."""
+    """The one that is predicted to take the fewest seconds."""
     from superopt.cost import cost
 
-    programs = [(c, spliced(graph, node, c.graph)) for c in found]
-    return min(programs, key=lambda p: cost(p[1], target).seconds, default=None)
-
-
-def _key(node: Node) -> str:
-    attrs = sorted(normalize_attrs(OPERATORS[node.op], node.attrs).items()) if is_windowed(node) else []
-    distinct: Sequence[Value] = list(dict.fromkeys(node.operands))
-    return f"{node.op} {attrs} {[(distinct.index(v), v.type) for v in node.operands]}"
+    return min(found, key=lambda p: cost(p[1], target).seconds, default=None)

@@ -34,11 +34,10 @@ def alone(node: Node) -> KernelGraph:
     return KernelGraph("source", list(dict.fromkeys(node.operands)), [node], list(node.results))
 
 
-def derived(node: Node) -> Iterator[Mutant]:
-    """Every mutant that a rule derives from `node`."""
-    source = alone(node)
-    for name, rule in MUTANTS.items():
-        for mutant, repairs in rule(source, node):
+def derived(source: KernelGraph, names: Sequence[str]) -> Iterator[Mutant]:
+    """Every mutant that a rule of these names derives from a program of one node."""
+    for name in names:
+        for mutant, repairs in MUTANTS[name](source, source.nodes[0]):
             yield Mutant(name, source, mutant, tuple(repairs))
 
 
