@@ -1,6 +1,7 @@
 """Spaces of programs, measured whole on the CPU, and strategies that search them again.
 
 python -m benchmarks.tuning_tables --measure [--programs mlp,rmsnorm_linear,gqa_decode]
+python -m benchmarks.tuning_tables --describe
 python -m benchmarks.tuning_tables [--seeds 30]
 
 --measure lowers every program that the choices of a space make, compiles it for one thread of the CPU and times
@@ -26,11 +27,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 from benchmarks.record import RESULTS, commit, keep, load
 
 from superopt import cost
 from superopt.cost import host
+from superopt.cost.features import LOWERED, lowered_features
+from superopt.cost.learned import spearman
 from superopt.diagnostics import Diagnostics
 from superopt.dialects.reader import read
 from superopt.program import KernelGraph
@@ -39,6 +41,7 @@ from superopt.run.settings import Settings
 from superopt.transforms.tunable import Pick, Site, Tunable
 from superopt.tuning import strategies
 from superopt.tuning.by_cpu import ByCpu
+from superopt.tuning.evaluators import Evaluation
 from superopt.tuning.improve import steps_of
 from superopt.tuning.loop import BATCH, Trials, search
 from superopt.tuning.plan import Plan
@@ -145,6 +148,7 @@ def measure(name: str) -> dict[str, Any]:
     traced = {id(t.evaluation): t.traced for t in trials.done}
     for row, found in zip(table["programs"], traced.values(), strict=True):
         row["predicted"] = None if found.error else cost.cost(found.program, host()).seconds
+        row["features"] = None if found.error else _features(found.program)
     return {
         "anchor_seconds": evaluator.anchor_seconds,
         "cpu_seconds": round(time.process_time() - work + evaluator.cpu.seconds, 1),
@@ -153,12 +157,49 @@ def measure(name: str) -> dict[str, Any]:
     }
 
 
+def _features(program: KernelGraph) -> list[float]:
+    found = lowered_features(program, host())
+    return [found[feature] for feature in LOWERED]
+
+
+class _Unpriced:
+    """Prices nothing: a space is only walked."""
+
+    name, blind = "none", frozenset[str]()
+
+    def evaluate(self, programs: Sequence[KernelGraph]) -> list[Evaluation]:
+        return [Evaluation(1.0, "not priced", self.name) for _ in programs]
+
+
+def describe(name: str) -> None:
+    """Add features to a measured table, where its space can still be made; raises ValueError where it cannot."""
+    path = FOLDER / f"{name}.json"
+    table = json.loads(path.read_bytes())
+    trials = Trials(space_of(name), _Unpriced())
+    _whole(trials)
+    made = {
+        frozenset((d.site.at, d.choice) for d in t.traced.decisions if d.flag in MOVING): t.traced
+        for t in trials.done
+    }
+    for number, *chosen in table["points"]:
+        sites = ((table["sites"][place], choice) for place, choice in chosen)
+        if (found := made.get(frozenset((s["site"], s["choices"][c]) for s, c in sites))) is None:
+            raise ValueError(f"{path}: expected a space that can still be made, got one with other choices")
+        row = table["programs"][number]
+        row["features"] = None if found.error else _features(found.program)
+    _write(name, table)
+
+
 def save(name: str, table: dict[str, Any]) -> None:
     """Write a table with the commit and day."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
     head = {"commit": commit(), "date": time.strftime("%Y-%m-%d", time.gmtime()), "cpu": _cpu()}
+    _write(name, head | table)
+
+
+def _write(name: str, table: dict[str, Any]) -> None:
+    FOLDER.mkdir(parents=True, exist_ok=True)
     lists = {k: table.pop(k) for k in ("sites", "programs", "points")}
-    lines = [json.dumps({**head, **table})[:-1]]
+    lines = [json.dumps(table)[:-1]]
     for key, rows in lists.items():
         lines.append(f', "{key}": [\n' + ",\n".join(json.dumps(_short(row)) for row in rows) + "\n]")
     (FOLDER / f"{name}.json").write_text("".join(lines) + "}\n")
@@ -197,7 +238,7 @@ def replay(name: str, seeds: int) -> dict[str, Any]:
         "median_ms": round(1e3 * statistics.median(seconds), 4),
         "worst_ms": round(1e3 * max(seconds), 4),
         "half_interval": round(statistics.median(widths), 4),
-        "rank_correlation": round(_spearman(seconds, [r["predicted"] for r in rows]), 3),
+        "rank_correlation": round(spearman([(r["seconds"], r["predicted"]) for r in rows]) or 0.0, 3),
     }
     ranked = [r["seconds"] for r in sorted(rows, key=lambda r: r["predicted"])]
     found["model"] = _summary([ranked], min(seconds))
@@ -226,21 +267,12 @@ def _summary(courses: Sequence[Sequence[float]], best: float) -> dict[str, list[
     return found
 
 
-def _spearman(a: Sequence[float], b: Sequence[float]) -> float:
-    """The correlation of ranks; ties share the mean of theirs."""
-
-    def ranks(numbers: Sequence[float]) -> np.ndarray[Any, Any]:
-        _, inverse, counts = np.unique(np.asarray(numbers), return_inverse=True, return_counts=True)
-        return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
-
-    return float(np.corrcoef(ranks(a), ranks(b))[0, 1])
-
-
 def main() -> None:
     """Measure tables, or replay them."""
     parser = argparse.ArgumentParser(description="Spaces measured whole, and strategies that search them.")
     parser.add_argument("--programs", default=",".join(PROGRAMS))
     parser.add_argument("--measure", action="store_true", help="measure the tables again")
+    parser.add_argument("--describe", action="store_true", help="add features to the tables")
     parser.add_argument("--seeds", type=int, default=30)
     given = parser.parse_args()
     rows = load("tuning_tables")
@@ -249,6 +281,8 @@ def main() -> None:
             table = measure(name)
             print(f"{name}: {len(table['programs'])} programs, {table['cpu_seconds']} CPU s", flush=True)
             save(name, table)
+        elif given.describe:
+            describe(name)
         else:
             rows[name] = {"seeds": given.seeds, **replay(name, given.seeds)}
             keep("tuning_tables", rows, target="cpu")

@@ -151,7 +151,8 @@ class TuningReport(BaseModel):
 
     `config` holds the choices of the program that is delivered, by pass and site; empty where the program found
     before stays. `refused` are the reasons of the gates that refused cheaper ones, `ended` is why the search with
-    each evaluator ended. Seconds are predicted, or `measured` on the CPU.
+    each evaluator ended, `screen` what was learned of the dearer one's prices. Seconds are predicted,
+    or `measured` on the CPU.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -159,6 +160,7 @@ class TuningReport(BaseModel):
     strategy: str
     evaluations: dict[str, int]
     ended: dict[str, str] = Field(default_factory=dict[str, str])
+    screen: str = ""
     rejected: dict[str, int] = Field(default_factory=dict[str, int])
     before_seconds: float
     after_seconds: float

@@ -146,7 +146,7 @@ def errors(measured: Sequence[Sample], predicted: Sequence[float]) -> Errors:
     ranks: list[float] = []
     for program in sorted({s.program for s in measured}):
         pairs = [(s.seconds, p) for s, p in zip(measured, predicted, strict=True) if s.program == program]
-        if len(pairs) >= 3 and (rank := _spearman(pairs)) is not None:
+        if len(pairs) >= 3 and (rank := spearman(pairs)) is not None:
             ranks.append(rank)
     return Errors(median(off), sum(ranks) / len(ranks) if ranks else None)
 
@@ -160,6 +160,13 @@ def _row(features: dict[str, float]) -> list[float]:
 
 
 def _fit(rows: Sequence[Sample]) -> Any:
+    return boosted_trees(
+        [_row(s.features) for s in rows], [math.log(s.seconds / _analytic(s.features)) for s in rows]
+    )
+
+
+def boosted_trees(rows: Sequence[Sequence[float]], wanted: Sequence[float]) -> Any:
+    """Gradient-boosted trees from rows of features to numbers; raises UnsupportedProgram without scikit-learn."""
     try:
         ensemble: Any = importlib.import_module("sklearn.ensemble")
     except ModuleNotFoundError:
@@ -175,12 +182,10 @@ def _fit(rows: Sequence[Sample]) -> Any:
         loss="huber",
         random_state=0,
     )
-    return trees.fit(
-        [_row(s.features) for s in rows], [math.log(s.seconds / _analytic(s.features)) for s in rows]
-    )
+    return trees.fit(rows, wanted)
 
 
-def _spearman(pairs: Sequence[tuple[float, float]]) -> float | None:
+def spearman(pairs: Sequence[tuple[float, float]]) -> float | None:
     """Rank correlation with the mean rank for ties; None where one side is all ties."""
 
     def ranks(values: Sequence[float]) -> list[float]:

@@ -6,6 +6,7 @@ evaluators.py   what a program costs: by its tiles, by its compiled kernels
 by_cpu.py       what it takes on the CPU, measured
 table.py        spaces that were measured whole, searched by looking seconds up
 strategies/     which questions to ask next, a file each
+learned.py      the analytic model, corrected by what a dearer evaluator said
 confstore.py    choices that were good before
 log.py          the trials of a run, which it goes on from
 loop.py         questions, programs, prices: until the evaluations are spent

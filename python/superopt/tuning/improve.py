@@ -30,6 +30,7 @@ from superopt.tuning import strategies
 from superopt.tuning.by_cpu import ByCpu
 from superopt.tuning.confstore import ConfStore
 from superopt.tuning.evaluators import ByKernels, ByTiles, Evaluator
+from superopt.tuning.learned import Learned
 from superopt.tuning.log import Log
 from superopt.tuning.loop import Trials, phases, search
 from superopt.tuning.plan import CUTS, PLAN, Plan
@@ -100,7 +101,8 @@ def improved(
             evaluations=count, strategy=strategy, seed=seed, stop=run.stopped,
         )  # fmt: skip
         # What another machine measured, or this one under another load, is no answer.
-        by_kernels = Trials(space, last, Log(None, "") if on_cpu else log)
+        learned = Learned.on(host() if on_cpu else run.target)
+        by_kernels = Trials(space, last, Log(None, "") if on_cpu else log, screen=learned)
         most = math.ceil(count / COMPILED)
         # A price by kernels is never less than that by tiles.
         finalists = [t for t in by_tiles.best() if on_cpu or t.seconds < before][: min(FINALISTS, most)]
@@ -117,6 +119,7 @@ def improved(
         strategy=strategy,
         evaluations={t.evaluator.name: t.evaluations for t in (by_tiles, by_kernels)},
         ended={t.evaluator.name: t.ended for t in (by_tiles, by_kernels) if t.ended},
+        screen=learned.said,
         rejected=dict(by_tiles.rejected + by_kernels.rejected),
         measured=on_cpu,
         before_seconds=before,

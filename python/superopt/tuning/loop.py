@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 from superopt.transforms.fingerprints import named
 from superopt.tuning import strategies
 from superopt.tuning.evaluators import Evaluation, Evaluator
+from superopt.tuning.learned import Learned
 from superopt.tuning.log import Log
 from superopt.tuning.space import Question, Traceable, Traced
 from superopt.tuning.strategies.exhaustive import Exhaustive
@@ -19,6 +20,8 @@ from superopt.tuning.strategies.strategy import Strategy, Trial
 ScheduleName: TypeAlias = Literal["joint", "sequential", "all"]
 # Questions of a batch.
 BATCH = 8
+# With a screen, so many questions are asked for each that is priced.
+SCREENED = 4
 # A strategy that asks for known programs only, in so many batches one after the other, starts again elsewhere.
 _IDLE = 8
 # So many such batches of an enumeration, too: nearly all choices make the same programs.
@@ -50,6 +53,7 @@ class Trials:
 
     `evaluations` are the programs priced, `rejected` those without a price, by reason. What the log of an earlier
     run holds counts as priced, too, and is not priced again. `ended` is why the last search over them ended.
+    With a `screen`, which learns from every price, a strategy's most promising questions alone are priced.
     """
 
     space: Traceable
@@ -59,6 +63,7 @@ class Trials:
     rejected: Counter[str] = field(default_factory=Counter[str])
     known: dict[str, Evaluation] = field(default_factory=dict[str, Evaluation])
     ended: str = ""
+    screen: Learned | None = None
 
     @property
     def evaluations(self) -> int:
@@ -67,7 +72,30 @@ class Trials:
 
     def run(self, questions: Sequence[Question]) -> list[Trial]:
         """One trial for each question."""
-        traced = [self.space.trace(question) for question in questions]
+        return self._run(questions, [self.space.trace(question) for question in questions])
+
+    def screened(self, ask: Callable[[int], list[Question]], count: int) -> list[Trial]:
+        """Trials of `count` of `SCREENED` times as many questions: the most promising, and one that is just new.
+
+        What is known already is left out, unless nothing else is asked for.
+        """
+        assert self.screen is not None
+        questions = ask(SCREENED * count)
+        new: dict[str, tuple[Question, Traced]] = {}
+        for question in questions:
+            traced = self.space.trace(question)
+            if (key := _key(traced)) not in self.known:
+                new.setdefault(key, (question, traced))
+        if not new:
+            return self.run(questions[:count])
+        able = [key for key, (_, traced) in new.items() if not traced.error]
+        priced = self.screen.evaluate([new[key][1].program for key in able])
+        seconds = {k: e.seconds for k, e in zip(able, priced, strict=True) if e.seconds is not None}
+        taken = sorted(seconds, key=lambda key: seconds[key])[: max(count - 1, 1)]
+        taken = [*dict.fromkeys((*taken, *new))][:count]
+        return self._run([new[key][0] for key in taken], [new[key][1] for key in taken])
+
+    def _run(self, questions: Sequence[Question], traced: Sequence[Traced]) -> list[Trial]:
         at = [_key(t) for t in traced]
         name = self.evaluator.name
         new = {key: t for key, t in zip(at, traced, strict=True) if key not in self.known}
@@ -81,6 +109,9 @@ class Trials:
                 self.log.add(key, evaluation, t.config)
             if evaluation.seconds is None:
                 self.rejected[evaluation.status] += 1
+        if self.screen is not None:
+            able = [(t.program, self.known[key]) for key, t in new.items() if not t.error]
+            self.screen.learn([program for program, _ in able], [evaluation for _, evaluation in able])
         trials = [
             Trial(question, t, self.known[key])
             for question, t, key in zip(questions, traced, at, strict=True)
@@ -146,17 +177,19 @@ def _phase(
     method: Strategy = strategy(best, phase, seed)
     idle = 0
     while trials.evaluations < end and not stop():
-        questions = method.ask(min(BATCH, end - trials.evaluations))
-        before = trials.evaluations
-        told = trials.run(questions)
+        count, before = min(BATCH, end - trials.evaluations), trials.evaluations
+        if trials.screen is None or isinstance(method, Exhaustive):
+            told = trials.run(method.ask(count))
+        else:
+            told = trials.screened(method.ask, count)
         method.tell(told)
         best = min((best, *told), key=lambda t: t.seconds)
         idle = idle + 1 if trials.evaluations == before else 0
         if isinstance(method, Exhaustive):
-            if not questions or idle == _GIVEN_UP:
-                trials.ended = REPEATS if questions else EXHAUSTED
+            if not told or idle == _GIVEN_UP:
+                trials.ended = REPEATS if told else EXHAUSTED
                 return best
-        elif not questions or idle == 2 * _IDLE:
+        elif not told or idle == 2 * _IDLE:
             method = Exhaustive(best, phase, seed)
         elif idle == _IDLE:
             seed += 1 << 16  # apart from the seeds of other phases

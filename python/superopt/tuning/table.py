@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from superopt.cost.features import LOWERED
 from superopt.program import Attr, KernelGraph, Node, TensorType, Value
 from superopt.transforms.tunable import Site
 from superopt.tuning.evaluators import Evaluation
@@ -31,10 +32,13 @@ class _Fork:
 
 @dataclass
 class Table:
-    """A measured space, and its evaluator: `evaluations` by program."""
+    """A measured space, and its evaluator: `evaluations` and `features` (`cost.features.LOWERED`) by program."""
 
     root: _Fork | KernelGraph
     evaluations: dict[KernelGraph, Evaluation]
+    features: dict[KernelGraph, dict[str, float]] = field(
+        default_factory=dict[KernelGraph, "dict[str, float]"]
+    )
     name: str = "table"
     blind: frozenset[str] = frozenset()
 
@@ -88,6 +92,11 @@ def read_table(path: Path) -> Table:
     graphs = [_stand_in(i) for i in range(len(data["programs"]))]
     rows = zip(graphs, data["programs"], strict=True)
     evaluations = {graph: Evaluation(row["seconds"], row["status"], "table") for graph, row in rows}
+    features = {
+        graph: dict[str, float](zip(LOWERED, row["features"], strict=True))
+        for graph, row in zip(graphs, data["programs"], strict=True)
+        if row.get("features")
+    }
     top: dict[str, _Fork | KernelGraph] = {}
     points: list[list[Any]] = data["points"]
     for number, *chosen in points:
@@ -100,7 +109,7 @@ def read_table(path: Path) -> Table:
             inner, at = fork.next, found.choices[int(place[1])]
         inner[at] = graphs[number]
     _check_whole(top[""], path)
-    return Table(top[""], evaluations)
+    return Table(top[""], evaluations, features)
 
 
 def _site(data: dict[str, Any]) -> tuple[str, Site]:

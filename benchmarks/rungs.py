@@ -1,0 +1,132 @@
+"""How evaluators rank programs that were measured on the CPU, and what a model that learns saves.
+
+python -m benchmarks.rungs [--seeds 30]
+
+Of each table of `benchmarks.tuning_tables` (a space of programs, measured whole):
+
+analytic    rank correlation of the analytic model's seconds with the measured ones
+left_out    of the learned model, fitted to the other tables alone: leave one program out
+online      of the learned model after 48 random measurements of the table, on the rest: median over the seeds;
+            and how often it said that the analytic model is better
+within_5    evaluations until a program is within 5 % of the best, from the rules on: median and 90th percentile
+            over the seeds, of the default strategy alone, and with the learned model choosing what is measured
+
+Results are kept in benchmarks/results/rungs.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from benchmarks.record import commit, keep
+from benchmarks.tuning_tables import FOLDER, MOVING, PROGRAMS
+
+from superopt.cost.learned import boosted_trees, spearman
+from superopt.program import KernelGraph
+from superopt.tuning import strategies
+from superopt.tuning.learned import Learned
+from superopt.tuning.loop import Trials, search
+from superopt.tuning.space import Question
+from superopt.tuning.table import Table, read_table
+
+MEASUREMENTS = 48
+
+
+def measured(table: Table) -> list[tuple[KernelGraph, float]]:
+    """The programs of a table that ran, and their seconds."""
+    return [(p, e.seconds) for p, e in table.evaluations.items() if e.seconds is not None]
+
+
+def ranked(table: Table, programs: Sequence[KernelGraph], price: Callable[[KernelGraph], float]) -> float:
+    """The rank correlation of a price with the measured seconds."""
+    return round(spearman([(table.evaluations[p].seconds or 0.0, price(p)) for p in programs]) or 0.0, 3)
+
+
+def analytic(table: Table, program: KernelGraph) -> float:
+    """The logarithm of the analytic model's seconds."""
+    return table.features[program]["log_seconds"]
+
+
+def left_out(tables: dict[str, Table], name: str) -> float:
+    """The rank of a model that never saw the program."""
+    rows = [
+        (list(t.features[p].values()), math.log(s) - analytic(t, p))
+        for other, t in tables.items()
+        if other != name
+        for p, s in measured(t)
+    ]
+    trees = boosted_trees([row for row, _ in rows], [off for _, off in rows])
+    table = tables[name]
+
+    def price(program: KernelGraph) -> float:
+        return analytic(table, program) + float(trees.predict([list(table.features[program].values())])[0])
+
+    return ranked(table, [p for p, _ in measured(table)], price)
+
+
+def online(table: Table, seed: int) -> tuple[float, bool]:
+    """The rank on what was not measured, and whether the correction was used."""
+    programs = [p for p, _ in measured(table)]
+    random.Random(seed).shuffle(programs)
+    model = Learned(table.features.get)
+    model.learn(programs[:MEASUREMENTS], table.evaluate(programs[:MEASUREMENTS]))
+    rest = programs[MEASUREMENTS:]
+    prices = {p: e.seconds or 0.0 for p, e in zip(rest, model.evaluate(rest), strict=True)}
+    return ranked(table, rest, lambda p: prices[p]), model.used
+
+
+def needed(table: Table, seed: int, screen: Learned | None) -> int:
+    """Evaluations of the default strategy until one is within 5 % of the best."""
+    trials = Trials(table, table, screen=screen)
+    count, strategy = len(table.evaluations), strategies.names()[0]
+    search(trials, [Question({})], [MOVING], evaluations=count, strategy=strategy, seed=seed)
+    seconds = (math.inf if e.seconds is None else e.seconds for e in trials.known.values())
+    return next(i + 1 for i, s in enumerate(seconds) if s <= 1.05 * table.best)
+
+
+def percentiles(found: Sequence[int]) -> list[int]:
+    """Median and 90th percentile."""
+    ordered = sorted(found)
+    return [statistics.median_high(ordered), ordered[math.ceil(0.9 * len(ordered)) - 1]]
+
+
+def row(tables: dict[str, Table], name: str, seeds: int) -> dict[str, Any]:
+    """The figures of one table."""
+    table = tables[name]
+    learned = [online(table, seed) for seed in range(seeds)]
+    return {
+        "seeds": seeds,
+        "commit": commit(),
+        "programs": len(measured(table)),
+        "analytic": ranked(table, [p for p, _ in measured(table)], lambda p: analytic(table, p)),
+        "left_out": left_out(tables, name),
+        "online": round(statistics.median(rank for rank, _ in learned), 3),
+        "analytic_is_better": sum(not used for _, used in learned),
+        "within_5": percentiles([needed(table, seed, None) for seed in range(seeds)]),
+        "within_5_screened": percentiles(
+            [needed(table, seed, Learned(table.features.get)) for seed in range(seeds)]
+        ),
+    }
+
+
+def main() -> None:
+    """Rank, print, store."""
+    parser = argparse.ArgumentParser(description="Evaluators against measured tables.")
+    parser.add_argument("--seeds", type=int, default=30)
+    given = parser.parse_args()
+    tables = {name: read_table(FOLDER / f"{name}.json") for name in PROGRAMS}
+    rows: dict[str, Any] = {}
+    for name in tables:
+        rows[name] = row(tables, name, given.seeds)
+        keep("rungs", rows, target="cpu")
+        print(f"{name:16} {json.dumps(rows[name])}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
