@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from superopt.operators import infer_type
 from superopt.program import Attr, KernelGraph, Node, TensorType, Value
 from superopt.verify import Certificate, certifier, certify
 from superopt.verify.certifier import replay
-from superopt.verify.relation import Abstained, Region, difference, polynomials
+from superopt.verify.relation import Abstained, Region, difference, equal_sizes, polynomials
+from superopt.verify.relation.polynomials import Abstains
+from superopt.verify.relation.programs import Relations
+from superopt.verify.relation.sizes import Affine, Sizes
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "relation"))
 
@@ -155,6 +159,110 @@ def test_sums_that_repeat_a_product_too_often_are_left_to_the_fields() -> None:
     wide = p("reshape", p("repeat", p.x(1, 100), dim=0, times=100), shape=(10_000,))
     found = difference(p.of(p("reduce_sum", wide, dims=(0,), keepdims=True)), p.graph)
     assert found == Abstained("a sum adds one product too many times")
+
+
+# --- all sizes --------------------------------------------------------------------------------------------
+
+
+def test_the_family_of_a_program_is_that_program_at_other_sizes(campaign: Any) -> None:
+    """Its relations at some parameters are those of the same nodes on inputs of the sizes that these give."""
+    import islpy as isl
+
+    tried = 0
+    for seed in range(500):
+        rng = random.Random(f"family/{seed}")
+        graph = campaign.source(rng)
+        if any(n.op in ("slice", "band", "reshape", "broadcast") for n in graph.nodes):
+            continue  # whose attributes are sizes
+        context = isl.Context()
+        family = Sizes(graph.inputs, symbolic=True)
+        relations = Relations(context, family)
+        context.set_max_operations(1_000_000)
+        try:
+            (made,), _ = relations.outputs([graph])
+        except (Abstains, isl.Error):
+            continue
+        context.set_max_operations(0)
+        point = {u: rng.randint(1, 6) for u in family.parameters()}
+
+        def at(x: Affine, point: dict[int, int] = point, family: Sizes = family) -> int:
+            x = family.resolved(x)
+            return x.constant + sum(c * point[u] for u, c in x.terms)
+
+        if min(map(at, family.positive)) < 1:
+            continue
+        shapes = [tuple(at(d[0]) for d in dims) for dims in family.inputs]
+        w = campaign.Writer()
+        new = {v: w.input(*shape) for v, shape in zip(graph.inputs, shapes, strict=True)}
+        for node in graph.nodes:
+            new[node.result] = w.emit(node.op, *(new[v] for v in node.operands), **node.attrs)
+        w.graph.outputs = [new[v] for v in graph.outputs]
+        if any(1 in v.shape for v in [*graph.outputs, *w.graph.outputs]):
+            continue  # which may be no dimension
+        whole = Sizes(w.graph.inputs, symbolic=True)
+        for shape, dims in zip(shapes, whole.inputs, strict=True):
+            assert [whole.value(d[0]) for d in dims] == list(shape)
+            whole.fix([d[0] for d in dims])
+        (expected,), _ = Relations(context, whole).outputs([w.graph])
+        values = " and ".join(f"p{u} = {n}" for u, n in point.items()) or "true"
+        there = isl.Set.read_from_str(context, f"{family.prefix()}{{ : {values} }}")
+        for p, q in zip(made, expected, strict=True):
+            fixed = {(i, c): m.intersect_params(there) for i, c, m in polynomials.parts(p)}
+            kept = {k: m for k, m in fixed.items() if not m.is_empty()}
+            known = {(i, c): m for i, c, m in polynomials.parts(q)}
+            assert kept.keys() == known.keys(), seed
+            for key, m in kept.items():
+                count = m.dim(isl.dim_type.param)
+                assert m.project_out(isl.dim_type.param, 0, count).is_equal(known[key]), seed
+        tried += 1
+    assert tried > 40
+
+
+def test_programs_are_equal_at_all_sizes_of_what_no_number_fixes() -> None:
+    p, q = Program(), Program()
+    one = p("conv", p.x(1, 3, 6, 7), p.x(5, 3, 3, 3), **conv(pad=1))
+    x, w = q.x(1, 3, 6, 7), q.x(5, 3, 3, 3)
+    padded = q("pad", x, low=(0, 0, 1, 1), high=(0, 0, 1, 1))
+    found = equal_sizes(p.of(one), q.of(q("conv", padded, w, **conv())))
+    assert found == ["in0.0", "in0.1 = in1.1", "in0.2", "in0.3", "in1.0", "in1.2", "in1.3"]
+
+
+def test_where_a_slice_begins_may_be_a_size() -> None:
+    """The middle one of three parts begins where the first one ends, at all sizes at which programs are equal."""
+    p, q = Program(), Program()
+    middle = p("neg", [p.x(2), p.x(3), p.x(4)][1])
+    joined = q("neg", q("concat", q.x(2), q.x(3), q.x(4), dim=0))
+    part = q("slice", joined, offsets=(2,), sizes=(3,), strides=(1,))
+    assert equal_sizes(p.of(middle), q.of(part)) == ["in0.0", "in1.0", "in2.0"]
+
+
+def test_what_is_equal_at_one_size_alone_is_not_called_equal_at_others() -> None:
+    """Halves exchanged, by a pitch that is a number."""
+    p, q = Program(), Program()
+    x, y = p.x(6), q.x(6)
+    parts = [p("slice", x, offsets=(n,), sizes=(3,), strides=(1,)) for n in (3, 0)]
+    one = p("concat", *parts, dim=0)
+    rows = q("reshape", y, shape=(2, 3))
+    turned = [q("slice", rows, offsets=(n, 0), sizes=(1, 3), strides=(1, 1)) for n in (1, 0)]
+    other = q("reshape", q("concat", *turned, dim=0), shape=(6,))
+    assert region(p.of(one), q.of(other)).empty
+    assert equal_sizes(p.graph, q.graph) == []
+    steps = q(
+        "concat", *(q("slice", y, offsets=(n,), sizes=(1,), strides=(1,)) for n in (3, 4, 5, 0, 1, 2)), dim=0
+    )
+    assert region(p.graph, q.of(steps)).empty
+    assert equal_sizes(p.graph, q.graph) == []
+
+
+def test_sizes_of_illegal_programs_do_not_count() -> None:
+    """A padding less the extent of another input is a size, but not at every extent of that input."""
+    p, q = Program(), Program()
+    graphs: list[KernelGraph] = []
+    for w in (p, q):
+        x, y = w.x(3), w.x(5)
+        graphs.append(w.of(w("add", w("pad", x, low=(0,), high=(2,)), y)))
+    found = equal_sizes(*graphs)
+    assert found in (["in0.0", "in1.0"], ["in0.0", "in1.0 = in0.0 + 2"])
 
 
 # --- the record of a certificate --------------------------------------------------------------------------

@@ -66,7 +66,7 @@ from superopt.verify.pieces import Piece, cut
 from superopt.verify.primes import Primes, drawn
 from superopt.verify.reals import Condition, Conditions
 from superopt.verify.reduce import elements, fewer_blocks, reduce_extents, work
-from superopt.verify.relation import Abstained, difference
+from superopt.verify.relation import Abstained, difference, equal_sizes
 from superopt.verify.symbolic import prove
 
 # Scalar operations up to which the formal test runs at full extents.
@@ -621,7 +621,7 @@ def _related(a: KernelGraph, b: KernelGraph) -> RelationRecord | Counterexample:
         return Counterexample(
             reason="the relations of the programs differ", output=place[0], position=place[1]
         )
-    return RelationRecord(sizes=[], abstained=None)
+    return RelationRecord(sizes=equal_sizes(a, b), abstained=None)
 
 
 def _certificate(question: _Question, relation: RelationRecord | None) -> Certificate:

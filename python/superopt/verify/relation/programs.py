@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from superopt.nests import Attrs, Index, Nest, Shape, int_attr
+from superopt.nests import Attrs, Shape
 from superopt.operators import OPERATORS, Move, Operator, Scalar, elements_of, normalize_attrs
 from superopt.program import Band, KernelGraph, Node, Value, live_nodes
 from superopt.verify.relation.polynomials import Abstains, Polynomial, product, pulled, scaled, summed, total
+from superopt.verify.relation.sizes import Access, Affine, Dim, Plan, Sizes
 
 if TYPE_CHECKING:
     import islpy as isl
@@ -39,23 +40,69 @@ def _is_polynomial(body: Scalar) -> bool:
 
 
 class Relations:
-    """Reads programs in one isl context, which counts the work."""
+    """Reads programs on the same inputs in one isl context, which counts the work."""
 
-    def __init__(self, context: isl.Context, inputs: Sequence[Value]) -> None:
-        self.context, self.ranks = context, [len(v.shape) for v in inputs]
+    def __init__(self, context: isl.Context, sizes: Sizes) -> None:
+        self.context, self.sizes = context, sizes
+        self.ranks = [sum(map(len, dims)) for dims in sizes.inputs]
 
-    def outputs(self, graph: KernelGraph) -> list[Polynomial]:
-        """The polynomial of each output; raises Abstains."""
-        if reason := obstacle(graph):
-            raise Abstains(reason)
-        made = {v: self.input(number, v.shape) for number, v in enumerate(graph.inputs)}
+    def outputs(
+        self, graphs: Sequence[KernelGraph], equations: Sequence[Affine] = ()
+    ) -> tuple[list[list[Polynomial]], list[isl.Set]]:
+        """The polynomials of the outputs of each program, and the empty set of the positions of each.
+
+        `equations`, expressions that are 0, hold of the sizes besides their own. Raises Abstains.
+        """
+        for graph in graphs:
+            if reason := obstacle(graph):
+                raise Abstains(reason)
+        planned = [self.planned(graph) for graph in graphs]
+        each = zip(
+            *([dims[v] for v in g.outputs] for g, (dims, _) in zip(graphs, planned, strict=True)), strict=True
+        )
+        alike = [self.alike(v.shape, dims) for v, dims in zip(graphs[0].outputs, each, strict=True)]
+        for x in equations:
+            self.sizes.equate(x, Affine(0))
+        made = [self.run(graph, plans) for graph, (_, plans) in zip(graphs, planned, strict=True)]
+        found = [
+            [pulled(values[v], self.map(a[n])) for v, a in zip(graph.outputs, alike, strict=True)]
+            for n, (graph, values) in enumerate(zip(graphs, made, strict=True))
+        ]
+        return found, [self.points(a[0].space, "false").domain() for a in alike]
+
+    def planned(self, graph: KernelGraph) -> tuple[dict[Value, list[Dim]], dict[Node, Plan]]:
+        """The dimensions of all values, and the plans of all nodes that outputs need."""
+        dims, plans = dict(zip(graph.inputs, self.sizes.inputs, strict=True)), dict[Node, Plan]()
         for node in live_nodes(graph.nodes, graph.outputs, opaque=False):
-            made[node.result] = self.node(node, [made[v] for v in node.operands])
-        return [made[v] for v in graph.outputs]
+            plans[node], dims[node.result] = self.sizes.plan(node, [dims[v] for v in node.operands])
+        return dims, plans
 
-    def input(self, number: int, shape: Shape) -> Polynomial:
+    def alike(self, shape: Shape, found: Sequence[list[Dim]]) -> list[Access]:
+        """One space for an output of all programs, and where it is in that of each; positions where sizes are
+        numbers."""
+        numbers = [[Affine(e)] for e in shape]
+        space = found[0] if self.sizes.symbolic else numbers
+        accesses: list[Access] = []
+        for dims in found:
+            access, x, y = Access([f for d in space for f in d], [f for d in dims for f in d]), 0, 0
+            for one, other in zip(space, dims, strict=True):
+                self.sizes.same(access, one, x, other, y)
+                x, y = x + len(one), y + len(other)
+            accesses.append(access)
+        return accesses
+
+    def run(self, graph: KernelGraph, plans: Mapping[Node, Plan]) -> dict[Value, Polynomial]:
+        """The polynomials of all values."""
+        made = {v: self.input(n) for n, v in enumerate(graph.inputs)}
+        for node, plan in plans.items():
+            made[node.result] = self.node(node, plan, [made[v] for v in node.operands])
+        return made
+
+    def input(self, number: int) -> Polynomial:
         """Each element of an input."""
-        return {(number,): {Fraction(1): self.map(shape, [f"d{d}" for d in range(len(shape))])}}
+        factors = [f for d in self.sizes.inputs[number] for f in d]
+        every = Access(factors, factors, [(f"d{n} - i{n}", Affine(0)) for n in range(len(factors))])
+        return {(number,): {Fraction(1): self.map(every)}}
 
     def constant(self, value: float, where: isl.Map) -> Polynomial:
         """A number at the points of a map to nothing."""
@@ -63,69 +110,57 @@ class Relations:
             raise Abstains(f"a constant is {value}")
         return {(): {Fraction(value): where}} if value and not where.is_empty() else {}
 
-    def map(self, space: Shape, images: Sequence[str], *guards: str) -> isl.Map:
+    def map(self, access: Access) -> isl.Map:
+        """The index that is read at each point, where it is within the operand."""
+        images = [f"i{n}" for n in range(len(access.operand))]
+        inside = [f"0 <= {i} < {self.sizes.text(e)}" for i, e in zip(images, access.operand, strict=True)]
+        equations = [f"{text} = {self.sizes.text(number)}" for text, number in access.equations]
+        return self.points(access.space, *inside, *equations, images=images)
+
+    def points(self, space: Dim, *guards: str, images: Sequence[str] = ()) -> isl.Map:
         """The map from the points d0, d1, ... of a box, where the guards hold."""
         import islpy as isl
 
-        names = [f"d{d}" for d in range(len(space))]
-        inside = [f"0 <= {d} < {e}" for d, e in zip(names, space, strict=True)]
+        names = [f"d{n}" for n in range(len(space))]
+        inside = [f"0 <= {d} < {self.sizes.text(e)}" for d, e in zip(names, space, strict=True)]
         where = " and ".join([*inside, *guards])
         text = f"{{ [{', '.join(names)}] -> [{', '.join(images)}]{' : ' if where else ''}{where} }}"
-        return isl.Map.read_from_str(self.context, text)
+        return isl.Map.read_from_str(self.context, self.sizes.prefix() + text)
 
-    def node(self, node: Node, operands: Sequence[Polynomial]) -> Polynomial:
-        """The result of one operator."""
+    def node(self, node: Node, plan: Plan, operands: Sequence[Polynomial]) -> Polynomial:
+        """The result of one operator: operands are read at each point, joined by the body, and summed."""
         entry = OPERATORS[node.op]
         attrs = normalize_attrs(entry, node.attrs)
-        shapes = [v.shape for v in node.operands]
-        if entry.nest is not None:
-            return self.nest(entry, entry.nest(shapes, attrs), attrs, operands, shapes)
+        everywhere = self.points(plan.space)
         if entry.constant:
-            return self.elements(entry, attrs, node.result.shape)
-        return self.moved(entry, attrs, operands, shapes, node.result.shape)
-
-    # --- operators with a nest
-
-    def nest(
-        self,
-        entry: Operator,
-        nest: Nest,
-        attrs: Attrs,
-        operands: Sequence[Polynomial],
-        shapes: Sequence[Shape],
-    ) -> Polynomial:
-        """Operands are read at each point of the iteration space, joined by the body, and summed."""
+            return self.elements(entry, attrs, plan, node.result.shape)
+        reads = [self.map(access) for access in plan.accesses]
+        if entry.move is Move.UPDATE:
+            reads[0] = reads[0].subtract_domain(reads[1].domain())
+        arguments = [pulled(p, along) for p, along in zip(operands, reads, strict=True)]
+        if entry.nest is None:
+            return total(arguments)
         assert entry.body is not None
-        everywhere = self.map(nest.extents, [])
-        arguments: list[Polynomial] = []
-        for p, maps, shape in zip(operands, nest.operands, shapes, strict=True):
-            along = self.reads(nest.extents, maps, shape)
-            arguments.append(pulled(p, along))
-            if nest.outside:
+        nest = entry.nest([v.shape for v in node.operands], attrs)
+        if nest.outside:
+            for n, along in enumerate(reads):
                 outside = everywhere.subtract(self.emptied(along))
-                arguments[-1] = total([arguments[-1], self.constant(nest.outside, outside)])
+                arguments[n] = total([arguments[n], self.constant(nest.outside, outside)])
         joined = self.body(entry.body(attrs), arguments, everywhere)
         # A sum over what nothing depends on is a multiple.
-        used = {d for maps in nest.operands for i in maps for d in i.dims}
-        idle = [d for d in nest.reductions if d not in used]
-        for d in idle:
-            first = self.map(nest.extents, [f"d{k}" for k in range(len(nest.extents))], f"d{d} = 0")
-            joined = scaled(pulled(joined, first), Fraction(nest.extents[d]))
-        result = self.map(nest.extents, ["0" if d is None else f"d{d}" for d in nest.result])
-        joined = summed(joined, result, {d: nest.extents[d] for d in nest.reductions if d not in idle})
+        names = [f"i{n}" for n in range(len(plan.space))]
+        same = [f"d{n} = i{n}" for n in range(len(plan.space))]
+        for n in plan.idle:
+            first = self.points(plan.space, *same, f"d{n} = 0", images=names)
+            joined = scaled(pulled(joined, first), Fraction(self.sizes.value(plan.space[n])))
+        kept = [f"i{n}" for n in plan.result]
+        result = self.points(plan.space, *(same[n] for n in plan.result), images=kept)
+        numbers = {n: x.constant for n in plan.sums if not (x := self.sizes.resolved(plan.space[n])).terms}
+        joined = summed(joined, result, numbers)
         if entry.finish is not None:
-            joined = self.body(entry.finish(nest.reduced), [joined], self.map(nest.result_shape, []))
+            box = self.points([plan.space[n] for n in plan.result])
+            joined = self.body(entry.finish(nest.reduced), [joined], box)
         return joined
-
-    def reads(self, space: Shape, maps: Sequence[Index], shape: Shape) -> isl.Map:
-        """The index that is read at each point, where it is within an operand of `shape`."""
-        names = [f"i{k}" for k in range(len(maps))]
-        index = [f"0 <= {i} < {e}" for i, e in zip(names, shape, strict=True)]
-        for i, at in zip(names, maps, strict=True):
-            place = [str(at.offset)] + ([f"{at.stride}*d{at.dim}"] if at.dim is not None else [])
-            place += [f"{a.scale}*floor(d{a.dim}/{a.divisor})" for a in at.atoms]
-            index.append(f"{at.divisor}*{i} = {' + '.join(place)}")
-        return self.map(space, names, *index)
 
     def body(self, body: Scalar, arguments: Sequence[Polynomial], everywhere: isl.Map) -> Polynomial:
         """A scalar expression of the arguments at each point."""
@@ -149,74 +184,23 @@ class Relations:
             raise Abstains("a quotient by what may be 0")
         return scaled(x, 1 / number)
 
-    # --- operators without one
-
-    def elements(self, entry: Operator, attrs: Attrs, shape: Shape) -> Polynomial:
+    def elements(self, entry: Operator, attrs: Attrs, plan: Plan, shape: Shape) -> Polynomial:
         """The elements of a constant."""
         assert entry.elements is not None
         held = entry.elements(attrs)
         if isinstance(held, Band):
-            row, column = f"d{len(shape) - 2}", f"d{len(shape) - 1}"
-            within = self.map(shape, [], f"{held.lower} <= {column} - {row} <= {held.upper}")
-            without = self.map(shape, []).subtract(within)
+            column = f"d{len(plan.space) - 1}" if shape[-1] > 1 else "0"
+            row = f"d{len(plan.space) - 1 - (shape[-1] > 1)}" if shape[-2] > 1 else "0"
+            within = self.points(plan.space, f"{held.lower} <= {column} - {row} <= {held.upper}")
+            without = self.points(plan.space).subtract(within)
             return total([self.constant(held.inside, within), self.constant(held.outside, without)])
         value = elements_of(entry, attrs)
         if not isinstance(value, int | float):
             raise Abstains("a constant holds several numbers")
-        return self.constant(value, self.map(shape, []))
-
-    def moved(
-        self,
-        entry: Operator,
-        attrs: Attrs,
-        operands: Sequence[Polynomial],
-        shapes: Sequence[Shape],
-        target: Shape,
-    ) -> Polynomial:
-        """Elements in other places."""
-        if entry.move is Move.RESHAPE:
-            return pulled(operands[0], self.reshape(target, shapes[0]))
-        along = int_attr(attrs, "dim")
-        names = [f"d{d}" for d in range(len(target))]
-
-        def shifted(part: int, offset: int) -> isl.Map:
-            moved = [f"d{d} - {offset}" if d == along else d_ for d, d_ in enumerate(names)]
-            extent = shapes[part][along]
-            return self.map(target, moved, f"{offset} <= d{along} < {offset + extent}")
-
-        if entry.move is Move.REPEAT:
-            names[along] = f"d{along} mod {shapes[0][along]}"
-            return pulled(operands[0], self.map(target, names))
-        if entry.move is Move.CONCAT:
-            starts = [sum(s[along] for s in shapes[:n]) for n in range(len(shapes))]
-            return total(
-                [pulled(p, shifted(n, s)) for n, (p, s) in enumerate(zip(operands, starts, strict=True))]
-            )
-        if entry.move is Move.UPDATE:
-            window = shifted(1, int_attr(attrs, "offset"))
-            kept = self.map(target, names).subtract_domain(window.domain())
-            return total([pulled(operands[0], kept), pulled(operands[1], window)])
-        raise Abstains(f"'{entry.name}' is not known here")
-
-    def reshape(self, target: Shape, source: Shape) -> isl.Map:
-        """Positions of one row-major place; dimensions are grouped as finely as their products allow."""
-        left, right = list(range(len(target))), list(range(len(source)))
-        equations: list[str] = [f"0 <= i{k} < {e}" for k, e in enumerate(source)]
-        while left or right:
-            xs, ys = [left.pop(0)] if left else [], [right.pop(0)] if right else []
-            while (a := math.prod(target[d] for d in xs)) != (b := math.prod(source[k] for k in ys)):
-                (xs if a < b else ys).append((left if a < b else right).pop(0))
-            equations.append(f"{_flat('d', xs, target)} = {_flat('i', ys, source)}")
-        return self.map(target, [f"i{k}" for k in range(len(source))], *equations)
+        return self.constant(value, self.points(plan.space))
 
     def emptied(self, m: isl.Map) -> isl.Map:
         """The points of a map, mapped to nothing."""
         import islpy as isl
 
         return m.project_out(isl.dim_type.out, 0, m.dim(isl.dim_type.out))
-
-
-def _flat(name: str, dims: Sequence[int], shape: Shape) -> str:
-    """The row-major place of an index."""
-    strides = [math.prod(shape[d] for d in dims[n + 1 :]) for n in range(len(dims))]
-    return " + ".join(f"{s}*{name}{d}" for s, d in zip(strides, dims, strict=True)) or "0"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from superopt.program import KernelGraph
 from superopt.verify.relation.polynomials import Abstains, differing
 from superopt.verify.relation.programs import Relations, obstacle
+from superopt.verify.relation.sizes import Affine, Sizes
 
 if TYPE_CHECKING:
     import islpy as isl
@@ -29,14 +30,10 @@ class Abstained:
 
 @dataclass(frozen=True)
 class Region:
-    """The positions at which two programs differ, for each output: exactly those."""
+    """The positions at which two programs differ, for each output: exactly those. `empty`: they are equal."""
 
     outputs: tuple[isl.Set, ...]
-
-    @property
-    def empty(self) -> bool:
-        """Whether the programs are equal."""
-        return all(s.is_empty() for s in self.outputs)
+    empty: bool
 
     def first(self) -> tuple[int, tuple[int, ...]] | None:
         """A position that differs, with the number of its output."""
@@ -57,18 +54,26 @@ class Region:
         return map(_place, found)
 
     def boxes(self, output: int) -> tuple[list[Box], bool]:
-        """Boxes with steps that cover the positions in one output, and whether they hold no other position."""
+        """Boxes with steps that cover the positions in one output; whether they are known to hold no other."""
         import islpy as isl
 
         whole = self.outputs[output]
-        covered, boxes = whole.subtract(whole), list[Box]()
-        for piece in whole.coalesce().make_disjoint().get_basic_sets():
+        boxes: list[Box] = []
+        for piece in whole.coalesce().get_basic_sets():
             part = isl.Set.from_basic_set(piece)
-            if part.is_subset(covered):
-                continue
-            boxes.append(_hull(part))
-            covered = covered.union(_set(whole, boxes[-1]))
-        return boxes, covered.is_subset(whole)
+            if not part.is_empty() and (box := _hull(part)) not in boxes:
+                boxes.append(box)
+        context = whole.get_ctx()
+        context.reset_operations()
+        context.set_max_operations(OPERATIONS)
+        try:
+            exact = all(_set(whole, box).is_subset(whole) for box in boxes)
+        except isl.Error:
+            if not _spent(context):
+                raise
+            exact = False
+        context.set_max_operations(0)
+        return boxes, exact
 
 
 def _place(point: isl.Point) -> tuple[int, ...]:
@@ -117,25 +122,96 @@ def difference(
     for x, y in zip([*first.inputs, *first.outputs], [*second.inputs, *second.outputs], strict=True):
         if x.shape != y.shape:
             raise ValueError(f"expected inputs and outputs of equal shapes, got {x.shape} and {y.shape}")
+    found = _difference(first, second, Sizes(first.inputs), operations)
+    if isinstance(found, Region) and found.outputs:
+        found.outputs[0].get_ctx().set_max_operations(0)
+    return found
+
+
+def equal_sizes(first: KernelGraph, second: KernelGraph, *, operations: int = OPERATIONS // 4) -> list[str]:
+    """The dimensions of inputs for all sizes of which two programs are equal that are so at their own; see
+    `Sizes.free`. Sizes at which a program is illegal do not count: empty extents, negative paddings.
+
+    Tried is first that all ends of paddings and slices follow the sizes, then under which equations between sizes
+    programs are equal that are not so at all, then that ends stay.
+    """
+    import islpy as isl
+
+    for borders in (True, False):
+        equations: list[Affine] = []
+        for _ in range(2):
+            sizes = Sizes(first.inputs, symbolic=True, borders=borders)
+            found = _difference(first, second, sizes, operations, equations)
+            if not isinstance(found, Region):
+                break
+            context = found.outputs[0].get_ctx()
+            try:
+                legal = isl.Set.read_from_str(context, sizes.legal())
+                if found.empty:
+                    free = sizes.free()
+                    return list(free.values()) if all(_unbounded(legal, sizes.text(x)) for x in free) else []
+                equations = _equations(found, legal)
+            except isl.Error:
+                if not _spent(context):
+                    raise
+                break
+    return []
+
+
+def _unbounded(legal: isl.Set, size: str) -> bool:
+    """Whether arbitrarily large numbers are among the values of an expression."""
+    import islpy as isl
+
+    count = legal.dim(isl.dim_type.param)
+    names = ", ".join(str(legal.get_dim_name(isl.dim_type.param, n)) for n in range(count))
+    values = isl.Set.read_from_str(legal.get_ctx(), f"[{names}] -> {{ [x] : x = {size} }}")
+    values = values.intersect_params(legal)
+    return not values.project_out(isl.dim_type.param, 0, values.dim(isl.dim_type.param)).is_bounded()
+
+
+def _equations(region: Region, legal: isl.Set) -> list[Affine]:
+    """What holds of all parameters at which nothing differs."""
+    import islpy as isl
+
+    for positions in region.outputs:
+        legal = legal.subtract(positions.params())
+    found: list[Affine] = []
+    for c in legal.affine_hull().get_constraints():
+        if c.is_equality():
+            count = c.get_space().dim(isl.dim_type.param)
+            names = [str(c.get_dim_name(isl.dim_type.param, n)) for n in range(count)]
+            values = [c.get_coefficient_val(isl.dim_type.param, n).to_python() for n in range(count)]
+            terms = tuple((int(name[1:]), v) for name, v in zip(names, values, strict=True) if v)
+            found.append(Affine(c.get_constant_val().to_python(), terms))
+    return found
+
+
+def _difference(
+    first: KernelGraph,
+    second: KernelGraph,
+    sizes: Sizes,
+    operations: int,
+    equations: Sequence[Affine] = (),
+) -> Region | Abstained:
     import islpy as isl
 
     context = isl.Context()
     context.set_max_operations(operations)
-    relations = Relations(context, first.inputs)
     try:
-        left, right = relations.outputs(first), relations.outputs(second)
+        (left, right), nowhere = Relations(context, sizes).outputs([first, second], equations)
+        legal = isl.Set.read_from_str(context, sizes.legal())
         found = tuple(
-            differing(p, q, relations.map(v.shape, [], "false").domain())
-            for p, q, v in zip(left, right, first.outputs, strict=True)
+            differing(p, q, none).intersect_params(legal)
+            for p, q, none in zip(left, right, nowhere, strict=True)
         )
+        empty = all(s.is_empty() for s in found)
     except Abstains as why:
         return Abstained(str(why))
     except isl.Error:
         if not _spent(context):
             raise
         return Abstained(f"isl took more than {operations} operations")
-    context.set_max_operations(0)
-    return Region(found)
+    return Region(found, empty)
 
 
 def _spent(context: isl.Context) -> bool:
