@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from superopt.run.reuse import Known
 
 
+INTERRUPTED = "interrupted: this is the best result found by then"
+
+
 @dataclass(frozen=True)
 class Superoptimize(Settings, ModulePass):
     """Search for the fastest equivalent program, prove it equivalent, and keep it if predicted to be faster."""
@@ -77,7 +80,7 @@ def superoptimize(graph: KernelGraph, settings: Settings, diagnostics: Diagnosti
         if known is not None and known.seconds < run.price(accepted.scheduled):
             accepted = _reused(graph, known, run) or accepted
         if stopped():
-            run.report.remarks.append("interrupted: this is the best result found by then")
+            run.report.remarks.append(INTERRUPTED)
     diagnostics.progress("done", 1.0)
     made = outcome.finish(graph, accepted, run, diagnostics)
     run.earlier.keep_result(graph, accepted.graph, made, finished=not stopped())

@@ -31,6 +31,7 @@ from superopt.transforms.emit.program_source import (
 if TYPE_CHECKING:
     from superopt.numerics.interpreter import Interpreter
     from superopt.run.outcome import Outcome
+    from superopt.transforms.emit.ranged import Ranged
 
 # What runs for tensors of the CPU: the original, Triton's interpreter, or the tile programs, compiled.
 Interpret: TypeAlias = bool | Literal["cpu"]
@@ -38,13 +39,17 @@ Interpret: TypeAlias = bool | Literal["cpu"]
 
 def load_launcher(outcome: Outcome) -> Launcher:
     """A callable that runs the kernels of `outcome`."""
-    original, ranged = outcome.original, outcome.ranged
+    return launcher_of(outcome.emitted, outcome.original, outcome.lowered, outcome.ranged)
+
+
+def launcher_of(
+    emitted: EmittedProgram, original: KernelGraph, lowered: KernelGraph, ranged: Ranged | None
+) -> Launcher:
+    """A callable that runs the kernels that were emitted from `lowered`, or for the range of an extent."""
     if ranged is None:
-        return Launcher(
-            outcome.emitted, original.inputs, original.outputs, original.aliases, lowered=outcome.lowered
-        )
+        return Launcher(emitted, original.inputs, original.outputs, original.aliases, lowered=lowered)
     bounds = ranged.record.low, ranged.record.high
-    return Launcher(outcome.emitted, ranged.inputs, ranged.outputs, original.aliases, bounds)
+    return Launcher(emitted, ranged.inputs, ranged.outputs, original.aliases, bounds)
 
 
 class Launcher:

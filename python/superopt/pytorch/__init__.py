@@ -6,4 +6,5 @@ saving.py     the same in a folder, and out of it
 replace.py    modules of a model replaced by their names
 backend.py    torch.compile(backend="superopt"), and `superopt.explain`
 regions.py    the parts of a graph that one run each takes
+plans.py      what became of regions in earlier processes, sealed
 """

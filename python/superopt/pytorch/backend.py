@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 from superopt.api import settings_of
 from superopt.diagnostics import Diagnostics
 from superopt.errors import BadOption, SuperoptError, UnsupportedProgram
-from superopt.pipeline import Superoptimize, superoptimize
-from superopt.pytorch.module import arguments, called_by
+from superopt.pipeline import INTERRUPTED, Superoptimize, superoptimize
+from superopt.pytorch.module import arguments, interpreted
 from superopt.pytorch.operator import operator
+from superopt.pytorch.plans import Kernels, Plans, kernels
 from superopt.pytorch.regions import (
     PARAMETER,
     Region,
@@ -30,7 +31,7 @@ from superopt.pytorch.regions import (
     replace_region,
     runs,
 )
-from superopt.result import Optimized, counted
+from superopt.result import counted
 from superopt.run.ranged import superoptimize_range
 from superopt.transforms.emit.compile import prepare_compiler
 from superopt.transforms.ingest import from_torch
@@ -40,7 +41,7 @@ from superopt.transforms.ingest.torch_types import torch_module
 if TYPE_CHECKING:
     from superopt.program import KernelGraph
     from superopt.run.outcome import Outcome
-    from superopt.transforms.emit.launcher import Interpret
+    from superopt.transforms.emit.launcher import Interpret, Launcher
 
 torch: Any = torch_module()
 
@@ -130,12 +131,14 @@ def compile_graph(
     return Backend(**dict(options or {}))(graph, inputs)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Found:
-    """A region that was read: its program, and once it was searched, what was found."""
+    """What is known of a region: why it is `unreadable`, or empty; its program, if this process read it; once it
+    was searched, the kernels, or why there are none."""
 
-    program: Imported
-    result: Optimized | None = None
+    unreadable: str
+    program: Imported | None = None
+    made: Kernels | str | None = None
 
 
 class Backend:
@@ -157,6 +160,7 @@ class Backend:
         self.settings, self.rest = settings_of(settings), rest
         self.interpret: Interpret = interpret
         self.planning = planning
+        self.plans = Plans(self.settings)
         self.graphs: list[Graph] = []
 
     def __call__(self, graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -167,7 +171,6 @@ class Backend:
         tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
         said.reason = self._kept_whole(tensors)
         if not said.reason:
-            prepare_compiler()  # while PyTorch exports the regions
             for node, given in zip(graph.graph.find_nodes(op="placeholder"), inputs, strict=True):
                 if isinstance(given, torch.nn.Parameter):
                     node.meta[PARAMETER] = given
@@ -237,41 +240,61 @@ class Backend:
         if len(nodes) > MOST_OPERATIONS:
             return f"expected at most {MOST_OPERATIONS} operations, got {len(nodes)}"
         try:
-            found = _read(region(nodes, path, owner), self.settings)
+            return self._found(region(nodes, path, owner)).unreadable
         except SuperoptError as error:
             return error.message
-        return found if isinstance(found, str) else ""
 
     def _replaced(self, nodes: Sequence[Any], path: str, owner: Any) -> Part:
         """Search for the nodes' program, and put kernels in their place if they are predicted to be faster."""
         cut = region(nodes, path, owner)
-        part = Part(path, len(nodes))
-        name = (cut.key, self.settings)
-        found = _KNOWN[name]
-        assert isinstance(found, Found)
-        part.shared = found.result is not None
-        if found.result is None:
-            try:
-                found = _KNOWN[name] = Found(found.program, Optimized(self._searched(cut, found.program)))
-            except SuperoptError as error:
-                if cut.over is None and not isinstance(error, UnsupportedProgram):
-                    raise
-                # Not even itself as kernels, or kernels for one extent and not for a range of it.
-                _KNOWN[name] = part.reason = error.message
-                return part
-        assert found.result is not None
-        report = found.result.report
+        part, found = Part(path, len(nodes)), self._found(cut)
+        part.shared = found.made is not None
+        if found.made is None:
+            found.made = self.plans.made(cut)
+        if found.made is None:
+            found.made = self._searched(cut, found)
+        if isinstance(found.made, str):
+            part.reason = found.made
+            return part
+        report = found.made.report
         (part.before, way), part.after = report.best_before, report.predicted_seconds
         part.kernels = len(report.kernels)
         if not report.faster:
             part.reason = f"nothing is predicted to be faster than {way}: {part.before * 1e6:.1f} us"
         elif not self.planning:
-            replace_region(cut, _caller(found.program, found.result, cut, self.interpret))
+            replace_region(cut, _caller(interpreted(found.made.launcher, self.interpret), cut))
         return part
 
-    def _searched(self, cut: Region, program: Imported) -> Outcome:
-        """The kernels for a region; raises what `superoptimize_range` raises where its extent is a symbol."""
+    def _found(self, cut: Region) -> Found:
+        """What is known of a region: by this process, by the store, else by reading it."""
+        name = (cut.key, self.settings)
+        if name not in _KNOWN:
+            unreadable = self.plans.reading(cut)
+            if unreadable is None:
+                prepare_compiler()  # while PyTorch exports the region
+                _KNOWN[name] = _read(cut)
+                self.plans.keep_reading(cut, _KNOWN[name].unreadable)
+            else:
+                _KNOWN[name] = Found(unreadable)
+        return _KNOWN[name]
+
+    def _searched(self, cut: Region, found: Found) -> Kernels | str:
+        """The kernels for a region, or why it has none: not even itself as kernels, or none for a range."""
+        try:
+            outcome = self._outcome(cut, found)
+        except SuperoptError as error:
+            if cut.over is None and not isinstance(error, UnsupportedProgram):
+                raise
+            self.plans.keep_made(cut, error.message)
+            return error.message
+        if INTERRUPTED not in outcome.report.remarks:
+            self.plans.keep_made(cut, outcome)
+        return kernels(outcome)
+
+    def _outcome(self, cut: Region, found: Found) -> Outcome:
+        """The result of a run; raises what `superoptimize_range` raises where the region's extent is a symbol."""
         if cut.over is None:
+            program = found.program or _imported(cut, None)
             return superoptimize(program.graph, self.settings, Diagnostics())
 
         def source(extent: int) -> KernelGraph:
@@ -281,26 +304,25 @@ class Backend:
             return superoptimize_range(source, cut.over, self.settings, Diagnostics())
 
 
-_KNOWN: dict[tuple[str, Superoptimize], Found | str] = {}
-"""Regions of this process by structure and settings; a text says why one cannot be read."""
+_KNOWN: dict[tuple[str, Superoptimize], Found] = {}
+"""Regions of this process by structure and settings."""
 
 
-def _read(cut: Region, settings: Superoptimize) -> Found | str:
-    name = (cut.key, settings)
-    if name not in _KNOWN:
-        try:
-            program = _imported(cut, cut.over and cut.over.representative)
-            _KNOWN[name] = Found(program)
-            if program.graph.aliases:
-                _KNOWN[name] = "it overwrites an argument"
-            elif not program.operators:
-                _KNOWN[name] = "it has no operation that a kernel could compute"
-        except SuperoptError as error:
-            _KNOWN[name] = error.message
-        except Exception as error:  # the graph is the user's, and PyTorch still computes it
-            _KNOWN[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-            warnings.warn(f"superopt could not read {cut.path or 'a graph'}: {_KNOWN[name]}", stacklevel=2)
-    return _KNOWN[name]
+def _read(cut: Region) -> Found:
+    """The region's program, or why there is none."""
+    try:
+        program = _imported(cut, cut.over and cut.over.representative)
+    except SuperoptError as error:
+        return Found(error.message)
+    except Exception as error:  # the graph is the user's, and PyTorch still computes it
+        why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        warnings.warn(f"superopt could not read {cut.path or 'a graph'}: {why}", stacklevel=2)
+        return Found(why)
+    if program.graph.aliases:
+        return Found("it overwrites an argument")
+    if not program.operators:
+        return Found("it has no operation that a kernel could compute")
+    return Found("", program)
 
 
 def _imported(cut: Region, extent: int | None) -> Imported:
@@ -319,16 +341,14 @@ def _outside() -> Any:
         yield
 
 
-def _caller(
-    program: Imported, result: Optimized, cut: Region, interpret: Interpret
-) -> Callable[..., Sequence[Any]]:
+def _caller(launcher: Launcher, cut: Region) -> Callable[..., Sequence[Any]]:
     """The kernels; for an extent out of their range, what was there before."""
-    call, signature, over = operator(called_by(result, interpret)), program.signature, cut.over
+    call, count, over = operator(launcher), len(cut.outputs), cut.over
 
     def superopt(*tensors: Any) -> Sequence[Any]:
         if over is not None and not over.low <= tensors[over.argument].shape[over.dim] <= over.high:
             return cut.graph(*tensors)
-        return signature.nested(call(list(tensors)))
+        return tuple(call(list(tensors))[:count])
 
     return superopt
 

@@ -258,9 +258,14 @@ class OptimizedModule(torch.nn.Module):
 
 def called_by(result: Optimized, interpret: Interpret) -> Launcher:
     """The kernels of a result, as `interpret` says; raises BadOption for what it cannot be."""
+    return interpreted(result.launcher, interpret)
+
+
+def interpreted(launcher: Launcher, interpret: Interpret) -> Launcher:
+    """The kernels as `interpret` says; raises BadOption for what it cannot be."""
     if interpret not in (False, True, "cpu"):
         raise BadOption(f'expected interpret to be False, True or "cpu", got {interpret!r}')
-    return result.launcher.on_cpu() if interpret == "cpu" else result.launcher
+    return launcher.on_cpu() if interpret == "cpu" else launcher
 
 
 def rebuilt(

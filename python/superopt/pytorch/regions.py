@@ -41,15 +41,28 @@ class Region:
 
     @property
     def key(self) -> str:
-        """Equal for regions that compute the same of tensors of equal shapes, strides, dtypes and devices."""
+        """Equal for regions that compute the same of tensors of equal shapes, strides, dtypes and devices.
+
+        The layouts of what is computed belong to it: they tell apart what a default dtype or autocast changes.
+        """
         numbers = {node: _Number(i) for i, node in enumerate(self.graph.graph.nodes)}
         digest = hashlib.sha256()
         for node in self.graph.graph.nodes:
-            about = _layout(node) if node.op == "placeholder" else _name(node.target)
+            about = "" if node.op in ("placeholder", "output") else _name(node.target)
+            about += _layout(node)
             args = torch.fx.map_arg((node.args, node.kwargs), numbers.__getitem__)
             digest.update(f"{node.op} {about} {args!r}\n".encode())
         digest.update(repr(self.over).encode())
         return digest.hexdigest()
+
+    @property
+    def portable(self) -> bool:
+        """Whether `key` means the same in every process: the functions are PyTorch's, the constants plain."""
+        nodes = [n for n in self.graph.graph.nodes if n.op not in ("placeholder", "output")]
+        leaves = torch.utils._pytree.tree_leaves([(n.args, n.kwargs) for n in nodes])
+        return all(n.op == "call_method" or _is_torchs(n.target) for n in nodes) and all(
+            map(_is_plain, leaves)
+        )
 
     def examples(self, extent: int | None = None) -> list[Any]:
         """Tensors like those that it reads, with this extent: the model's parameters, normal numbers for what is
@@ -184,8 +197,24 @@ def _plain(path: str) -> str:
 
 
 def _layout(node: Any) -> str:
-    value = node.meta["example_value"]
+    value = node.meta.get("example_value")
+    if not isinstance(value, torch.Tensor):
+        return ""
     return f"{value.dtype} {tuple(value.shape)} {value.stride()} {value.device.type}"
+
+
+def _is_torchs(target: Any) -> bool:
+    """Whether PyTorch or Python defines the function, so that its name and their versions say what it does."""
+    if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return _name(target).startswith(("torch._ops.aten.", "torch._ops.prims."))
+    root = str(getattr(target, "__module__", None)).partition(".")[0]
+    return root in ("torch", "_operator", "operator", "builtins", "math") and " " not in _name(target)
+
+
+def _is_plain(leaf: Any) -> bool:
+    kinds = (bool, int, float, complex, str, slice, range, type(None), type(Ellipsis), torch.fx.Node,
+             torch.dtype, torch.device, torch.layout, torch.memory_format)  # fmt: skip
+    return isinstance(leaf, kinds)
 
 
 def _name(target: Any) -> str:

@@ -23,7 +23,7 @@ from superopt.program import KernelGraph
 from superopt.report import StoredProgram
 from superopt.spec import check_kernel
 from superopt.transforms import optimizers
-from superopt.transforms.core import _cost, _egraph, _search
+from superopt.transforms.core import _cost, _egraph, _field, _ptx, _search
 from superopt.verify import program_hash
 from superopt.verify.hashing import canonical_text, parse
 
@@ -119,13 +119,13 @@ class Earlier:
         return {
             "what": "result", "seed": s.seed, "delta": s.delta, "allow": s.allow, "against": s.against,
             "optimizers": ",".join(s.optimizers), "candidates": s.candidates, "numerics": s.numerics,
-            "tune": s.tune, "code": _code(*s.optimizers),
+            "tune": s.tune, "code": code(*s.optimizers),
         }  # fmt: skip
 
     def _search_policy(self, optimizer: str) -> dict[str, str | int | float | bool]:
         s = self.settings
         return {
-            "what": "search", "optimizer": optimizer, "seed": s.seed, "code": _code(optimizer)
+            "what": "search", "optimizer": optimizer, "seed": s.seed, "code": code(optimizer)
         }  # fmt: skip
 
     def _lookup(
@@ -189,7 +189,7 @@ def _written(graph: KernelGraph) -> bytes:
     return stored.model_dump_json().encode()
 
 
-def _code(*asked: str) -> str:
+def code(*asked: str) -> str:
     """A digest of superopt, and of the files of the optimizers `asked`, which may stand outside of it.
 
     A changed search does not answer from what the old one found; one without a file never does.
@@ -208,7 +208,7 @@ def own_code() -> str:
     import superopt
 
     digest = hashlib.sha256()
-    for native in (_cost, _egraph, _search):
+    for native in (_cost, _egraph, _field, _ptx, _search):
         digest.update(Path(str(native.__file__)).read_bytes())
     for folder, folders, files in os.walk(Path(superopt.__file__ or "").parent, followlinks=True):
         folders[:] = sorted(f for f in folders if f != "__pycache__")

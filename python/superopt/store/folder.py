@@ -21,9 +21,11 @@ import sqlite3
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
+
+from platformdirs import user_cache_path
 
 from superopt.store import eviction
 from superopt.store.records import (
@@ -54,8 +56,8 @@ def default_folder() -> Path:
     """`$SUPEROPT_STORE`, or `superopt` in the user's cache folder; RuntimeError for a user without a home."""
     if given := os.environ.get("SUPEROPT_STORE"):
         return Path(given)
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "superopt"
+    Path.home()
+    return user_cache_path("superopt", appauthor=False)
 
 
 def chosen_folder(option: str | None) -> Path | None:
@@ -81,10 +83,17 @@ class Store:
 
     # --- reading
 
-    def lookup(self, key: Key, *, effort: float = 0.0) -> Entry | None:
+    def lookup(
+        self,
+        key: Key,
+        *,
+        effort: float = 0.0,
+        accepted: Callable[[Mapping[str, bytes]], bool] = lambda _: True,
+    ) -> Entry | None:
         """The best entry of `key` that at least `effort` seconds were spent on, or None.
 
-        Damaged entries count as absent, and are removed where the store can be written.
+        Those whose files are not `accepted` count as absent, and so do damaged ones, which are removed where the
+        store can be written.
         """
         digest = key.digest
         names = self._names(digest)
@@ -97,11 +106,14 @@ class Store:
                 manifest = self._manifest(digest, name)
                 if manifest.effort < effort or (best is not None and best.seconds <= manifest.seconds):
                     continue
-                best = self._entry(manifest)
+                found = self._entry(manifest)
             except Damaged:
                 with contextlib.suppress(OSError):
                     self._path(digest, name).unlink()
                 continue
+            if not accepted(found.files):
+                continue
+            best = found
             with contextlib.suppress(OSError):  # a read-only store evicts nothing, either
                 os.utime(self._path(digest, name))
         return best

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from superopt.store import seal
 from superopt.store.folder import Store
 from superopt.store.records import Entry, Key, StoreUnavailable
 
@@ -38,14 +39,21 @@ def lookup(
     *,
     effort: float = 0.0,
     folder: Path | None = None,
+    sealed: bool = False,
 ) -> Entry | None:
     """What an earlier run published for this program, target, policy and these versions; None where nothing
     can be had.
 
-    Do not trust what it returns: replay its schedule, which proves it again.
+    Do not trust what it returns: replay its schedule, which proves it again. `sealed` leaves out whatever this
+    user has not sealed (`superopt.store.seal`); what is left is as it was published.
     """
+    key = _run_key(program_sha256, target, policy)
+
+    def accepted(files: Mapping[str, bytes]) -> bool:
+        return not sealed or seal.holds(key.digest, files)
+
     try:
-        return Store(folder).lookup(_run_key(program_sha256, target, policy), effort=effort)
+        return Store(folder).lookup(key, effort=effort, accepted=accepted)
     except StoreUnavailable as error:
         diagnostics.warning(f"the store is not used: {error.message}")
         return None
@@ -61,10 +69,13 @@ def publish(
     seconds: float,
     effort: float = 0.0,
     folder: Path | None = None,
+    sealed: bool = False,
 ) -> bool:
     """Publish a run's files (schedule, certificate, report); False, and a warning, where that fails."""
+    key = _run_key(program_sha256, target, policy)
     try:
-        Store(folder).publish(_run_key(program_sha256, target, policy), files, seconds=seconds, effort=effort)
+        files = seal.sealed(key.digest, files) if sealed else files
+        Store(folder).publish(key, files, seconds=seconds, effort=effort)
     except (StoreUnavailable, ValueError) as error:
         diagnostics.warning(f"the result was not stored: {getattr(error, 'message', error)}")
         return False
