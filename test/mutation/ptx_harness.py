@@ -3,21 +3,24 @@
     python test/mutation/ptx_harness.py --count=2000 --seed=0 --json=FILE      (make mutate-ptx)
 
 Faults are injected into the PTX of kernels of the benchmarks, for three targets: operands, numbers, addresses,
-predicates, fragments, swapped operands, instructions dropped, waits, fences and barriers dropped.
+predicates, fragments, bits of swizzles and descriptors, swapped operands and stores, instructions, waits, fences
+and barriers dropped.
 
 A mutant is *refused* by the reader, *illegal* (a race, a bound, something undefined) or *different* (another value
 or place). One that passes is run again at other points of the fields and on other blocks: if it is found there, it
-is *wrong and accepted*, and the exit code is 1. The rest changes nothing that is stored: *dead* where the changed
-instruction's result may be undefined instead, *redundant order* where a wait, fence or barrier was dropped whose
-work others do, *the same* otherwise.
+is *wrong and accepted*, and the exit code is 1. The rest changes nothing that is stored, and it is shown why: *dead*
+where all that it changes may be undefined instead (`Launch.plant`), *without effect* where it changes no register
+and no memory in up to 64 blocks, *equal in every block* where all blocks of the grid store the same at a random point,
+*redundant order* where a wait, fence or barrier was dropped that orders nothing which others do not, *unexplained*
+otherwise.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
-import re
 import sys
 import time
 from collections import Counter
@@ -31,16 +34,18 @@ sys.path.insert(1, str(Path(__file__).parent.parent))
 sys.path.insert(2, str(Path(__file__).parents[2]))
 
 import mutate_ptx
+import numpy as np
 from about import about
 
 from superopt.cost.gpus import target as find_target
-from superopt.errors import BadInput, IllegalProgram, NotEquivalent, UnsupportedProgram
+from superopt.errors import BadInput, IllegalProgram, NotEquivalent, SuperoptError, UnsupportedProgram
 from superopt.program import Node, TileProgram
 from superopt.transforms.lower import lower
 from superopt.transforms.schedule.fit import Compiler, fit
 from superopt.verify.infinities import Extended
 from superopt.verify.ptx.check import Reference, blocks_of
 from superopt.verify.ptx.decode import decode
+from superopt.verify.ptx.launch import Stored
 from superopt.verify.ptx.parser import parse
 from superopt.verify.ttir.artifact import kernel_texts
 from superopt.verify.ttir.check import ImageTriton, KernelText
@@ -51,6 +56,7 @@ PROGRAMS = (
     "qknorm_public_b1_safe", "low_rank_chain",
 )  # fmt: skip
 MORE_BLOCKS = 6
+MOST_BLOCKS, MOST_OF_ALL_BLOCKS = 64, 4096
 
 
 @dataclass
@@ -109,34 +115,42 @@ def _subject(name: str, node: Node, kernel: KernelText, compiled: Any) -> Subjec
     return Subject(name, compiled.ptx, compiled.shared_bytes, *made)
 
 
-def poisoned(text: str, line: int) -> str | None:
-    """The text with the result of an instruction undefined from there on; None where it has none."""
-    lines = text.splitlines()
-    found = re.match(r"\s*(?:@!?%p\d+ )?[a-z][\w.:]*\s+\{?\s*%(rd|rs|r|p)(\d+)", lines[line])
-    if found is None or re.match(
-        r"\s*(?:@!?%p\d+ )?(st\.|cp\.|bra|bar|stmatrix|tcgen05|mbarrier)", lines[line]
-    ):
-        return None
-    kind = {"rd": "b64", "rs": "b16", "r": "b32", "p": "pred"}[found[1]]
-    declared = next(i for i, row in enumerate(lines) if re.search(rf"\.reg \.{kind}", row))
-    first = f"\t.reg .{kind} %never;"
-    after = f"\tmov.{kind} %{found[1]}{found[2]}, %never;"
-    return "\n".join(
-        [*lines[: declared + 1], first, *lines[declared + 1 : line + 1], after, *lines[line + 1 :]]
+def explained(subject: Subject, kind: str, text: str) -> str:
+    """Why a mutant that passes stores the same."""
+    if kind in mutate_ptx.ORDERS:
+        return "redundant order"
+    reference = subject.second
+    original = decode(parse(subject.ptx, "kernel.ptx"))
+    mutant = decode(parse(text, "mutant.ptx"), original.numbers)
+    launch = reference.launch(original, subject.shared_bytes)
+    count = launch.blocks
+    with contextlib.suppress(SuperoptError):
+        if reference.compare(original, subject.shared_bytes, mutant).differences:
+            return "dead"
+        launch.plant(mutant)
+        for block in random.Random(subject.name).sample(range(count), min(MOST_BLOCKS, count)):
+            launch.run(block)
+        if not launch.differences:
+            return "without effect"
+    if count > MOST_OF_ALL_BLOCKS:
+        return "unexplained"
+    both = [reference.launch(k, subject.shared_bytes) for k in (original, mutant)]
+    same = all(_same(*(k.run(block) for k in both)) for block in range(count))
+    return "equal in every block" if same else "wrong and accepted"
+
+
+def _same(first: Sequence[Stored], second: Sequence[Stored]) -> bool:
+    return all(
+        np.array_equal(a.places, b.places) and np.array_equal(a.values, b.values)
+        for a, b in zip(first, second, strict=True)
     )
 
 
-def judge(subject: Subject, kind: str, what: str, text: str) -> str:
+def judge(subject: Subject, kind: str, text: str) -> str:
     """The fate of a mutant."""
     if fate := subject.fate(text, subject.first):
         return fate
-    if subject.fate(text, subject.second):
-        return "wrong and accepted"
-    if kind == "dropped order":
-        return "redundant order"
-    line = int(what.split(":")[0].removeprefix("line ")) - 1
-    dead = poisoned(subject.ptx, line)
-    return "dead" if dead is not None and subject.fate(dead, subject.second) == "" else "the same"
+    return "wrong and accepted" if subject.fate(text, subject.second) else explained(subject, kind, text)
 
 
 def campaign(found: Sequence[Subject], count: int, seed: int, seconds: float) -> dict[str, Any]:
@@ -149,7 +163,7 @@ def campaign(found: Sequence[Subject], count: int, seed: int, seconds: float) ->
     while done < count and time.process_time() - start < seconds:
         subject = found[done % len(found)]
         kind, what, text = mutate_ptx.mutate(subject.ptx, generator)
-        fate = judge(subject, kind, what, text)
+        fate = judge(subject, kind, text)
         fates[kind, fate] += 1
         done += 1
         entry = f"{subject.name}: {kind}: {what}"
@@ -184,7 +198,7 @@ def main() -> int:
     print(json.dumps({k: v for k, v in result.items() if k not in ("survivors", "kernels")}, indent=1))
     if options.json:
         options.json.write_text(json.dumps({**about(), **result}, indent=1) + "\n")
-    return 1 if result["wrong"] else 0
+    return 1 if result["wrong"] or result["fates"].get("unexplained") else 0
 
 
 if __name__ == "__main__":

@@ -54,5 +54,6 @@ def test_no_fault_in_ptx_is_wrong_and_accepted():
     assert {s.name.split()[1] for s in found} == set(harness.TARGETS)
     result = harness.campaign(found, min(COUNT, 60), 0, 600)
     assert result["wrong"] == []
+    assert "unexplained" not in result["fates"]
     killed = sum(result["fates"].get(fate, 0) for fate in ("refused", "illegal", "different"))
     assert killed > 0.7 * result["mutants"], "most faults change what is stored, or break the order"

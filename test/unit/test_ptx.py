@@ -15,7 +15,7 @@ from superopt.transforms.emit.program_source import EmittedProgram, emit_program
 from superopt.transforms.lower import lower
 from superopt.verify.fields import ImageField
 from superopt.verify.ptx.check import PtxText, blocks_of, order_fault, verify_ptx
-from superopt.verify.ptx.decode import decode
+from superopt.verify.ptx.decode import Decoded, decode
 from superopt.verify.ptx.launch import Launch, Stored
 from superopt.verify.ptx.parser import parse
 from superopt.verify.ttir.artifact import kernel_texts
@@ -104,6 +104,51 @@ def test_bank_conflicts_are_counted(shift: int, wavefronts: int):
     launch.run(0)
     assert launch.counts["wavefronts"][1] == wavefronts
     assert launch.counts["ideal_wavefronts"][1] == 2
+
+
+DEAD = (
+    LOAD
+    + "add.s32 %r20, %r3, 4;\nand.b32 %r21, %r1, 31;\nand.b32 %r22, %r20, 0;\nadd.f32 %r23, %r10, %r10;\n"
+    + STORE
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "differences"),
+    [
+        ("%r3, 4", "%r3, 8", 64),  # what is read by and with 0 only
+        ("%r1, 31", "%r1, 63", 32),  # read by none, different in one warp
+        ("%r1, 31", "%r1, 95", 0),  # there is no such bit
+        ("add.f32 %r23, %r10, %r10;", "", 64),
+    ],
+)
+def test_what_dead_faults_change_may_be_undefined(old: str, new: str, differences: int):
+    launch, mutant = planted(DEAD, DEAD.replace(old, new))
+    launch.plant(mutant)
+    launch.run(0)
+    assert launch.differences == differences
+
+
+@pytest.mark.parametrize(("old", "new"), [("%r3, 4", "%r3, 8"), ("st.global", "@%p1 st.global")])
+def test_what_a_fault_changes_is_undefined(old: str, new: str):
+    body = DEAD.replace("and.b32 %r22, %r20, 0", "add.s64 %rd5, %rd5, %rd8").replace(
+        "add.f32", "setp.eq.s32 %p1, %r1, 0;\ncvt.u64.u32 %rd8, %r20;\nadd.s64 %rd5, %rd5, %rd8;\nadd.f32"
+    )
+    body = body.replace("add.s64 %rd5, %rd5, %rd8;\nsetp", "setp")
+    launch, mutant = planted(body, body.replace(old, new))
+    launch.plant(mutant)
+    with pytest.raises(SuperoptError):
+        launch.run(0)
+
+
+def planted(body: str, mutant: str) -> tuple[Launch, Decoded]:
+    """A launch of 64 threads, and the mutant to plant in it."""
+    head = HEAD.replace("THREADS", "64")
+    kernel = decode(parse(head + body + "ret;\n}\n", "k.ptx"))
+    given, made = Buffer("x", 64, "f32", writable=False), Buffer("o", 96, "f32", writable=True)
+    given.fill(FIELD.random("x", (64,)))
+    launch = Launch(kernel, (1, 1, 1), [given, made], FIELD, 1024)
+    return launch, decode(parse(head + mutant + "ret;\n}\n", "k.ptx"), kernel.numbers)
 
 
 SHARED = LOAD + "st.shared.b32 [%r4], %r10;\nBARRIER\nld.shared.b32 %r10, [%r6];\n" + STORE

@@ -26,6 +26,17 @@ class Launch:
     def run(self, preset: Sequence[tuple[int, Sequence[int]]]) -> None:
         """runs one block; registers start as given"""
 
+    def plant(self, places: Sequence[int], code: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], args: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
+        """
+        makes undefined what other instructions at these places would compute differently
+        """
+
+    @property
+    def differences(self) -> int:
+        """
+        how many registers and cells of memory planted faults have changed so far
+        """
+
     def stored(self, buffer: int) -> tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,))], Annotated[NDArray[numpy.uint64], dict(shape=(None,))]]:
         """places of a buffer, and the residues that the last block stored there"""
 

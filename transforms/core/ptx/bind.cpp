@@ -1,4 +1,5 @@
 // Python's view of the PTX interpreter: decoded kernels in as arrays of integers, what blocks stored out.
+#include <algorithm>
 #include <memory>
 
 #include <nanobind/nanobind.h>
@@ -121,6 +122,26 @@ NB_MODULE(_ptx, m) {
             self.machine->run(preset);
           },
           nb::arg("preset"), "runs one block; registers start as given")
+      .def(
+          "plant",
+          [](Launch &self, const std::vector<u32> &places, const Ints &code, const Ints &args) {
+            Program faults = decoded(code, args, self.program.registers);
+            if (places.size() != faults.code.size() ||
+                std::ranges::any_of(places, [&](u32 at) { return at >= self.program.code.size(); }))
+              throw std::invalid_argument("expected a place in the program for each fault");
+            std::map<u32, Instr> planted;
+            for (std::size_t i = 0; i < places.size(); ++i) {
+              faults.code[i].first += static_cast<u32>(self.program.args.size());
+              planted[places[i]] = faults.code[i];
+            }
+            self.program.args.insert(self.program.args.end(), faults.args.begin(), faults.args.end());
+            self.machine->setFaults(std::move(planted));
+          },
+          nb::arg("places"), nb::arg("code"), nb::arg("args"),
+          "makes undefined what other instructions at these places would compute differently")
+      .def_prop_ro(
+          "differences", [](const Launch &self) { return self.machine->differences(); },
+          "how many registers and cells of memory planted faults have changed so far")
       .def(
           "stored",
           [](const Launch &self, std::size_t buffer) {

@@ -239,6 +239,10 @@ void Machine::move(const Instr &in, std::span<const u16> lanes) {
     case Op::selp: {
       if (in.op == Op::selp) {
         const Arg &p = arg(in, 3);
+        if (poisoned(p, t)) {
+          setUndefined(arg(in, 0), t);
+          break;
+        }
         if (p.reg >= 0 && tags_[at(p.reg, t)] == Tag::Number) {
           const auto s = static_cast<Handle>(values_[at(p.reg, t)]);
           if (in.width == 16)

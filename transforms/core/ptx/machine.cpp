@@ -180,29 +180,43 @@ bool Machine::step(Group &group) {
   default:
     break;
   }
-  std::span<const u16> lanes = group.lanes;
-  std::vector<u16> some;
-  if (in.pred >= 0) {
-    for (u16 t : lanes)
-      if (predicate({in.pred, 0}, t) != in.negated)
-        some.push_back(t);
-    lanes = some;
-  }
-  if (!lanes.empty()) {
-    counts_.executed[group.pc] += (lanes.size() + kWarp - 1) / kWarp;
-    if (locked_ || in.op == Op::wgmma)
-      touch(in, lanes);
-    testFailed_ = false;
-    execute(in, lanes);
+  const auto fault = faults_.find(group.pc);
+  std::optional<Machine> faulty;
+  if (fault != faults_.end())
+    faulty.emplace(*this);
+  const std::size_t active = perform(in, group.lanes);
+  counts_.executed[group.pc] += (active + kWarp - 1) / kWarp;
+  if (active > 0)
     group.stalled = testFailed_;
-    for (std::size_t i = 0; i < results(in); ++i)
-      if (arg(in, i).reg >= 0)
-        registerStep_[static_cast<std::size_t>(arg(in, i).reg)] = in.op == Op::wgmma ? 0 : step_;
+  if (faulty) {
+    faulty->perform(fault->second, group.lanes);
+    poison(*faulty);
   }
   ++group.pc;
   if (numbers_.size() > kCompactAt)
     compact();
   return true;
+}
+
+// Executes an instruction that does not branch; for how many threads its predicate holds.
+std::size_t Machine::perform(const Instr &in, std::span<const u16> lanes) {
+  std::vector<u16> some;
+  if (in.pred >= 0) {
+    for (u16 t : lanes)
+      if ((in.op == Op::copy && poisoned({in.pred, 0}, t)) || predicate({in.pred, 0}, t) != in.negated)
+        some.push_back(t);
+    lanes = some;
+  }
+  if (lanes.empty())
+    return 0;
+  if (locked_ || in.op == Op::wgmma)
+    touch(in, lanes);
+  testFailed_ = false;
+  execute(in, lanes);
+  for (std::size_t i = 0; i < results(in); ++i)
+    if (arg(in, i).reg >= 0)
+      registerStep_[static_cast<std::size_t>(arg(in, i).reg)] = in.op == Op::wgmma ? 0 : step_;
+  return lanes.size();
 }
 
 void Machine::branch(Group &group, const Instr &in) {

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <map>
+#include <optional>
 #include <span>
 #include <unordered_map>
 
@@ -81,6 +82,11 @@ public:
   void run(const std::vector<std::pair<u32, std::vector<u64>>> &preset);
   const std::vector<std::unordered_map<u64, Stored>> &stored() const { return stored_; }
   const Counts &counts() const { return counts_; }
+  // From now on, what other instructions at these places would make different is undefined: what a fault does
+  // is dead if the block stores the same.
+  void setFaults(std::map<u32, Instr> faults) { faults_ = std::move(faults); }
+  // How many registers, slots and cells the faults have changed in all blocks.
+  u64 differences() const { return differences_; }
   u64 steps() const { return step_; }
 
 private:
@@ -93,6 +99,7 @@ private:
   // control
   void loop();
   bool step(Group &group);
+  std::size_t perform(const Instr &in, std::span<const u16> lanes);
   void arrive(Group &group);
   void branch(Group &group, const Instr &in);
   void merge();
@@ -114,6 +121,7 @@ private:
   Handle number(const Arg &a, u16 t);
   Handle half(Cell c, Type type);
   bool predicate(const Arg &a, u16 t) const;
+  bool poisoned(const Arg &a, u16 t) const;
   void touch(const Instr &in, std::span<const u16> lanes);
 
   // integers
@@ -168,12 +176,17 @@ private:
   void countGlobal(std::size_t kind, std::span<const std::pair<u16, u64>> accesses, unsigned bytes);
 
   void compact();
+  bool sameRegister(std::size_t i, const Machine &other) const;
+  void poison(const Machine &other);
 
   const Program &program_;
   Numbers &numbers_;
   std::vector<Buffer> buffers_;
   std::size_t threads_;
   Counts counts_;
+
+  std::map<u32, Instr> faults_;
+  u64 differences_ = 0;
 
   std::vector<Tag> tags_;
   std::vector<u64> values_, highs_;

@@ -180,6 +180,11 @@ void Machine::load(const Instr &in, std::span<const u16> lanes) {
   std::array<Cell, 16> held{};
   std::vector<std::pair<u16, u64>> accesses;
   for (u16 t : lanes) {
+    if (poisoned(arg(in, n), t)) {
+      for (unsigned i = 0; i < n; ++i)
+        setUndefined(arg(in, i), t);
+      continue;
+    }
     const u64 address = bits(arg(in, n), t) + arg(in, n + 1).imm;
     accesses.emplace_back(t, address);
     if (isShared) {
@@ -223,12 +228,14 @@ void Machine::copy(const Instr &in, std::span<const u16> lanes) {
   std::vector<std::pair<u16, u64>> to, from;
   for (u16 t : lanes) {
     const u64 address = bits(arg(in, 0), t) + arg(in, 1).imm;
-    const u64 source = bits(arg(in, 2), t) + arg(in, 3).imm;
-    const u64 used = in.count > 4 ? bits(arg(in, 4), t) & 0xffffffff : bytes;
+    const bool unknown = poisoned(arg(in, 2), t) || (in.count > 4 && poisoned(arg(in, 4), t)) ||
+                         (in.pred >= 0 && poisoned({in.pred, 0}, t));
+    const u64 source = unknown ? 0 : bits(arg(in, 2), t) + arg(in, 3).imm;
+    const u64 used = unknown ? 0 : in.count > 4 ? bits(arg(in, 4), t) & 0xffffffff : bytes;
     if (used > bytes || used % 4 != 0)
       throw Illegal("expected at most " + std::to_string(bytes) + " bytes to be copied, got " +
                     std::to_string(used));
-    held.fill(cell(Part::Bits, 0));
+    held.fill(unknown ? 0 : cell(Part::Bits, 0));
     for (unsigned done = 0; done < used; done += 4)
       readGlobal(source + done, 4, t, held.data() + done / 2);
     if (used > 0) {

@@ -135,12 +135,11 @@ def _compare(
 ) -> int:
     """Run some blocks of the PTX and the same instances of the TTIR; returns how many."""
     chosen = blocks_of(kernel, seed)
-    at_some_point(
-        False,
-        (seed, kernel.name, "ptx"),
-        primes,
-        lambda domain: Reference(node, kernel, chosen, domain).compare(decoded, shared_bytes),
-    )
+
+    def test(domain: Extended) -> None:
+        Reference(node, kernel, chosen, domain).compare(decoded, shared_bytes)
+
+    at_some_point(False, (seed, kernel.name, "ptx"), primes, test)
     return len(chosen)
 
 
@@ -155,10 +154,19 @@ class Reference:
         self._expected, _ = launch_buffers(node, kernel.arguments, self._operands)
         launch(function, kernel.grid, self._expected, domain, blocks)
 
-    def compare(self, decoded: Decoded, shared_bytes: int) -> None:
-        """Run the blocks; raises NotEquivalent where one stores something else, and what `Launch.run` raises."""
+    def launch(self, decoded: Decoded, shared_bytes: int) -> Launch:
+        """The kernel on the same operands, none of its blocks run."""
         given, _ = launch_buffers(self._node, self.kernel.arguments, self._operands)
-        ptx = Launch(decoded, self.kernel.grid, given, self._field, shared_bytes, self.kernel.extent)
+        return Launch(decoded, self.kernel.grid, given, self._field, shared_bytes, self.kernel.extent)
+
+    def compare(self, decoded: Decoded, shared_bytes: int, planted: Decoded | None = None) -> Launch:
+        """Run the blocks, with what a mutant changes undefined (`Launch.plant`).
+
+        Raises NotEquivalent where one stores something else, and what `Launch.run` and `plant` raise.
+        """
+        ptx = self.launch(decoded, shared_bytes)
+        if planted is not None:
+            ptx.plant(planted)
         for block in self.blocks:
             for buffer, found in zip(self._expected, ptx.run(block), strict=True):
                 places = buffer.places_of(block) if buffer.writable else found.places[:0]
@@ -178,6 +186,7 @@ class Reference:
                         f"{what}: expected '{buffer.name}' as the TTIR computes it, got another value at element "
                         f"{places[np.argmax(different)]}"
                     )
+        return ptx
 
 
 def blocks_of(kernel: KernelText, seed: int) -> list[int]:

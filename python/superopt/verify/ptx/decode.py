@@ -43,17 +43,21 @@ _Arg = tuple[int, int]
 
 @dataclass
 class Decoded:
-    """A kernel as arrays; `preset` are the numbers of the registers that hold special values and parameters.
+    """A kernel as arrays; `numbers` are those of its registers, special values and parameters.
 
-    `code` has a row for each instruction, `opcodes` its name.
+    `code` has a row for each instruction, the line in the file last; `opcodes` are their names.
     """
 
     kernel: Kernel
     code: Array
     args: Array
-    registers: int
-    preset: Mapping[str, int]
+    numbers: Mapping[str, int]
     opcodes: tuple[str, ...]
+
+    @property
+    def preset(self) -> Mapping[str, int]:
+        """The registers that hold special values and parameters."""
+        return {n: i for n, i in self.numbers.items() if n in SPECIAL or n in self.kernel.params}
 
 
 @dataclass
@@ -121,10 +125,10 @@ class _Decoder:
         return [self.value(o, w) for o, w in zip(self.line.operands, each, strict=True)]
 
 
-def decode(kernel: Kernel) -> Decoded:
-    """The kernel as arrays. Raises UnsupportedProgram for opcodes that cannot be verified."""
+def decode(kernel: Kernel, numbers: Mapping[str, int] | None = None) -> Decoded:
+    """The kernel as arrays; registers in `numbers` get these. Raises UnsupportedProgram for unknown opcodes."""
     kernel = fold(kernel)
-    made = _Decoder(kernel)
+    made = _Decoder(kernel, dict(numbers or {}))
     code: list[list[int]] = []
     args: list[_Arg] = []
     opcodes: list[str] = []
@@ -140,18 +144,16 @@ def decode(kernel: Kernel) -> Decoded:
         except (ValueError, IndexError, KeyError):
             raise made.unknown() from None
         predicate = made.register(line.predicate) if line.predicate else -1
-        numbers = [_OPS[one.op], one.width, one.mode, predicate, int(line.negated), len(args), len(one.args)]
-        code.append([*numbers, one.aux, line.number])
+        fields = [_OPS[one.op], one.width, one.mode, predicate, int(line.negated), len(args), len(one.args)]
+        code.append([*fields, one.aux, line.number])
         args += one.args
         opcodes.append(line.opcode)
     words = [[r, v - (1 << 64) if v >= 1 << 63 else v] for r, v in args]
-    fixed = [n for n in made.numbers if n in SPECIAL or n in kernel.params]
     return Decoded(
         kernel,
         np.asarray(code, np.int64).reshape(-1, 9),
         np.asarray(words, np.int64).reshape(-1, 2),
-        max(1, len(made.numbers)),
-        {n: made.numbers[n] for n in fixed},
+        made.numbers,
         tuple(opcodes),
     )
 

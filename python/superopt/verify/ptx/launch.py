@@ -17,6 +17,7 @@ from superopt.verify.ptx.decode import BF16, F16, F32, Decoded
 from superopt.verify.ttir.memory import Buffer
 
 _ELEMENTS = {"f32": F32, "f16": F16, "bf16": BF16}
+_OPS = _ptx.ops()
 # In the core's order.
 _FUNCTIONS = ("sqrt", "log", "exp", "erf", "sin", "cos", "where")
 # Apart in addresses by far more than a buffer has, so that one cannot be reached from another.
@@ -68,7 +69,7 @@ class Launch:
         self._core: Any = _ptx.Launch(
             decoded.code,
             decoded.args,
-            decoded.registers,
+            max(1, len(decoded.numbers)),
             kernel.threads,
             -(-shared_bytes // 16) * 16,
             field.fields[0].modulus,
@@ -119,6 +120,37 @@ class Launch:
         }
         return {name: values[name] for name in self.decoded.preset}
 
+    def plant(self, mutant: Decoded) -> None:
+        """Make undefined what the `mutant`, decoded with the same numbers, computes differently line by line.
+
+        A block that stores the same all the same never reads what the mutant's faults change: they are dead.
+        Raises UnsupportedProgram where the mutant branches otherwise or has other registers.
+        """
+        ours, theirs = self.decoded, mutant
+        rows = {int(r[-1]): i for i, r in enumerate(theirs.code)}
+        control = [_OPS[name] for name in ("branch", "ret", "barrier")]
+        places: list[int] = []
+        code: list[Array] = []
+        for place, row in enumerate(ours.code):
+            other = rows.get(int(row[-1]))
+            if other is not None and _texts(ours, place) == _texts(theirs, other):
+                continue
+            made = theirs.code[other] if other is not None else np.zeros_like(row)
+            if other is None:
+                made[:] = [_OPS["nop"], 0, 0, -1, 0, 0, 0, 0, row[-1]]
+            if int(row[0]) in control or int(made[0]) in control:
+                raise UnsupportedProgram("expected a mutant that branches as its kernel, got another")
+            places.append(place)
+            code.append(made)
+        if len(theirs.numbers) > len(ours.numbers) or not places:
+            raise UnsupportedProgram("expected a mutant of the kernel, got another text")
+        self._core.plant(places, np.asarray(code, np.int64), theirs.args)
+
+    @property
+    def differences(self) -> int:
+        """How many registers and cells of memory what is planted has changed so far."""
+        return self._core.differences
+
     @property
     def blocks(self) -> int:
         """How many the grid has."""
@@ -128,6 +160,11 @@ class Launch:
     def counts(self) -> Mapping[str, Any]:
         """What the blocks run so far did; see `superopt.cost.counted`."""
         return self._core.counts
+
+
+def _texts(decoded: Decoded, place: int) -> object:
+    line = decoded.kernel.lines[place]
+    return line.predicate, line.negated, line.opcode, line.operands
 
 
 def _keys(seed: object, name: str) -> list[int]:
