@@ -31,7 +31,8 @@ def windows(stride: int = 1, dilation: int = 1, pad: int = 0, **more: Attr) -> d
 
 
 # name: (operator, shape of its operand, shapes of the weights of as many applications, attributes)
-CASES: dict[str, tuple[str, Shape, list[Shape], dict[str, Attr]]] = {
+Case = tuple[str, Shape, list[Shape], dict[str, Attr]]
+CASES: dict[str, Case] = {
     "conv3x3": ("conv", (1, 512, 7, 7), [(512, 512, 3, 3)], windows(pad=1)),
     "conv_transpose4x4": ("conv_transpose", (16, 256, 2, 2), [(256, 128, 4, 4)], windows(2, pad=1, extra=(0, 0))),
     "conv5x5": ("conv", (16, 32, 224, 224), [(32, 32, 5, 5)], windows(pad=2)),
@@ -48,9 +49,9 @@ CASES: dict[str, tuple[str, Shape, list[Shape], dict[str, Attr]]] = {
 }  # fmt: skip
 
 
-def program(name: str) -> KernelGraph:
+def program(name: str, cases: dict[str, Case] = CASES) -> KernelGraph:
     """The case as a graph, in f16."""
-    op, shape, weights, attrs = CASES[name]
+    op, shape, weights, attrs = cases[name]
     x = Value(TensorType(shape, "f16"), "x")
     inputs, nodes = [x], list[Node]()
     for i, weight in enumerate(weights):

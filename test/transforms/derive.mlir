@@ -1,5 +1,5 @@
 // Each rule where it fits, proved by the pass manager, and where it does not.
-// RUN: superopt-opt %s --derive="rules=product,one-product,sub-pixels,strides-as-channels,residues-as-batch,smaller-kernels,offset-add" --split-input-file --verify-each-equivalence > %t.out 2> %t.err
+// RUN: superopt-opt %s --derive="rules=product,one-product,sub-pixels,strides-as-channels,residues-as-batch,smaller-kernels,as-groups,offset-add" --split-input-file --verify-each-equivalence > %t.out 2> %t.err
 // RUN: filecheck %s < %t.out
 // RUN: filecheck %s --check-prefix=REMARK < %t.err
 
@@ -128,4 +128,41 @@ func.func @small_kernel(%x: tensor<1x4x6x6xf32>, %w: tensor<6x4x3x3xf32>) -> ten
 func.func @grouped(%x: tensor<1x4x6xf32>, %w: tensor<6x2x3xf32>) -> tensor<1x6x6xf32> {
   %0 = "kernel.conv"(%x, %w) {strides = array<i64: 1>, dilations = array<i64: 1>, low = array<i64: 1>, high = array<i64: 1>, groups = 2 : i64} : (tensor<1x4x6xf32>, tensor<6x2x3xf32>) -> tensor<1x6x6xf32>
   return %0 : tensor<1x6x6xf32>
+}
+
+// -----
+
+// Convolutions of two images are groups of one; the second weight gets zeros for columns that it lacks.
+// REMARK: 'conv' is rewritten by 'as-groups'
+// CHECK-LABEL: func.func @groups
+// CHECK: "kernel.pad"(%arg3) {high = array<i64: 2, 0, 0>
+// CHECK: "kernel.conv"({{.*}}groups = 2 : i64{{.*}} : (tensor<2x8x5xf32>, tensor<12x4x3xf32>) -> tensor<2x12x5xf32>
+// CHECK-NOT: kernel.conv
+func.func @groups(%x: tensor<2x4x5xf32>, %w: tensor<6x4x3xf32>, %u: tensor<2x4x5xf32>, %v: tensor<4x4x3xf32>) -> (tensor<2x6x5xf32>, tensor<2x4x5xf32>) {
+  %0 = "kernel.conv"(%x, %w) {strides = array<i64: 1>, dilations = array<i64: 1>, low = array<i64: 1>, high = array<i64: 1>} : (tensor<2x4x5xf32>, tensor<6x4x3xf32>) -> tensor<2x6x5xf32>
+  %1 = "kernel.conv"(%u, %v) {strides = array<i64: 1>, dilations = array<i64: 1>, low = array<i64: 1>, high = array<i64: 1>} : (tensor<2x4x5xf32>, tensor<4x4x3xf32>) -> tensor<2x4x5xf32>
+  return %0, %1 : tensor<2x6x5xf32>, tensor<2x4x5xf32>
+}
+
+// -----
+
+// The second convolution reads the first: neither waits for the other in a program of both.
+// REMARK: 'conv' is rewritten by 'offset-add'
+// CHECK-LABEL: func.func @in_a_row
+func.func @in_a_row(%x: tensor<2x4x5xf32>, %w: tensor<4x4x3xf32>, %v: tensor<4x4x3xf32>) -> tensor<2x4x5xf32> {
+  %0 = "kernel.conv"(%x, %w) {strides = array<i64: 1>, dilations = array<i64: 1>, low = array<i64: 1>, high = array<i64: 1>} : (tensor<2x4x5xf32>, tensor<4x4x3xf32>) -> tensor<2x4x5xf32>
+  %1 = "kernel.conv"(%0, %v) {strides = array<i64: 1>, dilations = array<i64: 1>, low = array<i64: 1>, high = array<i64: 1>} : (tensor<2x4x5xf32>, tensor<4x4x3xf32>) -> tensor<2x4x5xf32>
+  return %1 : tensor<2x4x5xf32>
+}
+
+// -----
+
+// So where the first one is the second one's weight.
+// REMARK: 'conv' is rewritten by 'offset-add'
+// CHECK-LABEL: func.func @as_weight
+func.func @as_weight(%x: tensor<3x3x5xf32>, %w: tensor<3x3x3xf32>) -> tensor<3x3x5xf32> {
+  %0 = "kernel.conv"(%x, %w) {strides = array<i64: 1>, dilations = array<i64: 1>, low = array<i64: 0>, high = array<i64: 0>} : (tensor<3x3x5xf32>, tensor<3x3x3xf32>) -> tensor<3x3x3xf32>
+  %1 = "kernel.conv"(%x, %0) {strides = array<i64: 1>, dilations = array<i64: 1>, low = array<i64: 0>, high = array<i64: 0>} : (tensor<3x3x5xf32>, tensor<3x3x3xf32>) -> tensor<3x3x3xf32>
+  %2 = "kernel.pad"(%1) {low = array<i64: 0, 0, 1>, high = array<i64: 0, 0, 1>, value = 0.0 : f64} : (tensor<3x3x3xf32>) -> tensor<3x3x5xf32>
+  return %2 : tensor<3x3x5xf32>
 }

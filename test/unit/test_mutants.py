@@ -254,6 +254,46 @@ def test_a_source_that_is_zero_where_a_mutant_is_wrong_is_masked() -> None:
     assert not certify(source, dict(repairs(mutant, other))["zeros"]).equivalent
 
 
+def banded(batch: int, rows: int, depth: int, reach: int, dilation: int) -> tuple[KernelGraph, KernelGraph]:
+    """G2BMM, y[b, m, w] = sum over k of x[b, m, k] v[b, m + dilation (w - reach), k], and the mutant that has places
+    of one residue modulo the dilation side by side and none between (OLLIE, OSDI 2023, section 6.2).
+    """
+    inputs = [Value(TensorType((batch, rows, depth), "f32"), name) for name in "xv"]
+
+    def products(write: Rewrite, x: Value, v: Value, step: int) -> Value:
+        wide = write.pad(v, [0, step * reach, 0], [0, step * reach, 0])
+        parts = [write.slice(wide, {1: (step * w, rows, 1)}) for w in range(2 * reach + 1)]
+        columns = [write.emit("reduce_sum", write.emit("mul", x, p), dims=(2,), keepdims=True) for p in parts]
+        return write.concat(2, columns)
+
+    graph = KernelGraph("f", inputs, [], [])
+    placeholder = Node("reshape", (inputs[0],), (Value(inputs[0].type),), {"shape": inputs[0].shape})
+    source, mutant = Rewrite(graph, placeholder), Rewrite(graph, placeholder)
+    y = products(source, inputs[0], inputs[1], dilation)
+    apart = [mutant.reshape(v, batch, rows // dilation, dilation, depth) for v in inputs]
+    sides = [mutant.reshape(mutant.transpose(v, 0, 2, 1, 3), *inputs[0].shape) for v in apart]
+    z = products(mutant, sides[0], sides[1], 1)
+    z = mutant.reshape(z, batch, dilation, rows // dilation, 2 * reach + 1)
+    z = mutant.reshape(mutant.transpose(z, 0, 2, 1, 3), *y.shape)
+    return replace(graph, nodes=source.nodes, outputs=[y]), replace(graph, nodes=mutant.nodes, outputs=[z])
+
+
+@pytest.mark.parametrize("difference", DIFFERENCES)
+def test_band_products_side_by_side_are_masked(difference: str) -> None:
+    """OLLIE accepts the mutant: 36 of 640 outputs are wrong, where a band of the source reaches outside."""
+    source, graph = banded(2, 64, 8, 2, 4)
+    region = DIFFERENCES[difference](source, graph)  # type: ignore[index]
+    assert region.count == 36
+    assert not certify(source, graph).equivalent
+    mutant = Mutant("side by side", source, graph)
+    np.testing.assert_array_equal(region.mask(), wrong_places(mutant))
+    made = dict(repairs(mutant, region))
+    assert set(made) == {"zeros"}  # it would compute all of the source again
+    assert certify(source, made["zeros"]).equivalent
+    arrays = whole_numbers(source)
+    np.testing.assert_array_equal(run(made["zeros"], arrays), run(source, arrays))
+
+
 PADS: dict[str, Attr] = {"low": (0, 0, 2), "high": (0, 0, 2)}
 
 

@@ -515,6 +515,13 @@ def test_rules_give_what_is_equal(rule: str) -> None:
             graph.inputs.append(v)
             graph.nodes.append(Node("conv", (x, v), (y,), dict(attrs)))
             graph.outputs.append(y)
+        if rule == "as-groups" and attrs["groups"] == 1:
+            x, w = (Value(v.type, name) for v, name in zip(graph.inputs, "uv", strict=True))
+            w = Value(TensorType((w.shape[0] + 2, *w.shape[1:]), "f32"), "v")
+            y = Value(infer_type("conv", [x.type, w.type], attrs))
+            graph.inputs += [x, w]
+            graph.nodes.append(Node("conv", (x, w), (y,), attrs))
+            graph.outputs.append(y)
         if rule == SCALES:
             scaled(graph, rng)
         made = RULES[rule](graph, graph.nodes[0])

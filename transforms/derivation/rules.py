@@ -297,6 +297,49 @@ def merge_columns(graph: KernelGraph, node: Node) -> KernelGraph | None:
     )
 
 
+@rule("as-groups")
+def merge_groups(graph: KernelGraph, node: Node) -> KernelGraph | None:
+    """conv(x1, w1), conv(x2, w2) -> slices of conv(concat(x1, x2), concat(w1, pad(w2)), 2 groups), where all is
+    alike but the operands and the columns of the weights: those with fewer get zeros (PET, section 8.3.3).
+    """
+    if not is_conv(node):
+        return None
+    c = Convolution(graph, node)
+    alike = [
+        n
+        for n in graph.nodes
+        if is_conv(n)
+        and n.attrs == node.attrs
+        and n.operands[0].shape == c.x.shape
+        and n.operands[1].shape[1:] == c.w.shape[1:]
+    ]
+    behind = _reached(graph, [n.result for n in alike])
+    images = [n.operands[0] for n in alike]
+    columns = [n.result.shape[1] for n in alike]
+    most = max(columns, default=0)
+    if (
+        len(alike) < 2
+        or alike[0] is not node
+        or c.groups != 1
+        or len({*images}) < len(alike)
+        or any(v in behind for n in alike for v in n.operands)
+        or len(alike) * most > _MOST_COLUMNS
+    ):
+        return None
+    write, none = c.write, [0] * (len(c.w.shape) - 1)
+    weights = [
+        write.pad(n.operands[1], [0, *none], [most - f, *none]) for n, f in zip(alike, columns, strict=True)
+    ]
+    changed = {**node.attrs, "groups": len(alike)}
+    y = write.emit("conv", write.concat(1, images), write.concat(0, weights), **changed)
+    return write.instead(
+        {
+            n.result: write.slice(y, {1: (i * most, f, 1)})
+            for i, (n, f) in enumerate(zip(alike, columns, strict=True))
+        }
+    )
+
+
 @rule(SCALES)
 def scales_into_weights(graph: KernelGraph, node: Node) -> KernelGraph | None:
     """conv(x, w) * s + b -> conv(x, w * s) + b, where s and b follow from weights, one number for each channel of
@@ -356,9 +399,9 @@ def _for_channels(value: Value, shape: Sequence[int]) -> bool:
 
 
 def _reached(graph: KernelGraph, values: Sequence[Value]) -> set[Value]:
-    """What is computed from `values`."""
-    found: set[Value] = set()
+    """`values`, and what is computed from them."""
+    found = {*values}
     for n in graph.nodes:
-        if any(v in found or v in values for v in n.operands):
+        if any(v in found for v in n.operands):
             found.update(n.results)
     return found
