@@ -14,6 +14,7 @@ from typing import Any, cast
 from superopt.api import settings_of
 from superopt.errors import BadInput, BadOption, Location, SuperoptError
 from superopt.tuning.pool import Answer, Job, LocalPool, Pool
+from superopt.tuning.ray_pool import RayPool
 
 _DESCRIPTION = """Tune the choices of all passes for each program, in processes of their own. Results are proved
 like any others, and kept in the store, where superopt-opt and superopt.optimize with the same settings find them.
@@ -25,10 +26,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The console entry; `argv` is `sys.argv` without the program's name, the result the exit code."""
     options = _parser().parse_args(argv)
     try:
-        return run(options, LocalPool(options.workers, options.timeout))
+        return run(options, _pool(options.workers, options.timeout))
     except SuperoptError as error:
         print(f"superopt-tune: error: {error}", file=sys.stderr)
         return 2
+
+
+def _pool(workers: str, timeout: float) -> Pool:
+    """Processes on this machine, or tasks of a Ray cluster; raises BadOption."""
+    kind, colon, rest = workers.partition(":")
+    if kind != "ray":
+        if not workers.isdecimal() or int(workers) < 1:
+            raise BadOption(
+                f"expected --workers as a positive number, ray:NUMBER or ray://HOST:PORT, got '{workers}'"
+            )
+        return LocalPool(int(workers), timeout)
+    if rest.startswith("//"):
+        return RayPool(timeout, workers)
+    if colon and (not rest.isdecimal() or int(rest) < 1):
+        raise BadOption(f"expected a positive number of workers behind 'ray:', got '{rest}'")
+    return RayPool(timeout, workers=int(rest) if rest else 1)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -42,7 +59,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--evaluations", type=_natural, default=256, metavar="N", help="tune=N (default: 256)"
     )
-    parser.add_argument("--workers", type=_natural, default=1, metavar="N", help="processes (default: 1)")
+    parser.add_argument(
+        "--workers",
+        default="1",
+        metavar="W",
+        help="processes on this machine (default: 1), ray:N for N of a Ray cluster on it, or ray://HOST:PORT",
+    )
     parser.add_argument(
         "--timeout",
         type=_natural,

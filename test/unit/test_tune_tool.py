@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
 import sys
+import time
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from superopt.tools.superopt_tune import main
 from superopt.tuning.pool import Answer, Job, LocalPool
+from superopt.tuning.ray_pool import RayPool
 
 PROGRAM = """
 func.func @f(%x: tensor<Nx64xf16>, %w: tensor<64x64xf16>) -> tensor<Nx64xf16> {
@@ -114,6 +119,87 @@ def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "expected results of superopt-tune, or no file" in said(
         program, "-o", str(tmp_path / "other.json")
     )
+    for workers in ("0", "many", "ray:0"):
+        assert "expected" in said(program, "--workers", workers)
     with pytest.raises(SystemExit, match="2"):
-        main([program, "--workers", "0"])
+        main([program, "--evaluations", "0"])
     assert "expected a positive number, got '0'" in capsys.readouterr().err
+
+
+def test_without_ray(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "f.mlir"
+    file.write_text(PROGRAM.replace("N", "64"))
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main([str(file), "--workers", "ray:1"]) == 2
+    assert "pip install 'superopt[ray]'" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
+def test_jobs_on_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real cluster on the loopback address: the same answers as processes, and nothing left in the home folder."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    jobs = [Job(str(tmp_path / name)) for name in ("fine", "dies once", "dies")]
+    for job in jobs:
+        Path(job.file).write_text(Path(job.file).name)
+    command = pool(tmp_path).command
+    found = {Path(a.job.file).name: a for a in RayPool(60.0, workers=2, command=command).answers(jobs)}
+    assert found["fine"].report == {"what": "fine"}
+    assert (found["dies once"].report, found["dies once"].attempts) == ({"what": "dies once"}, 2)
+    assert "ended with -9" in found["dies"].error
+    assert list((tmp_path / "home").iterdir()) == []
+
+
+# A worker that is killed at a given moment of its first attempt.
+KILLED = """
+import pathlib, runpy, signal, sys
+marks = pathlib.Path(sys.argv[2])
+if not marks.exists():
+    marks.write_text("x")
+    signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1]))
+runpy.run_module("superopt.tuning.worker", run_name="__main__")
+"""
+
+
+def trials(store: Path) -> list[tuple[str, str]]:
+    """What is in the logs of a store: evaluator and program of each trial."""
+    lines = [line for path in (store / "trials").glob("*.jsonl") for line in path.read_bytes().splitlines()]
+    found: list[tuple[str, str]] = []
+    for line in lines:
+        with contextlib.suppress(ValueError):  # a line that a kill cut off
+            row = json.loads(line)
+            found.append((row["evaluator"], row["key"]))
+    return found
+
+
+def test_workers_that_are_killed_at_random_moments(tmp_path: Path) -> None:
+    """The same result as without, by the same trials, none of which is lost or made twice."""
+    file = tmp_path / "f.mlir"
+    file.write_text(PROGRAM.replace("N", "64"))
+    (tmp_path / "killed.py").write_text(KILLED)
+
+    def tuned(
+        name: str, command: tuple[str, ...] | None = None
+    ) -> tuple[Answer, list[tuple[str, str]], float]:
+        settings = {"tune": 24, "optimizers": ["saturation"], "against": "operators", "budget": 20.0}
+        job = Job(str(file), {**settings, "store": str(tmp_path / name)})
+        begun = time.monotonic()
+        local = LocalPool(1, 300.0) if command is None else LocalPool(1, 300.0, command)
+        (answer,) = local.answers([job])
+        return answer, trials(tmp_path / name), time.monotonic() - begun
+
+    alone, expected, seconds = tuned("alone")
+    assert alone.report is not None, alone.error
+    assert len(expected) == len(set(expected)) > 8
+    rng = random.Random(5)
+    for number in range(3):
+        moment = rng.uniform(0.3, 1.0) * seconds
+        marks = str(tmp_path / f"marks {number}")
+        command = (sys.executable, str(tmp_path / "killed.py"), str(moment), marks)
+        answer, found, _ = tuned(f"killed {number}", command)
+        assert answer.report is not None, answer.error
+        assert sorted(found) == sorted(expected)
+        for key in ("predicted_seconds", "input_predicted_seconds"):
+            assert answer.report[key] == alone.report[key]

@@ -12,6 +12,8 @@ from typing import Any, Protocol, cast
 
 # How often a job is begun, where its process ends without an answer.
 ATTEMPTS = 2
+# What does a job: it reads it from standard input.
+WORKER = (sys.executable, "-P", "-m", "superopt.tuning.worker")
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class LocalPool:
 
     workers: int
     timeout: float
-    command: tuple[str, ...] = (sys.executable, "-P", "-m", "superopt.tuning.worker")
+    command: tuple[str, ...] = WORKER
 
     def answers(self, jobs: Sequence[Job]) -> Iterator[Answer]:
         """One answer for each job, as they come; a process that dies or hangs is tried once more."""
