@@ -8,7 +8,9 @@ table.py        spaces that were measured whole, searched by looking seconds up
 strategies/     which questions to ask next, a file each
 learned.py      the analytic model, corrected by what a dearer evaluator said
 confstore.py    choices that were good before
+hidden.py       a space beyond 2^40, whose seconds a hidden model gives
 log.py          the trials of a run, which it goes on from
+pool.py         programs tuned in processes; ray_pool.py: on the machines of a Ray cluster
 loop.py         questions, programs, prices: until the evaluations are spent
 improve.py      the pipeline's result, tuned: what is found goes through the gates of every candidate
 
