@@ -351,26 +351,53 @@ def test_what_the_module_raises_comes_first_and_limits_are_remarked_on(
     monkeypatch.setattr(against_module, "MOST_WORK", 10)
     (message,) = from_torch(module, (torch.zeros(4, 8),)).diagnostics.messages
     assert "the import is not compared with the module" in message.message
-    assert message.message.count("operations on") == 2, "nor at two examples"
+    assert message.message.count("operations, of at most") == 2, "nor at two examples"
+    assert message.message.endswith("there are no more than the first 2 positions")
 
 
 @pytest.mark.torch
 @pytest.mark.parametrize("via", ["torch", "linalg"])
-def test_large_modules_are_compared_on_two_examples(via: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("shape", "said"), [((64, 8), "2 examples of its batch"), ((1, 64, 8), "the first 2 positions")]
+)
+def test_large_modules_are_compared_on_less(
+    via: Any, shape: tuple[int, ...], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch: Any = pytest.importorskip("torch")
     from superopt.transforms.ingest import against_module, from_torch
     from superopt.transforms.ingest.aten import HANDLERS
 
-    module, x = Chain(), torch.randn(64, 8, generator=torch.Generator().manual_seed(1))
+    module, x = Chain(), torch.randn(*shape, generator=torch.Generator().manual_seed(1))
     monkeypatch.setattr(against_module, "MOST_ELEMENTS", 1500)
     (message,) = from_torch(module, (x,), via=via).diagnostics.messages
-    assert "the import is compared with the module on 2 examples of its batch" in message.message
-    (message,) = from_torch(module, (x[:1],), via=via).diagnostics.messages or [None]
-    assert message is None, "small enough"
+    assert f"the import is compared with the module on {said}" in message.message
+    assert from_torch(module, (x[..., :1, :],), via=via).diagnostics.messages == [], "small enough"
     if via == "torch":
         monkeypatch.setitem(HANDLERS, "tanh", HANDLERS["erf"])
         with pytest.raises(UnsupportedProgram, match=r"expected to read what the module computes"):
             from_torch(module, (x,))
+
+
+@pytest.mark.torch
+def test_large_weights_are_held_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch: Any = pytest.importorskip("torch")
+    from superopt.transforms.ingest import against_module, from_torch
+    from superopt.transforms.ingest.aten import HANDLERS
+
+    module, x = Chain(), torch.randn(4, 8, generator=torch.Generator().manual_seed(1))
+    arrays, held = list[Any](), against_module._held_array
+    monkeypatch.setattr(against_module, "LARGE_WEIGHT", 60)
+    monkeypatch.setattr(against_module, "USUAL_WORK", 0)  # no draw but that of slightly changed weights
+    monkeypatch.setattr(against_module, "_held_array", lambda t: arrays.append(t) or held(t))
+    assert from_torch(module, (x,)).diagnostics.messages == []
+    assert {a.data_ptr() for a in arrays} == {p.data_ptr() for p in module.parameters() if p.dim() == 2}
+    linear = HANDLERS["linear"]
+    monkeypatch.setitem(HANDLERS, "linear", lambda r, args: linear(r, [*args[:2], None]))
+    with pytest.raises(UnsupportedProgram, match=r"expected to read what the module computes"):
+        from_torch(module, (x,))
+    monkeypatch.setattr(against_module, "MOST_WEIGHTS", 100)
+    (message,) = from_torch(module, (x,)).diagnostics.messages
+    assert message.message.count("1.4e+02 elements of weights, of at most 1.0e+02") == 2
 
 
 @pytest.mark.torch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,8 @@ from superopt.program import KernelGraph
 from superopt.transforms.ingest.against_source import DRAWS, first_difference, graph_values
 from superopt.transforms.ingest.smaller_source import same_reading
 from superopt.transforms.ingest.torch_types import torch_module
-from superopt.verify.reduce import elements, work
+from superopt.verify.reduce import work
+from superopt.weights import of_weights
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Call: TypeAlias = "Callable[[Sequence[Any]], tuple[Any, ...]]"
@@ -25,8 +26,12 @@ Call: TypeAlias = "Callable[[Sequence[Any]], tuple[Any, ...]]"
 MOST_WORK = 1 << 30
 """Scalar operations of a graph beyond which the module is not run for comparison."""
 MOST_ELEMENTS = 1 << 24
-_EXAMPLES = 2
-"""Of a batch, where the whole is too large: with one, a batch could be mistaken for what is repeated."""
+"""Of what the module computes; weights, and what is made of them alone, are counted apart."""
+MOST_WEIGHTS = 1 << 28
+LARGE_WEIGHT = 1 << 20
+"""Elements of a weight that is compared as it is, and held in its own dtype until it is used."""
+_FEW = 2
+"""The extent of a batch or a sequence, where the whole is too large: 1 could be mistaken for what is repeated."""
 USUAL_WORK = 1 << 28
 """Beyond this it runs on one draw of inputs, not also on the example inputs."""
 
@@ -42,58 +47,78 @@ class Read:
     @property
     def too_large(self) -> str:
         """Why the module is not run for comparison; empty where it is."""
-        cost, size = work(self.graph), elements(self.graph)
-        if cost <= MOST_WORK and size <= MOST_ELEMENTS:
-            return ""
-        most = f"{MOST_WORK:.1e} on {MOST_ELEMENTS:.1e}"
-        return f"{cost:.1e} operations on {size:.1e} elements, of at most {most}"
+        given = {self.graph.inputs[i] for i in self.graph.weights}
+        values = {*self.graph.inputs, *(v for n in self.graph.nodes for v in n.results)} - of_weights(
+            self.graph
+        )
+        counts = [
+            (work(self.graph), MOST_WORK, "operations"),
+            (sum(v.type.elements for v in values), MOST_ELEMENTS, "elements"),
+            (sum(v.type.elements for v in given), MOST_WEIGHTS, "elements of weights"),
+        ]
+        said = [f"{n:.1e} {what}, of at most {most:.1e}" for n, most, what in counts if n > most]
+        return " and ".join(said)
 
 
-def sub_batch(
-    inputs: Sequence[Any], kwargs: Mapping[str, Any] | None
+def few(
+    inputs: Sequence[Any], kwargs: Mapping[str, Any] | None, dims: int
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """The first examples of a batch: of each tensor whose first extent is that of the first tensor."""
+    """The first examples of a batch, and with two `dims` their first positions.
+
+    These are `_FEW` indices of the first dimensions of each tensor whose extents there are those of the first
+    tensor, but not of the last dimension of numbers.
+    """
     torch = torch_module()
     tree = torch.utils._pytree
     held = [t for t in tree.tree_leaves((inputs, kwargs)) if isinstance(t, torch.Tensor) and t.dim()]
-    batch = held[0].shape[0] if held else 0
+    extents = held[0].shape[:dims] if held else ()
 
     def part(t: Any) -> Any:
-        of_batch = isinstance(t, torch.Tensor) and t.dim() and t.shape[0] == batch
-        return t[:_EXAMPLES] if of_batch else t
+        if isinstance(t, torch.Tensor):
+            last = t.dim() - 1 if t.is_floating_point() and t.dim() > 1 else t.dim()
+            for i, extent in enumerate(extents[:last]):
+                t = t.narrow(i, 0, min(_FEW, extent)) if t.shape[i] == extent else t
+        return t
 
     return tree.tree_map(part, (tuple(inputs), dict(kwargs or {})))
 
 
 def check_import(
-    read: Read, smaller: Callable[[], Read], diagnostics: Diagnostics, location: Location
+    read: Read, smaller: Callable[[int], Read], diagnostics: Diagnostics, location: Location
 ) -> None:
     """Raise UnsupportedProgram, located, where a graph and its module compute different numbers.
 
-    What is too large to run is compared on the first examples of its batch (`smaller`), where the graph read of
-    these is the same but for extents. A remark says so, or what was not compared, and why.
+    What is too large to run is compared on the first examples of its batch, or on the first positions of these
+    (`smaller`, given the number of dimensions that are cut), where the graph read of them is the same but for
+    extents. A remark says so, or what was not compared, and why.
     """
     if not (reason := read.too_large):
         return _check(read, diagnostics, location)
-    try:
-        small = smaller()
-    except SuperoptError as error:
-        small, other = None, f"on {_EXAMPLES} examples, {error.message}"
-    else:
-        other = f"on {_EXAMPLES} examples, {small.too_large}" if small.too_large else ""
-        batches = zip(read.lifted.examples, small.lifted.examples, strict=True)
-        extents = {a.shape[0]: b.shape[0] for a, b in batches if a.shape != b.shape}
-        if not extents:
-            other = "it has no batch of more examples"
-        elif not other and not same_reading(read.graph, small.graph, extents):
-            other = f"on {_EXAMPLES} examples, it is read as other operators"
-    if other or small is None:
-        diagnostics.remark(f"the import is not compared with the module: {reason}; {other}", location)
-        return None
+    others: list[str] = []
+    tried = [[t.shape for t in read.lifted.examples]]
+    for dims, what in enumerate((f"{_FEW} examples of its batch", f"the first {_FEW} positions"), 1):
+        try:
+            small = smaller(dims)
+        except SuperoptError as error:
+            others.append(f"on {what}, {error.message}")
+            continue
+        shapes = [t.shape for t in small.lifted.examples]
+        pairs = zip(tried[0], shapes, strict=True)
+        extents = {a: b for large, less in pairs for a, b in zip(large, less, strict=True) if a != b}
+        if shapes in tried:
+            others.append(f"there are no more than {what}")
+        elif small.too_large:
+            others.append(f"on {what}, {small.too_large}")
+        elif not same_reading(read.graph, small.graph, extents):
+            others.append(f"on {what}, it is read as other operators")
+        else:
+            diagnostics.remark(f"the import is compared with the module on {what}: {reason}", location)
+            return _check(small, diagnostics, location)
+        tried.append(shapes)
     diagnostics.remark(
-        f"the import is compared with the module on {_EXAMPLES} examples of its batch: {reason}", location
+        f"the import is not compared with the module: {'; '.join([reason, *others])}", location
     )
-    return _check(small, diagnostics, location)
+    return None
 
 
 def _check(read: Read, diagnostics: Diagnostics, location: Location) -> None:
@@ -104,7 +129,8 @@ def _check(read: Read, diagnostics: Diagnostics, location: Location) -> None:
     """
     lifted, graph, cost = read.lifted, read.graph, work(read.graph)
     arguments = [*lifted.examples, *lifted.weights]
-    draws = {"drawn": _drawn(arguments, len(lifted.examples))}
+    large = {i for i in graph.weights if _is_large(arguments[i])}
+    draws = {"drawn": _drawn(arguments, len(lifted.examples), large)}
     if cost <= USUAL_WORK:
         draws = {"example": arguments, **draws}
     compared = 0
@@ -113,13 +139,14 @@ def _check(read: Read, diagnostics: Diagnostics, location: Location) -> None:
         wide: list[Array] | None = None
         try:
             with _widened():
-                wide = _outputs(lifted, graph, [_double(t) for t in drawn], location)
+                given = [t if i in large else _double(t) for i, t in enumerate(drawn)]
+                wide = _outputs(lifted, graph, given, location)
         except SuperoptError as error:
             diagnostics.remark(
                 f"the import is not compared with the module in fp64: {error.message}", location
             )
         try:
-            inputs = [_array(t) for t in drawn]
+            inputs = [_held_array(t) if i in large else _array(t) for i, t in enumerate(drawn)]
             reference = narrow if wide is None else wide
             again = partial(_rounded_again, lifted, graph, drawn, location)
             narrow_too = (None, None) if wide is None else (narrow, again)
@@ -201,13 +228,14 @@ def _rounded_again(
         return []
 
 
-def _drawn(arguments: Sequence[Any], count: int) -> list[Any]:
-    """Seeded: normal numbers as large as the first `count`, slightly changed weights; integers are unchanged."""
+def _drawn(arguments: Sequence[Any], count: int, kept: Container[int] = ()) -> list[Any]:
+    """Seeded: normal numbers as large as the first `count`, slightly changed weights; integers are unchanged, and
+    what is to be `kept`."""
     torch = torch_module()
     generator = torch.Generator().manual_seed(0)
 
     def drawn(i: int, t: Any) -> Any:
-        if not t.is_floating_point():
+        if not t.is_floating_point() or i in kept:
             return t
         noise = torch.randn(t.shape, generator=generator, dtype=torch.float32)
         if i < count:
@@ -224,6 +252,15 @@ def _drawn(arguments: Sequence[Any], count: int) -> list[Any]:
 
 def _double(t: Any) -> Any:
     return t.detach().double() if t.is_floating_point() else t.detach()
+
+
+def _is_large(t: Any) -> bool:
+    return t.is_floating_point() and t.numel() > LARGE_WEIGHT and t.dtype != torch_module().float64
+
+
+def _held_array(t: Any) -> Array:
+    """As f32, which holds all numbers of narrower dtypes: what is too large to be held in fp64."""
+    return t.detach().cpu().contiguous().float().numpy()
 
 
 def _array(t: Any) -> Array:

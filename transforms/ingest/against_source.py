@@ -50,10 +50,13 @@ def graph_values(graph: KernelGraph, inputs: Sequence[Array], *, faithful: bool)
     """The numbers of every value of `graph`, whose opaque operations run as their sources say.
 
     In fp64, or (`faithful`) in fp32 with every result rounded to its dtype. Raises UnsupportedProgram for an
-    operation that cannot be executed.
+    operation that cannot be executed. Inputs in fp32 are numbers of their value's dtype.
     """
     domain = FloatDomain(faithful=faithful)
-    made = {v: _held(domain, x, v.dtype) for v, x in zip(graph.inputs, inputs, strict=True)}
+    made = {
+        v: domain.tensor(x, v.dtype) if x.dtype == np.float32 else _held(domain, x, v.dtype)
+        for v, x in zip(graph.inputs, inputs, strict=True)
+    }
     for node in graph.nodes:
         operands = [made[v] for v in node.operands]
         if node.op == "extern":

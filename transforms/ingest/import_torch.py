@@ -18,7 +18,7 @@ from superopt.diagnostics import Diagnostics
 from superopt.dialects.mlir import binding, ir, passmanager
 from superopt.errors import UNKNOWN, Location, SuperoptError, UnsupportedProgram
 from superopt.program import KernelGraph
-from superopt.transforms.ingest.against_module import Read, check_import, one_thread, run_module, sub_batch
+from superopt.transforms.ingest.against_module import Read, check_import, few, one_thread, run_module
 from superopt.transforms.ingest.ingest_linalg import read_linalg, the_function
 from superopt.transforms.ingest.locate import locate
 from superopt.transforms.ingest.signature import Signature
@@ -95,7 +95,7 @@ def from_torch(
         read = reading(inputs, kwargs, diagnostics)
         with one_thread():
             check_import(
-                read, lambda: reading(*sub_batch(inputs, kwargs), Diagnostics()), diagnostics, location
+                read, lambda dims: reading(*few(inputs, kwargs, dims), Diagnostics()), diagnostics, location
             )
     except SuperoptError as error:
         if error.location == UNKNOWN:
