@@ -198,11 +198,25 @@ class _Expressions:
         return found
 
     def number(self, *node: object) -> int:
-        """The number of an expression, which equal ones share."""
+        """The number of an expression, which equal ones share: compilers negate conditions as they like."""
+        match node:
+            case (str(head), a, b) if ordered := _negated(head):
+                return self.number("not.pred", self.number(ordered, a, b))
+            case ("choice", int(c), yes, no) if (inner := self._inverse(c)) is not None:
+                node = ("choice", inner, no, yes)
+            case ("selp.b32", yes, no, int(c)) if (inner := self._inverse(c)) is not None:
+                node = ("selp.b32", no, yes, inner)
+            case _:
+                pass
         if node not in self._numbers:
             self._numbers[node] = len(self._nodes)
             self._nodes.append(node)
         return self._numbers[node]
+
+    def _inverse(self, condition: int) -> int | None:
+        """What a condition negates."""
+        head, *below = self._nodes[condition]
+        return below[0] if head == "not.pred" and isinstance(below[0], int) else None
 
     def node(self, number: int) -> tuple[object, ...]:
         """The expression that has a number."""
@@ -306,7 +320,7 @@ class _Expressions:
             for register in _results(line):
                 self._held[register] = self._new("result")
             return
-        inputs = [self._operand(o) for o in line.operands[1:]]
+        inputs = [self._operand(_word(o) if stem == "selp" else o) for o in line.operands[1:]]
         value = inputs[0] if stem == "mov" else self.number(_name(line), *inputs)
         if line.predicate:
             ways = [value, self._operand(to)]
@@ -318,7 +332,7 @@ class _Expressions:
         """A register gets a number before line `place`, or by it: the result of a function, perhaps."""
         self._sites.setdefault(number, set()).add((place, register))
         self._holds.setdefault(register, set()).add(number)
-        for function, template in TEMPLATES.items():
+        for function, template in ((f, t) for f, templates in TEMPLATES.items() for t in templates):
             found: dict[int, int] = {}
             if template[0] != self._nodes[number][0] or not self._unify(template, number, found):
                 continue
@@ -346,8 +360,25 @@ class _Expressions:
 
 
 def _name(line: Line) -> str:
-    """The opcode in expressions."""
-    return ".".join(m for m in line.opcode.split(".") if m not in _ROUNDINGS)
+    """The opcode in expressions. A selection moves bits, whatever its type says."""
+    name = ".".join(m for m in line.opcode.split(".") if m not in _ROUNDINGS)
+    return "selp.b32" if name == "selp.f32" else name
+
+
+def _word(text: str) -> str:
+    """An immediate of 32 bits as it is written for fp32."""
+    return f"0f{int(text) & 0xFFFFFFFF:08X}" if re.fullmatch(r"-?\d+", text) else text
+
+
+_UNORDERED = {"ltu": "ge", "leu": "gt", "gtu": "le", "geu": "lt", "neu": "eq", "equ": "ne"}
+
+
+def _negated(opcode: str) -> str:
+    """The comparison that holds where this one, which holds for NaN, does not; empty for any other opcode."""
+    stem, *parts = opcode.split(".")
+    if stem != "setp" or len(parts) != 2 or parts[0] not in _UNORDERED:
+        return ""
+    return f"setp.{_UNORDERED[parts[0]]}.{parts[1]}"
 
 
 def _results(line: Line) -> list[str]:

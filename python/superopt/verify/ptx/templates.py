@@ -12,7 +12,8 @@ from typing import TypeAlias
 Expression: TypeAlias = "tuple[str, *tuple[Expression, ...]]"
 """An opcode without its rounding and what it is applied to; `("0f...",)` is a constant, `("x",)` the argument.
 
-`choice` takes a condition and both ways around a branch. `madc` takes the instruction that set the carry, and
+`choice` takes a condition and both ways around a branch. Comparisons that hold for NaN are negated, and the ways
+exchanged; selections are of words. `madc` takes the instruction that set the carry, and
 `local` an offset of bytes, a base, and the words of local memory: it is the word at base - offset.
 """
 
@@ -31,25 +32,32 @@ def _constants(text: str) -> list[Expression]:
     return [(f"0f{word}",) for word in text.split()]
 
 
-def _erf() -> Expression:
+# Of erf from 1.004 on, highest power first: libdevice up to Triton 3.8, and from 3.9 on.
+_FAR = (
+    "3789CA3C B9F560B9 3BAC840B BD0C8162 3E1CF906 3F6A937E 3F20D842",
+    "38EB4C3A BAAE005B 3C09919F BD24D99A 3E235519 3F69B4F9 3F210A14",
+)
+
+
+def _erf(coefficients: str) -> Expression:
     size: Expression = ("abs.f32", X)
     threshold: Expression = ("0f3F8060FE",)
     large: Expression = ("setp.ge.f32", size, threshold)
     variable: Expression = ("choice", large, size, ("mul.f32", X, X))
-    far = _constants("3789CA3C B9F560B9 3BAC840B BD0C8162 3E1CF906 3F6A937E 3F20D842")
+    far = _constants(coefficients)
     near = _constants("38B1E96A BA574D20 3BAAD5EA BCDC1BE7 3DE718AF BEC093AC 3E0375D3")
     chosen: list[Expression] = [("choice", large, a, b) for a, b in zip(far, near, strict=True)]
-    factor: Expression = ("selp.f32", ("neg.f32", variable), X, large)
+    factor: Expression = ("selp.b32", ("neg.f32", variable), X, large)
     inner: Expression = ("fma.f32", _polynomial(variable, chosen), factor, factor)
     outer: Expression = ("sub.f32", ("0f3F800000",), ("ex2.f32", inner))
     signed: Expression = ("or.b32", ("and.b32", X, ("-2147483648",)), outer)
-    return ("choice", ("setp.ltu.f32", size, threshold), inner, signed)
+    return ("choice", large, signed, inner)
 
 
 def _log() -> Expression:
     tiny: Expression = ("setp.lt.f32", X, ("0f00800000",))
-    x: Expression = ("selp.f32", ("mul.f32", X, ("0f4B000000",)), X, tiny)
-    shift: Expression = ("selp.f32", ("0fC1B80000",), ("0f00000000",), tiny)
+    x: Expression = ("selp.b32", ("mul.f32", X, ("0f4B000000",)), X, tiny)
+    shift: Expression = ("selp.b32", ("0fC1B80000",), ("0f00000000",), tiny)
     exponent: Expression = ("and.b32", ("add.s32", x, ("-1059760811",)), ("-8388608",))
     power: Expression = ("fma.f32", ("cvt.f32.s32", exponent), ("0f34000000",), shift)
     rest: Expression = ("add.f32", ("sub.s32", x, exponent), ("0fBF800000",))
@@ -61,7 +69,7 @@ def _log() -> Expression:
     infinity: Expression = ("0f7F800000",)
     usual: Expression = ("setp.lt.u32", x, ("2139095040",))
     finite: Expression = ("choice", usual, value, ("fma.f32", x, infinity, infinity))
-    return ("selp.f32", ("0fFF800000",), finite, ("setp.eq.f32", x, ("0f00000000",)))
+    return ("selp.b32", ("0fFF800000",), finite, ("setp.eq.f32", x, ("0f00000000",)))
 
 
 def _integers(*values: int) -> list[Expression]:
@@ -88,8 +96,8 @@ def _reduced() -> _Reduced:
     for part in _constants("BFC90FDA B3A22168 A7C234C5"):
         rest = ("fma.f32", multiple, part, rest)
     infinite: _Reduced = ("0",), ("mul.f32", X, zero)
-    large = _either(("setp.neu.f32", size, ("0f7F800000",)), _large(), infinite)
-    return _either(("setp.ltu.f32", size, ("0f47CE4780",)), (quadrant, rest), large)
+    large = _either(("setp.eq.f32", size, ("0f7F800000",)), infinite, _large())
+    return _either(("setp.ge.f32", size, ("0f47CE4780",)), large, (quadrant, rest))
 
 
 def _large() -> _Reduced:
@@ -119,7 +127,7 @@ def _rounded(leading: Expression, following: Expression) -> _Reduced:
     wide: Expression = ("mul.f64", ("cvt.f64.s64", ("or.b64", high, low)), ("0d3BF921FB54442D19",))
     rest: Expression = ("cvt.f32.f64", wide)
     negative: Expression = ("setp.lt.s32", ("xor.b32", fraction, X), ("0",))
-    return quadrant, ("selp.f32", ("neg.f32", rest), rest, negative)
+    return quadrant, ("selp.b32", ("neg.f32", rest), rest, negative)
 
 
 def _sine(quadrant: Expression, rest: Expression, turned: Expression, *, cosine: bool) -> Expression:
@@ -127,7 +135,7 @@ def _sine(quadrant: Expression, rest: Expression, turned: Expression, *, cosine:
     zero, one, minus = (("0f00000000",), ("0f3F800000",), ("0fBF800000",))
     odd: Expression = ("setp.ne.b32", ("and.b32", quadrant, ("1",)), ("0",))
     square: Expression = ("mul.f32", rest, rest)
-    first: Expression = ("selp.f32", rest, one, odd) if cosine else ("selp.f32", one, rest, odd)
+    first: Expression = ("selp.b32", rest, one, odd) if cosine else ("selp.b32", one, rest, odd)
     near: list[Expression] = _constants("B94D4153 3C0885E4 BE2AAAA8")
     far: list[Expression] = _constants("BAB607ED 3D2AAABB BEFFFFFF")
     far[0] = ("fma.f32", ("0f37CBAC00",), square, far[0])
@@ -148,4 +156,9 @@ def _cos() -> Expression:
     return _sine(quadrant, rest, ("add.s32", quadrant, ("1",)), cosine=True)
 
 
-TEMPLATES: Mapping[str, Expression] = {"erf": _erf(), "log": _log(), "sin": _sin(), "cos": _cos()}
+TEMPLATES: Mapping[str, Sequence[Expression]] = {
+    "erf": [_erf(coefficients) for coefficients in _FAR],
+    "log": [_log()],
+    "sin": [_sin()],
+    "cos": [_cos()],
+}
