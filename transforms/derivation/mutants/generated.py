@@ -28,7 +28,7 @@ from superopt.verify.domains import FloatDomain
 from superopt.verify.evaluate import evaluate
 from superopt.verify.hashing import program_hash
 
-# The share of positions on which a mutant agrees (section 8.1), and values computed for one source: about 5 s.
+# The share of positions on which a mutant agrees (section 8.1), and values computed for one source: up to 40 s.
 AGREEMENT = 0.7
 MOST_VALUES = 20_000
 # Operators of a source, and of a mutant (`operators`).
