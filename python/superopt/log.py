@@ -11,13 +11,25 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from superopt.errors import BadInput
 
+KINDS = ("stage", "gate", "result")
+_shown: set[str] = set()
+
+
+def show(kinds: Iterable[str]) -> None:
+    """Print events of these kinds to standard error, too."""
+    _shown.update(kinds)
+
 
 def event(kind: str, **facts: Any) -> None:
     """Append an event, where the variable is set; raises BadInput for a file that cannot be written."""
+    if kind in _shown:
+        said = ", ".join(f"{name}: {fact}" for name, fact in facts.items())
+        sys.stderr.write(f"{kind}: {said}\n")
     path = os.environ.get("SUPEROPT_LOG")
     if not path:
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+import warnings
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -109,10 +110,20 @@ def test_a_cache_that_grows_is_compiled_once() -> None:
     assert part.replaced, part.reason
 
 
-def test_on_a_cpu_and_for_gradients_graphs_are_kept(x: Any) -> None:
+def test_on_a_cpu_and_for_gradients_graphs_are_kept(x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_module("superopt.pytorch.backend"), "_SAID", set[str]())
     model = Model()
     backend = Backend(**SETTINGS)
-    assert torch.equal(torch.compile(model, backend=backend)(x), model(x))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert torch.equal(torch.compile(model, backend=backend)(x), model(x))
+        torch.compile(torch.nn.Sequential(torch.nn.GELU()), backend=backend)(x)
+    assert len(backend.graphs) == 2
+    mine = [str(w.message) for w in said if "superopt" in str(w.message)]
+    assert mine == [
+        "superopt replaces nothing of this graph: its tensors are on the CPU; interpret=True runs kernels there, in "
+        "Triton's interpreter"
+    ]
     assert "interpret=True runs kernels there" in backend.graphs[0].reason
     wanting = Backend(interpret=True, **SETTINGS)
     with torch.enable_grad():

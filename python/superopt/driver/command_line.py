@@ -6,15 +6,18 @@ Flags of passes are taken out first, because their order is the pipeline's; argp
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, dataclass
 from typing import Any, Literal, NoReturn, get_args
 
+from superopt import log
 from superopt.cost.gpus import DEFAULT_TARGET, target, target_names
 from superopt.driver.runner import captured_stderr
 from superopt.errors import BadOption
+from superopt.inputs.source import SPLIT_MARKER
 from superopt.options import Option, did_you_mean, spell_value
 from superopt.transforms import registry
 from superopt.transforms.passes import Pass
@@ -48,7 +51,8 @@ class Settings:
     emit: EmitKind = "mlir"
     target: str | None = None
     report: str | None = None
-    split_input_file: bool = False
+    split_input_file: str | None = None
+    output_split_marker: str = SPLIT_MARKER
     verify_diagnostics: bool = False
     verify_each: bool = True
     verify_each_equivalence: bool = False
@@ -67,10 +71,20 @@ class Settings:
     print_ir_after_all: bool = False
     print_ir_after_change: bool = False
     print_ir_after_failure: bool = False
+    print_ir_module_scope: bool = False
+    print_ir_tree_dir: str | None = None
+    print_local_scope: bool = False
+    use_nameloc_as_prefix: bool = False
     print_debuginfo: bool = False
     print_op_generic: bool = False
     elide_elementsattrs_if_larger: int | None = None
     timing: bool = False
+    timing_display: Literal["list", "tree"] = "tree"
+    output_format: Literal["text", "json"] = "text"
+    disable_threading: bool = False
+    verify_roundtrip: bool = False
+    debug_only: tuple[str, ...] = ()
+    remarks_filter: re.Pattern[str] | None = None
     pass_statistics: bool = False
     crash_reproducer: str | None = None
     quiet: bool = False
@@ -110,7 +124,8 @@ def parse(arguments: Sequence[str]) -> Settings:
     """The settings of a command line; raises `BadOption`, or `SystemExit` after `--help` and `--version`."""
     parser = _parser()
     arguments = [_two_dashes(a, parser) for a in _load_plugins(arguments)]
-    arguments = ["--verify-each=true" if a == "--verify-each" else a for a in arguments]
+    bare = {"--verify-each": "true", "--split-input-file": SPLIT_MARKER}
+    arguments = [f"{a}={bare[a]}" if a in bare else a for a in arguments]
     passes, rest = _take_passes(arguments)
     space, unknown = parser.parse_known_args(rest)
     for argument in unknown:
@@ -156,6 +171,12 @@ def _consistent(settings: Settings) -> Settings:
     """`settings`, unless it asks for things that exclude each other."""
     if settings.passes and settings.pass_pipeline is not None:
         raise BadOption("--pass-pipeline excludes the flags of single passes")
+    if settings.output_format != "text" and not settings.timing:
+        raise BadOption("--mlir-output-format writes times: expected --mlir-timing with it")
+    if settings.print_ir_tree_dir is not None and not _prints(settings):
+        raise BadOption(
+            "--mlir-print-ir-tree-dir takes what --mlir-print-ir-before/-after print: name one of these"
+        )
     if settings.emit_bytecode and settings.emit != "mlir":
         raise BadOption(f"--emit-bytecode excludes --emit={settings.emit}")
     if settings.split_input_file and (settings.emit_bytecode or settings.emit not in ("mlir", "text")):
@@ -165,6 +186,14 @@ def _consistent(settings: Settings) -> Settings:
     if settings.emit == "bundle" and settings.output == "-" and not settings.verify_diagnostics:
         raise BadOption("--emit=bundle writes a folder: name it with -o FOLDER")
     return settings
+
+
+def _prints(settings: Settings) -> bool:
+    """Whether IR is printed around passes."""
+    return bool(
+        settings.print_ir_before or settings.print_ir_after or settings.print_ir_before_all
+        or settings.print_ir_after_all or settings.print_ir_after_change or settings.print_ir_after_failure
+    )  # fmt: skip
 
 
 def _flags(parser: argparse.ArgumentParser) -> list[str]:
@@ -266,7 +295,26 @@ def _add_passes(group: Any) -> None:
         "--verify-diagnostics",
         "check messages against expected-error (-warning, -remark, -note) comments",
     )
-    _switch(group, "--split-input-file", "treat chunks separated by '// -----' lines as separate inputs")
+    _value(
+        group,
+        "--split-input-file",
+        "MARKER",
+        f"treat chunks separated by lines of this marker (default: {SPLIT_MARKER}) as separate inputs",
+        type=_marker,
+    )
+    _value(
+        group,
+        "--output-split-marker",
+        "MARKER",
+        f"the line between the outputs of chunks (default: {SPLIT_MARKER})",
+        default=SPLIT_MARKER,
+    )
+    _switch(
+        group,
+        "--verify-roundtrip",
+        "check that the input, printed as text and as bytecode, is read as it was",
+    )
+    _switch(group, "--mlir-disable-threading", "MLIR's passes use one thread", "disable_threading")
     _switch(group, "--allow-unregistered-dialect", "accept operations of unregistered dialects")
     _switch(group, "--no-implicit-module", "do not wrap the input in a module")
     _value(
@@ -282,7 +330,7 @@ def _add_passes(group: Any) -> None:
 def _add_output(group: Any) -> None:
     kinds = get_args(EmitKind)
     emit = f"what to write: {'|'.join(kinds)} (default: what the suffix of -o names, else mlir)"
-    _value(group, "--emit", "KIND", emit, type=_emit_kind)
+    _value(group, "--emit", "KIND", emit, type=_one_of(*kinds))
     known = target_names()
     targets = (
         f"target of --emit: {'|'.join(known)}, a GPU such as H100, or native (default: the passes' target, else "
@@ -299,6 +347,18 @@ def _add_output(group: Any) -> None:
     _switch(group, "--ptx-counts", "with --emit=ptx: write what a block of each kernel does before it")
     _switch(group, "--mlir-print-debuginfo", "print locations", "print_debuginfo")
     _switch(group, "--mlir-print-op-generic", "print the generic form", "print_op_generic")
+    _switch(
+        group,
+        "--mlir-print-local-scope",
+        "print attributes and types in place, without aliases",
+        "print_local_scope",
+    )
+    _switch(
+        group,
+        "--mlir-use-nameloc-as-prefix",
+        "call values by the names of their locations",
+        "use_nameloc_as_prefix",
+    )
     _value(
         group,
         "--mlir-elide-elementsattrs-if-larger",
@@ -326,7 +386,47 @@ def _add_watching(group: Any) -> None:
     _switch(
         group, "--mlir-print-ir-after-failure", "print IR after a pass that failed", "print_ir_after_failure"
     )
+    _switch(
+        group,
+        "--mlir-print-ir-module-scope",
+        "print the whole module around passes on functions, too",
+        "print_ir_module_scope",
+    )
+    _value(
+        group,
+        "--mlir-print-ir-tree-dir",
+        "FOLDER",
+        "print IR to files in a tree of folders that follows the nesting of passes, not to standard error",
+        dest="print_ir_tree_dir",
+    )
     _switch(group, "--mlir-timing", "print how long each pass took", "timing")
+    _value(
+        group,
+        "--mlir-timing-display",
+        "FORM",
+        "tree: in the order and nesting of the passes (the default); list: by name, longest first",
+        dest="timing_display",
+        type=_one_of("tree", "list"),
+        default="tree",
+    )
+    _value(
+        group,
+        "--mlir-output-format",
+        "FORM",
+        "how --mlir-timing is written: text (the default) or json",
+        dest="output_format",
+        type=_one_of("text", "json"),
+        default="text",
+    )
+    _value(
+        group,
+        "--debug-only",
+        "KINDS",
+        f"print these events of a run as they happen, comma-separated: {', '.join(log.KINDS)}",
+        type=_events,
+        default=(),
+    )
+    _value(group, "--remarks-filter", "REGEX", "show only the remarks that match", type=_regex)
     _switch(
         group, "--mlir-pass-statistics", "count the operations each pass adds and removes", "pass_statistics"
     )
@@ -339,13 +439,34 @@ def _truth(text: str) -> bool:
     return values[text.lower()]
 
 
-def _emit_kind(text: str) -> str:
-    kinds = get_args(EmitKind)
-    if text not in kinds:
-        raise argparse.ArgumentTypeError(
-            f"expected one of {', '.join(kinds)}, got '{text}'{did_you_mean(text, kinds)}"
-        )
-    return text
+def _one_of(*names: str) -> Callable[[str], str]:
+    """The type of an option that takes one of these."""
+
+    def named(text: str) -> str:
+        if text not in names:
+            raise argparse.ArgumentTypeError(
+                f"expected one of {', '.join(names)}, got '{text}'{did_you_mean(text, names)}"
+            )
+        return text
+
+    return named
+
+
+def _events(text: str) -> tuple[str, ...]:
+    return tuple(map(_one_of(*log.KINDS), _names(text)))
+
+
+def _marker(text: str) -> str:
+    if not text.strip() or "\n" in text:
+        raise argparse.ArgumentTypeError(f"expected a marker of one line, got '{text}'")
+    return text.strip()
+
+
+def _regex(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"expected a regular expression, got '{text}': {error}") from None
 
 
 def _emitted_as(output: str) -> str:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from superopt import __version__
+from superopt import __version__, log
 from superopt.diagnostics import Diagnostics
-from superopt.driver import command_line, isolation, output, pipeline
+from superopt.driver import command_line, isolation, output, pipeline, timing
 from superopt.driver.command_line import Settings
 from superopt.driver.runner import Instruments, Printing, Runner, parse_native
 from superopt.errors import BadInput, BadOption, Location, SuperoptError
@@ -87,13 +87,13 @@ def _process(settings: Settings) -> int:
         steps = [pipeline.flag_step(flag, options) for flag, options in settings.passes]
     settings = _of_one_target(settings, steps)
     runner = _runner(settings, steps)
-    chunks = source.split(whole) if settings.split_input_file else [whole]
+    chunks = source.split(whole, settings.split_input_file) if settings.split_input_file else [whole]
     outcomes = [_one(settings, runner, chunk) for chunk in chunks]
     if settings.verify_diagnostics:
         return _compare(chunks, outcomes)
     for chunk, outcome in zip(chunks, outcomes, strict=True):
         for message in outcome.messages:
-            if not (settings.quiet and message.severity == "remark"):
+            if message.severity != "remark" or _wanted(settings, message):
                 _say(_rendered(message, chunk))
     _write_report(settings, outcomes)
     failed = any(o.failed for o in outcomes)
@@ -101,10 +101,16 @@ def _process(settings: Settings) -> int:
         with runner.timed("Output"):
             _emit(settings, runner, chunks, outcomes)
     if settings.timing:
-        _say(runner.timing_report())
+        report = timing.report(runner.seconds, settings.timing_display, settings.output_format)
+        _say(report)
     if settings.pass_statistics:
         _say(runner.statistics_report())
     return FAILED if failed else 0
+
+
+def _wanted(settings: Settings, remark: Message) -> bool:
+    matches = settings.remarks_filter is None or settings.remarks_filter.search(remark.text)
+    return bool(matches) and not settings.quiet
 
 
 def _pipeline_text(settings: Settings, whole: Source) -> str | None:
@@ -136,6 +142,9 @@ def _runner(settings: Settings, steps: list[pipeline.Step]) -> Runner:
     from superopt.dialects import base
 
     context = base.context()
+    if settings.disable_threading:
+        context.enable_multithreading(False)
+    log.show(settings.debug_only)
     for step in steps:
         if step.implementation is None:
             parse_native(step, context)
@@ -159,11 +168,15 @@ def _runner(settings: Settings, steps: list[pipeline.Step]) -> Runner:
         list_sites=settings.list_sites,
         allow_unregistered=settings.allow_unregistered_dialect,
         crash_reproducer=settings.crash_reproducer,
+        module_scope=settings.print_ir_module_scope,
+        tree=settings.print_ir_tree_dir,
     )
     printing = Printing(
         debuginfo=settings.print_debuginfo,
         generic=settings.print_op_generic,
         elide_elements_above=settings.elide_elementsattrs_if_larger,
+        local_scope=settings.print_local_scope,
+        names_of_locations=settings.use_nameloc_as_prefix,
     )
     return Runner(context, steps, instruments, printing, count_operations=settings.pass_statistics)
 
@@ -180,6 +193,8 @@ def _one(settings: Settings, runner: Runner, chunk: Source) -> _Outcome:
         with runner.timed("Parser"):
             module = source.parse(chunk, runner.context, implicit_module=not settings.no_implicit_module)
             runner.verify(module, chunk)
+            if settings.verify_roundtrip:
+                source.check_roundtrip(module, chunk.name)
         with console.progress(diagnostics, show=not settings.quiet):
             module = runner.run(module, chunk, diagnostics)
     except SourceError as error:
@@ -218,7 +233,7 @@ def _emit(settings: Settings, runner: Runner, chunks: list[Source], outcomes: li
             texts = [runner.printing.text(o.module, c.name) for c, o in done]
         else:
             texts = [_drawn(o.module, c.name) for c, o in done]
-        output.write(settings.output, "// -----\n".join(texts))
+        output.write(settings.output, f"{settings.output_split_marker}\n".join(texts))
         return
     from superopt.driver import emission
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 from superopt.diagnostics import Diagnostics
-from superopt.driver import isolation, output
+from superopt.driver import isolation, output, timing
 from superopt.driver.pipeline import MODULE, Step, spell
 from superopt.errors import BadInput, BadOption, Location, SuperoptError
 from superopt.inputs.python_files import blamed, file_of
@@ -40,6 +42,8 @@ class Instruments:
     list_sites: bool = False
     allow_unregistered: bool = False
     crash_reproducer: str | None = None
+    module_scope: bool = False
+    tree: str | None = None
 
 
 @dataclass(frozen=True)
@@ -49,14 +53,18 @@ class Printing:
     debuginfo: bool = False
     generic: bool = False
     elide_elements_above: int | None = None
+    local_scope: bool = False
+    names_of_locations: bool = False
 
     def text(self, module: Any, source_name: str) -> str:
-        """`module` as text, ending in a newline."""
+        """`module`, or an operation in it, as text, ending in a newline."""
         text: str = module.get_asm(
             enable_debug_info=self.debuginfo,
             print_generic_op_form=self.generic,
             large_elements_limit=self.elide_elements_above,
             large_resource_limit=self.elide_elements_above,
+            use_local_scope=self.local_scope,
+            use_name_loc_as_prefix=self.names_of_locations,
         )
         if self.debuginfo:  # a module parsed from memory calls its file "-"
             text = text.replace('loc("-":', f'loc("{source_name}":')
@@ -76,6 +84,7 @@ class Runner:
         default_factory=list[tuple[str, Counter[str], Counter[str]]]
     )
     count_operations: bool = False
+    dumps: int = 0
     failed: bool = False  # the reproducer is that of the first failure
 
     def run(self, module: Any, source: Source, diagnostics: Diagnostics) -> Any:
@@ -89,7 +98,7 @@ class Runner:
             proving = self.instruments.verify_each_equivalence
             graphs = _graphs(module, source.name) if proving else {}
             _note_source(module, source.name, diagnostics)
-            with self.timed(f"{number + 1}: {step.name}"):
+            with self.timed(timing.row(number, step)):
                 try:
                     module = self._apply(step, module, source, diagnostics)
                     if proving:
@@ -121,18 +130,9 @@ class Runner:
 
         base.verify(module, allow_unregistered=self.instruments.allow_unregistered, filename=source.name)
 
-    def timing_report(self) -> str:
-        """The times in the form of MLIR's timing report."""
-        total = sum(self.seconds.values())
-        lines = [_banner("Execution time report"), f"  Total Execution Time: {total:.4f} seconds\n"]
-        lines.append("  ----Wall Time----  ----Name----")
-        rows = [*self.seconds.items(), ("Total", total)]
-        lines += [f"  {s:>8.4f} ({s / (total or 1):>6.1%})  {name}" for name, s in rows]
-        return "\n".join(lines) + "\n"
-
     def statistics_report(self) -> str:
         """How many operations each pass left, and which kinds it added or removed."""
-        lines = [_banner("Pass statistics report")]
+        lines = [timing.banner("Pass statistics report")]
         for name, before, after in self.operations:
             lines.append(f"{name}")
             lines.append(f"  (S) {before.total():>6} operations before")
@@ -211,7 +211,7 @@ class Runner:
 
     def _print_before(self, step: Step, module: Any, source: Source) -> None:
         if self.instruments.print_before_all or step.name in self.instruments.print_before:
-            _dump("Before", step, self._text(module, source))
+            self._dump("Before", step, module, source)
 
     def _print_after(self, step: Step, module: Any, source: Source, old: str) -> None:
         ask = self.instruments
@@ -220,11 +220,27 @@ class Runner:
             alone = not ask.print_after_all and not ask.print_after
             wanted = (wanted or alone) and self._text(module, source) != old
         if wanted:
-            _dump("After", step, self._text(module, source))
+            self._dump("After", step, module, source)
 
     def _print_after_failure(self, step: Step, module: Any, source: Source) -> None:
         if self.instruments.print_after_failure or self.instruments.print_after_all:
-            _dump("After", step, self._text(module, source), " Failed")
+            self._dump("After", step, module, source, " Failed")
+
+    def _dump(self, when: str, step: Step, module: Any, source: Source, suffix: str = "") -> None:
+        """Print what the step works on: the module or, for a pass nested in other operations, each of these."""
+        title = "".join(word.capitalize() for word in step.name.replace("_", "-").split("-"))
+        found = [[module]] if self.instruments.module_scope else list(_anchored(module, step.anchors))
+        for path in found:
+            on = f" ('{path[-1].name}' operation{_symbol(path[-1])})" if len(path) > 1 else ""
+            text = f"// -----// IR Dump {when} {title}{suffix} ({step.name}){on} //----- //\n"
+            text += self._text(path[-1], source)
+            if self.instruments.tree is None:
+                sys.stderr.write(text + "\n")
+                continue
+            folder = Path(self.instruments.tree, *(_folder(operation) for operation in path))
+            folder.mkdir(parents=True, exist_ok=True)
+            output.write(str(folder / f"{self.dumps}_{step.name}.mlir"), text)
+        self.dumps += 1
 
     def _reproducer(self, module: Any, number: int) -> None:
         """Write what is about to run, so that it survives whatever happens to this process."""
@@ -326,11 +342,26 @@ def _counts(module: Any) -> Counter[str]:
     return found
 
 
-def _dump(when: str, step: Step, text: str, suffix: str = "") -> None:
-    title = "".join(word.capitalize() for word in step.name.replace("_", "-").split("-"))
-    sys.stderr.write(f"// -----// IR Dump {when} {title}{suffix} ({step.name}) //----- //\n{text}\n")
+def _anchored(module: Any, anchors: Sequence[str]) -> Generator[list[Any]]:
+    """The operations that a pass with these anchors runs on, each after those that it lies in."""
+    if len(anchors) < 2:
+        yield [module]
+        return
+    for region in module.regions:
+        for operation in (op.operation for block in region for op in block):
+            if operation.name == anchors[1]:
+                for path in _anchored(operation, anchors[1:]):
+                    yield [module, *path]
 
 
-def _banner(title: str) -> str:
-    rule = f"===-{'-' * 73}-==="
-    return f"{rule}\n{f'... {title} ...':^{len(rule)}}\n{rule}".rstrip()
+def _symbol(operation: Any) -> str:
+    """`: @f`, where the operation has a name."""
+    name = operation.attributes.get("sym_name")
+    return "" if name is None else f": @{name.value}"
+
+
+def _folder(operation: Any) -> str:
+    """The name of an operation's folder, as mlir-opt's."""
+    name = operation.attributes.get("sym_name")
+    text = f"{operation.name}_{name.value if name is not None else 'no-symbol-name'}"
+    return re.sub(r"[^\w-]", "_", text)

@@ -6,6 +6,7 @@ before it is parsed. All errors are `BadInput`, located.
 
 from __future__ import annotations
 
+import io
 import re
 import stat
 import sys
@@ -20,7 +21,7 @@ from superopt.errors import BadInput, Location, SuperoptError
 MAX_BYTES = 1 << 30
 MAX_NESTING = 256  # MLIR's parser needs about 4 KB of stack per level; 8 MB suffice for about 2000
 BYTECODE_MAGIC = b"ML\xefR"
-_SPLIT = re.compile(r"^// -----[^\n]*$", re.MULTILINE)
+SPLIT_MARKER = "// -----"
 
 
 @dataclass(frozen=True)
@@ -68,17 +69,45 @@ def from_bytes(data: bytes, name: str) -> Source:
     return Source(name, text.replace("\r\n", "\n"))
 
 
-def split(source: Source) -> list[Source]:
-    """The chunks between lines `// -----`, each padded to its own line numbers."""
+def split(source: Source, marker: str = SPLIT_MARKER) -> list[Source]:
+    """The chunks between lines of `marker`, each padded to its own line numbers."""
     if source.bytecode:
         return [source]
     chunks: list[Source] = []
+    between = re.compile(rf"^{re.escape(marker)}[^\n]*$", re.MULTILINE)
     start = 0
-    for end in [*(m.span() for m in _SPLIT.finditer(source.text)), (len(source.text), len(source.text))]:
+    for end in [*(m.span() for m in between.finditer(source.text)), (len(source.text), len(source.text))]:
         padding = "\n" * source.text.count("\n", 0, start)
         chunks.append(Source(source.name, padding + source.text[start : end[0]]))
         start = end[1]
     return chunks
+
+
+def check_roundtrip(module: Any, name: str) -> None:
+    """Raise BadInput where `module`, printed as text or as bytecode, is not read as it was."""
+    from superopt.dialects.mlir import ir
+
+    def text(operation: Any) -> str:
+        return str(operation.get_asm(print_generic_op_form=True, enable_debug_info=True))
+
+    buffer = io.BytesIO()
+    module.write_bytecode(buffer)
+    if module.name != "builtin.module":
+        raise BadInput(f"--verify-roundtrip reads modules: expected one, got '{module.name}'", Location(name))
+    wanted = text(module)
+    forms = {"text": module.get_asm(enable_debug_info=True), "bytecode": buffer.getvalue()}
+    for form, written in forms.items():
+        try:
+            got = text(ir.Module.parse(written, module.context).operation)
+        except (ir.MLIRError, ValueError) as error:
+            first = str(error).strip().splitlines()[0]
+            raise BadInput(
+                f"expected {form} of the input to be read again, got an error: {first}", Location(name)
+            ) from None
+        if got != wanted:
+            raise BadInput(
+                f"expected {form} of the input to be read as it was, got another module", Location(name)
+            )
 
 
 def parse(source: Source, context: Any, *, implicit_module: bool = True) -> Any:

@@ -170,6 +170,9 @@ class Backend:
         self.graphs.append(said)
         tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
         said.reason = self._kept_whole(tensors)
+        if said.reason and said.reason not in _SAID:
+            _SAID.add(said.reason)
+            warnings.warn(f"superopt replaces nothing of this graph: {said.reason}", stacklevel=2)
         if not said.reason:
             for node, given in zip(graph.graph.find_nodes(op="placeholder"), inputs, strict=True):
                 if isinstance(given, torch.nn.Parameter):
@@ -304,6 +307,8 @@ class Backend:
             return superoptimize_range(source, cut.over, self.settings, Diagnostics())
 
 
+_SAID: set[str] = set()
+"""Why graphs were kept whole, as far as it was said."""
 _KNOWN: dict[tuple[str, Superoptimize], Found] = {}
 """Regions of this process by structure and settings."""
 
