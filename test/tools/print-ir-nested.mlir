@@ -5,6 +5,9 @@
 // RUN: filecheck %s --check-prefix=FILE --input-file=%t/builtin_module_no-symbol-name/func_func_g/0_cse.mlir
 // RUN: filecheck %s --check-prefix=WHOLE --input-file=%t/builtin_module_no-symbol-name/1_canonicalize.mlir
 // RUN: not superopt-opt %s --cse --mlir-print-ir-tree-dir=%t 2>&1 | filecheck %s --check-prefix=ALONE
+// RUN: rm -rf %t.no && touch %t.no && not superopt-opt %s --cse --mlir-print-ir-after-all --mlir-print-ir-tree-dir=%t.no 2>&1 | filecheck %s --check-prefix=TAKEN
+// RUN: rm -rf %t.in && mkdir %t.in && touch %t.in/builtin_module_no-symbol-name && not superopt-opt %s --cse --mlir-print-ir-after-all --mlir-print-ir-tree-dir=%t.in 2>&1 | filecheck %s --check-prefix=INNER
+// RUN: not superopt-opt %s --cse --mlir-print-ir-after-all --mlir-print-ir-tree-dir= 2>&1 | filecheck %s --check-prefix=EMPTY
 // RUN: not superopt-opt %s --cse --mlir-print-ir-modul-scope 2>&1 | filecheck %s --check-prefix=MEANT
 
 // CHECK: // -----// IR Dump After Cse (cse) ('func.func' operation: @f) //----- //
@@ -25,6 +28,9 @@
 // WHOLE: @f
 
 // ALONE: error: --mlir-print-ir-tree-dir takes what --mlir-print-ir-before/-after print: name one of these
+// TAKEN: error: cannot write: expected a folder, got a file
+// INNER: builtin_module_no-symbol-name: error: cannot make a folder: File exists
+// EMPTY: error: argument --mlir-print-ir-tree-dir: expected a folder, got ''
 // MEANT: error: unknown pass or option '--mlir-print-ir-modul-scope' (did you mean 'mlir-print-ir-module-scope'?)
 func.func @f(%a: i32) -> i32 {
   return %a : i32

@@ -401,6 +401,33 @@ def test_large_weights_are_held_as_they_are(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("number", [0.0, 1.0])
+def test_large_weights_of_one_number_hide_no_fault(number: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zeros take everything before them out of the comparison, and ones all but its sum."""
+    torch: Any = pytest.importorskip("torch")
+    from superopt.transforms.ingest import against_module, from_torch
+    from superopt.transforms.ingest.aten import HANDLERS
+
+    class Gated(torch.nn.Module):
+        """A residual branch as it is initialized."""
+
+        def __init__(self) -> None:
+            super().__init__()  # pyright: ignore[reportUnknownMemberType]
+            self.out = torch.nn.Linear(8, 8, bias=False)
+            torch.nn.init.constant_(self.out.weight, number)
+
+        def forward(self, x: Any) -> Any:
+            return x + self.out(torch.tanh(x) - torch.tanh(x).mean(-1, keepdim=True))
+
+    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(1))
+    monkeypatch.setattr(against_module, "LARGE_WEIGHT", 60)
+    assert from_torch(Gated(), (x,)).diagnostics.messages == []
+    monkeypatch.setitem(HANDLERS, "tanh", HANDLERS["erf"])
+    with pytest.raises(UnsupportedProgram, match=r"expected to read what the module computes"):
+        from_torch(Gated(), (x,))
+
+
+@pytest.mark.torch
 @pytest.mark.parametrize("of", ["batch", "examples"])
 def test_what_depends_on_the_batch_is_not_compared_on_less(of: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch: Any = pytest.importorskip("torch")

@@ -130,7 +130,9 @@ def _check(read: Read, diagnostics: Diagnostics, location: Location) -> None:
     lifted, graph, cost = read.lifted, read.graph, work(read.graph)
     arguments = [*lifted.examples, *lifted.weights]
     large = {i for i in graph.weights if _is_large(arguments[i])}
-    draws = {"drawn": _drawn(arguments, len(lifted.examples), large)}
+    # In what is everywhere the same, such as a product that starts with zeros, faults before it would not show.
+    kept = {i for i in large if not _is_uniform(arguments[i])}
+    draws = {"drawn": _drawn(arguments, len(lifted.examples), kept)}
     if cost <= USUAL_WORK:
         draws = {"example": arguments, **draws}
     compared = 0
@@ -256,6 +258,11 @@ def _double(t: Any) -> Any:
 
 def _is_large(t: Any) -> bool:
     return t.is_floating_point() and t.numel() > LARGE_WEIGHT and t.dtype != torch_module().float64
+
+
+def _is_uniform(t: Any) -> bool:
+    least, most = t.detach().float().aminmax()
+    return bool(least == most)
 
 
 def _held_array(t: Any) -> Array:

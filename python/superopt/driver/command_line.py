@@ -398,6 +398,7 @@ def _add_watching(group: Any) -> None:
         "FOLDER",
         "print IR to files in a tree of folders that follows the nesting of passes, not to standard error",
         dest="print_ir_tree_dir",
+        type=_folder,
     )
     _switch(group, "--mlir-timing", "print how long each pass took", "timing")
     _value(
@@ -460,6 +461,12 @@ def _marker(text: str) -> str:
     if not text.strip() or "\n" in text:
         raise argparse.ArgumentTypeError(f"expected a marker of one line, got '{text}'")
     return text.strip()
+
+
+def _folder(text: str) -> str:
+    if not text or text == "-":
+        raise argparse.ArgumentTypeError(f"expected a folder, got '{text}'")
+    return text
 
 
 def _regex(text: str) -> re.Pattern[str]:

@@ -75,7 +75,12 @@ class _Outcome:
 
 
 def _process(settings: Settings) -> int:
-    for path, folder in ((settings.output, settings.emit == "bundle"), (settings.report, False)):
+    written = {
+        settings.output: settings.emit == "bundle",
+        settings.report: False,
+        settings.print_ir_tree_dir: True,
+    }
+    for path, folder in written.items():
         if path is not None:
             output.check_writable(path, folder=folder)
     isolation.phase(f"reading {settings.input}")

@@ -69,6 +69,14 @@ def write(path: str, content: str | bytes) -> None:
         raise BadInput(f"cannot write: {error.strerror}", Location(path)) from None
 
 
+def make_folder(path: Path) -> None:
+    """Make the folder, and those that it lies in; raises `BadInput` where the system refuses."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"cannot make a folder: {error.strerror}", Location(str(path))) from None
+
+
 def _mode(target: Path) -> int:
     """The permissions `target` has, or would have if it were made by `open`."""
     if target.exists():

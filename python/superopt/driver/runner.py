@@ -238,7 +238,7 @@ class Runner:
                 sys.stderr.write(text + "\n")
                 continue
             folder = Path(self.instruments.tree, *(_folder(operation) for operation in path))
-            folder.mkdir(parents=True, exist_ok=True)
+            output.make_folder(folder)
             output.write(str(folder / f"{self.dumps}_{step.name}.mlir"), text)
         self.dumps += 1
 
