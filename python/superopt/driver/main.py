@@ -75,12 +75,8 @@ class _Outcome:
 
 
 def _process(settings: Settings) -> int:
-    written = {
-        settings.output: settings.emit == "bundle",
-        settings.report: False,
-        settings.print_ir_tree_dir: True,
-    }
-    for path, folder in written.items():
+    written = [(settings.output, settings.emit == "bundle"), (settings.report, False)]
+    for path, folder in (*written, (settings.print_ir_tree_dir, True)):
         if path is not None:
             output.check_writable(path, folder=folder)
     isolation.phase(f"reading {settings.input}")

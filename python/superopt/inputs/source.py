@@ -85,10 +85,16 @@ def split(source: Source, marker: str = SPLIT_MARKER) -> list[Source]:
 
 def check_roundtrip(module: Any, name: str) -> None:
     """Raise BadInput where `module`, printed as text or as bytecode, is not read as it was."""
+    from superopt.dialects import base
     from superopt.dialects.mlir import ir
 
     def text(operation: Any) -> str:
         return str(operation.get_asm(print_generic_op_form=True, enable_debug_info=True))
+
+    def read(written: Any) -> Any:
+        context = base.context()  # in its own, resources would be another's of the same name
+        context.allow_unregistered_dialects = module.context.allow_unregistered_dialects
+        return ir.Module.parse(written, context).operation
 
     buffer = io.BytesIO()
     module.write_bytecode(buffer)
@@ -98,7 +104,7 @@ def check_roundtrip(module: Any, name: str) -> None:
     forms = {"text": module.get_asm(enable_debug_info=True), "bytecode": buffer.getvalue()}
     for form, written in forms.items():
         try:
-            got = text(ir.Module.parse(written, module.context).operation)
+            got = text(read(written))
         except (ir.MLIRError, ValueError) as error:
             first = str(error).strip().splitlines()[0]
             raise BadInput(
