@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import stat
 import subprocess
@@ -13,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from superopt.diagnostics import Diagnostics
 from superopt.store import Key, Store, seal
+from superopt.store.results import publish
 
 torch: Any = pytest.importorskip("torch")
 from superopt.pytorch import regions  # noqa: E402
@@ -193,6 +196,38 @@ def test_without_a_place_for_a_secret_nothing_is_sealed(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     assert seal.sealed("key", {"a": b"1"}) == {"a": b"1"}
+    said = Diagnostics()
+    assert not publish(
+        "p", "sm_90", {}, {"a": b"1"}, said, seconds=0.0, folder=tmp_path / "store", sealed=True
+    )
+    (message,) = said.messages
+    assert "the result was not stored: expected a secret that only the user can read" in message.message
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("found", [b"", bytes(31), bytes(33)])
+def test_a_file_without_a_secret_is_replaced(found: bytes) -> None:
+    """Once for all, so that later processes believe what this one seals."""
+    seal.secret_path().parent.mkdir(parents=True)
+    seal.secret_path().write_bytes(found)
+    seal.secret_path().chmod(0o600)
+    assert not seal.holds("key", {"a": b"1"})
+    sealed = seal.sealed("key", {"a": b"1"})
+    assert seal.holds("key", sealed)
+    assert stat.S_IMODE(seal.secret_path().stat().st_mode) == 0o600
+    assert seal.sealed("key", {"a": b"1"}) == sealed
+    seal.secret_path().chmod(0o644)
+    assert not seal.holds("key", sealed), "others may have read it"
+    assert seal.holds("key", seal.sealed("key", {"a": b"1"}))
+    assert not seal.holds("key", sealed)
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_what_is_no_file_is_no_secret(kind: str) -> None:
+    seal.secret_path().parent.mkdir(parents=True)
+    (os.mkdir if kind == "folder" else os.mkfifo)(seal.secret_path())
+    assert seal.sealed("key", {"a": b"1"}) == {"a": b"1"}
+    assert not seal.holds("key", {"a": b"1", seal.FILE: b""})
 
 
 def cut_of(model: Any, x: Any) -> regions.Region:

@@ -75,6 +75,8 @@ def publish(
     key = _run_key(program_sha256, target, policy)
     try:
         files = seal.sealed(key.digest, files) if sealed else files
+        if sealed and seal.FILE not in files:  # nobody would believe it
+            raise StoreUnavailable(f"expected a secret that only the user can read in {seal.secret_path()}")
         Store(folder).publish(key, files, seconds=seconds, effort=effort)
     except (StoreUnavailable, ValueError) as error:
         diagnostics.warning(f"the result was not stored: {getattr(error, 'message', error)}")

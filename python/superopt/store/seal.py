@@ -49,8 +49,13 @@ def _seal(secret: bytes, digest: str, files: Mapping[str, bytes]) -> bytes:
 
 
 def _secret(*, make: bool) -> bytes | None:
-    """The user's secret; None where it is missing, or where others may read or have written it."""
+    """The user's secret; None where it is missing, or where others may read or have written it.
+
+    To `make` one replaces a file of the user that holds none, such as one that a full disk left empty.
+    """
     path = secret_path()
+    if not path.is_absolute():  # a user without a home
+        return None
     if (found := _private(path)) is not None or not make:
         return found
     with contextlib.suppress(OSError):
@@ -60,22 +65,31 @@ def _secret(*, make: bool) -> bytes | None:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(secrets.token_bytes(_BYTES))
-            with contextlib.suppress(FileExistsError):  # another process was first: its secret is the one
+            try:
                 os.link(temporary, path)
+            except FileExistsError:
+                # Where another process was first, its secret is the one.
+                if _private(path) is None and _is_own_file(path.lstat()):
+                    os.replace(temporary, path)
         finally:
-            temporary.unlink()
+            temporary.unlink(missing_ok=True)
     return _private(path)
 
 
 def _private(path: Path) -> bytes | None:
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe is not waited for
     except OSError:
         return None
-    with os.fdopen(handle, "rb") as file:
+    try:
         about = os.fstat(handle)
-        others = stat.S_IRWXG | stat.S_IRWXO
-        if not stat.S_ISREG(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & others:
+        if not _is_own_file(about) or about.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             return None
-        data = file.read(_BYTES + 1)
+        data = os.read(handle, _BYTES + 1)
+    finally:
+        os.close(handle)
     return data if len(data) == _BYTES else None
+
+
+def _is_own_file(about: os.stat_result) -> bool:
+    return stat.S_ISREG(about.st_mode) and about.st_uid == os.getuid()
