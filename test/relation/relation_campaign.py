@@ -314,9 +314,7 @@ def check(fault: str, first: KernelGraph, second: KernelGraph, seed: int, tally:
         return
     expected = differences(first, second, seed)
     for n, mask in enumerate(expected):
-        found = np.zeros(mask.shape, dtype=bool)
-        for point in region.points(n):
-            found[point] = True
+        found = region.mask(n)
         boxes, exact = region.boxes(n)
         covered = np.zeros(mask.shape, dtype=bool)
         for box in boxes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,12 +32,15 @@ def difference(source: KernelGraph, mutant: KernelGraph) -> Region:
     if isinstance(found, Abstained):
         raise Undecided(found.reason)
     (output,), (positions,) = source.outputs, found.outputs
-    return Region(output.shape, tuple(_boxes(positions, output.shape)), found.counts[0])
+    boxes = _boxes(positions, output.shape)
+    return Region(output.shape, tuple(boxes), sum(math.prod(map(len, box)) for box in boxes))
 
 
 def _boxes(positions: isl.Set, shape: tuple[int, ...]) -> list[tuple[Places, ...]]:
     """Disjoint boxes that hold exactly these positions."""
     import islpy as isl
+
+    from superopt.verify.relation import members
 
     dims = isl.dim_type.set
     names = ", ".join(f"d{d}" for d in range(len(shape)))
@@ -48,15 +52,9 @@ def _boxes(positions: isl.Set, shape: tuple[int, ...]) -> list[tuple[Places, ...
     for d in reversed(range(len(shape))):
         if d not in matter:
             positions = positions.project_out(dims, d, 1)
-    if positions.count_val().to_python() > _MOST_POSITIONS:
+    wrong = members(positions, tuple(shape[d] for d in matter))
+    if wrong.sum() > _MOST_POSITIONS:
         raise Undecided(f"expected at most {_MOST_POSITIONS} positions that differ")
-    wrong = np.zeros([shape[d] for d in matter], np.bool_)
-
-    def mark(point: isl.Point) -> None:
-        at = [point.get_coordinate_val(dims, i).to_python() for i in range(len(matter))]
-        wrong[tuple(at)] = True
-
-    positions.foreach_point(mark)
     along = [_alike(wrong, i) for i in range(len(matter))]
     boxes: list[tuple[Places, ...]] = []
     for combined in itertools.product(*along):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
+from superopt.nests import Shape
 from superopt.program import KernelGraph
 from superopt.verify.relation.polynomials import Abstains, differing
 from superopt.verify.relation.programs import Relations, obstacle
@@ -30,10 +34,14 @@ class Abstained:
 
 @dataclass(frozen=True)
 class Region:
-    """The positions at which two programs differ, for each output: exactly those. `empty`: they are equal."""
+    """The positions at which two programs differ, for each output: exactly those. `empty`: they are equal.
+
+    `shapes` are those of the outputs, at the actual sizes.
+    """
 
     outputs: tuple[isl.Set, ...]
     empty: bool
+    shapes: tuple[Shape, ...]
 
     def first(self) -> tuple[int, tuple[int, ...]] | None:
         """A position that differs, with the number of its output."""
@@ -45,13 +53,11 @@ class Region:
     @property
     def counts(self) -> list[int]:
         """How many elements of each output differ."""
-        return [s.count_val().to_python() for s in self.outputs]
+        return [int(self.mask(n).sum()) for n in range(len(self.outputs))]
 
-    def points(self, output: int) -> Iterator[tuple[int, ...]]:
-        """The positions in one output that differ."""
-        found: list[isl.Point] = []
-        self.outputs[output].foreach_point(found.append)
-        return map(_place, found)
+    def mask(self, output: int) -> npt.NDArray[np.bool_]:
+        """Which elements of one output differ."""
+        return members(self.outputs[output], self.shapes[output])
 
     def boxes(self, output: int) -> tuple[list[Box], bool]:
         """Boxes with steps that cover the positions in one output; whether they are known to hold no other."""
@@ -59,21 +65,21 @@ class Region:
 
         whole = self.outputs[output]
         boxes: list[Box] = []
-        for piece in whole.coalesce().get_basic_sets():
-            part = isl.Set.from_basic_set(piece)
-            if not part.is_empty() and (box := _hull(part)) not in boxes:
-                boxes.append(box)
         context = whole.get_ctx()
         context.reset_operations()
         context.set_max_operations(OPERATIONS)
         try:
-            exact = all(_set(whole, box).is_subset(whole) for box in boxes)
+            for piece in whole.coalesce().get_basic_sets():
+                part = isl.Set.from_basic_set(piece)
+                if not part.is_empty() and (box := _hull(part)) not in boxes:
+                    boxes.append(box)
+            return boxes, all(_set(whole, box).is_subset(whole) for box in boxes)
         except isl.Error:
             if not _spent(context):
                 raise
-            exact = False
-        context.set_max_operations(0)
-        return boxes, exact
+            return [tuple((0, e, 1) for e in self.shapes[output])], False
+        finally:
+            context.set_max_operations(0)
 
 
 def _place(point: isl.Point) -> tuple[int, ...]:
@@ -81,6 +87,48 @@ def _place(point: isl.Point) -> tuple[int, ...]:
 
     rank = point.get_space().dim(isl.dim_type.set)
     return tuple(point.get_coordinate_val(isl.dim_type.set, d).to_python() for d in range(rank))
+
+
+def members(positions: isl.Set, shape: Shape) -> npt.NDArray[np.bool_]:
+    """Which positions of a shape are in a set that lacks parameters.
+
+    Constraints are evaluated at all positions at once. isl's own ways to count and list points first make pieces
+    disjoint, which may take minutes.
+    """
+    found = np.zeros(shape, dtype=np.bool_)
+    for piece in positions.compute_divs().get_basic_sets():
+        found |= _holds(piece, shape)
+    return found
+
+
+def _holds(piece: isl.BasicSet, shape: Shape) -> npt.NDArray[np.bool_]:
+    """The same of one piece, whose existential variables are floors."""
+    import islpy as isl
+
+    rank, space, kind = len(shape), piece.get_local_space(), isl.dim_type
+    # Positions, then floors, which may depend on other floors before them.
+    values: list[Any] = list(np.ogrid[tuple(slice(e) for e in shape)])
+    for n in range(piece.dim(kind.div)):
+        floor = space.get_div(n)
+        q = floor.get_denominator_val()
+        total = _whole(floor.get_constant_val() * q)
+        for d, x in enumerate(values):
+            c = floor.get_coefficient_val(*((kind.in_, d) if d < rank else (kind.div, d - rank)))
+            total = total + _whole(c * q) * x
+        values.append(total // _whole(q))
+    found = np.ones(shape, dtype=np.bool_)
+    for constraint in piece.get_constraints():
+        total = _whole(constraint.get_constant_val())
+        for d, x in enumerate(values):
+            c = constraint.get_coefficient_val(*((kind.set, d) if d < rank else (kind.div, d - rank)))
+            total = total + _whole(c) * x
+        found &= total == 0 if constraint.is_equality() else total >= 0
+    return found
+
+
+def _whole(number: isl.Val) -> Any:
+    """A number that is an integer; Any, as it is added to arrays."""
+    return int(number.to_python())
 
 
 def _hull(part: isl.Set) -> Box:
@@ -211,7 +259,7 @@ def _difference(
         if not _spent(context):
             raise
         return Abstained(f"isl took more than {operations} operations")
-    return Region(found, empty)
+    return Region(found, empty, tuple(v.shape for v in first.outputs))
 
 
 def _spent(context: isl.Context) -> bool:
