@@ -386,7 +386,7 @@ def pad_nest(shapes: Sequence[Shape], attrs: Attrs) -> Nest:
     """One operand with `low` elements of `value` before it and `high` after it."""
     (x,) = shapes
     low, high = ints_attr(attrs, "low"), ints_attr(attrs, "high")
-    if not len(low) == len(high) == len(x) or min(*low, *high, 0) < 0:
+    if not len(low) == len(high) == len(x) or min((*low, *high, 0)) < 0:
         raise fail(f"expected {len(x)} numbers of at least 0 as 'low' and 'high', got {low} and {high}")
     extents = tuple(e + a + b for e, a, b in zip(x, low, high, strict=True))
     source = tuple(Index(d, 1, -a) for d, a in enumerate(low))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 import random
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from superopt.operators import infer_type
@@ -17,6 +19,7 @@ from superopt.verify.certifier import replay
 from superopt.verify.relation import Abstained, Region, difference, equal_sizes, polynomials
 from superopt.verify.relation.polynomials import Abstains
 from superopt.verify.relation.programs import Relations
+from superopt.verify.relation.region import OPERATIONS
 from superopt.verify.relation.sizes import Affine, Sizes
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "relation"))
@@ -159,6 +162,55 @@ def test_sums_that_repeat_a_product_too_often_are_left_to_the_fields() -> None:
     wide = p("reshape", p("repeat", p.x(1, 100), dim=0, times=100), shape=(10_000,))
     found = difference(p.of(p("reduce_sum", wide, dims=(0,), keepdims=True)), p.graph)
     assert found == Abstained("a sum adds one product too many times")
+
+
+def test_a_deep_product_is_given_up_soon() -> None:
+    """Relations of dozens of dimensions, where one of isl's operations takes some hundred times as long."""
+    p, q = Program(), Program()
+
+    def chain(w: Program) -> KernelGraph:
+        y = w("add", w.x(2, 256, 64), w.x(2, 256, 64))
+        for _ in range(4):
+            y = w("mul", y, w("reduce_sum", w("square", y), dims=(2,), keepdims=True))
+        return w.of(y)
+
+    start = time.process_time()
+    assert difference(chain(p), chain(q)) == Abstained(f"isl took more than {OPERATIONS} operations")
+    assert time.process_time() - start < 5
+
+
+def test_many_pieces_are_read_at_once() -> None:
+    """isl's own list of these points first makes the pieces disjoint, which does not end."""
+    import islpy as isl
+
+    size, residues = 60, range(3, 40)
+    pieces = " or ".join(f"({n + 1}*i + {n % 7 + 2}*j + k) mod {n} = {n // 2}" for n in residues)
+    shape = (size, size, 4)
+    box = " and ".join(f"0 <= {d} < {e}" for d, e in zip("ijk", shape, strict=True))
+    i, j, k = np.indices(shape)
+    expected = np.zeros(shape, dtype=bool)
+    for n in residues:
+        expected |= ((n + 1) * i + (n % 7 + 2) * j + k) % n == n // 2
+    found = Region(
+        (isl.Set.read_from_str(isl.Context(), f"{{ [i, j, k] : {box} and ({pieces}) }}"),), False, (shape,)
+    )
+    start = time.process_time()
+    assert (found.mask(0) == expected).all()
+    assert found.counts == [int(expected.sum())]
+    assert time.process_time() - start < 5
+
+
+def test_scalars_are_padded_and_compared() -> None:
+    """What has no dimension has no window either."""
+    p, q = Program(), Program()
+    padded = p("pad", p.x(), low=(), high=(), value=1.0)
+    found = region(
+        p.of(p("neg", padded)), q.of(q("mul", q.x(), q("constant", value=-1.0, shape=(), dtype="f32")))
+    )
+    assert found.empty
+    assert found.mask(0).tolist() is False
+    q = Program()
+    assert region(p.graph, q.of(q("neg", q("neg", q.x())))).mask(0).tolist() is True
 
 
 # --- all sizes --------------------------------------------------------------------------------------------
