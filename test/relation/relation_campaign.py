@@ -1,6 +1,6 @@
 """Random multilinear programs and corrupted ones: their difference regions against a full comparison.
 
-    python test/relation/relation_campaign.py --sources=2000 --corrupted=10000 --seed=0 --json=FILE
+    python test/relation/relation_campaign.py --sources=1000 --corrupted=5000 --seed=1 --json=FILE
 
 Sources are convolutions, their transposes, pooling and products of 1 to 3 spatial dimensions, with strides, dilations,
 groups, pads, and moves, sums and products around them. Candidates are what the rules of derivation make of them, and
@@ -344,9 +344,9 @@ def campaign(sources: int, faults: int, seed: int = 0) -> Tally:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sources", type=int, default=2000)
-    parser.add_argument("--corrupted", type=int, default=10000)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--sources", type=int, default=1000)
+    parser.add_argument("--corrupted", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     tally = campaign(options.sources, options.corrupted, options.seed)

@@ -14,6 +14,7 @@ import pytest
 
 from superopt.operators import infer_type
 from superopt.program import Attr, KernelGraph, Node, TensorType, Value
+from superopt.transforms.derivation.rules import RULES
 from superopt.verify import Certificate, certifier, certify
 from superopt.verify.certifier import replay
 from superopt.verify.relation import Abstained, Region, difference, equal_sizes, polynomials
@@ -162,6 +163,14 @@ def test_sums_that_repeat_a_product_too_often_are_left_to_the_fields() -> None:
     wide = p("reshape", p("repeat", p.x(1, 100), dim=0, times=100), shape=(10_000,))
     found = difference(p.of(p("reduce_sum", wide, dims=(0,), keepdims=True)), p.graph)
     assert found == Abstained("a sum adds one product too many times")
+
+
+def test_strides_that_read_padding_alone_stay() -> None:
+    """What the campaign found: the rule cut its input to nothing."""
+    p = Program()
+    attrs: dict[str, Attr] = {**conv(3), "low": (3, 0), "high": (0, 1)}
+    graph = p.of(p("conv", p.x(1, 1, 2, 5), p.x(1, 1, 3, 3), **attrs))
+    assert RULES["strides-as-channels"](graph, graph.nodes[0]) is None
 
 
 def test_a_deep_product_is_given_up_soon() -> None:

@@ -25,7 +25,7 @@ def table(head: list[str], rows: list[list[object]]) -> str:
 def summary() -> str:
     """One row for each campaign."""
     fuzz, kills, mutation, cost = (load(n) for n in ("fuzz", "kills", "mutation", "verification"))
-    attack = load("attack")
+    attack, relation = load("attack"), load("relation")
     judged = attack["fates"]
     fates: dict[str, int] = {}
     for name, count in mutation["fates"].items():
@@ -47,6 +47,11 @@ def summary() -> str:
              f"{judged['equal, accepted']:,} equal and accepted, {judged['equal, refused']} equal and refused ("
              f"{sum(attack['classes'][c].get('equal, refused', 0) for c in ('maxima', 'signs and roots'))} of them need "
              f"identities of maxima and roots); {judged['undecided']} undecided", "`make attack`"],
+            ["regions in which programs are said to differ, compared element by element",
+             f"{relation['corrupted']:,} corrupted programs and {relation['sources']:,} that rules made, {relation['date']}",
+             f"**{len(relation['wrong'])} regions wrong**, {sum(relation['abstained'].values())} left undecided; "
+             f"{relation['positions']:,} elements differ in {relation['differing']:,} programs, {relation['equal']:,} are equal",
+             "`make relation`"],
             ["kills of whole runs at random moments", f"{kills['kills']} ("
              + ", ".join(f"{n} {s}" for s, n in sorted(kills["sent"].items())) + ")",
              f"**{len(kills['losses'])} losses**; {kills['entries']} store entries, all whole; {kills['completed']} runs "

@@ -175,7 +175,10 @@ def strides_as_channels(graph: KernelGraph, node: Node) -> KernelGraph | None:
     counts = [math.ceil(k / s) for k, s in zip(c.sizes, c.strides, strict=True)]
     wanted = [(n + k - 1) * s for n, k, s in zip(c.placed, counts, c.strides, strict=True)]
     after = [n - e - a for n, e, a in zip(wanted, c.extents, c.low, strict=True)]
-    cut = {2 + i: (0, e + min(a, 0), 1) for i, (e, a) in enumerate(zip(c.extents, after, strict=True))}
+    kept = [e + min(a, 0) for e, a in zip(c.extents, after, strict=True)]
+    if min(kept) < 1:  # padding alone is read
+        return None
+    cut = {2 + i: (0, e, 1) for i, e in enumerate(kept)}
     x = write.pad(write.slice(c.x, cut), [0, 0, *c.low], [0, 0, *(max(a, 0) for a in after)])
     rest = [n * s - k for n, s, k in zip(counts, c.strides, c.sizes, strict=True)]
     w = write.pad(c.w, [0] * (2 + c.rank), [0, 0, *rest])
