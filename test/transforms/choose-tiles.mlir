@@ -22,7 +22,7 @@
 // RUN: not superopt-opt %s --kernel-to-tile --choose-tiles=config=[1] 2>&1 | filecheck %s --check-prefix=TEXT
 // TEXT: error: expected a configuration or a file with one, got '[1]'
 // RUN: not superopt-opt %s --cse --list-sites 2>&1 | filecheck %s --check-prefix=NONE
-// NONE: error: --list-sites: expected a pass that has sites, of choose-layouts, choose-splits, choose-tiles, choose-launch, got none
+// NONE: error: --list-sites: expected a pass that has sites, of partition, choose-extents, choose-layouts, choose-splits, choose-tiles, choose-launch, got none
 
 func.func @f(%x: tensor<256x128xf16>, %w: tensor<128x256xf16>) -> tensor<256x256xf16> {
   %y = "kernel.matmul"(%x, %w) : (tensor<256x128xf16>, tensor<128x256xf16>) -> tensor<256x256xf16>

@@ -115,11 +115,17 @@ MEETING: dict[str, tuple[Made, Made]] = {
 }  # fmt: skip
 
 
+def _unrelated(*_: object) -> None:
+    """No relation is taken: it tells polynomials apart without any prime."""
+
+
 @pytest.mark.parametrize("case", MEETING)
 def test_constants_that_meet_modulo_a_prime_are_told_apart(case: str, monkeypatch: pytest.MonkeyPatch):
     first, second = map(build, MEETING[case])
     assert not certify(first, second).equivalent
     assert compare(canonical_text(first), canonical_text(second)).different is not None
+    monkeypatch.setattr(certifier_module, "_related", _unrelated)
+    assert not certify(first, second).equivalent
     monkeypatch.setattr(certifier_module, "drawn", _as_before)
     assert certify(first, second).equivalent, "this pair was chosen for that prime"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import random
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -183,9 +182,7 @@ def test_a_deep_product_is_given_up_soon() -> None:
             y = w("mul", y, w("reduce_sum", w("square", y), dims=(2,), keepdims=True))
         return w.of(y)
 
-    start = time.process_time()
     assert difference(chain(p), chain(q)) == Abstained(f"isl took more than {OPERATIONS} operations")
-    assert time.process_time() - start < 5
 
 
 def test_many_pieces_are_read_at_once() -> None:
@@ -203,10 +200,16 @@ def test_many_pieces_are_read_at_once() -> None:
     found = Region(
         (isl.Set.read_from_str(isl.Context(), f"{{ [i, j, k] : {box} and ({pieces}) }}"),), False, (shape,)
     )
-    start = time.process_time()
     assert (found.mask(0) == expected).all()
     assert found.counts == [int(expected.sum())]
-    assert time.process_time() - start < 5
+
+
+def test_empty_tensors_are_left_to_the_fields() -> None:
+    p, q = Program(), Program()
+    x = p.x(3, 8)
+    joined = p("concat", p("constant", value=0.0, shape=(3, 0), dtype="f32"), x, dim=1)
+    found = difference(p.of(joined), q.of(q("reshape", q.x(3, 8), shape=(3, 8))))
+    assert found == Abstained("a tensor is empty")
 
 
 def test_scalars_are_padded_and_compared() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from superopt.cost import cost, target
 from superopt.cost.gpus import DEFAULT_TARGET, TargetName
 from superopt.operators import is_windowed
 from superopt.transforms.derivation.mutants.correction import (
@@ -68,8 +69,6 @@ class Derive(GraphPass):
         return self._best(graph, node, corrector) or (graph, f"no rule fits '{node.op}'")
 
     def _best(self, graph: KernelGraph, node: Node, corrector: Corrector) -> tuple[KernelGraph, str] | None:
-        from superopt.cost import target
-
         best = cheapest(corrector.of(graph, node), target(self.target))
         return best and (best[1], f"'{node.op}' is rewritten: {best[0]}")
 
@@ -97,8 +96,6 @@ class PrintDerivations(GraphPass):
 
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
         """`graph`; a remark for each program that is derived."""
-        from superopt.cost import cost, target
-
         gpu = target(self.target)
 
         def seconds(made: KernelGraph) -> str:

@@ -85,8 +85,7 @@ def split(source: Source, marker: str = SPLIT_MARKER) -> list[Source]:
 
 def check_roundtrip(module: Any, name: str) -> None:
     """Raise BadInput where `module`, printed as text or as bytecode, is not read as it was."""
-    from superopt.dialects import base
-    from superopt.dialects.mlir import ir
+    from superopt.dialects import base, mlir
 
     def text(operation: Any) -> str:
         return str(operation.get_asm(print_generic_op_form=True, enable_debug_info=True))
@@ -94,7 +93,7 @@ def check_roundtrip(module: Any, name: str) -> None:
     def read(written: Any) -> Any:
         context = base.context()  # in its own, resources would be another's of the same name
         context.allow_unregistered_dialects = module.context.allow_unregistered_dialects
-        return ir.Module.parse(written, context).operation
+        return mlir.ir.Module.parse(written, context).operation
 
     buffer = io.BytesIO()
     module.write_bytecode(buffer)
@@ -105,7 +104,7 @@ def check_roundtrip(module: Any, name: str) -> None:
     for form, written in forms.items():
         try:
             got = text(read(written))
-        except (ir.MLIRError, ValueError) as error:
+        except (mlir.ir.MLIRError, ValueError) as error:
             first = str(error).strip().splitlines()[0]
             raise BadInput(
                 f"expected {form} of the input to be read again, got an error: {first}", Location(name)
@@ -121,8 +120,7 @@ def parse(source: Source, context: Any, *, implicit_module: bool = True) -> Any:
 
     Raises `SourceError`, which carries every message of MLIR.
     """
-    from superopt.dialects import argument_names
-    from superopt.dialects.mlir import ir
+    from superopt.dialects import argument_names, mlir
 
     if not source.bytecode:
         if not source.text.strip():
@@ -131,11 +129,11 @@ def parse(source: Source, context: Any, *, implicit_module: bool = True) -> Any:
     try:
         if implicit_module:
             if source.bytecode:
-                return ir.Module.parse(source.bytecode, context).operation
+                return mlir.ir.Module.parse(source.bytecode, context).operation
             return argument_names.parse(source.text, context).operation
         content = source.bytecode or source.text
-        return ir.Operation.parse(content, source_name=source.name, context=context).operation
-    except ir.MLIRError as error:
+        return mlir.ir.Operation.parse(content, source_name=source.name, context=context).operation
+    except mlir.ir.MLIRError as error:
         raise SourceError(error, source.name) from None
     except ValueError as error:
         raise BadInput(str(error), Location(source.name)) from None

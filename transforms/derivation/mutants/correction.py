@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
+from superopt.cost import Target, cost
 from superopt.program import KernelGraph, Node
 from superopt.transforms.derivation.mutants import boxes, exact
 from superopt.transforms.derivation.mutants.derived import MUTANTS, Mutant, alone, derived
@@ -16,9 +17,6 @@ from superopt.transforms.derivation.mutants.repairs import repairs
 from superopt.transforms.derivation.rewrite import Rewrite
 from superopt.transforms.optimizers import never
 from superopt.verify.hashing import program_hash
-
-if TYPE_CHECKING:
-    from superopt.cost import Target
 
 # How it is decided which positions of the output differ; each raises Undecided where it does not say.
 Difference: TypeAlias = Literal["relation", "boxes"]
@@ -121,6 +119,4 @@ def cheapest(
     found: Iterable[tuple[Correction, KernelGraph]], target: Target
 ) -> tuple[Correction, KernelGraph] | None:
     """The one that is predicted to take the fewest seconds."""
-    from superopt.cost import cost
-
     return min(found, key=lambda p: cost(p[1], target).seconds, default=None)

@@ -12,6 +12,7 @@ from superopt.nests import Array
 from superopt.program import KernelGraph
 from superopt.transforms.derivation.mutants.points import Undecided
 from superopt.transforms.derivation.mutants.region import Places, Region
+from superopt.verify import relation
 
 if TYPE_CHECKING:
     import islpy as isl
@@ -25,11 +26,8 @@ def difference(source: KernelGraph, mutant: KernelGraph) -> Region:
 
     Raises Undecided where that abstains.
     """
-    from superopt.verify.relation import Abstained
-    from superopt.verify.relation import difference as exactly
-
-    found = exactly(source, mutant)
-    if isinstance(found, Abstained):
+    found = relation.difference(source, mutant)
+    if isinstance(found, relation.Abstained):
         raise Undecided(found.reason)
     (output,), (positions,) = source.outputs, found.outputs
     boxes = _boxes(positions, output.shape)
@@ -39,8 +37,6 @@ def difference(source: KernelGraph, mutant: KernelGraph) -> Region:
 def _boxes(positions: isl.Set, shape: tuple[int, ...]) -> list[tuple[Places, ...]]:
     """Disjoint boxes that hold exactly these positions."""
     import islpy as isl
-
-    from superopt.verify.relation import members
 
     dims = isl.dim_type.set
     names = ", ".join(f"d{d}" for d in range(len(shape)))
@@ -52,7 +48,7 @@ def _boxes(positions: isl.Set, shape: tuple[int, ...]) -> list[tuple[Places, ...
     for d in reversed(range(len(shape))):
         if d not in matter:
             positions = positions.project_out(dims, d, 1)
-    wrong = members(positions, tuple(shape[d] for d in matter))
+    wrong = relation.members(positions, tuple(shape[d] for d in matter))
     if wrong.sum() > _MOST_POSITIONS:
         raise Undecided(f"expected at most {_MOST_POSITIONS} positions that differ")
     along = [_alike(wrong, i) for i in range(len(matter))]

@@ -73,7 +73,10 @@ class Relations:
     def planned(self, graph: KernelGraph) -> tuple[dict[Value, list[Dim]], dict[Node, Plan]]:
         """The dimensions of all values, and the plans of all nodes that outputs need."""
         dims, plans = dict(zip(graph.inputs, self.sizes.inputs, strict=True)), dict[Node, Plan]()
-        for node in live_nodes(graph.nodes, graph.outputs, opaque=False):
+        nodes = live_nodes(graph.nodes, graph.outputs, opaque=False)
+        if any(0 in v.shape for v in [*graph.inputs, *(n.result for n in nodes)]):
+            raise Abstains("a tensor is empty")  # sizes are products of positive factors
+        for node in nodes:
             plans[node], dims[node.result] = self.sizes.plan(node, [dims[v] for v in node.operands])
         return dims, plans
 
