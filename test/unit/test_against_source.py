@@ -428,7 +428,7 @@ def test_large_weights_of_one_number_hide_no_fault(number: float, monkeypatch: p
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("of", ["batch", "examples"])
+@pytest.mark.parametrize("of", ["batch", "examples", "positions"])
 def test_what_depends_on_the_batch_is_not_compared_on_less(of: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch: Any = pytest.importorskip("torch")
     from superopt.transforms.ingest import against_module, from_torch
@@ -437,12 +437,15 @@ def test_what_depends_on_the_batch_is_not_compared_on_less(of: str, monkeypatch:
         def forward(self, x: Any) -> Any:
             if of == "batch":
                 return torch.cat([x, x[:5]]) if x.shape[0] > 5 else x + x
+            if of == "positions":
+                return x * torch.arange(float(x.shape[1]))[:, None].sin()
             return x.reshape(64, 8) * 2.0
 
     monkeypatch.setattr(against_module, "MOST_ELEMENTS", 600)
-    (message,) = from_torch(Batch(), (torch.ones(64, 8),)).diagnostics.messages
+    shape = (1, 64, 8) if of == "positions" else (64, 8)
+    (message,) = from_torch(Batch(), (torch.ones(*shape),)).diagnostics.messages
     assert "the import is not compared with the module" in message.message
-    said = {"batch": "it is read as other operators", "examples": "the module raises RuntimeError"}[of]
+    said = "the module raises RuntimeError" if of == "examples" else "it is read as other operators"
     assert said in message.message
 
 

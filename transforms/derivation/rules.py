@@ -281,16 +281,8 @@ def merge_columns(graph: KernelGraph, node: Node) -> KernelGraph | None:
         and n.attrs == node.attrs
         and n.operands[1].shape[1:] == c.w.shape[1:]
     ]
-    behind = _reached(graph, [n.result for n in alike])
     columns = [n.result.shape[1] for n in alike]
-    independent = not any(v in behind for n in alike for v in n.operands)
-    if (
-        len(alike) < 2
-        or alike[0] is not node
-        or c.groups != 1
-        or not independent
-        or sum(columns) > _MOST_COLUMNS
-    ):
+    if not _make_one(graph, alike, node) or c.groups != 1 or sum(columns) > _MOST_COLUMNS:
         return None
     w = c.write.concat(0, [n.operands[1] for n in alike])
     y = c.write.emit("conv", c.x, w, **node.attrs)
@@ -316,16 +308,13 @@ def merge_groups(graph: KernelGraph, node: Node) -> KernelGraph | None:
         and n.operands[0].shape == c.x.shape
         and n.operands[1].shape[1:] == c.w.shape[1:]
     ]
-    behind = _reached(graph, [n.result for n in alike])
     images = [n.operands[0] for n in alike]
     columns = [n.result.shape[1] for n in alike]
     most = max(columns, default=0)
     if (
-        len(alike) < 2
-        or alike[0] is not node
+        not _make_one(graph, alike, node)
         or c.groups != 1
         or len({*images}) < len(alike)
-        or any(v in behind for n in alike for v in n.operands)
         or len(alike) * most > _MOST_COLUMNS
     ):
         return None
@@ -399,6 +388,12 @@ def _for_channels(value: Value, shape: Sequence[int]) -> bool:
     """Whether a value that is joined to one of `shape` is one number, or one for each of dimension 1."""
     aligned = (1,) * (len(shape) - len(value.shape)) + tuple(value.shape)
     return value.type.elements == 1 or aligned[1] == shape[1] == value.type.elements
+
+
+def _make_one(graph: KernelGraph, alike: Sequence[Node], node: Node) -> bool:
+    """Whether several nodes, of which `node` is the first, can be one: none reads what another makes."""
+    behind = _reached(graph, [n.result for n in alike])
+    return len(alike) > 1 and alike[0] is node and not any(v in behind for n in alike for v in n.operands)
 
 
 def _reached(graph: KernelGraph, values: Sequence[Value]) -> set[Value]:

@@ -327,12 +327,12 @@ class _Question:
         return made
 
     def verdict(self) -> Verdict:
-        failure = self.failure or _failure(self.outcomes)
-        relation = None if failure or not self.outcomes else _related(*self.programs)
-        failure = relation if isinstance(relation, Counterexample) else failure
-        if failure or isinstance(relation, Counterexample):
+        if failure := self.failure or _failure(self.outcomes):
             return Verdict(False, counterexample=failure)
-        return Verdict(True, _certificate(self, relation))
+        related = _related(*self.programs) if self.outcomes else None
+        if isinstance(related, Counterexample):
+            return Verdict(False, counterexample=related)
+        return Verdict(True, _certificate(self, related))
 
 
 def replay(certificate: Certificate) -> list[str]:
