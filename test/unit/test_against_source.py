@@ -379,6 +379,29 @@ def test_large_modules_are_compared_on_less(
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("mask", [(1, 1, 64, 64), (1, 64), (64, 64), (1, 1, 1, 64)])
+def test_masks_are_cut_with_the_positions(mask: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    torch: Any = pytest.importorskip("torch")
+    from superopt.transforms.ingest import against_module, from_torch
+    from superopt.transforms.ingest.aten import HANDLERS
+
+    class Attention(torch.nn.Module):
+        def forward(self, x: Any, mask: Any) -> Any:
+            heads = x.unflatten(-1, (2, 8)).transpose(1, 2)
+            scores = heads @ heads.transpose(-1, -2) + mask
+            return scores.softmax(-1) @ torch.tanh(heads)
+
+    drawn = torch.Generator().manual_seed(1)
+    x, m = (torch.randn(*shape, generator=drawn) for shape in ((1, 64, 16), mask))
+    monkeypatch.setattr(against_module, "MOST_ELEMENTS", 1500)
+    (message,) = from_torch(Attention(), (x, m)).diagnostics.messages
+    assert "the import is compared with the module on the first 2 positions" in message.message
+    monkeypatch.setitem(HANDLERS, "tanh", HANDLERS["erf"])
+    with pytest.raises(UnsupportedProgram, match=r"expected to read what the module computes"):
+        from_torch(Attention(), (x, m))
+
+
+@pytest.mark.torch
 def test_large_weights_are_held_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     torch: Any = pytest.importorskip("torch")
     from superopt.transforms.ingest import against_module, from_torch

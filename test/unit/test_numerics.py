@@ -377,6 +377,10 @@ def test_nothing_is_asked_where_the_reference_overflows() -> None:
     row = compare("d", "o", "f16", np.array([[1.0, np.inf]]), reference, np.array([[1.0, np.inf]]))
     assert row.passed
     assert row.exempt == 1
+    skipped = compare(
+        "d", "o", "f16", np.array([[np.nan, 1.0]]), np.array([[np.nan, 1.0]]), np.array([[0.0, 1.0]])
+    )
+    assert (skipped.error, skipped.compared) == (0.0, 1), "what is exempt is not the worst"
     assert not compare(
         "d", "o", "f16", np.array([[np.nan, np.inf]]), reference, np.array([[1.0, np.inf]])
     ).passed

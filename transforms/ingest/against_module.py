@@ -60,24 +60,37 @@ class Read:
         return " and ".join(said)
 
 
+FEWER = (
+    f"{_FEW} examples of its batch",
+    f"the first {_FEW} positions",
+    f"the first {_FEW} positions, which masks have in other places",
+)
+"""What `few` keeps of the inputs, from the most to the least."""
+
+
 def few(
-    inputs: Sequence[Any], kwargs: Mapping[str, Any] | None, dims: int
+    inputs: Sequence[Any], kwargs: Mapping[str, Any] | None, kept: int
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """The first examples of a batch, and with two `dims` their first positions.
+    """What `FEWER[kept]` says of the inputs: the first examples of a batch, or the first positions of these.
 
     These are `_FEW` indices of the first dimensions of each tensor whose extents there are those of the first
-    tensor, but not of the last dimension of numbers.
+    tensor, but not of the last dimension of numbers. Masks, [B, 1, S, S] beside [B, S, D], have positions in
+    their last two dimensions.
     """
     torch = torch_module()
     tree = torch.utils._pytree
     held = [t for t in tree.tree_leaves((inputs, kwargs)) if isinstance(t, torch.Tensor) and t.dim()]
-    extents = held[0].shape[:dims] if held else ()
+    extents = held[0].shape[: min(kept, 1) + 1] if held else ()
 
     def part(t: Any) -> Any:
-        if isinstance(t, torch.Tensor):
-            last = t.dim() - 1 if t.is_floating_point() and t.dim() > 1 else t.dim()
-            for i, extent in enumerate(extents[:last]):
-                t = t.narrow(i, 0, min(_FEW, extent)) if t.shape[i] == extent else t
+        if not isinstance(t, torch.Tensor):
+            return t
+        last = t.dim() - 1 if t.is_floating_point() and t.dim() > 1 else t.dim()
+        cut = {i for i, (a, b) in enumerate(zip(t.shape[:last], extents, strict=False)) if a == b}
+        if kept == 2 and len(extents) == 2 and t is not held[0] and 1 not in cut:
+            cut |= {i for i in range(max(t.dim() - 2, 0), t.dim()) if t.shape[i] == extents[1]}
+        for i in cut:
+            t = t.narrow(i, 0, min(_FEW, t.shape[i]))
         return t
 
     return tree.tree_map(part, (tuple(inputs), dict(kwargs or {})))
@@ -88,17 +101,16 @@ def check_import(
 ) -> None:
     """Raise UnsupportedProgram, located, where a graph and its module compute different numbers.
 
-    What is too large to run is compared on the first examples of its batch, or on the first positions of these
-    (`smaller`, given the number of dimensions that are cut), where the graph read of them is the same but for
-    extents. A remark says so, or what was not compared, and why.
+    What is too large to run is compared on fewer examples or positions (`smaller`, given what `few` keeps), where
+    the graph read of them is the same but for extents. A remark says so, or what was not compared, and why.
     """
     if not (reason := read.too_large):
         return _check(read, diagnostics, location)
     others: list[str] = []
     tried = [[t.shape for t in read.lifted.examples]]
-    for dims, what in enumerate((f"{_FEW} examples of its batch", f"the first {_FEW} positions"), 1):
+    for kept, what in enumerate(FEWER):
         try:
-            small = smaller(dims)
+            small = smaller(kept)
         except SuperoptError as error:
             others.append(f"on {what}, {error.message}")
             continue
@@ -106,7 +118,7 @@ def check_import(
         pairs = zip(tried[0], shapes, strict=True)
         extents = {a: b for large, less in pairs for a, b in zip(large, less, strict=True) if a != b}
         if shapes in tried:
-            others.append(f"there are no more than {what}")
+            others += [f"there are no more than {what}"] if kept < 2 else []
         elif small.too_large:
             others.append(f"on {what}, {small.too_large}")
         elif not same_reading(read.graph, small.graph, extents):

@@ -95,7 +95,7 @@ def from_torch(
         read = reading(inputs, kwargs, diagnostics)
         with one_thread():
             check_import(
-                read, lambda dims: reading(*few(inputs, kwargs, dims), Diagnostics()), diagnostics, location
+                read, lambda kept: reading(*few(inputs, kwargs, kept), Diagnostics()), diagnostics, location
             )
     except SuperoptError as error:
         if error.location == UNKNOWN:

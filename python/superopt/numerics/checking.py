@@ -281,7 +281,7 @@ def compare(
     exempt = int(asked.size - asked.sum())
     if not count:
         return Comparison(distribution, output, 0.0, 0.0, 0.0, 0, exempt)
-    worst = np.unravel_index(int(ratio.argmax()), ratio.shape)
+    worst = np.unravel_index(int(np.where(done, ratio, -1.0).argmax()), ratio.shape)
     figures = (float(error[worst]), float(allowed[worst]), float(ratio[worst]))
     return Comparison(distribution, output, *figures, count, exempt)
 
@@ -293,7 +293,7 @@ def table(rows: Sequence[Comparison]) -> str:
         share = f"{row.ratio:.2f}" if math.isfinite(row.ratio) else "not finite"
         note = "" if row.passed else "FAILED" if row.compared else "NOTHING COMPARED"
         if row.exempt:
-            note = f"{note} ({row.exempt} elements overflow in the reference)".strip()
+            note = f"{note} ({row.exempt} elements are not finite in the reference)".strip()
         figures = (f"{row.error:.3e}", f"{row.tolerance:.3e}", share, str(row.compared))
         lines.append((row.output, row.distribution, *figures, note))
     widths = [max(len(line[i]) for line in lines) for i in range(7)]
