@@ -39,7 +39,7 @@ $(VENV)/installed-test: $(BIN)/python $(BUILD_INPUTS)
 	@touch $(VENV)/installed $@
 
 $(VENV)/installed-dev: $(BIN)/python $(BUILD_INPUTS)
-	$(PIP) install -e '.[test,models,bench,dev]' $(TORCH)
+	$(PIP) install -e '.[test,reference,models,bench,dev]' $(TORCH)
 	@touch $(VENV)/installed $(VENV)/installed-test $@
 
 DEMO := out/rmsnorm_linear

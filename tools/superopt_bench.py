@@ -107,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument(
         "results", metavar="RESULTS.json|FOLDER", help="results, or a prepared folder to report predictions"
     )
-    report.add_argument("--html", metavar="FILE", help="write one self-contained page (needs matplotlib)")
+    report.add_argument("--html", metavar="FILE", help="write one self-contained page")
     report.add_argument(
         "--markdown", metavar="FILE", default="-", help="write tables (default: -, standard output)"
     )

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
+
+from superopt.listings import disassembled
 
 # Opcodes of the machine, by their use; what none of these begins is "integer": addresses, counters, moves.
 CLASSES = {
@@ -39,7 +37,7 @@ class Loop:
 
 def hot_loop(cubin: bytes) -> Loop:
     """The innermost loop with the most matrix instructions; without any, the one with the most instructions."""
-    lines = _disassembled(cubin)
+    lines = _instructions(cubin)
     at = {line[:-1]: i for i, line in enumerate(lines) if line.endswith(":")}
     loops: list[tuple[int, int]] = []
     for i, line in enumerate(lines):
@@ -70,18 +68,10 @@ def _counted(lines: Sequence[str]) -> Loop:
     return Loop(dict(counts), dict(opcodes))
 
 
-def _disassembled(cubin: bytes) -> list[str]:
-    """Instructions and labels of the kernel, as `nvdisasm`, which comes with Triton, prints them."""
-    spec = find_spec("triton.backends.nvidia")
-    assert spec is not None
-    (folder,) = spec.submodule_search_locations or [""]
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        tool = Path(folder, "bin", "nvdisasm")
-        text = subprocess.run([tool, "-c", file.name], capture_output=True, text=True, check=True).stdout
+def _instructions(cubin: bytes) -> list[str]:
+    """Instructions and labels of the kernel, as nvdisasm prints them."""
     out: list[str] = []
-    for line in text.splitlines():
+    for line in disassembled(cubin).splitlines():
         if label := re.match(r"\s*(\.L_x_\d+):", line):
             out.append(label[1] + ":")
         elif instruction := re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(.+?)\s*;", line):

@@ -1,17 +1,14 @@
-"""Programs and rooflines as SVG, for the page of a run."""
+"""Programs as SVG, for the page of a run."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from superopt.cost.gpus import Target
 from superopt.operators import is_constant
 from superopt.program import BlockGraph, KernelGraph, Node, ThreadGraph, Value
 from superopt.render import block_attributes, type_text
-from superopt.report import KernelReport
 
 _ROW, _GAP, _HEIGHT, _LETTER = 78, 24, 34, 6.6
 
@@ -108,35 +105,3 @@ def bodies(graph: KernelGraph) -> list[tuple[str, str, str]]:
                 if isinstance(inner.body, ThreadGraph):
                     found.append((f"thread level in {title}", "in registers", graph_svg(inner.body)))
     return found
-
-
-def roofline_svg(kernel: KernelReport, target: Target) -> str:
-    """Operations a second over operations a byte of device memory: the target's roof, and the predicted point."""
-    flops = kernel.tensor_flops + kernel.vector_flops
-    if not flops or not kernel.dram_bytes or not kernel.predicted_seconds:
-        return ""
-    peak = target.tensor_flops if kernel.tensor_flops else target.vector_flops
-    intensity, rate = flops / kernel.dram_bytes, flops / kernel.predicted_seconds
-    bandwidth = target.dram_bytes_per_second
-    ridge = peak / bandwidth
-    left, right = math.log10(min(intensity, 0.1)) - 0.2, math.log10(max(intensity, ridge)) + 1
-    low, high = math.log10(min(rate, 10**left * bandwidth)) - 0.2, math.log10(peak) + 0.4
-
-    def at(x: float, y: float) -> tuple[float, float]:
-        return 30 + 220 * (math.log10(x) - left) / (right - left), 120 - 110 * (math.log10(y) - low) / (
-            high - low
-        )
-
-    roof = [at(10**left, 10**left * bandwidth), at(ridge, peak), at(10**right, peak)]
-    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in roof)
-    x, y = at(intensity, rate)
-    most = min(peak, intensity * bandwidth)
-    says = (
-        f"{intensity:.3g} operations a byte, {rate / 1e12:.3g} TFLOP/s predicted of {most / 1e12:.3g} at most"
-    )
-    return (
-        '<svg class="roofline" role="img" width="260" height="145" viewBox="0 0 260 145">'
-        f"<title>{escape(says)}</title>"
-        f'<polyline points="{points}"/><circle cx="{x:.1f}" cy="{y:.1f}" r="5"/>'
-        f'<text x="130" y="140">{escape(says.partition(",")[0])}</text></svg>'
-    )

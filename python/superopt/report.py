@@ -74,6 +74,7 @@ class KernelReport(BaseModel):
 class CandidateReport(BaseModel):
     """One ranked candidate: how far it came, and its predicted time, by its tiles and by its compiled kernels.
 
+    It was compiled when the run had worked for `compiled_after` seconds of processor time.
     `segment` is None for candidates for the whole program; of those, the one of optimizer "segments" combines
     what was chosen for each segment.
     """
@@ -86,6 +87,7 @@ class CandidateReport(BaseModel):
     kernels: int
     predicted_seconds: float
     compiled_seconds: float | None = None
+    compiled_after: float | None = None
     outcome: str
 
 

@@ -153,7 +153,6 @@ def test_the_report_names_the_best_baseline_with_intervals(tmp_path: Path) -> No
 
 
 def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     path, _ = results(tmp_path)
     data = report.load(path)
     page = report.html(data)

@@ -29,6 +29,7 @@ from superopt.transforms.emit.triton_source import TritonKernel
 _POINTEES = {"f16": "fp16", "bf16": "bf16", "f32": "fp32"}
 MEMORY_BYTES = 8 << 30  # of a compiler's address space
 PRELUDE = "import triton\nimport triton.language as tl\n"
+SOURCE_STARTS = PRELUDE.count("\n") + 2  # lines above a kernel's source in the file that is compiled
 
 Stage: TypeAlias = Literal["ttir", "ttgir", "llir", "ptx"]
 
@@ -80,7 +81,7 @@ def _compiled_kernel(
     kernel: TritonKernel, target: str, timeout: float, memory_bytes: int = MEMORY_BYTES
 ) -> tuple[Compiled, float]:
     request = {
-        "source": PRELUDE + "\n\n" + kernel.source,
+        "source": PRELUDE + "\n" * (SOURCE_STARTS - PRELUDE.count("\n")) + kernel.source,
         "parameters": [(p.name, _POINTEES[p.type.dtype]) for p in kernel.parameters],
         "num_warps": kernel.num_warps,
         "num_stages": kernel.num_stages,

@@ -7,9 +7,6 @@ what the model predicts for superopt's rows with what it predicts for the progra
 
 from __future__ import annotations
 
-import html as escape
-import importlib
-import io
 import json
 import math
 import textwrap
@@ -18,11 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from superopt import cost
-from superopt.errors import BadInput, UnsupportedProgram
+from superopt import __version__, cost, plots
+from superopt.errors import BadInput
 from superopt.measure.standalone import results, run
 from superopt.measure.standalone.floor import peak_matrix_flops
 from superopt.measure.standalone.intervals import paired_ratio
+from superopt.page import filled
 
 Record = dict[str, Any]
 MODES = {"graph": "CUDA graph", "plain": "plain launches"}
@@ -250,200 +248,163 @@ def model_table(model: cost.Model) -> str:
 
 # --- HTML ----------------------------------------------------------------------------------------------------
 
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>superopt: {title}</title><style>
-body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; color: #222 }}
-table {{ border-collapse: collapse; margin: 1em 0; font-variant-numeric: tabular-nums }}
-td, th {{ border-bottom: 1px solid #ddd; padding: .25em .7em; text-align: left; vertical-align: top }}
-.number {{ text-align: right; white-space: nowrap }}
-.ours td {{ background: #eef4fa }}
-svg {{ max-width: 100%; height: auto }}
-figcaption {{ color: #555 }}
-</style></head><body><h1>superopt: {title}</h1>
-{body}
-</body></html>
-"""
-
 
 def html(data: Data) -> str:
-    """One page with the tables and the plots; raises UnsupportedProgram without matplotlib."""
-    try:
-        matplotlib: Any = importlib.import_module("matplotlib")
-        matplotlib.use("svg")
-        pyplot: Any = importlib.import_module("matplotlib.pyplot")
-    except ModuleNotFoundError:
-        raise UnsupportedProgram(
-            "expected matplotlib for plots, got none: pip install 'superopt[bench]'"
-        ) from None
-    matplotlib.rcParams["svg.hashsalt"] = "superopt"  # the same results give the same page
-    plots = _Plots(pyplot, data)
-    body = [_tables(markdown(data))]
-    for figure, caption in plots.all():
-        text = io.StringIO()
-        figure.savefig(text, format="svg", bbox_inches="tight", metadata={"Date": None})
-        pyplot.close(figure)
-        drawing = text.getvalue()[text.getvalue().index("<svg") :]
-        body.append(f"<figure>{drawing}<figcaption>{escape.escape(caption)}</figcaption></figure>")
+    """One page with the tables and the plots."""
+    from markupsafe import Markup
+
     title = "measured" if data.measured else "predicted, not measured"
-    return _PAGE.format(title=title, body="\n".join(body))
+    drawn = [
+        (Markup(plots.svg(made, f"plot-{i}")), caption) for i, (made, caption) in enumerate(_plots(data))
+    ]
+    facts = {
+        "title": title,
+        "tables": Markup(_tables(markdown(data))),
+        "plots": drawn,
+        "superopt": __version__,
+    }
+    return filled("bench.html.j2", facts)
 
 
 def _tables(text: str) -> str:
-    """Our own Markdown (headings, tables, paragraphs) as HTML."""
-    out: list[str] = []
-    rows: list[list[str]] = []
+    """Our Markdown as HTML, in which numbers are set as such and our rows marked."""
+    from markdown_it import MarkdownIt
 
-    def flush() -> None:
-        if rows:
-            head, *rest = rows
-            cells = "".join(f"<th>{c}</th>" for c in head)
-            lines = "".join(f"<tr{_class(r)}>" + "".join(map(_cell, r)) + "</tr>" for r in rest)
-            out.append(f"<table><tr>{cells}</tr>{lines}</table>")
-            rows.clear()
-
-    for line in text.splitlines():
-        if line.startswith("|"):
-            cells = [escape.escape(c.strip()) for c in line.strip("|").split("|")]
-            if not all(c.strip("- ") == "" and c for c in cells):
-                rows.append(cells)
-            continue
-        flush()
-        if line.startswith("### "):
-            out.append(f"<h2>{escape.escape(line[4:])}</h2>")
-        elif line.strip():
-            parts = escape.escape(line).split("**")
-            out.append("<p>" + "".join(f"<b>{p}</b>" if i % 2 else p for i, p in enumerate(parts)) + "</p>")
-    flush()
-    return "\n".join(out)
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    tokens = parser.parse(text)
+    for i, token in enumerate(tokens):
+        row = token.type == "tr_open" and tokens[i + 1].type == "td_open"
+        if row and tokens[i + 2].content.startswith("superopt,"):
+            token.attrSet("class", "ours")
+        if token.type == "td_open" and _is_number(tokens[i + 1].content):
+            token.attrSet("class", "number")
+    return str(parser.renderer.render(tokens, parser.options, {}))
 
 
-def _class(row: Sequence[str]) -> str:
-    return ' class="ours"' if row[0].startswith("superopt,") else ""
+def _is_number(text: str) -> bool:
+    return text.split(" ")[0].rstrip("x").replace(".", "", 1).isdigit() and len(text) < 16
 
 
-def _cell(text: str) -> str:
-    number = text.split(" ")[0].rstrip("x").replace(".", "", 1).isdigit() and len(text) < 16
-    return f'<td class="number">{text}</td>' if number else f"<td>{text}</td>"
+def _plots(data: Data) -> list[tuple[Any, str]]:
+    """The axes of a page's plots, with captions; those without data are left out."""
+    if not data.measured:
+        return _predictions(data)
+    return [
+        *_speedups(data),
+        *_roofline(data),
+        *_best_against_time(data),
+        *_predicted_against_measured(data),
+    ]
 
 
-class _Plots:
-    """The figures of a page; those without data are left out."""
+def _speedups(data: Data) -> list[tuple[Any, str]]:
+    found = speedups(data)
+    if not found:
+        return []
+    axes = plots.axes(8, 1 + 0.35 * len(found), xlabel="speedup over the best baseline")
+    for i, s in enumerate(reversed(found)):
+        errors = [[s.ratio - s.low], [s.high - s.ratio]]
+        color = "#4878a8" if s.mode == "graph" else "#a8c4dc"
+        axes.barh(i, s.ratio, xerr=errors, color=color, capsize=3, label=MODES[s.mode])
+    axes.set_yticks(range(len(found)), [plots.plain(s.program) for s in reversed(found)])
+    axes.axvline(1, color="black", linewidth=1, label="the best baseline")
+    _legend(axes)
+    return [(axes, "Speedup over the best baseline of the same rounds, with 95% intervals.")]
 
-    def __init__(self, pyplot: Any, data: Data) -> None:
-        self.pyplot, self.data = pyplot, data
 
-    def all(self) -> list[tuple[Any, str]]:
-        if not self.data.measured:
-            return self._predictions()
-        return [
-            *self._speedups(),
-            *self._roofline(),
-            *self._best_against_time(),
-            *self._predicted_against_measured(),
+def _roofline(data: Data) -> list[tuple[Any, str]]:
+    device = data.record["device"]
+    bandwidth = device.get("memory_bytes_per_second")
+    rows = [r for r in data.record["rows"] if r["status"] == "ok" and r["features"]]
+    points = [(r, _best_seconds(r)) for r in rows]
+    points = [(r, s) for r, s in points if s is not None]
+    if not points or not bandwidth:
+        return []
+    axes = plots.axes(8, 4.5, xlabel="flops for each byte of device memory", ylabel="flop/s")
+    for program in data.programs:
+        mine = [(r, s) for r, s in points if r["program"] == program]
+        flops = [
+            math.expm1(r["features"]["log_tensor"]) + math.expm1(r["features"]["log_vector"]) for r, _ in mine
         ]
+        moved = [math.expm1(r["features"]["log_dram"]) for r, _ in mine]
+        axes.scatter(
+            [f / max(b, 1) for f, b in zip(flops, moved, strict=True)],
+            [f / s for f, (_, s) in zip(flops, mine, strict=True)],
+            label=plots.plain(program),
+        )
+    low, high = axes.get_xlim()
+    line = [max(low, 1e-2), max(high, 1e3)]
+    peak = peak_matrix_flops(device) or math.inf
+    if peak < math.inf:
+        line.insert(1, min(max(peak / bandwidth, line[0]), line[1]))
+    axes.plot(line, [min(x * bandwidth, peak) for x in line], color="black", linewidth=1, label="peaks")
+    axes.set(xscale="log", yscale="log")
+    _legend(axes)
+    return [(axes, "Roofline: the peaks of device memory and of the matrix units.")]
 
-    def _axes(self, height: float, **labels: str) -> tuple[Any, Any]:
-        figure, axes = self.pyplot.subplots(figsize=(8, height))
-        axes.set(**labels)
-        axes.grid(alpha=0.3)
-        return figure, axes
 
-    def _speedups(self) -> list[tuple[Any, str]]:
-        found = speedups(self.data)
-        if not found:
-            return []
-        figure, axes = self._axes(1 + 0.35 * len(found), xlabel="speedup over the best baseline")
-        for i, s in enumerate(reversed(found)):
-            errors = [[s.ratio - s.low], [s.high - s.ratio]]
-            axes.barh(i, s.ratio, xerr=errors, color="#4878a8" if s.mode == "graph" else "#a8c4dc", capsize=3)
-        axes.set_yticks(range(len(found)), [f"{s.program}, {MODES[s.mode]}" for s in reversed(found)])
-        axes.axvline(1, color="black", linewidth=1)
-        return [(figure, "Speedup over the best baseline of the same rounds, with 95% intervals.")]
+def _best_against_time(data: Data) -> list[tuple[Any, str]]:
+    tuning = [t for t in data.record["tuning"] if any(x["seconds"] for x in t["tried"])]
+    if not tuning:
+        return []
+    axes = plots.axes(8, 4, xlabel="seconds of tuning", ylabel="best so far, us")
+    for t in tuning:
+        best, line = math.inf, list[float]()
+        for tried in t["tried"]:
+            best = min(best, tried["seconds"] or math.inf)
+            line.append(best * 1e6)
+        axes.step(
+            [tried["at"] for tried in t["tried"]],
+            line,
+            where="post",
+            label=plots.plain(f"{t['program']}, {t['row']} ({t['strategy']})"),
+        )
+    axes.set_yscale("log")
+    _legend(axes)
+    return [(axes, "Tuning: the best time of a row against the seconds spent.")]
 
-    def _roofline(self) -> list[tuple[Any, str]]:
-        device = self.data.record["device"]
-        bandwidth = device.get("memory_bytes_per_second")
-        rows = [r for r in self.data.record["rows"] if r["status"] == "ok" and r["features"]]
-        points = [(r, _best_seconds(r)) for r in rows]
-        points = [(r, s) for r, s in points if s is not None]
-        if not points or not bandwidth:
-            return []
-        figure, axes = self._axes(4.5, xlabel="flops for each byte of device memory", ylabel="flop/s")
-        for program in self.data.programs:
-            mine = [(r, s) for r, s in points if r["program"] == program]
-            flops = [
-                math.expm1(r["features"]["log_tensor"]) + math.expm1(r["features"]["log_vector"])
-                for r, _ in mine
-            ]
-            moved = [math.expm1(r["features"]["log_dram"]) for r, _ in mine]
-            axes.scatter(
-                [f / max(b, 1) for f, b in zip(flops, moved, strict=True)],
-                [f / s for f, (_, s) in zip(flops, mine, strict=True)],
-                label=program,
-            )
-        low, high = axes.get_xlim()
-        line = [max(low, 1e-2), max(high, 1e3)]
-        peak = peak_matrix_flops(device) or math.inf
-        if peak < math.inf:
-            line.insert(1, min(max(peak / bandwidth, line[0]), line[1]))
-        axes.plot(line, [min(x * bandwidth, peak) for x in line], color="black", linewidth=1)
-        axes.set(xscale="log", yscale="log")
-        axes.legend(fontsize=8)
-        return [(figure, "Roofline: the peaks of device memory and of the matrix units.")]
 
-    def _best_against_time(self) -> list[tuple[Any, str]]:
-        tuning = [t for t in self.data.record["tuning"] if any(x["seconds"] for x in t["tried"])]
-        if not tuning:
-            return []
-        figure, axes = self._axes(4, xlabel="seconds of tuning", ylabel="best so far, us")
-        for t in tuning:
-            best, line = math.inf, list[float]()
-            for tried in t["tried"]:
-                best = min(best, tried["seconds"] or math.inf)
-                line.append(best * 1e6)
-            axes.step(
-                [tried["at"] for tried in t["tried"]],
-                line,
-                where="post",
-                label=f"{t['program']}, {t['row']} ({t['strategy']})",
-            )
-        axes.set_yscale("log")
-        axes.legend(fontsize=7)
-        return [(figure, "Tuning: the best time of a row against the seconds spent.")]
+def _predicted_against_measured(data: Data) -> list[tuple[Any, str]]:
+    rows = [r for r in data.record["rows"] if r["status"] == "ok" and r["predicted_seconds"]]
+    pairs = [(r, _best_seconds(r)) for r in rows]
+    pairs = [(r, s) for r, s in pairs if s is not None]
+    if not pairs:
+        return []
+    axes = plots.axes(8, 4.5, xlabel="predicted, us", ylabel="measured, us")
+    for kind in ("superopt", "baseline"):
+        mine = [(r["predicted_seconds"] * 1e6, s * 1e6) for r, s in pairs if r["kind"] == kind]
+        if mine:
+            axes.scatter(*zip(*mine, strict=True), label=kind)
+    line = [min(s for _, s in pairs) * 1e6, max(s for _, s in pairs) * 1e6]
+    axes.plot(line, line, color="black", linewidth=1, label="the same")
+    axes.set(xscale="log", yscale="log")
+    _legend(axes)
+    return [(axes, "Predicted against measured; on the line they are the same.")]
 
-    def _predicted_against_measured(self) -> list[tuple[Any, str]]:
-        rows = [r for r in self.data.record["rows"] if r["status"] == "ok" and r["predicted_seconds"]]
-        pairs = [(r, _best_seconds(r)) for r in rows]
-        pairs = [(r, s) for r, s in pairs if s is not None]
-        if not pairs:
-            return []
-        figure, axes = self._axes(4.5, xlabel="predicted, us", ylabel="measured, us")
-        for kind in ("superopt", "baseline"):
-            mine = [(r["predicted_seconds"] * 1e6, s * 1e6) for r, s in pairs if r["kind"] == kind]
-            if mine:
-                axes.scatter(*zip(*mine, strict=True), label=kind)
-        line = [min(s for _, s in pairs) * 1e6, max(s for _, s in pairs) * 1e6]
-        axes.plot(line, line, color="black", linewidth=1)
-        axes.set(xscale="log", yscale="log")
-        axes.legend()
-        return [(figure, "Predicted against measured; on the line they are the same.")]
 
-    def _predictions(self) -> list[tuple[Any, str]]:
-        programs = self.data.record["programs"]
-        figure, axes = self._axes(1 + 0.4 * len(programs), xlabel="predicted, us")
-        for i, program in enumerate(reversed(programs)):
-            axes.plot(program["predicted_seconds"] * 1e6, i, "k|", markersize=14)
-            for row in (r for r in program["rows"] if r["kind"] == "superopt"):
-                times = [p["predicted_seconds"] * 1e6 for p in row["points"]]
-                axes.plot(times, [i] * len(times), "o", markersize=4, label=row["label"])
-        axes.set_yticks(range(len(programs)), [p["name"] for p in reversed(programs)])
-        axes.set_xscale("log")
-        return [
-            (
-                figure,
-                "Predicted, not measured: each parameter point; the bar is the program as library kernels.",
-            )
-        ]
+def _predictions(data: Data) -> list[tuple[Any, str]]:
+    programs = data.record["programs"]
+    axes = plots.axes(8, 1 + 0.4 * len(programs), xlabel="predicted, us")
+    ours = [(p["name"], r) for p in programs for r in p["rows"] if r["kind"] == "superopt"]
+    colors = {r["label"]: f"C{i % 10}" for i, (_, r) in enumerate(ours)}
+    for i, program in enumerate(reversed(programs)):
+        bar = program["predicted_seconds"] * 1e6
+        axes.plot(bar, i, "k|", markersize=14, label="library kernels")
+        for row in (r for r in program["rows"] if r["kind"] == "superopt"):
+            times = [p["predicted_seconds"] * 1e6 for p in row["points"]]
+            label = plots.plain(row["label"])
+            axes.plot(times, [i] * len(times), "o", color=colors[row["label"]], markersize=4, label=label)
+    axes.set_yticks(range(len(programs)), [plots.plain(p["name"]) for p in reversed(programs)])
+    axes.set_xscale("log")
+    _legend(axes)
+    return [(axes, "Predicted, not measured: each parameter point, and the program as library kernels.")]
+
+
+def _legend(axes: Any) -> None:
+    """What has a label, each label once."""
+    handles, labels = axes.get_legend_handles_labels()
+    once = dict(zip(labels, handles, strict=True))
+    axes.legend(once.values(), once.keys(), fontsize=8)
 
 
 def _best_seconds(row: Record) -> float | None:

@@ -25,9 +25,14 @@ class Budget:
     missed: Counter[str] = field(default_factory=Counter[str])
 
     @property
+    def spent(self) -> float:
+        """Seconds that the run has worked."""
+        return clock.now() - self.started
+
+    @property
     def left(self) -> float:
         """Seconds that are left."""
-        return self.seconds - (clock.now() - self.started)
+        return self.seconds - self.spent
 
     @property
     def searches_left(self) -> float:

@@ -92,6 +92,7 @@ class _Entry:
     find: Callable[[], Candidate | None] | None = None
     attempt: Attempt | None = None
     compiled_seconds: float | None = None
+    compiled_after: float | None = None
     accepted: Accepted | None = None
     outcome: str = ""
 
@@ -171,6 +172,7 @@ class _Race:
             entry.outcome = passes(self._run, attempt, BUILT)
             if attempt.scheduled is not None and not entry.outcome:
                 entry.attempt, entry.compiled_seconds = attempt, self._run.price(attempt.scheduled)
+                entry.compiled_after = round(budget.spent, 3)
                 self._put(entry, entry.compiled_seconds, 1)
             if entry.outcome or (entry.compiled_seconds or 0.0) > DEARER * entry.candidate.seconds:
                 self._failed[self._alike(entry.candidate)] += 1
@@ -217,6 +219,7 @@ class _Race:
                     kernels=len(cost.cost(entry.candidate.graph, self._run.target).kernels),
                     predicted_seconds=entry.candidate.seconds,
                     compiled_seconds=entry.compiled_seconds,
+                    compiled_after=entry.compiled_after,
                     outcome=entry.outcome or others,
                 )
             )
