@@ -114,6 +114,18 @@ def test_signs_of_what_is_made_of_constants_are_known(domain: Extended):
     assert kinds(domain.apply("mul", domain.constant(-INF), nothing)) == [UNDEFINED]
 
 
+def test_signs_that_rounding_hides_are_not_known(domain: Extended):
+    """Both are negative, and positive if constants are folded in fp64."""
+    constant, apply = domain.constant, domain.apply
+    product = apply("mul", constant(1.1), constant(1.51))
+    left = apply("sub", apply("sub", product, constant(1.6609999958000004)), constant(4.199999848353286e-09))
+    wave = apply("sin", apply("mul", constant(0.3), constant(1e17)))
+    for number in (left, wave):
+        assert kinds(apply("mul", number, constant(INF))) == [3]
+    for number in (apply("exp", constant(-60.0)), apply("mul", constant(1e-16), constant(1e-16))):
+        assert kinds(apply("mul", apply("mul", number, constant(3.0)), constant(INF))) == [2]
+
+
 def test_undefined_stays_so_and_is_equal_to_nothing(domain: Extended):
     nothing = domain.apply("sub", domain.constant(-INF), domain.constant(-INF))
     still = domain.apply("mul", nothing, domain.constant(0.0))

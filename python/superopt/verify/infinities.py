@@ -12,6 +12,7 @@ carry the masks in two bits of their elements, so that every evaluator moves the
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -29,6 +30,10 @@ LOG2_E = float(np.float32(math.log2(math.e)))
 MOST_NAMED = 64
 # Primitives that are not defined on all real numbers (quotients apart, which the field itself refuses).
 _PARTIAL = ("log", "log1p", "sqrt", "pow")
+# Those that are monotone in each operand, where they are defined (powers: of positive numbers).
+_MONOTONE = ("add", "sub", "mul", "div", "neg", "max", "min", "exp", "log", "sqrt", "erf", "pow")
+# More than what fp64 loses in one primitive, as a part of its result, and where that is a tiny number.
+_ROUNDING, _LEAST = 2.0**-48, 1e-300
 
 
 @dataclass(frozen=True)
@@ -39,8 +44,8 @@ class Number:
     arbitrary values: the result of an infinity that is not a neutral element, of a division by zero, of a
     masked load without another value. Whatever is computed from them is undefined too, and
     storing it is an error: in a field an unknown could cancel, on a GPU it is NaN. `known` is the number
-    where it is one constant. `log2_of` remembers that this is `factor * log2(x)`, as (x, factor): Triton
-    writes `x ** factor` as 2 to that power.
+    where it is one constant, up to `error`. `log2_of` remembers that this is `factor * log2(x)`, as (x, factor):
+    Triton writes `x ** factor` as 2 to that power.
     """
 
     tensor: Tensor
@@ -48,6 +53,7 @@ class Number:
     undefined: Array | None = None
     known: float | None = None
     log2_of: tuple[Tensor, float] | None = None
+    error: float = 0.0
 
     @property
     def shape(self) -> Shape:
@@ -61,7 +67,8 @@ class Numbers:
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
         self.drawn = 0
-        self.named: dict[int, float] = {}  # constants, and what they alone give, by first component
+        # Constants, and what they alone give up to an error, by first component.
+        self.named: dict[int, tuple[float, float]] = {}
 
     def constant(self, value: float, rank: int) -> Number:
         """A literal, with `rank` dimensions of extent 1."""
@@ -87,7 +94,7 @@ class Numbers:
         """Elements moved alike in the tensor and its masks."""
         log2_of = None if x.log2_of is None else (self.domain.move(arrange, x.log2_of[0]), x.log2_of[1])
         masks = [None if m is None else arrange(m) for m in (x.infinite, x.undefined)]
-        return Number(self.domain.move(arrange, x.tensor), masks[0], masks[1], x.known, log2_of)
+        return Number(self.domain.move(arrange, x.tensor), masks[0], masks[1], x.known, log2_of, x.error)
 
     def select(self, mask: Array, a: Number, b: Number) -> Number:
         """`a` where `mask`, `b` elsewhere."""
@@ -124,7 +131,8 @@ class Numbers:
         if primitive in _PARTIAL and isinstance(self.domain, ImageField):
             value, lost = self._outside(primitive, xs, value)
             undefined.append(lost)
-        value = replace(value, known=self._fold(primitive, xs, value))
+        known, error = self._fold(primitive, xs, value) or (None, 0.0)
+        value = replace(value, known=known, error=error)
         if not undefined:
             return value
         mask = np.logical_or.reduce(np.broadcast_arrays(*undefined, np.zeros(value.shape, np.bool_)))
@@ -187,23 +195,39 @@ class Numbers:
 
     # --- signs: of constants, and of what is computed from constants alone
 
-    def name(self, number: float, tensor: Tensor) -> None:
-        """Remember that the tensor's first element is `number`."""
+    def name(self, number: float, tensor: Tensor, error: float = 0.0) -> None:
+        """Remember that the tensor's first element is `number`, up to an error that leaves its sign."""
         if len(self.named) < MOST_NAMED and isinstance(self.domain, ImageField):
-            self.named.setdefault(int(tensor.planes[0].flat[0]), number)
+            self.named.setdefault(int(tensor.planes[0].flat[0]), (number, error))
 
-    def _fold(self, primitive: str, xs: Sequence[Number], value: Number) -> float | None:
-        """The number that constants alone give, up to rounding: only its sign matters."""
-        constants = [x.known for x in xs if x.known is not None]
-        if len(constants) < len(xs) or value.infinite is not None or not isinstance(self.domain, ImageField):
+    def _fold(self, primitive: str, xs: Sequence[Number], value: Number) -> tuple[float, float] | None:
+        """The number that constants alone give, and how far off it may be; None where its sign is not certain.
+
+        Interval arithmetic (twice the error also covers the rounding of the bounds): primitives that are monotone
+        in each operand take their bounds at the corners.
+        """
+        sides = [(x.known - 2 * x.error, x.known + 2 * x.error) for x in xs if x.known is not None]
+        if len(sides) < len(xs) or value.infinite is not None or not isinstance(self.domain, ImageField):
+            return None
+        divided_by, base = sides[-1], sides[0]
+        if primitive not in _MONOTONE and any(x.error for x in xs):
+            return None
+        if (primitive == "div" and divided_by[0] <= 0 <= divided_by[1]) or (
+            primitive == "pow" and base[0] <= 0
+        ):
             return None
         with np.errstate(all="ignore"):
-            found = float(FLOAT_PRIMITIVES[primitive](*map(np.asarray, constants)))
-        rounding = 1e-9 * sum(map(abs, constants)) if primitive in ("add", "sub") else 0.0
-        if not math.isfinite(found) or abs(found) <= rounding:
+            found = [
+                float(FLOAT_PRIMITIVES[primitive](*map(np.asarray, corner)))
+                for corner in itertools.product(*sides)
+            ]
+        low, high = min(found), max(found)
+        middle = (low + high) / 2
+        error = (high - low) / 2 + _ROUNDING * max(-low, high) + _LEAST
+        if not math.isfinite(middle + error) or abs(middle) <= error:
             return None
-        self.name(found, value.tensor)
-        return found
+        self.name(middle, value.tensor, error)
+        return middle, error
 
     def _sign(self, x: Number) -> Array:
         """Signs of finite numbers, 0 where they are zero or not known."""
@@ -213,7 +237,7 @@ class Numbers:
         if not isinstance(self.domain, ImageField):
             return np.sign(np.nan_to_num(first)).astype(np.int8)
         signs = np.zeros(shape, np.int8)
-        for residue, number in self.named.items():
+        for residue, (number, _) in self.named.items():
             signs[first == np.uint64(residue)] = np.sign(number)
         return signs
 
@@ -379,19 +403,20 @@ class Extended(Domain):
         """The numbers that a tensor holds."""
         kinds = np.asarray(t.planes[0] >> _SHIFT)
         if not kinds.any():
-            return Number(t, known=self._constant(t))
+            known, error = self._constant(t) or (None, 0.0)
+            return Number(t, known=known, error=error)
         infinite = (kinds == _PLUS).astype(np.int8) - (kinds == _MINUS).astype(np.int8)
         undefined = kinds == _UNDEFINED
         tensor = Tensor((t.planes[0] & _VALUE, *t.planes[1:]), t.degree)
         return Number(tensor, infinite if infinite.any() else None, undefined if undefined.any() else None)
 
-    def _named(self, t: Tensor) -> float | None:
-        """The number that the first element equals, if the program names it."""
+    def _named(self, t: Tensor) -> tuple[float, float] | None:
+        """The number that the first element equals, up to an error, if the program names it."""
         first = t.planes[0]
         return self.numbers.named.get(int(first.flat[0])) if first.size else None
 
-    def _constant(self, t: Tensor) -> float | None:
-        """The number that every element equals, if the program names it."""
+    def _constant(self, t: Tensor) -> tuple[float, float] | None:
+        """The number that every element equals, up to an error, if the program names it."""
         first = t.planes[0]
         if (found := self._named(t)) is None:
             return None
