@@ -26,6 +26,11 @@ def commit() -> str:
     return done.stdout.strip() or "unknown"
 
 
+def today() -> str:
+    """The day, in UTC."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
 def keep(name: str, rows: dict[str, Any], **more: Any) -> None:
     """Write `rows` as `results/<name>.json`, whole or not at all."""
     import numpy as np
@@ -33,7 +38,7 @@ def keep(name: str, rows: dict[str, Any], **more: Any) -> None:
     from superopt import __version__
 
     data = {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "date": today(),
         "machine": {
             "cores": os.cpu_count(),
             "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),

@@ -1,6 +1,7 @@
 """Joint tuning against one pass after the other, by the analytic model, with the same number of evaluations.
 
 python -m benchmarks.tuning [--programs a,b] [--evaluations 64] [--seeds 3] [--budget 6]
+python -m benchmarks.tuning --reuse [--programs a,b] [--evaluations 16]
 python -m benchmarks.tuning --strategies [--programs a,b] [--evaluations 128] [--seeds 15] [--budget 6]
 
 For each program, the searches run once. Then, of all programs that the choices of cuts, plan, extents, layouts,
@@ -9,27 +10,34 @@ splits and tiles make, lowered and priced by their tiles:
 rules       what each pass chooses by itself
 sequential  each pass tuned alone, in order
 joint       cuts, plan, extents, layouts and splits together, then tiles
-all         all of them together
+all         each pass alone with half of the evaluations, and then all of them together: what `tune` does
+random      the same from random choices on
 gain        sequential over the better of joint and all: what the same number of evaluations finds together only
 best        the least that any of these found
+after       the best after 1, 2, 4, ... evaluations
+
+With --reuse, `all` starts from the rules, and from what the best of the other programs in tuning.json chose, too.
 
 With --strategies, each strategy searches all choices together, and what counts is after how many evaluations it
 is within 1 % and 5 % of the best that any of them found: median and 90th percentile over the seeds.
 
 Figures are medians over the seeds. Nothing is proved or compiled here, and no GPU has timed anything: these are
-predictions. Results are kept in benchmarks/results/tuning.json or strategies.json, program by program, so that a
-run goes on.
+predictions. Results are kept in benchmarks/results/tuning.json, reuse.json or strategies.json, program by
+program, so that a run goes on.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-from benchmarks.record import commit, keep, load
+from benchmarks.record import commit, keep, load, today
 
 from superopt import clock, cost
 from superopt.diagnostics import Diagnostics
@@ -43,6 +51,7 @@ from superopt.tuning.log import Log
 from superopt.tuning.loop import ScheduleName, Trials, phases, search
 from superopt.tuning.plan import Plan
 from superopt.tuning.space import Question, Space
+from superopt.tuning.strategies.strategy import Trial
 
 ROOT = Path(__file__).resolve().parent / "mugraph"
 # What lost by choosing in turns when the decisions were first compared, what may be cut, and then all the others.
@@ -50,6 +59,7 @@ _FIRST = (
     "bilinear_form", "gated_attention", "pooled_mlp", "mlp_b8", "low_rank_chain", "lora_b1", "lora_b8",
     "rational_features", "attention_block", "norm_transformer_b1", "moe_b1",
 )  # fmt: skip
+_METHOD = strategies.names()[0]
 PROGRAMS = (*_FIRST, *sorted({path.stem for path in ROOT.glob("*.mlir")} - {*_FIRST}))
 
 
@@ -66,20 +76,77 @@ def searched(name: str, budget: float) -> tuple[Space, dict[str, Any]]:
 
 
 def measure(name: str, *, evaluations: int, seeds: int, budget: float) -> dict[str, Any]:
-    """Predicted microseconds of one program by each schedule, and what it took."""
+    """Predicted microseconds of one program by each schedule, from the rules on and from random choices."""
     space, row = searched(name, budget)
-    begun = clock.now()
+    log, begun = Log(None, ""), clock.now()  # each program is priced once for all schedules
+    runs: dict[str, list[Trials]] = {}
     for schedule in get_args(ScheduleName):
-        found: list[float] = []
-        for seed in range(seeds):
-            trials = _run(space, schedule, strategies.names()[0], evaluations, seed, Log(None, ""))
-            found.append(trials.best()[0].seconds * 1e6)
-            row["rules_us"] = round(trials.done[0].seconds * 1e6, 3)
-        row[f"{schedule}_us"] = round(statistics.median(found), 3)
-        row["best_us"] = min(row.get("best_us", float("inf")), round(min(found), 3))
+        runs[schedule] = [_run(space, schedule, _METHOD, evaluations, seed, log) for seed in range(seeds)]
+    starts = [Question({}, frozenset((*GRAPH, *KERNEL)), seed) for seed in range(seeds)]
+    runs["random"] = [
+        _run(space, "all", _METHOD, evaluations, seed, log, [start]) for seed, start in enumerate(starts)
+    ]
+    row["rules_us"] = round(runs["all"][0].done[0].seconds * 1e6, 3)
+    for schedule, trials in runs.items():
+        row[f"{schedule}_us"] = _microseconds([_course(t)[-1] for t in trials])
+        row[f"{schedule}_after"] = _after(trials, evaluations)
+    best = min((t.best()[0] for trials in runs.values() for t in trials if t.best()), key=lambda t: t.seconds)
+    row["best_us"] = round(best.seconds * 1e6, 3)
     row["gain"] = round(row["sequential_us"] / min(row["joint_us"], row["all_us"]), 3)
+    row["choices"] = _choices(best)
     row["tune_cpu_seconds"] = round(clock.now() - begun, 2)
     return row
+
+
+def reuse(
+    name: str, rows: dict[str, dict[str, Any]], *, evaluations: int, seeds: int, budget: float
+) -> dict[str, Any]:
+    """What `all` finds after few evaluations from the rules on, with and without what other programs taught.
+
+    Of what was chosen for the others in `rows`, a site takes the choice that left the least share of its
+    program's seconds, as `ConfStore` does.
+    """
+    space, row = searched(name, budget)
+    shares = {other: r["best_us"] / r["rules_us"] for other, r in rows.items() if other != name}
+    good: dict[tuple[str, str], str] = {}
+    for other in sorted(shares, key=lambda o: -shares[o]):
+        good |= {
+            (flag, at): choice
+            for flag, chosen in rows[other]["choices"].items()
+            for at, choice in chosen.items()
+        }
+    space.known = lambda flag, at: good.get((flag, at))
+    log, seen = Log(None, ""), {d.key for d in space.trace(Question({})).decisions}
+    row["known_sites"], row["sites"] = len(seen & set(good)), len(seen)
+    ways = {"without": [Question({})], "with": [Question({}), Question({}, remembered=True)]}
+    for way, starts in ways.items():
+        runs = [_run(space, "all", _METHOD, evaluations, seed, log, starts) for seed in range(seeds)]
+        row[f"{way}_us"] = _microseconds([_course(t)[-1] for t in runs])
+        row[f"{way}_after"] = _after(runs, evaluations)
+    return row
+
+
+def _microseconds(seconds: Sequence[float]) -> float | None:
+    """The median; None where no program had a price."""
+    found = statistics.median(seconds)
+    return round(found * 1e6, 3) if math.isfinite(found) else None
+
+
+def _after(runs: Sequence[Trials], evaluations: int) -> dict[int, float | None]:
+    """The best after so many evaluations, which double: the median. A search may end before."""
+    courses, at = [_course(t) for t in runs], [n for n in (1 << i for i in range(20)) if n < evaluations]
+    return {
+        n: _microseconds([course[min(n, len(course)) - 1] for course in courses]) for n in (*at, evaluations)
+    }
+
+
+def _choices(trial: Trial) -> dict[str, dict[str, str]]:
+    """What was not left to the rules."""
+    found: dict[str, dict[str, str]] = {}
+    for d in trial.traced.decisions:
+        if d.choice != d.site.default:
+            found.setdefault(d.flag, {})[d.site.at] = d.choice
+    return found
 
 
 def compare(name: str, *, evaluations: int, seeds: int, budget: float) -> dict[str, Any]:
@@ -101,10 +168,18 @@ def compare(name: str, *, evaluations: int, seeds: int, budget: float) -> dict[s
     return row
 
 
-def _run(space: Space, schedule: ScheduleName, method: str, evaluations: int, seed: int, log: Log) -> Trials:
+def _run(
+    space: Space,
+    schedule: ScheduleName,
+    method: str,
+    evaluations: int,
+    seed: int,
+    log: Log,
+    starts: Sequence[Question] = (Question({}),),
+) -> Trials:
     trials = Trials(space, ByTiles(cost.target("sm_90")), log)
     moving = phases(schedule, GRAPH, KERNEL)
-    search(trials, [Question({})], moving, evaluations=evaluations, strategy=method, seed=seed)
+    search(trials, starts, moving, evaluations=evaluations, strategy=method, seed=seed)
     return trials
 
 
@@ -123,21 +198,31 @@ def main() -> None:
     """Measure what is missing, print, store."""
     parser = argparse.ArgumentParser(description="Joint tuning against one pass after the other.")
     parser.add_argument("--programs", default=",".join(PROGRAMS), help="names of files in benchmarks/mugraph")
-    parser.add_argument("--evaluations", type=int, default=64)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--evaluations", type=int, help="64; 16 with --reuse, 128 with --strategies")
+    parser.add_argument("--seeds", type=int, help="3; 15 with --strategies")
     parser.add_argument(
         "--budget", type=float, default=6.0, help="seconds of work of the searches of a program"
     )
+    parser.add_argument("--reuse", action="store_true", help="start from what other programs taught, too")
     parser.add_argument("--strategies", action="store_true", help="compare strategies instead of schedules")
     given = parser.parse_args()
-    settings = {"evaluations": given.evaluations, "seeds": given.seeds, "budget_seconds": given.budget}
+    kept, work, evaluations, seeds = "tuning", measure, 64, 3
+    if given.strategies:
+        kept, work, evaluations, seeds = "strategies", compare, 128, 15
+    elif given.reuse:
+        kept, work, evaluations = "reuse", partial(reuse, rows=load("tuning")), 16
+    evaluations, seeds = given.evaluations or evaluations, given.seeds or seeds
+    settings = {
+        "evaluations": evaluations,
+        "seeds": seeds,
+        "budget_seconds": given.budget,
+    }
     settings |= {"passes": [*GRAPH, *KERNEL]}
-    kept, work = ("strategies", compare) if given.strategies else ("tuning", measure)
     rows = load(kept)
     for name in given.programs.split(","):
         if {k: rows.get(name, {}).get(k) for k in settings} != settings:
-            found = work(name, evaluations=given.evaluations, seeds=given.seeds, budget=given.budget)
-            rows[name] = {**settings, "commit": commit(), **found}
+            found = work(name, evaluations=evaluations, seeds=seeds, budget=given.budget)
+            rows[name] = {**settings, "commit": commit(), "date": today(), **found}
             keep(kept, rows, target="sm_90")
         print(f"{name:24} {json.dumps(rows[name])}", flush=True)
 

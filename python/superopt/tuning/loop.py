@@ -39,12 +39,15 @@ def phases(schedule: ScheduleName, graph: Sequence[str], kernel: Sequence[str]) 
 
     sequential  each pass alone, in order
     joint       the passes on graphs together, then each pass on kernels (XTAT, section V: more at once was worse)
-    all         all of them together
+    all         each pass alone, and then all of them together, from the best of that on
     """
+    alone = [frozenset((flag,)) for flag in (*graph, *kernel)]
+    if schedule == "sequential":
+        return alone
     if schedule == "all":
-        return [frozenset((*graph, *kernel))]
-    first = [frozenset((flag,)) for flag in graph] if schedule == "sequential" else [frozenset(graph)]
-    return [phase for phase in (*first, *(frozenset((flag,)) for flag in kernel)) if phase]
+        return [*alone, frozenset((*graph, *kernel))]
+    first = [frozenset(graph)] if graph else []
+    return [*first, *alone[len(graph) :]]
 
 
 @dataclass
@@ -147,15 +150,17 @@ def search(
 ) -> Trial:
     """The best program after `evaluations` prices, from the best of `starts` on; `moving` are the phases.
 
-    Each phase starts from the best program so far and has an equal share of what is left. The starts are priced,
-    too, so the result is never slower, by this evaluator, than any of them. `trials.ended` says why it ended.
+    Each phase starts from the best program so far and has a share of what is left, in proportion to the passes
+    that move in it. The starts are priced, too, so the result is never slower, by this evaluator, than any of
+    them. `trials.ended` says why it ended.
     """
     last = trials.evaluations + evaluations
     best = min(trials.run(starts), key=lambda t: t.seconds)
     moving = [phase - trials.evaluator.blind for phase in moving if phase - trials.evaluator.blind]
     trials.ended = EXHAUSTED
     for number, phase in enumerate(moving):
-        end = trials.evaluations + math.ceil((last - trials.evaluations) / (len(moving) - number))
+        share = len(phase) / sum(map(len, moving[number:]))
+        end = trials.evaluations + math.ceil((last - trials.evaluations) * share)
         best = _phase(trials, best, phase, end, strategies.load(strategy), seed + number, stop)
     return best
 

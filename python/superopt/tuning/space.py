@@ -130,15 +130,39 @@ class Traceable(Protocol):
         ...
 
 
+# What was chosen until some point: pass, site and choice, in the order in which they were asked for.
+_Path: TypeAlias = tuple[tuple[str, str, str], ...]
+
+
 class Space:
-    """The programs that `graph` may become by the decisions of `steps`, in their order."""
+    """The programs that `graph` may become by the decisions of `steps`, in their order.
+
+    Strategies ask for the same choices again and again. So the decisions that were asked for are kept as a tree,
+    whose leaves are the answers.
+    """
 
     def __init__(self, graph: KernelGraph, steps: Sequence[Step], known: Known = nothing) -> None:
         self.graph, self.steps, self.known = graph, steps, known
-        self._lowered: dict[tuple[tuple[str, str, str], ...], KernelGraph] = {}
+        self._lowered: dict[_Path, KernelGraph] = {}
+        self._asked: dict[_Path, tuple[str, Site] | Traced] = {}
 
     def trace(self, question: Question) -> Traced:
         """The program that answers a question."""
+        path: _Path = ()
+        while (place := self._asked.get(path)) is not None:
+            if isinstance(place, Traced):
+                return place
+            flag, site = place
+            path = (*path, (flag, site.at, question.pick(flag, site, self.known)))
+        traced = self._traced(question)
+        path = ()
+        for decision in traced.decisions:
+            self._asked.setdefault(path, (decision.flag, decision.site))
+            path = (*path, (*decision.key, decision.choice))
+        self._asked[path] = traced
+        return traced
+
+    def _traced(self, question: Question) -> Traced:
         decisions: dict[tuple[str, str], Decision] = {}
         graphs: dict[str, KernelGraph] = {}
         graph = self.graph
@@ -163,7 +187,7 @@ class Space:
             graphs[step.called()] = graph
         return Traced(tuple(decisions.values()), graphs)
 
-    def _once(self, step: Lower, graph: KernelGraph, key: tuple[tuple[str, str, str], ...]) -> KernelGraph:
+    def _once(self, step: Lower, graph: KernelGraph, key: _Path) -> KernelGraph:
         if key not in self._lowered:
             if len(self._lowered) == _MOST_LOWERED:
                 del self._lowered[next(iter(self._lowered))]
