@@ -115,7 +115,11 @@ def reuse(
             for flag, chosen in rows[other]["choices"].items()
             for at, choice in chosen.items()
         }
-    space.known = lambda flag, at: good.get((flag, at))
+
+    def known(flag: str, at: str) -> str | None:
+        return good.get((flag, at))
+
+    space.known = known
     log, seen = Log(None, ""), {d.key for d in space.trace(Question({})).decisions}
     row["known_sites"], row["sites"] = len(seen & set(good)), len(seen)
     ways = {"without": [Question({})], "with": [Question({}), Question({}, remembered=True)]}

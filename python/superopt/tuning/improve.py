@@ -1,8 +1,8 @@
 """The pipeline's result, tuned: choices are searched from it on, and what is found passes every gate.
 
 First, programs are lowered and priced by their tiles. The best of them, and other launches and tiles of the best,
-are compiled and priced by their kernels. Then the cheapest are proved, in order, until one passes that is cheaper
-than what the pipeline found; else that stays.
+are compiled and priced by their kernels. The cheapest of these are priced by their machine code, too, and proved
+in that order, until one passes that is cheaper than what the pipeline found; else that stays.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from superopt.run.choose import NOT_FASTER
 from superopt.run.propose import Candidate, propose_for
 from superopt.run.reuse import own_code
 from superopt.store import StoreUnavailable
+from superopt.transforms.fingerprints import named
 from superopt.transforms.lower.choose_layouts import ChooseLayouts
 from superopt.transforms.partition.segments import Segment
 from superopt.transforms.schedule.choose_extents import ChooseExtents
@@ -29,7 +30,7 @@ from superopt.transforms.schedule.choose_tiles import ChooseTiles, parameters
 from superopt.tuning import strategies
 from superopt.tuning.by_cpu import ByCpu
 from superopt.tuning.confstore import ConfStore
-from superopt.tuning.evaluators import ByKernels, ByTiles, Evaluator
+from superopt.tuning.evaluators import ByCode, ByKernels, ByTiles, Evaluator
 from superopt.tuning.learned import Learned
 from superopt.tuning.log import Log
 from superopt.tuning.loop import Trials, phases, search
@@ -112,12 +113,19 @@ def improved(
                 by_kernels, [Question(best[0].traced.config)], phases("all", (), KERNEL),
                 evaluations=most - by_kernels.evaluations, strategy=strategy, seed=seed, stop=run.stopped,
             )  # fmt: skip
+        better = [t for t in by_kernels.best() if t.seconds < before]
+        by_code = Trials(space, ByCode(run.compiler), log)
+        if not on_cpu and len(better) > 1:
+            by_code.run([t.question for t in better[: 2 * PROVED]])
+            code = {named(t.traced.program): t.seconds for t in by_code.best()}
+            better.sort(key=lambda t: code.get(named(t.traced.program), math.inf))
     for trials in () if on_cpu else (by_tiles, by_kernels):
         _remember(run, store, trials, program)
-    better = [t for t in by_kernels.best() if t.seconds < before]
     report = TuningReport(
         strategy=strategy,
-        evaluations={t.evaluator.name: t.evaluations for t in (by_tiles, by_kernels)},
+        evaluations={
+            t.evaluator.name: t.evaluations for t in (by_tiles, by_kernels, by_code) if t.evaluations
+        },
         ended={t.evaluator.name: t.ended for t in (by_tiles, by_kernels) if t.ended},
         screen=learned.said,
         rejected=dict(by_tiles.rejected + by_kernels.rejected),
