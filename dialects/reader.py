@@ -13,6 +13,7 @@ from superopt.dialects.mlir import ir
 from superopt.errors import BadInput, IllegalProgram, Location, SuperoptError
 from superopt.operators import OPERATORS
 from superopt.program import (
+    LAUNCH_FLAGS,
     Attr,
     BlockGraph,
     Bound,
@@ -38,6 +39,13 @@ ALIASING = "superopt.aliasing_output"
 # Attribute of a function's argument that stays as it is from call to call.
 WEIGHT = "superopt.weight"
 _OURS = ("kernel", VARIADIC_NAMESPACE)
+# The attributes of a `tiled` node: the fields of its program, their types, and these in words.
+_TILED: tuple[tuple[str, type, str], ...] = (
+    ("name", str, "a string"),
+    ("num_warps", int, "an integer"),
+    ("num_stages", int, "an integer"),
+    *((flag, bool, "true or false") for flag in LAUNCH_FLAGS),
+)
 
 
 def functions(module: Any) -> list[Any]:
@@ -187,7 +195,7 @@ class _Reader:
             for key in ("grid", "loops"):
                 attrs.pop(key, None)
         if isinstance(body, TileProgram):
-            for key in ("name", "num_warps", "num_stages", "cache_hints", "descriptors", "aliases"):
+            for key in (*(name for name, _, _ in _TILED), "aliases"):
                 attrs.pop(key, None)
         self.values.update(zip(operation.results, results, strict=True))
         return Node(name, operands, results, attrs, place, body)
@@ -232,13 +240,7 @@ class _Reader:
             params.append(Buffer(_located(tensor_type, argument.type, place), name))
             self.buffers[argument] = params[-1]
         program = TileProgram("kernel", params, n_inputs, [], [])
-        for key, kind, what in (
-            ("name", str, "a string"),
-            ("num_warps", int, "an integer"),
-            ("num_stages", int, "an integer"),
-            ("cache_hints", bool, "true or false"),
-            ("descriptors", bool, "true or false"),
-        ):
+        for key, kind, what in _TILED:
             value = attrs.get(key)
             if value is not None and type(value) is not kind:
                 raise IllegalProgram(f"'tiled' expected attribute '{key}' ({what}), got {value}", place)

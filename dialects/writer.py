@@ -14,6 +14,7 @@ from superopt.dialects.reader import ALIASING, WEIGHT
 from superopt.errors import UNKNOWN, Location
 from superopt.operators import OPERATORS
 from superopt.program import (
+    LAUNCH_FLAGS,
     Attr,
     BlockGraph,
     Buffer,
@@ -130,10 +131,7 @@ class _Writer:
                 "num_warps": node.body.num_warps,
                 "num_stages": node.body.num_stages,
             }
-            if node.body.cache_hints:
-                own["cache_hints"] = True
-            if node.body.descriptors:
-                own["descriptors"] = True
+            own |= {flag: True for flag in LAUNCH_FLAGS if getattr(node.body, flag)}
             if pairs(node.body.aliases):
                 own["aliases"] = node.body.aliases
             attrs = {**own, **attrs}

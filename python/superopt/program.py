@@ -317,12 +317,17 @@ class Compute:
 Statement: TypeAlias = "Loop | Load | Store | Compute"
 
 
+# What a launch may switch on, besides its warps and stages.
+LAUNCH_FLAGS = ("cache_hints", "descriptors", "separate_loads")
+
+
 @dataclass(eq=False)
 class TileProgram:
     """One kernel as tile loops. `params`: inputs, then outputs, in the order of the `tiled` node.
 
     `cache_hints`: loads say whether what they read will be read again. `descriptors`: tiles that
-    loops load come by tensor descriptors, where they may. `aliases`: for each output the number of the input
+    loops load come by tensor descriptors, where they may. `separate_loads`: what products and other operators
+    use is loaded once for each (`superopt.separate_loads`). `aliases`: for each output the number of the input
     whose memory it is, or -1; empty where there is none. Such an output starts as that input, which nothing else
     accesses.
     """
@@ -336,6 +341,7 @@ class TileProgram:
     num_stages: int = 2
     cache_hints: bool = False
     descriptors: bool = False
+    separate_loads: bool = False
     aliases: tuple[int, ...] = ()
 
     @property

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from superopt.program import KernelGraph, TileProgram
+from superopt.program import LAUNCH_FLAGS, KernelGraph, TileProgram
 
 VERSION = 1
 # Programs whose predicted seconds differ by less than this factor are alike: a tie.
@@ -67,6 +67,10 @@ class KernelReport(BaseModel):
     shared_bytes: int | None = None
     registers: int | None = None
     spilled_bytes: int | None = None
+    wavefronts: tuple[int, int] | None = None
+    """Of shared memory, in the first block, and how many would suffice (`superopt.cost.counted`)."""
+    sectors: tuple[int, int] | None = None
+    """Of device memory, likewise."""
     prepared: bool = False
     """Whether it runs once, when weights are loaded, and not in every call."""
 
@@ -242,7 +246,7 @@ class Report(BaseModel):
 
 class Launch(BaseModel):
     """How a kernel of the result is launched: warps of a block, stages of the software pipeline, and whether its
-    loads have cache hints and tensor descriptors."""
+    loads have cache hints and tensor descriptors, and are separate for products."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -250,6 +254,7 @@ class Launch(BaseModel):
     stages: int = Field(ge=1, le=8)
     cache_hints: bool = False
     descriptors: bool = False
+    separate_loads: bool = False
 
 
 def launches(lowered: KernelGraph) -> dict[str, Launch]:
@@ -260,8 +265,7 @@ def launches(lowered: KernelGraph) -> dict[str, Launch]:
             {
                 "warps": p.num_warps,
                 "stages": p.num_stages,
-                "cache_hints": p.cache_hints,
-                "descriptors": p.descriptors,
+                **{flag: getattr(p, flag) for flag in LAUNCH_FLAGS},
             }
         )
         for p in programs

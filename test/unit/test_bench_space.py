@@ -174,7 +174,7 @@ def test_points_are_compiled_filtered_and_proved() -> None:
     assert len({tuple(p.parameters.items()) for p in points}) == 4
     assert points == sorted(points, key=lambda p: p.predicted_seconds)
     for p in points:
-        assert {"warps", "stages", "hints", "descriptors"} < set(p.parameters)
+        assert {"warps", "stages", "hints", "descriptors", "separate"} < set(p.parameters)
         assert ("_desc.load" in p.emitted.kernels_source) == bool(p.parameters["descriptors"])
         assert ("eviction_policy" in p.emitted.kernels_source) == bool(p.parameters["hints"])
         assert p.proof["guarantee"]

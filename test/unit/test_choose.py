@@ -55,7 +55,7 @@ def test_what_is_printed_is_the_price_of_the_delivered_kernels(name: str) -> Non
     report = made.report
     kernels = made.emitted.kernels
     compiled = zip(kernels, compile_all(kernels, ["sm_90"]), strict=True)
-    again = [replace(c, wavefronts=counted(k, c).shared.made) for k, c in compiled]
+    again = [replace(c, counts=counted(k, c)) for k, c in compiled]
     delivered = cost.compiled_seconds(made.lowered, again, H100)
     assert report.predicted_seconds == pytest.approx(delivered, rel=0.01)
     assert sum(k.predicted_seconds for k in report.kernels) == pytest.approx(delivered, rel=0.01)

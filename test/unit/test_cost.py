@@ -9,6 +9,7 @@ import pytest
 from programs import RMSNORM_LINEAR_CUSTOM, TILED_SCALE
 
 from superopt.cost import (
+    CompiledCost,
     Target,
     Traffic,
     compiled_cost,
@@ -20,6 +21,7 @@ from superopt.cost import (
     target,
     target_names,
 )
+from superopt.cost.counted import KernelCounts, Transactions
 from superopt.cost.model import run_bytes
 from superopt.dialects.reader import read
 from superopt.operators import OPERATORS
@@ -364,13 +366,45 @@ def small_bytes(node: Node) -> int:
     return sum(v.type.bytes for v in node.operands)
 
 
+def counted_cost(node: Node, wavefronts: int = 0, loads: int = 0, copies: int = 0) -> CompiledCost:
+    """The price of a kernel on an H100 whose first block has so many wavefronts and sectors."""
+    sectors = {"loads": Transactions(loads, loads), "copies": Transactions(copies, copies)}
+    counts = KernelCounts({"loads": Transactions(wavefronts, wavefronts)}, sectors, {}, 0)
+    return compiled_cost(node, dataclasses.replace(report(), counts=counts), target("sm_90"))
+
+
+def test_sectors_take_a_quarter_of_a_cycle_and_copies_come_from_l2() -> None:
+    h100, node = target("sm_90"), launched(streaming())
+    traffic, none = node_traffic(node, h100), counted_cost(node)
+    assert counted_cost(node, loads=1, copies=1) == none
+    blocks = math.ceil(traffic.blocks / h100.multiprocessors)
+    loads = counted_cost(node, loads=4 * 10**6)
+    assert loads == counted_cost(node, wavefronts=10**6)
+    assert loads.seconds > blocks * 1e6 / h100.clock_hertz
+    needed = math.ceil(traffic.l2_bytes / traffic.blocks / 32)
+    assert counted_cost(node, copies=needed) == none
+    assert counted_cost(node, copies=100 * needed).seconds > none.seconds
+    assert counted_cost(node, copies=100 * needed).limit == "memory"
+
+
+def test_what_is_loaded_twice_does_not_come_faster() -> None:
+    """Few bytes are under way: a second load adds to them, and to what has to come."""
+    h100, (once,) = target("sm_90"), lower(read(RMSNORM_LINEAR_CUSTOM), "sm_90").nodes
+    once = launched(once, stages=2)
+    assert isinstance(once.body, TileProgram)
+    twice = dataclasses.replace(once, body=dataclasses.replace(once.body, separate_loads=True))
+    assert node_traffic(twice, h100).l2_bytes > node_traffic(once, h100).l2_bytes
+    assert node_traffic(twice, h100).dram_bytes == node_traffic(once, h100).dram_bytes
+    for gpu in TARGETS:
+        assert compiled_cost(twice, report(), gpu).seconds >= compiled_cost(once, report(), gpu).seconds
+
+
 def test_wavefronts_of_shared_memory_take_a_cycle_each() -> None:
     h100, node = target("sm_90"), launched(streaming())
-    counted = [dataclasses.replace(report(), wavefronts=n) for n in (0, 1, 10**6, 2 * 10**6)]
-    none, few, many, twice = (compiled_cost(node, facts, h100) for facts in counted)
+    none, few, many, twice = (counted_cost(node, n) for n in (0, 1, 10**6, 2 * 10**6))
     assert none == few
     blocks = math.ceil(node_traffic(node, h100).blocks / h100.multiprocessors)
-    assert many.limit == "shared memory's banks"
+    assert many.limit == "L1 and shared memory"
     assert many.seconds > blocks * 1e6 / h100.clock_hertz
     assert twice.seconds - many.seconds == pytest.approx(blocks * 1e6 / h100.clock_hertz, rel=0.01)
 

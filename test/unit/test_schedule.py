@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from test_bench_space import matmul, tile_body, with_body
 from test_emission import INTERLEAVED
 
 from superopt import cost
+from superopt.cost.counted import KernelCounts, Transactions
 from superopt.diagnostics import Diagnostics
 from superopt.dialects.reader import read
 from superopt.errors import UnsupportedProgram
@@ -163,13 +163,20 @@ def test_the_compiler_itself_is_satisfied_with_more_warps() -> None:
     assert made.compiled[0].spill_bytes == 0
 
 
+def counts_of(wavefronts: int) -> KernelCounts:
+    none = Transactions(0, 0)
+    return KernelCounts(
+        {"matrices": Transactions(wavefronts, 10)}, dict.fromkeys(("loads", "copies"), none), {}, 0
+    )
+
+
 def counts_by_warps(monkeypatch: pytest.MonkeyPatch, wavefronts: dict[int, int]) -> None:
     """Kernels that have as many wavefronts of shared memory as their number of warps says; others are unknown."""
 
     def counted(kernel: TritonKernel, compiled: Compiled) -> Any:
         if kernel.num_warps not in wavefronts:
             raise UnsupportedProgram("expected what can be verified, got something else")
-        return SimpleNamespace(shared=SimpleNamespace(made=wavefronts[kernel.num_warps]))
+        return counts_of(wavefronts[kernel.num_warps])
 
     monkeypatch.setattr(schedule, "counted", counted)
 
@@ -194,8 +201,8 @@ def test_bank_conflicts_ask_for_other_warps(
     counts_by_warps(monkeypatch, wavefronts)
     made = fit(with_tiles(graph, 4, i0=64, i1=64), Compiler(A100))
     assert tile_body(made.lowered).num_warps == warps
-    assert [k.wavefronts for k in made.compiled] == [kept]
-    assert ("bank conflicts" in made.reason) == (warps != 4)
+    assert [k.counts.shared.made if k.counts else 0 for k in made.compiled] == [kept]
+    assert ("wavefronts that suffice" in made.reason) == (warps != 4)
 
 
 @pytest.mark.parametrize(

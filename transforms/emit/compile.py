@@ -17,13 +17,16 @@ import threading
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import IO, Literal, TypeAlias
+from typing import IO, TYPE_CHECKING, Literal, TypeAlias
 
 from superopt import clock
 from superopt.cost.gpus import DEFAULT_TARGET
 from superopt.cost.gpus import target as find_target
 from superopt.errors import SuperoptError
 from superopt.transforms.emit.triton_source import TritonKernel
+
+if TYPE_CHECKING:
+    from superopt.cost.counted import KernelCounts
 
 # Types in Triton's signatures, by dtype.
 _POINTEES = {"f16": "fp16", "bf16": "bf16", "f32": "fp32"}
@@ -43,8 +46,8 @@ class Compiled:
     """One kernel compiled for one target.
 
     `shared_bytes` is the shared memory of a block, `registers` those of a thread, `spill_bytes` what ptxas
-    stores to and loads from local memory for lack of registers. `wavefronts` of shared memory are those of the
-    first block (`superopt.cost.counted`), 0 where they were not counted.
+    stores to and loads from local memory for lack of registers. `counts` are of what the first block does
+    (`superopt.cost.counted`), None where that was not counted.
     """
 
     name: str
@@ -57,7 +60,7 @@ class Compiled:
     shared_bytes: int
     registers: int
     spill_bytes: int
-    wavefronts: int = 0
+    counts: KernelCounts | None = None
 
 
 def compile_kernel(

@@ -34,6 +34,7 @@ from superopt.program import (
     executions,
     statements,
 )
+from superopt.separate_loads import separated
 from superopt.transforms.emit.grid import lay_out, parallel_loops
 from superopt.transforms.emit.legalize import legalize
 from superopt.transforms.emit.loops import counted_in_elements, streams_past_products
@@ -87,12 +88,15 @@ class _Emitter:
     def __init__(self, program: TileProgram, extent: str) -> None:
         self.open: set[LoopVar] = set()  # the loops around the current statement
         self.extent = extent
-        self.program, views = legalize(shrink_scratch(counted_in_elements(program)))
+        legal, views = legalize(shrink_scratch(counted_in_elements(program)))
+        self.program, self.again = separated(legal)
         self.axes = Padding(self.program)
         self.writer = Writer()
         self.writer.used |= {extent, *(f"{b.name}_ptr" for b in self.program.params)}
         self.writer.tensors = {b.name for b in self.program.params}
         self.memory = Memory(self.program, views, self.axes, self.writer)
+        for statement in self.again:  # Triton would make one fetch of two
+            self.memory.descriptors.pop(statement, None)
         self.tiles = Tiles(self.axes, self.writer)
         self.limits = limits(self.program)
         self.operators = Operators(self.program, self.axes, self.tiles, self.writer, self.memory)
@@ -216,9 +220,7 @@ class _Emitter:
         if text is None:
             pointer = self.memory.moved.get(result) or self.memory.pointer(buffer, statement.windows, result)
             mask = self.memory.mask(buffer, statement.windows, result)
-            text = (
-                f"tl.load({pointer}{f', mask={mask}, other=0.0' if mask else ''}{self.eviction(statement)})"
-            )
+            text = f"tl.load({pointer}{f', mask={mask}, other=0.0' if mask else ''}{self.caching(statement)})"
         dtype = buffer.type.dtype
         if dtype != "f32" and self.operators.in_f32(result):
             text, dtype = f"{text}.to(tl.float32)", "f32"
@@ -254,13 +256,18 @@ class _Emitter:
             name = self.tiles.assign(result, text, statement.buffer.name)
             self.tiles.known[result] = Tile(name, "f32", kept)
 
-    def eviction(self, statement: Load) -> str:
-        """Data read once leaves the caches first; data that another block or trip reads again stays longest."""
+    def caching(self, statement: Load) -> str:
+        """Data read once leaves the caches first; data that another block or trip reads again stays longest.
+
+        What is loaded a second time says that it stays in all caches, as it does anyway: with equal arguments,
+        Triton would make one load of two.
+        """
+        modifier = ', cache_modifier=".ca"' if statement in self.again else ""
         if not self.program.cache_hints or statement.buffer in self.program.locals:
-            return ""
+            return modifier
         moving = {var for w in statement.windows for var, _ in w.terms}
         around = {loop.var for loop in parallel_loops(self.program.body) if loop.trips > 1} | self.open
-        return f', eviction_policy="{"evict_first" if around <= moving else "evict_last"}"'
+        return f'{modifier}, eviction_policy="{"evict_first" if around <= moving else "evict_last"}"'
 
     def store(self, statement: Store) -> None:
         buffer, value = statement.buffer, statement.value

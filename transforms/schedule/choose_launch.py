@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 from superopt.cost.gpus import DEFAULT_TARGET, Target, TargetName
 from superopt.cost.gpus import target as find_target
 from superopt.errors import UnsupportedProgram
-from superopt.program import KernelGraph, Node, TileProgram, rebuild
+from superopt.program import LAUNCH_FLAGS, KernelGraph, Node, TileProgram, rebuild
 from superopt.transforms.fingerprints import kernel_fingerprint
 from superopt.transforms.schedule.launch import stage_choices, warp_choices
 from superopt.transforms.tunable import Pick, Site, Tunable
@@ -19,14 +19,14 @@ from superopt.transforms.tunable import Pick, Site, Tunable
 if TYPE_CHECKING:
     from superopt.diagnostics import Diagnostics
 
-# The parameters of a launch, and their values: warps, pipeline stages, cache hints, tensor descriptors.
-LAUNCH = ("warps", "stages", "hints", "descriptors")
-Launched: TypeAlias = tuple[int, int, bool, bool]
+# The parameters of a launch, and their values: warps, pipeline stages, `LAUNCH_FLAGS`.
+LAUNCH = ("warps", "stages", "hints", "descriptors", "separate")
+Launched: TypeAlias = tuple[int, int, bool, bool, bool]
 
 
 @dataclass(frozen=True)
 class ChooseLaunch(Tunable):
-    """Launch tile programs with the warps, stages, cache hints and descriptors of `config`.
+    """Launch tile programs with the warps, stages, cache hints, descriptors and separate loads of `config`.
 
     By itself it changes nothing: lowering has chosen. A launch changes no number.
     """
@@ -61,13 +61,15 @@ class ChooseLaunch(Tunable):
 
 def launch_of(program: TileProgram) -> Launched:
     """The launch that a program has now."""
-    return program.num_warps, program.num_stages, program.cache_hints, program.descriptors
+    flags = program.cache_hints, program.descriptors, program.separate_loads
+    return program.num_warps, program.num_stages, *flags
 
 
 def launched(program: TileProgram, launch: Launched) -> TileProgram:
     """`program` with another launch."""
-    warps, stages, hints, descriptors = launch
-    return replace(program, num_warps=warps, num_stages=stages, cache_hints=hints, descriptors=descriptors)
+    warps, stages, *flags = launch
+    switched = dict(zip(LAUNCH_FLAGS, flags, strict=True))
+    return replace(program, num_warps=warps, num_stages=stages, **switched)
 
 
 def other_launches(program: TileProgram, target: Target) -> Iterator[Launched]:
@@ -81,15 +83,16 @@ def other_launches(program: TileProgram, target: Target) -> Iterator[Launched]:
             yield *pair, *flag
 
 
-def _flags(program: TileProgram, target: Target) -> list[tuple[bool, bool]]:
-    """The (cache hints, descriptors) that give different kernels, neither of them first."""
+def _flags(program: TileProgram, target: Target) -> list[tuple[bool, bool, bool]]:
+    """The (cache hints, descriptors, separate loads) that give different kernels, none of them first."""
     from superopt.transforms.emit.triton_source import emit_kernel
 
-    found: dict[str, tuple[bool, bool]] = {}
-    for descriptors in (False, True) if target.has_copy_engine else (False,):
-        for hints in (False, True):
-            changed = replace(program, cache_hints=hints, descriptors=descriptors)
-            found.setdefault(emit_kernel(changed).source, (hints, descriptors))
+    found: dict[str, tuple[bool, bool, bool]] = {}
+    engine = (False, True) if target.has_copy_engine else (False,)
+    for separate, descriptors, hints in itertools.product((False, True), engine, (False, True)):
+        flags = hints, descriptors, separate
+        changed = launched(program, (program.num_warps, program.num_stages, *flags))
+        found.setdefault(emit_kernel(changed).source, flags)
     return list(found.values())
 
 
@@ -98,5 +101,6 @@ def _said(launch: Launched) -> str:
 
 
 def _read(choice: str) -> Launched:
-    warps, stages, hints, descriptors = (int(part.partition("=")[2]) for part in choice.split())
-    return warps, stages, bool(hints), bool(descriptors)
+    warps, stages, *flags = (int(part.partition("=")[2]) for part in choice.split())
+    hints, descriptors, separate = map(bool, flags)
+    return warps, stages, hints, descriptors, separate

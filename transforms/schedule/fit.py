@@ -4,8 +4,9 @@
 or is predicted to be slower than its tiles promise, others are compiled: first other warps and stages for the
 same tiles, kernel by kernel, then the tilings of `tilings.py`, fastest predicted first. Of those compiled, the
 choice is the one that `cost.compiled` predicts to be fastest, spills included; one that spills must gain much.
-Cache hints are added where it predicts that they pay. A launch or a hint does not change any number; the caller
-must prove other tiles.
+What its kernels do with memory is then counted on their PTX: those that bank conflicts make slow get separate
+loads (`superopt.separate_loads`), other warps or other tiles. Cache hints are added where it predicts that they
+pay. A launch, a hint or a second load does not change any number; the caller must prove other tiles.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ import copy
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from superopt.cost import Target, compiled_cost, compiled_seconds, cost, kernel_cost
-from superopt.cost.counted import counted
+from superopt.cost.counted import CONFLICTS, KernelCounts, conflicts, counted
 from superopt.errors import SuperoptError
-from superopt.program import KernelGraph, Node, TileProgram
+from superopt.program import LAUNCH_FLAGS, KernelGraph, Node, TileProgram
+from superopt.separate_loads import separable
 from superopt.transforms.emit.compile import CompilationFailed, Compiled, compile_all, prepare_compiler
 from superopt.transforms.emit.program_source import EmittedProgram, emit_program
 from superopt.transforms.emit.triton_source import TritonKernel, emit_kernel
@@ -85,7 +87,7 @@ def fit(
     best = _rescheduled(first, compiler, stop) if _slow(first, target) else first
     best = _fitting(best, target)
     with contextlib.suppress(CompilationFailed):  # what cannot be counted is priced without
-        best, compiler = _without_conflicts(best, compiler.counting), compiler.counting
+        best, compiler = _without_conflicts(best, compiler.counting, stop), compiler.counting
     return ordered(_hinted(best, compiler), compiler)
 
 
@@ -135,32 +137,76 @@ def _rescheduled(first: Scheduled, compiler: Compiler, stop: Callable[[], bool])
     return dataclasses.replace(best(), reason=_reason(first, best(), tried, target))
 
 
-def _without_conflicts(best: Scheduled, compiler: Compiler) -> Scheduled:
-    """`best` with its wavefronts counted; with twice or half the warps for kernels that bank conflicts make slow.
-
-    Other tiles are for other candidates: those that conflict are priced so.
-    """
+def _without_conflicts(best: Scheduled, compiler: Compiler, stop: Callable[[], bool]) -> Scheduled:
+    """`best` counted; kernels that bank conflicts make slow have other loads, warps or tiles."""
     target = compiler.target
-    found = dataclasses.replace(compiler.scheduled(best.lowered, best.parameters), reason=best.reason)
-    said = [best.reason]
-    for number, (_, body) in enumerate(_programs(best.lowered)):
-        before = _rank_of_kernel(found, number, target)
-        if before[1] <= SLOW * _rank_of_kernel(best, number, target)[1]:
+    found = compiler.scheduled(best.lowered, best.parameters)
+    found = _without_conflicts_in_launches(dataclasses.replace(found, reason=best.reason), compiler)
+    if not any(_slowed(k, n, target) for k, n in _priced(found)):
+        return found
+    tried = [found]
+    for parameters, graph in itertools.islice(_tilings(found, target, stop), MOST_TILINGS):
+        with contextlib.suppress(CompilationFailed):
+            tried.append(_without_conflicts_in_launches(compiler.scheduled(graph, parameters), compiler))
+    made = min(tried, key=lambda s: _rank(s, target))
+    before, after = _rank(found, target), _rank(made, target)
+    if after[1] * SLOW >= before[1] or after[0]:
+        return found
+    said = (
+        f"other tiles, for fewer bank conflicts: {before[1] * 1e6:.1f} us before, {after[1] * 1e6:.1f} us now"
+    )
+    return dataclasses.replace(made, reason="; ".join(filter(None, [found.reason, said, made.reason])))
+
+
+def _without_conflicts_in_launches(found: Scheduled, compiler: Compiler) -> Scheduled:
+    """Counted kernels with separate loads, or with twice or half the warps, where that leaves fewer conflicts.
+
+    Warps are changed where conflicts cost time. A second load may also save wavefronts at the same price.
+    """
+    target, said = compiler.target, [found.reason]
+
+    def rank(scheduled: Scheduled, number: int) -> tuple[bool, float, float]:
+        return *_rank_of_kernel(scheduled, number, target), conflicts(scheduled.compiled[number])
+
+    for number, (_, body) in enumerate(_programs(found.lowered)):
+        facts, node = found.compiled[number], _nodes(found.lowered)[number]
+        slow = _slowed(facts, node, target)
+        if not slow and conflicts(facts) <= CONFLICTS:
             continue
-        near = [
-            (w, body.num_stages, body.descriptors)
-            for w in warp_choices(body)
-            if w in (2 * body.num_warps, body.num_warps // 2)
-        ]
-        others = _relaunched(found, number, near, compiler)
-        made = min(others, key=lambda s, i=number: _rank_of_kernel(s, i, target), default=found)
-        after = _rank_of_kernel(made, number, target)
-        if after[0] <= before[0] and after[1] * SLOW < before[1]:
-            warps = _programs(made.lowered)[number][1].num_warps
-            gain = f"{before[1] * 1e6:.1f} us with {body.num_warps}, {after[1] * 1e6:.1f} us now"
-            said.append(f"{body.name}: {warps} warps, for fewer bank conflicts: {gain}")
+        again = not body.separate_loads and separable(body)
+        bodies = [dataclasses.replace(body, separate_loads=True)] if again else []
+        if slow:
+            near = [w for w in warp_choices(body) if w in (2 * body.num_warps, body.num_warps // 2)]
+            bodies += [dataclasses.replace(b, num_warps=w) for b in (body, *bodies) for w in near]
+        others = _relaunched(found, number, bodies, compiler)
+        made = min(others, key=lambda s, i=number: rank(s, i), default=found)
+        before, after = rank(found, number), rank(made, number)
+        dearer = after[0] > before[0] or after[1] > before[1]
+        if not dearer and (after[1] * SLOW < before[1] or after[2] < before[2]):
+            what = "; ".join(_changes(body, _programs(made.lowered)[number][1]))
+            gain = " and ".join(f"{r[1] * 1e6:.1f} us with {r[2]:.2f}" for r in (before, after))
+            said.append(f"{body.name}: {what}: {gain} times the wavefronts that suffice")
             found = made
     return dataclasses.replace(found, reason="; ".join(filter(None, said)))
+
+
+def _changes(before: TileProgram, after: TileProgram) -> Iterator[str]:
+    """What another launch changes, in words."""
+    if after.separate_loads != before.separate_loads:
+        yield "what products and other operators use is loaded for each"
+    if after.num_warps != before.num_warps:
+        yield f"{after.num_warps} warps where it had {before.num_warps}"
+
+
+def _slowed(facts: Compiled, node: Node, target: Target) -> bool:
+    """Whether what was counted makes a kernel slow, and bank conflicts are a part of it."""
+    without = compiled_cost(node, dataclasses.replace(facts, counts=None), target).seconds
+    return conflicts(facts) > 1.0 and compiled_cost(node, facts, target).seconds > SLOW * without
+
+
+def _priced(scheduled: Scheduled) -> Iterator[tuple[Compiled, Node]]:
+    """The kernels and their nodes."""
+    return zip(scheduled.compiled, _nodes(scheduled.lowered), strict=True)
 
 
 def _reason(first: Scheduled, best: Scheduled, tried: Sequence[Scheduled], target: Target) -> str:
@@ -189,12 +235,14 @@ def ordered(scheduled: Scheduled, compiler: Compiler) -> Scheduled:
         if not (fault := _race(scheduled, number)):
             continue
         warps, stages = body.num_warps, body.num_stages
-        described = [(warps, min(stages, 2), True)] if _may_describe(body, compiler.target) else []
-        found = _relaunched(scheduled, number, [(warps, 1, body.descriptors), *described], compiler)
+        others = [dataclasses.replace(body, num_stages=1)]
+        if _may_describe(body, compiler.target):
+            others.append(dataclasses.replace(body, num_stages=min(stages, 2), descriptors=True))
+        found = _relaunched(scheduled, number, others, compiler)
         best = sorted(found, key=lambda s: _rank(s, compiler.target))[:1]
         mended = [(_launch_of(s, number), stages, s) for s in best]
         if not mended:
-            others = [(w, stages, body.descriptors) for w in warp_choices(body) if w != warps]
+            others = [dataclasses.replace(body, num_warps=w) for w in warp_choices(body) if w != warps]
             found = _relaunched(scheduled, number, others, compiler)
             best = sorted(found, key=lambda s: _rank(s, compiler.target))[:1]
             mended = [(f"{_programs(s.lowered)[number][1].num_warps} warps", warps, s) for s in best]
@@ -217,15 +265,14 @@ def _launch_of(scheduled: Scheduled, number: int) -> str:
 
 
 def _relaunched(
-    scheduled: Scheduled, number: int, launches: Sequence[tuple[int, int, bool]], compiler: Compiler
+    scheduled: Scheduled, number: int, bodies: Iterable[TileProgram], compiler: Compiler
 ) -> list[Scheduled]:
-    """`scheduled` with these warps, stages and descriptors of a kernel, where it then fits and does not race."""
-    index, body = _programs(scheduled.lowered)[number]
+    """`scheduled` with other launches of a kernel, where it then fits and does not race."""
+    index, _ = _programs(scheduled.lowered)[number]
     found: list[Scheduled] = []
-    for warps, stages, descriptors in launches:
+    for body in bodies:
         nodes = list(scheduled.lowered.nodes)
-        again = dataclasses.replace(body, num_warps=warps, num_stages=stages, descriptors=descriptors)
-        nodes[index] = dataclasses.replace(nodes[index], body=again)
+        nodes[index] = dataclasses.replace(nodes[index], body=body)
         graph = dataclasses.replace(scheduled.lowered, nodes=nodes)
         with contextlib.suppress(CompilationFailed):
             made = compiler.scheduled(graph, scheduled.parameters)
@@ -286,21 +333,22 @@ def as_scheduled(lowered: KernelGraph, schedule: Schedule, target: Target) -> Ke
     for _, program in _programs(made) if made is not None else ():
         if (launch := schedule.launches.get(program.name)) is not None:
             program.num_warps, program.num_stages = launch.warps, launch.stages
-            program.cache_hints, program.descriptors = launch.cache_hints, launch.descriptors
+            for flag in LAUNCH_FLAGS:
+                setattr(program, flag, getattr(launch, flag))
     return made
 
 
 class Compiler:
     """Compiles programs, each different kernel once.
 
-    `counts` says whether wavefronts of shared memory are counted: prices without and with them do not compare.
+    `counts` says whether what the kernels do with memory is counted: prices without and with it do not compare.
     """
 
     def __init__(self, target: Target, *, counts: bool = False) -> None:
         prepare_compiler()  # while the caller searches
         self.target, self.counts = target, counts
         self._made: dict[TritonKernel, Compiled] = {}
-        self._wavefronts: dict[TritonKernel, int] = {}
+        self._counts: dict[TritonKernel, KernelCounts] = {}
 
     @property
     def counting(self) -> Compiler:
@@ -323,12 +371,12 @@ class Compiler:
         return Scheduled(graph, emitted, tuple(compiled), parameters or {})
 
     def _counted(self, kernel: TritonKernel, compiled: Compiled) -> Compiled:
-        if kernel not in self._wavefronts:
+        if kernel not in self._counts:
             try:
-                self._wavefronts[kernel] = counted(kernel, compiled).shared.made
+                self._counts[kernel] = counted(kernel, compiled)
             except SuperoptError as error:  # the gate on the PTX says so
                 raise CompilationFailed(error.message) from None
-        return dataclasses.replace(compiled, wavefronts=self._wavefronts[kernel])
+        return dataclasses.replace(compiled, counts=self._counts[kernel])
 
 
 def _programs(graph: KernelGraph) -> list[tuple[int, TileProgram]]:

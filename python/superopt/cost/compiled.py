@@ -10,8 +10,10 @@ pipelining   Little's law: bytes that arrive per second are at most the bytes un
              that of L2 half of it (400 and 200 cycles from Volta to Hopper: doi 10.1016/j.ultsonch.2023.106546,
              table 3). A loop whose loads are not copied asynchronously waits for each trip, and then computes.
 issue        Four schedulers of a multiprocessor need a warp each before its units are busy.
-conflicts    Shared memory serves a wavefront a cycle: those of all blocks of a multiprocessor, where they were
-             counted on the PTX, take at least as long. Bank conflicts multiply them.
+counts       What was counted on the PTX (`counted.py`). Shared memory and L1 are one unit, which serves a
+             wavefront, or four sectors of loads and stores past shared memory, a cycle (CUDA C++ Best Practices
+             Guide, section 10.2.3): all blocks of a multiprocessor take at least as long. Bank conflicts and
+             accesses that are not coalesced multiply that. Sectors that are copied asynchronously come from L2.
 spills       ptxas counts bytes; each is taken to be moved once a trip, at the rate of L2.
 hints        Without them, a tensor that waves of blocks read again stays in L2 only if all that is read fits.
 descriptors  A block makes its own and has it fetched before the first tile: two latencies a wave.
@@ -30,6 +32,7 @@ from typing import TYPE_CHECKING
 from superopt.cost.gpus import WARP_THREADS, Target
 from superopt.cost.library import contraction_cost
 from superopt.cost.model import (
+    SECTOR,
     Traffic,
     copy_costs,
     is_view,
@@ -44,10 +47,13 @@ from superopt.transforms.core import _cost
 from superopt.weights import split
 
 if TYPE_CHECKING:
+    from superopt.cost.counted import KernelCounts
     from superopt.transforms.emit.compile import Compiled
 
 # With this many trips under way, the latency of one hides behind the others.
 DEEP = 2
+# What L1 serves in a cycle: 128 bytes.
+SECTORS_A_CYCLE = 4
 
 
 @dataclass(frozen=True)
@@ -116,34 +122,48 @@ def compiled_cost(node: Node, facts: Compiled, target: Target) -> CompiledCost:
     asynchronous = "cp.async" in facts.ptx
     depth = program.num_stages - 1 if asynchronous and trips > 1 else 0
 
+    l2_bytes, cycles = _counted(facts.counts, traffic)
     together = min(resident, math.ceil(blocks / target.multiprocessors))
     busy_units = min(blocks, target.multiprocessors)
-    under_way = busy_units * together * max(depth, 1) * traffic.l2_bytes / (blocks * trips)
+    under_way = busy_units * together * max(depth, 1) / (blocks * trips)  # the share of all bytes
     latency = target.iteration_seconds
-    dram = min(_cost.memory_rate(numbers, target.dram_bytes_per_second, blocks), under_way / latency)
-    l2 = min(_cost.memory_rate(numbers, target.l2_bytes_per_second, blocks), 2 * under_way / latency)
-    memory = max(_dram_bytes(program, traffic.dram_bytes, waves, target) / dram, traffic.l2_bytes / l2)
+    once = traffic.l2_bytes  # what is loaded twice does not come from device memory faster
+    if program.separate_loads:
+        once = node_traffic(replace(node, body=replace(program, separate_loads=False)), target).l2_bytes
+    dram = min(_cost.memory_rate(numbers, target.dram_bytes_per_second, blocks), under_way * once / latency)
+    l2_rate = _cost.memory_rate(numbers, target.l2_bytes_per_second, blocks)
+    l2 = min(l2_rate, 2 * under_way * l2_bytes / latency)
+    memory = max(_dram_bytes(program, traffic.dram_bytes, waves, target) / dram, l2_bytes / l2)
 
     share = _cost.busy_share(numbers, blocks) * min(1.0, together * warps / target.schedulers)
     compute = traffic.tensor_flops / target.tensor_flops + traffic.vector_flops / target.vector_flops
     compute = (compute + traffic.special_operations / target.special_operations) / share
     exposed = waves * trips * latency * max(1.0, DEEP / max(depth, 1) if trips > 1 else 1.0)
 
-    shared = math.ceil(blocks / target.multiprocessors) * facts.wavefronts / target.clock_hertz
-    parts = {"memory": memory, "compute": compute, "latency": exposed, "shared memory's banks": shared}
+    shared = math.ceil(blocks / target.multiprocessors) * cycles / target.clock_hertz
+    parts = {"memory": memory, "compute": compute, "latency": exposed, "L1 and shared memory": shared}
     limit = max(parts, key=lambda name: parts[name])
     chunks = trips * math.ceil(blocks / target.multiprocessors)
     seconds = max(max(memory, compute) + min(memory, compute) / chunks, exposed, shared)
     if depth == 0 and trips > 1:
         seconds, limit = max(memory + compute, exposed, shared), "waiting for loads"
         if seconds == shared:
-            limit = "shared memory's banks"
+            limit = "L1 and shared memory"
     spilled = facts.spill_bytes * WARP_THREADS * warps * blocks * trips / target.l2_bytes_per_second
     if spilled > seconds:
         limit = "spills"
     made = 2 * latency * waves if "tensormap" in facts.ptx else 0.0
     above_floor = target.launch_seconds + math.hypot(target.floor_seconds, seconds + spilled)
     return CompiledCost(max(analytic, above_floor) + made, resident, depth, limit)
+
+
+def _counted(counts: KernelCounts | None, traffic: Traffic) -> tuple[float, float]:
+    """Bytes that all blocks move from and to L2, and the cycles of L1 and shared memory for one block."""
+    if counts is None:
+        return traffic.l2_bytes, 0.0
+    copied = counts.sectors["copies"].made
+    cycles = counts.shared.made + (counts.device.made - copied) / SECTORS_A_CYCLE
+    return max(traffic.l2_bytes, traffic.blocks * SECTOR * copied), cycles
 
 
 def resident_blocks(facts: Compiled, warps: int, target: Target) -> int:

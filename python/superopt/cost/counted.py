@@ -32,6 +32,8 @@ _CLASSES = {
     "exchange": ("shfl", "redux"),
     "order": ("bar", "cp.async", "fence", "wgmma", "tcgen05", "mbarrier", "elect"),
 }
+# A kernel has bank conflicts that needs more than this times the wavefronts of shared memory that suffice.
+CONFLICTS = 1.5
 _NUMBERS = (".f32", ".f16", ".bf16", ".f32x2", ".f16x2", ".bf16x2")
 
 
@@ -41,6 +43,11 @@ class Transactions:
 
     made: int
     needed: int
+
+    @property
+    def ratio(self) -> float:
+        """How many times as many as needed; 1 where there are none."""
+        return self.made / self.needed if self.needed else 1.0
 
 
 @dataclass(frozen=True)
@@ -55,8 +62,12 @@ class KernelCounts:
     @property
     def shared(self) -> Transactions:
         """All wavefronts."""
-        parts = self.wavefronts.values()
-        return Transactions(sum(t.made for t in parts), sum(t.needed for t in parts))
+        return _total(self.wavefronts)
+
+    @property
+    def device(self) -> Transactions:
+        """All sectors."""
+        return _total(self.sectors)
 
 
 def counted(kernel: TritonKernel, compiled: Compiled) -> KernelCounts:
@@ -81,6 +92,11 @@ def counted(kernel: TritonKernel, compiled: Compiled) -> KernelCounts:
     )
 
 
+def conflicts(compiled: Compiled) -> float:
+    """How many times the wavefronts of shared memory that suffice a kernel needs; 1 where it was not counted."""
+    return compiled.counts.shared.ratio if compiled.counts is not None else 1.0
+
+
 def text(kernel: TritonKernel, compiled: Compiled) -> str:
     """The counts as comments of PTX."""
     found = counted(kernel, compiled)
@@ -95,6 +111,10 @@ def text(kernel: TritonKernel, compiled: Compiled) -> str:
         f"barriers: {found.barriers}",
     ]
     return "".join(f"// {row}\n" for row in rows)
+
+
+def _total(parts: Mapping[str, Transactions]) -> Transactions:
+    return Transactions(sum(t.made for t in parts.values()), sum(t.needed for t in parts.values()))
 
 
 def _class(opcode: str) -> str:

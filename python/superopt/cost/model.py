@@ -49,6 +49,7 @@ from superopt.program import (
     power_of_two,
     within_loops,
 )
+from superopt.separate_loads import separated
 from superopt.spec import block_bytes, reaches, slices_in_place, stages
 from superopt.transforms.core import _cost
 from superopt.transforms.schedule.tiles import copy_tiles, default_tiles
@@ -439,6 +440,7 @@ class _TileCounts:
     """What tile loops do: bytes moved by parameter and run, operators and how often, blocks, trips of a block."""
 
     def __init__(self, program: TileProgram) -> None:
+        program, _ = separated(program)
         self.moved: dict[tuple[Buffer, float], float] = {}
         self.computed: list[tuple[Compute, float]] = []
         self.banded: list[float] = []

@@ -211,7 +211,7 @@ def _predicted(data: Data) -> list[str]:
 
 def _settings(parameters: dict[str, int]) -> str:
     """Parameters as text; of those that are switches only the ones that are on."""
-    switches = ("hints", "descriptors")
+    switches = ("hints", "descriptors", "separate")
     shown = [k if k in switches else f"{k} {v}" for k, v in parameters.items() if v or k not in switches]
     return ", ".join(shown)
 

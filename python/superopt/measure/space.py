@@ -5,6 +5,7 @@
     stages       as many as keep what a trip loads within shared memory
     hints        whether loads say which tiles are read again
     descriptors  whether the copy engine fetches the tiles of loops, where the target has one that can
+    separate     whether what products and other operators use is loaded once for each
 
 What the compiler reports removes points (shared memory beyond the target's, spilled registers); the model
 ranks the rest; the verifier has the last word: a point that is not proved equal to the program is dropped.
@@ -65,7 +66,7 @@ class Space(Tilings):
         graph = super().at({name: value for name, value in parameters.items() if name not in LAUNCH})
         if graph is None or not launch:
             return graph
-        return next((g for p, g in self.launches(graph) if p == launch), None)
+        return next((g for p, g in self.launches(graph) if launch.items() <= p.items()), None)
 
     def launches(self, graph: KernelGraph) -> Iterator[tuple[dict[str, int], KernelGraph]]:
         """The default launch of every kernel first, then other warps and stages of the slowest kernel."""

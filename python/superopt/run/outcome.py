@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from superopt import __version__, cost, log
+from superopt.cost.counted import CONFLICTS, conflicts
 from superopt.dialects import writer
 from superopt.dialects.writer import to_text
 from superopt.naming import names_of
@@ -74,10 +75,17 @@ def finish(original: KernelGraph, accepted: Accepted, run: Run, diagnostics: Dia
     report.remarks += [str(m) for m in diagnostics.messages]
     if accepted.scheduled.reason:
         report.remarks.append(f"schedule of the kernels: {accepted.scheduled.reason}")
+    report.remarks += [
+        f"kernel '{k.name}' has bank conflicts: {conflicts(k):.2f} times the wavefronts of shared memory that "
+        "suffice, and no variant that was compiled is better"
+        for k in accepted.scheduled.compiled
+        if conflicts(k) > CONFLICTS
+    ]
     scheduled = accepted.scheduled
     for priced in cost.priced_kernels(scheduled.lowered, scheduled.compiled, target):
         kernel = priced.compiled
         listed = report.kernels if kernel is not None else report.others
+        counts = kernel and kernel.counts
         listed.append(
             KernelReport(
                 name=kernel.name if kernel is not None else priced.limit,
@@ -91,6 +99,8 @@ def finish(original: KernelGraph, accepted: Accepted, run: Run, diagnostics: Dia
                 shared_bytes=kernel and kernel.shared_bytes,
                 registers=kernel and kernel.registers,
                 spilled_bytes=kernel and kernel.spill_bytes,
+                wavefronts=counts and (counts.shared.made, counts.shared.needed),
+                sectors=counts and (counts.device.made, counts.device.needed),
                 prepared=priced.prepared,
             )
         )

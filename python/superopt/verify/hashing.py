@@ -19,6 +19,7 @@ from superopt.aliasing import pairs
 from superopt.errors import BadInput
 from superopt.operators import OPERATORS
 from superopt.program import (
+    LAUNCH_FLAGS,
     Attr,
     BlockGraph,
     Bound,
@@ -152,8 +153,7 @@ def _tile(program: TileProgram) -> dict[str, Any]:
         "launch": [
             program.num_warps,
             program.num_stages,
-            *(["cache_hints"] if program.cache_hints else []),
-            *(["descriptors"] if program.descriptors else []),
+            *(flag for flag in LAUNCH_FLAGS if getattr(program, flag)),
         ],
         "body": [statement(s) for s in program.body],
     }
@@ -251,5 +251,4 @@ def _parse_tile(data: Mapping[str, Any]) -> TileProgram:
     warps, stages, *flags = data["launch"]
     program = TileProgram("main", buffers[:n], data["inputs"], buffers[n:], body, warps, stages)
     aliases = tuple(int(j) for j in data.get("aliases", ()))
-    hints, descriptors = "cache_hints" in flags, "descriptors" in flags
-    return replace(program, cache_hints=hints, descriptors=descriptors, aliases=aliases)
+    return replace(program, **{f: f in flags for f in LAUNCH_FLAGS}, aliases=aliases)
