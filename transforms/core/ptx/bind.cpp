@@ -156,6 +156,9 @@ NB_MODULE(_ptx, m) {
       .def_prop_ro(
           "steps", [](const Launch &self) { return self.machine->steps(); }, "instructions of the last block")
       .def_prop_ro(
+          "scratch", [](const Launch &self) { return self.machine->scratch(); },
+          "the bytes of scratch that the last block used: the first, and the one after the last")
+      .def_prop_ro(
           "counts",
           [](const Launch &self) {
             const Counts &c = self.machine->counts();

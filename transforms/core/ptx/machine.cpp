@@ -40,6 +40,14 @@ std::size_t results(const Instr &in) {
   case Op::wgmma_wait:
   case Op::mbarrier_init:
   case Op::mbarrier_inval:
+  case Op::mbarrier_expect:
+  case Op::map_replace:
+  case Op::map_publish:
+  case Op::map_acquire:
+  case Op::bulk_load:
+  case Op::bulk_store:
+  case Op::bulk_commit:
+  case Op::bulk_wait:
   case Op::tensor_alloc:
   case Op::tensor_release:
   case Op::tensor_free:
@@ -100,6 +108,13 @@ void Machine::run(const std::vector<std::pair<u32, std::vector<u64>>> &preset) {
   }
   registerStep_.assign(program_.registers, 0);
   mbarriers_.clear();
+  known_.clear();
+  tensorMaps_.clear();
+  published_.clear();
+  scratch_ = {0, 0};
+  bulk_.clear();
+  bulkReads_.assign(threads_, {});
+  bulkGroup_.assign(threads_, 0);
   tensor_.clear();
   allocated_.clear();
   Group all{0, {}};
@@ -175,6 +190,7 @@ bool Machine::step(Group &group) {
   case Op::ret:
     if (in.pred >= 0)
       throw Unknown("a return of some threads");
+    bulkEnd(group.lanes);
     exited_ += group.lanes.size();
     return false;
   default:
@@ -261,12 +277,13 @@ void Machine::arrive(Group &group) {
 }
 
 void Machine::joinKnowledge(std::size_t from, std::size_t to) {
-  for (auto &known : completed_) {
-    const u32 most = *std::max_element(known.begin() + static_cast<std::ptrdiff_t>(from),
-                                       known.begin() + static_cast<std::ptrdiff_t>(to));
-    std::fill(known.begin() + static_cast<std::ptrdiff_t>(from),
-              known.begin() + static_cast<std::ptrdiff_t>(to), most);
-  }
+  const auto join = [&](std::vector<u32> &known) {
+    const auto first = known.begin() + static_cast<std::ptrdiff_t>(from),
+               last = known.begin() + static_cast<std::ptrdiff_t>(to);
+    std::fill(first, last, *std::max_element(first, last));
+  };
+  std::ranges::for_each(completed_, join);
+  std::ranges::for_each(known_, join);
 }
 
 void Machine::execute(const Instr &in, std::span<const u16> lanes) {
@@ -346,7 +363,26 @@ void Machine::execute(const Instr &in, std::span<const u16> lanes) {
   case Op::mbarrier_init:
   case Op::mbarrier_inval:
   case Op::mbarrier_test:
+  case Op::mbarrier_expect:
     return mbarrier(in, lanes);
+  case Op::map_replace:
+  case Op::map_acquire:
+  case Op::bulk_load:
+  case Op::bulk_store:
+    for (u16 t : lanes)
+      in.op == Op::map_replace   ? mapReplace(in, t)
+      : in.op == Op::map_acquire ? mapAcquire(in, t)
+      : in.op == Op::bulk_load   ? bulkLoad(in, t)
+                                 : bulkStore(in, t);
+    return;
+  case Op::map_publish:
+    return mapPublish(in, lanes);
+  case Op::bulk_commit:
+    for (u16 t : lanes)
+      ++bulkGroup_[t];
+    return;
+  case Op::bulk_wait:
+    return bulkWait(in, lanes);
   case Op::tensor_alloc:
   case Op::tensor_release:
   case Op::tensor_free:
@@ -492,9 +528,7 @@ void Machine::compact() {
     }
     return moved[h];
   };
-  const auto keepCell = [&](Cell c) {
-    return partOf(c) <= Part::Bits ? c : cell(partOf(c), keep(valueOf(c)));
-  };
+  const auto keepCell = [&](Cell c) { return isNumber(partOf(c)) ? cell(partOf(c), keep(valueOf(c))) : c; };
   const auto keepPair = [&](u64 pair) {
     return keepCell(static_cast<Cell>(pair)) | static_cast<u64>(keepCell(static_cast<Cell>(pair >> 32)))
                                                    << 32;

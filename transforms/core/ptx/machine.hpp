@@ -19,13 +19,18 @@ enum class Tag : u8 { Undefined, Bits, Number, Mixed };
 
 // Sixteen bits of anything: 3 bits of tag, then the bits themselves or a number's handle.
 using Cell = u32;
-enum class Part : u8 { Undefined, Bits, Half, Brain, Low, High }; // Low, High: the words of an fp32 number
+// Low, High: the words of an fp32 number; Map: two bytes of a tensor map, by its number and their place.
+enum class Part : u8 { Undefined, Bits, Half, Brain, Low, High, Map };
+constexpr bool isNumber(Part part) { return part >= Part::Half && part <= Part::High; }
 constexpr Cell cell(Part part, u32 value) { return static_cast<u32>(part) << 29 | value; }
 constexpr Part partOf(Cell c) { return static_cast<Part>(c >> 29); }
 constexpr u32 valueOf(Cell c) { return c & ((1u << 29) - 1); }
 
 constexpr u16 kNobody = 0xffff, kSeveral = 0xfffe;
 constexpr u32 kSharedBase = 1024;
+constexpr unsigned kBufferBits = 40; // of addresses within a buffer; scratch comes after the last one
+
+[[noreturn]] void race(const char *what, const char *with);
 constexpr std::size_t kWarp = 32, kStreams = 2;
 
 // Who accessed sixteen bits last: enough to say whether the next access is ordered after.
@@ -36,6 +41,27 @@ struct Slot {
   u16 writer = kNobody, reader = kNobody, readWarp = kNobody;
   bool inFlight = false, barrier = false;
   std::array<u32, kStreams> asyncRead{}; // the last asynchronous operation of each stream that reads it
+  u32 bulkWrite = 0;                     // the bulk copy that wrote it last, from one; 0 for none
+  u32 bulkReads = 0;                     // bulk copies that read it and were not waited for
+};
+
+// What tensormap.replace has set (PTX ISA, "Tensor-map"), in the units of its operands; `rank` is one less.
+struct TensorMap {
+  u64 address = 0;
+  u32 rank = 0, type = 0, interleave = 0, swizzle = 0, fill = 0;
+  std::array<u64, 5> box{}, extent{}, elementStride{}, stride{}; // bytes, from the second dimension on
+};
+enum class MapField : u8 {
+  Address,
+  Rank,
+  Box,
+  Extent,
+  Stride,
+  ElementStride,
+  Type,
+  Interleave,
+  Swizzle,
+  Fill
 };
 
 // The same for 32 bits of tensor memory; `pending` is an asynchronous write, by the tensor core.
@@ -59,6 +85,7 @@ struct Stored {
   Number value;
   u32 epoch, step;
   u16 thread;
+  bool bulk = false; // by a bulk copy, which ends some time later
 };
 
 struct Read {
@@ -88,6 +115,8 @@ public:
   // How many registers, slots and cells the faults have changed in all blocks.
   u64 differences() const { return differences_; }
   u64 steps() const { return step_; }
+  // The bytes of scratch that the last block used: first and past the last; equal where it used none.
+  std::pair<u64, u64> scratch() const { return scratch_; }
 
 private:
   struct Group {
@@ -143,6 +172,7 @@ private:
   void matrixMove(const Instr &in, std::span<const u16> lanes);
   std::size_t slot(u64 address, unsigned bytes) const;
   void readable(Slot &s, u16 t);
+  void noteRead(Slot &s, u16 t) const;
   Cell readShared(std::size_t i, u16 t);
   void writable(const Slot &s, u16 t, const Cell *value) const;
   void writeShared(std::size_t i, u16 t, Cell value);
@@ -160,13 +190,47 @@ private:
   struct Issue {
     u32 sequence;
     std::size_t stream;
-    u16 thread;     // kNobody: a whole warp group
-    u32 fenceEpoch; // of the issuers' last proxy fence; 0 for none
+    u16 thread;       // kNobody: a whole warp group
+    u32 fenceEpoch;   // of the issuers' last proxy fence; 0 for none
+    u32 bulkRead = 0; // a bulk copy that the issuers know to be complete
   };
   bool fenced(const Slot &s, const Issue &issue) const;
-  Number asyncRead(u64 address, Type type, const Issue &issue);
+  void asyncReadable(const Slot &s, Issue &issue) const;
+  Number asyncRead(u64 address, Type type, Issue &issue);
   void unlock(std::size_t stream, u32 upTo);
+  // mbarriers and bulk copies
+  struct Mbarrier {
+    u32 count, id; // arrivals of a phase; the place in `known_`
+    u32 arrived = 0;
+    i64 bytes = 0; // that this phase still expects
+    std::vector<u32>
+        sequences{}; // by phase that is complete: the operations up to which all are then complete
+    // Who expected bytes last.
+    u16 by = kNobody;
+    u32 epoch = 0, warpEpoch = 0;
+    u32 phase() const { return static_cast<u32>(sequences.size()); }
+  };
+  Mbarrier &barrierAt(u64 address, u16 t);
+  void arriveAt(Mbarrier &m);
   void mbarrier(const Instr &in, std::span<const u16> lanes);
+  void testBarrier(const Instr &in, Mbarrier &m, u64 address, u16 t);
+  bool complete(u32 bulk, u16 t) const;
+  u16 mapAt(std::size_t first) const;
+  void mapReplace(const Instr &in, u16 t);
+  void mapPublish(const Instr &in, std::span<const u16> lanes);
+  void mapAcquire(const Instr &in, u16 t);
+  const TensorMap &acquiredMap(u64 address, u16 t) const;
+  struct Piece { // an element of a box: where in shared memory, and where in global memory or that it is
+                 // nowhere
+    u64 shared, global;
+    bool inside;
+  };
+  std::vector<Piece> pieces(const Instr &in, u16 t, bool isLoad, unsigned &size);
+  void bulkLoad(const Instr &in, u16 t);
+  void bulkStore(const Instr &in, u16 t);
+  void bulkWait(const Instr &in, std::span<const u16> lanes);
+  void bulkEnd(std::span<const u16> lanes) const;
+  void countBulk(const std::vector<Piece> &moved, unsigned size, std::size_t kind);
   void tensor(const Instr &in, std::span<const u16> lanes);
   void tensorMove(const Instr &in, std::span<const u16> lanes);
   void tensorMma(const Instr &in, u16 t);
@@ -227,15 +291,36 @@ private:
   std::vector<u32> registerStep_; // when each was last written, wgmma apart
   bool locked_ = false;
 
-  struct Mbarrier {
-    u32 count, arrived, phase, sequence;
-  };
   std::map<u64, Mbarrier> mbarriers_;
+  std::vector<std::vector<u32>> known_; // of each mbarrier, the phases that each thread knows to be complete
   bool testFailed_ = false;
   std::vector<u64> tried_; // of each thread: the phase of an mbarrier that it tested last
   std::vector<TensorCell> tensor_;
   std::vector<std::vector<u32>> storing_, loading_; // cells of tensor memory, of each thread
   std::map<u32, u32> allocated_;                    // columns: first and how many
+
+  std::vector<TensorMap> tensorMaps_;
+  struct Access {
+    u16 thread;
+    u32 epoch, warpEpoch;
+  };
+  struct Published { // a tensor map in scratch: who copied it there, and who has acquired it since
+    u32 map;
+    Access by;
+    std::vector<Access> acquired;
+  };
+  std::map<u64, Published> published_;
+  std::pair<u64, u64> scratch_;
+  struct Bulk { // a copy to shared memory: what it is complete with
+    u32 barrier, phase;
+  };
+  std::vector<Bulk> bulk_;
+  struct BulkRead {
+    std::vector<u32> slots;
+    u32 group;
+  };
+  std::vector<std::vector<BulkRead>> bulkReads_; // of each thread
+  std::vector<u32> bulkGroup_;
 };
 
 // Calls f with the first thread of each warp; the warps must be whole.

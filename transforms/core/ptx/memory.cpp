@@ -5,19 +5,14 @@
 #include <set>
 
 namespace superopt::ptx {
-namespace {
 
-constexpr unsigned kBufferBits = 40; // of addresses within a buffer
-
-[[noreturn]] void race(const char *what, const char *with) {
+void race(const char *what, const char *with) {
   throw Illegal(std::string("race: expected a barrier between a ") + what + " and " + with +
                 " another thread");
 }
 
-} // namespace
-
 bool Machine::sameCell(Cell a, Cell b) const {
-  if (a == b || partOf(a) != partOf(b) || partOf(a) <= Part::Bits)
+  if (a == b || partOf(a) != partOf(b) || !isNumber(partOf(a)))
     return a == b;
   return numbers_.get(valueOf(a)) == numbers_.get(valueOf(b));
 }
@@ -49,6 +44,12 @@ void Machine::readable(Slot &s, u16 t) {
     throw Illegal("expected an access to an mbarrier by its own instructions, got a load");
   if (!ordered(s.writer, s.writeEpoch, s.writeWarpEpoch, t))
     race("read", "a write of");
+  if (s.bulkWrite != 0 && !complete(s.bulkWrite, t))
+    throw Illegal("race: expected a wait for its mbarrier first, got a read of what is still being copied");
+  noteRead(s, t);
+}
+
+void Machine::noteRead(Slot &s, u16 t) const {
   const u16 warp = t / kWarp;
   const u32 now = warpEpoch_[warp];
   if (s.readEpoch != epoch_ || s.reader == kNobody || s.reader == t) {
@@ -73,6 +74,8 @@ void Machine::writable(const Slot &s, u16 t, const Cell *value) const {
     throw Illegal("race: expected a wait for cp.async first, got a write to what is still being copied");
   if (s.barrier)
     throw Illegal("expected an access to an mbarrier by its own instructions, got a store");
+  if ((s.bulkWrite != 0 && !complete(s.bulkWrite, t)) || s.bulkReads != 0)
+    throw Illegal("race: expected a wait for a bulk copy first, got a write to what it may still be moving");
   for (std::size_t stream = 0; stream < kStreams; ++stream)
     if (s.asyncRead[stream] > completed_[stream][t])
       throw Illegal("race: expected a wait first, got a write to what the tensor core may still be reading");
@@ -89,6 +92,7 @@ void Machine::writeShared(std::size_t i, u16 t, Cell value) {
   Slot &s = shared_[i];
   writable(s, t, &value);
   s.held = value;
+  s.bulkWrite = 0;
   s.writer = t;
   s.writeEpoch = epoch_;
   s.writeWarpEpoch = warpEpoch_[t / kWarp];
@@ -124,6 +128,8 @@ void Machine::readGlobal(u64 address, unsigned bytes, u16 t, Cell *out) {
     const auto found = b.writable ? stored_[index].find(place) : stored_[index].end();
     if (b.writable && found != stored_[index].end()) {
       const Stored &s = found->second;
+      if (s.bulk)
+        throw Unknown("a load of what a bulk copy stores");
       if (!ordered(s.thread, s.epoch, ~0u, t))
         race("load", "a store by");
       x = s.value;
@@ -162,6 +168,8 @@ void Machine::writeGlobal(u64 address, unsigned bytes, u16 t, const Cell *in) {
     const auto [at, fresh] = stored_[index].try_emplace(place, Stored{x, epoch_, step_, t});
     Stored &s = at->second;
     if (!fresh) {
+      if (s.bulk)
+        race("store", "a bulk copy by");
       if (!ordered(s.thread, s.epoch, ~0u, t) && !(s.step == step_ && s.value == x))
         race("store", "a store by");
       s = {x, epoch_, step_, t};
@@ -249,6 +257,7 @@ void Machine::copy(const Instr &in, std::span<const u16> lanes) {
       Slot &s = shared_[first + i];
       writable(s, t, nullptr);
       s.held = held[i];
+      s.bulkWrite = 0;
       s.inFlight = true;
     }
     copies_[t].push_back({static_cast<u32>(first), bytes / 2, copyGroup_[t]});

@@ -18,7 +18,8 @@ namespace superopt::ptx {
   X(load) X(store) X(copy) X(copy_commit) X(copy_wait) X(ldmatrix) X(stmatrix) X(mma) X(shuffle) X(elect) \
   X(reduce) X(proxy_fence) \
   X(wgmma) X(wgmma_fence) X(wgmma_commit) X(wgmma_wait) \
-  X(mbarrier_init) X(mbarrier_inval) X(mbarrier_test) \
+  X(mbarrier_init) X(mbarrier_inval) X(mbarrier_test) X(mbarrier_expect) \
+  X(map_replace) X(map_publish) X(map_acquire) X(bulk_load) X(bulk_store) X(bulk_commit) X(bulk_wait) \
   X(tensor_alloc) X(tensor_release) X(tensor_free) X(tensor_load) X(tensor_store) X(tensor_wait) X(tensor_mma) \
   X(tensor_commit)
 // clang-format on

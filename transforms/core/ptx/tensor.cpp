@@ -1,4 +1,4 @@
-// tcgen05 (PTX ISA, "TensorCore 5th Generation Family Instructions") and the mbarriers that wait for it.
+// tcgen05 (PTX ISA, "TensorCore 5th Generation Family Instructions").
 #include "ptx/machine.hpp"
 
 #include <algorithm>
@@ -10,53 +10,6 @@ constexpr u32 kLanes = 128, kColumns = 512, kLoading = ~0u;
 constexpr std::size_t kDepth = 16;
 
 } // namespace
-
-void Machine::mbarrier(const Instr &in, std::span<const u16> lanes) {
-  const bool test = in.op == Op::mbarrier_test;
-  for (u16 t : lanes) {
-    const u64 address = (bits(arg(in, test), t) + arg(in, test + 1u).imm) & 0xffffffff;
-    const std::size_t first = slot(address, 8);
-    const auto found = mbarriers_.find(address);
-    if (in.op == Op::mbarrier_init) {
-      if (found != mbarriers_.end())
-        throw Illegal("expected memory for an mbarrier, got another mbarrier");
-      for (std::size_t i = first; i < first + 4; ++i) {
-        writeShared(i, t, 0);
-        shared_[i].barrier = true;
-      }
-      mbarriers_[address] = {static_cast<u32>(bits(arg(in, 2), t)), 0, 0, 0};
-      continue;
-    }
-    if (found == mbarriers_.end())
-      throw Illegal("expected an mbarrier, got memory that is none");
-    for (std::size_t i = first; i < first + 4; ++i) {
-      shared_[i].barrier = false;
-      if (test) {
-        readable(shared_[i], t);
-        shared_[i].barrier = true;
-      } else {
-        writeShared(i, t, 0);
-      }
-    }
-    if (!test) {
-      mbarriers_.erase(found);
-      continue;
-    }
-    const Mbarrier &m = found->second;
-    bool done = (m.phase & 1) != (bits(arg(in, 3), t) & 1);
-    testFailed_ = testFailed_ || !done;
-    // A test may fail even so: the first one of each thread does, so that what does not repeat it knows
-    // nothing.
-    const u64 tried = address << 32 | m.phase;
-    if (done && tried_[t] != tried) {
-      tried_[t] = tried;
-      done = false;
-    }
-    if (done)
-      completed_[0][t] = std::max(completed_[0][t], m.sequence);
-    setBits(arg(in, 0), t, done);
-  }
-}
 
 TensorCell &Machine::tensorCell(u32 lane, u32 column) {
   const auto next = allocated_.upper_bound(column);
@@ -120,22 +73,8 @@ void Machine::tensor(const Instr &in, std::span<const u16> lanes) {
       tensorMma(in, t);
     return;
   case Op::tensor_commit:
-    for (u16 t : lanes) {
-      const auto found = mbarriers_.find(bits(arg(in, 0), t) & 0xffffffff);
-      if (found == mbarriers_.end())
-        throw Illegal("expected an mbarrier, got memory that is none");
-      const Slot &s = shared_[slot(found->first, 8)];
-      if (!ordered(s.writer, s.writeEpoch, s.writeWarpEpoch, t))
-        throw Illegal("race: expected a barrier between mbarrier.init and its use by another thread");
-      Mbarrier &m = found->second;
-      if (++m.arrived == m.count) {
-        m.arrived = 0;
-        ++m.phase;
-        m.sequence = sequence_;
-        for (Group &g : groups_)
-          g.stalled = false;
-      }
-    }
+    for (u16 t : lanes)
+      arriveAt(barrierAt(bits(arg(in, 0), t), t));
     return;
   default:
     return tensorMove(in, lanes);
@@ -209,7 +148,7 @@ void Machine::tensorMma(const Instr &in, u16 t) {
       (rows != 64 && rows != 128) || n == 0 || n > 256)
     throw Unknown("tcgen05.mma with such an instruction descriptor");
   const Type type = kind == 0 ? Type::F16 : Type::BF16;
-  const Issue issue{++sequence_, 0, t, fences_[t].empty() ? 0 : fences_[t].back().epoch};
+  Issue issue{++sequence_, 0, t, fences_[t].empty() ? 0 : fences_[t].back().epoch};
   const u32 to = static_cast<u32>(bits(arg(in, 0), t) + arg(in, 1).imm);
   const bool accumulate = predicate(arg(in, in.count - 1), t);
   const auto laneOf = [&](u32 base, u32 row) {

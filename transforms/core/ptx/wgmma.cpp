@@ -65,8 +65,8 @@ bool Machine::fenced(const Slot &s, const Issue &issue) const {
   return false;
 }
 
-Number Machine::asyncRead(u64 address, Type type, const Issue &issue) {
-  Slot &s = shared_[slot(address, 2)];
+// Whether the tensor core or a bulk copy may read a slot.
+void Machine::asyncReadable(const Slot &s, Issue &issue) const {
   if (s.inFlight)
     throw Illegal(
         "race: expected a wait for cp.async first, got the tensor core to read what is still being copied");
@@ -81,6 +81,20 @@ Number Machine::asyncRead(u64 address, Type type, const Issue &issue) {
     if (!fenced(s, issue))
       throw Illegal("race: expected fence.proxy.async between a write and the tensor core's read");
   }
+  if (s.bulkWrite != 0 && s.bulkWrite != issue.bulkRead) {
+    const u16 from = issue.thread == kNobody ? static_cast<u16>(issue.stream * kWarpGroup) : issue.thread;
+    for (u16 t = from; t < (issue.thread == kNobody ? from + kWarpGroup : from + 1); ++t)
+      if (!complete(s.bulkWrite, t))
+        throw Illegal(
+            "race: expected a wait for its mbarrier first, got the tensor core to read what is still being "
+            "copied");
+    issue.bulkRead = s.bulkWrite;
+  }
+}
+
+Number Machine::asyncRead(u64 address, Type type, Issue &issue) {
+  Slot &s = shared_[slot(address, 2)];
+  asyncReadable(s, issue);
   s.asyncRead[issue.stream] = issue.sequence;
   return numbers_.get(half(s.held, type));
 }

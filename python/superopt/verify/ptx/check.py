@@ -10,6 +10,7 @@ The blocks are those at corners of the grid, where offsets and tails go wrong, a
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import random
 from collections.abc import Sequence
@@ -121,7 +122,9 @@ _RULES = {
     "wgmma.wait_group": "wgmma",
     "tcgen05.commit": "tcgen05",
     "mbarrier.try_wait": "mbarrier",
+    "cp.async.bulk.wait_group": "cp.async.bulk",
     "fence.proxy.async": "fence.proxy.async",
+    "fence.proxy.tensormap": "fence.proxy.tensormap",
 }
 
 
@@ -167,6 +170,7 @@ class Reference:
         ptx = self.launch(decoded, shared_bytes)
         if planted is not None:
             ptx.plant(planted)
+        used: list[tuple[int, int]] = []
         for block in self.blocks:
             for buffer, found in zip(self._expected, ptx.run(block), strict=True):
                 places = buffer.places_of(block) if buffer.writable else found.places[:0]
@@ -186,6 +190,12 @@ class Reference:
                         f"{what}: expected '{buffer.name}' as the TTIR computes it, got another value at element "
                         f"{places[np.argmax(different)]}"
                     )
+            used.append(ptx.scratch)
+        used = sorted(u for u in used if u[0] < u[1])
+        if any(a[1] > b[0] for a, b in itertools.pairwise(used)):
+            raise IllegalProgram(
+                f"kernel '{self.kernel.name}': expected scratch of each block's own, got one for two"
+            )
         return ptx
 
 

@@ -343,7 +343,77 @@ def _access(d: _Decoder, parts: list[str]) -> _Made:
     return _Made("store" if name == "st" else "load", ordered, width, spaces[space])
 
 
+_TO_SHARED = ("shared::cta.global", "shared::cluster.global")
+_COMPLETES = ".mbarrier::complete_tx::bytes"
+
+
+def _bulk(d: _Decoder, text: str) -> _Made:
+    """cp.async.bulk of bytes, and of boxes of a tensor map; `text` is what follows."""
+    operands = d.line.operands
+    if text == "commit_group":
+        return _Made("bulk_commit", [])
+    if text in ("wait_group", "wait_group.read"):
+        return _Made("bulk_wait", d.values(32, 1))
+    found = re.fullmatch(r"(?:tensor\.([1-5])d\.)?(.*)", text)
+    assert found is not None
+    rank, kind = int(found[1] or 0), found[2].replace(".tile", "")
+    load = kind in [to + _COMPLETES for to in _TO_SHARED]
+    if not load and kind != "global.shared::cta.bulk_group":
+        raise d.unknown()
+    # In shared memory, in global memory, the size or nothing, the mbarrier.
+    size = [] if rank else [operands[2]]
+    if len(operands) != 2 + len(size) + load:
+        raise d.unknown()
+    coordinates = size
+    places = [d.address(o) for o in operands[:2] if o.find(",") < 0]
+    if rank:
+        box = re.fullmatch(r"\[\s*([^,]+?)\s*,\s*(\{[^{}]*\})\s*\]", operands[1 if load else 0])
+        if box is None:
+            raise d.unknown()
+        places.insert(1 if load else 0, d.address(f"[{box[1]}]"))
+        coordinates = [c.strip() for c in box[2][1:-1].split(",")]
+        if len(coordinates) != rank:
+            raise d.unknown()
+    args = [*places[0], *places[1], *(d.address(operands[-1]) if load else [])]
+    args += [d.value(c, 32) for c in coordinates]
+    return _Made("bulk_load" if load else "bulk_store", args, aux=rank)
+
+
+_MAP_FIELDS = (
+    "global_address",
+    "rank",
+    "box_dim",
+    "global_dim",
+    "global_stride",
+    "element_stride",
+    "elemtype",
+    "interleave_layout",
+    "swizzle_mode",
+    "fill_mode",
+)
+_PUBLISH = "cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned"
+
+
+def _tensormap(d: _Decoder, parts: list[str]) -> _Made:
+    operands = d.line.operands
+    if ".".join(parts[1:]) == _PUBLISH:
+        to, source, size = operands
+        if int(size, 0) != 128:
+            raise d.unknown()
+        return _Made("map_publish", [*d.address(to), *d.address(source)])
+    action, how, name, *space = parts[1:]
+    if (action, how) != ("replace", "tile") or space not in (
+        ["shared::cta", "b1024", b] for b in ("b32", "b64")
+    ):
+        raise d.unknown()
+    place, *dimension, value = operands
+    at = [d.value(o) for o in dimension] or [(-1, 0)]
+    return _Made("map_replace", [*d.address(place), *at, d.value(value)], aux=_MAP_FIELDS.index(name))
+
+
 def _cp(d: _Decoder, parts: list[str]) -> _Made:
+    if parts[1:3] == ["async", "bulk"]:
+        return _bulk(d, ".".join(parts[3:]))
     if parts[1:] == ["async", "commit_group"]:
         return _Made("copy_commit", [])
     if parts[1:] == ["async", "wait_group"]:
@@ -409,7 +479,19 @@ def _redux(d: _Decoder, parts: list[str]) -> _Made:
     return _Made("reduce", d.values(32, 3), 32, {"min": 0, "max": 1}[how])
 
 
+def _cvta(d: _Decoder, parts: list[str]) -> _Made:
+    """Addresses in global memory are generic ones."""
+    if parts[1:] not in (["global", "u64"], ["to", "global", "u64"]):
+        raise d.unknown()
+    return _Made("mov", d.values(64, 2), 64)
+
+
 def _fence(d: _Decoder, parts: list[str]) -> _Made:
+    if parts[1:] == ["proxy", "tensormap::generic", "acquire", "gpu"]:
+        place, size = d.line.operands
+        if int(size, 0) != 128:
+            raise d.unknown()
+        return _Made("map_acquire", d.address(place))
     if parts[1:] not in (["proxy", "async", "shared::cta"], ["proxy", "async"]):
         raise d.unknown()
     return _Made("proxy_fence", [])
@@ -445,6 +527,11 @@ def _mbarrier(d: _Decoder, parts: list[str]) -> _Made:
     if parts[1] in ("init", "inval") and parts[2:] in (["shared::cta", "b64"], ["shared", "b64"]):
         count = [d.value(o, 32) for o in operands[1:]]
         return _Made(f"mbarrier_{parts[1]}", [*d.address(operands[0]), *count])
+    if parts[1:] in (["arrive", "expect_tx", space, "b64"] for space in ("shared", "shared::cta")):
+        state, place, count = operands
+        if state != "_":
+            raise d.unknown()
+        return _Made("mbarrier_expect", [*d.address(place), d.value(count, 32)])
     if parts[1:3] == ["try_wait", "parity"] and parts[3:] in (["shared", "b64"], ["shared::cta", "b64"]):
         done, place, parity, *_ = operands
         return _Made("mbarrier_test", [d.value(done), *d.address(place), d.value(parity, 32)])
@@ -511,6 +598,8 @@ _RULES: Mapping[str, _Rule] = {
     "trap": _trap,
     "bar": _bar,
     "cp": _cp,
+    "cvta": _cvta,
+    "tensormap": _tensormap,
     "mma": _mma,
     "shfl": _shfl,
     "elect": _elect,

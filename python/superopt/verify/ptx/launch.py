@@ -55,13 +55,14 @@ class Launch:
         assert repeating or all(b.contents is None or b.contents.shape == (b.size,) for b in buffers)
         self.decoded, self.grid, self.buffers = decoded, grid, buffers
         kernel, count = decoded.kernel, len(buffers) + (extent is not None)
-        # Triton appends two pointers to memory that these kernels do not use.
+        # Triton appends pointers to scratch, for tensor maps, and to memory for profiles, which is not there.
         if not count <= len(kernel.params) <= count + 2:
             raise IllegalProgram(
                 f"kernel '{kernel.name}': expected {count} arguments, got {len(kernel.params)}"
             )
         self._bases = [(i + 1) << _BUFFER_BITS for i in range(len(buffers))]
-        self._given = [*self._bases, *([] if extent is None else [extent])]
+        scratch = (len(buffers) + 1) << _BUFFER_BITS
+        self._given = [*self._bases, *([] if extent is None else [extent]), scratch]
         given = [
             (base, b.size, _ELEMENTS[b.dtype], b.writable, *_planes(b))
             for base, b in zip(self._bases, buffers, strict=True)
@@ -150,6 +151,11 @@ class Launch:
     def differences(self) -> int:
         """How many registers and cells of memory what is planted has changed so far."""
         return self._core.differences
+
+    @property
+    def scratch(self) -> tuple[int, int]:
+        """The bytes of scratch that the last block used: the first, and the one after the last."""
+        return self._core.scratch
 
     @property
     def blocks(self) -> int:
