@@ -1,0 +1,1 @@
+"""What an editor shows of MLIR in superopt's dialects: `superopt-lsp`."""
