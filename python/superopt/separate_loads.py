@@ -16,8 +16,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from superopt.operators import is_contraction, move_of
-from superopt.program import Compute, Load, Statement, Store, TileProgram, Value, rebuild_statements
+from superopt.operators import Move, is_contraction, move_of
+from superopt.program import Compute, Load, Loop, Statement, Store, TileProgram, Value, rebuild_statements
 
 
 def separated(program: TileProgram) -> tuple[TileProgram, frozenset[Load]]:
@@ -42,29 +42,49 @@ def _separated(program: TileProgram) -> tuple[TileProgram, frozenset[Load]]:
     again: dict[Value, Value] = {}
     added: set[Load] = set()
 
+    def twice(statement: Load | Compute, operands: tuple[Value, ...] = ()) -> Load | Compute:
+        """The statement for what is no product."""
+        result = statement.result
+        again[result] = Value(result.type, result.name)
+        if isinstance(statement, Load):
+            return replace(statement, result=again[result])
+        return replace(statement, operands=operands, result=again[result])
+
     def change(statement: Statement) -> list[Statement]:
         if isinstance(statement, Load):
-            uses = [_for_products(u, users) for u in users[statement.result]]
-            if statement.buffer not in inputs or all(uses) or not any(uses):
+            if statement.buffer not in inputs or len(_uses(statement.result, users)) < 2:
                 return [statement]
-            again[statement.result] = Value(statement.result.type, statement.result.name)
-            second = replace(statement, result=again[statement.result])
+            second = twice(statement)
+            assert isinstance(second, Load)
             added.add(second)
             return [statement, second]
-        if isinstance(statement, Compute) and not _for_products(statement, users):
-            return [replace(statement, operands=tuple(again.get(v, v) for v in statement.operands))]
         if isinstance(statement, Store):
             return [replace(statement, value=again.get(statement.value, statement.value))]
-        return [statement]
+        if isinstance(statement, Loop) or is_contraction(statement):
+            return [statement]
+        operands = tuple(again.get(v, v) for v in statement.operands)
+        uses = _uses(statement.result, users) if _passes(statement) else {False}
+        if operands == statement.operands or uses == {True}:
+            return [statement]
+        if len(uses) == 2:
+            return [statement, twice(statement, operands)]
+        return [replace(statement, operands=operands)]
 
     body = rebuild_statements(program.body, change)
     return (replace(program, body=body), frozenset(added)) if added else (program, frozenset())
 
 
-def _for_products(user: Compute | Store, users: Mapping[Value, Sequence[Compute | Store]]) -> bool:
-    """Whether a statement is a product, or masks or moves what products alone use."""
-    if not isinstance(user, Compute) or is_contraction(user):
-        return isinstance(user, Compute)
-    passes = bool(user.bounds) or move_of(user) is not None
-    after = users[user.result]
-    return passes and bool(after) and all(_for_products(u, users) for u in after)
+def _passes(statement: Compute) -> bool:
+    """Whether a statement only masks or moves a tile, so that what it gives is in the layout that it takes."""
+    return bool(statement.bounds) or move_of(statement) in (Move.RESHAPE, Move.BROADCAST, Move.TRANSPOSE)
+
+
+def _uses(value: Value, users: Mapping[Value, Sequence[Compute | Store]]) -> set[bool]:
+    """Whether products use a value, True, or something else, False: as it is, masked or moved."""
+    found = set[bool]()
+    for user in users[value]:
+        if isinstance(user, Compute) and _passes(user):
+            found |= _uses(user.result, users)
+        else:
+            found.add(isinstance(user, Compute) and is_contraction(user))
+    return found

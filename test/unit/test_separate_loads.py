@@ -164,3 +164,39 @@ def test_the_price_decides(
     assert tile_body(made.lowered).separate_loads == chosen
     assert ("is loaded for each" in made.reason) == chosen
     assert conflicts(made.compiled[0]) == (apart[0] / apart[1] if chosen else together[0] / together[1])
+
+
+@pytest.mark.parametrize("rows", [16, 12])
+def test_what_is_moved_or_masked_first_is_moved_for_each(rows: int) -> None:
+    """x[0] @ w over the sums of x[0]'s rows, its last loop trip ragged: reshaped and masked before both."""
+    graph = ragged(rows, 150)
+    lowered = lower(graph, "sm_90")
+    assert any(isinstance(s, Compute) and s.bounds for s in tile_body(lowered).statements())
+    changed = separate(lowered)
+    emitted = emit_program(changed)
+    assert emitted.kernels_source.count("cache_modifier") == 1
+    verify_compiled(graph, changed, emitted, compile_all(emitted.kernels, ["sm_90"]))
+    assert certify(graph, with_body(changed, separated(tile_body(changed))[0])).equivalent
+
+
+def ragged(rows: int, depth: int) -> KernelGraph:
+    trips = -(-depth // 64)
+    return read(f"""
+func.func @f(%x: tensor<1x{rows}x{depth}xf16>, %w: tensor<{depth}x64xf16>) -> tensor<{rows}x64xf16> {{
+  %o = "superopt.custom"(%x, %w) ({{
+  ^bb0(%a: tensor<1x{rows}x{depth}xf16>, %b: tensor<{depth}x64xf16>):
+    %xt = "block.iterator"(%a) {{imap = array<i64: -1>, fmap = array<i64: 2>}}
+        : (tensor<1x{rows}x{depth}xf16>) -> tensor<1x{rows}x64xf16>
+    %wt = "block.iterator"(%b) {{imap = array<i64: 1>, fmap = array<i64: 0>}}
+        : (tensor<{depth}x64xf16>) -> tensor<64x64xf16>
+    %r = "block.reshape"(%xt) {{shape = array<i64: {rows}, 64>}} : (tensor<1x{rows}x64xf16>) -> tensor<{rows}x64xf16>
+    %p = "block.matmul"(%r, %wt) : (tensor<{rows}x64xf16>, tensor<64x64xf16>) -> tensor<{rows}x64xf16>
+    %acc = "block.accumulate"(%p) {{kind = "sum", loop = 0}} : (tensor<{rows}x64xf16>) -> tensor<{rows}x64xf16>
+    %s = "block.reduce_sum"(%r) {{dims = array<i64: 1>, keepdims = true}} : (tensor<{rows}x64xf16>) -> tensor<{rows}x1xf16>
+    %sa = "block.accumulate"(%s) {{kind = "sum", loop = 0}} : (tensor<{rows}x1xf16>) -> tensor<{rows}x1xf16>
+    %y = "block.div"(%acc, %sa) : (tensor<{rows}x64xf16>, tensor<{rows}x1xf16>) -> tensor<{rows}x64xf16>
+    "block.save"(%y) {{omap = array<i64: 1>}} : (tensor<{rows}x64xf16>) -> ()
+  }}) {{grid = array<i64: 1>, loops = array<i64: {trips}>}}
+      : (tensor<1x{rows}x{depth}xf16>, tensor<{depth}x64xf16>) -> tensor<{rows}x64xf16>
+  return %o : tensor<{rows}x64xf16>
+}}""")

@@ -70,10 +70,12 @@ def fit(
     compiler: Compiler,
     *,
     fixed: bool = False,
+    counted: bool = True,
     stop: Callable[[], bool] = lambda: False,
 ) -> Scheduled:
     """`lowered` with the kernels that suit the compiler's target best; unchanged where `fixed`.
 
+    Where not `counted`, what they do with memory is left out of account.
     Once `stop` returns True and a schedule fits, no other is tried.
     Raises CompilationFailed and UnsupportedProgram where it cannot be compiled as it is, CompilationFailed where
     no schedule of it fits the target's shared memory.
@@ -86,8 +88,9 @@ def fit(
         return first
     best = _rescheduled(first, compiler, stop) if _slow(first, target) else first
     best = _fitting(best, target)
-    with contextlib.suppress(CompilationFailed):  # what cannot be counted is priced without
-        best, compiler = _without_conflicts(best, compiler.counting, stop), compiler.counting
+    if counted:
+        with contextlib.suppress(CompilationFailed):  # what cannot be counted is priced without
+            best, compiler = _without_conflicts(best, compiler.counting, stop), compiler.counting
     return ordered(_hinted(best, compiler), compiler)
 
 

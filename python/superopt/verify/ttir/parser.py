@@ -90,6 +90,7 @@ _VALUE = r"%[\w$.-]+(?:#\d+)?"
 _TYPE = re.compile(
     r"tensor<(?P<dims>(?:\d+x)*)(?P<tp>!tt\.ptr<(?P<tpe>\w+)(?:,\s*\d+)?>|(?P<te>\w+))>"
     r"|!tt\.ptr<(?P<pe>\w+)(?:,\s*\d+)?>|\b(?P<e>i1|i8|i16|i32|i64|index|f16|bf16|f32|f64|f8\w+)\b"
+    r"|<(?P<bdims>(?:\d+x)+)(?P<be>\w+)>"  # a descriptor's box: Triton 3.7 writes a tensor there
 )
 _RESULTS = re.compile(r"^((?:%[\w$.-]+(?::\d+)?)(?:\s*,\s*%[\w$.-]+(?::\d+)?)*)\s*=\s*(.*)$")
 _NAME = re.compile(r'^"?([a-z_]\w*(?:\.\w+)+)"?\s*(.*)$')
@@ -182,8 +183,8 @@ class _Parser:
     def types(self, text: str) -> tuple[TtirType, ...]:
         found: list[TtirType] = []
         for m in _TYPE.finditer(text):
-            shape = tuple(int(d) for d in (m["dims"] or "").split("x") if d)
-            element = m["tpe"] or m["te"] or m["pe"] or m["e"]
+            shape = tuple(int(d) for d in (m["dims"] or m["bdims"] or "").split("x") if d)
+            element = m["tpe"] or m["te"] or m["pe"] or m["e"] or m["be"]
             if element not in INTEGERS and element not in FLOATS:
                 raise self.fail("a type of TTIR", text)
             found.append(TtirType(shape, element, bool(m["tpe"] or m["pe"])))
