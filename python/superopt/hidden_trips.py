@@ -1,17 +1,22 @@
 """Trips of a loop that a band hides: in causal attention, tiles of scores beyond the diagonal.
 
-    for k in 0..keys:                                         for k in 0..min(keys, first row + rows):
+    for k in 0..keys:                                         for k in first tile seen..last column seen + 1:
       s = q k^T + band(k: +columns, rows)          ->           ...
       m = max(m, max s); sum, acc = ...
 
-A trip may be left out where its whole tile of the band is `outside`, and a trip with such a tile changes nothing:
-with outside = -inf its maximum is -inf, its exponentials are 0, and so is what they add. This is decided here and
-nowhere else: the emitter writes the loops, the cost model counts their trips, and the checks of TTIR and PTX run
-what was written. Tile programs keep all trips, so every other evaluation is that of the whole loop.
+A trip may be left out where its whole tile of the band is `outside`. Causal masks hide the last trips, sliding
+windows the first ones, too. This is decided here and nowhere else: the emitters write the loops, the cost model
+counts their trips, and the checks of TTIR and PTX run what was written. Tile programs keep all trips, so every
+other evaluation is that of the whole loop.
+
+- The last trips may go if a hidden trip changes nothing: with outside = -inf its maximum is -inf, its
+  exponentials are 0, and so is what they add. At least one trip runs: after it, a running maximum is at least any
+  number that every trip's is compared with.
+- The first trips may go if a hidden one, from what the buffers hold before the loop, leads to a state (a maximum
+  of -inf becomes the least that a trip's is compared with) from which any trip, hidden or not, stores the same.
 
 The argument holds where the program is defined: x + -inf is -inf, and 0 x is 0, for finite x. What is not finite
-is undefined there, and no program is proved where it is undefined (`superopt.verify.infinities`). The first trip
-always runs: after it, a running maximum is at least any number that every trip's is compared with.
+is undefined there, and no program is proved where it is undefined (`superopt.verify.infinities`).
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from superopt.operators import (
@@ -32,30 +37,61 @@ from superopt.operators import (
     reduction_of,
     splat_of,
 )
-from superopt.program import Compute, Load, Loop, LoopVar, Statement, Store, TileProgram, Value, within_loops
+from superopt.program import (
+    UNBOUNDED,
+    Buffer,
+    Compute,
+    Load,
+    Loop,
+    LoopVar,
+    Statement,
+    Store,
+    TileProgram,
+    Value,
+    statements,
+    within_loops,
+)
 from superopt.scalars import Scalar, arg, evaluate
 
 
 @dataclass(frozen=True)
 class Limit:
-    """Beyond its first trip, a loop runs those in which scale * variable < base + the sum of its terms.
+    """A loop runs the trips in which first <= scale * variable - the sum of its terms < last, and at least one.
 
-    `bounds` are the values that this sum takes, one for each value of the loops around that it depends on.
+    `first` and `last` are None where no trips are left out at that end. `sums` are the values that the sum
+    takes, one for each value of the loops around that it depends on.
     """
 
     scale: int
-    base: int
+    first: int | None
+    last: int | None
     terms: tuple[tuple[LoopVar, int], ...]
-    bounds: tuple[int, ...]
+    sums: tuple[int, ...]
+
+    def starts(self, loop: Loop) -> list[int]:
+        """The number of the first trip of `loop` that runs, for each of the `sums`."""
+        if self.first is None:
+            return [0] * len(self.sums)
+        return [min(max(self.below(loop, self.first + n), 0), loop.trips - 1) for n in self.sums]
+
+    def stops(self, loop: Loop) -> list[int]:
+        """The number of the trip of `loop` before which it stops, likewise."""
+        if self.last is None:
+            return [loop.trips] * len(self.sums)
+        ends = (min(self.below(loop, self.last + n), loop.trips) for n in self.sums)
+        return [max(end, start + 1) for end, start in zip(ends, self.starts(loop), strict=True)]
 
     def trips(self, loop: Loop) -> list[int]:
-        """How many trips of `loop` run, for each of the `bounds`."""
-        stops = [-(-bound // self.scale) for bound in self.bounds]
-        return [min(max(-((loop.start - stop) // loop.step), 1), loop.trips) for stop in stops]
+        """How many trips of `loop` run, likewise."""
+        return [b - a for a, b in zip(self.starts(loop), self.stops(loop), strict=True)]
+
+    def below(self, loop: Loop, bound: int) -> int:
+        """How many of the first trips have scale * variable < bound, if trips had no end on either side."""
+        return -((self.scale * loop.start - bound) // (self.scale * loop.step))
 
 
 def limits(program: TileProgram) -> dict[LoopVar, Limit]:
-    """The sequential loops whose last trips a band hides, in some blocks at least."""
+    """The sequential loops whose first or last trips a band hides, in some blocks at least."""
     numbers = {
         s.result: float(number)
         for s in program.statements()
@@ -63,11 +99,18 @@ def limits(program: TileProgram) -> dict[LoopVar, Limit]:
     }
     found: dict[LoopVar, Limit] = {}
     for loop, around in within_loops(program.body):
-        if isinstance(loop, Loop) and not loop.parallel and loop.trips > 1:
-            for statement in loop.body:
-                if isinstance(statement, Load) and (limit := _limit(statement, loop, around)):
-                    if not _changes_nothing(loop, statement, numbers):
-                        continue
+        if not isinstance(loop, Loop) or loop.parallel or loop.trips < 2:
+            continue
+        before = _held_before(around[-1].body if around else program.body, loop, numbers)
+        for load in loop.body:
+            if isinstance(load, Load) and (limit := _limit(load, loop, around)):
+                kept = _Kept(loop, load, numbers)
+                limit = replace(
+                    limit,
+                    first=limit.first if kept.with_first_trips(before) else None,
+                    last=limit.last if kept.with_last_trips() else None,
+                )
+                if min(limit.trips(loop)) < loop.trips:
                     found[loop.var] = limit
                     break
     return found
@@ -80,7 +123,7 @@ def trips_of_limited(program: TileProgram) -> dict[LoopVar, list[int]]:
 
 
 def _limit(load: Load, loop: Loop, around: Sequence[Loop]) -> Limit | None:
-    """Beyond which trips `load` has but what a band's upper side leaves out."""
+    """The trips in which `load` has more than what a band leaves out."""
     if (band := load.buffer.band) is None:
         return None
     rows, columns = load.windows[-2:]
@@ -90,15 +133,34 @@ def _limit(load: Load, loop: Loop, around: Sequence[Loop]) -> Limit | None:
             moves[var] = moves.get(var, 0) + sign * scale
     scale = moves.pop(loop.var, 0)
     ranges = {outer.var: range(outer.start, outer.stop, outer.step) for outer in around}
-    if scale <= 0 or min(rows.stride, columns.stride) < 1 or not moves.keys() <= ranges.keys():
+    if not scale or min(rows.stride, columns.stride) < 1 or not moves.keys() <= ranges.keys():
         return None
-    # The least column - row of the tile is that of its first column and its last row.
-    base = band.upper + 1 + rows.base + (rows.size - 1) * rows.stride - columns.base
-    terms = tuple((var, -n) for var, n in moves.items() if n)
+    # Column - row where all loops are at 0: of the first column and last row of the tile, and the reverse.
+    least = columns.base - rows.base - (rows.size - 1) * rows.stride
+    most = columns.base - rows.base + (columns.size - 1) * columns.stride
+    above = None if band.upper == UNBOUNDED else band.upper + 1 - least  # hidden from here on
+    below = None if band.lower == -UNBOUNDED else band.lower - most  # hidden before
+    if scale < 0:  # a loop over rows: what is above comes first
+        above, below = (None if side is None else 1 - side for side in (below, above))
+    sign = -1 if scale > 0 else 1
+    terms = tuple((var, sign * n) for var, n in moves.items() if n)
     places = itertools.product(*(ranges[var] for var, _ in terms))
-    bounds = tuple(base + sum(n * at for (_, n), at in zip(terms, place, strict=True)) for place in places)
-    limit = Limit(scale, base, terms, bounds)
+    sums = tuple(sum(n * at for (_, n), at in zip(terms, place, strict=True)) for place in places)
+    limit = Limit(scale if scale > 0 else -scale, below, above, terms, sums)
     return limit if min(limit.trips(loop)) < loop.trips else None
+
+
+def _held_before(
+    body: Sequence[Statement], loop: Loop, numbers: Mapping[Value, float]
+) -> dict[Buffer, _Known]:
+    """The buffers on chip that hold one number everywhere when `loop`, a statement of `body`, begins."""
+    found: dict[Buffer, _Known] = {}
+    for statement in statements(body[: body.index(loop)]):
+        if isinstance(statement, Store):
+            found.pop(statement.buffer, None)
+            if statement.buffer.placement == "chip" and statement.value in numbers and statement in body:
+                found[statement.buffer] = numbers[statement.value]
+    return found
 
 
 # --- what a hidden trip does ------------------------------------------------------------------------------
@@ -119,48 +181,74 @@ _RIGHT_UNITS = {"add": _ZERO, "sub": _ZERO, "mul": _ONE, "div": _ONE, "max": -ma
 _LEFT_UNITS = {"add": _ZERO, "mul": _ONE, "max": -math.inf, "min": math.inf}
 
 
-def _changes_nothing(loop: Loop, band: Load, numbers: Mapping[Value, float]) -> bool:
-    """Whether a trip stores what is there already, if all that `band` loads is its `outside`.
+class _Kept:
+    """What is known of the trips of a loop where all that `band` loads may be its `outside`.
 
     `numbers` are the values that are one number everywhere.
     """
-    trip = _HiddenTrip(loop, band, numbers)
-    return all(trip.run(s) for s in loop.body)
-
-
-class _HiddenTrip:
-    """What the statements of one trip of a loop compute, in order."""
 
     def __init__(self, loop: Loop, band: Load, numbers: Mapping[Value, float]) -> None:
-        self.band, self.numbers = band, numbers
-        self.known: dict[Value, _Known] = {**numbers}
+        self.loop, self.band, self.numbers = loop, band, numbers
         self.tiles: dict[object, _Tile] = {}
-        self.made = {s.result: s for s in loop.body if isinstance(s, Compute | Load)}
-        self.stores = [s for s in loop.body if isinstance(s, Store)]
 
-    def run(self, statement: Statement) -> bool:
-        """Whether the statement leaves all memory as it is."""
-        if isinstance(statement, Loop):
+    def with_last_trips(self) -> bool:
+        """Whether a hidden trip after another one stores what is there already."""
+        after = _Trip(self, {}, hidden=True, later=True).run()
+        return after is not None and all(v == self.tile("before", b) for b, v in after.items())
+
+    def with_first_trips(self, before: Mapping[Buffer, _Known]) -> bool:
+        """Whether it does not matter to any trip if a hidden one ran, from what is there `before` the loop."""
+        after = _Trip(self, before, hidden=True).run()
+        if after is None:
             return False
-        if isinstance(statement, Store):
-            buffer = statement.buffer
-            return buffer.placement == "chip" and self.of(statement.value) == self.tile("before", buffer)
-        found = self.loaded(statement) if isinstance(statement, Load) else self.computed(statement)
-        self.known[statement.result] = found
-        return True
+        # Tiles that differ from trip to trip would go by one number.
+        if not all(isinstance(v, float) or v == self.tile("before", b) for b, v in after.items()):
+            return False
+        return _Trip(self, before).run() == _Trip(self, after).run()
 
     def tile(self, *key: object) -> _Tile:
+        """Some tile: the same for the same key."""
         return self.tiles.setdefault(key, _Tile(len(self.tiles)))
+
+
+class _Trip:
+    """What the statements of one trip compute, in order: of any trip, or of a `hidden` one.
+
+    `held` is what buffers on chip hold before it. A `later` trip comes after another one.
+    """
+
+    def __init__(
+        self, kept: _Kept, held: Mapping[Buffer, _Known], *, hidden: bool = False, later: bool = False
+    ) -> None:
+        self.band, self.numbers, self.tile = kept.band, kept.numbers, kept.tile
+        self.body, self.held, self.hidden, self.later = kept.loop.body, dict(held), hidden, later
+        self.known: dict[Value, _Known] = {**kept.numbers}
+        self.made = {s.result: s for s in self.body if isinstance(s, Compute | Load)}
+        self.stores = [s for s in self.body if isinstance(s, Store)]
+
+    def run(self) -> dict[Buffer, _Known] | None:
+        """What buffers on chip hold after it; None where it changes other memory, or may."""
+        for statement in self.body:
+            if isinstance(statement, Loop):
+                return None
+            if isinstance(statement, Store):
+                if statement.buffer.placement != "chip":
+                    return None
+                self.held[statement.buffer] = self.of(statement.value)
+            else:
+                load = isinstance(statement, Load)
+                self.known[statement.result] = self.loaded(statement) if load else self.computed(statement)
+        return self.held
 
     def of(self, value: Value) -> _Known:
         return self.known[value] if value in self.known else self.tile("made before the loop", value)
 
     def loaded(self, load: Load) -> _Known:
         band = self.band.buffer.band
-        if band is not None and (load.buffer.band, load.windows) == (band, self.band.windows):
+        if self.hidden and band is not None and (load.buffer.band, load.windows) == (band, self.band.windows):
             return float(band.outside)
         if load.buffer.placement == "chip":
-            return self.tile("before", load.buffer)
+            return self.held.get(load.buffer, self.tile("before", load.buffer))
         return self.tile("loaded", load)
 
     def computed(self, s: Compute) -> _Known:
@@ -184,17 +272,19 @@ class _HiddenTrip:
                 return first
         if primitive_of(s) == "max":
             for mine, other in ((0, 1), (1, 0)):
-                if self.runs_above(s.operands[mine], operands[other]):
+                if self.is_above(s.operands[mine], operands[other]):
                     return operands[mine]
         if entry.elementwise and entry.body is not None:
             return self.scalar(entry.body(attrs), operands)
         return self.tile(s.op, tuple(operands), repr(sorted(s.attrs.items())), s.bounds)
 
-    def runs_above(self, value: Value, other: _Known) -> bool:
-        """Whether `value` is a running maximum that no trip leaves below the number `other`."""
-        held = self.made.get(value)
-        if not isinstance(other, float) or not isinstance(held, Load) or held.buffer.placement != "chip":
+    def is_above(self, value: Value, other: _Known) -> bool:
+        """Whether `value` is at least the number `other`: in later trips, as a running maximum, too."""
+        if not isinstance(other, float):
             return False
+        held = self.made.get(value)
+        if not self.later or not isinstance(held, Load) or held.buffer.placement != "chip":
+            return self.at_least(value) >= other
         stored = [self.made.get(s.value) for s in self.stores if s.buffer is held.buffer]
         return bool(stored) and all(s is not None and self.at_least(s.result) >= other for s in stored)
 

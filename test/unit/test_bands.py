@@ -21,7 +21,20 @@ from superopt.cost import target
 from superopt.cost.model import node_traffic
 from superopt.dialects import reader, writer
 from superopt.errors import IllegalProgram, NotEquivalent
-from superopt.program import UNBOUNDED, Band, KernelGraph, Load, Loop, Store, TileProgram, Value
+from superopt.program import (
+    UNBOUNDED,
+    Band,
+    Buffer,
+    Compute,
+    KernelGraph,
+    Load,
+    Loop,
+    Store,
+    TensorType,
+    TileProgram,
+    Value,
+    Window,
+)
 from superopt.transforms.emit.program_source import emit_program
 from superopt.transforms.lower import lower
 from superopt.verify import certify
@@ -58,8 +71,12 @@ def fused(
     tiles: tuple[int, int],
     band: Band = CAUSAL,
     change: Change | None = None,
+    floor: bool = False,
 ) -> KernelGraph:
-    """The same as one kernel with a running maximum; `change` is made to the exponentials' sum of each trip."""
+    """The same as one kernel with a running maximum; `change` is made to the exponentials' sum of each trip.
+
+    With a `floor`, maxima are at least -1e30, so that a trip that hides a whole row is defined.
+    """
     q, k, v = value(rows, depth), value(keys, depth), value(keys, depth)
     f, (height, width) = Builder(), tiles
     mask = masked(f, rows, keys, band)
@@ -75,6 +92,7 @@ def fused(
         kt, vt = (tile(x, (width, depth), -1, 0) for x in tensors[1:3])
         s = b("add", b("matmul", qt, kt, transpose_b=True), tile(tensors[3], (height, width), 0, 1))
         top = b("reduce_max", s, dims=(1,), keepdims=True)
+        top = b("max", top, b.constant(-1e30)) if floor else top
         top = b.raw("running_max", (top,), top.shape, loop=0)
         p = b("exp", b("sub", s, top))
         summed = b("reduce_sum", p, dims=(1,), keepdims=True)
@@ -160,6 +178,45 @@ def test_the_loop_of_a_causal_kernel_stops_at_the_diagonal() -> None:
     assert "max(x * 16 + -4, 1)" in emit_program(lower(fused(64, 64, 16, (16, 8), behind))).kernels_source
 
 
+WINDOW = Band(-11, 0, 0.0, -math.inf)
+
+
+@pytest.mark.parametrize(
+    ("rows", "keys", "tiles", "band"),
+    [
+        (64, 64, (16, 8), WINDOW),
+        (57, 57, (16, 8), WINDOW),
+        (37, 53, (16, 16), replace(WINDOW, lower=5, upper=16)),
+        (64, 64, (8, 16), Band(0, UNBOUNDED, 0.0, -math.inf)),
+        (16, 61, (16, 8), Band(20, 40, 0.0, -math.inf)),
+    ],
+)
+def test_the_loop_of_a_windowed_kernel_begins_where_its_block_sees_something(
+    rows: int, keys: int, tiles: tuple[int, int], band: Band
+) -> None:
+    pytest.importorskip("triton")
+    graph = fused(rows, keys, 16, tiles, band, floor=True)
+    (limit,) = hidden_trips.limits(tile_program(graph)).values()
+    assert limit.first is not None
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
+    (got,) = interpret(graph, arrays)
+    np.testing.assert_allclose(got, reference(arrays, band), atol=1e-5)
+    lowered, texts = compiled(graph)
+    assert verify_ttir(graph, lowered, texts).end_to_end
+
+
+def test_where_a_windowed_loop_begins_is_written_once() -> None:
+    source = emit_program(lower(fused(64, 64, 16, (16, 8), WINDOW, floor=True))).kernels_source
+    assert "first_k = max((x * 16 + -11) // 8, 0) * 8" in source
+    assert "for k in range(first_k, x * 16 + 16, 8):" in source
+    beyond = replace(WINDOW, lower=40, upper=60)  # rows that see nothing: a last trip always runs
+    source = emit_program(lower(fused(64, 64, 16, (16, 8), beyond, floor=True))).kernels_source
+    assert "first_k = min((x * 16 + 40) // 8, 7) * 8" in source
+    fixed = emit_program(lower(fused(16, 64, 16, (16, 8), Band(20, 30, 0.0, -math.inf), floor=True)))
+    assert "for k in range(16, 46, 8):" in fixed.kernels_source
+
+
 def test_programs_with_bands_are_proved_also_at_other_extents() -> None:
     graph, kernel = plain(64, 64, 16), fused(64, 64, 16, (16, 8))
     assert certify(graph, kernel).equivalent
@@ -215,20 +272,155 @@ def test_trips_that_store_to_memory_are_kept() -> None:
     assert not hidden_trips.limits(program)
 
 
+def added(program: TileProgram, start: float, build: Callable[[Load, Value], list[Compute]]) -> TileProgram:
+    """`program` with one more buffer, that holds `start` before the loop, and what each trip stores there.
+
+    `build` makes it, in its last statement, of the load of the buffer and of the trip's sum of exponentials.
+    """
+    (grid,) = program.body
+    assert isinstance(grid, Loop)
+    (loop,) = (s for s in grid.body if isinstance(s, Loop))
+    total = next(s.result for s in loop.body if isinstance(s, Compute) and s.op == "reduce_sum")
+    buffer = Buffer(total.type, "more", "chip")
+    windows = tuple(Window(n) for n in total.shape)
+    begun = Compute("constant", (), Value(total.type), {"value": start, "shape": total.shape, "dtype": "f32"})
+    at = grid.body.index(loop)
+    grid.body[at:at] = [begun, Store(buffer, windows, begun.result)]
+    load = Load(Value(total.type), buffer, windows)
+    made = build(load, total)
+    loop.body += [load, *made, Store(buffer, windows, made[-1].result)]
+    program.locals.append(buffer)
+    return program
+
+
+def computed(op: str, *operands: Value, like: Value) -> Compute:
+    return Compute(op, operands, Value(like.type), {})
+
+
+def test_first_trips_stay_where_a_later_one_would_notice() -> None:
+    """A sum that starts at 5 is kept by hidden trips; the largest so far, with a floor of 3, is not, but matters
+    to nobody else; where it scales what is added to a sum, trips that run before the first one seen matter."""
+
+    def first(change: Callable[[TileProgram], TileProgram] = lambda p: p) -> int | None:
+        program = change(tile_program(fused(64, 64, 16, (16, 8), WINDOW, floor=True)))
+        return next((limit.first for limit in hidden_trips.limits(program).values()), None)
+
+    def summed(load: Load, total: Value) -> list[Compute]:
+        return [computed("add", load.result, total, like=total)]
+
+    three = Value(TensorType((16, 1), "f32"))
+    number = Compute("constant", (), three, {"value": 3.0, "shape": (16, 1), "dtype": "f32"})
+
+    def floored(load: Load, total: Value) -> list[Compute]:
+        top = computed("max", total, three, like=total)
+        return [number, top, computed("max", load.result, top.result, like=total)]
+
+    def scaled(program: TileProgram) -> TileProgram:
+        program = added(program, 0.0, floored)
+        old = program.locals[-1]
+
+        def build(load: Load, total: Value) -> list[Compute]:
+            part = computed("mul", total, held.result, like=total)
+            return [part, computed("add", load.result, part.result, like=total)]
+
+        (grid,) = program.body
+        assert isinstance(grid, Loop)
+        (loop,) = (s for s in grid.body if isinstance(s, Loop))
+        held = next(s for s in loop.body if isinstance(s, Load) and s.buffer is old)
+        return added(program, 0.0, build)
+
+    def differences(program: TileProgram) -> TileProgram:
+        """The sum of what each trip's first value exceeds that of the trip before by: the last one alone."""
+        (grid,) = program.body
+        assert isinstance(grid, Loop)
+        (loop,) = (s for s in grid.body if isinstance(s, Loop))
+        loaded = next(s for s in loop.body if isinstance(s, Load) and s.buffer is program.params[1])
+        again = Value(TensorType((16, 1), "f32"))
+        row = Compute(
+            "slice",
+            (loaded.result,),
+            Value(TensorType((1, 1), "f32")),
+            {"offsets": (0, 0), "sizes": (1, 1), "strides": (1, 1)},
+        )
+        spread = Compute("broadcast", (row.result,), again, {"shape": (16, 1)})
+        program = added(program, 0.0, lambda _load, _total: [row, spread])
+        held = next(s for s in loop.body if isinstance(s, Load) and s.buffer is program.locals[-1])
+
+        def build(load: Load, total: Value) -> list[Compute]:
+            more = computed("sub", again, held.result, like=total)
+            return [more, computed("add", load.result, more.result, like=total)]
+
+        return added(program, 0.0, build)
+
+    def set_twice(program: TileProgram) -> TileProgram:
+        program = added(program, 0.0, floored)
+        (grid,) = program.body
+        assert isinstance(grid, Loop)
+        loaded = next(s for s in grid.body if isinstance(s, Load))
+        top = Compute("reduce_max", (loaded.result,), Value(three.type), {"dims": (1,), "keepdims": True})
+        at = next(i for i, s in enumerate(grid.body) if isinstance(s, Loop))
+        windows = (Window(16), Window(1))
+        grid.body[at:at] = [top, Store(program.locals[-1], windows, top.result)]
+        return program
+
+    assert first() is not None
+    assert first(set_twice) is None
+    assert first(lambda p: added(p, 5.0, summed)) is not None
+    assert first(lambda p: added(p, 0.0, floored)) is not None
+    assert first(scaled) is None
+    assert first(differences) is None
+    without = tile_program(
+        fused(64, 64, 16, (16, 8), WINDOW)
+    )  # a first trip that hides whole rows is undefined
+    assert all(limit.first is None for limit in hidden_trips.limits(without).values())
+
+
+def test_a_loop_over_rows_begins_at_the_diagonal() -> None:
+    """exp(s + band) summed over rows: what is above the diagonal comes first."""
+    for upper in (0, 9, -9):
+        f = Builder()
+        x, mask = value(64, 48), masked(f, 64, 48, replace(CAUSAL, upper=upper))
+
+        def build(b: Builder, x: Value, band: Value) -> None:
+            tiles = [b.raw("iterator", (v,), (8, 16), imap=(1,), fmap=(0,)) for v in (x, band)]
+            total = b("reduce_sum", b("exp", b("add", *tiles)), dims=(0,))
+            b.save(b.raw("accumulate", (total,), total.shape, kind="sum", loop=0), 0)
+
+        graph = KernelGraph("sums", [x], f.nodes, [f.custom((3,), (8,), [x, mask], (48,), build)])
+        program = tile_program(graph)
+        (limit,) = hidden_trips.limits(program).values()
+        loop = next(s for s in program.statements() if isinstance(s, Loop) and not s.parallel)
+        seen = replace(CAUSAL, upper=upper).elements((64, 48)) == 0
+        assert limit.trips(loop) == [
+            8 - int(np.argmax(seen.reshape(8, 8, 3, 16).any((1, 3))[:, i])) for i in range(3)
+        ]
+        lowered, texts = compiled(graph)
+        assert verify_ttir(graph, lowered, texts).end_to_end
+
+
 def test_the_trips_that_run_are_those_with_something_to_see() -> None:
     """The limit against a count of the tiles, element by element."""
     drawn = random.Random(1)
-    for _ in range(40):
+    for i in range(60):
         height, width = drawn.choice([4, 8, 16]), drawn.choice([4, 8, 16])
         rows, keys = height * drawn.randint(2, 5) - drawn.randint(0, 3), width * drawn.randint(2, 6)
         band = replace(CAUSAL, upper=drawn.randint(-10, 30))
-        program = tile_program(fused(rows, keys, 16, (height, width), band))
+        if i % 2:
+            band = replace(band, lower=band.upper - drawn.randint(0, 40))
+        program = tile_program(fused(rows, keys, 16, (height, width), band, floor=True))
         loop = next(s for s in program.statements() if isinstance(s, Loop) and not s.parallel)
         seen = band.elements((up(rows, height) * height, keys)) == 0
         tiles = seen.reshape(up(rows, height), height, keys // width, width).any((1, 3))
-        wanted = [max(int(np.flatnonzero(row).max(initial=0)) + 1, 1) for row in tiles]
         limit = hidden_trips.limits(program).get(loop.var)
-        assert (limit.trips(loop) if limit else [loop.trips] * len(wanted)) == wanted
+        starts, stops = (limit.starts(loop), limit.stops(loop)) if limit else ([0], [loop.trips])
+        for n, row in enumerate(tiles):
+            start, stop = starts[n % len(starts)], stops[n % len(stops)]
+            assert 0 <= start < stop <= loop.trips
+            if row.any():
+                first, *_, last = [int(t) for t in (np.flatnonzero(row)[0], *np.flatnonzero(row))]
+                assert (start if band.lower != -UNBOUNDED else first, stop) == (first, last + 1)
+            else:
+                assert stop == start + 1
 
 
 @pytest.mark.parametrize("tiles", [(16, 8), (8, 16)])
@@ -240,12 +432,28 @@ def test_the_check_of_ttir_accepts_the_limit_and_refuses_one_trip_less(
     assert verify_ttir(graph, lowered, texts).end_to_end
     whole = hidden_trips.Limit
 
-    def short(scale: int, base: int, *rest: object) -> hidden_trips.Limit:
-        return whole(scale, base - tiles[1], *rest)  # type: ignore[arg-type]
+    def short(scale: int, first: int | None, last: int, *rest: object) -> hidden_trips.Limit:
+        return whole(scale, first, last - tiles[1], *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(hidden_trips, "Limit", short)
     lowered, texts = compiled(graph)
     with pytest.raises((NotEquivalent, IllegalProgram)):  # a row without any trip is undefined
+        verify_ttir(graph, lowered, texts)
+
+
+@pytest.mark.parametrize("tiles", [(16, 8), (8, 16)])
+def test_the_check_of_ttir_refuses_a_window_that_begins_one_trip_late(
+    tiles: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = fused(48, 48, 16, tiles, WINDOW, floor=True)
+    whole = hidden_trips.Limit
+
+    def late(scale: int, first: int, *rest: object) -> hidden_trips.Limit:
+        return whole(scale, first + tiles[1], *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(hidden_trips, "Limit", late)
+    lowered, texts = compiled(graph)
+    with pytest.raises((NotEquivalent, IllegalProgram)):
         verify_ttir(graph, lowered, texts)
 
 
@@ -264,11 +472,14 @@ def test_kernels_checked_by_themselves_have_the_band_that_they_compute(
 
 
 def test_a_causal_kernel_is_charged_for_the_trips_that_run() -> None:
-    def flops(band: Band) -> tuple[float, float, int]:
-        (node,) = (n for n in lower(fused(1024, 1024, 64, (64, 64), band)).nodes if n.body)
+    def flops(band: Band, *, floor: bool = False) -> tuple[float, float, int]:
+        kernel = fused(1024, 1024, 64, (64, 64), band, floor=floor)
+        (node,) = (n for n in lower(kernel).nodes if n.body)
         traffic = node_traffic(node, target("sm_90"))
         return traffic.vector_flops, traffic.l2_bytes, traffic.loop_trips
 
+    window = flops(replace(CAUSAL, lower=-127), floor=True)
+    assert window[2] == 3  # 1, 2 and, from then on, 3
     half, whole = flops(CAUSAL), flops(replace(CAUSAL, upper=1023))
     assert half[2] == 8  # of 16: 8.5 on average
     assert half[0] / whole[0] == pytest.approx(8.5 / 16, rel=0.02)

@@ -74,10 +74,10 @@ class Memory:
         self._dirty.clear()
         self._read.clear()
 
-    def moving_pointers(self, loop: Loop) -> dict[str, int]:
+    def moving_pointers(self, loop: Loop, begin: Window) -> dict[str, int]:
         """Pointers to the tiles that each trip reads, set before the loop, and how far a trip moves them.
 
-        Their offsets are then added once, not in every trip.
+        Their offsets are then added once, not in every trip. `begin` is the first value of the loop's variable.
         """
         steps: dict[str, int] = {}
         names: dict[str, str] = {}
@@ -93,8 +93,9 @@ class Memory:
             first = [
                 Window(
                     w.size,
-                    w.base + scale * loop.start,
-                    tuple(t for t in w.terms if t[0] is not loop.var),
+                    w.base + scale * begin.base,
+                    tuple(t for t in w.terms if t[0] is not loop.var)
+                    + tuple((var, scale * n) for var, n in begin.terms if scale),
                     w.stride,
                 )
                 for w, scale in zip(s.windows, scales, strict=True)

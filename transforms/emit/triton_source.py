@@ -175,11 +175,13 @@ class _Emitter:
         reads = f", each reads {' and '.join(dict.fromkeys(tiles))}" if tiles else ""
         if not stored & loaded:
             self.memory.before_loop(loaded)
-        moving = self.memory.moving_pointers(loop)
         limit = self.limits.get(loop.var)
+        begin = self.begin(loop, limit)
+        moving = self.memory.moving_pointers(loop, begin)
         self.writer.line(f"# {'At most ' if limit else ''}{trips} trips{reads}.")
-        stop = str(loop.stop) if limit is None else self.limited(loop, limit)
-        bounds = f"{loop.start}, {stop}" + (f", {loop.step}" if loop.step != 1 else "")
+        start = self.writer.start(begin)
+        stop = str(loop.stop) if limit is None or limit.last is None else self.stop(loop, limit, start)
+        bounds = f"{start}, {stop}" + (f", {loop.step}" if loop.step != 1 else "")
         if stored & loaded:
             # A later trip loads what an earlier one stores: the software pipeline must not move loads ahead.
             self.writer.line(f"for {var} in tl.range({bounds}, num_stages=1):")
@@ -197,14 +199,43 @@ class _Emitter:
             self.writer.line(f"{name} += {step}")
         self.writer.leave()
 
-    def limited(self, loop: Loop, limit: Limit) -> str:
-        """Where a loop ends whose last trips change nothing; its first trip always runs."""
-        bound = self.writer.start(Window(1, limit.base, limit.terms))
+    def begin(self, loop: Loop, limit: Limit | None) -> Window:
+        """Where a loop begins: after the first trips that a band hides, as a name that is set before it."""
+        if limit is None or limit.first is None or not any(skipped := limit.starts(loop)):
+            return Window(1, loop.start)
+        if not limit.terms:
+            return Window(1, loop.start + skipped[0] * loop.step)
+        unit, scale, bounds = limit.scale * loop.step, limit.scale, [limit.first + n for n in limit.sums]
+        text = self.writer.start(Window(1, limit.first + unit - 1 - scale * loop.start, limit.terms))
+        text = f"({text}) // {unit}" if unit > 1 else text
+        if min(limit.below(loop, b) for b in bounds) < 0:  # where quotients are rounded up, too
+            text = f"max({text}, 0)"
+        if max(limit.below(loop, b) for b in bounds) >= loop.trips:
+            text = f"min({text}, {loop.trips - 1})"
+        text += f" * {loop.step}" if loop.step > 1 else ""
+        first = LoopVar(f"first_{loop.var.name}")
+        line = f"{self.writer.index(first, 'first')} = {text}" + (f" + {loop.start}" if loop.start else "")
+        if any(var in self.writer.sequential for var, _ in limit.terms):
+            self.writer.sequential.add(first)
+            self.writer.line(line)
+        else:
+            self.writer.header.append(f"    {line}")
+        return Window(1, 0, ((first, 1),))
+
+    def stop(self, loop: Loop, limit: Limit, start: str) -> str:
+        """Where a loop ends whose last trips a band hides; one trip, from `start` on, always runs."""
+        assert limit.last is not None
+        bounds = [limit.last + n for n in limit.sums]
+        bound = self.writer.start(Window(1, limit.last, limit.terms))
         if limit.scale != 1:
             bound = f"({bound} + {limit.scale - 1}) // {limit.scale}"
-        if max(limit.bounds) > limit.scale * loop.stop:
+        if max(bounds) > limit.scale * loop.stop:
             bound = f"min({bound}, {loop.stop})"
-        return f"max({bound}, {loop.start + 1})" if min(limit.bounds) <= limit.scale * loop.start else bound
+        begun = (limit.below(loop, b) > n for b, n in zip(bounds, limit.starts(loop), strict=True))
+        if all(begun):
+            return bound
+        least = str(loop.start + 1) if start == str(loop.start) else f"{start} + 1"
+        return f"max({bound}, {least})"
 
     def load(self, statement: Load, following: Sequence[Statement]) -> None:
         buffer, result = statement.buffer, statement.result

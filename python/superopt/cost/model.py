@@ -408,8 +408,10 @@ def _trips_of_block(graph: BlockGraph, computed: Mapping[Value, Band]) -> list[f
             continue
         (loop,), (height, width) = loops, node.result.shape[-2:]
         down = math.prod(n for n, d in zip(graph.grid, imap, strict=True) if d == rows)
-        seen = [_ceil_div(band.upper + (i + 1) * height, width) for i in range(down)]
-        trips[loop] = min(trips[loop], sum(min(max(n, 1), graph.loops[loop]) for n in seen) / down)
+        first = [max((band.lower + i * height) // width, 0) for i in range(down)]
+        stop = [min(_ceil_div(band.upper + (i + 1) * height, width), graph.loops[loop]) for i in range(down)]
+        seen = sum(max(b - a, 1) for a, b in zip(first, stop, strict=True))
+        trips[loop] = min(trips[loop], seen / down)
     return trips
 
 

@@ -12,24 +12,30 @@ def instance_work(kernel: Function, grid: tuple[int, int, int]) -> int:
 
     A loop that ends at a different place in each instance counts as the longest.
     """
-    return _region_work(kernel.body, grid, {})
+    return _region_work(kernel.body, grid, {}, {})
 
 
-def _region_work(region: Region, grid: tuple[int, int, int], most: dict[int, int]) -> int:
+def _region_work(
+    region: Region, grid: tuple[int, int, int], most: dict[int, int], constants: dict[int, int]
+) -> int:
     """The same for a region; `most` are numbers that scalars, none of them negative, do not exceed."""
     total = 0
     for op in region.ops:
         if op.results and not op.types[0].shape and (bound := _most(op, grid, most)) is not None:
             most[op.results[0]] = bound
+            if op.name == "arith.constant":
+                constants[op.results[0]] = bound
         size = max((math.prod(t.shape) for t in op.types), default=1)
         if op.name == "tt.dot":
             size = (
                 math.prod(op.types[0].shape) * op.types[1].shape[-1] // 16
             )  # cheaper than an element elsewhere
-        inner = sum(_region_work(r, grid, most) for r in op.regions)
+        inner = sum(_region_work(r, grid, most, constants) for r in op.regions)
         if op.name == "scf.for":
-            low, high, step = (most.get(v) for v in op.operands[:3])
-            if low is None or high is None or not step or step < 0:
+            # From 0 on, where it begins at a different place in each instance.
+            low = constants.get(op.operands[0], 0)
+            high, step = (most.get(v) for v in op.operands[1:3])
+            if high is None or not step or step < 0:
                 total += inner
             else:
                 total += inner * max(0, math.ceil((high - low) / step))
