@@ -227,6 +227,19 @@ def test_programs_with_bands_are_proved_also_at_other_extents() -> None:
     assert certify(*pair).equivalent
 
 
+def test_windows_are_proved_at_fewer_tiles_and_told_apart_at_all_of_them() -> None:
+    graph, kernel = plain(96, 96, 16, WINDOW), fused(96, 96, 16, (16, 8), WINDOW, floor=True)
+    pair = reduce_extents(graph, lower(kernel))
+    assert pair is not None
+    (band,) = (n for n in pair[0].nodes if n.op == "band")
+    columns = band.result.shape[-1]
+    assert columns < 96
+    assert -columns < int(str(band.attrs["lower"])) < int(str(band.attrs["upper"])) == 0  # it hides something
+    assert certify(graph, kernel).equivalent
+    for other in (replace(WINDOW, lower=-12), replace(WINDOW, lower=-40), replace(WINDOW, upper=-1)):
+        assert not certify(plain(96, 96, 16, other), kernel).equivalent
+
+
 def test_fewer_blocks_are_the_last_rows_which_see_most() -> None:
     kernel = fused(64, 48, 16, (16, 8), replace(CAUSAL, upper=-16))
     smaller = fewer_blocks(kernel)
@@ -234,6 +247,10 @@ def test_fewer_blocks_are_the_last_rows_which_see_most() -> None:
     (band,) = (n for n in smaller[0].nodes if n.op == "band")
     assert band.result.shape == (32, 48)
     assert band.attrs["upper"] == 16
+    smaller = fewer_blocks(fused(64, 48, 16, (16, 8), replace(WINDOW, lower=-24, upper=-16), floor=True))
+    assert smaller is not None
+    (band,) = (n for n in smaller[0].nodes if n.op == "band")
+    assert (band.attrs["lower"], band.attrs["upper"]) == (-24 + 32, 16)
 
 
 def test_a_band_survives_mlir() -> None:

@@ -26,8 +26,8 @@ from superopt.transforms.ingest.fold import evaluate
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
-FOLD_LIMIT = 1 << 22
-"""Constants of more elements than this are not folded (a 2048 x 2048 mask is)."""
+FOLD_LIMIT = 1 << 25
+"""Constants of more elements than this are not folded (a 4096 x 8192 mask is)."""
 
 MOST_RUNS = 8
 """A gather or selection becomes a concatenation of at most this many slices."""

@@ -45,9 +45,14 @@ def trips_of(loop: Loop) -> int:
 
 
 class Axes:
-    """Dimensions of every value and buffer, and the factors of every grid and loop."""
+    """Dimensions of every value and buffer, and the factors of every grid and loop.
 
-    def __init__(self) -> None:
+    With `bands_follow`, whoever changes an extent also moves the sides of bands; otherwise bands keep theirs,
+    but for those whose sides suit every extent.
+    """
+
+    def __init__(self, *, bands_follow: bool = False) -> None:
+        self.bands_follow = bands_follow
         self.means: list[tuple[int, Dim]] = []
         self.dims: dict[Value | Buffer, list[Dim]] = {}
         self.extents: dict[BlockGraph, tuple[list[Dim], list[Dim]]] = {}
@@ -220,7 +225,7 @@ class Axes:
         elif (elements := OPERATORS[op].elements) is not None:
             held = elements(attrs)
             everywhere = isinstance(held, Band) and all(
-                _at_the_corner(side, target) for side in (held.lower, held.upper)
+                self.bands_follow or _at_the_corner(side, target) for side in (held.lower, held.upper)
             )
             if not everywhere and not isinstance(held, int | float):
                 fix([f for d in target for f in d])

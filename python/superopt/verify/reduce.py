@@ -51,14 +51,14 @@ def reduce_extents(
     there are none.
     """
     try:
-        axes = Axes()
+        axes = Axes(bands_follow=True)
         for graph in (a, b):
             axes.graph(graph)
         for x, y in zip([*a.inputs, *a.outputs], [*b.inputs, *b.outputs], strict=True):
             axes.same(axes.of(x), axes.of(y))
         axes.finish()
         named = axes.numbers() if numbers else {}
-        rebuilt = [_Rebuild(axes, numbers=named) for _ in (a, b)]
+        rebuilt = [_Rebuild(axes, numbers=named, bands_cut=True) for _ in (a, b)]
         pair = (rebuilt[0].graph(a), rebuilt[1].graph(b))
         if numbers and not any(r.renamed for r in rebuilt):
             return None
@@ -117,15 +117,20 @@ def _tile_work(body: Sequence[Statement]) -> int:
 
 
 class _Rebuild:
-    """Copies a program; `extent` computes every extent from its factors, by default the reduced one."""
+    """Copies a program; `extent` computes every extent from its factors, by default the reduced one.
+
+    With `bands_cut`, sides of bands stay within the matrix.
+    """
 
     def __init__(
         self,
         axes: Axes,
         extent: Callable[[Sequence[Factor]], int] = reduced,
         numbers: Mapping[float, float] | None = None,
+        *,
+        bands_cut: bool = False,
     ) -> None:
-        self.axes, self.extent, self.numbers = axes, extent, numbers or {}
+        self.axes, self.extent, self.numbers, self.bands_cut = axes, extent, numbers or {}, bands_cut
         self.renamed = False
         self.values: dict[Value, Value] = {}
         self.buffers: dict[Buffer, Buffer] = {}
@@ -170,11 +175,8 @@ class _Rebuild:
         out, shape = dict(attrs), self.shape(result)
         if "shape" in out:
             out["shape"] = shape
-            if "lower" in out:  # sides of a band stay where they are, seen from the last row and column
-                moved = (shape[-1] - shape[-2]) - (result.shape[-1] - result.shape[-2])
-                for key in ("lower", "upper"):
-                    side = int(str(out[key]))
-                    out[key] = side if abs(side) == UNBOUNDED else side + moved
+            if "lower" in out:
+                out |= {key: self.side(int(str(out[key])), result.shape, shape) for key in ("lower", "upper")}
             number = out.get("value")
             if isinstance(number, float) and number in self.numbers:
                 out["value"], self.renamed = self.numbers[number], True
@@ -191,6 +193,20 @@ class _Rebuild:
         if isinstance(along := out.get("dim"), int) and "times" in out:
             out["times"] = shape[along] // self.shape(operands[0])[along]
         return out
+
+    def side(self, side: int, old: Sequence[int], new: Sequence[int]) -> int:
+        """A side of a band: it stays where it is, seen from the last row and column.
+
+        Where programs are tested with fewer columns, it is at most half of these away: a window that is wider
+        than the matrix would hide nothing.
+        """
+        if abs(side) == UNBOUNDED:
+            return side
+        away = side - (old[-1] - old[-2])
+        if self.bands_cut and new[-1] < old[-1]:
+            most = max(new[-1] // 2, 1)
+            away = min(max(away, -most), most)
+        return away + (new[-1] - new[-2])
 
     def buffer(self, b: Buffer) -> Buffer:
         if b not in self.buffers:
@@ -284,7 +300,7 @@ def fewer_trips(first: KernelGraph, *others: KernelGraph, trips: int) -> tuple[K
 def _shrunk(graphs: tuple[KernelGraph, ...], *, trips: int) -> tuple[KernelGraph, ...] | None:
     first, *others = graphs
     try:
-        axes = Axes()
+        axes = Axes(bands_follow=True)
         for graph in graphs:
             axes.graph(graph)
         if trips:
