@@ -71,6 +71,8 @@ class KernelReport(BaseModel):
     """Of shared memory, in the first block, and how many would suffice (`superopt.cost.counted`)."""
     sectors: tuple[int, int] | None = None
     """Of device memory, likewise."""
+    trips: tuple[float, int] | None = None
+    """Of the loops that a mask cuts short: how many run, on average over the blocks, of how many."""
     prepared: bool = False
     """Whether it runs once, when weights are loaded, and not in every call."""
 

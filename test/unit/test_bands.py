@@ -17,7 +17,9 @@ from test_ttir import compiled
 
 from superopt import hidden_trips
 from superopt.bands import recognized
-from superopt.cost import target
+from superopt.cost import compiled_cost, target
+from superopt.cost.compiled import trips_run
+from superopt.cost.counted import KernelCounts, Transactions
 from superopt.cost.model import node_traffic
 from superopt.dialects import reader, writer
 from superopt.errors import IllegalProgram, NotEquivalent
@@ -35,6 +37,7 @@ from superopt.program import (
     Value,
     Window,
 )
+from superopt.transforms.emit.compile import Compiled
 from superopt.transforms.emit.program_source import emit_program
 from superopt.transforms.lower import lower
 from superopt.verify import certify
@@ -501,6 +504,23 @@ def test_a_causal_kernel_is_charged_for_the_trips_that_run() -> None:
     assert half[2] == 8  # of 16: 8.5 on average
     assert half[0] / whole[0] == pytest.approx(8.5 / 16, rel=0.02)
     assert half[1] < 0.6 * whole[1]
+
+
+def test_the_report_counts_the_trips_that_run_and_the_price_scales_what_the_first_block_did() -> None:
+    """Half of the trips of causal attention: of 1 to 16, the first block has one, and its counts are the price's."""
+    kernel, gpu = fused(1024, 1024, 64, (64, 64)), target("sm_90")
+    lowered = lower(kernel)
+    (node,) = (n for n in lowered.nodes if n.body)
+    assert isinstance(node.body, TileProgram)
+    assert trips_run(node.body) == (8.5, 16)
+    assert trips_run(tile_program(fused(64, 64, 16, (16, 8), replace(CAUSAL, upper=63)))) is None
+
+    made, free = Transactions(10**8, 10**8), Transactions(0, 0)
+    shared = {kind: made if kind == "loads" else free for kind in ("loads", "stores", "copies", "matrices")}
+    counts = KernelCounts(shared, dict.fromkeys(("loads", "stores", "copies"), free), {}, 0)
+    facts = Compiled("kernel", "", "", "", "", "", b"", 0, 32, 0, counts)
+    seconds = compiled_cost(node, facts, gpu).seconds - gpu.launch_seconds
+    assert seconds == pytest.approx(8.5 * 10**8 / gpu.clock_hertz, rel=1e-3)
 
 
 def test_numbers_are_those_of_the_whole_loop() -> None:

@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import mean
 from typing import TYPE_CHECKING
 
 from superopt.cost.gpus import WARP_THREADS, Target
@@ -41,8 +42,9 @@ from superopt.cost.model import (
     node_traffic,
     tile_reads,
 )
+from superopt.hidden_trips import trips_of_limited
 from superopt.operators import is_contraction
-from superopt.program import KernelGraph, Node, TileProgram
+from superopt.program import KernelGraph, Loop, Node, TileProgram
 from superopt.transforms.core import _cost
 from superopt.weights import split
 
@@ -71,7 +73,8 @@ class PricedKernel:
     """One kernel of a lowered program: what it moves and computes, its predicted seconds, and what limits it.
 
     `compiled` is None for what no kernel of ours does: products that are left to a library, opaque operations,
-    and copies of the launcher. What is `prepared` runs once, not in every call.
+    and copies of the launcher. What is `prepared` runs once, not in every call. `trips` are those of loops that a
+    mask cuts short: how many run, on average over the blocks, of how many.
     """
 
     seconds: float
@@ -79,6 +82,7 @@ class PricedKernel:
     traffic: Traffic
     compiled: Compiled | None = None
     prepared: bool = False
+    trips: tuple[float, int] | None = None
 
 
 def priced_kernels(graph: KernelGraph, compiled: Sequence[Compiled], target: Target) -> list[PricedKernel]:
@@ -89,9 +93,8 @@ def priced_kernels(graph: KernelGraph, compiled: Sequence[Compiled], target: Tar
         if isinstance(node.body, TileProgram):
             kernel = next(facts)
             priced = compiled_cost(node, kernel, target)
-            made = PricedKernel(
-                priced.seconds, priced.limit, node_traffic(node, target), kernel, node in once
-            )
+            traffic, trips = node_traffic(node, target), trips_run(node.body)
+            made = PricedKernel(priced.seconds, priced.limit, traffic, kernel, node in once, trips)
             found.append(made)
         elif not is_view(node):
             left = is_contraction(node)
@@ -99,6 +102,13 @@ def priced_kernels(graph: KernelGraph, compiled: Sequence[Compiled], target: Tar
             found.append(PricedKernel(priced.seconds, node.op, priced.traffic, prepared=node in once))
     found += [PricedKernel(c.seconds, c.name, c.traffic) for c in copy_costs(graph, target)]
     return found
+
+
+def trips_run(program: TileProgram) -> tuple[float, int] | None:
+    """How many trips of the loops that masks cut short run, on average over the blocks, of how many."""
+    cut = trips_of_limited(program)
+    whole = [s.trips for s in program.statements() if isinstance(s, Loop) and s.var in cut]
+    return (sum(map(mean, cut.values())), sum(whole)) if cut else None
 
 
 def compiled_seconds(graph: KernelGraph, compiled: Sequence[Compiled], target: Target) -> float:
@@ -122,7 +132,9 @@ def compiled_cost(node: Node, facts: Compiled, target: Target) -> CompiledCost:
     asynchronous = "cp.async" in facts.ptx
     depth = program.num_stages - 1 if asynchronous and trips > 1 else 0
 
-    l2_bytes, cycles = _counted(facts.counts, traffic)
+    # What was counted is the first block's, whose loops a mask may cut shorter, or less short, than others'.
+    longer = max((mean(n) / n[0] for n in trips_of_limited(program).values()), default=1.0)
+    l2_bytes, cycles = _counted(facts.counts, traffic, longer)
     together = min(resident, math.ceil(blocks / target.multiprocessors))
     busy_units = min(blocks, target.multiprocessors)
     under_way = busy_units * together * max(depth, 1) / (blocks * trips)  # the share of all bytes
@@ -157,12 +169,15 @@ def compiled_cost(node: Node, facts: Compiled, target: Target) -> CompiledCost:
     return CompiledCost(max(analytic, above_floor) + made, resident, depth, limit)
 
 
-def _counted(counts: KernelCounts | None, traffic: Traffic) -> tuple[float, float]:
-    """Bytes that all blocks move from and to L2, and the cycles of L1 and shared memory for one block."""
+def _counted(counts: KernelCounts | None, traffic: Traffic, longer: float) -> tuple[float, float]:
+    """Bytes that all blocks move from and to L2, and the cycles of L1 and shared memory for one block.
+
+    Loops are on average `longer` times as long as those of the first block, which was counted.
+    """
     if counts is None:
         return traffic.l2_bytes, 0.0
-    copied = counts.sectors["copies"].made
-    cycles = counts.shared.made + (counts.device.made - copied) / SECTORS_A_CYCLE
+    copied = counts.sectors["copies"].made * longer
+    cycles = longer * counts.shared.made + (longer * counts.device.made - copied) / SECTORS_A_CYCLE
     return max(traffic.l2_bytes, traffic.blocks * SECTOR * copied), cycles
 
 

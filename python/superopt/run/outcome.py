@@ -101,6 +101,7 @@ def finish(original: KernelGraph, accepted: Accepted, run: Run, diagnostics: Dia
                 spilled_bytes=kernel and kernel.spill_bytes,
                 wavefronts=counts and (counts.shared.made, counts.shared.needed),
                 sectors=counts and (counts.device.made, counts.device.needed),
+                trips=priced.trips,
                 prepared=priced.prepared,
             )
         )
