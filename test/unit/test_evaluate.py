@@ -193,6 +193,15 @@ def test_evaluation_is_deterministic(rng: Any, kind: type[ImageField]) -> None:
         assert any(n.op == "div" for n in graph.nodes)
 
 
+def test_numbers_inside_kernels_are_literals_of_fp32() -> None:
+    """-1e30, below which no maximum of a windowed kernel falls, is no number of f16; stored, it is rounded."""
+    domain, attrs = FloatDomain(faithful=True), {"value": -1e30, "shape": (2,), "dtype": "f16"}
+    (inside,) = evaluate_operator("constant", attrs, [], [], domain, 0).planes
+    assert np.all(inside == np.float32(-1e30))
+    (stored,) = domain.stored(domain.constant(-1e30), "f16").planes
+    assert stored == -math.inf
+
+
 def test_faithful_floats_round_where_memory_is_written() -> None:
     x = value(4, 64, dtype="f16")
     f = Builder()

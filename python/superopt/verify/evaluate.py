@@ -149,7 +149,8 @@ def evaluate_operator(
             operands = [domain.stored(t, d) for t, d in zip(operands, dtypes, strict=True)]
         result = _nest(entry, nest, values, operands, domain, lead)
     dtype = values.get("dtype")
-    return domain.stored(result, dtype) if isinstance(dtype, str) else result
+    # Numbers inside kernels are literals of fp32, whatever their dtype: what is stored is rounded then.
+    return domain.stored(result, dtype) if isinstance(dtype, str) and operands else result
 
 
 def _nest(
