@@ -19,7 +19,7 @@ TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check lint format bench-search mutate mutate-ptx ptx-functions kills tamper attack relation fuzz random ingest wheel clean
+.PHONY: help demo test check lint docs format bench-search mutate mutate-ptx ptx-functions kills tamper attack relation fuzz random ingest wheel clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,7 +39,7 @@ $(VENV)/installed-test: $(BIN)/python $(BUILD_INPUTS)
 	@touch $(VENV)/installed $@
 
 $(VENV)/installed-dev: $(BIN)/python $(BUILD_INPUTS)
-	$(PIP) install -e '.[test,reference,models,bench,dev]' $(TORCH)
+	$(PIP) install -e '.[test,reference,models,bench,docs,dev]' $(TORCH)
 	@touch $(VENV)/installed $(VENV)/installed-test $@
 
 DEMO := out/rmsnorm_linear
@@ -53,13 +53,16 @@ test: $(VENV)/installed-test ## run pytest and lit; the last line is 'N passed, 
 	@$(BIN)/python test/run.py
 
 check: export CXXFLAGS := $(CXXFLAGS) -Werror
-check: lint test ## what CI runs: lint, a build without warnings, every test
+check: lint docs test ## what CI runs: lint, the documentation, a build without warnings, every test
 
 lint: $(VENV)/installed-dev ## ruff, pyright, clang-format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+
+docs: $(VENV)/installed-dev ## build the site of documentation into out/docs; a broken link is an error
+	$(BIN)/python -m sphinx -q -W --keep-going -b html -c docs . out/docs
 
 format: $(VENV)/installed-dev ## format Python and C++ in place
 	$(BIN)/ruff format .

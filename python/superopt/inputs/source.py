@@ -149,8 +149,9 @@ class Message:
     notes: tuple[Message, ...] = ()
 
     def named(self, file: str) -> Message:
-        """The message with `file` for the place `-`, which is what MLIR calls text that it parsed from memory."""
-        location = replace(self.location, file=file) if self.location.file == "-" else self.location
+        """The message with `file` for a place in text that was parsed from memory, which MLIR calls `-`."""
+        unnamed = self.location.line and self.location.file in ("-", "")
+        location = replace(self.location, file=file) if unnamed else self.location
         return replace(self, location=location, notes=tuple(n.named(file) for n in self.notes))
 
 
