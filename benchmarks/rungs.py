@@ -1,6 +1,7 @@
 """How evaluators rank programs that were measured on the CPU, and what a model that learns saves.
 
 python -m benchmarks.rungs [--seeds 30]
+python -m benchmarks.rungs --compiled 24
 
 Of each table of `benchmarks.tuning_tables` (a space of programs, measured whole):
 
@@ -10,6 +11,11 @@ online      of the learned model after 48 random measurements of the table, on t
             and how often it said that the analytic model is better
 within_5    evaluations until a program is within 5 % of the best, from the rules on: median and 90th percentile
             over the seeds, of the default strategy alone, and with the learned model choosing what is measured
+
+With --compiled, so many programs of each table, evenly from the fastest to the slowest, are compiled for sm_90,
+and priced by tiles, kernels and machine code (`tuning.evaluators`): rank correlations over these programs, and
+`price_seconds`, the median processor seconds of an evaluation. Kernels of a GPU need not rank as code for a CPU
+does: this says how far prices of a GPU carry over, and what each rung costs, not how well it predicts a GPU.
 
 Results are kept in benchmarks/results/rungs.json.
 """
@@ -24,12 +30,15 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks.record import commit, keep
-from benchmarks.tuning_tables import FOLDER, MOVING, PROGRAMS
+from benchmarks.record import commit, keep, load
+from benchmarks.tuning_tables import FOLDER, MOVING, PROGRAMS, made
 
+from superopt.cost import target
 from superopt.cost.learned import boosted_trees, spearman
 from superopt.program import KernelGraph
+from superopt.transforms.schedule.fit import Compiler
 from superopt.tuning import strategies
+from superopt.tuning.evaluators import ByCode, ByKernels, ByTiles, Evaluation
 from superopt.tuning.learned import Learned
 from superopt.tuning.loop import Trials, search
 from superopt.tuning.space import Question
@@ -115,15 +124,42 @@ def row(tables: dict[str, Table], name: str, seeds: int) -> dict[str, Any]:
     }
 
 
+def compiled(name: str, count: int) -> dict[str, Any]:
+    """The rungs above the analytic one, on some programs of a table."""
+    data = json.loads((FOLDER / f"{name}.json").read_bytes())
+    programs, seconds = made(name, data), [row["seconds"] for row in data["programs"]]
+    able = sorted((i for i in programs if seconds[i] is not None), key=lambda i: seconds[i])
+    taken = [able[round(i * (len(able) - 1) / (count - 1))] for i in range(count)]
+    compiler = Compiler(target("sm_90"))
+    found: dict[str, list[Evaluation]] = {}
+    for evaluator in (ByTiles(compiler.target), ByKernels(compiler), ByCode(compiler)):
+        found[evaluator.name] = evaluator.evaluate([programs[i].program for i in taken])
+    priced = [n for n in range(count) if all(e[n].seconds is not None for e in found.values())]
+    ranks = {
+        rung: spearman([(seconds[taken[n]], e[n].seconds or 0.0) for n in priced])
+        for rung, e in found.items()
+    }
+    return {
+        "compiled": count,
+        "priced": len(priced),
+        "compiled_commit": commit(),
+        "rank": {rung: round(rank or 0.0, 3) for rung, rank in ranks.items()},
+        "price_seconds": {rung: round(statistics.median(x.work for x in e), 4) for rung, e in found.items()},
+    }
+
+
 def main() -> None:
     """Rank, print, store."""
     parser = argparse.ArgumentParser(description="Evaluators against measured tables.")
     parser.add_argument("--seeds", type=int, default=30)
+    parser.add_argument("--programs", default=",".join(PROGRAMS))
+    parser.add_argument("--compiled", type=int, help="compile so many programs of each table instead")
     given = parser.parse_args()
     tables = {name: read_table(FOLDER / f"{name}.json") for name in PROGRAMS}
-    rows: dict[str, Any] = {}
-    for name in tables:
-        rows[name] = row(tables, name, given.seeds)
+    rows = load("rungs")
+    for name in given.programs.split(","):
+        found = compiled(name, given.compiled) if given.compiled else row(tables, name, given.seeds)
+        rows[name] = rows.get(name, {}) | found
         keep("rungs", rows, target="cpu")
         print(f"{name:16} {json.dumps(rows[name])}", flush=True)
 

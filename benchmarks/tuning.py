@@ -2,7 +2,6 @@
 
 python -m benchmarks.tuning [--programs a,b] [--evaluations 64] [--seeds 3] [--budget 6]
 python -m benchmarks.tuning --reuse [--programs a,b] [--evaluations 16]
-python -m benchmarks.tuning --strategies [--programs a,b] [--evaluations 128] [--seeds 15] [--budget 6]
 
 For each program, the searches run once. Then, of all programs that the choices of cuts, plan, extents, layouts,
 splits and tiles make, lowered and priced by their tiles:
@@ -18,11 +17,8 @@ after       the best after 1, 2, 4, ... evaluations
 
 With --reuse, `all` starts from the rules, and from what the best of the other programs in tuning.json chose, too.
 
-With --strategies, each strategy searches all choices together, and what counts is after how many evaluations it
-is within 1 % and 5 % of the best that any of them found: median and 90th percentile over the seeds.
-
 Figures are medians over the seeds. Nothing is proved or compiled here, and no GPU has timed anything: these are
-predictions. Results are kept in benchmarks/results/tuning.json, reuse.json or strategies.json, program by
+predictions. Results are kept in benchmarks/results/tuning.json or reuse.json, program by
 program, so that a run goes on.
 """
 
@@ -153,25 +149,6 @@ def _choices(trial: Trial) -> dict[str, dict[str, str]]:
     return found
 
 
-def compare(name: str, *, evaluations: int, seeds: int, budget: float) -> dict[str, Any]:
-    """How soon each strategy is close to the best that any of them finds for one program."""
-    space, row = searched(name, budget)
-    log = Log(None, "")  # each program is priced once for all strategies
-    courses = {
-        method: [_course(_run(space, "all", method, evaluations, seed, log)) for seed in range(seeds)]
-        for method in strategies.names()
-    }
-    best = min(course[-1] for runs in courses.values() for course in runs)
-    row |= {"best_us": round(best * 1e6, 3), "programs": len(log.known)}
-    for method, runs in courses.items():
-        row[method] = {"median_us": round(statistics.median(c[-1] for c in runs) * 1e6, 3)}
-        for share in (1.01, 1.05):
-            needed = sorted(_until(course, share * best, evaluations) for course in runs)
-            at = (statistics.median_high(needed), needed[min(round(0.9 * len(needed)), len(needed) - 1)])
-            row[method][f"within_{share:.2f}"] = [n if n <= evaluations else None for n in at]
-    return row
-
-
 def _run(
     space: Space,
     schedule: ScheduleName,
@@ -193,27 +170,19 @@ def _course(trials: Trials) -> list[float]:
     return [min(seconds[: i + 1]) for i in range(len(seconds))]
 
 
-def _until(course: list[float], seconds: float, evaluations: int) -> int:
-    """Evaluations until a course is at most `seconds`; one more than all where it never is."""
-    return next((i + 1 for i, s in enumerate(course) if s <= seconds), evaluations + 1)
-
-
 def main() -> None:
     """Measure what is missing, print, store."""
     parser = argparse.ArgumentParser(description="Joint tuning against one pass after the other.")
     parser.add_argument("--programs", default=",".join(PROGRAMS), help="names of files in benchmarks/mugraph")
-    parser.add_argument("--evaluations", type=int, help="64; 16 with --reuse, 128 with --strategies")
-    parser.add_argument("--seeds", type=int, help="3; 15 with --strategies")
+    parser.add_argument("--evaluations", type=int, help="64; 16 with --reuse")
+    parser.add_argument("--seeds", type=int, help="3")
     parser.add_argument(
         "--budget", type=float, default=6.0, help="seconds of work of the searches of a program"
     )
     parser.add_argument("--reuse", action="store_true", help="start from what other programs taught, too")
-    parser.add_argument("--strategies", action="store_true", help="compare strategies instead of schedules")
     given = parser.parse_args()
     kept, work, evaluations, seeds = "tuning", measure, 64, 3
-    if given.strategies:
-        kept, work, evaluations, seeds = "strategies", compare, 128, 15
-    elif given.reuse:
+    if given.reuse:
         kept, work, evaluations = "reuse", partial(reuse, rows=load("tuning")), 16
     evaluations, seeds = given.evaluations or evaluations, given.seeds or seeds
     settings = {

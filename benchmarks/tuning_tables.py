@@ -45,7 +45,7 @@ from superopt.tuning.evaluators import Evaluation
 from superopt.tuning.improve import steps_of
 from superopt.tuning.loop import BATCH, Trials, search
 from superopt.tuning.plan import Plan
-from superopt.tuning.space import Question, Space, Step
+from superopt.tuning.space import Question, Space, Step, Traced
 from superopt.tuning.strategies.exhaustive import Exhaustive
 from superopt.tuning.table import Table, read_table, recorded
 
@@ -85,7 +85,7 @@ def _gqa_decode() -> str:
 PROGRAMS = {
     "mlp": (_mlp, 16, 3),
     "rmsnorm_linear": (_rmsnorm_linear, 12, 4),
-    "gqa_decode": (_gqa_decode, 20, 2),
+    "gqa_decode": (_gqa_decode, 16, 3),
 }
 
 
@@ -171,22 +171,28 @@ class _Unpriced:
         return [Evaluation(1.0, "not priced", self.name) for _ in programs]
 
 
-def describe(name: str) -> None:
-    """Add features to a measured table, where its space can still be made; raises ValueError where it cannot."""
-    path = FOLDER / f"{name}.json"
-    table = json.loads(path.read_bytes())
+def made(name: str, table: dict[str, Any]) -> dict[int, Traced]:
+    """The programs of a measured table, by number; raises ValueError where its space can no longer be made."""
     trials = Trials(space_of(name), _Unpriced())
     _whole(trials)
-    made = {
+    known = {
         frozenset((d.site.at, d.choice) for d in t.traced.decisions if d.flag in MOVING): t.traced
         for t in trials.done
     }
+    found: dict[int, Traced] = {}
     for number, *chosen in table["points"]:
         sites = ((table["sites"][place], choice) for place, choice in chosen)
-        if (found := made.get(frozenset((s["site"], s["choices"][c]) for s, c in sites))) is None:
-            raise ValueError(f"{path}: expected a space that can still be made, got one with other choices")
-        row = table["programs"][number]
-        row["features"] = None if found.error else _features(found.program)
+        if (traced := known.get(frozenset((s["site"], s["choices"][c]) for s, c in sites))) is None:
+            raise ValueError(f"{name}: expected a space that can still be made, got one with other choices")
+        found[number] = traced
+    return found
+
+
+def describe(name: str) -> None:
+    """Add features to a measured table, where its space can still be made; raises ValueError where it cannot."""
+    table = json.loads((FOLDER / f"{name}.json").read_bytes())
+    for number, traced in made(name, table).items():
+        table["programs"][number]["features"] = None if traced.error else _features(traced.program)
     _write(name, table)
 
 

@@ -8,8 +8,10 @@ import random
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -203,3 +205,13 @@ def test_workers_that_are_killed_at_random_moments(tmp_path: Path) -> None:
         assert sorted(found) == sorted(expected)
         for key in ("predicted_seconds", "input_predicted_seconds"):
             assert answer.report[key] == alone.report[key]
+
+
+def test_a_tool_that_is_killed_takes_its_workers_along_and_goes_on(tmp_path: Path) -> None:
+    """SIGKILL at a random moment; run again, it has the same result by the same trials."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "kills"))
+    tuning: Any = import_module("tuning")
+    tally = tuning.campaign(tmp_path, workers=0, coordinators=1, seed=3)
+    assert tally.losses == []
+    assert tally.coordinators + tally.late >= 1
+    assert tally.trials > 4

@@ -42,7 +42,7 @@ def isolated(work: Callable[[], int], tool: str) -> int:
     parent = os.getpid()
     child = os.fork()
     if child == 0:
-        _die_with(parent)
+        die_with(parent)
         code = 1
         try:
             for number in (signal.SIGTERM, signal.SIGHUP):
@@ -99,7 +99,7 @@ def _terminate(received: int, frame: object) -> None:
     raise Terminated(received)
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
     """Have the kernel end this process when its parent is gone, so that no search outlives a killed tool."""
     if not sys.platform.startswith("linux"):
         return

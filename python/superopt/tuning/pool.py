@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +45,10 @@ class Pool(Protocol):
 
 @dataclass(frozen=True)
 class LocalPool:
-    """Processes on this machine, `workers` at once; one that takes longer than `timeout` seconds is ended."""
+    """Processes on this machine, `workers` at once; one that takes longer than `timeout` seconds is ended.
+
+    They end with the process that began them.
+    """
 
     workers: int
     timeout: float
@@ -62,7 +66,7 @@ class LocalPool:
             try:
                 done = subprocess.run(
                     self.command,
-                    input=json.dumps(asdict(job)),
+                    input=json.dumps(asdict(job) | {"parent": os.getpid()}),
                     capture_output=True,
                     text=True,
                     timeout=self.timeout,

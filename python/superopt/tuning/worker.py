@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from superopt.api import settings_of
 from superopt.diagnostics import Diagnostics
+from superopt.driver.isolation import die_with
 from superopt.errors import SuperoptError
 from superopt.inputs.programs import read_program
 from superopt.pipeline import superoptimize
@@ -16,6 +17,8 @@ from superopt.pipeline import superoptimize
 def main() -> int:
     """Do the job; a user's mistake is an answer, too."""
     job = cast("dict[str, Any]", json.loads(sys.stdin.read()))
+    # A worker that outlived the tool would write to the log beside the one that a resumed run begins.
+    die_with(job["parent"])
     report, error = None, ""
     try:
         settings = settings_of(job["settings"])
