@@ -151,3 +151,27 @@ func.func @f(%x: tensor<{N}xf32>, %y: tensor<{N}xf32>) -> tensor<{N}xf32> {{
     found = graph_values(graph, [x, np.abs(y) + 1], faithful=False)[graph.outputs[0]]
     negative = np.signbit(v)
     assert np.allclose(found, v * (slope * negative + ~negative))
+
+
+@pytest.mark.parametrize("divisor", [3, -3])
+@pytest.mark.parametrize("name", ["divsi", "remsi", "floordivsi", "ceildivsi"])
+def test_integers_are_divided_exactly_to_the_least_one(name: str, divisor: int) -> None:
+    graph, _ = read_text(f"""
+    func.func @f(%x: tensor<6xi64>) -> tensor<6xi64> {{
+      %d = arith.constant dense<{divisor}> : tensor<6xi64>
+      %r = arith.{name} %x, %d : tensor<6xi64>
+      return %r : tensor<6xi64>
+    }}""")
+    numbers = [-(2**63), 2**63 - 1, -(2**53) - 1, -7, 0, 8]
+    down = [n // divisor for n in numbers]
+    toward_zero = [
+        int(math.copysign(1, n) * math.copysign(1, divisor)) * (abs(n) // abs(divisor)) for n in numbers
+    ]
+    expected = {
+        "divsi": toward_zero,
+        "remsi": [n - q * divisor for n, q in zip(numbers, toward_zero, strict=True)],
+        "floordivsi": down,
+        "ceildivsi": [-(-n // divisor) for n in numbers],
+    }[name]
+    (made,) = [graph_values(graph, [np.array(numbers)], faithful=False)[v] for v in graph.outputs]
+    assert made.tolist() == expected

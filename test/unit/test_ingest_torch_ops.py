@@ -281,6 +281,70 @@ def test_training_mode_is_remarked_on_where_it_matters() -> None:
     assert torch.equal(run_imported(imported, (X,))[0], X)
 
 
+class Flagged(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x * 2 if self.training else x * 3
+
+
+def test_classes_that_ask_for_their_mode_are_remarked_on() -> None:
+    imported = from_torch(Flagged(), (X,))
+    assert any("training mode" in m.message for m in imported.diagnostics.messages)
+    torch.testing.assert_close(run_imported(imported, (X,))[0], X.double() * 3)
+    assert not from_torch(Flagged().eval(), (X,)).diagnostics.messages
+
+
+class Counting(torch.nn.Module):
+    """What differs from call to call, in a number or in a tensor that is no buffer."""
+
+    def __init__(self, scale: Any) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, x: Any) -> Any:
+        self.scale = self.scale * 2
+        return x * self.scale
+
+
+@pytest.mark.parametrize("scale", [1.5, torch.tensor(1.5)], ids=["number", "tensor"])
+def test_modules_that_remember_calls_are_refused(scale: Any) -> None:
+    with pytest.raises(UnsupportedProgram, match="expected equal results for equal arguments"):
+        from_torch(Counting(scale), (X,))
+
+
+class Recording(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Any = None
+
+    def forward(self, x: Any) -> Any:
+        self.seen = torch.softmax(x, -1)
+        self.more = self.seen * 2
+        return self.seen + 1
+
+
+def test_what_a_module_keeps_to_look_at_is_left_as_it_was() -> None:
+    module = Recording()
+    from_torch(module, (X,))
+    assert module.seen is None
+    assert not hasattr(module, "more")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda i: i.float() / 255,
+        lambda i: (i - 5).half(),
+        lambda i: torch.where(i > 127, i, 0).float(),
+        lambda i: i.permute(1, 0)[:2].float() @ X,
+        lambda i: (i * 0.5).to(torch.uint8).float(),
+    ],
+)
+def test_unsigned_bytes_are_not_negative(function: Callable[..., Any]) -> None:
+    pixels = torch.arange(130, 256, 6, dtype=torch.uint8)[:9].reshape(3, 3)
+    imported = from_torch(Fn(function), (pixels,))
+    assert not any("not compared" in m.message for m in imported.diagnostics.messages)
+
+
 def test_a_result_of_another_shape_than_the_handler_makes_stays_opaque() -> None:
     imported = from_torch(Fn(lambda x: x ** torch.full((1, 1, 1), 2.0)), (X,))
     assert (ops(imported.graph), imported.graph.outputs[0].shape) == (["extern"], (1, 3, 8))

@@ -201,13 +201,14 @@ def run_module(lifted: Any, arguments: Sequence[Any]) -> tuple[list[Any], list[A
 def _outputs(lifted: Any, graph: KernelGraph, arguments: Sequence[Any], location: Location) -> list[Array]:
     """The module's numbers for each output of `graph`; raises UnsupportedProgram where it does not run, and where
     it assigns to an argument that the graph does not state as overwritten."""
+    aliases = graph.aliases or (-1,) * len(graph.outputs)
     try:
         results, after = run_module(lifted, arguments)
+        made = [results[i] if i < len(results) else after[aliases[i]] for i in range(len(graph.outputs))]
+        return [_array(t) for t in made]
     except Exception as error:  # anything that the module raises on other numbers or in f64
         first = next((line for line in str(error).splitlines() if line.strip()), "")
         raise UnsupportedProgram(f"it raises {type(error).__name__}: {first}", location) from error
-    aliases = graph.aliases or (-1,) * len(graph.outputs)
-    return [_array(results[i] if i < len(results) else after[aliases[i]]) for i in range(len(graph.outputs))]
 
 
 def _rounded_again(

@@ -16,7 +16,7 @@ from superopt.dialects.mlir import binding, func, ir
 from superopt.transforms.ingest.held import Array
 from superopt.transforms.ingest.run_linalg import run_source
 from superopt.transforms.ingest.torch_dialect import run_aten
-from superopt.transforms.ingest.torch_types import DTYPE_NAMES, torch_module
+from superopt.transforms.ingest.torch_types import DTYPE_NAMES, held_as, torch_module
 
 
 def linalg_source(operation: Any, known: Callable[[Any], Array | None]) -> tuple[str, list[Any]]:
@@ -105,8 +105,6 @@ def run_extern_arrays(node: Any, arrays: Sequence[Array]) -> list[Array]:
         return run_source(node, arrays)
 
     from_numpy = torch_module().from_numpy
-    tensors = [
-        from_numpy(np.array(a)).to(DTYPE_NAMES[v.dtype]) for a, v in zip(arrays, node.operands, strict=True)
-    ]
+    tensors = [held_as(from_numpy(np.array(a)), v.dtype) for a, v in zip(arrays, node.operands, strict=True)]
     results = (t.cpu() for t in run_extern(node, tensors))
     return [t.double().numpy() if t.is_floating_point() else t.numpy() for t in results]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import logging
 import os
 import traceback
@@ -84,19 +85,22 @@ def from_torch(
         raise UnsupportedProgram(f"expected a torch.nn.Module, got {type(module).__name__}", location)
     if not isinstance(inputs, list | tuple):
         raise UnsupportedProgram(f"expected a tuple of example inputs, got {type(inputs).__name__}", location)
-    differing = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._NormBase)
-    if any(m.training and isinstance(m, differing) for m in module.modules()):
+    if any(m.training and _has_modes(m) for m in module.modules()):
         diagnostics.remark("the module is in training mode; it is imported in evaluation mode", location)
     modes = [(m, m.training) for m in module.modules()]
     try:
         for part, _ in modes:  # `eval` of an exported program's module raises
             part.training = False
         reading = partial(_read, module, via=via, name=name, narrow_f64=narrow_f64, location=location)
-        read = reading(inputs, kwargs, diagnostics)
-        with one_thread():
-            check_import(
-                read, lambda kept: reading(*few(inputs, kwargs, kept), Diagnostics()), diagnostics, location
-            )
+        with _attributes_kept(module):
+            read = reading(inputs, kwargs, diagnostics)
+            with one_thread():
+                check_import(
+                    read,
+                    lambda kept: reading(*few(inputs, kwargs, kept), Diagnostics()),
+                    diagnostics,
+                    location,
+                )
     except SuperoptError as error:
         if error.location == UNKNOWN:
             error.location = location
@@ -131,7 +135,8 @@ def _read(
     lifted = lift(module, inputs, kwargs, location)
     with one_thread():
         _try(lifted, location)
-    original, exported = _exported(lifted, via, location)
+    with _attributes_kept(module):
+        original, exported = _exported(lifted, via, location)
     read = _read_torch if via == "torch" else _read_linalg
     changed = _overwritten(exported, lifted.fixed_names, location)
     graph = read(exported, lifted, name, diagnostics, narrow_f64, location)
@@ -141,17 +146,59 @@ def _read(
     return Read(lifted, original, graph)
 
 
-def _try(lifted: Any, location: Location) -> None:
-    """Run the module once: raises UnsupportedProgram, at the line of the module, for what it raises by itself."""
+def _has_modes(part: Any) -> bool:
+    """Whether training differs from evaluation: dropout, norms by statistics, and classes of users that ask."""
+    modules = torch_module().nn.modules
+    if type(part).__module__.startswith("torch.nn."):
+        return isinstance(part, modules.dropout._DropoutNd | modules.batchnorm._NormBase)
+    return "training" in getattr(getattr(type(part).forward, "__code__", None), "co_names", ())
+
+
+@contextmanager
+def _attributes_kept(module: Any) -> Generator[None]:
+    """Restores the tensors that the module's parts keep as plain attributes.
+
+    Tracing leaves tensors without numbers in those that `forward` assigns to. A module whose results depend on
+    what the last call left there differs from its import, which the comparison with it finds.
+    """
+    is_tensor = torch_module().is_tensor
+    held = [(part, dict(vars(part))) for part in module.modules()]
     try:
-        with _quiet():
-            run_module(lifted, [*lifted.examples, *lifted.weights])
+        yield
+    finally:
+        for part, before in held:
+            for name, value in list(vars(part).items()):
+                if name not in before and is_tensor(value):
+                    del vars(part)[name]
+                elif value is not before.get(name) and (is_tensor(value) or is_tensor(before.get(name))):
+                    vars(part)[name] = before[name]
+
+
+def _try(lifted: Any, location: Location) -> None:
+    """Run the module twice: raises UnsupportedProgram, at the line of the module, for what it raises by itself,
+    and where it gives two results for the same arguments."""
+    torch = torch_module()
+
+    def run() -> list[Any]:
+        torch.manual_seed(0)
+        results, after = run_module(lifted, [*lifted.examples, *lifted.weights])
+        return [t.nan_to_num() if t.is_floating_point() else t for t in (*results, *after)]
+
+    try:
+        with _quiet(), torch.random.fork_rng(devices=[]):
+            equal = all(itertools.starmap(torch.equal, zip(run(), run(), strict=True)))
     except SuperoptError:
         raise
     except Exception as error:  # a module raises what it likes
         first = next((line for line in str(error).splitlines() if line.strip()), "")
         what = f"the module raises {type(error).__name__} on the example inputs: {first}"
         raise UnsupportedProgram(what, _raised_at(error) or location) from error
+    if not equal:
+        raise UnsupportedProgram(
+            "expected equal results for equal arguments, got others from the second call: the module keeps "
+            "numbers outside of its buffers",
+            location,
+        )
 
 
 def _overwritten(exported: Any, fixed: Sequence[str], location: Location) -> list[int]:

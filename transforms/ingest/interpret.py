@@ -52,8 +52,9 @@ def _half_away(x: Array) -> Array:
 
 
 def _truncated(a: Array, b: Array) -> Array:
-    quotient = np.abs(a) // np.maximum(np.abs(b), 1)
-    return np.where((a < 0) != (b < 0), -quotient, quotient)
+    """Without absolute values: the least integer lacks one."""
+    down = np.floor_divide(a, b)
+    return down + ((a < 0) != (b < 0)) * (down * b != a)
 
 
 def _remainder(a: Array, b: Array) -> Array:
@@ -61,10 +62,6 @@ def _remainder(a: Array, b: Array) -> Array:
 
 
 def _divide_up(a: Array, b: Array) -> Array:
-    return -np.floor_divide(-a, b)
-
-
-def _divide_up_unsigned(a: Array, b: Array) -> Array:
     return np.floor_divide(a, b) + (np.remainder(a, b) != 0)
 
 
@@ -87,7 +84,7 @@ _SIGNED: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 _WITHOUT_SIGN: dict[str, Callable[..., Any]] = {
     "arith.maxui": np.maximum, "arith.minui": np.minimum, "arith.divui": np.floor_divide,
-    "arith.remui": np.remainder, "arith.ceildivui": _divide_up_unsigned, "arith.shrui": np.right_shift,
+    "arith.remui": np.remainder, "arith.ceildivui": _divide_up, "arith.shrui": np.right_shift,
     "arith.uitofp": _same, "arith.extui": _same, "arith.index_castui": _same,
 }  # fmt: skip
 

@@ -22,6 +22,7 @@ from superopt.transforms.ingest.tensor_ops import dense_array
 from superopt.transforms.ingest.torch_types import (
     DTYPE_NAMES,
     dtype_number,
+    held_as,
     layout_number,
     memory_format_number,
     torch_module,
@@ -389,6 +390,6 @@ def run_aten(node: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:
         tuple(cast("Sequence[Any]", result)) if isinstance(result, tuple | list) else (result,)
     )
     return tuple(
-        m.to(DTYPE_NAMES[r.dtype]) if isinstance(m, torch_module().Tensor) else np.asarray(m)
+        held_as(m, r.dtype) if isinstance(m, torch_module().Tensor) else np.asarray(m)
         for m, r in zip(made, node.results, strict=True)
     )

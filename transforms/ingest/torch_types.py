@@ -30,6 +30,12 @@ def torch_module() -> Any:
     return torch
 
 
+def held_as(tensor: Any, dtype: str) -> Any:
+    """The tensor in the dtype of a graph's value, where uint8 is an i8 too: only PyTorch computes with either."""
+    unsigned = dtype == "i8" and tensor.dtype == torch_module().uint8
+    return tensor if unsigned else tensor.to(DTYPE_NAMES[dtype])
+
+
 def dtype_number(number: int) -> Any:
     """The dtype with this number in the torch dialect."""
     return getattr(torch_module(), _SCALAR_TYPES[number])
