@@ -8,6 +8,7 @@ from typing import Any
 
 import programs
 import pytest
+from certify_support import program
 
 from superopt.errors import BadInput
 from superopt.program import KernelGraph, Node, TensorType, Value
@@ -146,6 +147,25 @@ def test_lies_are_found(certificate: dict[str, Any]):
     assert "the programs differ: output 0 at [0, 0]" in fault(
         second=lie, p=p, q=q, delta=None, tests=[{**tests[0], "delta": None}]
     )
+
+
+def test_forged_guarantees_are_found():
+    verdict = certify(
+        program(
+            [(4, 6)], lambda b, x: b("relu", b("mul", x, b("constant", value=2.0, shape=(), dtype="f32")))
+        ),
+        program([(4, 6)], lambda b, x: b("relu", b("add", x, x))),
+    )
+    assert verdict.certificate is not None
+    honest = json.loads(verdict.certificate.model_dump_json())
+    assert check_certificate(json.dumps(honest)).faults == []
+    forgeries: list[tuple[dict[str, Any], str]] = [
+        ({"guarantee": "bound"}, "a bound is guaranteed"),
+        ({"guarantee": "bound", "uninterpreted": []}, "not listed: max"),
+        ({"uninterpreted": ["erf"]}, "not listed: max"),
+    ]
+    for forged, fault in forgeries:
+        assert fault in "; ".join(check_certificate(json.dumps({**honest, **forged})).faults)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"first": 1}', "[" * 5000, "\x00"])

@@ -1,5 +1,7 @@
 """Dimensions cut at several places: reduced extents keep every region apart, and the checker looks into each."""
 
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import itertools
@@ -16,7 +18,7 @@ from superopt.verify import certifier as certifier_module
 from superopt.verify import certify
 from superopt.verify.axes import Factor, Joined, leaves, reduced
 from superopt.verify.checker import compare
-from superopt.verify.cuts import settle
+from superopt.verify.cuts import _alike, settle
 from superopt.verify.hashing import canonical_text
 from superopt.verify.reduce import fewer_blocks, reduce_extents
 
@@ -224,3 +226,29 @@ def math_prod(factors: Sequence[Factor], key: Callable[[Factor], int]) -> int:
     for f in factors:
         result *= key(f)
     return result
+
+
+def cut_at(whole: Sequence[tuple[int, int]], *pieces: Sequence[tuple[int, int]]) -> list[Joined]:
+    """One dimension of these factors cut in several ways; sizes are (full, reduced)."""
+    dim = [Factor(full, chosen=small) for full, small in whole]
+    return [Joined(dim, tuple([Factor(full, chosen=small)] for full, small in cuts)) for cuts in pieces]
+
+
+ROW = [(4000, 8)]
+
+
+@pytest.mark.parametrize(
+    ("whole", "pieces", "alike"),
+    [
+        (ROW, [[(1000, 2), (3000, 6)], [(1000, 2), (1000, 2), (2000, 4)]], True),
+        (ROW, [[(1000, 2), (3000, 6)], [(1000, 4), (1000, 2), (2000, 2)]], False),  # one place becomes two
+        (ROW, [[(1000, 2), (3000, 6)], [(2000, 2), (2000, 6)]], False),  # two places become one
+        (ROW, [[(3999, 7), (1, 1)]], True),
+        ([(10, 5), (100, 2)], [[(700, 6), (300, 4)]], True),
+        ([(10, 3), (100, 2)], [[(700, 4), (300, 2)]], False),  # a region of three blocks keeps one
+    ],
+)
+def test_places_and_regions_are_kept(
+    whole: Sequence[tuple[int, int]], pieces: Sequence[Sequence[tuple[int, int]]], alike: bool
+):
+    assert _alike(cut_at(whole, *pieces)) == alike

@@ -13,7 +13,9 @@ from superopt.numerics import checking, float_gate
 from superopt.numerics.checking import FACTOR, FACTOR_DRAWN, compare, drawn, farthest, make_inputs
 from superopt.numerics.float_gate import input_specs
 from superopt.numerics.rounding import RoundingModel
-from superopt.verify.domains import FloatDomain, round_to
+from superopt.program import KernelGraph
+from superopt.transforms.lower import lower
+from superopt.verify.domains import Array, FloatDomain, round_to
 
 # Of one draw of the model, these fail on a few nonces in a hundred.
 LUCK = ("over mean, one column f16", "over mean, one column bf16", "softmax f32", "online attention f32")
@@ -91,3 +93,23 @@ def test_random_rounding_gives_a_neighbour_and_the_number_on_average(dtype: str)
     exact = round_to(x, dtype)
     again = RoundingModel(draw=3).stored(FloatDomain(faithful=True).tensor(exact), dtype).planes[0]
     np.testing.assert_array_equal(again, exact)
+
+
+def test_inputs_are_others_in_each_run_and_those_of_a_nonce_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, given = float_gate.run, list[bytes]()
+
+    def run(graph: KernelGraph, inputs: list[Array], domain: FloatDomain) -> list[Array]:
+        given.append(inputs[0].tobytes())
+        return kept(graph, inputs, domain)
+
+    monkeypatch.setattr(float_gate, "run", run)
+    original = product("f32")
+    lowered, first = lower(original), list[bytes]()
+    nonces: list[str] = []
+    for nonce in (None, None, "again", "again"):
+        given.clear()
+        nonces.append(float_gate.gate(original, lowered, nonce=nonce, distributions=["ordinary"]).nonce)
+        first.append(given[0])
+    assert len({*nonces}) == 3
+    assert len({*first}) == 3
+    assert first[2] == first[3]

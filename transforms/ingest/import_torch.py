@@ -151,7 +151,8 @@ def _has_modes(part: Any) -> bool:
     modules = torch_module().nn.modules
     if type(part).__module__.startswith("torch.nn."):
         return isinstance(part, modules.dropout._DropoutNd | modules.batchnorm._NormBase)
-    return "training" in getattr(getattr(type(part).forward, "__code__", None), "co_names", ())
+    names: tuple[str, ...] = getattr(getattr(part.forward, "__code__", None), "co_names", ())
+    return "training" in names
 
 
 @contextmanager
@@ -162,16 +163,17 @@ def _attributes_kept(module: Any) -> Generator[None]:
     what the last call left there differs from its import, which the comparison with it finds.
     """
     is_tensor = torch_module().is_tensor
-    held = [(part, dict(vars(part))) for part in module.modules()]
+    attributes: list[dict[str, Any]] = [part.__dict__ for part in module.modules()]
+    held = [dict(now) for now in attributes]
     try:
         yield
     finally:
-        for part, before in held:
-            for name, value in list(vars(part).items()):
+        for now, before in zip(attributes, held, strict=True):
+            for name, value in list(now.items()):
                 if name not in before and is_tensor(value):
-                    del vars(part)[name]
+                    del now[name]
                 elif value is not before.get(name) and (is_tensor(value) or is_tensor(before.get(name))):
-                    vars(part)[name] = before[name]
+                    now[name] = before[name]
 
 
 def _try(lifted: Any, location: Location) -> None:

@@ -83,6 +83,10 @@ def compare(
     return result
 
 
+# Operators whose use a certificate states, by their names here.
+_NAMES = {name: name for name in ("max", "min", "sqrt", "log", "erf", "sin", "cos", "pow")}
+_NAMES["exp"] = "second exp on a path"
+
 _FEW = 1_000_000  # scalar operations: some seconds
 
 
@@ -257,6 +261,7 @@ def check_certificate(
             delta = 0.0 if first["text"] == second["text"] else None
         if claimed is not None and (delta is None or claimed < delta * (1 - 1e-9)):
             faults.append(f"delta is claimed as {claimed}, its parts give {delta}")
+        uninterpreted = {str(name) for name in data["uninterpreted"]}
         comparison = None
         if not faults:
             texts = first["text"], second["text"]
@@ -265,6 +270,13 @@ def check_certificate(
                 output, index = comparison.different
                 reason = "a program is undefined" if comparison.undefined else "the programs differ"
                 faults.append(f"{reason}: output {output} at {list(index)}")
+            # Programs and pieces of one text are not tested.
+            whole = tests and all(t.get("piece") is None for t in tests)
+            used = comparison.assumed & _NAMES.keys() if whole else ()
+            if hidden := sorted({_NAMES[name] for name in used} - uninterpreted):
+                faults.append(f"operators are uninterpreted, but not listed: {', '.join(hidden)}")
+        if data["guarantee"] == "bound" and (uninterpreted or claimed is None):
+            faults.append("a bound is guaranteed, beside uninterpreted operators or without one")
         terms = max([1, *(int(t["terms"]) for t in tests)])
         paper = math.ceil(terms * math.log(1 / claimed)) if claimed else None
         return Check(faults, comparison, delta, paper)
