@@ -188,7 +188,7 @@ def test_faults_of_memory_and_order_are_found(name: str):
 
 
 @pytest.mark.parametrize(
-    "line", ["vote.sync.all.pred %p1, %p2, -1;", "add.rz.f32 %r10, %r10, %r10;", "bar.sync 1;", "red.global.add.f32 [%rd5], %r10;"]
+    "line", ["vote.sync.all.pred %p1, %p2, -1;", "add.rz.f32 %r10, %r10, %r10;", "bar.red.popc.u32 %r11, 0, %p1;", "red.global.inc.u32 [%rd5], %r10;"]
 )  # fmt: skip
 def test_unknown_opcodes_are_named(line: str):
     with pytest.raises(UnsupportedProgram, match=re.escape(line.split()[0])):

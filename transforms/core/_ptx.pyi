@@ -37,12 +37,20 @@ class Launch:
         how many registers and cells of memory planted faults have changed so far
         """
 
-    def stored(self, buffer: int) -> tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,))], Annotated[NDArray[numpy.uint64], dict(shape=(None,))]]:
-        """places of a buffer, and the residues that the last block stored there"""
+    def stored(self, buffer: int) -> tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,))], Annotated[NDArray[numpy.uint64], dict(shape=(None,))], Annotated[NDArray[numpy.uint64], dict(shape=(None,))]]:
+        """
+        places of a buffer, the residues that the last block stored there, and which atomic did, from one
+        """
 
     @property
     def steps(self) -> int:
         """instructions of the last block"""
+
+    @property
+    def scratch(self) -> tuple[int, int]:
+        """
+        the bytes of scratch that the last block used: the first, and the one after the last
+        """
 
     @property
     def counts(self) -> dict[str, list[int]]:

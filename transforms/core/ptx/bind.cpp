@@ -145,14 +145,16 @@ NB_MODULE(_ptx, m) {
       .def(
           "stored",
           [](const Launch &self, std::size_t buffer) {
-            std::vector<u64> places, values;
+            std::vector<u64> places, values, atomics;
             for (const auto &[place, s] : self.machine->stored().at(buffer)) {
               places.push_back(place);
               values.push_back(s.value.a);
+              atomics.push_back(s.atomic);
             }
-            return std::make_pair(array(places), array(values));
+            return std::make_tuple(array(places), array(values), array(atomics));
           },
-          nb::arg("buffer"), "places of a buffer, and the residues that the last block stored there")
+          nb::arg("buffer"),
+          "places of a buffer, the residues that the last block stored there, and which atomic did, from one")
       .def_prop_ro(
           "steps", [](const Launch &self) { return self.machine->steps(); }, "instructions of the last block")
       .def_prop_ro(

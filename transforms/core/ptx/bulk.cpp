@@ -85,7 +85,7 @@ void Machine::mapReplace(const Instr &in, u16 t) {
 // is taken as a barrier of the warp, as Triton and the ISA's example do.
 void Machine::mapPublish(const Instr &in, std::span<const u16> lanes) {
   warps(lanes, [&](u16 first) {
-    ++warpEpoch_[first / kWarp];
+    clock_[first / kWarp][first / kWarp] = ++warpEpoch_[first / kWarp];
     const u64 to = bits(arg(in, 0), first) + arg(in, 1).imm, from = bits(arg(in, 2), first) + arg(in, 3).imm;
     for (u16 t = first; t < first + kWarp; ++t)
       if (bits(arg(in, 0), t) + arg(in, 1).imm != to || bits(arg(in, 2), t) + arg(in, 3).imm != from)
@@ -218,6 +218,8 @@ void Machine::bulkLoad(const Instr &in, u16 t) {
         throw Illegal("race: expected fence.proxy.async between a write and a bulk copy to the same place");
       s.held = held[i];
       s.writer = kNobody;
+      s.split = false;
+      s.atomic = 0;
       s.bulkWrite = static_cast<u32>(bulk_.size());
     }
   }
@@ -251,10 +253,14 @@ void Machine::bulkStore(const Instr &in, u16 t) {
     if (!piece.inside)
       continue;
     const auto [index, place] = locate(piece.global, size, "bulk copy");
-    if (stored_[index].contains(place))
+    if (in.mode == 0 && stored_[index].contains(place))
       race("store", "a store by");
-    writeGlobal(piece.global, size, t, held.data());
-    stored_[index].at(place).bulk = true;
+    if (in.mode != 0) {
+      accumulate(piece.global, size, t, held.data(), static_cast<Atomic>(in.mode - 1), true);
+    } else {
+      writeGlobal(piece.global, size, t, held.data());
+      stored_[index].at(place).bulk = true;
+    }
   }
   bulkReads_[t].push_back(std::move(reading));
   countBulk(moved, size, 1);

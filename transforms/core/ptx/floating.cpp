@@ -9,6 +9,8 @@ constexpr u32 kNan = 0x7fc00000;
 
 // The number that two cells are the words of.
 Handle Machine::number(Cell low, Cell high) {
+  if (low == kOld || high == kOld)
+    throw Unknown("a number that an atomic returns, which depends on the order of threads");
   if (partOf(low) == Part::Undefined || partOf(high) == Part::Undefined)
     return numbers_.constant32(kNan);
   if (partOf(low) == Part::Bits && partOf(high) == Part::Bits)
@@ -44,6 +46,13 @@ Handle Machine::half(Cell c, Type type) {
       return valueOf(c);
     [[fallthrough]];
   default:
+    if (partOf(c) == Part::Bytes && type == Type::F16) { // E5M2 is the upper byte of fp16
+      const std::array<Cell, 2> held = split(c);
+      if (held[0] == byte(Byte::Bits, 0) && tagOf(held[1]) == Byte::E5M2)
+        return valueOf(held[1]);
+    }
+    if (c == kOld)
+      throw Unknown("a number that an atomic returns, which depends on the order of threads");
     throw Illegal("expected a 16-bit number, got a part of another");
   }
 }
@@ -182,11 +191,35 @@ void Machine::floating(const Instr &in, std::span<const u16> lanes) {
   }
 }
 
+// fp8 to fp16 and back, two at a time.
+void Machine::convertPair(const Instr &in, u16 t) {
+  const Type from = static_cast<Type>(in.aux), to = static_cast<Type>(in.mode);
+  Cell held[2], out[2];
+  if (bytesOf(from) == 1) {
+    cells(arg(in, 1), t, 16, held);
+    for (std::size_t i = 0; i < 2; ++i)
+      out[i] = cellOf(eighth(split(held[0])[i], from), to);
+    return setCells(arg(in, 0), t, 32, out);
+  }
+  cells(arg(in, 1), t, 32, held);
+  out[0] = join(cellOf(half(held[0], from), to), cellOf(half(held[1], from), to));
+  setCells(arg(in, 0), t, 16, out);
+}
+
 // Conversions between floating-point types keep the number.
 void Machine::convert(const Instr &in, std::span<const u16> lanes) {
   const Type from = static_cast<Type>(in.aux), to = static_cast<Type>(in.mode);
   const Part part = to == Type::BF16 ? Part::Brain : Part::Half;
   for (u16 t : lanes) {
+    if (in.op == Op::convert_pair) {
+      convertPair(in, t);
+      continue;
+    }
+    if (in.op == Op::pack_halves && to >= Type::E4M3) {
+      const Cell out[1] = {join(cellOf(number(arg(in, 2), t), to), cellOf(number(arg(in, 1), t), to))};
+      setCells(arg(in, 0), t, 16, out);
+      continue;
+    }
     if (in.op == Op::pack_halves) { // the first operand is the upper half
       const Cell out[2] = {cell(part, number(arg(in, 2), t)), cell(part, number(arg(in, 1), t))};
       setCells(arg(in, 0), t, 32, out);

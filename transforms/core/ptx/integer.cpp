@@ -181,32 +181,12 @@ void Machine::cellwise(const Instr &in, u16 t) {
   }
   const unsigned n = in.width / 16;
   std::array<Cell, 4> a{}, b{}, out{};
-  const bool bitwise = in.op == Op::and_ || in.op == Op::or_ || in.op == Op::xor_;
-  if (bitwise && n > 0) {
+  const bool isBitwise = in.op == Op::and_ || in.op == Op::or_ || in.op == Op::xor_;
+  if (isBitwise && n > 0) {
     cells(arg(in, 1), t, in.width, a.data());
     cells(arg(in, 2), t, in.width, b.data());
-    for (unsigned i = 0; i < n; ++i) {
-      Cell x = a[i], y = b[i];
-      if (partOf(x) == Part::Bits && partOf(y) != Part::Bits)
-        std::swap(x, y);
-      const u32 v = valueOf(y);
-      if (partOf(y) != Part::Bits) {
-        if (partOf(x) != Part::Undefined && partOf(y) != Part::Undefined)
-          refuse();
-        out[i] = 0;
-      } else if (partOf(x) == Part::Bits) {
-        const u32 u = valueOf(x);
-        out[i] = cell(Part::Bits, in.op == Op::and_ ? u & v : in.op == Op::or_ ? u | v : u ^ v);
-      } else if (v == 0) {
-        out[i] = in.op == Op::and_ ? cell(Part::Bits, 0) : x;
-      } else if (in.op == Op::and_ && v == 0xffff) {
-        out[i] = x;
-      } else if (partOf(x) == Part::Undefined) {
-        out[i] = 0;
-      } else {
-        refuse();
-      }
-    }
+    for (unsigned i = 0; i < n; ++i)
+      out[i] = bitwise(in.op, a[i], b[i]);
     return setCells(d, t, in.width, out.data());
   }
   if ((in.op == Op::shl || (in.op == Op::shr && in.mode == 0)) && n > 0) {
@@ -220,15 +200,86 @@ void Machine::cellwise(const Instr &in, u16 t) {
       }
       return setCells(d, t, in.width, out.data());
     }
+    if (by % 8 == 0) {
+      const i64 shift = static_cast<i64>(by / 8) * (in.op == Op::shl ? -1 : 1);
+      const auto at = [&](i64 i) {
+        return i < 0 || i >= 2 * static_cast<i64>(n) ? byte(Byte::Bits, 0)
+                                                     : split(a[static_cast<std::size_t>(i / 2)])[i % 2];
+      };
+      for (unsigned i = 0; i < n; ++i)
+        out[i] = join(at(2 * i + shift), at(2 * i + 1 + shift));
+      return setCells(d, t, in.width, out.data());
+    }
   }
   if (in.op == Op::convert && in.mode == 0) {
     out.fill(cell(Part::Bits, 0));
-    cells(arg(in, 1), t, static_cast<unsigned>(in.aux), out.data());
+    cells(arg(in, 1), t, std::max(static_cast<unsigned>(in.aux), 16u), out.data());
+    if (in.aux < 16)
+      out[0] = join(split(out[0])[0], byte(Byte::Bits, 0));
     return setCells(d, t, in.width, out.data());
   }
   if (!undefined)
     refuse();
   setUndefined(d, t);
+}
+
+// Sixteen bits of `and`, `or` or `xor`: what keeps or clears a number is a move.
+Cell Machine::bitwise(Op op, Cell x, Cell y) {
+  if (partOf(x) == Part::Bits && partOf(y) != Part::Bits)
+    std::swap(x, y);
+  const auto compute = [op](u32 u, u32 v) { return op == Op::and_ ? u & v : op == Op::or_ ? u | v : u ^ v; };
+  const auto refuse = [op]() -> Cell {
+    throw Unknown(std::string(kOps[static_cast<std::size_t>(op)]) + " of a number's bits");
+  };
+  const u32 v = valueOf(y);
+  if (partOf(x) == Part::Bits)
+    return cell(Part::Bits, compute(valueOf(x), v));
+  if (partOf(y) == Part::Bits && v == 0)
+    return op == Op::and_ ? cell(Part::Bits, 0) : x;
+  if (partOf(y) == Part::Bits && op == Op::and_ && v == 0xffff)
+    return x;
+  if (partOf(x) == Part::Undefined || partOf(y) == Part::Undefined)
+    return 0;
+  if (partOf(x) != Part::Bytes && partOf(y) != Part::Bytes)
+    return refuse();
+  const std::array<Cell, 2> a = split(x), b = split(y);
+  std::array<Cell, 2> out{};
+  for (std::size_t i = 0; i < 2; ++i) {
+    Cell p = a[i], q = b[i];
+    if (tagOf(p) == Byte::Bits)
+      std::swap(p, q);
+    const u32 w = valueOf(q);
+    if (tagOf(p) == Byte::Bits)
+      out[i] = byte(Byte::Bits, compute(valueOf(p), w));
+    else if (tagOf(q) == Byte::Bits && w == 0)
+      out[i] = op == Op::and_ ? byte(Byte::Bits, 0) : p;
+    else if (tagOf(q) == Byte::Bits && op == Op::and_ && w == 0xff)
+      out[i] = p;
+    else if (tagOf(p) == Byte::Undefined || tagOf(q) == Byte::Undefined)
+      out[i] = 0;
+    else
+      refuse();
+  }
+  return join(out[0], out[1]);
+}
+
+// prmt: bytes of two registers; pairs that stay together are moved as they are.
+void Machine::permute(const Instr &in, std::span<const u16> lanes) {
+  for (u16 t : lanes) {
+    Cell source[4], out[2];
+    cells(arg(in, 1), t, 32, source);
+    cells(arg(in, 2), t, 32, source + 2);
+    const u64 selector = bits(arg(in, 3), t);
+    if ((selector & 0x8888) != 0)
+      throw Unknown("prmt that repeats a sign");
+    for (std::size_t i = 0; i < 2; ++i) {
+      const u32 low = selector >> (8 * i) & 7, high = selector >> (8 * i + 4) & 7;
+      out[i] = low % 2 == 0 && high == low + 1
+                   ? source[low / 2]
+                   : join(split(source[low / 2])[low % 2], split(source[high / 2])[high % 2]);
+    }
+    setCells(arg(in, 0), t, 32, out);
+  }
 }
 
 void Machine::move(const Instr &in, std::span<const u16> lanes) {

@@ -4,10 +4,7 @@
 
 namespace superopt::ptx {
 
-constexpr std::size_t kCompactAt = std::size_t{1} << 23; // numbers
 constexpr u32 kMostSteps = 1u << 26;
-
-namespace {
 
 // How many of the first operands are results.
 std::size_t results(const Instr &in) {
@@ -22,8 +19,10 @@ std::size_t results(const Instr &in) {
     return in.count - 3;
   case Op::mma:
     return 4;
+  case Op::atomic:
+    return (in.count - 2) / 2;
   case Op::wgmma:
-    return static_cast<std::size_t>(in.aux) / 2;
+    return static_cast<std::size_t>(in.aux & 0xffff) / 2;
   case Op::elect:
     return 2;
   case Op::nop:
@@ -34,6 +33,7 @@ std::size_t results(const Instr &in) {
   case Op::copy_wait:
   case Op::stmatrix:
   case Op::warp_barrier:
+  case Op::grid_wait:
   case Op::proxy_fence:
   case Op::wgmma_fence:
   case Op::wgmma_commit:
@@ -60,8 +60,6 @@ std::size_t results(const Instr &in) {
     return 1;
   }
 }
-
-} // namespace
 
 Machine::Machine(const Program &program, Numbers &numbers, std::vector<Buffer> buffers, std::size_t threads,
                  std::size_t sharedBytes)
@@ -92,6 +90,13 @@ void Machine::run(const std::vector<std::pair<u32, std::vector<u64>>> &preset) {
   step_ = 0;
   epoch_ = 1;
   warpEpoch_.assign(threads_ / kWarp, 1);
+  clock_.assign(threads_ / kWarp, std::vector<u32>(threads_ / kWarp, 0));
+  for (std::size_t w = 0; w < clock_.size(); ++w)
+    clock_[w][w] = 1;
+  partial_ = false;
+  gridReady_.assign(threads_, false);
+  waitsForGrid_ = std::ranges::any_of(program_.code, [](const Instr &in) { return in.op == Op::grid_wait; });
+  bytes_.clear();
   copies_.assign(threads_, {});
   copyGroup_.assign(threads_, 0);
   fences_.assign(threads_, {});
@@ -185,8 +190,11 @@ bool Machine::step(Group &group) {
     branch(group, in);
     return false;
   case Op::barrier:
-    arrive(group);
+    arrive(group, true);
     return false;
+  case Op::arrive:
+    arrive(group, false);
+    return true;
   case Op::ret:
     if (in.pred >= 0)
       throw Unknown("a return of some threads");
@@ -252,40 +260,6 @@ void Machine::branch(Group &group, const Instr &in) {
     groups_.push_back(std::move(taken));
 }
 
-void Machine::arrive(Group &group) {
-  const Instr &in = program_.code[group.pc];
-  if (in.pred >= 0)
-    throw Unknown("a barrier under a predicate");
-  warps(group.lanes, [](u16) {});
-  for (u16 t : group.lanes)
-    waiting_.emplace_back(group.pc + 1, t);
-  counts_.executed[group.pc] += group.lanes.size() / kWarp;
-  if (waiting_.size() < threads_) {
-    if (exited_ > 0)
-      throw Illegal("expected a barrier that all threads reach, got one after some have returned");
-    return;
-  }
-  ++epoch_;
-  joinKnowledge(0, threads_);
-  std::ranges::sort(waiting_);
-  for (const auto &[pc, t] : waiting_) {
-    if (groups_.empty() || groups_.back().pc != pc)
-      groups_.push_back({pc, {}});
-    groups_.back().lanes.push_back(t);
-  }
-  waiting_.clear();
-}
-
-void Machine::joinKnowledge(std::size_t from, std::size_t to) {
-  const auto join = [&](std::vector<u32> &known) {
-    const auto first = known.begin() + static_cast<std::ptrdiff_t>(from),
-               last = known.begin() + static_cast<std::ptrdiff_t>(to);
-    std::fill(first, last, *std::max_element(first, last));
-  };
-  std::ranges::for_each(completed_, join);
-  std::ranges::for_each(known_, join);
-}
-
 void Machine::execute(const Instr &in, std::span<const u16> lanes) {
   switch (in.op) {
   case Op::nop:
@@ -320,11 +294,16 @@ void Machine::execute(const Instr &in, std::span<const u16> lanes) {
   case Op::to_float:
   case Op::from_integer:
   case Op::pack_halves:
+  case Op::convert_pair:
     return convert(in, lanes);
   case Op::load:
     return load(in, lanes);
   case Op::store:
     return store(in, lanes);
+  case Op::atomic:
+    return atomic(in, lanes);
+  case Op::prmt:
+    return permute(in, lanes);
   case Op::copy:
     return copy(in, lanes);
   case Op::copy_commit:
@@ -343,10 +322,14 @@ void Machine::execute(const Instr &in, std::span<const u16> lanes) {
   case Op::warp_barrier:
     if (arg(in, 0).reg >= 0 || static_cast<u32>(arg(in, 0).imm) != ~0u)
       throw Unknown("a barrier of some threads of a warp");
-    warps(lanes, [&](u16 first) {
-      ++warpEpoch_[first / kWarp];
-      joinKnowledge(first, first + kWarp);
-    });
+    for (std::size_t i = 0; i < lanes.size(); i += kWarp)
+      joinKnowledge(lanes.subspan(i, std::min(kWarp, lanes.size() - i)),
+                    lanes.subspan(i, std::min(kWarp, lanes.size() - i)));
+    warps(lanes, [&](u16 first) { clock_[first / kWarp][first / kWarp] = ++warpEpoch_[first / kWarp]; });
+    return;
+  case Op::grid_wait:
+    for (u16 t : lanes)
+      gridReady_[t] = true;
     return;
   case Op::mma:
     return mma(in, lanes);
@@ -395,160 +378,6 @@ void Machine::execute(const Instr &in, std::span<const u16> lanes) {
   default:
     return integer(in, lanes);
   }
-}
-
-// --- registers
-
-u64 Machine::bits(const Arg &a, u16 t) const {
-  if (a.reg < 0)
-    return a.imm;
-  const std::size_t i = at(a.reg, t);
-  if (tags_[i] == Tag::Bits)
-    return values_[i];
-  if (tags_[i] == Tag::Undefined)
-    throw Illegal("expected an integer, got a register that was never written");
-  throw Unknown("a number used as an integer");
-}
-
-bool Machine::allBits(const Arg &a, std::span<const u16> lanes) const {
-  if (a.reg < 0)
-    return true;
-  const Tag *tags = tags_.data() + static_cast<std::size_t>(a.reg) * threads_;
-  return std::ranges::all_of(lanes, [&](u16 t) { return tags[t] == Tag::Bits; });
-}
-
-void Machine::setBits(const Arg &a, u16 t, u64 value) {
-  if (a.reg < 0)
-    return;
-  tags_[at(a.reg, t)] = Tag::Bits;
-  values_[at(a.reg, t)] = value;
-}
-
-void Machine::setNumber(const Arg &a, u16 t, Handle h) {
-  if (a.reg < 0)
-    return;
-  tags_[at(a.reg, t)] = Tag::Number;
-  values_[at(a.reg, t)] = h;
-}
-
-void Machine::setUndefined(const Arg &a, u16 t) {
-  if (a.reg >= 0)
-    tags_[at(a.reg, t)] = Tag::Undefined;
-}
-
-void Machine::cells(const Arg &a, u16 t, unsigned width, Cell *out) const {
-  const unsigned n = width / 16;
-  u64 value = a.imm;
-  Tag tag = Tag::Bits;
-  u64 high = 0;
-  if (a.reg >= 0) {
-    const std::size_t i = at(a.reg, t);
-    tag = tags_[i];
-    value = values_[i];
-    high = highs_[i];
-  }
-  for (unsigned i = 0; i < n; ++i)
-    switch (tag) {
-    case Tag::Undefined:
-      out[i] = 0;
-      break;
-    case Tag::Bits:
-      out[i] = cell(Part::Bits, static_cast<u16>(value >> (16 * i)));
-      break;
-    case Tag::Number:
-      out[i] = i == 0   ? cell(Part::Low, static_cast<u32>(value))
-               : i == 1 ? cell(Part::High, static_cast<u32>(value))
-                        : cell(Part::Bits, 0);
-      break;
-    case Tag::Mixed:
-      out[i] = static_cast<Cell>((i < 2 ? value : high) >> (32 * (i % 2)));
-      break;
-    }
-}
-
-void Machine::setCells(const Arg &a, u16 t, unsigned width, const Cell *in) {
-  if (a.reg < 0)
-    return;
-  const unsigned n = width / 16;
-  const std::size_t i = at(a.reg, t);
-  const auto all = [&](Part part) {
-    return std::all_of(in, in + n, [&](Cell c) { return partOf(c) == part; });
-  };
-  if (all(Part::Bits)) {
-    u64 value = 0;
-    for (unsigned j = 0; j < n; ++j)
-      value |= static_cast<u64>(valueOf(in[j])) << (16 * j);
-    tags_[i] = Tag::Bits;
-    values_[i] = value;
-  } else if (all(Part::Undefined)) {
-    tags_[i] = Tag::Undefined;
-  } else if (n == 2 && partOf(in[0]) == Part::Low && partOf(in[1]) == Part::High &&
-             valueOf(in[0]) == valueOf(in[1])) {
-    tags_[i] = Tag::Number;
-    values_[i] = valueOf(in[0]);
-  } else {
-    tags_[i] = Tag::Mixed;
-    values_[i] = in[0] | (n > 1 ? static_cast<u64>(in[1]) << 32 : 0);
-    highs_[i] = n > 2 ? in[2] | static_cast<u64>(in[3]) << 32 : 0;
-  }
-}
-
-bool Machine::predicate(const Arg &a, u16 t) const { return (bits(a, t) & 1) != 0; }
-
-// Registers that wgmma still reads or writes may not be touched.
-void Machine::touch(const Instr &in, std::span<const u16> lanes) {
-  const bool self = in.op == Op::wgmma;
-  for (std::size_t s = 0; s < kStreams; ++s) {
-    const std::size_t first = s * 128, last = first + 128;
-    if (std::ranges::none_of(lanes, [&](u16 t) { return t >= first && t < last; }))
-      continue;
-    for (std::size_t i = 0; i < in.count; ++i) {
-      const i32 reg = arg(in, i).reg;
-      if (reg < 0)
-        continue;
-      if (!self && accumulating_[s][static_cast<std::size_t>(reg)] != 0)
-        throw Illegal("expected a wait first, got an access to a register that the tensor core still writes");
-      const bool written = i < results(in);
-      if (!self && written && reading_[s][static_cast<std::size_t>(reg)] != 0)
-        throw Illegal("expected a wait first, got a write to a register that the tensor core still reads");
-    }
-  }
-}
-
-// Drops the numbers that nothing holds.
-void Machine::compact() {
-  std::vector<Number> &pool = numbers_.pool(), kept;
-  std::vector<Handle> moved(pool.size(), kMostNumbers);
-  const auto keep = [&](Handle h) -> Handle {
-    if (h & kConstant)
-      return h;
-    if (moved[h] == kMostNumbers) {
-      moved[h] = static_cast<Handle>(kept.size());
-      kept.push_back(pool[h]);
-    }
-    return moved[h];
-  };
-  const auto keepCell = [&](Cell c) { return isNumber(partOf(c)) ? cell(partOf(c), keep(valueOf(c))) : c; };
-  const auto keepPair = [&](u64 pair) {
-    return keepCell(static_cast<Cell>(pair)) | static_cast<u64>(keepCell(static_cast<Cell>(pair >> 32)))
-                                                   << 32;
-  };
-  for (std::size_t i = 0; i < tags_.size(); ++i)
-    if (tags_[i] == Tag::Number) {
-      values_[i] = keep(static_cast<Handle>(values_[i]));
-    } else if (tags_[i] == Tag::Mixed) {
-      values_[i] = keepPair(values_[i]);
-      highs_[i] = keepPair(highs_[i]);
-    }
-  for (Slot &s : shared_)
-    s.held = keepCell(s.held);
-  for (TensorCell &c : tensor_) {
-    c.low = keepCell(c.low);
-    c.high = keepCell(c.high);
-  }
-  pool = std::move(kept);
-  if (pool.size() > kCompactAt / 2)
-    throw Unknown("a block that holds more numbers than fit");
 }
 
 } // namespace superopt::ptx

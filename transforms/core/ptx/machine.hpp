@@ -19,19 +19,28 @@ enum class Tag : u8 { Undefined, Bits, Number, Mixed };
 
 // Sixteen bits of anything: 3 bits of tag, then the bits themselves or a number's handle.
 using Cell = u32;
-// Low, High: the words of an fp32 number; Map: two bytes of a tensor map, by its number and their place.
-enum class Part : u8 { Undefined, Bits, Half, Brain, Low, High, Map };
+// Low, High: the words of an fp32 number; Map: two bytes of a tensor map, by its number and their place, or
+// what an atomic returned (`kOld`), which nobody may read; Bytes: a pair of `Byte`s, by its number.
+enum class Part : u8 { Undefined, Bits, Half, Brain, Low, High, Map, Bytes };
 constexpr bool isNumber(Part part) { return part >= Part::Half && part <= Part::High; }
 constexpr Cell cell(Part part, u32 value) { return static_cast<u32>(part) << 29 | value; }
 constexpr Part partOf(Cell c) { return static_cast<Part>(c >> 29); }
 constexpr u32 valueOf(Cell c) { return c & ((1u << 29) - 1); }
 
+// Eight bits of anything, tagged in the same way: bits, or an fp8 number's handle.
+enum class Byte : u8 { Undefined, Bits, E4M3, E5M2 };
+constexpr Cell byte(Byte tag, u32 value) { return static_cast<u32>(tag) << 29 | value; }
+constexpr Byte tagOf(Cell c) { return static_cast<Byte>(c >> 29); }
+constexpr u32 kOld = static_cast<u32>(Part::Map) << 29 | ((1u << 29) - 1);
+
 constexpr u16 kNobody = 0xffff, kSeveral = 0xfffe;
+constexpr std::size_t kCompactAt = std::size_t{1} << 23; // numbers
 constexpr u32 kSharedBase = 1024;
 constexpr unsigned kBufferBits = 40; // of addresses within a buffer; scratch comes after the last one
 
 [[noreturn]] void race(const char *what, const char *with);
 constexpr std::size_t kWarp = 32, kStreams = 2;
+constexpr std::size_t kMostDepth = 32; // of a product of the tensor core
 
 // Who accessed sixteen bits last: enough to say whether the next access is ordered after.
 struct Slot {
@@ -40,6 +49,14 @@ struct Slot {
   u32 readEpoch = 0, readWarpEpoch = 0;
   u16 writer = kNobody, reader = kNobody, readWarp = kNobody;
   bool inFlight = false, barrier = false;
+  // Whether the upper byte was written by itself: by whom and when, where the above says so of the lower one.
+  // Of a slot that atomics change, `upper` is the write before the first of them.
+  bool split = false;
+  u8 atomic = 0; // the atomic that wrote it last, from one; 0 for none
+  struct {
+    u32 epoch = 0, warpEpoch = 0, step = 0;
+    u16 writer = kNobody;
+  } upper{};
   std::array<u32, kStreams> asyncRead{}; // the last asynchronous operation of each stream that reads it
   u32 bulkWrite = 0;                     // the bulk copy that wrote it last, from one; 0 for none
   u32 bulkReads = 0;                     // bulk copies that read it and were not waited for
@@ -75,7 +92,7 @@ struct TensorCell {
 struct Buffer {
   u64 base;
   std::size_t elements;
-  Type type; // F32, F16 or BF16
+  Type type; // F32, F16, BF16, E4M3 or E5M2
   bool writable;
   const u64 *p, *q;   // contents, or null: never stored; `q` alone may be null
   std::size_t period; // contents repeat after so many elements
@@ -85,11 +102,13 @@ struct Stored {
   Number value;
   u32 epoch, step;
   u16 thread;
+  u32 warpEpoch = 0;
   bool bulk = false; // by a bulk copy, which ends some time later
+  u8 atomic = 0; // what atomics have made of contributions so far, by their operation from one; 0 for none
 };
 
 struct Read {
-  u32 epoch;
+  u32 epoch, warpEpoch;
   u16 thread;
 };
 
@@ -99,6 +118,8 @@ struct Counts {
   std::array<u64, 4> wavefronts{}, idealWavefronts{}; // load, store, copy, matrix
   std::vector<u64> executed;                          // by instruction: warps that executed it
 };
+
+std::size_t results(const Instr &in);
 
 class Machine {
 public:
@@ -129,12 +150,14 @@ private:
   void loop();
   bool step(Group &group);
   std::size_t perform(const Instr &in, std::span<const u16> lanes);
-  void arrive(Group &group);
+  void arrive(Group &group, bool waits);
+  void release(u64 id);
   void branch(Group &group, const Instr &in);
   void merge();
   template <class F> void warps(std::span<const u16> lanes, F f) const;
   void execute(const Instr &in, std::span<const u16> lanes);
-  void joinKnowledge(std::size_t from, std::size_t to);
+  void joinKnowledge(std::span<const u16> from, std::span<const u16> to);
+  [[noreturn]] void disordered(const char *what, const char *with, bool certain = true) const;
 
   // registers
   std::size_t at(i32 reg, u16 t) const { return static_cast<std::size_t>(reg) * threads_ + t; }
@@ -149,6 +172,12 @@ private:
   Handle number(Cell low, Cell high);
   Handle number(const Arg &a, u16 t);
   Handle half(Cell c, Type type);
+  Handle eighth(Cell c, Type type);
+  void elements(const Arg &a, u16 t, Type type, Number *out);
+  std::array<Cell, 2> split(Cell c) const;
+  Cell join(Cell low, Cell high);
+  Cell cellOf(Handle h, Type type) const;
+  Number dot(const Number *a, const Number *b, std::size_t depth, Number c) const;
   bool predicate(const Arg &a, u16 t) const;
   bool poisoned(const Arg &a, u16 t) const;
   void touch(const Instr &in, std::span<const u16> lanes);
@@ -157,6 +186,8 @@ private:
   void integer(const Instr &in, std::span<const u16> lanes);
   u64 compute(const Instr &in, u64 a, u64 b, u64 c) const;
   void cellwise(const Instr &in, u16 t);
+  Cell bitwise(Op op, Cell a, Cell b);
+  void permute(const Instr &in, std::span<const u16> lanes);
   void move(const Instr &in, std::span<const u16> lanes);
   // numbers
   void floating(const Instr &in, std::span<const u16> lanes);
@@ -164,6 +195,7 @@ private:
   void compareNumbers(const Instr &in, std::span<const u16> lanes);
   Handle evaluate(Op op, Handle a, Handle b, Handle c);
   void convert(const Instr &in, std::span<const u16> lanes);
+  void convertPair(const Instr &in, u16 t);
   // memory
   void load(const Instr &in, std::span<const u16> lanes);
   void store(const Instr &in, std::span<const u16> lanes);
@@ -171,22 +203,31 @@ private:
   void copyWait(const Instr &in, std::span<const u16> lanes);
   void matrixMove(const Instr &in, std::span<const u16> lanes);
   std::size_t slot(u64 address, unsigned bytes) const;
+  void atomic(const Instr &in, std::span<const u16> lanes);
+  void atomicShared(const Instr &in, u64 address, u16 t);
+  void accumulate(u64 address, unsigned bytes, u16 t, const Cell *in, Atomic how, bool bulk);
   void readable(Slot &s, u16 t);
   void noteRead(Slot &s, u16 t) const;
   Cell readShared(std::size_t i, u16 t);
   void writable(const Slot &s, u16 t, const Cell *value) const;
   void writeShared(std::size_t i, u16 t, Cell value);
+  void writeByte(u64 address, u16 t, Cell value);
   void readGlobal(u64 address, unsigned bytes, u16 t, Cell *out);
   void writeGlobal(u64 address, unsigned bytes, u16 t, const Cell *in);
   std::pair<std::size_t, u64> locate(u64 address, unsigned bytes, const char *what) const;
   bool sameCell(Cell a, Cell b) const;
   bool ordered(u16 by, u32 epoch, u32 warpEpoch, u16 t) const;
+  bool written(const Slot &s, u16 t) const;
+  void notRead(const Slot &s, u16 t) const;
+  void unread(std::size_t index, u64 place, u16 t) const;
+  Number elementOf(const Cell *in, unsigned i, Type type);
   // matrices
   void shuffle(const Instr &in, std::span<const u16> lanes);
   void mma(const Instr &in, std::span<const u16> lanes);
   void wgmma(const Instr &in, std::span<const u16> lanes);
   void wgmmaWait(const Instr &in, std::span<const u16> lanes);
-  u64 operandAddress(u64 descriptor, bool tensor, bool transposed, unsigned row, unsigned k) const;
+  u64 operandAddress(u64 descriptor, bool tensor, bool transposed, unsigned row, unsigned k,
+                     unsigned bytes) const;
   struct Issue {
     u32 sequence;
     std::size_t stream;
@@ -259,11 +300,23 @@ private:
   std::vector<std::unordered_map<u64, Read>> read_;
 
   std::vector<Group> groups_;
-  std::vector<std::pair<u32, u16>> waiting_; // at the barrier: where each thread goes on
+  struct NamedBarrier {
+    u64 expected = 0;
+    std::vector<std::pair<u32, u16>> waiting; // where each thread goes on
+    std::vector<u16> arrived;                 // threads that only arrive
+    std::vector<u32> clock;                   // what those know
+  };
+  std::map<u64, NamedBarrier> waiting_;
   std::size_t exited_ = 0;
   const Instr *current_ = nullptr;
   u32 step_ = 0, epoch_ = 1;
+  // Of each warp: its epoch, and up to which epoch of each warp it knows everything (vector clocks: Lamport;
+  // Mattern, 1989).
   std::vector<u32> warpEpoch_;
+  std::vector<std::vector<u32>> clock_;
+  bool partial_ = false;        // whether a barrier of some warps was passed
+  bool waitsForGrid_ = false;   // whether the program has griddepcontrol.wait
+  std::vector<bool> gridReady_; // of each thread
 
   struct Copy {
     u32 slot, count, group;
@@ -277,6 +330,8 @@ private:
   std::vector<std::vector<Fence>> fences_; // of each thread
 
   // Asynchronous operations are numbered; each thread knows up to which one of a stream all are complete.
+  std::vector<std::array<Cell, 2>> bytes_; // what `Part::Bytes` stands for
+
   u32 sequence_ = 0;
   std::array<std::vector<u32>, kStreams> completed_;
   struct Pending {

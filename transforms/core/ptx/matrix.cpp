@@ -1,6 +1,8 @@
 // Exchange within a warp, and mma.sync. Fragments: PTX ISA, "Matrix multiply-accumulate operation using mma".
 #include "ptx/machine.hpp"
 
+#include <algorithm>
+
 namespace superopt::ptx {
 
 void Machine::shuffle(const Instr &in, std::span<const u16> lanes) {
@@ -38,47 +40,55 @@ void Machine::shuffle(const Instr &in, std::span<const u16> lanes) {
   });
 }
 
-// D = A B + C with m = 16, n = 8 and k = 8 or 16.
+// D = A B + C with m = 16, n = 8 and k = 4 (tf32) to 32 (fp8): a register holds 1, 2 or 4 elements of a row.
 void Machine::mma(const Instr &in, std::span<const u16> lanes) {
-  const Type type = static_cast<Type>(in.mode);
-  const std::size_t k = static_cast<std::size_t>(in.aux), na = k / 4, nb = k / 8;
+  const Type type = static_cast<Type>(in.mode), bType = static_cast<Type>(in.aux >> 16);
+  const std::size_t each = 4 / bytesOf(type), k = static_cast<std::size_t>(in.aux & 0xffff),
+                    nb = k / (4 * each), na = 2 * nb;
   warps(lanes, [&](u16 first) {
-    std::array<std::array<Handle, 16>, 16> a{};
-    std::array<std::array<Handle, 16>, 8> b{}; // by column
+    std::array<std::array<Number, kMostDepth>, 16> a{};
+    std::array<std::array<Number, kMostDepth>, 8> b{}; // by column
     std::array<std::array<Handle, 8>, 16> c{};
     for (std::size_t lane = 0; lane < kWarp; ++lane) {
       const u16 t = static_cast<u16>(first + lane);
-      const std::size_t g = lane / 4, j = 2 * (lane % 4);
-      Cell held[2];
-      for (std::size_t i = 0; i < na; ++i) {
-        cells(arg(in, 4 + i), t, 32, held);
-        for (std::size_t h = 0; h < 2; ++h)
-          a[g + 8 * (i % 2)][j + h + 8 * (i / 2)] = half(held[h], type);
-      }
-      for (std::size_t i = 0; i < nb; ++i) {
-        cells(arg(in, 4 + na + i), t, 32, held);
-        for (std::size_t h = 0; h < 2; ++h)
-          b[g][j + h + 8 * i] = half(held[h], type);
-      }
+      const std::size_t g = lane / 4, j = lane % 4;
+      for (std::size_t i = 0; i < na; ++i)
+        elements(arg(in, 4 + i), t, type, a[g + 8 * (i % 2)].data() + each * (j + 4 * (i / 2)));
+      for (std::size_t i = 0; i < nb; ++i)
+        elements(arg(in, 4 + na + i), t, bType, b[g].data() + each * (j + 4 * i));
       for (std::size_t i = 0; i < 4; ++i)
-        c[g + 8 * (i / 2)][j + i % 2] = number(arg(in, 4 + na + nb + i), t);
+        c[g + 8 * (i / 2)][2 * j + i % 2] = number(arg(in, 4 + na + nb + i), t);
     }
-    std::array<std::array<Number, 16>, 16> rows{};
-    std::array<std::array<Number, 16>, 8> columns{};
-    for (std::size_t i = 0; i < 16; ++i)
-      for (std::size_t l = 0; l < k; ++l)
-        rows[i][l] = numbers_.get(a[i][l]);
-    for (std::size_t i = 0; i < 8; ++i)
-      for (std::size_t l = 0; l < k; ++l)
-        columns[i][l] = numbers_.get(b[i][l]);
     for (std::size_t lane = 0; lane < kWarp; ++lane)
       for (std::size_t i = 0; i < 4; ++i) {
         const std::size_t row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
-        const Number x =
-            numbers_.dot(rows[row].data(), columns[column].data(), k, numbers_.get(c[row][column]));
+        const Number x = dot(a[row].data(), b[column].data(), k, numbers_.get(c[row][column]));
         setNumber(arg(in, i), static_cast<u16>(first + lane), numbers_.put(x));
       }
   });
+}
+
+// The elements that a register of 32 bits holds.
+void Machine::elements(const Arg &a, u16 t, Type type, Number *out) {
+  if (type == Type::F32) {
+    *out = numbers_.get(number(a, t));
+    return;
+  }
+  Cell held[2];
+  cells(a, t, 32, held);
+  for (Cell c : held)
+    if (bytesOf(type) == 2)
+      *out++ = numbers_.get(half(c, type));
+    else
+      for (Cell b : split(c))
+        *out++ = numbers_.get(eighth(b, type));
+}
+
+// c + sum a[i] b[i], over any number of terms.
+Number Machine::dot(const Number *a, const Number *b, std::size_t depth, Number c) const {
+  for (std::size_t i = 0; i < depth; i += 16)
+    c = numbers_.dot(a + i, b + i, std::min<std::size_t>(16, depth - i), c);
+  return c;
 }
 
 } // namespace superopt::ptx

@@ -12,15 +12,32 @@ void race(const char *what, const char *with) {
 }
 
 bool Machine::sameCell(Cell a, Cell b) const {
-  if (a == b || partOf(a) != partOf(b) || !isNumber(partOf(a)))
+  if (a == b || partOf(a) != partOf(b))
     return a == b;
-  return numbers_.get(valueOf(a)) == numbers_.get(valueOf(b));
+  const auto same = [&](u32 x, u32 y) { return numbers_.get(x) == numbers_.get(y); };
+  if (isNumber(partOf(a)))
+    return same(valueOf(a), valueOf(b));
+  if (partOf(a) != Part::Bytes)
+    return false;
+  for (std::size_t i = 0; i < 2; ++i) {
+    const Cell x = bytes_[valueOf(a)][i], y = bytes_[valueOf(b)][i];
+    if (x != y && (tagOf(x) != tagOf(y) || tagOf(x) < Byte::E4M3 || !same(valueOf(x), valueOf(y))))
+      return false;
+  }
+  return true;
 }
 
 // Whether an access by one thread is ordered before what thread `t` does now.
 bool Machine::ordered(u16 by, u32 epoch, u32 warpEpoch, u16 t) const {
   return by == kNobody || by == t || epoch < epoch_ ||
-         (by / kWarp == t / kWarp && warpEpoch < warpEpoch_[t / kWarp]);
+         (by < threads_ && warpEpoch < clock_[t / kWarp][by / kWarp]);
+}
+
+// Where barriers of some warps order others, what several threads did is not followed.
+void Machine::disordered(const char *what, const char *with, bool certain) const {
+  if (!certain && partial_)
+    throw Unknown("an order that barriers of some warps may give");
+  race(what, with);
 }
 
 // --- shared
@@ -42,26 +59,33 @@ void Machine::readable(Slot &s, u16 t) {
     throw Illegal("race: expected a wait for cp.async first, got a read of what is still being copied");
   if (s.barrier)
     throw Illegal("expected an access to an mbarrier by its own instructions, got a load");
-  if (!ordered(s.writer, s.writeEpoch, s.writeWarpEpoch, t))
-    race("read", "a write of");
+  if (!written(s, t))
+    disordered("read", "a write of", s.writer != kSeveral);
   if (s.bulkWrite != 0 && !complete(s.bulkWrite, t))
     throw Illegal("race: expected a wait for its mbarrier first, got a read of what is still being copied");
   noteRead(s, t);
 }
 
+// Whether all writes of a slot are ordered before what thread `t` does now.
+bool Machine::written(const Slot &s, u16 t) const {
+  return ordered(s.writer, s.writeEpoch, s.writeWarpEpoch, t) &&
+         (!s.split || ordered(s.upper.writer, s.upper.epoch, s.upper.warpEpoch, t));
+}
+
 void Machine::noteRead(Slot &s, u16 t) const {
   const u16 warp = t / kWarp;
-  const u32 now = warpEpoch_[warp];
-  if (s.readEpoch != epoch_ || s.reader == kNobody || s.reader == t) {
+  const bool before = s.readEpoch != epoch_ || s.reader == kNobody || s.reader == t ||
+                      (s.readWarp != kSeveral && s.readWarpEpoch < clock_[warp][s.readWarp]);
+  if (before) {
     s.reader = t;
     s.readWarp = warp;
-  } else if (s.readWarp != warp) {
-    s.reader = s.readWarp = kSeveral;
   } else {
-    s.reader = s.readWarpEpoch < now ? t : kSeveral;
+    s.reader = kSeveral;
+    if (s.readWarp != warp)
+      s.readWarp = kSeveral;
   }
   s.readEpoch = epoch_;
-  s.readWarpEpoch = now;
+  s.readWarpEpoch = warpEpoch_[warp];
 }
 
 Cell Machine::readShared(std::size_t i, u16 t) {
@@ -79,13 +103,17 @@ void Machine::writable(const Slot &s, u16 t, const Cell *value) const {
   for (std::size_t stream = 0; stream < kStreams; ++stream)
     if (s.asyncRead[stream] > completed_[stream][t])
       throw Illegal("race: expected a wait first, got a write to what the tensor core may still be reading");
-  if (!ordered(s.writer, s.writeEpoch, s.writeWarpEpoch, t) &&
-      !(value != nullptr && s.writeStep == step_ && sameCell(s.held, *value)))
-    race("write", "a write of");
+  if (!written(s, t) && !(value != nullptr && !s.split && s.writeStep == step_ && sameCell(s.held, *value)))
+    disordered("write", "a write of", s.writer != kSeveral);
+  notRead(s, t);
+}
+
+// Whether no read is under way that a write by thread `t` could disturb.
+void Machine::notRead(const Slot &s, u16 t) const {
   if (s.readEpoch != epoch_ || s.reader == t || s.reader == kNobody)
     return;
-  if (s.readWarp != t / kWarp || s.readWarpEpoch >= warpEpoch_[t / kWarp])
-    race("write", "a read of");
+  if (s.readWarp == kSeveral || s.readWarpEpoch >= clock_[t / kWarp][s.readWarp])
+    disordered("write", "a read of", s.readWarp != kSeveral);
 }
 
 void Machine::writeShared(std::size_t i, u16 t, Cell value) {
@@ -93,10 +121,42 @@ void Machine::writeShared(std::size_t i, u16 t, Cell value) {
   writable(s, t, &value);
   s.held = value;
   s.bulkWrite = 0;
+  s.split = false;
+  s.atomic = 0;
   s.writer = t;
   s.writeEpoch = epoch_;
   s.writeWarpEpoch = warpEpoch_[t / kWarp];
   s.writeStep = step_;
+}
+
+// One byte: the other one keeps its writer.
+void Machine::writeByte(u64 address, u16 t, Cell value) {
+  Slot &s = shared_[slot(address & ~u64{1}, 2)];
+  const bool upper = address % 2 != 0;
+  std::array<Cell, 2> held = split(s.held);
+  held[upper] = value;
+  if (s.bulkWrite != 0 || s.atomic != 0) // of the whole slot
+    return writeShared(static_cast<std::size_t>(&s - shared_.data()), t, join(held[0], held[1]));
+  if (!s.split)
+    s.upper = {s.writeEpoch, s.writeWarpEpoch, s.writeStep, s.writer};
+  Slot mine = s; // as if this byte's writer were that of all
+  mine.split = false;
+  if (upper) {
+    mine.writer = s.upper.writer;
+    mine.writeEpoch = s.upper.epoch;
+    mine.writeWarpEpoch = s.upper.warpEpoch;
+  }
+  writable(mine, t, nullptr);
+  s.split = true;
+  s.held = join(held[0], held[1]);
+  if (upper) {
+    s.upper = {epoch_, warpEpoch_[t / kWarp], step_, t};
+  } else {
+    s.writer = t;
+    s.writeEpoch = epoch_;
+    s.writeWarpEpoch = warpEpoch_[t / kWarp];
+    s.writeStep = step_;
+  }
 }
 
 // --- global
@@ -106,7 +166,7 @@ std::pair<std::size_t, u64> Machine::locate(u64 address, unsigned bytes, const c
   if (index == 0 || index > buffers_.size())
     throw Illegal(std::string("out of bounds: a ") + what + " outside every buffer");
   const Buffer &b = buffers_[index - 1];
-  const u64 offset = address - b.base, size = b.type == Type::F32 ? 4 : 2;
+  const u64 offset = address - b.base, size = bytesOf(b.type);
   if (address % bytes != 0)
     throw Illegal(std::string("expected a ") + what + " at a multiple of " + std::to_string(bytes) +
                   " bytes");
@@ -122,7 +182,9 @@ std::pair<std::size_t, u64> Machine::locate(u64 address, unsigned bytes, const c
 void Machine::readGlobal(u64 address, unsigned bytes, u16 t, Cell *out) {
   auto [index, place] = locate(address, bytes, "load");
   const Buffer &b = buffers_[index];
-  const unsigned size = b.type == Type::F32 ? 4 : 2;
+  const unsigned size = bytesOf(b.type);
+  if (waitsForGrid_ && !gridReady_[t])
+    throw Unknown("an access to device memory before griddepcontrol.wait");
   for (unsigned i = 0; i < bytes / size; ++i, ++place) {
     Number x;
     const auto found = b.writable ? stored_[index].find(place) : stored_[index].end();
@@ -130,7 +192,9 @@ void Machine::readGlobal(u64 address, unsigned bytes, u16 t, Cell *out) {
       const Stored &s = found->second;
       if (s.bulk)
         throw Unknown("a load of what a bulk copy stores");
-      if (!ordered(s.thread, s.epoch, ~0u, t))
+      if (s.atomic != 0)
+        throw Unknown("a load of what atomics change, which depends on the order of threads");
+      if (!ordered(s.thread, s.epoch, s.warpEpoch, t))
         race("load", "a store by");
       x = s.value;
     } else if (b.p != nullptr) {
@@ -141,15 +205,19 @@ void Machine::readGlobal(u64 address, unsigned bytes, u16 t, Cell *out) {
                     " of argument " + std::to_string(index) + ", which nothing stores");
     }
     if (b.writable) {
-      Read &r = read_[index].try_emplace(place, Read{epoch_, t}).first->second;
-      r = {epoch_, r.epoch == epoch_ && r.thread != t ? kSeveral : t};
+      const u32 now = warpEpoch_[t / kWarp];
+      Read &r = read_[index].try_emplace(place, Read{epoch_, now, t}).first->second;
+      r = {epoch_, now, ordered(r.thread, r.epoch, r.warpEpoch, t) ? t : kSeveral};
     }
     const Handle h = numbers_.put(x);
-    if (b.type == Type::F32) {
+    if (size == 4) {
       out[2 * i] = cell(Part::Low, h);
       out[2 * i + 1] = cell(Part::High, h);
+    } else if (size == 2) {
+      out[i] = cellOf(h, b.type);
     } else {
-      out[i] = cell(b.type == Type::F16 ? Part::Half : Part::Brain, h);
+      const Cell low = i % 2 == 0 ? byte(Byte::Bits, 0) : split(out[i / 2])[0], mine = cellOf(h, b.type);
+      out[i / 2] = i % 2 == 0 ? join(mine, low) : join(low, mine);
     }
   }
 }
@@ -159,32 +227,49 @@ void Machine::writeGlobal(u64 address, unsigned bytes, u16 t, const Cell *in) {
   const Buffer &b = buffers_[index];
   if (!b.writable)
     throw Illegal("expected stores to outputs or scratch, got one to input " + std::to_string(index));
-  const unsigned size = b.type == Type::F32 ? 4 : 2;
-  for (unsigned i = 0; i < bytes / size; ++i, ++place) {
-    const Handle h = b.type == Type::F32 ? number(in[2 * i], in[2 * i + 1]) : half(in[i], b.type);
-    const Number x = numbers_.get(h);
-    if (x.kind() == kUndefinedNumber)
-      throw Illegal("expected a number to be stored, got one that is undefined");
-    const auto [at, fresh] = stored_[index].try_emplace(place, Stored{x, epoch_, step_, t});
+  if (waitsForGrid_ && !gridReady_[t])
+    throw Unknown("an access to device memory before griddepcontrol.wait");
+  const u32 now = warpEpoch_[t / kWarp];
+  for (unsigned i = 0; i < bytes / bytesOf(b.type); ++i, ++place) {
+    const Number x = elementOf(in, i, b.type);
+    const Stored made{x, epoch_, step_, t, now};
+    const auto [at, fresh] = stored_[index].try_emplace(place, made);
     Stored &s = at->second;
     if (!fresh) {
       if (s.bulk)
         race("store", "a bulk copy by");
-      if (!ordered(s.thread, s.epoch, ~0u, t) && !(s.step == step_ && s.value == x))
+      if (s.atomic != 0)
+        throw Unknown("a store to what atomics change, which depends on the order of threads");
+      if (!ordered(s.thread, s.epoch, s.warpEpoch, t) && !(s.step == step_ && s.value == x))
         race("store", "a store by");
-      s = {x, epoch_, step_, t};
+      s = made;
     }
-    const auto r = read_[index].find(place);
-    if (r != read_[index].end() && r->second.epoch == epoch_ && r->second.thread != t)
-      race("store", "a load by");
+    unread(index, place, t);
   }
+}
+
+// Element `i` of the cells that are to be stored.
+Number Machine::elementOf(const Cell *in, unsigned i, Type type) {
+  const Handle h = type == Type::F32    ? number(in[2 * i], in[2 * i + 1])
+                   : bytesOf(type) == 1 ? eighth(split(in[i / 2])[i % 2], type)
+                                        : half(in[i], type);
+  const Number x = numbers_.get(h);
+  if (x.kind() == kUndefinedNumber)
+    throw Illegal("expected a number to be stored, got one that is undefined");
+  return x;
+}
+
+void Machine::unread(std::size_t index, u64 place, u16 t) const {
+  const auto r = read_[index].find(place);
+  if (r != read_[index].end() && !ordered(r->second.thread, r->second.epoch, r->second.warpEpoch, t))
+    disordered("store", "a load by", r->second.thread != kSeveral);
 }
 
 // --- instructions
 
 void Machine::load(const Instr &in, std::span<const u16> lanes) {
   const bool isShared = static_cast<Space>(in.mode) == Space::Shared;
-  const unsigned each = in.width / 16u, n = in.count - 2, bytes = 2 * each * n;
+  const unsigned each = in.width / 16u, n = in.count - 2, bytes = in.width / 8u * n;
   std::array<Cell, 16> held{};
   std::vector<std::pair<u16, u64>> accesses;
   for (u16 t : lanes) {
@@ -195,31 +280,50 @@ void Machine::load(const Instr &in, std::span<const u16> lanes) {
     }
     const u64 address = bits(arg(in, n), t) + arg(in, n + 1).imm;
     accesses.emplace_back(t, address);
-    if (isShared) {
+    if (!isShared) {
+      readGlobal(address, bytes, t, held.data());
+    } else if (bytes == 1) {
+      held[0] = readShared(slot(address & ~u64{1}, 2), t);
+      held[0] = join(split(held[0])[address % 2], byte(Byte::Bits, 0));
+    } else {
       const std::size_t first = slot(address, bytes);
       for (unsigned i = 0; i < bytes / 2; ++i)
         held[i] = readShared(first + i, t);
-    } else {
-      readGlobal(address, bytes, t, held.data());
     }
     for (unsigned i = 0; i < n; ++i)
-      setCells(arg(in, i), t, in.width, held.data() + i * each);
+      if (each > 0) {
+        setCells(arg(in, i), t, in.width, held.data() + i * each);
+      } else {
+        const Cell wide[2] = {join(split(held[i / 2])[i % 2], byte(Byte::Bits, 0)), cell(Part::Bits, 0)};
+        setCells(arg(in, i), t, 32, wide);
+      }
   }
   isShared ? countShared(0, accesses, bytes) : countGlobal(0, accesses, bytes);
 }
 
 void Machine::store(const Instr &in, std::span<const u16> lanes) {
   const bool isShared = static_cast<Space>(in.mode) == Space::Shared;
-  const unsigned each = in.width / 16u, n = in.count - 2, bytes = 2 * each * n;
+  const unsigned each = in.width / 16u, n = in.count - 2, bytes = in.width / 8u * n;
   std::array<Cell, 16> held{};
   std::vector<std::pair<u16, u64>> accesses;
   for (u16 t : lanes) {
     const u64 address = bits(arg(in, 0), t) + arg(in, 1).imm;
     accesses.emplace_back(t, address);
     for (unsigned i = 0; i < n; ++i)
-      cells(arg(in, i + 2), t, in.width, held.data() + i * each);
+      if (each > 0) {
+        cells(arg(in, i + 2), t, in.width, held.data() + i * each);
+      } else {
+        Cell low[1];
+        cells(arg(in, i + 2), t, 16, low);
+        const Cell mine = split(low[0])[0];
+        held[i / 2] = i % 2 == 0 ? join(mine, byte(Byte::Bits, 0)) : join(split(held[i / 2])[0], mine);
+      }
     if (!isShared) {
       writeGlobal(address, bytes, t, held.data());
+      continue;
+    }
+    if (bytes == 1) {
+      writeByte(address, t, split(held[0])[0]);
       continue;
     }
     const std::size_t first = slot(address, bytes);
@@ -277,6 +381,8 @@ void Machine::copyWait(const Instr &in, std::span<const u16> lanes) {
       for (u32 i = 0; i < c.count; ++i) {
         Slot &s = shared_[c.slot + i];
         s.inFlight = false;
+        s.split = false;
+        s.atomic = 0;
         s.writer = t;
         s.writeEpoch = epoch_;
         s.writeWarpEpoch = warpEpoch_[t / kWarp];

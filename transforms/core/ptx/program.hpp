@@ -10,12 +10,12 @@ namespace superopt::ptx {
 
 // clang-format off
 #define SUPEROPT_PTX_OPS(X) \
-  X(mov) X(pack) X(unpack) X(add) X(sub) X(mul) X(mul_wide) X(mul_hi) X(mad) X(mad_wide) X(shl) X(shr) X(and_) \
+  X(mov) X(prmt) X(pack) X(unpack) X(add) X(sub) X(mul) X(mul_wide) X(mul_hi) X(mad) X(mad_wide) X(shl) X(shr) X(and_) \
   X(or_) X(xor_) X(not_) X(neg) X(abs) X(min) X(max) X(bfe) X(div) X(rem) X(setp) X(fsetp) X(selp) X(convert) \
-  X(branch) X(ret) X(barrier) X(warp_barrier) X(nop) X(trap) \
+  X(branch) X(ret) X(barrier) X(arrive) X(warp_barrier) X(grid_wait) X(nop) X(trap) \
   X(fadd) X(fsub) X(fmul) X(fma) X(fdiv) X(fmax) X(fmin) X(fneg) X(ex2) X(lg2) X(sqrt) X(rsqrt) X(rcp) X(erf) X(log) \
-  X(sin) X(cos) X(to_float) X(from_integer) X(pack_halves) \
-  X(load) X(store) X(copy) X(copy_commit) X(copy_wait) X(ldmatrix) X(stmatrix) X(mma) X(shuffle) X(elect) \
+  X(sin) X(cos) X(to_float) X(from_integer) X(pack_halves) X(convert_pair) \
+  X(load) X(store) X(atomic) X(copy) X(copy_commit) X(copy_wait) X(ldmatrix) X(stmatrix) X(mma) X(shuffle) X(elect) \
   X(reduce) X(proxy_fence) \
   X(wgmma) X(wgmma_fence) X(wgmma_commit) X(wgmma_wait) \
   X(mbarrier_init) X(mbarrier_inval) X(mbarrier_test) X(mbarrier_expect) \
@@ -36,8 +36,13 @@ inline constexpr const char *kOps[] = {
 #undef X
 };
 
-enum class Type : u8 { F32, F16, BF16, F16x2, BF16x2, F32x2 };
+enum class Type : u8 { F32, F16, BF16, F16x2, BF16x2, F32x2, E4M3, E5M2 };
+// Of one element; tf32 is an fp32 number.
+constexpr unsigned bytesOf(Type type) {
+  return type == Type::F32 ? 4 : type == Type::E4M3 || type == Type::E5M2 ? 1 : 2;
+}
 enum class Space : u8 { Shared, Global };
+enum class Atomic : u8 { Add, Max, Min, And, Or, Xor };
 enum class Compare : u8 { Eq, Ne, Lt, Le, Gt, Ge };
 
 struct Arg {

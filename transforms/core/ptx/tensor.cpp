@@ -7,7 +7,6 @@ namespace superopt::ptx {
 namespace {
 
 constexpr u32 kLanes = 128, kColumns = 512, kLoading = ~0u;
-constexpr std::size_t kDepth = 16;
 
 } // namespace
 
@@ -138,16 +137,25 @@ void Machine::tensorMove(const Instr &in, std::span<const u16> lanes) {
 
 // D[tensor memory] = A B (+ D), by one thread. The instruction descriptor: PTX ISA, "Instruction descriptor".
 void Machine::tensorMma(const Instr &in, u16 t) {
-  const bool fromTensor = in.mode != 0;
+  const bool fromTensor = (in.mode & 1) != 0;
+  const unsigned kind = in.mode >> 1; // f16, tf32, f8f6f4
   const u64 description = bits(arg(in, fromTensor ? 5 : 4), t);
   const auto field = [&](unsigned from, unsigned count) {
     return static_cast<u32>(description >> from & ((1u << count) - 1));
   };
-  const u32 rows = field(24, 5) * 16, n = field(17, 6) * 8, kind = field(7, 3);
-  if (field(0, 4) != 0 || field(4, 2) != 1 || kind > 1 || field(10, 3) != kind || field(13, 2) != 0 ||
-      (rows != 64 && rows != 128) || n == 0 || n > 256)
+  const auto type = [&](u32 number) {
+    if (kind == 1 ? number == 2 : number <= 1)
+      return kind == 0   ? (number == 0 ? Type::F16 : Type::BF16)
+             : kind == 1 ? Type::F32
+                         : (number == 0 ? Type::E4M3 : Type::E5M2);
+    throw Unknown("tcgen05.mma of such elements");
+  };
+  const u32 rows = field(24, 5) * 16, n = field(17, 6) * 8;
+  const Type aType = type(field(7, 3)), bType = type(field(10, 3));
+  if (field(0, 4) != 0 || field(4, 2) != 1 || (kind != 2 && aType != bType) || field(13, 2) != 0 ||
+      (rows != 64 && rows != 128) || n == 0 || n > 256 || (fromTensor && kind == 2))
     throw Unknown("tcgen05.mma with such an instruction descriptor");
-  const Type type = kind == 0 ? Type::F16 : Type::BF16;
+  const unsigned size = bytesOf(aType), depth = 32 / size;
   Issue issue{++sequence_, 0, t, fences_[t].empty() ? 0 : fences_[t].back().epoch};
   const u32 to = static_cast<u32>(bits(arg(in, 0), t) + arg(in, 1).imm);
   const bool accumulate = predicate(arg(in, in.count - 1), t);
@@ -160,29 +168,31 @@ void Machine::tensorMma(const Instr &in, u16 t) {
     if (!ordered(c.writer, c.writeEpoch, ~0u, t) || (write && !ordered(c.reader, c.readEpoch, ~0u, t)))
       throw Illegal("race: expected a barrier between accesses to tensor memory");
   };
-  std::vector<std::array<Number, kDepth>> a(rows), b(n);
+  std::vector<std::array<Number, kMostDepth>> a(rows), b(n);
   for (u32 row = 0; row < rows; ++row)
-    for (u32 k = 0; k < kDepth; ++k)
+    for (u32 k = 0; k < depth; ++k)
       if (fromTensor) {
         const u32 from = static_cast<u32>(bits(arg(in, 2), t) + arg(in, 3).imm);
-        TensorCell &c = tensorCell(laneOf(from, row), (from & 0xffff) + k / 2);
+        TensorCell &c = tensorCell(laneOf(from, row), (from & 0xffff) + k * size / 4);
         usable(c, false);
         c.reading = issue.sequence;
-        a[row][k] = numbers_.get(half(k % 2 != 0 ? c.high : c.low, type));
-      } else {
         a[row][k] =
-            asyncRead(operandAddress(bits(arg(in, 2), t), true, field(15, 1) != 0, row, k), type, issue);
+            numbers_.get(size == 4 ? number(c.low, c.high) : half(k % 2 != 0 ? c.high : c.low, aType));
+      } else {
+        a[row][k] = asyncRead(operandAddress(bits(arg(in, 2), t), true, field(15, 1) != 0, row, k, size),
+                              aType, issue);
       }
   const u64 descriptor = bits(arg(in, fromTensor ? 4 : 3), t);
   for (u32 column = 0; column < n; ++column)
-    for (u32 k = 0; k < kDepth; ++k)
-      b[column][k] = asyncRead(operandAddress(descriptor, true, field(16, 1) != 0, column, k), type, issue);
+    for (u32 k = 0; k < depth; ++k)
+      b[column][k] =
+          asyncRead(operandAddress(descriptor, true, field(16, 1) != 0, column, k, size), bType, issue);
   for (u32 row = 0; row < rows; ++row)
     for (u32 column = 0; column < n; ++column) {
       TensorCell &c = tensorCell(laneOf(to, row), (to & 0xffff) + column);
       usable(c, true);
       const Number start = accumulate ? numbers_.get(number(c.low, c.high)) : Number{0, 0};
-      const Handle h = numbers_.put(numbers_.dot(a[row].data(), b[column].data(), kDepth, start));
+      const Handle h = numbers_.put(dot(a[row].data(), b[column].data(), depth, start));
       c.low = cell(Part::Low, h);
       c.high = cell(Part::High, h);
       c.pending = issue.sequence;

@@ -8,19 +8,23 @@ namespace superopt::ptx {
 namespace {
 
 constexpr u16 kWarpGroup = 128;
-constexpr std::size_t kRows = 64, kDepth = 16;
+constexpr std::size_t kRows = 64;
 
 } // namespace
 
 // Where element (row, k) of a matrix in shared memory lies. `row` counts rows of A or columns of B;
 // `transposed` if these are contiguous, not k. Canonical layouts: PTX ISA, "Shared memory matrix layout" and
 // "Swizzling modes".
-u64 Machine::operandAddress(u64 descriptor, bool tensor, bool transposed, unsigned row, unsigned k) const {
+u64 Machine::operandAddress(u64 descriptor, bool tensor, bool transposed, unsigned row, unsigned k,
+                            unsigned bytes) const {
+  if (transposed && bytes != 2)
+    throw Unknown("a transposed matrix of other than 16-bit elements");
+  const unsigned each = 16 / bytes; // elements in 16 bytes
   const u64 start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4,
             stride = (descriptor >> 32 & 0x3fff) << 4;
   if ((descriptor >> 49 & 7) != 0)
     throw Unknown("a matrix descriptor with a base offset");
-  unsigned bits = 0; // of the address that are swizzled
+  unsigned swizzled = 0; // bits of the address
   if (tensor) {
     if ((descriptor >> 46 & 7) != 1 || (descriptor >> 52 & 1) != 0)
       throw Unknown("a matrix descriptor of another version");
@@ -28,25 +32,26 @@ u64 Machine::operandAddress(u64 descriptor, bool tensor, bool transposed, unsign
     case 0:
       break;
     case 2:
-      bits = 3;
+      swizzled = 3;
       break;
     case 4:
-      bits = 2;
+      swizzled = 2;
       break;
     case 6:
-      bits = 1;
+      swizzled = 1;
       break;
     default:
       throw Unknown("a matrix descriptor with that swizzle");
     }
   } else {
-    bits = (4 - static_cast<unsigned>(descriptor >> 62)) % 4;
+    swizzled = (4 - static_cast<unsigned>(descriptor >> 62)) % 4;
   }
-  const unsigned span = 1u << bits; // of 16 bytes
+  const unsigned span = 1u << swizzled; // of 16 bytes
   u64 linear = start;
   if (!transposed)
-    linear += row % 8 * span * 16 + row / 8 * stride + k / 8 * (bits == 0 ? leading : 16) + k % 8 * 2;
-  else if (bits == 0)
+    linear +=
+        row % 8 * span * 16 + row / 8 * stride + k / each * (swizzled == 0 ? leading : 16) + k % each * bytes;
+  else if (swizzled == 0)
     linear += row / 8 * stride + k % 8 * 16 + k / 8 * leading + row % 8 * 2;
   else
     linear +=
@@ -57,8 +62,18 @@ u64 Machine::operandAddress(u64 descriptor, bool tensor, bool transposed, unsign
 // Whether an ordinary write is visible to the tensor core: a proxy fence by the writer before the barrier
 // between them, or by the issuers after it (PTX ISA, "Async proxy").
 bool Machine::fenced(const Slot &s, const Issue &issue) const {
-  if (issue.fenceEpoch > s.writeEpoch)
+  if (issue.fenceEpoch > s.writeEpoch && (!s.split || issue.fenceEpoch > s.upper.epoch))
     return true;
+  if (s.split || s.writer == kSeveral) { // of several writers
+    const auto by = [&](u16 writer, u32 step) {
+      return writer < threads_ && std::ranges::any_of(
+                                      fences_[writer],
+                                      [&](const Fence &f) {
+                                        return f.step > step && (f.epoch < epoch_ || issue.thread == writer);
+                                      });
+    };
+    return s.split && by(s.writer, s.writeStep) && by(s.upper.writer, s.upper.step);
+  }
   for (const Fence &f : fences_[s.writer])
     if (f.step > s.writeStep)
       return f.epoch < epoch_ || issue.thread == s.writer;
@@ -73,9 +88,10 @@ void Machine::asyncReadable(const Slot &s, Issue &issue) const {
   if (s.barrier)
     throw Illegal("expected numbers for the tensor core, got an mbarrier");
   if (s.writer != kNobody) {
-    const bool after = issue.thread == kNobody
-                           ? s.writeEpoch < epoch_
-                           : ordered(s.writer, s.writeEpoch, s.writeWarpEpoch, issue.thread);
+    const bool after = issue.thread == kNobody ? s.writeEpoch < epoch_ && (!s.split || s.upper.epoch < epoch_)
+                                               : written(s, issue.thread);
+    if (!after && partial_)
+      throw Unknown("an order that barriers of some warps may give");
     if (!after)
       throw Illegal("race: expected a barrier between a write and the tensor core's read");
     if (!fenced(s, issue))
@@ -93,17 +109,24 @@ void Machine::asyncReadable(const Slot &s, Issue &issue) const {
 }
 
 Number Machine::asyncRead(u64 address, Type type, Issue &issue) {
-  Slot &s = shared_[slot(address, 2)];
-  asyncReadable(s, issue);
-  s.asyncRead[issue.stream] = issue.sequence;
-  return numbers_.get(half(s.held, type));
+  const unsigned bytes = bytesOf(type);
+  const std::size_t first = slot(bytes == 1 ? address & ~u64{1} : address, std::max(bytes, 2u));
+  for (std::size_t i = first; i <= first + (bytes == 4); ++i) {
+    asyncReadable(shared_[i], issue);
+    shared_[i].asyncRead[issue.stream] = issue.sequence;
+  }
+  const Cell held = shared_[first].held;
+  if (bytes == 4)
+    return numbers_.get(number(held, shared_[first + 1].held));
+  return numbers_.get(bytes == 2 ? half(held, type) : eighth(split(held)[address % 2], type));
 }
 
 void Machine::wgmma(const Instr &in, std::span<const u16> lanes) {
-  const Type type = static_cast<Type>(in.mode & 7);
-  const bool fromRegisters = (in.mode & 8) != 0, aTransposed = (in.mode & 16) != 0,
-             bTransposed = (in.mode & 32) != 0;
-  const std::size_t n = static_cast<std::size_t>(in.aux), results = n / 2,
+  const Type type = static_cast<Type>(in.mode & 15), bType = static_cast<Type>(in.aux >> 16);
+  const bool fromRegisters = (in.mode & 16) != 0, aTransposed = (in.mode & 32) != 0,
+             bTransposed = (in.mode & 64) != 0;
+  const unsigned size = bytesOf(type), depth = 32 / size, each = 4 / size; // elements in a register
+  const std::size_t n = static_cast<std::size_t>(in.aux & 0xffff), results = n / 2,
                     after = results + (fromRegisters ? 4 : 1);
   for (std::size_t i = 0; i < lanes.size(); i += kWarpGroup) {
     const u16 first = lanes[i];
@@ -126,26 +149,23 @@ void Machine::wgmma(const Instr &in, std::span<const u16> lanes) {
       issue.fenceEpoch = std::min(issue.fenceEpoch, fences_[t].empty() ? 0 : fences_[t].back().epoch);
     pending.open = issue.sequence;
     pending.used = true;
-    std::vector<std::array<Number, kDepth>> a(kRows), b(n);
+    std::vector<std::array<Number, kMostDepth>> a(kRows), b(n);
     if (fromRegisters) {
       for (std::size_t lane = 0; lane < kWarpGroup; ++lane)
-        for (std::size_t r = 0; r < 4; ++r) {
-          Cell held[2];
-          cells(arg(in, results + r), static_cast<u16>(first + lane), 32, held);
-          for (std::size_t h = 0; h < 2; ++h)
-            a[lane / 32 * 16 + lane % 32 / 4 + 8 * (r % 2)][2 * (lane % 4) + h + 8 * (r / 2)] =
-                numbers_.get(half(held[h], type));
-        }
+        for (std::size_t r = 0; r < 4; ++r)
+          elements(arg(in, results + r), static_cast<u16>(first + lane), type,
+                   a[lane / 32 * 16 + lane % 32 / 4 + 8 * (r % 2)].data() + each * (lane % 4 + 4 * (r / 2)));
     } else {
       const u64 descriptor = bits(arg(in, results), first);
       for (unsigned row = 0; row < kRows; ++row)
-        for (unsigned k = 0; k < kDepth; ++k)
-          a[row][k] = asyncRead(operandAddress(descriptor, false, aTransposed, row, k), type, issue);
+        for (unsigned k = 0; k < depth; ++k)
+          a[row][k] = asyncRead(operandAddress(descriptor, false, aTransposed, row, k, size), type, issue);
     }
     const u64 descriptor = bits(arg(in, after), first);
     for (unsigned column = 0; column < n; ++column)
-      for (unsigned k = 0; k < kDepth; ++k)
-        b[column][k] = asyncRead(operandAddress(descriptor, false, bTransposed, column, k), type, issue);
+      for (unsigned k = 0; k < depth; ++k)
+        b[column][k] =
+            asyncRead(operandAddress(descriptor, false, bTransposed, column, k, size), bType, issue);
     for (u16 t = first; t - first < kWarpGroup; ++t)
       for (std::size_t j = fromRegisters ? after : results; j < in.count; ++j)
         if (bits(arg(in, j), t) != bits(arg(in, j), first))
@@ -157,7 +177,7 @@ void Machine::wgmma(const Instr &in, std::span<const u16> lanes) {
         const std::size_t row = lane / 32 * 16 + lane % 32 / 4 + 8 * (r / 2 % 2);
         const std::size_t column = 8 * (r / 4) + 2 * (lane % 4) + r % 2;
         const Number c = accumulate ? numbers_.get(number(arg(in, r), t)) : Number{0, 0};
-        setNumber(arg(in, r), t, numbers_.put(numbers_.dot(a[row].data(), b[column].data(), kDepth, c)));
+        setNumber(arg(in, r), t, numbers_.put(dot(a[row].data(), b[column].data(), depth, c)));
       }
     }
     for (std::size_t r = 0; r < (fromRegisters ? after : results); ++r)

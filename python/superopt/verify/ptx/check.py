@@ -173,6 +173,10 @@ class Reference:
         used: list[tuple[int, int]] = []
         for block in self.blocks:
             for buffer, found in zip(self._expected, ptx.run(block), strict=True):
+                if found.atomics.any():
+                    raise UnsupportedProgram(
+                        f"kernel '{self.kernel.name}': expected stores, got atomics, whose TTIR is not read"
+                    )
                 places = buffer.places_of(block) if buffer.writable else found.places[:0]
                 what = f"kernel '{self.kernel.name}' for {decoded.kernel.target}, block {block}"
                 if not np.array_equal(places, found.places):

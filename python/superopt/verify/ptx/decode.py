@@ -21,8 +21,11 @@ from superopt.verify.ptx.parser import Kernel, Line
 from superopt.verify.ptx.templates import TEMPLATES
 
 _OPS = _ptx.ops()
-F32, F16, BF16, F16X2, BF16X2, F32X2 = range(6)
+F32, F16, BF16, F16X2, BF16X2, F32X2, E4M3, E5M2 = range(8)
 TYPES = {"f32": F32, "f16": F16, "bf16": BF16, "f16x2": F16X2, "bf16x2": BF16X2, "f32x2": F32X2}
+# What the tensor core multiplies: types, and the bytes of an element. tf32 is an fp32 number of fewer digits.
+_FACTORS = {"tf32": (F32, 4), "f16": (F16, 2), "bf16": (BF16, 2), "e4m3": (E4M3, 1), "e5m2": (E5M2, 1)}
+_PAIRS = {"e4m3x2": E4M3, "e5m2x2": E5M2, "f16x2": F16}
 _SHARED, _GLOBAL = 0, 1
 _COMPARE = {"eq": 0, "ne": 1, "lt": 2, "le": 3, "gt": 4, "ge": 5, "lo": 2, "ls": 3, "hi": 4, "hs": 5}
 _IGNORED = {"rn", "ftz", "approx", "full", "sat_", "uni"}
@@ -238,6 +241,8 @@ def _setp(d: _Decoder, parts: list[str]) -> _Made:
             raise d.unknown()
         how = _COMPARE[compare.removesuffix("u")]  # what is stored is no NaN
         return _Made("fsetp", [*results, first, second], mode=TYPES[kind], aux=how)
+    if kind == "f32" and compare in ("num", "nan"):  # what is stored is no NaN
+        return _Made("mov", [d.value(d.line.operands[0], 1), (-1, int(compare == "num"))], 1)
     if kind in TYPES:
         raise d.unknown()
     return _Made("setp", d.values(_bits(kind), 3), _bits(kind), _signed(kind), _COMPARE[compare])
@@ -260,6 +265,16 @@ def _mov(d: _Decoder, parts: list[str]) -> _Made:
 
 def _cvt(d: _Decoder, parts: list[str]) -> _Made:
     *modifiers, to, source = parts[1:]
+    if to == "tf32":
+        _only(d, modifiers, ("rna",))
+        to, modifiers = "f32", []
+    if {to, source} & {"e4m3x2", "e5m2x2"}:
+        _only(d, modifiers, ("satfinite",))
+        if source == "f32":
+            return _Made("pack_halves", d.values(32, 3), mode=_PAIRS[to])
+        if "f16x2" not in (to, source):
+            raise d.unknown()
+        return _Made("convert_pair", d.values(32, 2), mode=_PAIRS[to], aux=_PAIRS[source])
     if to in ("f16x2", "bf16x2") and source == "f32":
         _only(d, modifiers)
         return _Made("pack_halves", d.values(32, 3), mode=F16 if to == "f16x2" else BF16)
@@ -303,9 +318,53 @@ def _trap(d: _Decoder, parts: list[str]) -> _Made:
 def _bar(d: _Decoder, parts: list[str]) -> _Made:
     if parts[1:] == ["warp", "sync"]:
         return _Made("warp_barrier", d.values(32, 1))
-    if parts[1:] != ["sync"] or d.line.operands != ("0",):
+    how = [p for p in parts[1:] if p not in ("cta", "aligned")]
+    if how not in (["sync"], ["arrive"]) or not 1 <= len(d.line.operands) <= 2:
         raise d.unknown()
-    return _Made("barrier", [])
+    number, count = [*d.line.operands, "0"][:2]
+    if how == ["arrive"] and count == "0":
+        raise d.unknown()
+    return _Made("barrier" if how == ["sync"] else "arrive", [d.value(number, 32), d.value(count, 32)])
+
+
+_ATOMICS = {"add": 0, "max": 1, "min": 2, "and": 3, "or": 4, "xor": 5}
+_ORDERED = ("cas", "exch", "inc", "dec")
+_SCOPES = ("relaxed", "acq_rel", "acquire", "release", "gpu", "cta", "sys", "noftz")
+
+
+def _atomic(d: _Decoder, parts: list[str]) -> _Made:
+    name, *modifiers, kind = parts
+    if set(modifiers) & set(_ORDERED):
+        raise UnsupportedProgram(f"{d.unknown().message}, whose outcome depends on the order of threads")
+    spaces = {"global": _GLOBAL, "shared": _SHARED, "shared::cta": _SHARED}
+    (space,) = (spaces[m] for m in modifiers if m in spaces)
+    (how,) = (_ATOMICS[m] for m in modifiers if m in _ATOMICS)
+    count = next((int(m[1:]) for m in modifiers if re.fullmatch(r"v[248]", m)), 1)
+    _only(d, modifiers, (*_SCOPES, *spaces, *_ATOMICS, f"v{count}"))
+    widths = {"f16": 16, "bf16": 16, "f16x2": 32, "bf16x2": 32, "f32": 32, "u32": 32, "s32": 32, "b32": 32}
+    # Integers are marked by a type that no atomic has.
+    of = TYPES.get(kind, F32X2 + 256 * (kind == "s32"))
+    if kind == "f32x2":
+        raise d.unknown()
+    to, place, values = d.line.operands if name == "atom" else ("", *d.line.operands)
+    results = d.vector(to) if to else [(-2, 0)] * count
+    given = d.vector(values, widths[kind])
+    if len(results) != count or len(given) != count:
+        raise d.unknown()
+    return _Made("atomic", [*results, *d.address(place), *given], widths[kind], space + 2 * how, of)
+
+
+def _prmt(d: _Decoder, parts: list[str]) -> _Made:
+    if parts[1:] != ["b32"]:
+        raise d.unknown()
+    return _Made("prmt", d.values(32, 4), 32)
+
+
+def _griddepcontrol(d: _Decoder, parts: list[str]) -> _Made:
+    """What comes before `wait` may run beside the kernel before; that the next one may start changes nothing."""
+    if parts[1:] not in (["wait"], ["launch_dependents"]):
+        raise d.unknown()
+    return _Made("grid_wait" if parts[1] == "wait" else "nop", [])
 
 
 def _access(d: _Decoder, parts: list[str]) -> _Made:
@@ -330,7 +389,7 @@ def _access(d: _Decoder, parts: list[str]) -> _Made:
     )
     _only(d, modifiers, hints)
     width = _bits(kind)
-    if width < 16:
+    if width < 8:
         raise d.unknown()
     place, data = operands[:2] if name == "st" else operands[1::-1]
     if len(operands) != 2:
@@ -347,8 +406,8 @@ _TO_SHARED = ("shared::cta.global", "shared::cluster.global")
 _COMPLETES = ".mbarrier::complete_tx::bytes"
 
 
-def _bulk(d: _Decoder, text: str) -> _Made:
-    """cp.async.bulk of bytes, and of boxes of a tensor map; `text` is what follows."""
+def _bulk(d: _Decoder, text: str, adds: bool = False) -> _Made:
+    """cp.async.bulk of bytes, and of boxes of a tensor map, that stores or adds; `text` is what follows."""
     operands = d.line.operands
     if text == "commit_group":
         return _Made("bulk_commit", [])
@@ -357,7 +416,7 @@ def _bulk(d: _Decoder, text: str) -> _Made:
     found = re.fullmatch(r"(?:tensor\.([1-5])d\.)?(.*)", text)
     assert found is not None
     rank, kind = int(found[1] or 0), found[2].replace(".tile", "")
-    load = kind in [to + _COMPLETES for to in _TO_SHARED]
+    load = not adds and kind in [to + _COMPLETES for to in _TO_SHARED]
     if not load and kind != "global.shared::cta.bulk_group":
         raise d.unknown()
     # In shared memory, in global memory, the size or nothing, the mbarrier.
@@ -376,7 +435,7 @@ def _bulk(d: _Decoder, text: str) -> _Made:
             raise d.unknown()
     args = [*places[0], *places[1], *(d.address(operands[-1]) if load else [])]
     args += [d.value(c, 32) for c in coordinates]
-    return _Made("bulk_load" if load else "bulk_store", args, aux=rank)
+    return _Made("bulk_load" if load else "bulk_store", args, mode=int(adds), aux=rank)
 
 
 _MAP_FIELDS = (
@@ -414,6 +473,8 @@ def _tensormap(d: _Decoder, parts: list[str]) -> _Made:
 def _cp(d: _Decoder, parts: list[str]) -> _Made:
     if parts[1:3] == ["async", "bulk"]:
         return _bulk(d, ".".join(parts[3:]))
+    if parts[1:4] == ["reduce", "async", "bulk"] and ".".join(parts[-2:]) == "add.bulk_group":
+        return _bulk(d, ".".join([*parts[4:-2], "bulk_group"]), adds=True)
     if parts[1:] == ["async", "commit_group"]:
         return _Made("copy_commit", [])
     if parts[1:] == ["async", "wait_group"]:
@@ -447,14 +508,16 @@ def _mma(d: _Decoder, parts: list[str]) -> _Made:
     name, sync, aligned, shape, row, column, *types = parts
     if (sync, aligned, row, column) != ("sync", "aligned", "row", "col"):
         raise d.unknown()
-    kind = types[1]
-    if types != ["f32", kind, kind, "f32"] or kind not in ("f16", "bf16"):
+    (left, size), (right, other) = _FACTORS[types[1]], _FACTORS[types[2]]
+    if [types[0], types[3]] != ["f32", "f32"] or size != other or (size > 1 and left != right):
         raise d.unknown()
-    depth = {"m16n8k16": 16, "m16n8k8": 8}[shape]
+    depth = int(shape.removeprefix("m16n8k"))
+    if depth * size not in (16, 32):
+        raise d.unknown()
     args = [a for o in d.line.operands for a in d.vector(o, 32)]
-    if len(args) != 4 + depth // 4 + depth // 8 + 4:
+    if len(args) != 4 + 3 * depth * size // 16 + 4:
         raise d.unknown()
-    return _Made(name, args, mode=TYPES[kind], aux=depth)
+    return _Made(name, args, mode=left, aux=depth + (right << 16))
 
 
 def _shfl(d: _Decoder, parts: list[str]) -> _Made:
@@ -503,23 +566,23 @@ def _wgmma(d: _Decoder, parts: list[str]) -> _Made:
         _only(d, rest, ("sync", "aligned"))
         return _Made(f"wgmma_{parts[1].removesuffix('_group')}", d.values(32, int(parts[1] == "wait_group")))
     shape, *types = rest[2:]
-    found = re.fullmatch(r"m64n(\d+)k16", shape)
+    found = re.fullmatch(r"m64n(\d+)k(\d+)", shape)
     if parts[1] != "mma_async" or rest[:2] != ["sync", "aligned"] or found is None or len(types) != 3:
         raise d.unknown()
-    n, kind = int(found[1]), TYPES[types[1]]
-    if types[0] != "f32" or types[2] != types[1] or kind not in (F16, BF16):
+    n, (kind, size), (second, other) = int(found[1]), _FACTORS[types[1]], _FACTORS[types[2]]
+    if types[0] != "f32" or size != other or (size > 1 and kind != second) or int(found[2]) * size != 32:
         raise d.unknown()
     to, a, b, scale, *flags = d.line.operands
     registers = a.startswith("{")
-    wanted = 3 if registers else 4
+    wanted = 2 + (size == 2) * (1 if registers else 2)
     if flags[:2] != ["1", "1"] or len(flags) != wanted or any(f not in ("0", "1") for f in flags):
         raise d.unknown()
-    transposed = [False, *(f == "1" for f in flags[2:])][-2:]
+    transposed = [False, False, *(f == "1" for f in flags[2:])][-2:]
     args = [*d.vector(to), *d.vector(a), d.value(b), d.value(scale, 1)]
     if len(args) != n // 2 + (4 if registers else 1) + 2:
         raise d.unknown()
-    mode = kind + 8 * registers + 16 * transposed[0] + 32 * transposed[1]
-    return _Made("wgmma", args, mode=mode, aux=n)
+    mode = kind + 16 * registers + 32 * transposed[0] + 64 * transposed[1]
+    return _Made("wgmma", args, mode=mode, aux=n + (second << 16))
 
 
 def _mbarrier(d: _Decoder, parts: list[str]) -> _Made:
@@ -569,12 +632,17 @@ def _tcgen05(d: _Decoder, parts: list[str]) -> _Made:
         ordered = [*items, *address] if moved[1] == "ld" else [*address, *items]
         op = "tensor_load" if moved[1] == "ld" else "tensor_store"
         return _Made(op, ordered, mode=int(moved[2] == "16x32bx2"))
-    if text == "mma.cta_group::1.kind::f16":
+    kinds = ("f16", "tf32", "f8f6f4")
+    if text in (f"mma.cta_group::1.kind::{k}" for k in kinds):
         to, a, b, description, enabled = operands
         tensor = a.startswith("[")
         left = d.address(a) if tensor else [d.value(a)]
         rest = [d.value(b), d.value(description, 32), d.value(enabled, 1)]
-        return _Made("tensor_mma", [*d.address(to), *left, *rest], mode=int(tensor))
+        return _Made(
+            "tensor_mma",
+            [*d.address(to), *left, *rest],
+            mode=tensor + 2 * kinds.index(text.rsplit(":", 1)[1]),
+        )
     raise d.unknown()
 
 
@@ -597,6 +665,10 @@ _RULES: Mapping[str, _Rule] = {
     "ret": _ret,
     "trap": _trap,
     "bar": _bar,
+    "barrier": _bar,
+    **dict.fromkeys(("atom", "red"), _atomic),
+    "prmt": _prmt,
+    "griddepcontrol": _griddepcontrol,
     "cp": _cp,
     "cvta": _cvta,
     "tensormap": _tensormap,

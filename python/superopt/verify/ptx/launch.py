@@ -13,10 +13,10 @@ from superopt.errors import IllegalProgram, UnsupportedProgram
 from superopt.transforms.core import _ptx
 from superopt.verify.domains import Array
 from superopt.verify.fields import ImageField, key_of
-from superopt.verify.ptx.decode import BF16, F16, F32, Decoded
+from superopt.verify.ptx.decode import BF16, E4M3, E5M2, F16, F32, Decoded
 from superopt.verify.ttir.memory import Buffer
 
-_ELEMENTS = {"f32": F32, "f16": F16, "bf16": BF16}
+_ELEMENTS = {"f32": F32, "f16": F16, "bf16": BF16, "f8E4M3FN": E4M3, "f8E5M2": E5M2}
 _OPS = _ptx.ops()
 # In the core's order.
 _FUNCTIONS = ("sqrt", "log", "exp", "erf", "sin", "cos", "where")
@@ -27,10 +27,15 @@ MOST_SHARED = 232_448  # bytes that a block can have on any target
 
 @dataclass(frozen=True)
 class Stored:
-    """What a block stored in one buffer: places in order, and residues modulo p with their kinds."""
+    """What a block stored in one buffer: places in order, and residues modulo p with their kinds.
+
+    `atomics` are 0 for elements that were stored, and say by which atomic (`decode`), from one, a value is what
+    the block contributes.
+    """
 
     places: Array
     values: Array
+    atomics: Array
 
 
 class Launch:
@@ -97,9 +102,9 @@ class Launch:
             raise UnsupportedProgram(where + f"expected what can be verified, got: {error}") from None
         found: list[Stored] = []
         for i in range(len(self.buffers)):
-            places, values = self._core.stored(i)
+            places, values, atomics = self._core.stored(i)
             order = np.argsort(places)
-            found.append(Stored(places[order].astype(np.int64), values[order]))
+            found.append(Stored(places[order].astype(np.int64), values[order], atomics[order]))
         return found
 
     def _special(self, block: int) -> Mapping[str, list[int]]:
