@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from superopt.errors import SuperoptError
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The console entry. 0: within tolerance; 1: out of tolerance; 2: it could not run, and why."""
+    from superopt.driver import console
     from superopt.numerics import runner
     from superopt.transforms.emit.bundle import read_bundle
 
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command += [f"--{name}" for name, given in flags.items() if given]
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     try:
-        code = subprocess.run(command, env=environment, check=False).returncode
+        code = console.run(command, environment, f"running {args.bundle}")
     except KeyboardInterrupt:
         return 130
     if code < 0 or code > 2:

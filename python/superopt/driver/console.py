@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from superopt.diagnostics import Diagnostics
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 @contextlib.contextmanager
@@ -15,11 +20,7 @@ def progress(diagnostics: Diagnostics, *, show: bool) -> Generator[None]:
     if not (show and sys.stderr.isatty()):
         yield
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with _bar() as bar:
         task = bar.add_task("", total=None, visible=False)
 
         def advance(stage: str, fraction: float | None) -> None:
@@ -31,3 +32,31 @@ def progress(diagnostics: Diagnostics, *, show: bool) -> Generator[None]:
             yield
         finally:
             diagnostics.progress = before
+
+
+def run(command: Sequence[str], environment: Mapping[str, str], doing: str) -> int:
+    """Run a command, whose output is this process's; on a terminal a spinner says what it is doing.
+
+    The exit status, negative for a signal.
+    """
+    if not sys.stderr.isatty():
+        return subprocess.run(command, env=environment, check=False).returncode
+    with (
+        _bar() as bar,
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process,
+    ):
+        bar.add_task(doing, total=None)
+        assert process.stdout is not None
+        for line in process.stdout:
+            sys.stdout.write(line)  # above the spinner, which redirects it
+        return process.wait()
+
+
+def _bar() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    return Progress(
+        *columns, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty()
+    )

@@ -1,0 +1,62 @@
+"""What is shown while one waits: a spinner on a terminal, and nothing anywhere else."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+RUN = (
+    "import sys; from superopt.driver.console import run; "
+    "sys.exit(run([sys.executable, '-c', \"import time; print('said', flush=True); time.sleep(0.3); exit(3)\"], "
+    "dict(__import__('os').environ), 'running a bundle'))"
+)
+OPTIMIZE = """
+import superopt
+superopt.optimize('''func.func @f(%x: tensor<8xf32>) -> tensor<8xf32> {
+  %0 = "kernel.exp"(%x) : (tensor<8xf32>) -> tensor<8xf32>
+  return %0 : tensor<8xf32>
+}''', budget=1, store=None)
+"""
+
+
+def on_a_terminal(program: str) -> tuple[int, str]:
+    """Exit status of a Python program, and what a terminal got of it."""
+    control, terminal = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=terminal, stderr=terminal, env=environment
+    )
+    os.close(terminal)
+    shown = b""
+    while True:
+        try:
+            part = os.read(control, 4096)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        shown += part
+    os.close(control)
+    return process.wait(), shown.decode(errors="replace")
+
+
+def test_a_command_runs_below_a_spinner() -> None:
+    code, shown = on_a_terminal(RUN)
+    assert code == 3
+    assert "said" in shown
+    assert "running a bundle" in shown
+
+
+def test_a_search_says_what_it_does() -> None:
+    code, shown = on_a_terminal(OPTIMIZE)
+    assert code == 0
+    assert "search 1 of 1" in shown
+
+
+def test_without_a_terminal_it_is_silent() -> None:
+    done = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "said\n", "")
+    done = subprocess.run([sys.executable, "-c", OPTIMIZE], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
