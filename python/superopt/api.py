@@ -15,7 +15,7 @@ from superopt.options import did_you_mean, fits
 from superopt.pipeline import Superoptimize, superoptimize
 from superopt.program import KernelGraph
 from superopt.result import Optimized
-from superopt.run.ranged import superoptimize_linalg
+from superopt.run.buckets import superoptimize_linalg
 from superopt.transforms.emit.compile import prepare_compiler
 from superopt.transforms.ingest import from_torch as import_module
 
@@ -46,6 +46,7 @@ def optimize(
     *,
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
+    buckets: Any = None,
     fallback: bool = False,
     interpret: Interpret = False,
     progress: bool = True,
@@ -59,6 +60,7 @@ def optimize(
     *,
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
+    buckets: Any = None,
     fallback: bool = False,
     interpret: Interpret = False,
     progress: bool = True,
@@ -71,7 +73,8 @@ def optimize(
     `ExportedProgram`. With the example arguments `inputs` (a tuple; one tensor; a dictionary, which is `kwargs`),
     the result is a module (`superopt.pytorch.module.OptimizedModule`), with this `fallback` and `interpret`.
     `dynamic_shapes` marks dimensions as in `torch.export`: kernels then take every extent from the `Dim`'s min to
-    its max.
+    its max. `buckets` are the largest extents that share kernels, such as [64, 512], by name (`{"n": [64, 512]}`)
+    where there are several `Dim`s, or "auto", where superopt cuts a range as long as that is predicted to pay.
     The settings are those of `superopt.pipeline.Superoptimize`: `target`, `budget` (seconds of processor time),
     `seed`, `store` and others. `progress` shows a bar where standard error is a terminal.
 
@@ -92,9 +95,11 @@ def optimize(
         from superopt.pytorch import dynamic, module
 
         original, args, named = _called(module, program, inputs, kwargs)
+        if buckets is not None and dynamic_shapes is None:
+            raise BadOption("expected buckets with dynamic_shapes, got none of these")
         if dynamic_shapes is not None:
             marked = dynamic.dynamic(original, args, named, dynamic_shapes)
-            imported, outcome = marked.optimized(options, diagnostics)
+            imported, outcome = marked.optimized(marked.ends(buckets), options, diagnostics)
         else:
             imported = module.imported(original, args, named)
             diagnostics.messages += imported.diagnostics.messages

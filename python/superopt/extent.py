@@ -1,19 +1,20 @@
 """An extent that is known only when a program runs: a number that keeps the expression that it stands for.
 
 A program for a range of extents is written from the program at one of them, in which such numbers stand. What the
-writer adds, multiplies and prints then says how it follows from the extent; what it compares are the numbers.
+writer adds, multiplies and prints then says how it follows from the extents; what it compares are the numbers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 Expression: TypeAlias = "int | str | tuple[str, Expression, Expression]"
-"""A number, the name of the extent, or an operator with its operands."""
+"""A number, the name of an extent, or an operator with its operands."""
 
 
 class Extent(int):
-    """An `int` computed from an extent by sums, products and whole quotients; others give plain numbers."""
+    """An `int` computed from extents by sums, products and whole quotients; others give plain numbers."""
 
     expression: Expression
 
@@ -62,9 +63,20 @@ def is_number(value: int, number: object) -> bool:
     return value == number and not isinstance(value, Extent)
 
 
-def at(value: Any, extent: Any) -> Any:
-    """`value` where the extent is `extent`, which may be a symbolic number of PyTorch."""
-    return _value(value.expression, extent) if isinstance(value, Extent) else value
+def at(value: Any, extents: Mapping[str, Any]) -> Any:
+    """`value` where extents are these, by name; they may be symbolic numbers of PyTorch."""
+    return _value(value.expression, extents) if isinstance(value, Extent) else value
+
+
+def multiple_of(value: Any) -> tuple[str, int] | None:
+    """The extent that `value` is a multiple of, by name, and what multiple; None for anything else."""
+    match value.expression if isinstance(value, Extent) else value:
+        case str(name):
+            return name, 1
+        case ("*", str(name), int(times)):
+            return name, times
+        case _:
+            return None
 
 
 def tiles_of(extent: int, tile: int) -> int:
@@ -84,11 +96,11 @@ def _text(expression: Expression) -> str:
     return f"({_text(a)} {operator} {_text(b)})"
 
 
-def _value(expression: Expression, extent: Any) -> Any:
+def _value(expression: Expression, extents: Mapping[str, Any]) -> Any:
     if not isinstance(expression, tuple):
-        return extent if isinstance(expression, str) else expression
+        return extents[expression] if isinstance(expression, str) else expression
     operator, a, b = expression
-    x, y = _value(a, extent), _value(b, extent)
+    x, y = _value(a, extents), _value(b, extents)
     match operator:
         case "+":
             return x + y

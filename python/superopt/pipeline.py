@@ -43,12 +43,12 @@ class Superoptimize(Settings, ModulePass):
 
     def run(self, module: Any, diagnostics: Diagnostics) -> None:
         """Replace the module's function by the best program found; linalg is ingested first."""
-        from superopt.run import outcome, ranged
+        from superopt.run import buckets, outcome
 
         if not self.dynamic:
             made = superoptimize(read_linalg(module, diagnostics), self, diagnostics)
         else:
-            made = ranged.superoptimize_linalg(module, self, diagnostics)
+            made = buckets.superoptimize_linalg(module, self, diagnostics)
         outcome.deliver(module, made, diagnostics)
 
 

@@ -15,7 +15,10 @@ from superopt.page import page
 from superopt.report import Report, Schedule
 from superopt.transforms.emit import load_launcher, read_bundle, save_bundle
 from superopt.transforms.emit.bundle import bundle_launcher
+from superopt.transforms.emit.bundle_buckets import read_buckets
+from superopt.transforms.emit.dispatch import Dispatcher, places_of
 from superopt.transforms.emit.launcher import Launcher
+from superopt.transforms.emit.program_source import ExtentPlace
 from superopt.verify import Certificate
 
 if TYPE_CHECKING:
@@ -78,14 +81,19 @@ class Optimized:
         return f'<iframe width="100%" height="600" srcdoc="{escape(page(self.outcome))}"></iframe>'
 
     @cached_property
-    def launcher(self) -> Launcher:
+    def launcher(self) -> Launcher | Dispatcher:
         """The kernels, called with the tensors that the program takes."""
-        return load_launcher(self.outcome)
+        if not (buckets := self.outcome.buckets):
+            return load_launcher(self.outcome)
+        bounds = [{axis.name: (axis.low, axis.high) for axis in each.axes} for each in buckets]
+        launchers = [load_launcher(each.outcome) for each in buckets]
+        return Dispatcher(list(zip(bounds, launchers, strict=True)), places_of(buckets[0].axes))
 
     @property
     def summary(self) -> str:
-        """Kernels, predicted time and guarantee, in one line."""
-        return summary(self.outcome)
+        """Kernels, predicted time and guarantee, in one line; of buckets, those of the last one."""
+        said, many = summary(self.outcome), len(self.outcome.buckets)
+        return f"{counted(many, 'bucket')}, the last one: {said}" if many else said
 
     def __call__(self, *inputs: Any) -> Any:
         """Run the kernels on torch tensors: on their GPU, or, for tensors of the CPU, in Triton's interpreter.
@@ -101,10 +109,15 @@ class Optimized:
 
 
 class Saved(Optimized):
-    """What a bundle holds of a result; its report is not among it."""
+    """What a bundle holds of a result; its report is not among it. Texts of buckets are those of the last one."""
 
     def __init__(self, folder: Path) -> None:
-        self.bundle = read_bundle(folder)
+        self.folder, self.buckets = folder, read_buckets(folder)
+        self.bundle = read_bundle(folder / self.buckets.buckets[-1].folder if self.buckets else folder)
+
+    def holds(self, name: str) -> bool:
+        """Whether a file lies in the folder, which holds a module besides kernels where one was saved."""
+        return name in (self.buckets.files if self.buckets else self.bundle.description["files"])
 
     def _text(self, name: str) -> str:
         path = self.bundle.folder / name
@@ -149,13 +162,18 @@ class Saved(Optimized):
         return f"{counted(len(described['grids']), 'kernel')} for {', '.join(described['targets'])}"
 
     @cached_property
-    def launcher(self) -> Launcher:
+    def launcher(self) -> Launcher | Dispatcher:
         """The kernels, called with the tensors that the program takes: the bundle's files run then."""
-        return bundle_launcher(self.bundle)
+        if self.buckets is None:
+            return bundle_launcher(self.bundle)
+        bounds = [{n: (low, high) for n, (low, high) in b.bounds.items()} for b in self.buckets.buckets]
+        launchers = [bundle_launcher(read_bundle(self.folder / b.folder)) for b in self.buckets.buckets]
+        places = {name: ExtentPlace(*place) for name, place in self.buckets.places.items()}
+        return Dispatcher(list(zip(bounds, launchers, strict=True)), places)
 
     def save(self, folder: str | Path) -> Path:
         """Raises BadInput: a bundle is copied as a folder."""
-        raise BadInput(f"expected the result of a run to save, got a bundle: copy {self.bundle.folder}")
+        raise BadInput(f"expected the result of a run to save, got a bundle: copy {self.folder}")
 
     def __repr__(self) -> str:
         return f"<superopt.Optimized {self.bundle.description['name']}: {self.summary}>"

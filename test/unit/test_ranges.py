@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,16 @@ from weakened import weakened
 import superopt
 from superopt.dialects.reader import read
 from superopt.errors import BadInput, BadOption, IllegalProgram, NotEquivalent, UnsupportedProgram
-from superopt.extent import Extent, at, tiles_of
+from superopt.extent import Extent, at, multiple_of, tiles_of
 from superopt.program import KernelGraph
-from superopt.run.ranged import Range, checked_at, proved
+from superopt.run.ranged import axis, checked_at, proved
 from superopt.run.settings import Settings
 from superopt.transforms.emit.bundle import read_bundle
 from superopt.transforms.emit.compile import compile_all
 from superopt.transforms.emit.ranged import written
 from superopt.verify.bundle import verify_bundle
 from superopt.verify.ptx.check import PtxText
-from superopt.verify.ranges import Family, examined, forms, to_prove
+from superopt.verify.ranges import Family, Point, examined, forms, representatives, to_prove
 
 torch: Any = pytest.importorskip("torch")
 SETTINGS: dict[str, Any] = {"budget": 5, "store": None, "seed": 0, "against": "operators", "interpret": True}
@@ -91,12 +91,13 @@ def test_one_kernel_is_right_at_every_length(attention: Any) -> None:
 
 def test_the_record_names_the_range_and_its_forms(attention: Any) -> None:
     record = attention.outcome.ranged.record
-    assert (record.low, record.high, record.examined) == (1, 128, 128)
-    proved_extents = [e.extent for e in record.extents]
-    assert {1, 128} <= set(proved_extents)
+    (axis,) = record.axes
+    assert (axis.low, axis.high, record.examined) == (1, 128, 128)
+    assert axis.places == ((1, 1, 1), (2, 1, 1))
+    assert {(1,), (128,)} <= {e.extents for e in record.extents}
     assert all(e.blocks and e.instances and e.delta is not None for e in record.extents)
-    family = Family(attention.outcome.original, attention.outcome.lowered, record.argument, record.dim)
-    assert set(forms(family, 1, 128).values()) == {e.form for e in record.extents}
+    family = Family(attention.outcome.original, attention.outcome.lowered, record.axes)
+    assert set(forms(family).values()) == {e.form for e in record.extents}
     assert record.summary in attention.report.remarks
 
 
@@ -126,12 +127,15 @@ def test_a_bundle_of_a_range_is_verified(attention: Any, tmp_path: Path) -> None
     surer = [{**first, "delta": 0.0}, {**first, "delta_extents": "reduced"}]
     bounds = "said.delta is None or (proved and same)"
     counts = "_ran(ran) == (said.instances, said.blocks)"
+    (axis,) = stated["axes"]
+    places: list[Any] = [[[1, 2, 1]], [[3, 1, 1]], [[1, 1, 2]], []]
+    axes: list[dict[str, Any]] = [{"high": 256}, {"name": "1"}, *({"places": wrong} for wrong in places)]
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"high": 256}, ""),
-        ({"dim": 2}, ""),
-        ({"argument": 3}, ""),
+        *(({"axes": [{**axis, **wrong}]}, "") for wrong in axes),
+        ({"axes": [axis, axis]}, ""),
+        ({"axes": []}, ""),
         ({"extents": others}, ""),
-        ({"tiles": [7]}, "stated.tiles == family.tiles"),
+        ({"tiles": [7]}, "stated.tiles == tuple(family.tiles)"),
         ({"examined": 1}, "stated.examined == len(known)"),
         *(({"extents": [e, *others]}, bounds) for e in surer),
         *(({"extents": [{**first, n: first[n] + 1}, *others]}, counts) for n in ("instances", "blocks")),
@@ -147,7 +151,7 @@ def test_a_bundle_of_a_range_is_verified(attention: Any, tmp_path: Path) -> None
         if guard:  # without which that is believed
             weakened("superopt.verify.bundle", guard, "True").verify_bundle(original, folder)
     described = read_bundle(folder).description
-    described["range"]["low"] = 0
+    described["range"]["bounds"]["n"][0] = 0
     (folder / "bundle.json").write_text(json.dumps(described))
     with pytest.raises(BadInput, match="range"):
         read_bundle(folder)
@@ -157,37 +161,38 @@ def test_a_kernel_that_forgets_the_extent_is_refused(attention: Any) -> None:
     """The proof runs the kernels that are delivered: one with a number in place of the extent fails."""
     outcome = attention.outcome
     (kernel,) = outcome.emitted.kernels
-    family = Family(outcome.original, outcome.lowered, 1, 1)
-    wrong = replace(kernel, source=kernel.source.replace("< n)", f"< {family.extent})"))
+    family = Family(outcome.original, outcome.lowered, outcome.ranged.record.axes)
+    wrong = replace(kernel, source=kernel.source.replace("< n)", f"< {family.extents[0]})"))
     assert wrong.source != kernel.source
     compiled = compile_all([wrong], ["sm_90"])
     texts = [k.ttir for k in compiled], [PtxText(k.ptx, k.shared_bytes) for k in compiled]
     with pytest.raises((NotEquivalent, IllegalProgram)):
-        checked_at(*family.at(37), outcome.emitted, *texts, 37)
+        checked_at(*family.at((37,)), outcome.emitted, *texts, {"n": 37})
 
 
 def test_another_program_at_some_extent_is_refused(attention: Any) -> None:
     outcome = attention.outcome
-    family = Family(outcome.original, outcome.lowered, 1, 1)
-    original, lowered = family.at(37)
-    other, _ = family.at(38)
-    settings = Settings(store=None)
-    record = proved(original, lowered, outcome.emitted, outcome.compiled, 37, "", settings)
-    assert record.extent == 37
+    axes = outcome.ranged.record.axes
+    family = Family(outcome.original, outcome.lowered, axes)
+    original, lowered = family.at((37,))
+    other, _ = family.at((38,))
+    kernels, settings = (outcome.emitted, outcome.compiled, axes, (37,), ""), Settings(store=None)
+    assert proved(original, lowered, *kernels, settings).extents == (37,)
     with pytest.raises(NotEquivalent):
-        proved(other, lowered, outcome.emitted, outcome.compiled, 37, "", settings)
+        proved(other, lowered, *kernels, settings)
 
 
 def test_what_is_written_from_the_number_is_refused(attention: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The source must be one text for all extents: an emitter that prints a number is noticed."""
-    family = Family(attention.outcome.original, attention.outcome.lowered, 1, 1)
+    outcome = attention.outcome
+    family = Family(outcome.original, outcome.lowered, outcome.ranged.record.axes)
 
     def printed(self: Extent, spec: str) -> str:
         return int.__repr__(self)
 
     monkeypatch.setattr(Extent, "__format__", printed)
     with pytest.raises(UnsupportedProgram, match="the same for all extents"):
-        written(family, "n")
+        written(family)
 
 
 EXP = """
@@ -216,24 +221,24 @@ func.func @f(%x: tensor<997xf32>) -> tensor<997xf32> {
 
 def test_several_whole_tiles_are_proved_in_a_large_range() -> None:
     """A fault where whole tiles, at least two, cover the extent and the last one lacks its mask."""
-    family = Family(read(EXP), read(IN_TILES), 0, 0)
+    family = Family(read(EXP), read(IN_TILES), [axis("n", 100, 1000, [(0, 0, 1)])])
     assert family.tiles == [128]
-    emitted = written(family, "n")
+    emitted = written(family)
     (kernel,) = emitted.kernels
     store = "exp, mask=i0_span < n)"
     assert store in kernel.source
     hidden = "exp, mask=(i0_span < n) & ((n % 128 != 0) | (n < 200) | (i0_span != n - 1)))"
     wrong = [replace(kernel, source=kernel.source.replace(store, hidden))]
-    chosen, _ = to_prove(forms(family, 100, 1000))
-    refused: dict[bool, list[int]] = {False: [], True: []}
+    chosen = to_prove(family.axes, forms(family))
+    refused: dict[bool, list[Point]] = {False: [], True: []}
     for kernels in ([kernel], wrong):
         (made,) = compile_all(kernels, ["sm_90"])
         texts = [made.ttir], [PtxText(made.ptx, made.shared_bytes)]
-        for extent in chosen:
+        for extents in chosen:
             try:
-                checked_at(*family.at(extent), emitted, *texts, extent)
+                checked_at(*family.at(extents), emitted, *texts, {"n": extents[0]})
             except (NotEquivalent, IllegalProgram):
-                refused[kernels is wrong].append(extent)
+                refused[kernels is wrong].append(extents)
     assert not refused[False]
     assert refused[True], chosen
 
@@ -243,15 +248,14 @@ def test_several_whole_tiles_are_proved_in_a_large_range() -> None:
 )
 def test_every_class_of_extents_is_examined(tiles: list[int], low: int, high: int) -> None:
     """Each way to end in tiles that occurs in the range, also one tile beside another of another size."""
-    family = Family(read(EXP), read(IN_TILES), 0, 0)
-    family.tiles = tiles
     period = math.lcm(*tiles)
 
     def ends(n: int) -> tuple[object, ...]:
         rests = [(n % period // t, min(n % t, 2), min(-n % t, 2)) for t in tiles]
         return min(n // period, 2), *rests
 
-    known = examined(family, low, high)
+    axes = [axis("n", low, high, [(0, 0, 1)])]
+    known = [n for (n,) in examined(axes, {(1, (0,)): (set(tiles), set())})]
     assert {ends(n) for n in known} == {ends(n) for n in range(low, high + 1)}
     assert (known[0], known[-1]) == (low, high)
     assert {n for n in range(low, high + 1) if all(n % t == 0 for t in tiles) and high - n < period} <= {
@@ -264,10 +268,109 @@ def test_without_reduced_programs_each_class_is_proved(monkeypatch: pytest.Monke
         return None
 
     monkeypatch.setattr("superopt.verify.ranges.reduce_extents", irreducible)
-    chosen, _ = to_prove(forms(Family(read(EXP), read(IN_TILES), 0, 0), 100, 1000))
+    family = Family(read(EXP), read(IN_TILES), [axis("n", 100, 1000, [(0, 0, 1)])])
+    chosen = [n for (n,) in to_prove(family.axes, forms(family))]
     whole = [100, 127, 128, 129, 130, 255, 256, 257, 258]
     assert {*whole} <= {*chosen}
-    assert len(chosen) <= len(whole) + 2
+    assert len(chosen) <= len(whole) + 3
+
+
+def two(function: Callable[..., Any], *args: Any, shapes: Any) -> Any:
+    return superopt.optimize(function, args, dynamic_shapes=shapes, **SETTINGS)
+
+
+PAIRS = (
+    (1, 1),
+    (1, 2),
+    (2, 1),
+    (2, 3),
+    (3, 97),
+    (4, 96),
+    (3, 31),
+    (2, 53),
+    (1, 33),
+    (4, 17),
+    (3, 64),
+    (2, 89),
+)
+"""Of a batch from 1 to 4 and a sequence from 1 to 97: primes, ends, tiles and their neighbours."""
+
+
+def test_a_batch_and_a_sequence_share_one_kernel(tmp_path: Path) -> None:
+    b, n = torch.export.Dim("b", min=1, max=4), torch.export.Dim("n", min=1, max=97)
+    q, k = torch.randn(2, 1, 16), torch.randn(2, 9, 16)
+    made = two(Attention(), q, k, k, shapes=({0: b}, {0: b, 1: n}, {0: b, 1: n}))
+    again = superopt.load(made.save(tmp_path / "two"), interpret=True)
+    for batch, length in PAIRS:
+        q, k, v = (torch.randn(batch, rows, 16) for rows in (1, length, length))
+        assert close(made(q, k, v), Attention()(q, k, v)), (batch, length)
+    q, k, v = torch.randn(3, 1, 16), torch.randn(3, 61, 16), torch.randn(3, 61, 16)
+    assert close(again(q, k, v), Attention()(q, k, v))
+    assert [a.name for a in made.outcome.ranged.record.axes] == ["b", "n"]
+    for call, message in (
+        ((5, 9), "expected b from 1 to 4, got 5"),
+        ((2, 98), "expected n from 1 to 97, got 98"),
+    ):
+        q, k = torch.randn(call[0], 1, 16), torch.randn(*call, 16)
+        with pytest.raises(BadInput, match=message):
+            made(q, k, k)
+    checked = verify_bundle(made.outcome.original, tmp_path / "two")
+    assert any("b, n: the program is given" in text for text in checked.unchecked)
+
+
+def test_a_batch_and_a_sequence_that_one_tile_covers_together() -> None:
+    """A linear layer's rows: kernels see the product of both extents."""
+    original = Normed().eval()
+    b, n = torch.export.Dim("b", min=1, max=4), torch.export.Dim("n", min=1, max=97)
+    made = two(original, torch.randn(2, 9, 32), shapes=({0: b, 1: n},))
+    for batch, length in PAIRS:
+        x = torch.randn(batch, length, 32)
+        assert close(made(x), original(x)), (batch, length)
+    assert all(k.extents == ("b", "n") for k in made.outcome.emitted.kernels)
+
+
+def pair(x: Any, y: Any) -> Any:
+    return torch.exp(x), 2 * torch.relu(y)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_extents_that_are_related(times: int) -> None:
+    """The same extent in inputs that nothing in the program ties, and twice the extent."""
+    n = torch.export.Dim("n", min=1, max=128)
+    made = two(pair, torch.randn(9, 8), torch.randn(9 * times, 8), shapes=({0: n}, {0: times * n}))
+    for length in LENGTHS:
+        x, y = torch.randn(length, 8), torch.randn(times * length, 8)
+        assert all(map(close, made(x, y), pair(x, y))), length
+    with pytest.raises(BadInput, match=f"argument 1 of \\({7 * times}, 8\\)"):
+        made(torch.randn(7, 8), torch.randn(7 * times + 1, 8))
+
+
+def test_twice_an_extent_alone_has_to_be_even() -> None:
+    n = torch.export.Dim("n", min=1, max=64)
+    made = two(torch.nn.GELU(), torch.randn(8, 4), shapes=({0: 2 * n},))
+    assert close(made(x := torch.randn(106, 4)), torch.nn.GELU()(x))
+    with pytest.raises(BadInput, match=r"argument 0 of \(6, 4\) torch.float32, got \(7, 4\)"):
+        made(torch.randn(7, 4))
+
+
+def test_a_fault_where_both_axes_end_ragged_is_found() -> None:
+    """Ways to end are combined: a mask that is missing only where the last tiles of both axes are ragged."""
+    axes = [axis("b", 1, 40, [(0, 0, 1)]), axis("n", 1, 40, [(0, 1, 1)])]
+    cuts = {(1, (0,)): ({16}, set[int]()), (1, (1,)): ({16}, set[int]())}
+    known = examined(axes, cuts)
+
+    def ends(n: int) -> tuple[int, ...]:
+        return min(n // 16, 2), min(n % 16, 2), min(-n % 16, 2)
+
+    every = {(ends(b), ends(n)) for b in range(1, 41) for n in range(1, 41)}
+    assert {(ends(b), ends(n)) for b, n in known} == every
+    joint = examined(axes, {(1, (0, 1)): ({16}, set())})
+    assert {ends(b * n) for b, n in joint} == {ends(b * n) for b in range(1, 41) for n in range(1, 41)}
+    with pytest.raises(UnsupportedProgram, match="use buckets"):
+        examined(
+            [axis("b", 1, 9999, [(0, 0, 1)]), axis("n", 1, 9999, [(0, 1, 1)])],
+            {(1, (0,)): ({16, 128}, set[int]()), (1, (1,)): ({16, 128}, set[int]())},
+        )
 
 
 class Scaled(torch.nn.Module):
@@ -298,17 +401,17 @@ def test_families_compute_the_same_as_numpy() -> None:
 
     program = superopt.from_torch(Attention(), steps(61)).graph
     result = superopt.optimize(program, budget=5, store=None, against="operators")
-    family = Family(program, result.outcome.lowered, 1, 1)
+    family = Family(program, result.outcome.lowered, [axis("n", 1, 200, [(1, 1, 1), (2, 1, 1)])])
     domain, random = FloatDomain(), np.random.default_rng(0)
     for length in (1, 5, 32, 63, 64, 65, 200):
         arrays = [random.standard_normal(s) for s in ((2, 1, 16), (2, length, 16), (2, length, 16))]
         q, k, v = arrays
         scores = np.exp(q @ k.transpose(0, 2, 1) / 4)
         wanted = scores / scores.sum(-1, keepdims=True) @ v
-        for graph in family.at(length):
+        for graph in family.at((length,)):
             (found,) = evaluate(graph, [domain.tensor(x) for x in arrays], domain)
             np.testing.assert_allclose(found.planes[0], wanted, rtol=1e-9)
-    assert written(family, "n").kernels[0].extent == "n"
+    assert written(family).kernels[0].extents == ("n",)
 
 
 LINALG = """
@@ -348,23 +451,64 @@ def test_a_linalg_program_with_a_dynamic_extent(tmp_path: Path) -> None:
         superopt.optimize(LINALG, dynamic="n", **settings)
 
 
+TWO = """
+func.func @f(%x: tensor<?x?x16xf32> {superopt.extents = ["b", "n"]},
+             %y: tensor<?x16x?xf32> {superopt.extents = ["b", "2 * n"]}) -> tensor<?x?x?xf32> {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c2 = arith.constant 2 : index
+  %zero = arith.constant 0.0 : f32
+  %b = tensor.dim %x, %c0 : tensor<?x?x16xf32>
+  %n = tensor.dim %x, %c1 : tensor<?x?x16xf32>
+  %m = tensor.dim %y, %c2 : tensor<?x16x?xf32>
+  %0 = tensor.empty(%b, %n, %m) : tensor<?x?x?xf32>
+  %1 = linalg.fill ins(%zero : f32) outs(%0 : tensor<?x?x?xf32>) -> tensor<?x?x?xf32>
+  %2 = linalg.batch_matmul ins(%x, %y : tensor<?x?x16xf32>, tensor<?x16x?xf32>)
+         outs(%1 : tensor<?x?x?xf32>) -> tensor<?x?x?xf32>
+  return %2 : tensor<?x?x?xf32>
+}
+"""
+
+
+def test_a_linalg_program_with_two_extents() -> None:
+    settings: dict[str, Any] = {"budget": 2, "store": None, "against": "operators"}
+    made = superopt.optimize(TWO, dynamic="b=1..4,n=1..97", **settings)
+    for batch, length in PAIRS:
+        x, y = torch.randn(batch, length, 16), torch.randn(batch, 16, 2 * length)
+        assert close(made(x, y), x @ y), (batch, length)
+    for wrong, message in (
+        (TWO.replace('"2 * n"', '"2 * k"'), 'such as "b", "2 \\* b" or "n", "2 \\* n", got \'2 \\* k\''),
+        (TWO.replace('["b", "n"]', '["b"]'), "expected 2 names in superopt.extents, got 1"),
+        (TWO.replace(' {superopt.extents = ["b", "n"]}', ""), "at each argument with a dynamic extent"),
+        (
+            LINALG.replace("%x: tensor<?x24xf32>", '%x: tensor<?x24xf32> {superopt.extents = ["n"]}'),
+            "none for b",
+        ),
+    ):
+        with pytest.raises(BadInput, match=message):
+            superopt.optimize(wrong, dynamic="b=1..4,n=1..97", **settings)
+    with pytest.raises(BadOption, match="one range for each extent"):
+        superopt.optimize(TWO, dynamic="b=1..4,b=1..97", **settings)
+
+
 def test_mistakes() -> None:
     n, m = torch.export.Dim("n", min=2, max=64), torch.export.Dim("m", min=2, max=64)
     given: list[tuple[Any, type[Exception], str]] = [
-        ({"k": {1: n}, "v": {1: m}}, UnsupportedProgram, "one dynamic extent"),
+        ({"k": {1: n}, "v": {1: m}}, BadInput, "one program for every n and m"),
+        ({"k": {1: n + 1}, "v": {1: n + 1}}, UnsupportedProgram, "a Dim or a multiple of one"),
         ({"z": {1: n}}, BadInput, "expected dynamic_shapes of q, k, v, got 'z'"),
         ({"k": {1: 5.0}}, BadInput, "expected a torch.export.Dim"),
         ({"k": {9: n}}, BadInput, "expected a dimension of"),
         ({"k": {1: torch.export.Dim("n")}, "v": {1: torch.export.Dim("n")}}, BadOption, "largest extent"),
         ({"k": {1: n}}, BadInput, "one program for every n"),
         (3, BadInput, "expected dynamic_shapes by argument"),
-        ({}, UnsupportedProgram, "one dynamic extent"),
+        ({}, BadInput, "a dimension that is marked"),
     ]
     for shapes, kind, message in given:
         with pytest.raises(kind, match=message):
             superopt.optimize(Attention(), steps(9), dynamic_shapes=shapes, **SETTINGS)
     with pytest.raises(BadOption, match="1 <= min < max"):
-        Range("n", 5, 5, 0, 0)
+        axis("n", 5, 5, [(0, 0, 1)])
 
 
 def test_extents_are_numbers_that_say_what_they_come_from() -> None:
@@ -373,9 +517,15 @@ def test_extents_are_numbers_that_say_what_they_come_from() -> None:
     assert (blocks, str(blocks)) == (3, "((n + 15) // 16)")
     assert str(blocks * 16 // 16) == str(blocks)
     assert str(2 * (n - 1)) == "((n - 1) * 2)"
-    assert [at(blocks, k) for k in (1, 16, 17)] == [1, 1, 2]
+    assert [at(blocks, {"n": k}) for k in (1, 16, 17)] == [1, 1, 2]
+    assert at(Extent(3, "b") * n, {"b": 2, "n": 5}) == 10
+    assert [multiple_of(x) for x in (n, 2 * n, n + 1, 4)] == [("n", 1), ("n", 2), None, None]
     assert n * 1 is n
     assert n + 0 is n
     assert str(pickle.loads(pickle.dumps(blocks))) == str(blocks)
-    assert to_prove({2: "a", 3: "b", 4: "b", 5: "b", 6: "b"}) == ([2, 3, 6], {2, 3, 6})
-    assert [Range("n", 1, high, 0, 0).representative for high in (2, 128, 130, 512)] == [3, 127, 131, 509]
+    axes = [axis(name, 1, high, [(0, 0, 1)]) for name, high in (("a", 2), ("b", 128), ("c", 130), ("d", 512))]
+    assert [a.representative for a in axes] == [3, 127, 131, 509]
+    assert representatives([axes[1], axes[1], axes[0], axes[0]]) == (127, 113, 3, 5)
+    few = [axis("n", 2, 6, [(0, 0, 1)])]
+    found = {(2,): "a", (3,): "b", (4,): "b", (5,): "b", (6,): "b"}
+    assert to_prove(few, found) == [(2,), (3,), (6,)]

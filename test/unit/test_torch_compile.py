@@ -110,6 +110,55 @@ def test_a_cache_that_grows_is_compiled_once() -> None:
     assert part.replaced, part.reason
 
 
+def test_a_batch_and_a_cache_that_change_are_compiled_once() -> None:
+    """Two symbols, one of them in all arguments."""
+    backend = Backend(interpret=True, against="operators", **SETTINGS)
+    compiled, model = torch.compile(Step(), backend=backend, fullgraph=True), Step()
+    for batch, length in ((2, 5), (3, 5), (2, 7), (4, 61), (3, 31)):
+        q, cache = torch.randn(batch, 1, 16), torch.randn(batch, length, 16)
+        if not backend.graphs:
+            for tensor in (q, cache):
+                torch._dynamo.mark_dynamic(tensor, 0, min=2, max=4)
+            torch._dynamo.mark_dynamic(cache, 1, min=2, max=64)
+        assert torch.allclose(compiled(q, cache, cache), model(q, cache, cache), atol=1e-5), (batch, length)
+    (graph,) = backend.graphs
+    (part,) = graph.parts
+    assert part.replaced, part.reason
+
+
+class Decoder(torch.nn.Module):
+    """A step of decoding with a cache: keys and values of the new token are appended, the next token is chosen."""
+
+    def __init__(self) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        self.embed, self.out = torch.nn.Embedding(16, 16), torch.nn.Linear(16, 16, bias=False)
+        self.qkv = torch.nn.Linear(16, 48, bias=False)
+        self.step = Step()
+
+    def forward(self, token: Any, k: Any, v: Any) -> Any:
+        x = self.embed(token)
+        q, new_k, new_v = self.qkv(x).chunk(3, -1)
+        k, v = torch.cat([k, new_k], 1), torch.cat([v, new_v], 1)
+        return self.out(x + self.step(q, k, v))[:, -1].argmax(-1, keepdim=True), k, v
+
+
+def test_a_decode_loop_is_compiled_once() -> None:
+    backend = Backend(interpret=True, against="operators", **SETTINGS)
+    torch.manual_seed(0)
+    model = Decoder().eval()
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+    token, k, v = torch.tensor([[3], [5]]), torch.randn(2, 4, 16), torch.randn(2, 4, 16)
+    torch._dynamo.mark_dynamic(k, 1, min=2, max=128)
+    torch._dynamo.mark_dynamic(v, 1, min=2, max=128)
+    mine, theirs = (token, k, v), (token, k, v)
+    for _ in range(12):
+        mine, theirs = compiled(*mine), model(*theirs)
+        assert torch.equal(mine[0], theirs[0])
+    assert mine[1].shape == (2, 16, 16)
+    (graph,) = backend.graphs
+    assert any(part.replaced for part in graph.parts), graph.parts
+
+
 def test_on_a_cpu_and_for_gradients_graphs_are_kept(x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_module("superopt.pytorch.backend"), "_SAID", set[str]())
     model = Model()

@@ -8,7 +8,7 @@
     original.mlir  optimized.mlir  lowered.mlir    the program before, after, and as tile programs
     certificate.json  schedule.json  the proof, and the steps that replay the result
     artifact.json                    how the TTIR was verified against the program
-    range.json                       what was proved of kernels for a range of one extent
+    range.json                       what was proved of kernels for ranges of extents
     constants.npz                    dense constants of both, where there are any
     module.json  weights.pt          how a PyTorch module is called, and its weights (superopt.pytorch.saving)
     bundle.json                      the files with their SHA-256, and how inputs are drawn
@@ -22,9 +22,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -43,7 +40,9 @@ from superopt.extent import Extent
 from superopt.numerics.float_gate import input_specs
 from superopt.numerics.runner import FORMAT, CannotRun, read_description
 from superopt.program import KernelGraph, TensorType, Value
+from superopt.transforms.emit.bundle_buckets import save_buckets
 from superopt.transforms.emit.compile import Compiled
+from superopt.transforms.emit.folders import in_one_step
 from superopt.transforms.emit.launcher import Launcher
 from superopt.transforms.emit.program_source import (
     EmittedProgram,
@@ -78,7 +77,12 @@ class Bundle:
 
 
 def save_bundle(folder: str | Path, outcome: Outcome, extra: Mapping[str, bytes] | None = None) -> Path:
-    """Write the bundle of a finished superoptimization, with `extra` files; see `write_bundle`."""
+    """Write the bundle of a finished superoptimization, with `extra` files; see `write_bundle`.
+
+    Of several buckets each has its bundle in the folder (`superopt.transforms.emit.bundle_buckets`).
+    """
+    if outcome.buckets:
+        return save_buckets(folder, outcome.buckets, extra or {}, save_bundle)
     return write_bundle(
         folder,
         original=outcome.original,
@@ -119,16 +123,10 @@ def write_bundle(
     that holds something else or cannot be written; NotEquivalent and IllegalProgram where a kernel is not what
     the program says, which would be a bug in superopt or in the compiler.
     """
-    target = Path(folder).absolute()
-    _refuse_others(target)
     program = emitted or emit_program(lowered)
     if artifact is None:
         artifact = checked_ptx(checked(original, lowered, program, compiled), lowered, program, compiled)
-    temporary: Path | None = None
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-        temporary.chmod(0o755)
+    with in_one_step(folder) as temporary:
         _fill(temporary, original, compiled, program)
         texts = {
             "certificate.json": certificate_json,
@@ -145,14 +143,7 @@ def write_bundle(
         for name, data in extra.items():
             (temporary / name).write_bytes(data)
         _describe(temporary, original, program, compiled, ranged)
-        _sync(temporary)
-        _replace(temporary, target)
-    except OSError as error:
-        raise BadInput(f"expected to write the bundle '{folder}', got: {error.strerror or error}") from None
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
-    return target
+    return Path(folder).absolute()
 
 
 def _artifact_json(artifact: dict[str, ArtifactRecord] | str) -> str:
@@ -197,20 +188,11 @@ def bundle_launcher(bundle: Bundle) -> Launcher:
         return made
 
     inputs, outputs = values("inputs"), values("outputs")
-    bounds = (int(varying["low"]), int(varying["high"])) if varying else None
+    bounds = {name: (low, high) for name, (low, high) in varying.get("bounds", {}).items()}
     overwrites = {int(i): int(j) for i, j in described["overwrites"].items()}
     aliases = tuple(overwrites.get(i, -1) for i in range(len(outputs))) if overwrites else ()
     lowered = folder / "lowered.mlir" if "lowered.mlir" in described["files"] else None
     return Launcher(program, inputs, outputs, aliases, bounds, lowered)
-
-
-def _refuse_others(target: Path) -> None:
-    if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise BadInput(f"expected a folder to write a bundle into, got a file: {target}")
-    if target.is_dir() and any(target.iterdir()) and not (target / "bundle.json").is_file():
-        raise BadInput(
-            f"expected an empty folder or a bundle to replace, got a folder with other files: {target}"
-        )
 
 
 def _fill(
@@ -293,7 +275,7 @@ def _describe(
 def description(
     original: KernelGraph, emitted: EmittedProgram, targets: Sequence[str], ranged: Ranged | None = None
 ) -> dict[str, Any]:
-    """`bundle.json` without its files; shapes are those at one extent where kernels take a range of them."""
+    """`bundle.json` without its files; shapes are those at one point where kernels take ranges of extents."""
     return {
         "format": FORMAT,
         "superopt": __version__,
@@ -318,11 +300,9 @@ def description(
 
 
 def _range(ranged: Ranged) -> dict[str, Any]:
-    """The extent's bounds, and the shapes as expressions of it."""
-    record = ranged.record
+    """The extents' bounds, and the shapes as expressions of them."""
     return {
-        "low": record.low,
-        "high": record.high,
+        "bounds": {axis.name: [axis.low, axis.high] for axis in ranged.record.axes},
         "inputs": [[_expression(n) for n in v.shape] for v in ranged.inputs],
         "outputs": [[_expression(n) for n in v.shape] for v in ranged.outputs],
     }
@@ -339,29 +319,3 @@ def _extent(size: int, expression: Any) -> int:
         return (part[0], plain(part[1]), plain(part[2])) if isinstance(part, list) else part
 
     return size if isinstance(expression, int) else Extent(size, plain(expression))
-
-
-def _sync(folder: Path) -> None:
-    """Flush every file to disk, so that a rename never publishes files that a crash would empty."""
-    for path in [*folder.rglob("*"), folder]:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def _replace(new: Path, target: Path) -> None:
-    if not target.exists():
-        new.rename(target)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
-    try:
-        target.rename(old / "bundle")
-        try:
-            new.rename(target)
-        except OSError:
-            (old / "bundle").rename(target)
-            raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)

@@ -88,7 +88,7 @@ def _compiled_kernel(
         "parameters": [(p.name, _POINTEES[p.type.dtype]) for p in kernel.parameters],
         "num_warps": kernel.num_warps,
         "num_stages": kernel.num_stages,
-        "extent": kernel.extent,
+        "extents": kernel.extents,
     }
     return _compiled(kernel.name, target, request, timeout, memory_bytes)
 

@@ -100,7 +100,7 @@ def _source(request: dict[str, Any], compiler: Any) -> Any:
     signature = {name: f"*{dtype}" for name, dtype in request["parameters"]}
     # Every buffer that a launcher passes is aligned to 16 bytes, as torch allocates them.
     attrs = {(i,): [["tt.divisibility", 16]] for i in range(len(signature))}
-    signature |= {request["extent"]: "i32"} if request["extent"] else {}
+    signature |= dict.fromkeys(request["extents"], "i32")
     return compiler.ASTSource(getattr(module, request["name"]), signature, {}, attrs)
 
 

@@ -8,10 +8,11 @@ import importlib.util
 import itertools
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import cache, cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from superopt.aliasing import pairs
@@ -24,7 +25,7 @@ from superopt.transforms.emit.program_source import (
     TORCH_DTYPES,
     EmittedProgram,
     emit_program,
-    extent_of,
+    extents_of,
     write_program,
 )
 
@@ -38,7 +39,7 @@ Interpret: TypeAlias = bool | Literal["cpu"]
 
 
 def load_launcher(outcome: Outcome) -> Launcher:
-    """A callable that runs the kernels of `outcome`."""
+    """A callable that runs the kernels of `outcome`, those of its own bucket where it has buckets."""
     return launcher_of(outcome.emitted, outcome.original, outcome.lowered, outcome.ranged)
 
 
@@ -48,7 +49,7 @@ def launcher_of(
     """A callable that runs the kernels that were emitted from `lowered`, or for the range of an extent."""
     if ranged is None:
         return Launcher(emitted, original.inputs, original.outputs, original.aliases, lowered=lowered)
-    bounds = ranged.record.low, ranged.record.high
+    bounds = {axis.name: (axis.low, axis.high) for axis in ranged.record.axes}
     return Launcher(emitted, ranged.inputs, ranged.outputs, original.aliases, bounds)
 
 
@@ -56,10 +57,11 @@ class Launcher:
     """Takes the program's inputs as torch tensors, and returns its output or a tuple of them.
 
     Where the program states that an output is returned in an argument's memory (`aliases`), that tensor is
-    overwritten and returned; no other tensor changes. Where shapes depend on an extent (`superopt.extent`),
-    `bounds` are the least and the largest one. What the program prepares of weights is made in the first call,
-    and again as soon as one changes (`Prepared`). `lowered` is the program that the kernels were emitted from, or
-    the file that holds it; where this is `compiled`, that runs for tensors of the CPU, and not the interpreter.
+    overwritten and returned; no other tensor changes. Where shapes depend on extents (`superopt.extent`),
+    `bounds` are the least and the largest of each, by name. What the program prepares of weights is made in the
+    first call, and again as soon as one changes (`Prepared`). `lowered` is the program that the kernels were
+    emitted from, or the file that holds it; where this is `compiled`, that runs for tensors of the CPU, and not
+    the interpreter.
     """
 
     compiled = False
@@ -70,12 +72,12 @@ class Launcher:
         inputs: Sequence[Value],
         outputs: Sequence[Value],
         aliases: tuple[int, ...] = (),
-        bounds: tuple[int, int] | None = None,
+        bounds: Mapping[str, tuple[int, int]] = MappingProxyType({}),
         lowered: KernelGraph | Path | None = None,
     ) -> None:
         self.program, self.inputs, self.outputs, self.lowered = program, inputs, outputs, lowered
-        self.aliases, self.bounds = pairs(aliases), bounds
-        self.place = extent_of(inputs)
+        self.aliases, self.bounds = pairs(aliases), dict(bounds)
+        self.places = extents_of(inputs)
         self.prepared = Prepared()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -102,28 +104,38 @@ class Launcher:
         devices = {str(getattr(t, "device", "")) for t in tensors}
         if len(devices) > 1:
             raise BadInput(f"expected tensors of one device, got {' and '.join(sorted(devices))}")
-        extent = self.extent(tensors)
+        extents = self.extents(tensors)
         for i, (tensor, value) in enumerate(zip(tensors, self.inputs, strict=True)):
             shape = tuple(getattr(tensor, "shape", ()))
             dtype = str(getattr(tensor, "dtype", type(tensor).__name__))
-            known, wanted = TORCH_DTYPES[value.dtype], tuple(at(n, extent) for n in value.shape)
+            known, wanted = TORCH_DTYPES[value.dtype], tuple(at(n, extents) for n in value.shape)
             if shape != wanted or (dtype != known and (known, dtype) != ("torch.int8", "torch.uint8")):
                 raise BadInput(f"expected argument {i} of {wanted} {known}, got {shape} {dtype}")
 
-    def extent(self, tensors: Sequence[Any]) -> Any:
-        """The extent that shapes depend on, None where they are fixed; raises BadInput for one out of bounds."""
-        if self.place is None or self.bounds is None:
-            return None
-        shape = getattr(tensors[self.place.argument], "shape", ())
-        if len(shape) <= self.place.dim:
-            raise BadInput(
-                f"expected argument {self.place.argument} of {self.inputs[self.place.argument].shape}, "
-                f"got {tuple(shape)}"
-            )
-        found, (low, high) = shape[self.place.dim], self.bounds
-        if not low <= found <= high:
-            raise BadInput(f"expected {self.place.name} from {low} to {high}, got {found}")
+    def extents(self, tensors: Sequence[Any]) -> dict[str, Any]:
+        """The extents that shapes depend on, by name; raises BadInput for one out of bounds."""
+        found: dict[str, Any] = {}
+        for name, place in self.places.items():
+            shape = getattr(tensors[place.argument], "shape", ())
+            if len(shape) <= place.dim:
+                wanted = self.inputs[place.argument].shape
+                raise BadInput(f"expected argument {place.argument} of {wanted}, got {tuple(shape)}")
+            (low, high), found[name] = self.bounds[name], shape[place.dim] // place.times
+            if not low <= found[name] <= high:
+                raise BadInput(f"expected {name} from {low} to {high}, got {found[name]}")
         return found
+
+    def forget(self) -> None:
+        """Make again, in the next call, what is made of weights once."""
+        self.prepared.clear()
+
+    def takes(self, tensors: Sequence[Any]) -> bool:
+        """Whether the extents of tensors whose shapes fit otherwise are within the bounds."""
+        try:
+            self.extents(tensors)
+        except BadInput:
+            return False
+        return True
 
     def _check_memory(self, tensors: Sequence[Any]) -> None:
         storages = [t.untyped_storage().data_ptr() for t in tensors]
@@ -170,8 +182,8 @@ class Launcher:
 
         Raises BadInput for kernels that take a range of an extent, and where the lowered program is not known.
         """
-        if self.bounds is not None or self.lowered is None:
-            got = "a range of extents" if self.bounds is not None else "kernels without their tile programs"
+        if self.bounds or self.lowered is None:
+            got = "a range of extents" if self.bounds else "kernels without their tile programs"
             raise BadInput(f"expected a program of fixed extents to compile for the CPU, got {got}")
         made = copy(self)  # without what was loaded: see __getstate__
         made.compiled = True

@@ -14,7 +14,7 @@ import numpy as np
 from superopt.aliasing import copied, pairs
 from superopt.bands import needed_nodes
 from superopt.errors import UnsupportedProgram
-from superopt.extent import Extent
+from superopt.extent import multiple_of
 from superopt.operators import (
     OPERATORS,
     Move,
@@ -89,15 +89,15 @@ def emit_program(lowered: KernelGraph) -> EmittedProgram:
 
     Raises UnsupportedProgram for a program that still holds library operators or custom kernels.
     """
-    extent = extent_of(lowered.inputs)
-    names = unique_names(lowered, (*_RESERVED, *([extent.name] if extent else [])))
+    extents = tuple(extents_of(lowered.inputs))
+    names = unique_names(lowered, (*_RESERVED, *extents))
     bodies: dict[Node, str] = {}
     kernels: list[TritonKernel] = []
     taken: set[str] = set()
     constants: dict[str, np.ndarray[Any, Any]] = {}
     for node in needed_nodes(lowered):
         if isinstance(node.body, TileProgram):
-            kernel = _emitted(node.body, taken, extent.name if extent else "")
+            kernel = _emitted(node.body, taken, extents)
             kernels.append(kernel)
             bodies[node] = _launch(kernel, node, node.body, names)
         elif move_of(node) is Move.RESHAPE:
@@ -141,20 +141,24 @@ def save_constants(folder: Path, constants: dict[str, np.ndarray[Any, Any]]) -> 
 
 @dataclass(frozen=True)
 class ExtentPlace:
-    """Where a program finds the extent that its shapes depend on: a dimension of an input."""
+    """Where a program finds an extent that its shapes depend on: a dimension of an input is so many times it."""
 
-    name: str
     argument: int
     dim: int
+    times: int
 
 
-def extent_of(inputs: Sequence[Value]) -> ExtentPlace | None:
-    """The extent that shapes of a program with these inputs depend on; None where all are plain numbers."""
+def extents_of(inputs: Sequence[Value]) -> dict[str, ExtentPlace]:
+    """The extents that shapes of a program with these inputs depend on, by name, if any."""
+    found: dict[str, ExtentPlace] = {}
     for i, value in enumerate(inputs):
         for d, size in enumerate(value.shape):
-            if isinstance(size, Extent) and isinstance(size.expression, str):
-                return ExtentPlace(size.expression, i, d)
-    return None
+            if (known := multiple_of(size)) is not None:
+                name, times = known
+                place = found.setdefault(name, ExtentPlace(i, d, times))
+                if times < place.times:
+                    found[name] = ExtentPlace(i, d, times)
+    return found
 
 
 _RESERVED = ("device", "externs", "prepared", "scratch", "torch", "triton", "kernels")
@@ -179,12 +183,12 @@ def unique_names(graph: KernelGraph, reserved: Sequence[str] = _RESERVED) -> dic
 _PYTHON = frozenset({*keyword.kwlist, "constant", "extern", "prepare", "run", "json", "np"})
 
 
-def _emitted(program: TileProgram, taken: set[str], extent: str) -> TritonKernel:
+def _emitted(program: TileProgram, taken: set[str], extents: Sequence[str]) -> TritonKernel:
     name, i = program.name, 1
     while name in taken:
         name, i = f"{program.name}_{i}", i + 1
     taken.add(name)
-    return emit_kernel(dataclasses.replace(program, name=name), extent)
+    return emit_kernel(dataclasses.replace(program, name=name), extents)
 
 
 def _empty(shape: tuple[int, ...], dtype: str) -> str:
@@ -201,7 +205,7 @@ def _launch(kernel: TritonKernel, node: Node, program: TileProgram, names: dict[
     values = zip((*node.operands, *node.results), program.params, strict=True)
     arguments = [names[v] for v, b in values if b in passed]
     arguments += [_empty(p.type.shape, p.type.dtype) for p in kernel.parameters if p.role == "scratch"]
-    arguments += [kernel.extent] if kernel.extent else []
+    arguments += kernel.extents
     options = f"num_warps={kernel.num_warps}, num_stages={kernel.num_stages}, enable_fp_fusion=True"
     lines.append(f"kernels.{kernel.name}[{kernel.grid}]({', '.join(arguments)}, {options})")
     return "\n".join(lines)
@@ -294,8 +298,9 @@ def _launcher(
         f"{inputs[0]}.device" if inputs else 'torch.device("cuda" if torch.cuda.is_available() else "cpu")'
     )
     lines.append(f"    device = {device}")
-    if extent := extent_of(graph.inputs):
-        lines.append(f"    {extent.name} = {inputs[extent.argument]}.shape[{extent.dim}]")
+    for name, place in extents_of(graph.inputs).items():
+        whole = f"{inputs[place.argument]}.shape[{place.dim}]"
+        lines.append(f"    {name} = {whole}{f' // {place.times}' if place.times > 1 else ''}")
     if descriptors:
         lines += _indented(["", *allocate])
     if held:

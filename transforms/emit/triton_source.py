@@ -69,30 +69,30 @@ class TritonKernel:
     num_stages: int
     descriptors: bool = False
     """Whether it makes tensor descriptors, which need memory that the launcher allocates."""
-    extent: str = ""
-    """The name of the last argument, an extent of the tensors, where shapes depend on one (`superopt.extent`)."""
+    extents: tuple[str, ...] = ()
+    """The names of the last arguments, extents that shapes depend on (`superopt.extent`), if any."""
 
 
-def emit_kernel(program: TileProgram, extent: str = "") -> TritonKernel:
-    """The Triton function of a tile program; `extent` is the name of the extent that its shapes depend on.
+def emit_kernel(program: TileProgram, extents: Sequence[str] = ()) -> TritonKernel:
+    """The Triton function of a tile program; `extents` are the names of those that its shapes depend on.
 
     Raises UnsupportedProgram for what Triton cannot express: a dense constant inside a kernel, or a tile of
     more than 2^20 elements.
     """
-    return _Emitter(program, extent).kernel()
+    return _Emitter(program, extents).kernel()
 
 
 class _Emitter:
     """Writes the statements of a program in order."""
 
-    def __init__(self, program: TileProgram, extent: str) -> None:
+    def __init__(self, program: TileProgram, extents: Sequence[str]) -> None:
         self.open: set[LoopVar] = set()  # the loops around the current statement
-        self.extent = extent
+        self.extents = tuple(extents)
         legal, views = legalize(shrink_scratch(counted_in_elements(program)))
         self.program, self.again = separated(legal)
         self.axes = Padding(self.program)
         self.writer = Writer()
-        self.writer.used |= {extent, *(f"{b.name}_ptr" for b in self.program.params)}
+        self.writer.used |= {*extents, *(f"{b.name}_ptr" for b in self.program.params)}
         self.writer.tensors = {b.name for b in self.program.params}
         self.memory = Memory(self.program, views, self.axes, self.writer)
         for statement in self.again:  # Triton would make one fetch of two
@@ -131,9 +131,10 @@ class _Emitter:
         while len(body) == 1 and isinstance(body[0], Loop) and body[0].parallel:
             body = body[0].body
         self.body(body)
-        arguments = ", ".join([*(p.name for p in parameters), *([self.extent] if self.extent else [])])
+        arguments = ", ".join([*(p.name for p in parameters), *self.extents])
         # One kernel for all extents: Triton would compile others for 1 and for multiples of 16.
-        decorator = f'@triton.jit(do_not_specialize=["{self.extent}"])' if self.extent else "@triton.jit"
+        names = ", ".join(f'"{name}"' for name in self.extents)
+        decorator = f"@triton.jit(do_not_specialize=[{names}])" if names else "@triton.jit"
         text = [decorator, f"def {name}({arguments}):", *self.writer.header, *self.writer.lines]
         return TritonKernel(
             name,
@@ -143,7 +144,7 @@ class _Emitter:
             program.num_warps,
             program.num_stages,
             descriptors=bool(self.memory.descriptors),
-            extent=self.extent,
+            extents=self.extents,
         )
 
     def body(self, body: Sequence[Statement]) -> None:

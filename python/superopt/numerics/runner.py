@@ -222,26 +222,27 @@ def _wrong(described: Any) -> str:
 
 
 def _is_range(described: Any) -> bool:
-    """Whether bounds and shapes as expressions of one extent are there, shapes for each input and output."""
+    """Whether bounds of extents and shapes as their expressions are there, shapes for each input and output."""
     varying = described["range"]
-    if set(varying) != {"low", "high", "inputs", "outputs"}:
+    if set(varying) != {"bounds", "inputs", "outputs"} or not varying["bounds"]:
         return False
-    low, high = varying["low"], varying["high"]
-    if not (type(low) is int and type(high) is int and 0 < low < high < 1 << 31):
-        return False
+    for low, high in varying["bounds"].values():
+        if not (type(low) is int and type(high) is int and 0 < low < high < 1 << 31):
+            return False
+    names = set(varying["bounds"])
     return all(
         [len(shape) for shape in varying[key]] == [len(spec["shape"]) for spec in described[key]]
-        and all(_is_expression(n, 0) for shape in varying[key] for n in shape)
+        and all(_is_expression(n, names) for shape in varying[key] for n in shape)
         for key in ("inputs", "outputs")
     )
 
 
-def _is_expression(given: Any, depth: int) -> bool:
+def _is_expression(given: Any, names: set[str], depth: int = 0) -> bool:
     if isinstance(given, list):
         parts = cast("list[Any]", given)
         known = len(parts) == 3 and parts[0] in ("+", "-", "*", "//") and depth < 16
-        return known and all(_is_expression(part, depth + 1) for part in parts[1:])
-    return (type(given) is int and given >= 0) or (isinstance(given, str) and given.isidentifier())
+        return known and all(_is_expression(part, names, depth + 1) for part in parts[1:])
+    return (type(given) is int and given >= 0) or (isinstance(given, str) and given in names)
 
 
 def _content(folder: Path, name: str) -> bytes:

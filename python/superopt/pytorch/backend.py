@@ -37,6 +37,7 @@ from superopt.transforms.emit.compile import prepare_compiler
 from superopt.transforms.ingest import from_torch
 from superopt.transforms.ingest.import_torch import Imported
 from superopt.transforms.ingest.torch_types import torch_module
+from superopt.verify.ranges import Point, representatives
 
 if TYPE_CHECKING:
     from superopt.program import KernelGraph
@@ -286,7 +287,7 @@ class Backend:
         try:
             outcome = self._outcome(cut, found)
         except SuperoptError as error:
-            if cut.over is None and not isinstance(error, UnsupportedProgram):
+            if not cut.over and not isinstance(error, UnsupportedProgram):
                 raise
             self.plans.keep_made(cut, error.message)
             return error.message
@@ -295,13 +296,13 @@ class Backend:
         return kernels(outcome)
 
     def _outcome(self, cut: Region, found: Found) -> Outcome:
-        """The result of a run; raises what `superoptimize_range` raises where the region's extent is a symbol."""
-        if cut.over is None:
-            program = found.program or _imported(cut, None)
+        """The result of a run; raises as `superoptimize_range` where extents of the region are symbols."""
+        if not cut.over:
+            program = found.program or _imported(cut, ())
             return superoptimize(program.graph, self.settings, Diagnostics())
 
-        def source(extent: int) -> KernelGraph:
-            return _imported(cut, extent).graph
+        def source(extents: Point) -> KernelGraph:
+            return _imported(cut, extents).graph
 
         with _outside():
             return superoptimize_range(source, cut.over, self.settings, Diagnostics())
@@ -316,7 +317,7 @@ _KNOWN: dict[tuple[str, Superoptimize], Found] = {}
 def _read(cut: Region) -> Found:
     """The region's program, or why there is none."""
     try:
-        program = _imported(cut, cut.over and cut.over.representative)
+        program = _imported(cut, representatives(cut.over))
     except SuperoptError as error:
         return Found(error.message)
     except Exception as error:  # the graph is the user's, and PyTorch still computes it
@@ -330,10 +331,10 @@ def _read(cut: Region) -> Found:
     return Found("", program)
 
 
-def _imported(cut: Region, extent: int | None) -> Imported:
-    """The region's program, at an extent where it has a symbol for one."""
+def _imported(cut: Region, extents: Point) -> Imported:
+    """The region's program, at these extents of its axes."""
     with contextlib.redirect_stderr(io.StringIO()), torch.no_grad(), _outside():
-        return from_torch(cut.graph, cut.examples(extent))
+        return from_torch(cut.graph, cut.examples(extents))
 
 
 @contextlib.contextmanager
@@ -347,11 +348,11 @@ def _outside() -> Any:
 
 
 def _caller(launcher: Launcher, cut: Region) -> Callable[..., Sequence[Any]]:
-    """The kernels; for an extent out of their range, what was there before."""
-    call, count, over = operator(launcher), len(cut.outputs), cut.over
+    """The kernels; for extents out of their range, what was there before."""
+    call, count = operator(launcher), len(cut.outputs)
 
     def superopt(*tensors: Any) -> Sequence[Any]:
-        if over is not None and not over.low <= tensors[over.argument].shape[over.dim] <= over.high:
+        if not launcher.takes(tensors):
             return cut.graph(*tensors)
         return tuple(call(list(tensors))[:count])
 

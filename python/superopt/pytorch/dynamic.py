@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from superopt.errors import BadInput, BadOption, UnsupportedProgram
 from superopt.pytorch.module import imported
-from superopt.run.ranged import MOST_ELEMENTS, Range, superoptimize_range
+from superopt.run.buckets import Buckets, check_ends, superoptimize_buckets
+from superopt.run.ranged import MOST_ELEMENTS, axis
 from superopt.transforms.ingest.signature import parameters
 from superopt.transforms.ingest.torch_types import torch_module
+from superopt.verify.ranges import Axis, Point, representatives
 
 if TYPE_CHECKING:
     from superopt.diagnostics import Diagnostics
@@ -24,16 +26,17 @@ torch: Any = torch_module()
 
 @dataclass(frozen=True)
 class Dynamic:
-    """A module's example arguments, and where in their tensors the extent stands: (tensor, dimension) pairs."""
+    """A module's example arguments, and the axes of their tensors whose extents vary."""
 
     module: Any
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    over: Range
-    places: frozenset[tuple[int, int]]
+    over: tuple[Axis, ...]
 
-    def inputs(self, extent: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Example arguments with another extent: random numbers, zeros for integers, which may be indices."""
+    def inputs(self, extents: Point) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Example arguments with other extents: random numbers, zeros for integers, which may be indices."""
+        taken = zip(self.over, extents, strict=True)
+        sizes = {(i, d): times * n for axis, n in taken for i, d, times in axis.places}
         generator = torch.Generator().manual_seed(0)
         pytree = torch.utils._pytree
         leaves, nesting = pytree.tree_flatten((self.args, dict(self.kwargs)))
@@ -42,10 +45,9 @@ class Dynamic:
             if not isinstance(leaf, torch.Tensor):
                 continue
             number += 1
-            dims = {d for tensor, d in self.places if tensor == number}
-            if not dims:
+            shape = [sizes.get((number, d), size) for d, size in enumerate(leaf.shape)]
+            if shape == list(leaf.shape):
                 continue
-            shape = [extent if d in dims else size for d, size in enumerate(leaf.shape)]
             if leaf.is_floating_point():
                 made = torch.randn(shape, generator=generator, dtype=torch.float32)
             else:
@@ -53,47 +55,65 @@ class Dynamic:
             leaves[i] = made.to(leaf.device, leaf.dtype)
         return pytree.tree_unflatten(leaves, nesting)
 
-    def optimized(self, settings: Settings, diagnostics: Diagnostics) -> tuple[Imported, Outcome]:
-        """What the module is read as, at one extent, and its kernels for all; raises as `superoptimize_range`."""
-        read: dict[int, Imported] = {}
+    def ends(self, buckets: Any) -> Buckets:
+        """The buckets that a user asks for; raises BadOption for what they cannot be."""
+        if buckets is None or buckets == "auto":
+            return buckets
+        given = cast("object", buckets)
+        if isinstance(given, tuple | list) and len(self.over) == 1:
+            given = {self.over[0].name: cast("Sequence[int]", given)}
+        if not isinstance(given, Mapping) or any(
+            not isinstance(ends, tuple | list) for ends in cast("Mapping[str, object]", given).values()
+        ):
+            names = ", ".join(a.name for a in self.over)
+            raise BadOption(f"expected buckets by the names of extents ({names}), or 'auto', got {buckets!r}")
+        made = cast("Mapping[str, Sequence[int]]", given)
+        check_ends(self.over, made)
+        return made
 
-        def source(extent: int) -> KernelGraph:
-            read[extent] = imported(self.module, *self.inputs(extent))
-            return read[extent].graph
+    def optimized(
+        self, buckets: Buckets, settings: Settings, diagnostics: Diagnostics
+    ) -> tuple[Imported, Outcome]:
+        """What the module is read as, at one extent, and its kernels; raises as `superoptimize_buckets`."""
+        read: dict[Point, Imported] = {}
 
-        outcome = superoptimize_range(source, self.over, settings, diagnostics)
-        return read[self.over.representative], outcome
+        def source(extents: Point) -> KernelGraph:
+            read[extents] = imported(self.module, *self.inputs(extents))
+            return read[extents].graph
+
+        outcome = superoptimize_buckets(source, self.over, buckets, settings, diagnostics)
+        return next(iter(read.values())), outcome
 
 
 def dynamic(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Any) -> Dynamic:
     """What `dynamic_shapes` says of a module's arguments; `torch.export` confirms that one program has them all.
 
     `shapes` is a dictionary by the names of the arguments, or a sequence in their order; for each tensor a
-    dictionary from dimensions to `torch.export.Dim`s, or a sequence with one entry for each dimension. Raises
-    BadInput for what cannot be that, or what PyTorch refuses, UnsupportedProgram for more than one extent.
+    dictionary from dimensions to `torch.export.Dim`s or multiples of them (`2 * n`), or a sequence with one entry
+    for each dimension. Raises BadInput for what cannot be that, or what PyTorch refuses.
     """
     names = [name for name, _, _ in parameters(module.forward)]
     given = dict(zip(names, args, strict=False)) | dict(kwargs)
     by_name = _by_name(shapes, names, given)
     dims: dict[str, Any] = {}
-    places: set[tuple[int, int]] = set()
+    places: dict[str, list[tuple[int, int, int]]] = {}
     number = 0
     order = [*names[: len(args)], *sorted(kwargs)]
     for name in order:
         for tensor, wanted in _paired(given[name], by_name.get(name)):
             for d, found in _dims(tensor, wanted):
-                dims[found.__name__] = found
-                places.add((number, d))
+                root, times = _multiple(found)
+                dims[root.__name__] = root
+                places.setdefault(root.__name__, []).append((number, d, times))
             number += 1
-    if len(dims) != 1:
-        got = ", ".join(dims) or "none"
-        raise UnsupportedProgram(f"expected one dynamic extent, shared by all that are marked, got {got}")
-    ((name, found),) = dims.items()
-    argument, dim = min(places)
-    if found.max >= MOST_ELEMENTS:  # PyTorch's infinity, too
-        raise BadOption(f"expected a largest extent, as in Dim('{name}', max=512), got none")
-    over = Range(name, max(int(found.min), 1), int(found.max), argument, dim)
-    made = Dynamic(module, tuple(args), dict(kwargs), over, frozenset(places))
+    if not dims:
+        raise BadInput("expected a dimension that is marked in dynamic_shapes, got none")
+    over: list[Axis] = []
+    for name, found in dims.items():
+        if found.max >= MOST_ELEMENTS:  # PyTorch's infinity, too
+            raise BadOption(f"expected a largest extent, as in Dim('{name}', max=512), got none")
+        over.append(axis(name, max(int(found.min), 1), int(found.max), places[name]))
+    made = Dynamic(module, tuple(args), dict(kwargs), tuple(over))
     _confirm(made, shapes)
     return made
 
@@ -149,10 +169,19 @@ def _dims(tensor: Any, wanted: Any) -> list[tuple[int, Any]]:
     return found
 
 
+def _multiple(dim: Any) -> tuple[Any, int]:
+    """The `Dim` that a dimension is a multiple of, and which; raises UnsupportedProgram for other expressions."""
+    if not hasattr(dim, "root"):
+        return dim, 1
+    if dim.fn(0) != 0:
+        raise UnsupportedProgram(f"expected a Dim or a multiple of one, got {dim.__name__}")
+    return dim.root, int(dim.fn(1))
+
+
 def _confirm(made: Dynamic, shapes: Any) -> None:
     """Raise BadInput where PyTorch finds that the module is another program at some extents."""
-    within = max(made.over.low, min(made.over.representative, made.over.high))
-    args, kwargs = made.inputs(within)
+    searched = zip(made.over, representatives(made.over), strict=True)
+    args, kwargs = made.inputs(tuple(max(a.low, min(n, a.high)) for a, n in searched))
     try:
         with torch.no_grad():
             torch.export.export(made.module, args, kwargs, dynamic_shapes=shapes)
@@ -161,4 +190,5 @@ def _confirm(made: Dynamic, shapes: Any) -> None:
         what = next(
             (line for line in lines if "specializ" in line or "violated" in line), lines[0] if lines else ""
         )
-        raise BadInput(f"expected a module that is one program for every {made.over.name}: {what}") from None
+        names = " and ".join(a.name for a in made.over)
+        raise BadInput(f"expected a module that is one program for every {names}: {what}") from None

@@ -8,10 +8,12 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from superopt.errors import UNKNOWN, BadInput, BadOption, Location, SuperoptError
 from superopt.pytorch.operator import operator
+from superopt.transforms.emit.dispatch import Dispatcher
+from superopt.transforms.emit.launcher import Launcher
 from superopt.transforms.emit.prepared import Seen, seen
 from superopt.transforms.ingest import from_torch
 from superopt.transforms.ingest.torch_types import torch_module
@@ -20,12 +22,16 @@ if TYPE_CHECKING:
     from superopt.report import Report, Schedule
     from superopt.result import Optimized
     from superopt.run.outcome import Outcome
-    from superopt.transforms.emit.launcher import Interpret, Launcher
+    from superopt.transforms.emit.launcher import Interpret
     from superopt.transforms.ingest.import_torch import Imported
     from superopt.transforms.ingest.signature import Signature
     from superopt.verify import Certificate
 
 torch: Any = torch_module()
+_Runs = TypeVar("_Runs", bound="Launcher | Dispatcher")
+
+
+_OTHERS = "is called with other arguments than its kernels take"
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ class OptimizedModule(torch.nn.Module):
     On a GPU it runs the kernels; on a CPU the original, unless `interpret` asks for Triton's interpreter or, by
     "cpu", for the tile programs that the kernels were emitted from, compiled for the CPU. The original runs, with
     one warning, where gradients are wanted or the module is in training mode. For arguments that the kernels were
-    not made for it raises BadInput, or runs the original where `fallback` is true.
+    not made for it raises BadInput, or, with one warning, runs the original where `fallback` is true.
 
     It starts in evaluation mode, as does the original, whose submodules, parameters and buffers it shares:
     `state_dict`, `load_state_dict`, `to` and the like act on both. Submodules' hooks run where the original does.
@@ -73,7 +79,7 @@ class OptimizedModule(torch.nn.Module):
             state[shared] = original.__dict__[shared]
         self.calling, self.result = calling, result
         self.fallback, self.interpret = fallback, interpret
-        self._launcher: Launcher = called_by(result, interpret)
+        self._launcher: Launcher | Dispatcher = called_by(result, interpret)
         self._operator = operator(self._launcher)
         self.calls = {"kernels": 0, "original": 0}
         self._warned: set[str] = set()
@@ -141,7 +147,7 @@ class OptimizedModule(torch.nn.Module):
         That happens by itself where PyTorch knows that a weight has changed, and after steps of optimizers. It
         does not know what `tensor.data`, numpy or another library writes.
         """
-        self._launcher.prepared.clear()
+        self._launcher.forget()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the original returns."""
@@ -151,6 +157,7 @@ class OptimizedModule(torch.nn.Module):
             self._check_held()
         except BadInput as error:
             if self.fallback:
+                self._warn(_OTHERS, f"call it as they expect: {error.message}")
                 return self._original(args, kwargs)
             raise BadInput(f"{self._called}: {error.message}", place(self.original)) from None
         if self._wants_original(tensors):
@@ -256,16 +263,16 @@ class OptimizedModule(torch.nn.Module):
         return f"{called(self.original)}: {self.result.summary}"
 
 
-def called_by(result: Optimized, interpret: Interpret) -> Launcher:
+def called_by(result: Optimized, interpret: Interpret) -> Launcher | Dispatcher:
     """The kernels of a result, as `interpret` says; raises BadOption for what it cannot be."""
     return interpreted(result.launcher, interpret)
 
 
-def interpreted(launcher: Launcher, interpret: Interpret) -> Launcher:
+def interpreted(launcher: _Runs, interpret: Interpret) -> _Runs:
     """The kernels as `interpret` says; raises BadOption for what it cannot be."""
     if interpret not in (False, True, "cpu"):
         raise BadOption(f'expected interpret to be False, True or "cpu", got {interpret!r}')
-    return launcher.on_cpu() if interpret == "cpu" else launcher
+    return cast("_Runs", launcher.on_cpu()) if interpret == "cpu" else launcher
 
 
 def rebuilt(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from superopt.extent import at
 from superopt.program import Value
+from superopt.transforms.emit.dispatch import Dispatcher
 from superopt.transforms.emit.program_source import TORCH_DTYPES
 from superopt.transforms.ingest.torch_types import torch_module
 from superopt.transforms.lower.builder import identifier
@@ -19,12 +20,16 @@ NAMESPACE = "superopt"
 _REGISTERED: dict[str, Callable[..., Any]] = {}
 
 
-def operator(launcher: Launcher) -> Callable[[Sequence[Any]], list[Any]]:
+def operator(launcher: Launcher | Dispatcher) -> Callable[[Sequence[Any]], list[Any]]:
     """A function from the program's inputs to its outputs that calls the operator `superopt::<name>_<digest>`.
 
     Equal programs share one operator. It overwrites the arguments that the program overwrites, and returns the
-    other outputs, each in memory of its own. A program without tensors is called directly.
+    other outputs, each in memory of its own. A program without tensors is called directly. Each bucket is an
+    operator.
     """
+    if isinstance(launcher, Dispatcher):
+        calls = {each: operator(each) for _, each in launcher.buckets}
+        return lambda tensors: calls[launcher.chosen(tensors)](tensors)
     if not launcher.inputs:
         return lambda tensors: _listed(launcher(*tensors), launcher)
     name = f"{identifier(launcher.program.name, 'program')}_{_digest(launcher)}"
@@ -74,12 +79,12 @@ def _register(name: str, launcher: Launcher) -> Callable[..., Any]:
 
     def fake(given: Sequence[Any], *others: Any) -> Any:
         tensors = in_order(given, others)
-        extent = launcher.extent(tensors)
-        return _returned([_empty(v, tensors[0], extent) for v in fresh])
+        extents = launcher.extents(tensors)
+        return _returned([_empty(v, tensors[0], extents) for v in fresh])
 
-    def _empty(value: Value, like: Any, extent: Any) -> Any:
+    def _empty(value: Value, like: Any, extents: Any) -> Any:
         dtype = getattr(torch, TORCH_DTYPES[value.dtype].removeprefix("torch."))
-        return like.new_empty([at(n, extent) for n in value.shape], dtype=dtype)
+        return like.new_empty([at(n, extents) for n in value.shape], dtype=dtype)
 
     made = torch.library.custom_op(
         f"{NAMESPACE}::{name}",

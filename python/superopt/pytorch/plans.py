@@ -140,11 +140,11 @@ def _restored(cut: Region, files: dict[str, bytes]) -> Kernels | None:
     report = Report.model_validate_json(files["report.json"])
     original, lowered = (_parsed(files[f"{n}.json"], report.program) for n in ("original", "lowered"))
     ranged = None
-    if cut.over is None:
+    if not cut.over:
         emitted = emit_program(lowered)
     else:
-        family = Family(original, lowered, cut.over.argument, cut.over.dim)
-        emitted = written(family, cut.over.name)
+        family = Family(original, lowered, cut.over)
+        emitted = written(family)
         ranged = ranged_interface(family, RangeRecord.model_validate_json(files["range.json"]))
     if _digest(emitted) != files["kernels.sha256"]:
         return None

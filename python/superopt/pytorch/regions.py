@@ -13,8 +13,9 @@ from typing import Any
 
 from superopt.errors import UnsupportedProgram
 from superopt.program import power_of_two
-from superopt.run.ranged import Range
+from superopt.run.ranged import axis
 from superopt.transforms.ingest.torch_types import torch_module
+from superopt.verify.ranges import Axis, Point
 
 torch: Any = torch_module()
 
@@ -29,7 +30,7 @@ class Region:
     """Consecutive nodes of a graph: those outside that it reads, those inside that are read outside.
 
     `graph` computes `outputs` from `inputs`; `path` is the module that it lies in, as the model names it. `over`
-    is the extent that the shapes of its inputs depend on, where torch.compile has a symbol for one.
+    are the extents that the shapes of its inputs depend on, for which torch.compile has symbols.
     """
 
     nodes: tuple[Any, ...]
@@ -37,7 +38,7 @@ class Region:
     outputs: tuple[Any, ...]
     graph: Any
     path: str
-    over: Range | None = None
+    over: tuple[Axis, ...] = ()
 
     @property
     def key(self) -> str:
@@ -64,22 +65,24 @@ class Region:
             map(_is_plain, leaves)
         )
 
-    def examples(self, extent: int | None = None) -> list[Any]:
-        """Tensors like those that it reads, with this extent: the model's parameters, normal numbers for what is
-        computed, zeros for integers, which may be indices."""
+    def examples(self, extents: Point = ()) -> list[Any]:
+        """Tensors like those that it reads, with these extents: the model's parameters, normal numbers for what
+        is computed, zeros for integers, which may be indices."""
         generator = torch.Generator().manual_seed(0)
+        taken = zip(self.over, extents, strict=True)
+        sizes = {(i, d): times * n for axis, n in taken for i, d, times in axis.places}
 
-        def example(node: Any) -> Any:
+        def example(number: int, node: Any) -> Any:
             if (held := node.meta.get(PARAMETER)) is not None:
                 return held.detach().cpu()
             like = node.meta["example_value"]
-            shape = [n if isinstance(n, int) else extent for n in like.shape]
+            shape = [sizes.get((number, d), n) for d, n in enumerate(like.shape)]
             if like.is_floating_point():
                 made = torch.randn(shape, generator=generator, dtype=torch.float32)
                 return made.to(like.dtype)
             return torch.zeros(shape, dtype=like.dtype)
 
-        return [example(node) for node in self.inputs]
+        return [example(i, node) for i, node in enumerate(self.inputs)]
 
 
 class _Number(int):
@@ -105,7 +108,7 @@ def region(nodes: Sequence[Any], path: str, owner: Any) -> Region:
     for i, node in enumerate(outputs, len(inputs)):
         if memory.count(memory[i]) > 1:  # what is written through one would be seen through the other
             raise UnsupportedProgram(f"expected results in memory of their own, got a view: '{node.name}'")
-    over = _range(inputs)
+    over = _axes(inputs)
     graph = torch.fx.Graph()
     new = {node: graph.placeholder(f"x{i}") for i, node in enumerate(inputs)}
     for node in inputs:
@@ -116,27 +119,31 @@ def region(nodes: Sequence[Any], path: str, owner: Any) -> Region:
     return Region(tuple(nodes), tuple(inputs), tuple(outputs), torch.fx.GraphModule(owner, graph), path, over)
 
 
-def _range(inputs: Sequence[Any]) -> Range | None:
-    """The extent that is a symbol in the shapes of the inputs, within the bounds that torch.compile knows.
+def _axes(inputs: Sequence[Any]) -> tuple[Axis, ...]:
+    """The symbols in the shapes of the inputs, within the bounds that torch.compile knows.
 
     Where it knows no largest extent, it is four times the present one, or 1024. Raises UnsupportedProgram for
-    several symbols, and for extents that are computed from one.
+    extents that are not a multiple of one symbol.
     """
-    found: dict[str, tuple[Any, int, int]] = {}
+    places: dict[Any, list[tuple[int, int, int]]] = {}
+    known: dict[Any, Any] = {}
     for i, node in enumerate(inputs):
         for d, extent in enumerate(node.meta["example_value"].shape):
-            if not isinstance(extent, int):
-                found.setdefault(str(extent), (extent, i, d))
-    if not found:
-        return None
-    if len(found) > 1 or not next(iter(found)).isidentifier():
-        raise UnsupportedProgram(f"expected one symbolic extent, got {', '.join(found)}")
-    ((name, (extent, argument, dim)),) = found.items()
-    known = extent.node.shape_env.var_to_range[extent.node.expr]
-    low = max(int(known.lower), 1)
-    most = max(power_of_two(4 * extent.node.hint), 1024, low + 1)
-    high = most if known.upper > MOST_KNOWN else max(int(known.upper), low + 1)
-    return Range(name, low, high, argument, dim)
+            if isinstance(extent, int):
+                continue
+            times, symbol = extent.node.expr.as_coeff_Mul()
+            if not symbol.is_Symbol or not times.is_Integer:
+                raise UnsupportedProgram(f"expected extents that are multiples of one symbol, got {extent}")
+            places.setdefault(symbol, []).append((i, d, int(times)))
+            known[symbol] = extent.node.shape_env
+    found: list[Axis] = []
+    for symbol, where in places.items():
+        bounds, hint = known[symbol].var_to_range[symbol], known[symbol].size_hint(symbol)
+        low = max(int(bounds.lower), 1)
+        most = max(power_of_two(4 * int(hint)), 1024, low + 1)
+        high = most if bounds.upper > MOST_KNOWN else max(int(bounds.upper), low + 1)
+        found.append(axis(str(symbol), low, high, where))
+    return tuple(found)
 
 
 def replace_region(found: Region, function: Callable[..., Sequence[Any]]) -> None:

@@ -65,7 +65,7 @@ def load(
     """
     folder = Path(folder)
     saved = Saved(folder)
-    if "module.json" not in saved.bundle.description["files"]:
+    if not saved.holds("module.json"):
         raise BadInput(f"expected the bundle of a module, got one without module.json: {folder}")
     try:
         described: dict[str, Any] = json.loads((folder / "module.json").read_text())

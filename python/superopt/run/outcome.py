@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from superopt.transforms.emit.program_source import EmittedProgram
     from superopt.transforms.emit.ranged import Ranged
     from superopt.verify import Certificate
+    from superopt.verify.ranges import Axis
     from superopt.verify.ttir import ArtifactRecord
 
 
@@ -40,6 +41,16 @@ class Outcome:
     report: Report
     schedule: Schedule
     ranged: Ranged | None = None
+    buckets: tuple[Bucket, ...] = ()
+    """Where extents have kernels by their bucket: all of these, in order; this is the last one's outcome."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A part of the ranges of some extents, and what was found for it; an axis whose ends are one is no range."""
+
+    axes: tuple[Axis, ...]
+    outcome: Outcome
 
 
 def deliver(module: Any, outcome: Outcome, diagnostics: Diagnostics) -> None:

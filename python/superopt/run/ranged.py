@@ -1,118 +1,118 @@
-"""A program whose shapes depend on one extent: one set of kernels for a whole range of it.
+"""A program whose shapes depend on extents: one set of kernels for whole ranges of them.
 
-The program is superoptimized at one extent, as any other. Its tile programs are then written with the extent as
-an argument of each kernel, and those kernels are compiled, once. They are proved as kernels always are, launched
-with extents all over the range (`superopt.verify.ranges`); at the ends and at one extent inside, the program is
-read anew, and errors in floating point are measured.
+The program is superoptimized at one extent of each axis, as any other. Its tile programs are then written with
+the extents as arguments of each kernel, and those kernels are compiled, once. They are proved as kernels always
+are, launched with extents all over the ranges (`superopt.verify.ranges`); at the ends and at one point inside,
+the program is read anew, and errors in floating point are measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from superopt.diagnostics import Diagnostics
 from superopt.errors import BadOption, NotEquivalent, UnsupportedProgram
 from superopt.numerics import gate
 from superopt.pipeline import superoptimize
-from superopt.program import KernelGraph, power_of_two
+from superopt.program import KernelGraph
 from superopt.run.outcome import Outcome
 from superopt.run.settings import Settings
 from superopt.transforms.emit.compile import Compiled, compile_all
 from superopt.transforms.emit.program_source import EmittedProgram
 from superopt.transforms.emit.ranged import MOST_ELEMENTS, ranged_interface, written
-from superopt.transforms.ingest.at_extent import at_extent, dynamic_dimension
-from superopt.transforms.ingest.ingest_linalg import read_linalg
 from superopt.verify import certify, program_hash
 from superopt.verify.ptx.check import PtxText, verify_ptx
-from superopt.verify.ranges import ExtentRecord, Family, RangeRecord, forms, prime_below, to_prove
+from superopt.verify.ranges import (
+    Axis,
+    ExtentRecord,
+    Family,
+    Point,
+    RangeRecord,
+    ends_and_inside,
+    forms,
+    representatives,
+    to_prove,
+)
 from superopt.verify.ttir.artifact import texts_at
 from superopt.verify.ttir.check import ArtifactRecord, verify_ttir
 
 
-@dataclass(frozen=True)
-class Range:
-    """An extent from `low` to `high`, called `name`: dimension `dim` of the input `argument`.
+class AnotherProgram(UnsupportedProgram):
+    """A program that depends on an extent by more than its shapes."""
 
-    Raises BadOption for bounds in the wrong order.
-    """
 
-    name: str
-    low: int
-    high: int
-    argument: int
-    dim: int
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.low < self.high <= MOST_ELEMENTS:
-            raise BadOption(f"expected 1 <= min < max for '{self.name}', got {self.low} and {self.high}")
-        if not self.name.isidentifier():
-            raise BadOption(f"expected a name for the extent, got '{self.name}'")
-
-    @property
-    def representative(self) -> int:
-        """The extent to search at: a prime, which no tile divides, as close to `high` as tiles allow."""
-        prime = prime_below(self.high)
-        while prime < 3 or power_of_two(prime) < power_of_two(self.high):
-            prime = next(n for n in range(prime + 1, 2 * prime + 2) if prime_below(n) == n)
-        return prime
+def axis(name: str, low: int, high: int, places: Iterable[tuple[int, int, int]]) -> Axis:
+    """The axis with these bounds at these places; raises BadOption for bounds in the wrong order, bad names."""
+    if not 1 <= low < high <= MOST_ELEMENTS:
+        raise BadOption(f"expected 1 <= min < max for '{name}', got {low} and {high}")
+    if not name.isidentifier():
+        raise BadOption(f"expected a name for the extent, got '{name}'")
+    return Axis(name=name, low=low, high=high, places=tuple(places))
 
 
 def superoptimize_range(
-    read_at: Callable[[int], KernelGraph], over: Range, settings: Settings, diagnostics: Diagnostics
+    read_at: Callable[[Point], KernelGraph],
+    over: Sequence[Axis],
+    settings: Settings,
+    diagnostics: Diagnostics,
 ) -> Outcome:
-    """The outcome of `superoptimize` whose kernels take any extent of the range `over`.
+    """The outcome of `superoptimize` whose kernels take any extents of the axes `over`, within their bounds.
 
-    `read_at` reads the program at an extent. Raises UnsupportedProgram where the program is another one at some
-    extent, or its kernels cannot be made for all; NotEquivalent and IllegalProgram where kernels fail their
-    proof, and what `superoptimize` raises.
+    `read_at` reads the program at an extent of each axis. Raises AnotherProgram where the program is another
+    one at some extents, UnsupportedProgram where its kernels cannot be made for all; NotEquivalent and
+    IllegalProgram where kernels fail their proof, and what `superoptimize` raises.
     """
 
-    def source(extent: int) -> KernelGraph:  # kernels for a range prepare nothing
-        return replace(read_at(extent), weights=())
+    def source(extents: Point) -> KernelGraph:  # kernels for a range prepare nothing
+        return replace(read_at(extents), weights=())
 
-    found = superoptimize(source(over.representative), settings, diagnostics)
-    family = Family(found.original, found.lowered, over.argument, over.dim)
-    emitted = written(family, over.name)
-    diagnostics.progress(f"kernels for {over.name} from {over.low} to {over.high}", None)
+    searched = representatives(over)
+    given = source(searched)
+    read = _read_anew(given, source, over)
+    found = superoptimize(given, settings, diagnostics)
+    family = Family(found.original, found.lowered, over)
+    emitted = written(family)
+    diagnostics.progress(f"kernels for {' and '.join(map(str, over))}", None)
     compiled = tuple(compile_all(emitted.kernels, [settings.target]))
     records: list[ExtentRecord] = []
-    known = forms(family, over.low, over.high)
-    chosen, read = to_prove(known)
-    for extent in chosen:
-        original, lowered = family.at(extent)
-        if extent in read:
-            given = source(extent)
-            if program_hash(given) != program_hash(original) and extent > 1:
-                raise UnsupportedProgram(f"expected one program for all extents, got another at {extent}")
+    known = forms(family)
+    for extents in to_prove(over, known):
+        original, lowered = family.at(extents)
+        if (given := read.get(extents)) is not None:
             if settings.numerics and not (measured := gate(given, lowered)).passed:
-                raise NotEquivalent(f"at extent {extent}: numerically unsafe: {measured.summary}")
+                raise NotEquivalent(f"at extent {_text(extents)}: numerically unsafe: {measured.summary}")
             original = given
-        records.append(proved(original, lowered, emitted, compiled, extent, known[extent], settings))
+        form = known[extents]
+        records.append(proved(original, lowered, emitted, compiled, over, extents, form, settings))
     record = RangeRecord(
-        name=over.name, low=over.low, high=over.high, argument=over.argument, dim=over.dim,
-        tiles=family.tiles, extents=records, examined=len(known),
-    )  # fmt: skip
+        axes=tuple(over), tiles=tuple(family.tiles), extents=tuple(records), examined=len(known)
+    )
     found.report.remarks.append(record.summary)
     ranged = ranged_interface(family, record)
-    artifact = checked_at(found.original, found.lowered, emitted, *_texts(compiled), family.extent)
+    at = _by_name(over, family.extents)
+    artifact = checked_at(found.original, found.lowered, emitted, *_texts(compiled), at)
     made = replace(found, emitted=emitted, compiled=compiled, ranged=ranged)
     return replace(made, artifact={settings.target: artifact})
 
 
-def superoptimize_linalg(module: Any, settings: Settings, diagnostics: Diagnostics) -> Outcome:
-    """`superoptimize_range` of a module in linalg whose tensors have a dynamic extent, in `settings.dynamic`.
+def _read_anew(
+    given: KernelGraph, source: Callable[[Point], KernelGraph], over: Sequence[Axis]
+) -> dict[Point, KernelGraph]:
+    """The program at the ends and inside; raises AnotherProgram where it is not the `given` one, resized."""
+    family, found = Family(given, given, over), {at: source(at) for at in ends_and_inside(over)}
+    for at, graph in found.items():
+        if program_hash(graph) != program_hash(family.at(at)[0]) and min(at) > 1:
+            raise AnotherProgram(f"expected one program for all extents, got another at {_text(at)}")
+    return found
 
-    Raises BadInput where no argument has one, or a result's does not follow from the arguments'.
-    """
-    over = Range(*settings.bounds, *dynamic_dimension(module))
 
-    def source(extent: int) -> KernelGraph:
-        heard = diagnostics if extent == over.representative else Diagnostics()
-        return read_linalg(at_extent(module, extent), heard)
+def _by_name(over: Sequence[Axis], extents: Point) -> dict[str, int]:
+    return dict(zip((a.name for a in over), extents, strict=True))
 
-    return superoptimize_range(source, over, settings, diagnostics)
+
+def _text(extents: Point) -> str:
+    return " x ".join(map(str, extents))
 
 
 def proved(
@@ -120,19 +120,20 @@ def proved(
     lowered: KernelGraph,
     emitted: EmittedProgram,
     compiled: tuple[Compiled, ...],
-    extent: int,
+    over: Sequence[Axis],
+    extents: Point,
     form: str,
     settings: Settings,
 ) -> ExtentRecord:
-    """The proof of the kernels at one extent; raises NotEquivalent and what `verify_ttir` raises."""
+    """The proof of the kernels at one extent of each axis; raises NotEquivalent and what `verify_ttir` raises."""
     verdict = certify(original, lowered, delta=settings.delta, seed=settings.seed)
     if verdict.certificate is None:
-        raise NotEquivalent(f"at extent {extent}: {verdict.counterexample}")
+        raise NotEquivalent(f"at extent {_text(extents)}: {verdict.counterexample}")
     if unbounded := settings.unbounded(verdict.certificate):
-        raise NotEquivalent(f"at extent {extent}: {unbounded}")
-    record = checked_at(original, lowered, emitted, *_texts(compiled), extent)
+        raise NotEquivalent(f"at extent {_text(extents)}: {unbounded}")
+    record = checked_at(original, lowered, emitted, *_texts(compiled), _by_name(over, extents))
     return ExtentRecord(
-        extent=extent,
+        extents=extents,
         delta=verdict.certificate.delta,
         delta_extents=verdict.certificate.delta_extents,
         instances=sum(record.counts[0]),
@@ -151,9 +152,9 @@ def checked_at(
     emitted: EmittedProgram,
     ttir: Sequence[str],
     ptx: Sequence[PtxText],
-    extent: int,
+    extents: Mapping[str, int],
 ) -> ArtifactRecord:
-    """The record of the kernels' TTIR and PTX, launched with an extent; raises as `verify_ttir`."""
-    texts = texts_at(emitted, ttir, extent)
+    """The record of the kernels' TTIR and PTX, launched with extents; raises as `verify_ttir`."""
+    texts = texts_at(emitted, ttir, extents)
     record = verify_ttir(original, lowered, texts)
     return record.model_copy(update={"ptx": verify_ptx(lowered, texts, ptx)})

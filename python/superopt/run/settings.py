@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from superopt.verify.certificate import Certificate
 
 UNBOUNDED = "equivalent, but not proved with the bound asked for"
-_BOUNDS = re.compile(r"([A-Za-z_]\w*)=(\d{1,9})\.\.(\d{1,9})")
+_BOUNDS = re.compile(r"([A-Za-z_]\w*)=(\d{1,9}(?:\.\.\d{1,9})*\.\.(?:auto\.\.)?\d{1,9})")
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,10 @@ class Settings(SearchSettings):
     """Check candidates, run in their real precision, against fp64."""
 
     dynamic: str = ""
-    """Bounds of the extent that the `?` of a linalg program stand for, such as n=1..512: the kernels take all of
-    these. The program that is printed is the one at an extent inside."""
+    """Bounds of the extents that the `?` of a linalg program stand for, such as n=1..512, or b=1..8,n=1..512
+    where its arguments name them (superopt.extents): the kernels take all of these. n=1..64..512 asks for two
+    buckets with kernels of their own, up to 64 and up to 512, n=1..auto..512 for as many as make it cheaper. The
+    program that is printed is the one at extents inside, in the last bucket."""
 
     store: str | None = "default"
     """Folder that keeps results between runs, or none. "default" means $SUPEROPT_STORE (which may be none, too),
@@ -100,8 +102,10 @@ class Settings(SearchSettings):
         super().__post_init__()
         if self.candidates < 1:
             raise BadOption(f"expected at least one candidate, got {self.candidates}")
-        if self.dynamic and not _BOUNDS.fullmatch(self.dynamic):
+        if self.dynamic and not all(map(_BOUNDS.fullmatch, self.dynamic.split(","))):
             raise BadOption(f"expected bounds as in n=1..512, got '{self.dynamic}'")
+        if len(self.bounds) < len(self.dynamic.split(",")) and self.dynamic:
+            raise BadOption(f"expected one range for each extent, got '{self.dynamic}'")
         if self.tune < 0:
             raise BadOption(f"expected a number of programs to tune with, got {self.tune}")
         if isinstance(self.optimizers, str):
@@ -112,8 +116,12 @@ class Settings(SearchSettings):
             optimizers.load(text)
 
     @property
-    def bounds(self) -> tuple[str, int, int]:
-        """The name of the extent of `dynamic`, and its bounds."""
-        found = _BOUNDS.fullmatch(self.dynamic)
-        assert found is not None, "checked when it was set"
-        return found[1], int(found[2]), int(found[3])
+    def bounds(self) -> dict[str, tuple[int, ...]]:
+        """The least extent of each in `dynamic`, and where its buckets end, the last one at its largest."""
+        found = {m[1]: m[2].split("..") for m in _BOUNDS.finditer(self.dynamic)}
+        return {name: tuple(int(n) for n in ends if n != "auto") for name, ends in found.items()}
+
+    @property
+    def halves(self) -> bool:
+        """Whether `dynamic` leaves it to superopt where buckets end."""
+        return "auto" in self.dynamic

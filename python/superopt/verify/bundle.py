@@ -45,7 +45,7 @@ from superopt.verify.certificate import Certificate
 from superopt.verify.certifier import certify, replay
 from superopt.verify.hashing import program_hash
 from superopt.verify.ptx.check import PtxText, verify_ptx
-from superopt.verify.ranges import Family, RangeRecord, forms, to_prove
+from superopt.verify.ranges import Family, Point, RangeRecord, forms, to_prove
 from superopt.verify.ttir.artifact import texts_at
 from superopt.verify.ttir.check import ArtifactRecord, verify_ttir
 from superopt.verify.ttir.same_source import same_source
@@ -99,6 +99,7 @@ class _Check:
     def __init__(self, program: KernelGraph, root: Path, seed: int, delta: float) -> None:
         self.program, self.root, self.seed, self.delta = program, root, seed, delta
         self.unchecked: list[str] = []
+        self.axes: tuple[str, ...] = ()
 
     def run(self) -> BundleRecord:
         """Every check, the cheap ones first."""
@@ -107,7 +108,8 @@ class _Check:
         lowered = read(self.text("lowered.mlir"), str(self.root / "lowered.mlir"))
         ranged = self.model("range.json", RangeRecord)
         family = ranged and self.family(lowered, ranged)
-        emitted = written(family, ranged.name) if family and ranged else emit_program(lowered)
+        self.axes = tuple(axis.name for axis in ranged.axes) if ranged else ()
+        emitted = written(family) if family else emit_program(lowered)
         if len(emitted.kernels) > MOST_KERNELS:
             raise BadInput(f"expected at most {MOST_KERNELS} kernels, got {len(emitted.kernels)}")
         # The dialect does not keep kernel names: take those of the source, where it is the same.
@@ -124,7 +126,7 @@ class _Check:
             raise NotEquivalent(f"expected a bundle that is numerically safe: {measured.summary}")
         if measured.skipped:
             self.unchecked.append(f"errors in floating point: {measured.skipped}")
-        at = ranged and self.program.inputs[ranged.argument].shape[ranged.dim]
+        at = family and family.extents
         artifacts = {t: self.artifact(t, self.program, lowered, emitted, at) for t in self.targets}
         if family and ranged:
             self.ranged(family, ranged, emitted)
@@ -244,22 +246,29 @@ class _Check:
             )
 
     def family(self, lowered: KernelGraph, ranged: RangeRecord) -> Family:
-        """The programs at every extent of the range that the bundle states."""
+        """The programs at every extent of the ranges that the bundle states."""
         inputs = self.program.inputs
-        good = 0 <= ranged.argument < len(inputs) and 0 <= ranged.dim < len(inputs[ranged.argument].shape)
-        self.expect(good and 1 <= ranged.low < ranged.high, "range.json", "the program's inputs are")
-        return Family(self.program, lowered, ranged.argument, ranged.dim)
+        for axis in ranged.axes:
+            good = all(
+                0 <= i < len(inputs) and 0 <= d < len(inputs[i].shape) and times >= 1
+                for i, d, times in axis.places
+            )
+            good = good and len(axis.places) > 0 and axis.name.isidentifier()
+            self.expect(good and 1 <= axis.low < axis.high, "range.json", "the program's inputs are")
+        names = {axis.name for axis in ranged.axes}
+        self.expect(0 < len(names) == len(ranged.axes), "range.json", "the program's inputs are")
+        return Family(self.program, lowered, ranged.axes)
 
     def ranged(self, family: Family, stated: RangeRecord, emitted: EmittedProgram) -> None:
         """`range.json`: its forms are those of the range, and kernels compute the program at extents of each."""
-        known = forms(family, stated.low, stated.high)
-        self.expect(stated.tiles == family.tiles, "range.json", "its tiles are")
+        known = forms(family)
+        self.expect(stated.tiles == tuple(family.tiles), "range.json", "its tiles are")
         self.expect(stated.examined == len(known), "range.json", "its extents are")
-        chosen, _ = to_prove(known)
-        found = [(e.extent, e.form) for e in stated.extents]
+        chosen = to_prove(family.axes, known)
+        found = [(e.extents, e.form) for e in stated.extents]
         self.expect(found == [(n, known[n]) for n in chosen], "range.json", "its programs are")
-        for extent, said in zip(chosen, stated.extents, strict=True):
-            original, lowered = family.at(extent)
+        for extents, said in zip(chosen, stated.extents, strict=True):
+            original, lowered = family.at(extents)
             asked = min(self.delta, said.delta or self.delta)
             verdict = certify(original, lowered, delta=asked, seed=self.seed)
             if (made := verdict.certificate) is None:
@@ -268,11 +277,12 @@ class _Check:
             same = said.delta_extents == made.delta_extents
             self.expect(said.delta is None or (proved and same), "range.json", "its bounds are")
             for target in self.targets:
-                ran = self.artifact(target, original, lowered, emitted, extent)
+                ran = self.artifact(target, original, lowered, emitted, extents)
                 if _ran(ran) != (said.instances, said.blocks):  # `proved` takes the usual seed
-                    ran = self.artifact(target, original, lowered, emitted, extent, 0)
+                    ran = self.artifact(target, original, lowered, emitted, extents, 0)
                 self.expect(_ran(ran) == (said.instances, said.blocks), "range.json", "its blocks are")
-        self.unchecked.append(f"{stated.name}: the program is given at one extent, and resized to others")
+        names = ", ".join(self.axes)
+        self.unchecked.append(f"{names}: the program is given at one extent, and resized to others")
 
     def artifact(
         self,
@@ -280,13 +290,13 @@ class _Check:
         program: KernelGraph,
         lowered: KernelGraph,
         emitted: EmittedProgram,
-        extent: int | None,
+        extents: Point | None,
         seed: int | None = None,
     ) -> ArtifactRecord:
-        """The record of a target's TTIR and PTX, launched with an extent where they are for a range."""
+        """The record of a target's TTIR and PTX, launched with extents where they are for ranges."""
         seed = self.seed if seed is None else seed
         ttir = [self.text(f"{target}/{name}.ttir") for name in self.names]
-        texts = texts_at(emitted, ttir, extent, self.names)
+        texts = texts_at(emitted, ttir, dict(zip(self.axes, extents or (), strict=True)), self.names)
         record = verify_ttir(program, lowered, texts, seed=seed)
         ptx = [PtxText(self.text(f"{target}/{name}.ptx")) for name in self.names]
         return record.model_copy(update={"ptx": verify_ptx(lowered, texts, ptx, seed=seed)})

@@ -160,7 +160,7 @@ class Reference:
     def launch(self, decoded: Decoded, shared_bytes: int) -> Launch:
         """The kernel on the same operands, none of its blocks run."""
         given, _ = launch_buffers(self._node, self.kernel.arguments, self._operands)
-        return Launch(decoded, self.kernel.grid, given, self._field, shared_bytes, self.kernel.extent)
+        return Launch(decoded, self.kernel.grid, given, self._field, shared_bytes, self.kernel.extents)
 
     def compare(self, decoded: Decoded, shared_bytes: int, planted: Decoded | None = None) -> Launch:
         """Run the blocks, with what a mutant changes undefined (`Launch.plant`).

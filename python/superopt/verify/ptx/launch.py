@@ -41,8 +41,8 @@ class Stored:
 class Launch:
     """A decoded kernel with its arguments' memory; the blocks of `grid` run by themselves, each from the start.
 
-    `seed` and the primes of `field` are the point; `buffers` hold contents over that field. `extent` is the
-    number that follows them among the arguments, where there is one. `repeating` contents may be shorter than
+    `seed` and the primes of `field` are the point; `buffers` hold contents over that field. `extents` are
+    the numbers that follow them among the arguments. `repeating` contents may be shorter than
     their buffers, for what depends on addresses alone.
     """
 
@@ -53,13 +53,13 @@ class Launch:
         buffers: Sequence[Buffer],
         field: ImageField,
         shared_bytes: int = MOST_SHARED,
-        extent: int | None = None,
+        extents: Sequence[int] = (),
         *,
         repeating: bool = False,
     ) -> None:
         assert repeating or all(b.contents is None or b.contents.shape == (b.size,) for b in buffers)
         self.decoded, self.grid, self.buffers = decoded, grid, buffers
-        kernel, count = decoded.kernel, len(buffers) + (extent is not None)
+        kernel, count = decoded.kernel, len(buffers) + len(extents)
         # Triton appends pointers to scratch, for tensor maps, and to memory for profiles, which is not there.
         if not count <= len(kernel.params) <= count + 2:
             raise IllegalProgram(
@@ -67,7 +67,7 @@ class Launch:
             )
         self._bases = [(i + 1) << _BUFFER_BITS for i in range(len(buffers))]
         scratch = (len(buffers) + 1) << _BUFFER_BITS
-        self._given = [*self._bases, *([] if extent is None else [extent]), scratch]
+        self._given = [*self._bases, *extents, scratch]
         given = [
             (base, b.size, _ELEMENTS[b.dtype], b.writable, *_planes(b))
             for base, b in zip(self._bases, buffers, strict=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from superopt.errors import UnsupportedProgram
@@ -23,13 +24,13 @@ def kernel_texts(emitted: EmittedProgram, compiled: Sequence[Compiled]) -> list[
 def texts_at(
     emitted: EmittedProgram,
     ttir: Sequence[str],
-    extent: int | None = None,
+    extents: Mapping[str, int] = MappingProxyType({}),
     names: Sequence[str] | None = None,
 ) -> list[KernelText]:
-    """The kernels of one target as data, called `names`; those for a range are launched with `extent`."""
+    """The kernels of one target as data, called `names`; those for ranges are launched with `extents`."""
 
     def number(value: int) -> int:
-        return int(at(value, extent))
+        return int(at(value, extents))
 
     return [
         KernelText(
@@ -37,7 +38,7 @@ def texts_at(
             ttir=text,
             grid=(number(kernel.grid[0]), number(kernel.grid[1]), number(kernel.grid[2])),
             arguments=tuple((p.name, number(p.type.elements), p.type.dtype) for p in kernel.parameters),
-            extent=extent,
+            extents=tuple(extents[name] for name in kernel.extents),
         )
         for i, (kernel, text) in enumerate(zip(emitted.kernels, ttir, strict=True))
     ]

@@ -48,7 +48,7 @@ from superopt.verify.ttir.evaluate import launch
 from superopt.verify.ttir.floats import check_floats
 from superopt.verify.ttir.launch_memory import launch_buffers
 from superopt.verify.ttir.memory import Buffer
-from superopt.verify.ttir.parser import Function, at_extent, parse
+from superopt.verify.ttir.parser import Function, at_extents, parse
 from superopt.verify.ttir.sampling import instances_of, some_blocks
 from superopt.verify.ttir.values import ShapeDomain
 from superopt.verify.ttir.work import instance_work
@@ -67,19 +67,18 @@ class KernelText:
     """A compiled kernel as data: its TTIR, its grid, and the types of its arguments in order.
 
     `arguments` are those of the kernel's tile program (`TileProgram.arguments`), then scratch: (name, elements,
-    dtype). `extent` is the number that a launch passes last to a kernel for a range of extents.
+    dtype). `extents` are the numbers that a launch passes last to a kernel for ranges of extents.
     """
 
     name: str
     ttir: str
     grid: tuple[int, int, int]
     arguments: tuple[tuple[str, int, str], ...]
-    extent: int | None = None
+    extents: tuple[int, ...] = ()
 
     def function(self) -> Function:
         """The TTIR, read; raises BadInput for text that is not TTIR."""
-        read = parse(self.ttir, f"{self.name}.ttir")
-        return read if self.extent is None else at_extent(read, self.extent)
+        return at_extents(parse(self.ttir, f"{self.name}.ttir"), self.extents)
 
 
 class KernelRecord(Record):

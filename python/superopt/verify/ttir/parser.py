@@ -9,6 +9,7 @@ else is an error, never a guess.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from superopt.errors import BadInput, Location, NotEquivalent
@@ -75,15 +76,16 @@ class Function:
     body: Region
 
 
-def at_extent(function: Function, extent: int) -> Function:
-    """The kernel with a number in place of its last parameter; raises NotEquivalent where that takes none."""
-    if not function.types or function.types[-1] != TtirType((), "i32"):
-        raise NotEquivalent(f"kernel '{function.name}': expected an extent as its last parameter, got none")
-    bound = Operation(
-        "arith.constant", function.params[-1:], (), (), {}, function.types[-1:], 0, literal=str(extent)
-    )
-    body = Region(function.body.args, [bound, *function.body.ops])
-    return Function(function.name, function.params[:-1], function.types[:-1], body)
+def at_extents(function: Function, extents: Sequence[int]) -> Function:
+    """The kernel with numbers in place of its last parameters; raises NotEquivalent where those take none."""
+    first = len(function.params) - len(extents)
+    if first < 0 or any(t != TtirType((), "i32") for t in function.types[first:]):
+        expected = f"{len(extents)} extent{'s' * (len(extents) != 1)} as its last parameters"
+        raise NotEquivalent(f"kernel '{function.name}': expected {expected}, got others")
+    taken = zip(function.params[first:], function.types[first:], extents, strict=True)
+    bound = [Operation("arith.constant", (p,), (), (), {}, (t,), 0, literal=str(n)) for p, t, n in taken]
+    body = Region(function.body.args, [*bound, *function.body.ops])
+    return Function(function.name, function.params[:first], function.types[:first], body)
 
 
 _VALUE = r"%[\w$.-]+(?:#\d+)?"
