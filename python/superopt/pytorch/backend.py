@@ -197,20 +197,22 @@ class Backend:
 
     def _descend(self, nodes: Sequence[Any], path: str, depth: int, owner: Any, parts: list[Part]) -> None:
         """Replace the nodes as a whole, or those of the modules among them, or leave them as they are."""
-        why = self._readable(nodes, path, owner)
+        why, together = self._readable(nodes, path, owner), False
         if not why:
             part = self._replaced(nodes, path, owner)
             between = [] if part.replaced else around_attention(nodes)
-            if len(between) < 2:
+            if len(between) > 1:
+                for run in between:  # PyTorch's kernel for attention may be what cannot be beaten
+                    if is_attention(run[0]):
+                        reason = f"{part.reason} with what surrounds it; attention is PyTorch's"
+                        parts.append(Part(_named(run), 1, reason, shared=part.shared))
+                    else:
+                        self._descend(run, _named(run), depth, owner, parts)
+                return
+            if part.before:  # it has kernels, whether they are faster or not
                 parts.append(part)
                 return
-            for run in between:  # PyTorch's kernel for attention may be what cannot be beaten
-                if is_attention(run[0]):
-                    why = f"{part.reason} with what surrounds it; attention is PyTorch's"
-                    parts.append(Part(_named(run), 1, why, shared=part.shared))
-                else:
-                    self._descend(run, _named(run), depth, owner, parts)
-            return
+            why, together = part.reason, True
         inner = runs(nodes, depth)
         deepest = max((len(modules_of(n)) for n in nodes), default=0)
         while len(inner) == 1 and depth < deepest:
@@ -218,6 +220,10 @@ class Backend:
             inner = runs(nodes, depth)
         if len(inner) == 1:
             parts.append(Part(path, len(nodes), why))
+            return
+        if together:  # superopt reads the whole, but its parts alone may have kernels
+            for name, run in inner:
+                self._descend(run, name, depth + 1, owner, parts)
             return
         group: list[Any] = []
         names: list[str] = []

@@ -122,27 +122,31 @@ def region(nodes: Sequence[Any], path: str, owner: Any) -> Region:
 def _axes(inputs: Sequence[Any]) -> tuple[Axis, ...]:
     """The symbols in the shapes of the inputs, within the bounds that torch.compile knows.
 
-    Where it knows no largest extent, it is four times the present one, or 1024. Raises UnsupportedProgram for
-    extents that are not a multiple of one symbol.
+    An expression, such as the length of a cache to which a token was appended, is an extent of its own.
+    Where no largest extent is known, it is four times the present one, or 1024. Raises UnsupportedProgram for
+    extents that are no multiple of one.
     """
     places: dict[Any, list[tuple[int, int, int]]] = {}
-    known: dict[Any, Any] = {}
+    known: dict[Any, tuple[Any, int]] = {}
     for i, node in enumerate(inputs):
         for d, extent in enumerate(node.meta["example_value"].shape):
             if isinstance(extent, int):
                 continue
             times, symbol = extent.node.expr.as_coeff_Mul()
-            if not symbol.is_Symbol or not times.is_Integer:
-                raise UnsupportedProgram(f"expected extents that are multiples of one symbol, got {extent}")
+            if not times.is_Integer or times < 1:
+                raise UnsupportedProgram(
+                    f"expected extents that are multiples of an expression, got {extent}"
+                )
             places.setdefault(symbol, []).append((i, d, int(times)))
-            known[symbol] = extent.node.shape_env
+            known[symbol] = extent.node.shape_env.bound_sympy(symbol), extent.node.hint // int(times)
     found: list[Axis] = []
     for symbol, where in places.items():
-        bounds, hint = known[symbol].var_to_range[symbol], known[symbol].size_hint(symbol)
+        bounds, hint = known[symbol]
         low = max(int(bounds.lower), 1)
-        most = max(power_of_two(4 * int(hint)), 1024, low + 1)
+        most = max(power_of_two(4 * hint), 1024, low + 1)
         high = most if bounds.upper > MOST_KNOWN else max(int(bounds.upper), low + 1)
-        found.append(axis(str(symbol), low, high, where))
+        name = str(symbol) if symbol.is_Symbol else f"extent{len(found)}"
+        found.append(axis(name, low, high, where))
     return tuple(found)
 
 
