@@ -105,7 +105,8 @@ def test_a_bundle_has_one_for_each_bucket(gate: Any, tmp_path: Path) -> None:
     assert right(wider, 8)
     with pytest.raises(BadInput, match="expected n from 2 to 8, got 9"):
         wider(torch.randn(9, 16))
-    for entry, value in (("files", {}), ("buckets", []), ("places", {}), ("version", 2)):
+    wrong: dict[str, Any] = {"files": {}, "buckets": [], "places": {}, "version": 2}
+    for entry, value in wrong.items():
         (folder / "buckets.json").write_text(json.dumps({**described, entry: value}))
         with pytest.raises(BadInput, match="expected the buckets of a bundle"):
             read_buckets(folder)

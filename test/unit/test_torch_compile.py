@@ -285,8 +285,8 @@ def test_weights_are_examples_of_themselves(monkeypatch: pytest.MonkeyPatch) -> 
     seen: list[Any] = []
     examples = regions.Region.examples
 
-    def noted(cut: Any, extent: int | None = None) -> Any:
-        seen.append(made := examples(cut, extent))
+    def noted(cut: Any, extents: tuple[int, ...] = ()) -> Any:
+        seen.append(made := examples(cut, extents))
         return made
 
     monkeypatch.setattr(regions.Region, "examples", noted)
