@@ -20,7 +20,7 @@ from superopt.bands import recognized
 from superopt.cost import compiled_cost, target
 from superopt.cost.compiled import trips_run
 from superopt.cost.counted import KernelCounts, Transactions
-from superopt.cost.model import node_traffic
+from superopt.cost.model import band_flops, node_traffic
 from superopt.dialects import reader, writer
 from superopt.errors import IllegalProgram, NotEquivalent
 from superopt.program import (
@@ -504,6 +504,16 @@ def test_a_causal_kernel_is_charged_for_the_trips_that_run() -> None:
     assert half[2] == 8  # of 16: 8.5 on average
     assert half[0] / whole[0] == pytest.approx(8.5 / 16, rel=0.02)
     assert half[1] < 0.6 * whole[1]
+
+
+@pytest.mark.parametrize("band", [CAUSAL, WINDOW])
+def test_a_band_costs_what_is_written_for_it(band: Band) -> None:
+    """The addition of the band, which is charged with the rest, is the choice."""
+    source = emit_program(lower(fused(64, 64, 16, (16, 16), band, floor=True))).kernels_source
+    (line,) = (text for text in source.splitlines() if text.strip().startswith("add = "))
+    written = sum(line.count(text) for text in (">=", "<=", "&", "tl.where"))
+    assert band_flops(band) + 1 == written
+    assert band_flops(replace(band, inside=1.0, outside=0.0)) == written
 
 
 def test_the_report_counts_the_trips_that_run_and_the_price_scales_what_the_first_block_did() -> None:

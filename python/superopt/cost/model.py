@@ -30,6 +30,7 @@ from superopt.operators import (
 from superopt.program import (
     CARRIED,
     DTYPE_BYTES,
+    UNBOUNDED,
     Band,
     BlockGraph,
     Buffer,
@@ -58,8 +59,6 @@ from superopt.weights import main_part
 
 # Rows and columns of the tile of a library matrix product.
 LIBRARY_TILE = 128
-# For each element of a band: a comparison and a choice.
-BAND_FLOPS = 2
 # Bytes in a row from which the length of rows does not matter.
 LONG_RUN = 128
 # Bytes that memory gives at once.
@@ -334,6 +333,15 @@ def _nest_traffic(node: Node, nest: Nest, target: Target) -> Traffic:
     return count.traffic()
 
 
+def band_flops(band: Band) -> int:
+    """Operations for each element of a band: a comparison for each side, what joins two, and a choice.
+
+    The addition of a band of zeros and minus infinities is that choice (`emit.operators`), and counts as one.
+    """
+    sides = (band.lower != -UNBOUNDED) + (band.upper != UNBOUNDED)
+    return max(2 * sides - 1, 0) + ((band.inside, band.outside) != (0.0, -math.inf))
+
+
 def _ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
@@ -374,7 +382,8 @@ def _block_traffic(graph: BlockGraph, target: Target, computed: Mapping[Value, B
         if inner.op == NodeKind.ITERATOR:
             (source,) = inner.operands
             if source in computed:
-                count.elements(BAND_FLOPS * inner.result.type.padded.elements * times(inner.result))
+                flops = band_flops(computed[source])
+                count.elements(flops * inner.result.type.padded.elements * times(inner.result))
                 continue
             at = source, run_bytes(source.type, inner.result.shape)
             loaded[at] = loaded.get(at, 0) + inner.result.type.bytes * times(inner.result)
@@ -469,7 +478,8 @@ class _TileCounts:
                 elif splat_of(statement) is not None:
                     self.numbers.add(statement.result)
             elif statement.buffer.band is not None and isinstance(statement, Load):
-                self.banded.append(BAND_FLOPS * statement.result.type.padded.elements * times)
+                flops = band_flops(statement.buffer.band)
+                self.banded.append(flops * statement.result.type.padded.elements * times)
             elif statement.buffer in parameters:
                 tile = statement.result if isinstance(statement, Load) else statement.value
                 buffer, windows = statement.buffer, statement.windows
