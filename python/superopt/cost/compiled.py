@@ -44,7 +44,7 @@ from superopt.cost.model import (
 )
 from superopt.hidden_trips import trips_of_limited
 from superopt.operators import is_contraction
-from superopt.program import KernelGraph, Loop, Node, TileProgram
+from superopt.program import DTYPE_BYTES, KernelGraph, Load, Loop, Node, Store, TileProgram, within_loops
 from superopt.transforms.core import _cost
 from superopt.weights import split
 
@@ -132,9 +132,7 @@ def compiled_cost(node: Node, facts: Compiled, target: Target) -> CompiledCost:
     asynchronous = "cp.async" in facts.ptx
     depth = program.num_stages - 1 if asynchronous and trips > 1 else 0
 
-    # What was counted is the first block's, whose loops a mask may cut shorter, or less short, than others'.
-    longer = max((mean(n) / n[0] for n in trips_of_limited(program).values()), default=1.0)
-    l2_bytes, cycles = _counted(facts.counts, traffic, longer)
+    l2_bytes, cycles = _counted(facts.counts, traffic, _beside_first_block(program))
     together = min(resident, math.ceil(blocks / target.multiprocessors))
     busy_units = min(blocks, target.multiprocessors)
     under_way = busy_units * together * max(depth, 1) / (blocks * trips)  # the share of all bytes
@@ -169,15 +167,28 @@ def compiled_cost(node: Node, facts: Compiled, target: Target) -> CompiledCost:
     return CompiledCost(max(analytic, above_floor) + made, resident, depth, limit)
 
 
-def _counted(counts: KernelCounts | None, traffic: Traffic, longer: float) -> tuple[float, float]:
+def _beside_first_block(program: TileProgram) -> float:
+    """How many times as much as the first block a block moves on average: a mask may cut its loops shorter."""
+    cut, first, average = trips_of_limited(program), 0.0, 0.0
+    for s, around in within_loops(program.body) if cut else ():
+        if isinstance(s, Load | Store) and s.buffer.in_memory:
+            loops = [loop for loop in around if not loop.parallel]
+            size = DTYPE_BYTES[s.buffer.type.dtype] * math.prod(w.size for w in s.windows)
+            size *= math.prod(loop.trips for loop in loops if loop.var not in cut)
+            first += size * math.prod(cut[loop.var][0] for loop in loops if loop.var in cut)
+            average += size * math.prod(mean(cut[loop.var]) for loop in loops if loop.var in cut)
+    return average / first if first else 1.0
+
+
+def _counted(counts: KernelCounts | None, traffic: Traffic, more: float) -> tuple[float, float]:
     """Bytes that all blocks move from and to L2, and the cycles of L1 and shared memory for one block.
 
-    Loops are on average `longer` times as long as those of the first block, which was counted.
+    An average block moves `more` times as much as the first one, which was counted.
     """
     if counts is None:
         return traffic.l2_bytes, 0.0
-    copied = counts.sectors["copies"].made * longer
-    cycles = longer * counts.shared.made + (longer * counts.device.made - copied) / SECTORS_A_CYCLE
+    copied = counts.sectors["copies"].made * more
+    cycles = more * counts.shared.made + (more * counts.device.made - copied) / SECTORS_A_CYCLE
     return max(traffic.l2_bytes, traffic.blocks * SECTOR * copied), cycles
 
 
