@@ -15,11 +15,11 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 
 CXX_FILES = $(shell git ls-files '*.cpp' '*.hpp')
 BUILD_INPUTS := pyproject.toml CMakeLists.txt $(shell find transforms/core -name '*.cpp' -o -name '*.hpp' -o -name CMakeLists.txt)
-TORCH := torch==2.13.0
+TORCH := torch==2.13.0 triton==3.7.1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check lint docs format bench-search mutate mutate-ptx ptx-functions kills tamper attack relation fuzz random ingest wheel clean
+.PHONY: help demo test check lint docs format bench-search mutate mutate-ptx ptx-functions tritons kills tamper attack relation fuzz random ingest wheel clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -96,6 +96,15 @@ mutate-ptx: $(VENV)/installed-test ## inject 2,100 faults into the PTX of the be
 
 ptx-functions: $(VENV)/installed-test ## try all 2^32 inputs of the library functions that are known in PTX
 	SUPEROPT_TEST_FLOATS=1 $(BIN)/python -m pytest -q test/unit/test_ptx_functions.py -k they_are_the_functions
+
+TRITONS ?= 3.6.0 3.7.1 3.8.0 3.9.0
+TRITON_TESTS := $(patsubst %,test/unit/test_%.py,emission ttir ptx ptx_functions descriptors ranges separate_loads selections \
+  schedule interpreter cubins hot_loops)
+tritons: $(VENV)/installed-test ## run the tests that compile kernels with each version of Triton that is allowed, or TRITONS=3.9.0
+	@for v in $(TRITONS); do \
+	  test -d out/triton-$$v || $(PIP) install --no-deps --target out/triton-$$v triton==$$v || exit 1; \
+	  echo "Triton $$v"; PYTHONPATH=$(CURDIR)/out/triton-$$v $(BIN)/python -m pytest $(TRITON_TESTS) || failed="$$failed $$v"; \
+	done; test -z "$$failed" || { echo "failed with$$failed" >&2; exit 1; }
 
 kills: $(VENV)/installed-test ## kill 500 whole runs at random moments; nothing may be lost
 	$(BIN)/python test/kills/kills.py --count=500 --json=benchmarks/results/kills.json

@@ -42,7 +42,9 @@ def test_within_five_percent_of_hand_written(name: str, target: str) -> None:
         assert {op.split(".")[0] for op in loop.opcodes} >= {
             op.split(".")[0] for op in reference.opcodes if op.startswith(("HMMA", "LDGSTS"))
         }
-    assert "LDGSTS.E.BYPASS.128" in loop.opcodes or name.startswith("rmsnorm ")
+    # From Triton 3.8 on, ptxas has L2 fetch 128 bytes, and says so.
+    copies = {"LDGSTS.E.BYPASS.128", "LDGSTS.E.BYPASS.LTC128B.128"}
+    assert not copies.isdisjoint(loop.opcodes) or name.startswith("rmsnorm ")
 
 
 def test_counts_tell_loops_apart() -> None:
