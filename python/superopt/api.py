@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast, overload
 
 from superopt.diagnostics import Diagnostics
 from superopt.driver.console import progress as shown
-from superopt.errors import BadInput, BadOption
+from superopt.errors import BadInput, BadOption, NoKernels
 from superopt.inputs.programs import is_text, read_module, read_program, read_text
 from superopt.options import did_you_mean, fits
 from superopt.pipeline import Superoptimize, superoptimize
@@ -78,7 +78,8 @@ def optimize(
     The settings are those of `superopt.pipeline.Superoptimize`: `target`, `budget` (seconds of processor time),
     `seed`, `store` and others. `progress` shows a bar where standard error is a terminal.
 
-    Raises a SuperoptError for what the caller can fix.
+    A module whose program lacks kernels that are proved, even operator by operator, is returned as one that runs
+    the original: a warning and `report.remarks` say why. Raises a SuperoptError for what the caller can fix.
     """
     options, diagnostics = settings_of(settings), Diagnostics()
     with shown(diagnostics, show=progress):
@@ -97,14 +98,17 @@ def optimize(
         original, args, named = _called(module, program, inputs, kwargs)
         if buckets is not None and dynamic_shapes is None:
             raise BadOption("expected buckets with dynamic_shapes, got none of these")
-        if dynamic_shapes is not None:
-            marked = dynamic.dynamic(original, args, named, dynamic_shapes)
-            imported, outcome = marked.optimized(marked.ends(buckets), options, diagnostics)
-        else:
-            imported = module.imported(original, args, named)
-            diagnostics.messages += imported.diagnostics.messages
-            outcome = superoptimize(imported.graph, options, diagnostics)
-        result = Optimized(outcome)
+        try:
+            if dynamic_shapes is not None:
+                marked = dynamic.dynamic(original, args, named, dynamic_shapes)
+                imported, outcome = marked.optimized(marked.ends(buckets), options, diagnostics)
+            else:
+                imported = module.imported(original, args, named)
+                diagnostics.messages += imported.diagnostics.messages
+                outcome = superoptimize(imported.graph, options, diagnostics)
+            result = Optimized(outcome)
+        except NoKernels as error:
+            imported, result = module.imported(original, args, named), module.kept(original, error)
     return module.optimized(original, imported, result, fallback=fallback, interpret=interpret)
 
 

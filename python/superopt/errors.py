@@ -8,6 +8,10 @@ traceback always means a bug in superopt.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from superopt.report import Report
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,14 @@ class IllegalProgram(SuperoptError):
 
 class UnsupportedProgram(SuperoptError):
     """A well-formed program that superopt cannot handle: dynamic shapes, an unknown dtype."""
+
+
+class NoKernels(UnsupportedProgram):
+    """A program without kernels that are proved, not even operator by operator; `report` is the run's."""
+
+    def __init__(self, message: str, location: Location = UNKNOWN, report: Report | None = None) -> None:
+        super().__init__(message, location)
+        self.report = report
 
 
 class BadInput(SuperoptError):

@@ -108,6 +108,31 @@ class Optimized:
         return f"<superopt.Optimized {self.report.program}: {self.summary}>"
 
 
+class Kept(Optimized):
+    """What there is where nothing could be proved: the report of the run, and the reason."""
+
+    def __init__(self, reason: str, report: Report) -> None:
+        self.reason, self._report = reason, report
+
+    @property
+    def outcome(self) -> Outcome:
+        """Raises BadInput: there are no kernels."""
+        raise BadInput(f"expected a program with kernels, got one that is kept as it was: {self.reason}")
+
+    @property
+    def report(self) -> Report:
+        """The funnel and the candidates; the last remark is the reason."""
+        return self._report
+
+    @property
+    def summary(self) -> str:
+        """Why the original runs."""
+        return f"the original: {self.reason}"
+
+    def __repr__(self) -> str:
+        return f"<superopt.Optimized {self.report.program}: {self.summary}>"
+
+
 class Saved(Optimized):
     """What a bundle holds of a result; its report is not among it. Texts of buckets are those of the last one."""
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from superopt.errors import UNKNOWN, BadInput, BadOption, Location, SuperoptError
+from superopt.errors import UNKNOWN, BadInput, BadOption, Location, NoKernels, SuperoptError
 from superopt.pytorch.operator import operator
+from superopt.result import Kept
 from superopt.transforms.emit.dispatch import Dispatcher
 from superopt.transforms.emit.launcher import Launcher
 from superopt.transforms.emit.prepared import Seen, seen
@@ -79,8 +80,8 @@ class OptimizedModule(torch.nn.Module):
             state[shared] = original.__dict__[shared]
         self.calling, self.result = calling, result
         self.fallback, self.interpret = fallback, interpret
-        self._launcher: Launcher | Dispatcher = called_by(result, interpret)
-        self._operator = operator(self._launcher)
+        self._launcher = None if isinstance(result, Kept) else called_by(result, interpret)
+        self._operator = operator(self._launcher) if self._launcher else None
         self.calls = {"kernels": 0, "original": 0}
         self._warned: set[str] = set()
         self._seen: dict[str, Seen] = {}
@@ -147,10 +148,13 @@ class OptimizedModule(torch.nn.Module):
         That happens by itself where PyTorch knows that a weight has changed, and after steps of optimizers. It
         does not know what `tensor.data`, numpy or another library writes.
         """
-        self._launcher.forget()
+        if self._launcher is not None:
+            self._launcher.forget()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the original returns."""
+        if self._launcher is None or self._operator is None:
+            return self._original(args, kwargs)
         try:
             tensors = [*self.calling.signature.flat(args, kwargs), *self._weights()]
             self._launcher.check(tensors)
@@ -273,6 +277,14 @@ def interpreted(launcher: _Runs, interpret: Interpret) -> _Runs:
     if interpret not in (False, True, "cpu"):
         raise BadOption(f'expected interpret to be False, True or "cpu", got {interpret!r}')
     return cast("_Runs", launcher.on_cpu()) if interpret == "cpu" else launcher
+
+
+def kept(original: Any, error: NoKernels) -> Optimized:
+    """The result for a module whose program lacks kernels, and a warning; raises `error` if no run reported."""
+    if error.report is None:
+        raise error
+    warnings.warn(f"superopt's {called(original)} runs the original: {error.message}", stacklevel=3)
+    return Kept(error.message, error.report)
 
 
 def rebuilt(

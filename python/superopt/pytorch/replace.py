@@ -9,11 +9,12 @@ from typing import Any
 
 from superopt.api import settings_of
 from superopt.diagnostics import Diagnostics
-from superopt.errors import BadInput, SuperoptError
+from superopt.errors import BadInput, NoKernels, SuperoptError
 from superopt.options import did_you_mean
-from superopt.pipeline import superoptimize
+from superopt.pipeline import Superoptimize, superoptimize
+from superopt.program import KernelGraph
 from superopt.pytorch.module import OptimizedModule, arguments, imported, optimized
-from superopt.result import Optimized
+from superopt.result import Kept, Optimized
 from superopt.transforms.emit.compile import prepare_compiler
 from superopt.transforms.emit.launcher import Interpret
 from superopt.transforms.ingest.torch_types import torch_module
@@ -77,15 +78,27 @@ def replace(
         key = program_hash(program.graph)
         if key not in known:
             done.runs += 1
-            known[key] = Optimized(superoptimize(program.graph, options, Diagnostics()))
-        if not known[key].report.faster:
+            known[key] = _searched(program.graph, options)
+        if isinstance(result := known[key], Kept):
+            done.kept[name] = result.reason
+            continue
+        if not result.report.faster:
             done.kept[name] = "nothing is predicted to be faster"
             continue
-        made = optimized(module, program, known[key], fallback=fallback, interpret=interpret)
+        made = optimized(module, program, result, fallback=fallback, interpret=interpret)
         parent, _, last = name.rpartition(".")
         setattr(model.get_submodule(parent), last, made)
         done.modules[name] = made
     return done
+
+
+def _searched(graph: KernelGraph, options: Superoptimize) -> Optimized:
+    try:
+        return Optimized(superoptimize(graph, options, Diagnostics()))
+    except NoKernels as error:
+        if error.report is None:
+            raise
+        return Kept(error.message, error.report)
 
 
 def _matches(name: str, pattern: str) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from superopt import clock, cost
-from superopt.errors import UnsupportedProgram
+from superopt.errors import NoKernels
 from superopt.program import BlockGraph, KernelGraph, Loop, Node, TileProgram, within_loops
 from superopt.report import CandidateReport
 from superopt.run.check import BUILT, PROVED, Accepted, Attempt, check, passes
@@ -243,7 +243,9 @@ def _unchanged(run: Run, graph: KernelGraph) -> Accepted:
     )
     accepted, outcome = check(run, graph, graph)
     if accepted is None:
-        raise UnsupportedProgram(f"expected a program that can be compiled, got one where: {outcome}")
+        why = f"expected a program that can be compiled, got one where: {outcome}"
+        run.report.remarks.append(why)
+        raise NoKernels(why, graph.location, run.report)
     if refused := [c.outcome for c in run.report.candidates if c.outcome.startswith(UNBOUNDED)]:
         run.report.remarks.append(
             f"the program is kept, though a candidate is {refused[0]}; allow=congruence-without-bound accepts it"
