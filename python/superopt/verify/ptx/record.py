@@ -34,6 +34,8 @@ class PtxRecord(Record):
         """A summary in one line."""
         good = [k for k in self.kernels if not k.unverified]
         blocks = sum(k.evaluated for k in good)
-        done = f"PTX of {len(good)} of {len(self.kernels)} kernels: values and order of {blocks} blocks"
+        every = sum(k.blocks for k in good)
+        of = f"{blocks} of {every}" if blocks < every else f"all {every}"
+        done = f"PTX of {len(good)} of {len(self.kernels)} kernels: values and order of {of} blocks"
         reasons = sorted({k.unverified for k in self.kernels if k.unverified})
         return "; ".join([done, *reasons])
