@@ -222,7 +222,7 @@ def _fleet(data: dict[str, Any]) -> str:
         for n, r in rows.items()
     ]
     head = ["workers", "wall s, once", "twice", "efficiency, once", "twice", "failures"]
-    return "\n\n".join([said, table(head, lines), _source(data, [], "python -m benchmarks.fleet")])
+    return "\n\n".join([said, table(head, lines), _source(data, [{}], "python -m benchmarks.fleet")])
 
 
 def _shared(data: dict[str, Any]) -> str:
