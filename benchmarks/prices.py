@@ -2,12 +2,13 @@
 
     python -m benchmarks.prices                      every program, kept in benchmarks/results/prices.json
     python -m benchmarks.prices --programs lora_b8   some of them
-    python -m benchmarks.prices --table              print what is kept, and put it into docs/benchmarking.md
+    python -m benchmarks.prices --table              put what is kept into docs/benchmarking.md
+    python -m benchmarks.prices --limits             work out the limits of what is kept again
 
 Each program goes through the whole flow in a process of its own, proofs included. `delivered` is the price in the
-report, `kernels` the sum of its kernels, `least` what a launch, the inputs and the outputs take at the target's
-rates. Rows of an earlier run are kept, so that an interrupted run goes on; `--again` repeats them. Each names the
-commit of the code that made it.
+report, `kernels` the sum of its kernels, `least` what no kernels of the program as it stands take less than. Rows
+of an earlier run are kept, so that an interrupted run goes on; `--again` repeats them. Each names the commit of
+the code that made it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import subprocess
 import sys
 import time
@@ -66,9 +68,37 @@ def measure(path: Path, gpu: str, budget: float) -> dict[str, Any]:
 
 
 def least_seconds(graph: Any, hardware: Any) -> float:
-    """What no program is faster than: one launch, and the bytes of inputs and outputs at the peak rate."""
+    """The roofline of a program as it stands: one launch, and the longest of bytes, products and exponentials.
+
+    Inputs and outputs move once, at the peak rate. What needs fewer products, or moves less, takes less.
+    """
+    from superopt.operators import OPERATORS, nest_of, normalize_attrs
+
     size = sum(v.type.bytes for v in {*graph.inputs, *graph.outputs})
-    return hardware.launch_seconds + math.hypot(hardware.floor_seconds, size / hardware.dram_bytes_per_second)
+    seconds, special = size / hardware.dram_bytes_per_second, 0.0
+    products = {"f32": 0.0, "": 0.0}
+    for node in graph.nodes:
+        entry, nest = OPERATORS.get(node.op), nest_of(node)
+        if entry is None or nest is None:
+            continue
+        if entry.contraction:
+            products["f32" if node.operands[0].dtype == "f32" else ""] += 2.0 * math.prod(nest.extents)
+        else:
+            special += entry.special([v.shape for v in node.operands], normalize_attrs(entry, node.attrs))
+    computed = products[""] / hardware.tensor_flops + products["f32"] / hardware.vector_flops
+    seconds = max(seconds, computed, special / hardware.special_operations)
+    return hardware.launch_seconds + math.hypot(hardware.floor_seconds, seconds)
+
+
+def _limits(rows: dict[str, Any], gpu: str) -> None:
+    from superopt.cost import target
+    from superopt.diagnostics import Diagnostics
+    from superopt.inputs.programs import read_program
+
+    for name, row in rows.items():
+        if "failed" not in row:
+            graph = read_program(programs()[name], Diagnostics())
+            row["least_us"] = round(least_seconds(graph, target(gpu)) * 1e6, 2)
 
 
 def outcome(row: dict[str, Any]) -> str:
@@ -89,18 +119,35 @@ def table(rows: dict[str, Any]) -> str:
         f"{counts['tie']} as fast within 1 %, {counts['input']} returned as they are; geometric mean of the "
         f"gains {geomean:.2f}.",
         "",
-        "| program | delivered | best a user has | gain | one by one | limit of memory | kernels | code | |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| program | delivered | best a user has | gain | one by one | limit | of the limit | kernels | code | |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, row in sorted(made.items()):
-        said = "" if row["improved"] else "the input is returned"
+        said = "" if row["improved"] else _returned(row)
         said += f" {row['spilled_bytes']} bytes spilled" if row["spilled_bytes"] else ""
-        lines.append(
-            f"| {name} | {row['delivered_us']} us | {row['best_us']} us ({row['best']}) | "
-            f"{row['best_us'] / row['delivered_us']:.2f} | {row['operators_us']} us | {row['least_us']} us | "
-            f"{row['kernels']} | {row['commit']} | {said.strip()} |"
-        )
+        delivered = f"{row['delivered_us']} us" if row["improved"] else ""
+        gain = row["best_us"] / row["delivered_us"] if row["improved"] else 1.0
+        cells = [
+            name,
+            delivered,
+            f"{row['best_us']} us ({row['best']})",
+            f"{gain:.2f}",
+            f"{row['operators_us']} us",
+            f"{row['least_us']} us",
+            f"{row['least_us'] / min(row['delivered_us'], row['best_us']):.0%}",
+            str(row["kernels"]),
+            row["commit"],
+            said.strip(),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _returned(row: dict[str, Any]) -> str:
+    """Why the input is returned, in short: the best candidate's price, or why there is none."""
+    said = next((r for r in row["remarks"] if "the input is returned" in r), "")
+    best = re.search(r"the best (?:other )?candidate ([\d.]+ us)", said)
+    return "the input is returned" + (f": the best candidate takes {best[1]}" if best else "")
 
 
 def in_child(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -127,13 +174,17 @@ def main() -> None:
     parser.add_argument("--target", default="sm_90")
     parser.add_argument("--again", action="store_true", help="measure again what is kept already")
     parser.add_argument("--table", action="store_true", help="write the table of what is kept")
+    parser.add_argument("--limits", action="store_true", help="work out the limits of what is kept again")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
         print(json.dumps(measure(programs()[arguments.programs], arguments.target, arguments.budget)))
         return
     rows = load("prices")
-    if not arguments.table:
+    if arguments.limits:
+        _limits(rows, arguments.target)
+        keep("prices", rows, target=arguments.target, budget_seconds=arguments.budget)
+    elif not arguments.table:
         for name in arguments.programs.split(","):
             if name in rows and not arguments.again:
                 continue

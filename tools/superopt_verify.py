@@ -144,7 +144,9 @@ def _check(path: str, seed: int, seconds: float) -> int:
     if check.faults or check.comparison is None:
         print(f"{path}: does not hold: {'; '.join(check.faults)}")
         return _DIFFERENT
-    bound = "no bound" if check.delta is None else f"delta {check.delta:.1e} from its parts, which --replay makes again"
+    bound = "no bound"
+    if check.delta is not None:
+        bound = f"delta {check.delta:.1e} from its parts, which --replay makes again"
     paper = f"; Theorem 4 of Mirage would ask for {check.paper_tests} tests" if check.paper_tests else ""
     compared = check.comparison
     drawn = compared.elements + compared.skipped
