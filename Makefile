@@ -19,7 +19,7 @@ TORCH := torch==2.13.0 triton==3.7.1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check lint docs format bench-search mutate mutate-ptx ptx-functions tritons kills tamper attack relation fuzz random ingest wheel clean
+.PHONY: help demo test check lint docs format bench-search mutate mutate-ptx ptx-functions tritons kills tamper attack relation fuzz random agree ingest wheel clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -123,6 +123,9 @@ fuzz: $(VENV)/installed-test ## fuzz superopt-opt and superopt-verify for an hou
 
 random: $(VENV)/installed-test ## 5,000 programs with extents from 1 to 200 through every optimizer; none may be wrong
 	$(BIN)/python test/random/extents.py --count=5000 --json=benchmarks/results/extents.json
+
+agree: $(VENV)/installed-test ## compare PTX, TTIR, Triton's interpreter and numpy on 200 random kernels, with planted faults
+	$(BIN)/python test/random/agreement.py --kernels=200 --state=out/agreement.jsonl --json=benchmarks/results/agreement.json
 
 ingest: $(VENV)/installed-test ## read 400 linalg and 400 PyTorch programs and execute them; no difference may be silent
 	$(BIN)/python test/ingest/campaign.py --count=400 --json=benchmarks/results/ingest.json

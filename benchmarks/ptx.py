@@ -3,28 +3,29 @@
     python -m benchmarks.ptx                     the programs that are not in benchmarks/results/ptx.json yet
     python -m benchmarks.ptx --again             all of them
     python -m benchmarks.ptx --programs lora_b8,examples/gated_mlp
+    python -m benchmarks.ptx --gate              the seconds of the numeric gate, in rows that lack them
 
 For each program: the winner of its search for sm_90 (`benchmarks.winners`), and for programs outside `mugraph/`
 the program itself, lowered operator by operator. For each target its kernels as they are delivered
 (`transforms/schedule/fit.py`), the verdict on the PTX of each, and what its first block does (`cost/counted.py`).
-Times are CPU seconds of this process: of the certificate, of the check of the TTIR of all kernels, of the check
-of the PTX of each. Programs that differ in their softmax's maximum only and have the same winner are one row.
+Times are CPU seconds of this process: of the certificate, of the numeric gate on the winner as lowered for sm_90,
+of the check of the TTIR of all kernels, of the check of the PTX of each. Programs that differ in their softmax's
+maximum only and have the same winner are one row.
 
-`--seconds` of CPU time are spent at most; the next call goes on.
+`--seconds` of CPU time are spent at most; the next call goes on. Each row says at which commit it was measured.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import subprocess
 import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.mugraph.programs import BLOCKS, OWN, names, program
-from benchmarks.record import keep, load
+from benchmarks.record import commit, keep, load
 from benchmarks.search import certified, proposed
 from benchmarks.winners import COMPILED_FOR, SEARCHED_FOR
 
@@ -45,24 +46,49 @@ def programs() -> list[str]:
 
 def row(name: str, budget: float) -> dict[str, Any]:
     """The verdicts on one program's kernels, by target."""
+    graph, winner, found = _winner(name, budget)
+    if winner is None:
+        return {"failed": "no candidate was certified"}
+    targets = {gpu: delivered(graph, winner, gpu) for gpu in COMPILED_FOR}
+    return {**found, **_gate(graph, winner), "targets": targets}
+
+
+def _winner(name: str, budget: float) -> tuple[KernelGraph, KernelGraph | None, dict[str, Any]]:
+    """A program, its winner, and what certifying that says; outside of `mugraph/` the winner is the program."""
     from superopt.diagnostics import Diagnostics
     from superopt.inputs.programs import read_program
 
     if "/" in name:
-        graph = winner = read_program(ROOT / f"{name}.mlir", Diagnostics())
-        found: dict[str, Any] = {}
-    else:
-        graph = program(name)
-        candidates = proposed(graph, SEARCHED_FOR, budget, {})
-        start = time.process_time()
-        winner, certificate = certified(graph, candidates, {})
-        if winner is None or certificate is None:
-            return {"failed": "no candidate was certified"}
-        found = {
-            "winner_sha256": certificate.second.sha256,
-            "certificate_seconds": round(time.process_time() - start, 3),
-        }
-    return {**found, "targets": {gpu: delivered(graph, winner, gpu) for gpu in COMPILED_FOR}}
+        graph = read_program(ROOT / f"{name}.mlir", Diagnostics())
+        return graph, graph, {}
+    graph = program(name)
+    candidates = proposed(graph, SEARCHED_FOR, budget, {})
+    start = time.process_time()
+    winner, certificate = certified(graph, candidates, {})
+    if winner is None or certificate is None:
+        return graph, None, {}
+    seconds = round(time.process_time() - start, 3)
+    return graph, winner, {"winner_sha256": certificate.second.sha256, "certificate_seconds": seconds}
+
+
+def _gate(graph: KernelGraph, winner: KernelGraph) -> dict[str, Any]:
+    """What the numeric gate says of a program as it is lowered for the first search, and its CPU seconds."""
+    from superopt.numerics import gate
+    from superopt.transforms.lower import lower
+
+    lowered = lower(winner, SEARCHED_FOR)
+    start = time.process_time()
+    report = gate(graph, lowered)
+    said = "passed" if report.passed and not report.skipped else report.summary
+    return {"gate": said, "gate_seconds": round(time.process_time() - start, 3)}
+
+
+def gated(known: dict[str, Any], name: str, budget: float) -> dict[str, Any]:
+    """A row that lacks the gate, with it; where the search ends with another winner now, a new row."""
+    graph, winner, found = _winner(name, budget)
+    if winner is None or found.get("winner_sha256") != known.get("winner_sha256"):
+        return {**row(name, budget), "commit": commit()[:7]}
+    return {**known, **_gate(graph, winner), "gate_commit": commit()[:7]}
 
 
 def delivered(graph: KernelGraph, winner: KernelGraph, gpu: str) -> dict[str, Any]:
@@ -156,6 +182,9 @@ def summary(rows: dict[str, Any]) -> dict[str, Any]:
             "ptx_seconds": round(sum(k["ptx_seconds"] for k in kernels), 1),
             "count_seconds": round(sum(k.get("count_seconds", 0.0) for k in kernels), 1),
         }
+    for step in ("certificate", "gate"):
+        seconds = [r[f"{step}_seconds"] for r in rows.values() if f"{step}_seconds" in r]
+        found[step] = {"programs": len(seconds), "seconds": round(sum(seconds), 1)}
     return found
 
 
@@ -163,7 +192,7 @@ def line(name: str, made: dict[str, Any]) -> str:
     """A row for people."""
     if "failed" in made:
         return f"{name}: {made['failed']}"
-    parts: list[str] = []
+    parts = [f"gate {made['gate']}, {made['gate_seconds']:.2f} s"] if "gate" in made else []
     for gpu, at in made["targets"].items():
         kernels = at.get("kernels", [])
         said = Counter(k["verdict"] for k in kernels)
@@ -184,21 +213,28 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=20.0, help="seconds of each search")
     parser.add_argument("--seconds", type=float, default=math.inf, help="CPU seconds after which to stop")
     parser.add_argument("--again", action="store_true", help="programs that are in the table, too")
+    parser.add_argument("--gate", action="store_true", help="what the numeric gate costs, in rows without it")
     arguments = parser.parse_args()
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False).stdout.strip()
     rows, start = load("ptx"), time.process_time()
     winners = {n: r.get("winner_sha256") for n, r in load("winners").items()}
     seen: set[str] = set()
     for name in arguments.programs.split(","):
         twin = winners.get(name)
-        known = twin in seen or (name in rows and not arguments.again)
+        wanted = (
+            name in rows and "gate" not in rows[name]
+            if arguments.gate
+            else arguments.again or name not in rows
+        )
+        known = twin in seen or not wanted
         seen |= {twin} if twin else set()
         if known:
             continue
         if time.process_time() - start > arguments.seconds:
             break
-        rows[name] = {**row(name, arguments.budget), "commit": commit}
+        if arguments.gate:
+            rows[name] = gated(rows[name], name, arguments.budget)
+        else:
+            rows[name] = {**row(name, arguments.budget), "commit": commit()[:7]}
         print(line(name, rows[name]), flush=True)
         keep("ptx", rows, triton=version("triton"), budget=arguments.budget, summary=summary(rows))
 

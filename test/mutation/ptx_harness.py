@@ -98,13 +98,13 @@ def subjects(programs: Sequence[str], targets: Sequence[str], most: int) -> list
             kernels = kernel_texts(made.emitted, made.compiled)
             some = list(zip(nodes, kernels, made.compiled, strict=True))
             for node, kernel, compiled in sorted(some, key=lambda k: -len(k[2].ptx))[:most]:
-                subject = _subject(f"{name} {target} {kernel.name}", node, kernel, compiled)
+                subject = subject_of(f"{name} {target} {kernel.name}", node, kernel, compiled)
                 if subject.fate(subject.ptx, subject.first) == "":
                     found.append(subject)
     return found
 
 
-def _subject(name: str, node: Node, kernel: KernelText, compiled: Any) -> Subject:
+def subject_of(name: str, node: Node, kernel: KernelText, compiled: Any) -> Subject:
     made: list[Reference] = []
     blocks = blocks_of(kernel, 0)
     count = kernel.grid[0] * kernel.grid[1] * kernel.grid[2]
