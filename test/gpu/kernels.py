@@ -222,7 +222,7 @@ class Compiler:
             "capability": int(target.removeprefix("sm_")),
             "num_warps": WARPS,
             "num_stages": STAGES,
-            "extent": "",
+            "extents": [],
             "enable_fp_fusion": True,
         }
         assert self._process.stdin is not None

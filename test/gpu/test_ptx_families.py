@@ -95,6 +95,8 @@ def test_the_ptx_computes_what_its_ttir_does(compiler: Compiler, name: str, targ
     assert np.array_equal(run(kernel, text, buffers(kernel)), expected[-1].contents.planes[0].astype(object))
 
 
+# A thread that started no product says when all are complete.
+BY_ANOTHER = r"{ .reg .pred %q; .reg .b32 %t; mov.u32 %t, %tid.x; setp.eq.u32 %q, %t, 32; @%q \1 }"
 # What is replaced, by what, in which kernel for which target.
 FAULTS = [
     ("tf32", "sm_80", r"(mma\.sync[^;]*\{ (%r\d+), )(%r\d+), (%r\d+)", r"\1\4, \3"),
@@ -102,6 +104,9 @@ FAULTS = [
     ("tf32", "sm_90", r"(wgmma\.mma_async[^;]*, )(%rd\d+), (%rd\d+),", r"\1\3, \2,"),
     ("tf32", "sm_90", r"wgmma\.wait_group[^;]*;", ""),
     ("tf32", "sm_100", r"kind::tf32", "kind::f16"),
+    ("tf32", "sm_100", r"@%p\d+ tcgen05\.dealloc[^;]*;", ""),
+    ("tf32", "sm_100", r"@%p\d+ (tcgen05\.commit[^;]*)\]", r"@%p1 \1+8]"),
+    ("tf32", "sm_100", r"@%p\d+ (tcgen05\.commit[^;]*;)", BY_ANOTHER),
     ("e4m3-transposed", "sm_89", r"(mma\.sync[^;]*\{ (%r\d+), )(%r\d+), (%r\d+)", r"\1\4, \3"),
     ("e4m3-transposed", "sm_89", r"e4m3\.e4m3", "e5m2.e5m2"),
     ("e4m3-transposed", "sm_90", r"e4m3\.e4m3", "e4m3.e5m2"),
@@ -115,6 +120,9 @@ FAULTS = [
     ("boxes", "sm_90", r"cp\.async\.bulk\.wait_group\.read\s+0;", ""),
     ("boxes", "sm_90", r"swizzle_mode([^;]*)0x3", r"swizzle_mode\g<1>0x2"),
     ("sums of boxes", "sm_90", r"(cp\.reduce[^;]*)\{(%r\d+), (%r\d+)\}", r"\1{\3, \2}"),
+    ("sums of boxes", "sm_90", r"(tensormap\.replace\.tile\.elemtype[^;]*, )0x7", r"\g<1>0x2"),
+    ("sums of boxes", "sm_90", r"([\s\S]*tensormap\.replace\.tile\.elemtype[^;]*, )0x7", r"\g<1>0x8"),
+    ("atomics-fp32", "sm_80", r"gpu\.acq_rel\.add", "cta.acq_rel.add"),
     ("atomics-fp32", "sm_80", r"@%p\d+ atom", "@!%p1 atom"),
     ("atomics-fp32", "sm_80", r"gpu\.acq_rel\.add", "gpu.acq_rel.max"),
     ("shuffles", "sm_80", r"(shfl[^;]*, )16,", r"\g<1>8,"),

@@ -203,9 +203,59 @@ def test_bits_of_numbers_are_not_computed_with(line: str):
         run(LOAD + line + "\n" + STORE)
 
 
+# What no assembler takes, and what the core has no room for: nothing that is read may end the process.
+MALFORMED = {
+    "eight words": "ld.shared.v8.b64 {%rd1, %rd2, %rd3, %rd4, %rd5, %rd6, %rd7, %rd8}, [%r2];",
+    "four of 128 bits": "ld.shared.v4.b128 {%r10, %r11, %r12, %r13}, [%r2];",
+    "128 bits": "mov.b128 {%rd6, %rd7}, %rd4;",
+    "no width": "add.u0 %r1, %r1, 1;",
+    "another width": "add.u999 %r1, %r1, 1;",
+    "a copy of nothing": "cp.async.ca.shared.global [%r4], [%rd4], 0;",
+    "a copy of 32 bytes": "cp.async.ca.shared.global [%r4], [%rd4], 32;",
+    "a copy of fewer": "cp.async.ca.shared.global [%r4], [%rd4], -4;",
+    "groups in a register": "cp.async.wait_group %r1;",
+    "bulk groups in a register": "cp.async.bulk.wait_group %r1;",
+    "an mbarrier of nobody": "mbarrier.init.shared::cta.b64 [%r2];",
+    "three halves": "mov.b32 %r11, {%rs1, %rs2, %rs3};",
+    "twelve columns": "wgmma.mma_async.sync.aligned.m64n12k16.f32.f16.f16 {%r20, %r21, %r22, %r23, %r24, %r25}, "
+    "%rd1, %rd2, 0, 1, 1, 0, 0;",
+    "far away": "ld.global.b32 {%r10}, [%rd4 + 99999999999999999999999];",
+    "another parameter": "ld.param.b64 %rd1, [k_param_0+8];",
+    "a parameter as memory": "ld.global.b32 {%r10}, [k_param_0];",
+    "no opcode": "foo::bar %r1;",
+    "no count": ".reg .b32 %q<abc>;",
+    "no label": "bra;",
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_text_is_unknown(name: str):
+    with pytest.raises(UnsupportedProgram, match="line 26"):
+        run(MALFORMED[name] + "\n" + LOAD + STORE)
+
+
+def test_the_read_only_cache_is_for_what_is_only_read():
+    stored, x = run(LOAD.replace("global", "global.nc") + STORE)
+    assert np.array_equal(stored.values, x)
+    with pytest.raises(UnsupportedProgram, match="read-only"):
+        run(LOAD + STORE + "ld.global.nc.b32 {%r10}, [%rd5];\n" + STORE)
+
+
+def test_more_bytes_than_shared_memory_has_are_not_copied():
+    alone = "setp.eq.s32 %p1, %r1, 0;\n@!%p1 bra $L;\n"
+    init = "mbarrier.init.shared::cta.b64 [%r2], 1;\nmbarrier.arrive.expect_tx.shared.b64 _, [%r2], 16;\n"
+    copy = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2+16], [%rd1], -16, [%r2];\n"
+    with pytest.raises(IllegalProgram, match="a bulk copy of 4294967280 bytes of 1024"):
+        run(alone + init + copy + "$L:\n")
+
+
 def test_other_text_is_refused():
     with pytest.raises(BadInput, match="expected PTX"):
         parse("func.func @f() {}", "k.ptx")
+    with pytest.raises(BadInput, match="states its threads"):
+        run("", threads=99999968)
+    with pytest.raises(UnsupportedProgram, match="whole warps, got 40"):
+        run("", threads=40)
 
 
 # --- compiled kernels -----------------------------------------------------------------------------------------

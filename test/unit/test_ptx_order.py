@@ -53,7 +53,41 @@ def test_threads_that_only_arrive_are_ordered_before() -> None:
     assert np.array_equal(stored.values, np.concatenate([x[32:], x[32:]]))
 
 
+# Each half of 128 threads takes its own way, and exchanges numbers there.
+WAYS = (
+    LOAD
+    + "setp.lt.u32 %p1, %r1, 64;\n@!%p1 bra $UP;\n"
+    + PAIR.replace("BARRIER", "bar.sync 1, 64;")
+    + "bra $L;\n$UP:\n"
+    + PAIR.replace("BARRIER", "bar.sync 2, 64;")
+    + "$L:\n"
+    + STORE
+)
+# One warp writes twice, the other reads twice: each tells the other by a barrier of its own.
+TURNS = (
+    LOAD
+    + "mov.b32 %r20, 0;\nsetp.lt.u32 %p1, %r1, 32;\n@%p1 bra $READ;\n"
+    + "$WRITE:\nst.shared.b32 [%r4], %r10;\nbar.arrive 1, 64;\nbar.sync 2, 64;\n"
+    + "add.s32 %r20, %r20, 1;\nsetp.lt.s32 %p2, %r20, 2;\n@%p2 bra $WRITE;\nbra $L;\n"
+    + "$READ:\nbar.sync 1, 64;\nld.shared.b32 %r10, [%r6];\nbar.arrive 2, 64;\n"
+    + "add.s32 %r20, %r20, 1;\nsetp.lt.s32 %p2, %r20, 2;\n@%p2 bra $READ;\n$L:\n"
+    + STORE
+)
+
+
+def test_halves_with_barriers_of_their_own() -> None:
+    stored, x = run(WAYS, threads=128)
+    assert np.array_equal(stored.values, others(x))
+
+
+def test_turns_are_taken() -> None:
+    stored, x = run(TURNS)
+    assert np.array_equal(stored.values, np.concatenate([x[32:], x[32:]]))
+
+
 BROKEN = {
+    "one barrier for two groups": (WAYS.replace("bar.sync 2", "bar.sync 1"), 128, "take their place"),
+    "a turn too early": (TURNS.replace("bar.sync 2, 64;", "bar.arrive 2, 64;"), 64, "race|more"),
     "no barrier": (SOME.replace("BARRIER", ""), 128, "race: .*read"),
     "too few threads": (SOME.replace("BARRIER", "bar.sync 1, 96;"), 128, "wait for ever"),
     "too many threads": (SOME.replace("BARRIER", "bar.sync 1, 32;"), 128, "got more|race"),
@@ -128,6 +162,7 @@ ORDERED = {
     "a load as well": (LOAD + RED + "ld.global.b32 {%r10}, [%rd5 + 0];\n", "order of threads"),
     "two in device memory": (LOAD + RED + RED.replace("add", "max"), "order of threads"),
     "an input": (LOAD + RED.replace("%rd5", "%rd4"), "got one to input"),
+    "of this block alone": (LOAD + RED.replace(".add", ".relaxed.cta.add"), "red.global.relaxed.cta.add.f32"),
     "integers in device memory": (LOAD + "red.global.add.u32 [%rd5], 1;\n", "integers"),
     "an exchange": (LOAD + "atom.global.exch.b32 %r11, [%rd5], %r10;\n", "exch.b32', whose outcome depends on the order"),
     "a compare and swap": (LOAD + "atom.global.cas.b32 %r11, [%rd5], %r10, %r10;\n", "order of threads"),

@@ -21,6 +21,13 @@ void Machine::arrive(Group &group, bool waits) {
     throw Illegal("expected a barrier from 0 to 15 that all give the same whole warps, got another");
   if (given == 0 && exited_ > 0)
     throw Illegal("expected a barrier that all threads reach, got one after some have returned");
+  // Who comes to a barrier again comes after its last release, or may have taken part in that one.
+  if (const auto last = released_.find(id); last != released_.end() && last->second.epoch == epoch_)
+    for (u16 t : group.lanes)
+      if (clock_[t / kWarp][last->second.warp] < last->second.warpEpoch)
+        throw Illegal(
+            "race: expected a barrier whose threads come after those that it let go before, got some that "
+            "may take their place");
   b.expected = expected;
   b.clock.resize(clock_.size(), 0);
   counts_.executed[group.pc] += group.lanes.size() / kWarp;
@@ -70,6 +77,8 @@ void Machine::release(u64 id) {
     }
     for (std::size_t i = 0; i < to.size(); i += kWarp)
       clock_[to[i] / kWarp] = b.clock;
+    const std::size_t warp = to.empty() ? 0 : to[0] / kWarp;
+    released_[id] = {epoch_, to.empty() ? ~0u : warpEpoch_[warp], warp};
   }
   joinKnowledge(from, to);
   for (const auto &[pc, t] : b.waiting) {

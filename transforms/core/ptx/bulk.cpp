@@ -12,6 +12,11 @@ constexpr u64 kMapBytes = 128, kMostBox = 256, kMapCells = kMapBytes / 2;
 // By the numbers that tensormap.replace knows for `elemtype`; 0 for those that are not read.
 constexpr std::array<u8, 11> kElementBytes{0, 2, 0, 0, 0, 0, 2, 4, 4, 0, 2};
 
+// The number of the type whose elements a buffer has; 0 for those that are not added.
+u32 numberOf(Type type) {
+  return type == Type::F16 ? 6 : type == Type::F32 ? 7 : type == Type::BF16 ? 10 : 0;
+}
+
 } // namespace
 
 // The number of the tensor map that lies in shared memory from a slot on.
@@ -143,9 +148,15 @@ std::vector<Machine::Piece> Machine::pieces(const Instr &in, u16 t, bool isLoad,
   const u64 at = (bits(arg(in, shared), t) + arg(in, shared + 1).imm) & 0xffffffff,
             from = bits(arg(in, global), t) + arg(in, global + 1).imm;
   std::vector<Piece> found;
+  const auto fits = [&](u64 bytes) {
+    if (bytes > 2 * shared_.size())
+      throw Illegal("out of bounds: a bulk copy of " + std::to_string(bytes) + " bytes of " +
+                    std::to_string(2 * shared_.size()) + " in shared memory");
+  };
   if (in.aux == 0) {
     const u64 bytes = bits(arg(in, after), t) & 0xffffffff;
     size = 2;
+    fits(bytes);
     if ((bytes | at | from) % 16 != 0)
       throw Illegal("expected a bulk copy of multiples of 16 bytes");
     const std::size_t index = from >> kBufferBits;
@@ -173,6 +184,7 @@ std::vector<Machine::Piece> Machine::pieces(const Instr &in, u16 t, bool isLoad,
       throw Illegal("expected boxes of 1 to 256 elements and strides of multiples of 16 bytes, got others");
     start[i] = static_cast<i32>(bits(arg(in, after + i), t));
     total *= map.box[i];
+    fits(total * size);
   }
   if (map.address % 16 != 0 || width % 16 != 0 || at % kMapBytes != 0 ||
       (map.swizzle != 0 && width > span * 16))
@@ -256,6 +268,8 @@ void Machine::bulkStore(const Instr &in, u16 t) {
     if (in.mode == 0 && stored_[index].contains(place))
       race("store", "a store by");
     if (in.mode != 0) {
+      if (acquiredMap(bits(arg(in, 0), t) + arg(in, 1).imm, t).type != numberOf(buffers_[index].type))
+        throw Illegal("expected sums of the elements' type, got a tensor map of another");
       accumulate(piece.global, size, t, held.data(), static_cast<Atomic>(in.mode - 1), true);
     } else {
       writeGlobal(piece.global, size, t, held.data());

@@ -86,6 +86,8 @@ void Machine::run(const std::vector<std::pair<u32, std::vector<u64>>> &preset) {
   stored_.assign(buffers_.size(), {});
   read_.assign(buffers_.size(), {});
   waiting_.clear();
+  released_.clear();
+  tensorBy_ = kNobody;
   exited_ = 0;
   step_ = 0;
   epoch_ = 1;
@@ -200,6 +202,8 @@ bool Machine::step(Group &group) {
       throw Unknown("a return of some threads");
     bulkEnd(group.lanes);
     exited_ += group.lanes.size();
+    if (exited_ == threads_ && !allocated_.empty())
+      throw Illegal("expected tensor memory to be freed before its block ends");
     return false;
   default:
     break;

@@ -307,6 +307,11 @@ private:
     std::vector<u32> clock;                   // what those know
   };
   std::map<u64, NamedBarrier> waiting_;
+  struct Release { // of a barrier of some warps: one that waited, and its epoch from then on
+    u32 epoch, warpEpoch;
+    std::size_t warp;
+  };
+  std::map<u64, Release> released_; // the last one of each barrier
   std::size_t exited_ = 0;
   const Instr *current_ = nullptr;
   u32 step_ = 0, epoch_ = 1;
@@ -351,6 +356,7 @@ private:
   bool testFailed_ = false;
   std::vector<u64> tried_; // of each thread: the phase of an mbarrier that it tested last
   std::vector<TensorCell> tensor_;
+  u16 tensorBy_ = kNobody;                          // who issues tcgen05.mma
   std::vector<std::vector<u32>> storing_, loading_; // cells of tensor memory, of each thread
   std::map<u32, u32> allocated_;                    // columns: first and how many
 

@@ -281,6 +281,9 @@ void Machine::load(const Instr &in, std::span<const u16> lanes) {
     const u64 address = bits(arg(in, n), t) + arg(in, n + 1).imm;
     accesses.emplace_back(t, address);
     if (!isShared) {
+      const std::size_t index = address >> kBufferBits;
+      if (in.aux != 0 && index > 0 && index <= buffers_.size() && buffers_[index - 1].writable)
+        throw Unknown("a load through the read-only cache of what the kernel may store");
       readGlobal(address, bytes, t, held.data());
     } else if (bytes == 1) {
       held[0] = readShared(slot(address & ~u64{1}, 2), t);

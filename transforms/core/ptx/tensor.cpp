@@ -72,8 +72,12 @@ void Machine::tensor(const Instr &in, std::span<const u16> lanes) {
       tensorMma(in, t);
     return;
   case Op::tensor_commit:
-    for (u16 t : lanes)
-      arriveAt(barrierAt(bits(arg(in, 0), t), t));
+    // It is complete with the products of its own thread.
+    for (u16 t : lanes) {
+      if (tensorBy_ != kNobody && tensorBy_ != t)
+        throw Unknown("tcgen05.commit of products that another thread started");
+      arriveAt(barrierAt(bits(arg(in, 0), t) + arg(in, 1).imm, t));
+    }
     return;
   default:
     return tensorMove(in, lanes);
@@ -156,6 +160,7 @@ void Machine::tensorMma(const Instr &in, u16 t) {
       (rows != 64 && rows != 128) || n == 0 || n > 256 || (fromTensor && kind == 2))
     throw Unknown("tcgen05.mma with such an instruction descriptor");
   const unsigned size = bytesOf(aType), depth = 32 / size;
+  tensorBy_ = tensorBy_ == kNobody || tensorBy_ == t ? t : kSeveral;
   Issue issue{++sequence_, 0, t, fences_[t].empty() ? 0 : fences_[t].back().epoch};
   const u32 to = static_cast<u32>(bits(arg(in, 0), t) + arg(in, 1).imm);
   const bool accumulate = predicate(arg(in, in.count - 1), t);

@@ -41,6 +41,9 @@ SPECIAL = (
     "%ntid.x",
 )
 _ZEROS = ("%tid.y", "%tid.z")
+_WIDTHS = {"pred": 1} | {f"{kind}{bits}": bits for kind in "bsuf" for bits in (8, 16, 32, 64)}
+_MOST_OFFSET = 1 << 32  # bytes
+_MOST_ACCESSED = 256  # bits
 _Arg = tuple[int, int]
 
 
@@ -105,6 +108,13 @@ class _Decoder:
             return -1, int(text.rstrip("U"), 0) & ((1 << width) - 1)
         raise self.unknown()
 
+    def constant(self, text: str) -> _Arg:
+        """An immediate."""
+        register, value = self.value(text, 32)
+        if register != -1:
+            raise self.unknown()
+        return register, value
+
     def vector(self, text: str, width: int = 64) -> list[_Arg]:
         inner = text[1:-1] if text.startswith("{") else text
         return [self.value(part.strip(), width) for part in inner.split(",")]
@@ -114,11 +124,10 @@ class _Decoder:
         found = re.fullmatch(r"\[\s*([%\w$@]+)\s*(?:\+\s*(-?\w+)\s*)?\]", text)
         if found is None:
             raise self.unknown()
-        base = found[1]
-        if base in self.kernel.params:
-            return [(self.register(base), 0), (-1, 0)]
         offset = int(found[2], 0) if found[2] else 0
-        return [self.value(base), (-1, offset)]
+        if abs(offset) >= _MOST_OFFSET:
+            raise self.unknown()
+        return [self.value(found[1]), (-1, offset)]
 
     def values(self, widths: Sequence[int] | int, count: int = 0) -> list[_Arg]:
         """All operands: one for each width, or `count` of one width."""
@@ -139,9 +148,8 @@ def decode(kernel: Kernel, numbers: Mapping[str, int] | None = None) -> Decoded:
         made.line = line
         parts = line.opcode.split(".")
         rule = _RULES.get(parts[0])
-        if rule is None and "::" not in parts[0]:
+        if rule is None:
             raise made.unknown()
-        assert rule is not None
         try:
             one = rule(made, parts)
         except (ValueError, IndexError, KeyError):
@@ -173,7 +181,7 @@ def _only(d: _Decoder, parts: Sequence[str], allowed: Sequence[str] | frozenset[
 
 
 def _bits(kind: str) -> int:
-    return 1 if kind == "pred" else int(kind[1:])
+    return _WIDTHS[kind]
 
 
 def _signed(kind: str) -> int:
@@ -255,10 +263,13 @@ def _selp(d: _Decoder, parts: list[str]) -> _Made:
 def _mov(d: _Decoder, parts: list[str]) -> _Made:
     width = _bits(parts[1])
     to, source = d.line.operands
-    if to.startswith("{"):
-        return _Made("unpack", [*d.vector(to), d.value(source, width)], width)
-    if source.startswith("{"):
-        inner = d.vector(source)
+    if to.startswith("{") or source.startswith("{"):
+        unpacks = to.startswith("{")
+        inner = d.vector(to if unpacks else source)
+        if len(inner) not in (2, 4) or 16 * len(inner) > width:
+            raise d.unknown()
+        if unpacks:
+            return _Made("unpack", [*inner, d.value(source, width)], width)
         return _Made("pack", [d.value(to), *inner], width)
     return _Made("mov", [d.value(to), d.value(source, width)], width)
 
@@ -341,6 +352,9 @@ def _atomic(d: _Decoder, parts: list[str]) -> _Made:
     (how,) = (_ATOMICS[m] for m in modifiers if m in _ATOMICS)
     count = next((int(m[1:]) for m in modifiers if re.fullmatch(r"v[248]", m)), 1)
     _only(d, modifiers, (*_SCOPES, *spaces, *_ATOMICS, f"v{count}"))
+    # Other blocks may add to the same element.
+    if space == _GLOBAL and "cta" in modifiers:
+        raise d.unknown()
     widths = {"f16": 16, "bf16": 16, "f16x2": 32, "bf16x2": 32, "f32": 32, "u32": 32, "s32": 32, "b32": 32}
     # Integers are marked by a type that no atomic has.
     of = TYPES.get(kind, F32X2 + 256 * (kind == "s32"))
@@ -371,7 +385,10 @@ def _access(d: _Decoder, parts: list[str]) -> _Made:
     name, space, *modifiers, kind = parts
     operands = d.line.operands
     if space == "param" and name == "ld" and not modifiers:
-        return _Made("mov", [d.value(operands[0]), d.address(operands[1])[0]], _bits(kind))
+        to, source = operands
+        if (param := source[1:-1].strip()) not in d.kernel.params:
+            raise d.unknown()
+        return _Made("mov", [d.value(to), (d.register(param), 0)], _bits(kind))
     spaces = {"shared": _SHARED, "shared::cta": _SHARED, "global": _GLOBAL}
     # Where data is cached does not change it: device memory of a launch is not written by others.
     hints = (
@@ -395,11 +412,13 @@ def _access(d: _Decoder, parts: list[str]) -> _Made:
     if len(operands) != 2:
         raise d.unknown()
     items = d.vector(data, width)
-    if len(items) != next((int(m[1:]) for m in modifiers if re.fullmatch(r"v\d", m)), 1):
+    many = next((int(m[1:]) for m in modifiers if re.fullmatch(r"v\d", m)), 1)
+    if len(items) != many or many * width > _MOST_ACCESSED:
         raise d.unknown()
     address = d.address(place)
-    ordered = [*address, *items] if name == "st" else [*items, *address]
-    return _Made("store" if name == "st" else "load", ordered, width, spaces[space])
+    if name == "st":
+        return _Made("store", [*address, *items], width, spaces[space])
+    return _Made("load", [*items, *address], width, spaces[space], int("nc" in modifiers))
 
 
 _TO_SHARED = ("shared::cta.global", "shared::cluster.global")
@@ -412,7 +431,8 @@ def _bulk(d: _Decoder, text: str, adds: bool = False) -> _Made:
     if text == "commit_group":
         return _Made("bulk_commit", [])
     if text in ("wait_group", "wait_group.read"):
-        return _Made("bulk_wait", d.values(32, 1))
+        (left,) = operands
+        return _Made("bulk_wait", [d.constant(left)])
     found = re.fullmatch(r"(?:tensor\.([1-5])d\.)?(.*)", text)
     assert found is not None
     rank, kind = int(found[1] or 0), found[2].replace(".tile", "")
@@ -466,8 +486,9 @@ def _tensormap(d: _Decoder, parts: list[str]) -> _Made:
     ):
         raise d.unknown()
     place, *dimension, value = operands
-    at = [d.value(o) for o in dimension] or [(-1, 0)]
-    return _Made("map_replace", [*d.address(place), *at, d.value(value)], aux=_MAP_FIELDS.index(name))
+    (at,) = dimension or ["0"]
+    args = [*d.address(place), d.constant(at), d.value(value)]
+    return _Made("map_replace", args, aux=_MAP_FIELDS.index(name))
 
 
 def _cp(d: _Decoder, parts: list[str]) -> _Made:
@@ -478,14 +499,15 @@ def _cp(d: _Decoder, parts: list[str]) -> _Made:
     if parts[1:] == ["async", "commit_group"]:
         return _Made("copy_commit", [])
     if parts[1:] == ["async", "wait_group"]:
-        return _Made("copy_wait", d.values(32, 1))
+        (left,) = d.line.operands
+        return _Made("copy_wait", [d.constant(left)])
     if parts[1:] == ["async", "wait_all"]:
         raise d.unknown()
     if parts[1:] not in (["async", kind, "shared", "global"] for kind in ("cg", "ca")):
         raise d.unknown()
     to, source, size, *used = d.line.operands
     args = [*d.address(to), *d.address(source), *(d.value(u, 32) for u in used)]
-    if len(used) > 1:
+    if len(used) > 1 or int(size, 0) not in (4, 8, 16):
         raise d.unknown()
     return _Made("copy", args, aux=int(size, 0))
 
@@ -564,13 +586,18 @@ def _wgmma(d: _Decoder, parts: list[str]) -> _Made:
     rest = parts[2:]
     if parts[1] in ("fence", "commit_group", "wait_group"):
         _only(d, rest, ("sync", "aligned"))
-        return _Made(f"wgmma_{parts[1].removesuffix('_group')}", d.values(32, int(parts[1] == "wait_group")))
+        left = [d.constant(o) for o in d.line.operands]
+        if len(left) != (parts[1] == "wait_group"):
+            raise d.unknown()
+        return _Made(f"wgmma_{parts[1].removesuffix('_group')}", left)
     shape, *types = rest[2:]
     found = re.fullmatch(r"m64n(\d+)k(\d+)", shape)
     if parts[1] != "mma_async" or rest[:2] != ["sync", "aligned"] or found is None or len(types) != 3:
         raise d.unknown()
     n, (kind, size), (second, other) = int(found[1]), _FACTORS[types[1]], _FACTORS[types[2]]
     if types[0] != "f32" or size != other or (size > 1 and kind != second) or int(found[2]) * size != 32:
+        raise d.unknown()
+    if n not in range(8, 257, 8):
         raise d.unknown()
     to, a, b, scale, *flags = d.line.operands
     registers = a.startswith("{")
@@ -589,6 +616,8 @@ def _mbarrier(d: _Decoder, parts: list[str]) -> _Made:
     operands = d.line.operands
     if parts[1] in ("init", "inval") and parts[2:] in (["shared::cta", "b64"], ["shared", "b64"]):
         count = [d.value(o, 32) for o in operands[1:]]
+        if len(count) != (parts[1] == "init"):
+            raise d.unknown()
         return _Made(f"mbarrier_{parts[1]}", [*d.address(operands[0]), *count])
     if parts[1:] in (["arrive", "expect_tx", space, "b64"] for space in ("shared", "shared::cta")):
         state, place, count = operands
@@ -615,7 +644,7 @@ def _tcgen05(d: _Decoder, parts: list[str]) -> _Made:
         return _Made("nop", [])
     commits = ("commit.cta_group::1.mbarrier::arrive::one", "b64")
     if text in (".".join(commits), f"{commits[0]}.shared::cluster.{commits[1]}"):
-        return _Made("tensor_commit", d.address(operands[0])[:1])
+        return _Made("tensor_commit", d.address(operands[0]))
     if moved := re.fullmatch(r"(ld|st)\.sync\.aligned\.(32x32b|16x32bx2)\.x(\d+)\.b32", text):
         place, data = operands[:2] if moved[1] == "st" else operands[1::-1]
         if moved[2] == "16x32bx2":
@@ -626,7 +655,7 @@ def _tcgen05(d: _Decoder, parts: list[str]) -> _Made:
             )
         else:
             half = "0"
-        items, address = d.vector(data, 32), [*d.address(place), d.value(half, 32)]
+        items, address = d.vector(data, 32), [*d.address(place), d.constant(half)]
         if len(items) != int(moved[3]):
             raise d.unknown()
         ordered = [*items, *address] if moved[1] == "ld" else [*address, *items]

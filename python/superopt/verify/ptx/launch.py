@@ -72,6 +72,10 @@ class Launch:
             (base, b.size, _ELEMENTS[b.dtype], b.writable, *_planes(b))
             for base, b in zip(self._bases, buffers, strict=True)
         ]
+        if kernel.threads % 32 or not 0 < kernel.threads <= 1024:
+            raise UnsupportedProgram(
+                f"kernel '{kernel.name}': expected up to 1024 threads in whole warps, got {kernel.threads}"
+            )
         self._core: Any = _ptx.Launch(
             decoded.code,
             decoded.args,

@@ -13,7 +13,7 @@ from superopt.errors import BadInput, UnsupportedProgram
 _ENTRY = re.compile(r"\.visible\s+\.entry\s+([\w$]+)\(")
 _PARAM = re.compile(r"\.param\s[^,)]*?([\w$]+)\s*(?=[,)]|$)")
 _TABLE = re.compile(r"^\.global\s+\.align\s+\d+\s+\.b8\s+([\w$]+)\[\d+\]\s*=\s*\{([\d,\s]*)\};", re.MULTILINE)
-_REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.+);")
+_REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+([^<>]+(?:<\d{1,6}>[^<>]*)*);")
 _LABEL = re.compile(r"([\w$]+):")
 _INSTRUCTION = re.compile(r"(?:@(!?)([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
 _OPERAND = re.compile(r"\{[^{}]*\}|\[[^\[\]]*\]|[^,\s][^,{}\[\]]*")
@@ -63,9 +63,9 @@ def parse(text: str, name: str) -> Kernel:
     target = re.search(r"^\.target\s+(\w+)", text, re.MULTILINE)
     kernel.target = target[1] if target else ""
     for name_of_table, numbers in _TABLE.findall(text[: entry.start()]):
-        kernel.tables[name_of_table] = bytes(int(n) for n in numbers.split(",") if n.strip())
+        kernel.tables[name_of_table] = bytes(int(n) & 255 for n in numbers.split(",") if n.strip())
     head, brace, _ = text[entry.end() :].partition("{")
-    threads = re.search(r"\.reqntid\s+(\d+)(?:\s*,\s*(\d+)\s*,\s*(\d+))?", head)
+    threads = re.search(r"\.reqntid\s+(\d{1,4})\b(?:\s*,\s*(\d+)\s*,\s*(\d+))?", head)
     if not brace or threads is None or any(d not in (None, "1") for d in threads.groups()[1:]):
         raise BadInput(f"expected a kernel that states its threads, got another: {name}")
     kernel.threads = int(threads[1])
