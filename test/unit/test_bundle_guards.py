@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import io
 import json
 import re
 import shutil
@@ -295,7 +296,9 @@ def constants(**changes: Any) -> Change:
         with np.load(folder / "constants.npz") as held:
             arrays = {n: held[n] for n in held.files}
         name = next(iter(arrays))
-        arrays[name] = arrays[name].astype(changes.get("dtype", arrays[name].dtype)) + changes.get("plus", 0)
+        made = arrays[name] + np.float32(changes.get("plus", 0))
+        made[made == 0] = changes.get("zero", 0.0)
+        arrays[name] = made.view(changes.get("view", made.dtype))
         arrays |= dict.fromkeys(changes.get("more", ()), arrays[name])
         np.savez(folder / "constants.npz", **arrays)
 
@@ -340,9 +343,10 @@ MAKING = {
         for name, old, new in (("run.py", "return 0 if passed", "return 0 if 1"), ("checking.py", "FACTOR = 4.0", "FACTOR = 4e9"),
                                ("widening.py", "import", "import os\nimport"))
     },
-    "constants": Case("np.array_equal(held[n], a, equal_nan=True)", "True", constants(plus=1), "'constants.npz' as the programs have it"),
-    "types of constants": Case("held[n].dtype == a.dtype and ", "", constants(dtype=np.float64), "'constants.npz' as the programs have it"),
-    "more constants": Case("set(held.files) == set(expected) and ", "", constants(more=["more"]), "'constants.npz' as the programs have it"),
+    "constants": Case("m.tobytes() == a.tobytes()", "True", constants(plus=1), "'constants.npz' as the programs have it"),
+    "signs of zeros": Case("m.tobytes() == a.tobytes()", "np.array_equal(m, a)", constants(zero=-0.0), "'constants.npz' as the programs have it"),
+    "types of constants": Case("(m.dtype, m.shape) == (a.dtype, a.shape)", "True", constants(view=np.int32), "'constants.npz' as the programs have it"),
+    "more constants": Case("sorted(held.files) == sorted(expected) and ", "", constants(more=["more"]), "'constants.npz' as the programs have it"),
     "unknown files": Case("if unknown := sorted(listed - needed - {*_OPTIONAL})", "if unknown := []",
                           lambda f: (f / "numpy.py").write_text("1"), "expected the files of a bundle, got 'numpy.py'"),
     "names of kernels": Case('self.expect(list(self.described["grids"]) == self.names,', "self.expect(True,", renamed,
@@ -411,6 +415,15 @@ def test_a_guard_of_making_again(made: tuple[Path, Path], bundle: Path, name: st
     assert re.search(case.said, said), said
     assert not re.search(case.said, after), after
     assert re.search(case.next_said, after) if case.next_said else after == "", after
+
+
+def test_constants_lie_as_kernels_read_them() -> None:
+    """Kernels take the address of a constant and no strides: the columns of a matrix are not its rows."""
+    matrix, file = np.arange(6, dtype=np.float32).reshape(2, 3), io.BytesIO()
+    np.savez(file, c=np.asfortranarray(matrix))
+    without_guard = weakened(VERIFIER, "and m.flags.c_contiguous", "")
+    found = [m.__dict__["_equal_arrays"](file.getvalue(), {"c": matrix}) for m in (verifier, without_guard)]
+    assert found == [False, True]
 
 
 def test_a_missing_cubin_is_noticed_where_nothing_makes_it_again(
