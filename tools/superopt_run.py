@@ -13,19 +13,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from superopt.errors import SuperoptError
+from superopt.errors import BadInput, SuperoptError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The console entry. 0: within tolerance; 1: out of tolerance; 2: it could not run, and why."""
-    from superopt.driver import console
     from superopt.numerics import runner
     from superopt.transforms.emit.bundle import read_bundle
+    from superopt.transforms.emit.bundle_buckets import read_buckets
 
     parser = argparse.ArgumentParser(
         prog="superopt-run", description=(__doc__ or "").split("\n", maxsplit=1)[0]
     )
-    parser.add_argument("bundle", help="folder written by --emit=bundle or Optimized.save")
+    parser.add_argument("bundle", help="folder written by --emit=bundle or Optimized.save, of buckets, too")
     parser.add_argument(
         "--device",
         choices=runner.DEVICES,
@@ -48,12 +48,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", help="also write the result to this file")
     args = parser.parse_args(argv)
     try:
-        read_bundle(args.bundle)
+        buckets = read_buckets(Path(args.bundle))
+        if buckets and args.json:
+            raise BadInput(f"expected --json with one bundle, got buckets, each a folder: {args.bundle}")
+        bundles = [str(Path(args.bundle) / b.folder) for b in buckets.buckets] if buckets else [args.bundle]
+        for bundle in bundles:
+            read_bundle(bundle)
     except SuperoptError as error:
         print(f"superopt-run: {error}", file=sys.stderr)
         return 2
+    codes: set[int] = set()
+    for bundle in bundles:
+        if buckets:
+            print(f"--- {bundle}", flush=True)
+        codes.add(_run(bundle, args))
+    return max(codes)
+
+
+def _run(bundle: str, args: argparse.Namespace) -> int:
+    """Run one bundle in a process of its own; returns its exit code."""
+    from superopt.driver import console
+    from superopt.numerics import runner
+
     # The runner and the checks of this version: only the kernels and the reference are the bundle's.
-    command = [sys.executable, "-P", "-E", str(Path(runner.__file__)), "--bundle", args.bundle]
+    command = [sys.executable, "-P", "-E", str(Path(runner.__file__)), "--bundle", bundle]
     for name in ("seed", "device", "kernels", "distributions", "json"):
         if (value := getattr(args, name)) is not None:
             command.append(f"--{name}={value}")
@@ -61,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command += [f"--{name}" for name, given in flags.items() if given]
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     try:
-        code = console.run(command, environment, f"running {args.bundle}")
+        code = console.run(command, environment, f"running {bundle}")
     except KeyboardInterrupt:
         return 130
     if code < 0 or code > 2:

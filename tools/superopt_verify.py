@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from superopt.diagnostics import Diagnostics
 from superopt.driver.isolation import isolated
 from superopt.errors import BadInput, IllegalProgram, Location, NotEquivalent, SuperoptError
-from superopt.inputs.programs import read_program
+from superopt.inputs.programs import read_any, read_program
 
 if TYPE_CHECKING:
     from superopt.verify import Certificate
+    from superopt.verify.bundle import BundleRecord
 
 _DESCRIPTION = """Decide whether two programs compute the same function over the real numbers, by random tests
 over finite fields. Inputs and outputs are matched by position. Exit codes: 0 equivalent; 1 not equivalent; 2 bad
@@ -43,7 +44,8 @@ def _parser() -> argparse.ArgumentParser:
         "programs",
         nargs="*",
         metavar="A.mlir B.mlir",
-        help="linalg on tensors or the kernel dialect; - is stdin; the second may be a bundle's folder",
+        help="linalg on tensors or the kernel dialect; - is stdin; the second may be a bundle's folder, and the "
+        "first then have dynamic extents",
     )
     parser.add_argument(
         "--delta", type=float, default=1e-9, metavar="D",
@@ -106,19 +108,38 @@ def bundle_verdict(
     delta: float = 1e-9,
     certificate: str | None = None,
 ) -> int:
-    """Compare a bundle with a program, in this process: 0 where they agree, `_DIFFERENT`, or `_UNDECIDED`.
+    """Compare a bundle, or those of all buckets, with a program, in this process: 0 where they agree,
+    `_DIFFERENT`, or `_UNDECIDED`.
 
     Raises SuperoptError for what cannot be read.
     """
+    from superopt.transforms.emit.bundle_buckets import FILE
     from superopt.verify.bundle import verify_bundle
+    from superopt.verify.bundle_buckets import verify_buckets
 
+    given = read_any(program, Diagnostics())
+    in_buckets = (Path(folder) / FILE).exists()
+    if in_buckets and certificate:
+        raise BadInput(f"expected --certificate with one bundle, got buckets, each with its own: {folder}")
     try:
-        record = verify_bundle(read_program(program, Diagnostics()), folder, seed=seed, delta=delta)
+        if not in_buckets:
+            record = verify_bundle(given, folder, seed=seed, delta=delta)
+            if certificate:
+                _write(certificate, record.certificate)
+            return _say(record)
+        records, covered = verify_buckets(given, folder, seed=seed, delta=delta)
     except (IllegalProgram, NotEquivalent) as error:
         print(f"not equivalent: {error.message}")
         return _DIFFERENT
-    if certificate:
-        _write(certificate, record.certificate)
+    codes: set[int] = set()
+    for bounds, record in records.items():
+        print(f"--- {bounds}")
+        codes.add(_say(record))
+    print(f"--- buckets for {covered}")
+    return max(codes)
+
+
+def _say(record: BundleRecord) -> int:
     says = "undecided" if record.unchecked else "equivalent"
     print(f"{says}: {record.certificate.summary}")
     for target, artifact in record.artifacts.items():

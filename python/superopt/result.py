@@ -92,8 +92,7 @@ class Optimized:
     @property
     def summary(self) -> str:
         """Kernels, predicted time and guarantee, in one line; of buckets, those of the last one."""
-        said, many = summary(self.outcome), len(self.outcome.buckets)
-        return f"{counted(many, 'bucket')}, the last one: {said}" if many else said
+        return summary(self.outcome)
 
     def __call__(self, *inputs: Any) -> Any:
         """Run the kernels on torch tensors: on their GPU, or, for tensors of the CPU, in Triton's interpreter.

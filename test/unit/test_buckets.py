@@ -3,6 +3,7 @@ original."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 import shutil
@@ -12,14 +13,19 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from weakened import weakened
 
 import superopt
-from superopt.errors import BadInput, BadOption, UnsupportedProgram
+from superopt.diagnostics import Diagnostics
+from superopt.errors import BadInput, BadOption, NotEquivalent, UnsupportedProgram
+from superopt.inputs.programs import read_any
 from superopt.run import buckets as run_buckets
 from superopt.run.buckets import superoptimize_buckets
 from superopt.run.ranged import AnotherProgram, axis
 from superopt.run.settings import Settings
 from superopt.transforms.emit.bundle_buckets import read_buckets
+from superopt.verify.bundle import verify_bundle
+from superopt.verify.bundle_buckets import verify_buckets
 
 torch: Any = pytest.importorskip("torch")
 SETTINGS: dict[str, Any] = {"budget": 1, "store": None, "seed": 0, "against": "operators", "interpret": True}
@@ -142,6 +148,157 @@ def test_a_linalg_program_in_buckets() -> None:
     for wrong in ("n=1..", "n=1..2..x", "n=auto..3", "n=1..auto"):
         with pytest.raises(BadOption, match="expected bounds as in"):
             Settings(dynamic=wrong)
+
+
+TWICE = """
+func.func @f(%x: tensor<?x24xf32> {superopt.extents = ["2 * n"]}) -> tensor<?x24xf32> {
+  %c0 = arith.constant 0 : index
+  %n = tensor.dim %x, %c0 : tensor<?x24xf32>
+  %0 = tensor.empty(%n) : tensor<?x24xf32>
+  %1 = linalg.exp ins(%x : tensor<?x24xf32>) outs(%0 : tensor<?x24xf32>) -> tensor<?x24xf32>
+  return %1 : tensor<?x24xf32>
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path, Path]:
+    """A program with twice an extent, in buckets of one extent and of seven: kernels, its file, its bundles."""
+    folder = tmp_path_factory.mktemp("twice")
+    (folder / "f.mlir").write_text(TWICE)
+    made = superopt.optimize(
+        folder / "f.mlir", dynamic="n=1..1..8", budget=1, store=None, against="operators"
+    )
+    return made, folder / "f.mlir", made.save(folder / "bundles")
+
+
+def test_buckets_of_twice_an_extent(twice: Any) -> None:
+    made, _, _ = twice
+    assert [(b.axes[0].low, b.axes[0].high) for b in made.outcome.buckets] == [(1, 1), (2, 8)]
+    for rows in (2, 4, 6, 14, 16):
+        x = torch.randn(rows, 24)
+        assert torch.allclose(made(x), torch.exp(x), rtol=1e-4), rows
+    for rows in (1, 3, 5, 15, 17, 18):
+        with pytest.raises(BadInput, match="expected"):
+            made(torch.randn(rows, 24))
+
+
+def test_the_bundles_of_all_buckets_are_verified(twice: Any) -> None:
+    _, path, folder = twice
+    program = read_any(path, Diagnostics())
+    records, covered = verify_buckets(program, folder, seed=0)
+    assert list(records) == ["n from 1 to 1", "n from 2 to 8"]
+    assert not any(record.unchecked for record in records.values())
+    assert covered == "n from 1 to 8: all"
+    # Given at one extent, the program is resized.
+    at = read_any(folder / "n-2-8" / "original.mlir", Diagnostics())
+    records, _ = verify_buckets(at, folder, seed=0)
+    assert ["resized" in str(record.unchecked) for record in records.values()] == [False, True]
+    others = [text.replace(*change) for text in (TWICE,) for change in ((".exp", ".tanh"), ("2 * n", "n"))]
+    for text in others:
+        path.with_name("other.mlir").write_text(text)
+        with pytest.raises((NotEquivalent, BadInput)):
+            verify_buckets(read_any(path.with_name("other.mlir"), Diagnostics()), folder, seed=0)
+        with pytest.raises((NotEquivalent, BadInput)):
+            verify_bundle(read_any(path.with_name("other.mlir"), Diagnostics()), folder / "n-2-8", seed=0)
+
+
+def described(folder: Path, change: Callable[[Any], object]) -> None:
+    content = json.loads((folder / "buckets.json").read_text())
+    change(content)
+    (folder / "buckets.json").write_text(json.dumps(content))
+
+
+def twice_listed(folder: Path) -> None:
+    """The second bucket, which is as good as before, is there twice."""
+    shutil.copytree(folder / "n-2-8", folder / "again")
+
+    def change(content: Any) -> None:
+        content["buckets"].append({**content["buckets"][1], "folder": "again"})
+        content["files"]["again/bundle.json"] = content["files"]["n-2-8/bundle.json"]
+
+    described(folder, change)
+
+
+def linked(folder: Path) -> None:
+    """What a module has is a link, though to a file of the bundle."""
+    (folder / "module.json").symlink_to(folder / "n-2-8" / "shapes.json")
+    digest = hashlib.sha256((folder / "module.json").read_bytes()).hexdigest()
+    described(folder, lambda content: content["files"].update({"module.json": digest}))
+
+
+def placed_elsewhere(folder: Path) -> None:
+    described(folder, lambda content: content["places"].update(n=[0, 0, 1]))
+
+
+def one_more(folder: Path) -> None:
+    shutil.copytree(folder / "n-2-8", folder / "n-9-64")
+
+
+def one_more_file(folder: Path) -> None:
+    (folder / "run.py").write_text("")
+
+
+def one_more_of_a_module(folder: Path) -> None:
+    (folder / "module.json").write_text("{}")
+
+
+def bounds(number: int, low: int, high: int) -> Callable[[Path], None]:
+    return lambda folder: described(folder, lambda c: c["buckets"][number]["bounds"].update(n=[low, high]))
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "guard", "next_said"),
+    [
+        (twice_listed, "without extents in common", "all(a.bounds[n][0] <= b.bounds[n][1]", ""),
+        (bounds(1, 2, 9), "the bounds that are proved", "proved !=", ""),
+        (bounds(1, 3, 8), "the bounds that are proved", "proved !=", ""),
+        (bounds(0, 0, 1), "of extents, got n from 0 to 1", "not (name.isidentifier()", "a bundle for ranges"),
+        (placed_elsewhere, "n where the program has it", "stated.places.get(name) not in places", ""),
+        (one_more, "got 'n-9-64'", "path.name not in known", "expected files and folders of a bundle"),
+        (one_more_file, "got 'run.py'", "path.name not in known", ""),
+        (one_more_of_a_module, "got 'module.json'", "path.name in MODULE and", ""),
+        (linked, "expected files and folders of a bundle", "path.is_symlink() or", ""),
+    ],
+)
+def test_each_guard_of_the_folder_stops_something(
+    twice: Any, tmp_path: Path, change: Callable[[Path], object], said: str, guard: str, next_said: str
+) -> None:
+    """Without the guard that is believed, but for what the next one stops."""
+    _, path, folder = twice
+    program = read_any(path, Diagnostics())
+    change(shutil.copytree(folder, tmp_path / "bundles"))
+    with pytest.raises((BadInput, NotEquivalent), match=said):
+        verify_buckets(program, tmp_path / "bundles", seed=0)
+    instead = f"False and {guard}" if not guard.endswith("or") else "False or"
+    without: Any = weakened("superopt.verify.bundle_buckets", guard, instead)
+    if next_said:
+        with pytest.raises((BadInput, NotEquivalent), match=next_said):
+            without.verify_buckets(program, tmp_path / "bundles", seed=0)
+    else:
+        without.verify_buckets(program, tmp_path / "bundles", seed=0)
+
+
+def test_a_program_is_one_for_all_extents(twice: Any) -> None:
+    """One that is written otherwise at some extent is refused, even where it computes the same."""
+    _, path, folder = twice
+    program: Any = read_any(path, Diagnostics())
+    negated = "linalg.negf ins({} : tensor<?x24xf32>) outs(%0 : tensor<?x24xf32>) -> tensor<?x24xf32>\n"
+    other = TWICE.replace("return %1", f"%2 = {negated.format('%1')}  %3 = {negated.format('%2')}  return %3")
+    path.with_name("negated.mlir").write_text(other)
+    negated_twice: Any = read_any(path.with_name("negated.mlir"), Diagnostics())
+
+    class Either:
+        places = program.places
+
+        def at(self, extents: Any, diagnostics: Any) -> Any:
+            return (negated_twice if extents["n"] == 8 else program).at(extents, diagnostics)
+
+    either: Any = Either()
+    with pytest.raises(NotEquivalent, match="expected one program for all extents"):
+        verify_bundle(either, folder / "n-2-8", seed=0)
+    guard = "if program_hash(again) != program_hash(original) and min(extents) > 1:"
+    weakened("superopt.verify.bundle", guard, "if False:").verify_bundle(either, folder / "n-2-8", seed=0)
 
 
 OVER = axis("n", 1, 64, [(0, 0, 1)])

@@ -12,18 +12,46 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from superopt.dialects.mlir import ir, passmanager
 from superopt.errors import BadInput
-from superopt.transforms.ingest.ingest_linalg import the_function
+from superopt.transforms.ingest.ingest_linalg import read_linalg, the_function
 from superopt.transforms.ingest.locate import locate
+
+if TYPE_CHECKING:
+    from superopt.diagnostics import Diagnostics
+    from superopt.program import KernelGraph
 
 EXTENTS = "superopt.extents"
 _MULTIPLE = re.compile(r"(?:(\d{1,9})\s*\*\s*)?([A-Za-z_]\w*)")
 _PROPAGATE = (
     "builtin.module(canonicalize,cse,func.func(resolve-ranked-shaped-type-result-dims),canonicalize,cse)"
 )
+
+
+@dataclass(frozen=True)
+class DynamicProgram:
+    """A module in linalg whose function takes tensors with dynamic extents."""
+
+    module: Any
+
+    def places(self, names: Sequence[str]) -> dict[str, list[tuple[int, int, int]]]:
+        """`dynamic_places` of the module."""
+        return dynamic_places(self.module, names)
+
+    def at(self, extents: Mapping[str, int], diagnostics: Diagnostics) -> KernelGraph:
+        """The program at these extents, by name, read anew; raises as `dynamic_places` and `at_extents`."""
+        places = self.places(tuple(extents))
+        sizes = {(i, d): k * extents[name] for name, found in places.items() for i, d, k in found}
+        return read_linalg(at_extents(self.module, sizes), diagnostics)
+
+
+def is_dynamic(module: Any) -> bool:
+    """Whether the module's function takes a tensor with a dynamic extent."""
+    inputs = ir.TypeAttr(the_function(module).attributes["function_type"]).value.inputs
+    return any(isinstance(t, ir.RankedTensorType) and not t.has_static_shape for t in inputs)
 
 
 def dynamic_places(module: Any, names: Sequence[str]) -> dict[str, list[tuple[int, int, int]]]:

@@ -81,7 +81,10 @@ def _save(settings: Settings, outcome: Outcome) -> None:
 
 
 def summary(outcome: Outcome) -> str:
-    """What was found, in one line."""
+    """What was found, in one line; of buckets, the last one."""
+    if many := len(outcome.buckets):
+        counted = f"{many} bucket{'s' if many != 1 else ''}"
+        return f"{counted}, the last one: {summary(outcome.buckets[-1].outcome)}"
     report = outcome.report
     kernels = f"{len(report.each_call)} kernel{'s' if len(report.each_call) != 1 else ''}"
     if calls := len(report.others):

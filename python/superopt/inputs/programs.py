@@ -10,11 +10,21 @@ from superopt.inputs import source
 if TYPE_CHECKING:
     from superopt.diagnostics import Diagnostics
     from superopt.program import KernelGraph
+    from superopt.transforms.ingest.at_extent import DynamicProgram
 
 
 def read_program(path: str | Path, diagnostics: Diagnostics) -> KernelGraph:
     """The program of an `.mlir` file; raises BadInput, located."""
     return _read(source.read(str(path)), diagnostics)
+
+
+def read_any(path: str | Path, diagnostics: Diagnostics) -> KernelGraph | DynamicProgram:
+    """The program of an `.mlir` file, whose extents may be dynamic; raises BadInput, located."""
+    from superopt.transforms.ingest.at_extent import DynamicProgram, is_dynamic
+    from superopt.transforms.ingest.ingest_linalg import read_linalg
+
+    module = read_module(path)
+    return DynamicProgram(module) if is_dynamic(module) else read_linalg(module, diagnostics)
 
 
 def read_text(text: str, diagnostics: Diagnostics) -> KernelGraph:

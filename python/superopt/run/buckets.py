@@ -20,8 +20,7 @@ from superopt.program import KernelGraph
 from superopt.run.outcome import Bucket, Outcome
 from superopt.run.ranged import AnotherProgram, axis, superoptimize_range
 from superopt.run.settings import Settings
-from superopt.transforms.ingest.at_extent import at_extents, dynamic_places
-from superopt.transforms.ingest.ingest_linalg import read_linalg
+from superopt.transforms.ingest.at_extent import DynamicProgram
 from superopt.verify.ranges import Axis, Family, Point, representatives
 
 Buckets: TypeAlias = Mapping[str, Sequence[int]] | Literal["auto"] | None
@@ -63,7 +62,8 @@ def superoptimize_linalg(module: Any, settings: Settings, diagnostics: Diagnosti
     Raises BadInput where no argument has one, or a result's does not follow from the arguments'.
     """
     bounds, heard_once = settings.bounds, [diagnostics]
-    places = dynamic_places(module, tuple(bounds))
+    program = DynamicProgram(module)
+    places = program.places(tuple(bounds))
     over = [axis(name, ends[0], ends[-1], places[name]) for name, ends in bounds.items()]
     buckets: Buckets = {name: ends[1:] for name, ends in bounds.items()}
     if all(len(ends) == 2 for ends in bounds.values()):
@@ -72,8 +72,7 @@ def superoptimize_linalg(module: Any, settings: Settings, diagnostics: Diagnosti
 
     def source(extents: Point) -> KernelGraph:
         heard = heard_once.pop() if heard_once else Diagnostics()
-        sizes = {(i, d): k * n for a, n in zip(over, extents, strict=True) for i, d, k in a.places}
-        return read_linalg(at_extents(module, sizes), heard)
+        return program.at(dict(zip(bounds, extents, strict=True)), heard)
 
     return superoptimize_buckets(source, over, buckets, settings, diagnostics)
 

@@ -18,17 +18,19 @@ import io
 import re
 import secrets
 import zipfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from superopt.cost.gpus import target as find_target
+from superopt.diagnostics import Diagnostics
 from superopt.dialects.reader import read
 from superopt.errors import BadInput, NotEquivalent
 from superopt.numerics import gate
@@ -39,13 +41,14 @@ from superopt.transforms.emit.bundle import RUNNING, description, read_bundle, r
 from superopt.transforms.emit.compile import CompilationFailed, assemble, compile_ttir
 from superopt.transforms.emit.program_source import emit_program
 from superopt.transforms.emit.ranged import ranged_interface, written
+from superopt.transforms.ingest.at_extent import DynamicProgram
 from superopt.transforms.lower import lower
 from superopt.transforms.schedule.fit import as_scheduled
 from superopt.verify.certificate import Certificate
 from superopt.verify.certifier import certify, replay
 from superopt.verify.hashing import program_hash
 from superopt.verify.ptx.check import PtxText, verify_ptx
-from superopt.verify.ranges import Family, Point, RangeRecord, forms, to_prove
+from superopt.verify.ranges import Axis, Family, Point, RangeRecord, forms, to_prove
 from superopt.verify.ttir.artifact import texts_at
 from superopt.verify.ttir.check import ArtifactRecord, verify_ttir
 from superopt.verify.ttir.same_source import same_source
@@ -59,7 +62,7 @@ MOST_FILE_BYTES = 64 << 20
 MOST_KERNELS = 1024
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 # How a module is called, and its weights: nothing in a program says what they should be.
-_MODULE = ("module.json", "weights.pt")
+MODULE = ("module.json", "weights.pt")
 _OPTIONAL = (
     "certificate.json",
     "range.json",
@@ -67,7 +70,7 @@ _OPTIONAL = (
     "original.mlir",
     "optimized.mlir",
     "constants.npz",
-    *_MODULE,
+    *MODULE,
 )
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -76,28 +79,53 @@ _Model = TypeVar("_Model", bound=BaseModel)
 class BundleRecord:
     """A bundle that computes the program: the certificate of its lowered program, and the record of each target.
 
-    `unchecked` lists what was not checked, and why; empty where everything was regenerated.
+    `unchecked` lists what was not checked, and why; empty where everything was regenerated. `ranged` is what the
+    bundle states of ranges of extents.
     """
 
     certificate: Certificate
     artifacts: dict[str, ArtifactRecord]
     unchecked: tuple[str, ...]
+    ranged: RangeRecord | None = None
+
+
+class Source(Protocol):
+    """A program at any extents, by name, and where they stand, as `DynamicProgram` reads it."""
+
+    def places(self, names: Sequence[str]) -> Mapping[str, Sequence[tuple[int, int, int]]]:
+        """(argument, dimension, k) for each of the names: k extents."""
+        ...
+
+    def at(self, extents: Mapping[str, int], diagnostics: Diagnostics) -> KernelGraph:
+        """The program at these extents."""
+        ...
 
 
 def verify_bundle(
-    program: KernelGraph, folder: str | Path, *, seed: int | None = None, delta: float = 1e-9
+    program: KernelGraph | Source,
+    folder: str | Path,
+    *,
+    seed: int | None = None,
+    delta: float = 1e-9,
+    fixed: Mapping[str, int] = MappingProxyType({}),
 ) -> BundleRecord:
     """Check that a bundle computes `program` and is what superopt writes for it; None draws a random `seed`.
 
-    Raises BadInput for a folder that is not a complete bundle, NotEquivalent where something in it is not what
-    it should be, and what `verify_ttir` raises.
+    A program with extents is read at those of the bundle, and again at all that are proved; `fixed` are those
+    that do not vary in the bundle. Raises BadInput for a folder that is not a complete bundle, NotEquivalent
+    where something in it is not what it should be, and what `verify_ttir` raises.
     """
-    return _Check(program, Path(folder), secrets.randbits(63) if seed is None else seed, delta).run()
+    drawn = secrets.randbits(63) if seed is None else seed
+    return _Check(program, Path(folder), drawn, delta, fixed).run()
 
 
 class _Check:
-    def __init__(self, program: KernelGraph, root: Path, seed: int, delta: float) -> None:
-        self.program, self.root, self.seed, self.delta = program, root, seed, delta
+    program: KernelGraph
+
+    def __init__(
+        self, given: KernelGraph | Source, root: Path, seed: int, delta: float, fixed: Mapping[str, int]
+    ) -> None:
+        self.given, self.root, self.seed, self.delta, self.fixed = given, root, seed, delta, fixed
         self.unchecked: list[str] = []
         self.axes: tuple[str, ...] = ()
 
@@ -107,6 +135,7 @@ class _Check:
         self.targets: list[str] = [find_target(str(t)).name for t in self.described["targets"]]
         lowered = read(self.text("lowered.mlir"), str(self.root / "lowered.mlir"))
         ranged = self.model("range.json", RangeRecord)
+        self.program = self.read(lowered, ranged)
         family = ranged and self.family(lowered, ranged)
         self.axes = tuple(axis.name for axis in ranged.axes) if ranged else ()
         emitted = written(family) if family else emit_program(lowered)
@@ -139,7 +168,7 @@ class _Check:
         ]
         self.shapes(emitted, compiled)
         self.stated_certificate(optimized)
-        return BundleRecord(certificate, artifacts, tuple(self.unchecked))
+        return BundleRecord(certificate, artifacts, tuple(self.unchecked), ranged)
 
     # --- files ------------------------------------------------------------------------------------------------
 
@@ -171,7 +200,7 @@ class _Check:
             raise BadInput(f"expected a bundle with the file '{missing[0]}', got none: {self.root}")
         if unknown := sorted(listed - needed - {*_OPTIONAL}):
             raise BadInput(f"expected the files of a bundle, got '{unknown[0]}': {self.root}")
-        held = [name for name in _MODULE if name in listed]
+        held = [name for name in MODULE if name in listed]
         self.unchecked += [f"{name}: the module's arguments and weights" for name in held]
 
     def description(self, emitted: EmittedProgram, ranged: Ranged | None) -> None:
@@ -193,6 +222,29 @@ class _Check:
         self.expect(
             _nameless(made) == _nameless(stated), "shapes.json", "the program and the compiler give it"
         )
+
+    def read(self, lowered: KernelGraph, ranged: RangeRecord | None) -> KernelGraph:
+        """The program, at the extents that the kernels were searched at."""
+        if isinstance(self.given, KernelGraph):
+            return self.given
+        axes = ranged.axes if ranged else ()
+        if not axes and not self.fixed:
+            raise BadInput(
+                f"expected a bundle for ranges of extents, which the program has, got: {self.root}"
+            )
+        places = self.given.places((*(axis.name for axis in axes), *self.fixed))
+        for axis in axes:
+            known = sorted(axis.places) == sorted(places[axis.name])
+            self.expect(known and axis.name not in self.fixed, "range.json", "the program's extents are")
+            self.expect(stands(axis, lowered), "lowered.mlir", "the program's inputs are")
+        first = [axis.places[0] for axis in axes]
+        return self.again(self.given, axes, tuple(lowered.inputs[i].shape[d] // k for i, d, k in first))
+
+    def again(self, source: Source, axes: Sequence[Axis], extents: Point) -> KernelGraph:
+        """The program at extents of the axes; kernels for ranges prepare nothing."""
+        varying = dict(zip((axis.name for axis in axes), extents, strict=True))
+        made = source.at({**varying, **self.fixed}, Diagnostics())
+        return replace(made, weights=()) if axes else made
 
     def original(self) -> KernelGraph:
         """The program; `original.mlir` must be that."""
@@ -246,13 +298,8 @@ class _Check:
 
     def family(self, lowered: KernelGraph, ranged: RangeRecord) -> Family:
         """The programs at every extent of the ranges that the bundle states."""
-        inputs = self.program.inputs
         for axis in ranged.axes:
-            good = all(
-                0 <= i < len(inputs) and 0 <= d < len(inputs[i].shape) and times >= 1
-                for i, d, times in axis.places
-            )
-            good = good and len(axis.places) > 0 and axis.name.isidentifier()
+            good = stands(axis, self.program) and axis.name.isidentifier()
             self.expect(good and 1 <= axis.low < axis.high, "range.json", "the program's inputs are")
         names = {axis.name for axis in ranged.axes}
         self.expect(0 < len(names) == len(ranged.axes), "range.json", "the program's inputs are")
@@ -268,6 +315,11 @@ class _Check:
         self.expect(found == [(n, known[n]) for n in chosen], "range.json", "its programs are")
         for extents, said in zip(chosen, stated.extents, strict=True):
             original, lowered = family.at(extents)
+            if not isinstance(self.given, KernelGraph):
+                again = self.again(self.given, family.axes, extents)
+                if program_hash(again) != program_hash(original) and min(extents) > 1:
+                    raise NotEquivalent(f"expected one program for all extents, got another: {self.root}")
+                original = again
             asked = min(self.delta, said.delta or self.delta)
             verdict = certify(original, lowered, delta=asked, seed=self.seed)
             if (made := verdict.certificate) is None:
@@ -280,8 +332,9 @@ class _Check:
                 if _ran(ran) != (said.instances, said.blocks):  # `proved` takes the usual seed
                     ran = self.artifact(target, original, lowered, emitted, extents, 0)
                 self.expect(_ran(ran) == (said.instances, said.blocks), "range.json", "its blocks are")
-        names = ", ".join(self.axes)
-        self.unchecked.append(f"{names}: the program is given at one extent, and resized to others")
+        if not isinstance(self.given, DynamicProgram):
+            names = ", ".join(self.axes)
+            self.unchecked.append(f"{names}: the program is given at one extent, and resized to others")
 
     def artifact(
         self,
@@ -419,6 +472,14 @@ class _Check:
         if len(data) > MOST_FILE_BYTES:
             raise BadInput(f"expected a file of at most {MOST_FILE_BYTES} bytes, got more: {path}")
         return data
+
+
+def stands(axis: Axis, program: KernelGraph) -> bool:
+    """Whether the places of an axis are dimensions of the program's inputs."""
+    shapes = [value.shape for value in program.inputs]
+    return len(axis.places) > 0 and all(
+        0 <= i < len(shapes) and 0 <= d < len(shapes[i]) and times >= 1 for i, d, times in axis.places
+    )
 
 
 def _ran(record: ArtifactRecord) -> tuple[int, int]:
