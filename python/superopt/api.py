@@ -109,7 +109,8 @@ def optimize(
             result = Optimized(outcome)
         except NoKernels as error:
             imported, result = module.imported(original, args, named), module.kept(original, error)
-    return module.optimized(original, imported, result, fallback=fallback, interpret=interpret)
+    given = (args, named)
+    return module.optimized(original, imported, result, given, fallback=fallback, interpret=interpret)
 
 
 def settings_of(given: Mapping[str, Any]) -> Superoptimize:

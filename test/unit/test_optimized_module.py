@@ -288,6 +288,35 @@ def test_training_runs_the_original(made: Any, x: Any) -> None:
     assert made.calls == {"kernels": 1, "original": 1}
 
 
+def test_under_another_autocast_the_original_runs(made: Any, x: Any, tmp_path: Path) -> None:
+    """Kernels of f32 would return f32 where the original returns bf16."""
+    loaded = superopt.load(made.save(tmp_path / "bundle"), made.original, interpret=True)
+    for each in (made, copy.deepcopy(made), loaded):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            wanted = each.original(x)["made"]
+            assert wanted.dtype == torch.bfloat16
+            with pytest.warns(
+                UserWarning, match="called under autocast to torch.bfloat16, and runs the original"
+            ):
+                got = each(x)["made"]
+        assert got.dtype == wanted.dtype
+        assert torch.equal(got, wanted)
+        with torch.autocast("cpu", enabled=False):
+            assert each(x)["made"].dtype == torch.float32
+        assert each.calls == {"kernels": 1, "original": 1}
+
+
+def test_made_under_autocast_it_computes_what_that_computes(x: Any) -> None:
+    layer = torch.nn.Linear(32, 16).eval()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        made = superopt.optimize(layer, (x,), interpret="cpu", **SETTINGS)
+        assert made(x).dtype == torch.bfloat16
+        assert torch.allclose(made(x), layer(x), rtol=2e-2, atol=2e-2)
+    assert made.calls == {"kernels": 2, "original": 0}
+    with pytest.warns(UserWarning, match="called under no autocast"):
+        assert made(x).dtype == torch.float32
+
+
 def test_a_constant_that_changes_is_noticed() -> None:
     x = torch.randn(4, 8)
     module = superopt.optimize(Turned(), (x,), interpret=True, **SETTINGS)

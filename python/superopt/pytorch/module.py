@@ -40,13 +40,15 @@ class Calling:
     """How kernels are called: arguments and results, and the module's weights by name, in the program's order.
 
     `fixed` are copies of the buffers that the program holds as constants. `ties` are names of weights that the
-    program holds as one tensor with another, each with the other's name.
+    program holds as one tensor with another, each with the other's name. `autocast` is what the module was read
+    under (`autocast_of`).
     """
 
     signature: Signature
     weights: tuple[str, ...]
     fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
     ties: tuple[tuple[str, str], ...] = ()
+    autocast: str = ""
 
 
 class OptimizedModule(torch.nn.Module):
@@ -54,7 +56,8 @@ class OptimizedModule(torch.nn.Module):
 
     On a GPU it runs the kernels; on a CPU the original, unless `interpret` asks for Triton's interpreter or, by
     "cpu", for the tile programs that the kernels were emitted from, compiled for the CPU. The original runs, with
-    one warning, where gradients are wanted or the module is in training mode. For arguments that the kernels were
+    one warning, where gradients are wanted, the module is in training mode, or torch.autocast asks for other
+    dtypes than it did when the kernels were made. For arguments that the kernels were
     not made for it raises BadInput, or, with one warning, runs the original where `fallback` is true.
 
     It starts in evaluation mode, as does the original, whose submodules, parameters and buffers it shares:
@@ -178,7 +181,13 @@ class OptimizedModule(torch.nn.Module):
             return True
         if torch.compiler.is_compiling() and (self.calling.fixed or self.calling.ties):
             return True  # a compiled graph would not notice that a constant or a tie has changed
-        return not (self.interpret or (tensors and tensors[0].is_cuda))
+        if not (self.interpret or (tensors and tensors[0].is_cuda)):
+            return True
+        if (now := autocast_of(tensors)) != self.calling.autocast:
+            made = self.calling.autocast or "none"
+            self._warn(f"is called under {now or 'no autocast'}", f"call it under {made}, as they were made")
+            return True
+        return False
 
     def _original(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self._count("original")
@@ -358,16 +367,26 @@ def imported(module: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> I
     return from_torch(module, inputs, kwargs, location=place(module))
 
 
+def autocast_of(tensors: Sequence[Any]) -> str:
+    """The dtype that torch.autocast gives to what is computed of these tensors; empty where it is off."""
+    device = next((t.device.type for t in tensors if isinstance(t, torch.Tensor)), "cpu")
+    if not torch.is_autocast_enabled(device):
+        return ""
+    return f"autocast to {torch.get_autocast_dtype(device)}"
+
+
 def optimized(
     original: Any,
     program: Imported,
     result: Optimized,
+    given: Any,
     *,
     fallback: bool = False,
     interpret: Interpret = False,
 ) -> OptimizedModule:
-    """The module that stands for `original`, of which `program` was read and `result` found."""
-    calling = Calling(program.signature, tuple(program.weight_names), program.fixed, program.ties)
+    """The module for `original`, of which `program` was read with the arguments `given`, and `result` found."""
+    under = autocast_of(torch.utils._pytree.tree_leaves(given))
+    calling = Calling(program.signature, tuple(program.weight_names), program.fixed, program.ties, under)
     return OptimizedModule(original, calling, result, fallback=fallback, interpret=interpret)
 
 

@@ -85,7 +85,7 @@ def replace(
         if not result.report.faster:
             done.kept[name] = "nothing is predicted to be faster"
             continue
-        made = optimized(module, program, result, fallback=fallback, interpret=interpret)
+        made = optimized(module, program, result, (args, named), fallback=fallback, interpret=interpret)
         parent, _, last = name.rpartition(".")
         setattr(model.get_submodule(parent), last, made)
         done.modules[name] = made

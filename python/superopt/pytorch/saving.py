@@ -40,6 +40,7 @@ def save(module: OptimizedModule, folder: Path) -> Path:
         "weights": list(module.calling.weights),
         "constants": list(module.calling.fixed),
         "ties": module.calling.ties,
+        "autocast": module.calling.autocast,
     }
     with tempfile.TemporaryDirectory(prefix="superopt-weights-") as temporary:
         weights = Path(temporary) / "weights.pt"
@@ -86,7 +87,8 @@ def load(
         weights = torch.load(folder / "weights.pt", weights_only=True, map_location="cpu")
         constants = {n: weights[n] for n in described["constants"]}
         ties = tuple((name, other) for name, other in described["ties"])
-        calling = Calling(signature, tuple(described["weights"]), constants, ties)
+        under = str(described["autocast"])
+        calling = Calling(signature, tuple(described["weights"]), constants, ties, under)
         held = original if original is not None else _holder(weights, described["module"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"expected the description of a module in {folder}/module.json: {error}") from None
