@@ -25,7 +25,16 @@ def table(head: list[str], rows: list[list[object]]) -> str:
 def summary() -> str:
     """One row for each campaign."""
     fuzz, kills, mutation, cost = (load(n) for n in ("fuzz", "kills", "mutation", "verification"))
-    attack, relation = load("attack"), load("relation")
+    attack, relation, agreement = (load(n) for n in ("attack", "relation", "agreement"))
+    asked, targets = agreement["counts"], ("sm_80", "sm_90", "sm_100")
+    unverified = sum(n for what, n in asked.items() if what.startswith("PTX") and "unverified" in what)
+    planted = {what.partition(": ")[2]: n for what, n in asked.items() if what.startswith("fault in PTX")}
+    missed = {
+        k: sum(f"planted fault passes {k}" in d for d in agreement["different"])
+        for k in ("the TTIR", "in the")
+    }
+    told = asked["faults in programs"] - max(missed.values())
+    found = sum(planted.get(fate, 0) for fate in ("refused", "illegal", "different"))
     judged = attack["fates"]
     fates: dict[str, int] = {}
     for name, count in mutation["fates"].items():
@@ -52,6 +61,13 @@ def summary() -> str:
              f"**{len(relation['wrong'])} regions wrong**, {sum(relation['abstained'].values())} left undecided; "
              f"{relation['positions']:,} elements differ in {relation['differing']:,} programs, {relation['equal']:,} are equal",
              "`make relation`"],
+            ["random kernels in f16, bf16 and f32: their PTX, their TTIR and the program over the fields, Triton's interpreter and "
+             "numpy on numbers", f"{agreement['kernels']} kernels of {agreement['programs']} programs, {len(targets)} targets, "
+             f"{agreement['date']}", f"**{len(agreement['different'])} disagree**; the PTX of "
+             f"{sum(asked[f'PTX {t}: agrees'] for t in targets)} stores what the TTIR stores, that of {unverified} is unverified; of "
+             f"faults planted, TTIR and interpreter each tell {told} of {asked['faults in programs']} in programs, "
+             f"and the check of PTX {found} of {sum(planted.values())} in PTX, where the others change nothing that is stored",
+             "`make agree`"],
             ["kills of whole runs at random moments", f"{kills['kills']} ("
              + ", ".join(f"{n} {s}" for s, n in sorted(kills["sent"].items())) + ")",
              f"**{len(kills['losses'])} losses**; {kills['entries']} store entries, all whole; {kills['completed']} runs "
@@ -94,6 +110,31 @@ def costs() -> str:
     head = ["program", "search", "certificates", "TTIR", "numeric gate", "whole run", "checker afterwards", "guarantee",
             "delta", "normal form", "of before"]  # fmt: skip
     return table(head, rows)
+
+
+def kernels() -> str:
+    """CPU seconds for each kernel of the benchmarks' winners, by the check."""
+    data = load("ptx")
+    programs = [r for r in data["programs"].values() if "targets" in r]
+
+    def once(step: str, gpu: str) -> float:
+        """Seconds of what is made once for a program, for each of its kernels."""
+        made = [r for r in programs if f"{step}_seconds" in r and "kernels" in r["targets"][gpu]]
+        return sum(r[f"{step}_seconds"] for r in made) / sum(len(r["targets"][gpu]["kernels"]) for r in made)
+
+    rows: list[list[object]] = []
+    for gpu in ("sm_80", "sm_90", "sm_100"):
+        made = data["summary"][gpu]
+        seconds = [once(step, gpu) for step in ("certificate", "gate")]
+        seconds += [made[f"{step}_seconds"] / made["kernels"] for step in ("ttir", "ptx", "count")]
+        verdicts = [made[v] for v in ("kernels", "verified", "unverified", "illegal", "different")]
+        rows.append([gpu, *verdicts, *(f"{s:.2f}" for s in seconds)])
+    head = ["target", "kernels", "PTX verified", "unverified", "illegal", "different", "certificate",
+            "numeric gate", "TTIR", "PTX", "counts"]  # fmt: skip
+    gates = {name: r["gate"] for name, r in data["programs"].items() if "gate" in r}
+    others = [name for name, said in gates.items() if said != "passed"]
+    note = f"The gate was measured on {len(gates)} of {len(programs)} programs and rejects {len(others)} ({', '.join(others)})."
+    return table(head, rows) + f"\n{note}\n"
 
 
 def numerics() -> str:
@@ -143,7 +184,7 @@ def again() -> str:
     return table(["what", "result", "commit", "day"], [[*row, r["commit"], r["date"]] for row, r in said])
 
 
-PARTS = {f.__name__: f for f in (summary, again, mutants, costs, numerics, without_maximum)}
+PARTS = {f.__name__: f for f in (summary, again, mutants, costs, kernels, numerics, without_maximum)}
 
 
 def page(text: str) -> str:
@@ -161,6 +202,8 @@ def test_nothing_wrong_was_accepted_and_nothing_lost():
     assert load("mutation")["wrong and accepted"] == []
     assert load("mutation")["mutants"] >= 2000
     assert load("attack")["wrong and accepted"] == load("attack")["contradictions"] == []
+    assert load("agreement")["different"] == []
+    assert load("agreement")["kernels"] >= 200
     assert load("kills")["losses"] == []
     assert load("fuzz")["findings"] == []
     assert load("fuzz")["seconds"] >= 3600
