@@ -86,7 +86,11 @@ def run(options: argparse.Namespace, pool: Pool) -> int:
     done = _done(output)
     jobs = {file: _key(file, settings) for file in dict.fromkeys(options.files)}
     failed = 0
-    for answer in pool.answers([Job(file, settings) for file, key in jobs.items() if key not in done]):
+    missing: dict[str, str] = {}  # files that hold the same are one job
+    for file, key in jobs.items():
+        if key not in done:
+            missing.setdefault(key, file)
+    for answer in pool.answers([Job(file, settings) for file in missing.values()]):
         failed += answer.report is None
         print(_said(answer), flush=True)
         if answer.report is not None:
@@ -125,9 +129,10 @@ def _done(output: Path | None) -> dict[str, Any]:
         found = cast("object", json.loads(output.read_bytes()))
     except (OSError, ValueError):
         found = None
-    if not isinstance(found, dict) or "tuned" not in found:
+    tuned = cast("dict[str, Any]", found).get("tuned") if isinstance(found, dict) else None
+    if not isinstance(tuned, dict):
         raise BadInput("expected results of superopt-tune, or no file", Location(str(output)))
-    return dict(cast("dict[str, Any]", found["tuned"]))
+    return cast("dict[str, Any]", tuned)
 
 
 def _write(output: Path | None, done: dict[str, Any]) -> None:

@@ -36,6 +36,8 @@ if what == "dies" or (what == "dies once" and marks.read_text() == "x"):
     os.kill(os.getpid(), signal.SIGKILL)
 if what == "hangs":
     time.sleep(60)
+if what == "babbles":
+    print("a library says something")
 print(json.dumps({"report": {"what": what}, "error": ""}))
 """
 
@@ -62,6 +64,36 @@ def test_a_process_that_hangs_is_ended(tmp_path: Path) -> None:
     (answer,) = pool(tmp_path, timeout=1.0).answers([Job(str(tmp_path / "hangs"))])
     assert answer.report is None
     assert "took longer than 1 s" in answer.error
+
+
+def test_a_process_that_says_something_else_has_no_answer(tmp_path: Path) -> None:
+    (tmp_path / "babbles").write_text("babbles")
+    (answer,) = pool(tmp_path).answers([Job(str(tmp_path / "babbles"))])
+    assert answer.report is None
+    assert "expected an answer as JSON, got 'a library says" in answer.error
+
+
+def test_files_that_hold_the_same_are_tuned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    class Fake:
+        def answers(self, jobs: Sequence[Job]) -> Iterator[Answer]:
+            for job in jobs:
+                asked.append(job.file)
+                yield Answer(job, {"predicted_seconds": 1e-6, "tuning": None})
+
+    files = [str(tmp_path / name) for name in ("a.mlir", "b.mlir", "c.mlir")]
+    for file, text in zip(files, (PROGRAM, PROGRAM, "other"), strict=True):
+        Path(file).write_text(text)
+
+    def fake(workers: str, timeout: float) -> Fake:
+        return Fake()
+
+    monkeypatch.setattr("superopt.tools.superopt_tune._pool", fake)
+    assert main([*files, "-o", str(tmp_path / "out.json")]) == 0
+    assert asked == [files[0], files[2]]
+    (tmp_path / "out.json").write_text('{"tuned": 5}')
+    assert main([*files, "-o", str(tmp_path / "out.json")]) == 2
 
 
 def test_a_run_goes_on_where_it_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

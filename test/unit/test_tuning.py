@@ -261,6 +261,15 @@ def trial(choice: str, seconds: float, evaluator: str) -> Trial:
     return Trial(question, space(Digits("a", 1)).trace(question), Evaluation(seconds, PRICED, evaluator))
 
 
+@pytest.mark.parametrize("seconds", ["NaN", "-1.0", "-Infinity", "Infinity", '"fast"'])
+def test_prices_that_cannot_be_are_not_read_from_a_log(tmp_path: Path, seconds: str) -> None:
+    (tmp_path / "trials").mkdir()
+    line = '{"key": "k", "seconds": SECONDS, "status": "", "evaluator": "tiles", "work": 0.0, "config": {}}\n'
+    texts = [line.replace("SECONDS", seconds), line.replace('"k"', '"good"').replace("SECONDS", "1e-6")]
+    (tmp_path / "trials" / "log.jsonl").write_text("".join(texts))
+    assert list(Log(tmp_path, "log").known) == [("tiles", "good")]
+
+
 def test_what_was_good_before(tmp_path: Path) -> None:
     steps = [Digits("a", 1)]
     store = ConfStore(tmp_path, "sm_90", steps)

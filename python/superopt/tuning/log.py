@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import time
 from pathlib import Path
@@ -66,6 +67,8 @@ class Log:
         with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
             record = cast("dict[str, Any]", json.loads(line))
             seconds = record["seconds"]
+            if seconds is not None and not 0 <= float(seconds) < math.inf:
+                return
             interval = record.get("interval")
             evaluation = Evaluation(
                 None if seconds is None else float(seconds),

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, cast
 
@@ -76,8 +77,11 @@ class LocalPool:
                 reason = f"took longer than {self.timeout:g} s"
                 continue
             if done.returncode == 0:
-                found = cast("dict[str, Any]", json.loads(done.stdout))
-                return Answer(job, found["report"], found["error"], attempt)
+                with suppress(ValueError, KeyError, TypeError):
+                    found = cast("dict[str, Any]", json.loads(done.stdout))
+                    return Answer(job, found["report"], found["error"], attempt)
+                reason = f"expected an answer as JSON, got '{done.stdout[:40]}'"
+                continue
             said = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
             reason = f"its process ended with {done.returncode}: {said[0]}"
         return Answer(job, None, f"{reason} ({ATTEMPTS} times)", ATTEMPTS)
