@@ -246,8 +246,15 @@ def test_what_is_overwritten_is_overwritten() -> None:
     again = cache.clone()
     assert close(compiled(again, rows), theirs.sum(1))
     assert close(again, theirs)
-    with pytest.raises(BadInput, match="which is overwritten, in memory of its own"):
+    with pytest.raises(
+        BadInput, match="which is overwritten, in memory of its own, got it shared with argument 1"
+    ):
         module(cache, cache[:, :2])
+    both = torch.cat([cache, cache])  # halves of one tensor share no memory
+    assert close(module(both[:2], both[2:, :2]), Appends()(cache.clone(), cache[:, :2]))
+    module.fallback = True
+    with pytest.warns(UserWarning, match="runs the original"):
+        assert close(module(both[2:], both[2:, :2]), Appends()(cache, cache[:, :2]))
 
 
 def thrice(x: Any) -> Any:
@@ -276,6 +283,28 @@ def test_gradients_come_from_the_original(made: Any, x: Any) -> None:
             parameter.requires_grad_(False)
         made(x)
     assert made.calls == {"kernels": 1, "original": 2}
+
+
+class Scales(torch.nn.Module):
+    """A parameter with a name that modules have otherwise, an argument by position only."""
+
+    def __init__(self) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        self.name = torch.nn.Parameter(torch.rand(16))
+
+    def forward(self, x: Any, /, more: Any, times: float = 2.0) -> Any:
+        return torch.relu(x * self.name) * times + more
+
+
+def test_names_of_parameters_and_arguments_by_position_only(tmp_path: Path) -> None:
+    x = torch.randn(4, 16)
+    module = superopt.optimize(Scales(), (x,), kwargs={"more": x}, interpret=True, **SETTINGS)
+    assert close(module(x, x), module.original(x, more=x))
+    assert close(module(x, more=x, times=2.0), module.original(x, x))
+    module.save(tmp_path / "bundle")
+    assert close(superopt.load(tmp_path / "bundle", interpret=True)(x, x), module.original(x, x))
+    with pytest.raises(BadInput, match=r"expected a tensor for 'more', got list"):
+        module(x, [x])
 
 
 def test_training_runs_the_original(made: Any, x: Any) -> None:

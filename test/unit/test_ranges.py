@@ -491,6 +491,31 @@ def test_a_linalg_program_with_two_extents() -> None:
         superopt.optimize(TWO, dynamic="b=1..4,b=1..97", **settings)
 
 
+class Named(torch.nn.Module):
+    """Takes its arguments by name, in another order than that of the alphabet."""
+
+    def forward(self, tall: Any, by: dict[str, Any]) -> Any:
+        return torch.relu(by["b"] @ tall) * by["a"]
+
+
+def test_arguments_by_name_in_any_order() -> None:
+    n = torch.export.Dim("n", min=2, max=32)
+
+    def given(length: int) -> dict[str, Any]:
+        by = {"b": torch.randn(4, length), "a": torch.randn(4, 8)}
+        return {"by": by, "tall": torch.randn(length, 8)}
+
+    shapes: dict[str, Any] = {"by": {"b": {1: n}, "a": None}, "tall": {0: n}}
+    module = superopt.optimize(Named(), given(16), dynamic_shapes=shapes, **SETTINGS)
+    for length in (2, 7, 32):
+        kwargs = given(length)
+        turned = {"tall": kwargs["tall"], "by": dict(reversed(kwargs["by"].items()))}
+        with torch.no_grad():
+            wanted = module.original(**kwargs)
+            torch.testing.assert_close(module(**kwargs), wanted, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(module(**turned), wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_mistakes() -> None:
     n, m = torch.export.Dim("n", min=2, max=64), torch.export.Dim("m", min=2, max=64)
     given: list[tuple[Any, type[Exception], str]] = [
@@ -498,6 +523,7 @@ def test_mistakes() -> None:
         ({"k": {1: n + 1}, "v": {1: n + 1}}, UnsupportedProgram, "a Dim or a multiple of one"),
         ({"z": {1: n}}, BadInput, "expected dynamic_shapes of q, k, v, got 'z'"),
         ({"k": {1: 5.0}}, BadInput, "expected a torch.export.Dim"),
+        ({"k": {1: torch.export.Dim.AUTO}}, BadInput, r"as in Dim\('n', max=512\), got DimHint"),
         ({"k": {9: n}}, BadInput, "expected a dimension of"),
         ({"k": {1: torch.export.Dim("n")}, "v": {1: torch.export.Dim("n")}}, BadOption, "largest extent"),
         ({"k": {1: n}}, BadInput, "one program for every n"),

@@ -191,6 +191,39 @@ def test_what_is_overwritten_or_viewed_stays_with_pytorch(x: Any) -> None:
     assert not any(p.replaced for p in backend.graphs[0].parts)
 
 
+class Heads(torch.nn.Module):
+    """Its result's dimensions are in another order than memory holds them."""
+
+    def __init__(self) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        self.norm = torch.nn.RMSNorm(32)
+        self.query = torch.nn.Linear(32, 32, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        made = torch.nn.functional.silu(self.query(self.norm(x)))
+        return made.view(2, 4, 4, 8).permute(2, 0, 3, 1)
+
+
+class Joined(torch.nn.Module):
+    """Depends on the order in which memory holds what its heads return."""
+
+    def __init__(self) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        self.heads = Heads()
+
+    def forward(self, x: Any) -> Any:
+        made = self.heads(x)
+        return made.permute(1, 3, 0, 2).view(8, 32), torch.view_as_real(torch.complex(made, made))[..., 0]
+
+
+def test_results_are_laid_out_as_they_were(x: Any) -> None:
+    model, backend = Joined(), Backend(interpret="cpu", against="operators", **SETTINGS)
+    for got, wanted in zip(torch.compile(model, backend=backend)(x), model(x), strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
+        assert got.stride() == wanted.stride()
+    assert [p.path for p in backend.graphs[0].parts if p.replaced] == ["heads"]
+
+
 def test_what_cannot_be_delivered_stays_with_pytorch_and_is_said(
     x: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import random
 import weakref
 from collections.abc import Callable
@@ -293,6 +294,17 @@ def test_what_pytorch_does_not_count_is_for_the_user_to_say(module: Any, check: 
         check()
     module.prepare_again()
     assert check() == 1
+
+
+def test_a_user_says_it_to_a_module_of_an_equal_program(module: Any) -> None:
+    """Equal programs share an operator, which runs the kernels of the first."""
+    other, x = pickle.loads(pickle.dumps(module)), torch.ones(16, 8)
+    with torch.no_grad():
+        for each in (module, other):
+            each(x)
+        other.original.scale.data.mul_(2)
+        other.prepare_again()
+        torch.testing.assert_close(other(x), other.original(x), rtol=1e-3, atol=1e-3)
 
 
 def test_modules_of_one_program_have_weights_of_their_own(module: Any, check: Callable[[], int]) -> None:

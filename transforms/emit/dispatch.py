@@ -35,6 +35,10 @@ class Dispatcher:
         """Raise BadInput for tensors that no bucket takes."""
         self.chosen(tensors).check(tensors)
 
+    def check_memory(self, tensors: Sequence[Any]) -> None:
+        """Raise BadInput where an argument that is overwritten shares memory with another."""
+        self.chosen(tensors).check_memory(tensors)
+
     def chosen(self, tensors: Sequence[Any]) -> Launcher:
         """The launcher of the bucket for these tensors; raises BadInput where there is none."""
         found: dict[str, Any] = {}

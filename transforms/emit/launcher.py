@@ -88,7 +88,7 @@ class Launcher:
     def __call__(self, *tensors: Any) -> Any:
         """Run once. Raises BadInput where number, shapes or dtypes of the tensors differ from the program's."""
         self.check(tensors)
-        self._check_memory(tensors)
+        self.check_memory(tensors)
         gpu = next((t.device for t in tensors if t.is_cuda), None)
         made = list(self._on_cpu(tensors) if gpu is None else self._launched(tensors, gpu))
         for i, j in self.aliases.items():
@@ -137,13 +137,17 @@ class Launcher:
             return False
         return True
 
-    def _check_memory(self, tensors: Sequence[Any]) -> None:
-        storages = [t.untyped_storage().data_ptr() for t in tensors]
+    def check_memory(self, tensors: Sequence[Any]) -> None:
+        """Raise BadInput where an argument that is overwritten shares memory with another."""
         for j in self.aliases.values():
-            if storages.count(storages[j]) > 1:
-                raise BadInput(
-                    f"expected argument {j}, which is overwritten, in memory of its own, got it shared"
-                )
+            first, end = _memory(tensors[j])
+            for i, other in enumerate(tensors):
+                begins, ends = _memory(other)
+                if i != j and first < ends and begins < end:
+                    raise BadInput(
+                        f"expected argument {j}, which is overwritten, in memory of its own, got it shared with "
+                        f"argument {i}"
+                    )
 
     def _launched(self, tensors: Sequence[Any], device: Any) -> Sequence[Any]:
         torch: Any = importlib.import_module("torch")
@@ -220,6 +224,14 @@ class Launcher:
             torch.from_numpy(x).to(d) if d.is_floating_point else torch.from_numpy(x)
             for x, d in zip(made, dtypes, strict=True)
         ]
+
+
+def _memory(tensor: Any) -> tuple[int, int]:
+    """The first byte of the tensor, and the end of its last one."""
+    if not tensor.numel():
+        return 0, 0
+    steps = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (steps + 1) * tensor.element_size()
 
 
 _NAMES = itertools.count()  # of what the interpreter's process has prepared

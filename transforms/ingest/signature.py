@@ -98,6 +98,8 @@ class Signature:
         given = self._ordered(args, kwargs or {})
         leaves, nesting = _pytree().tree_flatten(given)
         if nesting != self.nesting:
+            leaves = self._in_order(given)
+        if leaves is None:
             wanted, got = self.arguments(["tensor"] * len(self.tensors)), (tuple(args), dict(kwargs or {}))
             raise BadInput(
                 f"expected arguments like the example inputs {_outline(wanted)}, got {_outline(got)}"
@@ -106,10 +108,28 @@ class Signature:
             leaf = leaves[i]
             if i in self.tensors:
                 if not _is_tensor(leaf):
-                    raise BadInput(f"expected a tensor, got {leaf!r}")
+                    raise BadInput(f"expected a tensor{self._where(i)}, got {_named(leaf)}")
             elif not (leaf is known or (type(leaf) is type(known) and leaf == known)):
-                raise BadInput(f"expected {known!r}, which the program was made for, got {_named(leaf)!s}")
+                raise BadInput(
+                    f"expected {known!r}{self._where(i)}, which the program was made for, got {_named(leaf)}"
+                )
         return [leaves[i] for i in self.tensors]
+
+    def _where(self, leaf: int) -> str:
+        """Which argument this leaf is or lies in, as far as arguments have names."""
+        args, named = _pytree().tree_unflatten(range(len(self.fixed)), self.nesting)
+        names = [name for name, _, by_position in self.parameters if by_position]
+        for name, value in [*zip(names, args, strict=False), *named.items()]:
+            if leaf in _pytree().tree_leaves(value):
+                return f" for '{name}'"
+        return ""
+
+    def _in_order(self, given: Any) -> list[Any] | None:
+        """The leaves where dictionaries list their keys in another order than the example's; None elsewhere."""
+        try:
+            return self.nesting.flatten_up_to(given)
+        except ValueError:
+            return None
 
     def nested(self, tensors: Sequence[Any]) -> Any:
         """What the module returns, with `tensors` (or more) as its tensors."""
@@ -126,8 +146,9 @@ def parameters(function: Callable[..., Any]) -> tuple[tuple[str, Any, bool], ...
         found = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # written in C
         return ()
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return tuple((p.name, p.default, p.kind == kinds[0]) for p in found if p.kind in kinds)
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    kinds = (*by_position, inspect.Parameter.KEYWORD_ONLY)
+    return tuple((p.name, p.default, p.kind in by_position) for p in found if p.kind in kinds)
 
 
 def _pytree() -> Any:
@@ -150,8 +171,10 @@ def _is_fixed(leaf: Any) -> bool:
     return isinstance(leaf, kinds)
 
 
-def _named(leaf: Any) -> Any:
-    return "tensor" if _is_tensor(leaf) else repr(leaf)
+def _named(leaf: Any) -> str:
+    if _is_tensor(leaf):
+        return "tensor"
+    return repr(leaf) if _is_fixed(leaf) else type(leaf).__name__
 
 
 def _outline(given: tuple[Any, Any]) -> str:

@@ -34,6 +34,7 @@ from superopt.pytorch.regions import (
 from superopt.result import counted
 from superopt.run.ranged import superoptimize_range
 from superopt.transforms.emit.compile import prepare_compiler
+from superopt.transforms.emit.program_source import TORCH_DTYPES
 from superopt.transforms.ingest import from_torch
 from superopt.transforms.ingest.import_torch import Imported
 from superopt.transforms.ingest.torch_types import torch_module
@@ -334,6 +335,11 @@ def _read(cut: Region) -> Found:
         return Found("it overwrites an argument")
     if not program.operators:
         return Found("it has no operation that a kernel could compute")
+    for node, value in zip(cut.outputs, program.graph.outputs, strict=False):
+        # Autocast is on for one kind of device, and programs are read on the CPU.
+        wanted, got = str(node.meta["example_value"].dtype), TORCH_DTYPES[value.dtype]
+        if wanted != got:
+            return Found(f"expected '{node.name}' of {wanted}, as torch.compile has it, got {got} on the CPU")
     return Found("", program)
 
 
@@ -358,9 +364,8 @@ def _caller(launcher: Launcher, cut: Region) -> Callable[..., Sequence[Any]]:
     call, count = operator(launcher), len(cut.outputs)
 
     def superopt(*tensors: Any) -> Sequence[Any]:
-        if not launcher.takes(tensors):
-            return cut.graph(*tensors)
-        return tuple(call(list(tensors))[:count])
+        made = call(list(tensors))[:count] if launcher.takes(tensors) else cut.graph(*tensors)
+        return cut.restored(made)
 
     return superopt
 

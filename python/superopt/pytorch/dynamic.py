@@ -10,7 +10,7 @@ from superopt.errors import BadInput, BadOption, UnsupportedProgram
 from superopt.pytorch.module import imported
 from superopt.run.buckets import Buckets, check_ends, superoptimize_buckets
 from superopt.run.ranged import MOST_ELEMENTS, axis
-from superopt.transforms.ingest.signature import parameters
+from superopt.transforms.ingest.signature import Signature
 from superopt.transforms.ingest.torch_types import torch_module
 from superopt.verify.ranges import Axis, Point, representatives
 
@@ -92,15 +92,16 @@ def dynamic(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], shapes:
     dictionary from dimensions to `torch.export.Dim`s or multiples of them (`2 * n`), or a sequence with one entry
     for each dimension. Raises BadInput for what cannot be that, or what PyTorch refuses.
     """
-    names = [name for name, _, _ in parameters(module.forward)]
-    given = dict(zip(names, args, strict=False)) | dict(kwargs)
-    by_name = _by_name(shapes, names, given)
+    signature = Signature(args, kwargs, module.forward)  # numbers the tensors as the program will
+    args, kwargs = signature.arguments(signature.examples)
+    names = [name for name, _, by_position in signature.parameters if by_position]
+    given = dict(zip(names, args, strict=False)) | kwargs
+    by_name = _by_name(shapes, list(given), given)
     dims: dict[str, Any] = {}
     places: dict[str, list[tuple[int, int, int]]] = {}
     number = 0
-    order = [*names[: len(args)], *sorted(kwargs)]
-    for name in order:
-        for tensor, wanted in _paired(given[name], by_name.get(name)):
+    for name, value in given.items():
+        for tensor, wanted in _paired(value, by_name.get(name)):
             for d, found in _dims(tensor, wanted):
                 root, times = _multiple(found)
                 dims[root.__name__] = root
@@ -113,8 +114,8 @@ def dynamic(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], shapes:
         if found.max >= MOST_ELEMENTS:  # PyTorch's infinity, too
             raise BadOption(f"expected a largest extent, as in Dim('{name}', max=512), got none")
         over.append(axis(name, max(int(found.min), 1), int(found.max), places[name]))
-    made = Dynamic(module, tuple(args), dict(kwargs), tuple(over))
-    _confirm(made, shapes)
+    made = Dynamic(module, args, kwargs, tuple(over))
+    _confirm(made, {name: by_name.get(name) for name in given})
     return made
 
 
@@ -161,8 +162,8 @@ def _dims(tensor: Any, wanted: Any) -> list[tuple[int, Any]]:
     for d, dim in entries:
         if dim is None or isinstance(dim, int):
             continue
-        if not hasattr(dim, "min") or not hasattr(dim, "max"):
-            raise BadInput(f"expected a torch.export.Dim with bounds, got {dim!r}")
+        if not isinstance(dim, torch.export.Dim):  # Dim.AUTO and its like neither name nor relate extents
+            raise BadInput(f"expected a torch.export.Dim, as in Dim('n', max=512), got {dim!r}")
         if not -tensor.ndim <= d < tensor.ndim:
             raise BadInput(f"expected a dimension of {tuple(tensor.shape)}, got {d}")
         found.append((d % tensor.ndim, dim))

@@ -57,8 +57,9 @@ class OptimizedModule(torch.nn.Module):
     On a GPU it runs the kernels; on a CPU the original, unless `interpret` asks for Triton's interpreter or, by
     "cpu", for the tile programs that the kernels were emitted from, compiled for the CPU. The original runs, with
     one warning, where gradients are wanted, the module is in training mode, or torch.autocast asks for other
-    dtypes than it did when the kernels were made. For arguments that the kernels were
-    not made for it raises BadInput, or, with one warning, runs the original where `fallback` is true.
+    dtypes than it did when the kernels were made. For arguments that the kernels were not made for it raises
+    BadInput, or, with one warning, runs the original where `fallback` is true. Results of kernels are contiguous,
+    whatever the original's are.
 
     It starts in evaluation mode, as does the original, whose submodules, parameters and buffers it shares:
     `state_dict`, `load_state_dict`, `to` and the like act on both. Submodules' hooks run where the original does.
@@ -161,6 +162,8 @@ class OptimizedModule(torch.nn.Module):
         try:
             tensors = [*self.calling.signature.flat(args, kwargs), *self._weights()]
             self._launcher.check(tensors)
+            if not torch.compiler.is_compiling():  # where tensors have no memory yet
+                self._launcher.check_memory(tensors)
             self._check_held()
         except BadInput as error:
             if self.fallback:

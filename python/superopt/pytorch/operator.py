@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from superopt.transforms.emit.launcher import Launcher
 
 NAMESPACE = "superopt"
-_REGISTERED: dict[str, Callable[..., Any]] = {}
+_REGISTERED: dict[str, tuple[Callable[..., Any], Launcher]] = {}
 
 
 def operator(launcher: Launcher | Dispatcher) -> Callable[[Sequence[Any]], list[Any]]:
@@ -33,7 +33,8 @@ def operator(launcher: Launcher | Dispatcher) -> Callable[[Sequence[Any]], list[
     if not launcher.inputs:
         return lambda tensors: _listed(launcher(*tensors), launcher)
     name = f"{identifier(launcher.program.name, 'program')}_{_digest(launcher)}"
-    call = _REGISTERED.get(name) or _register(name, launcher)
+    call, runs = _REGISTERED.get(name) or _register(name, launcher)
+    launcher.prepared = runs.prepared  # to forget it is to forget what runs
     aliases, count = launcher.aliases, len(launcher.outputs)
     written = sorted(aliases.values())
 
@@ -49,7 +50,7 @@ def _listed(made: Any, launcher: Launcher) -> list[Any]:
     return [made] if len(launcher.outputs) == 1 else list(made)
 
 
-def _register(name: str, launcher: Launcher) -> Callable[..., Any]:
+def _register(name: str, launcher: Launcher) -> tuple[Callable[..., Any], Launcher]:
     torch = torch_module()
     written = sorted(launcher.aliases.values())
     fresh = [v for i, v in enumerate(launcher.outputs) if i not in launcher.aliases]
@@ -93,7 +94,7 @@ def _register(name: str, launcher: Launcher) -> Callable[..., Any]:
         schema=f"({takes}) -> {gives}",
     )
     made.register_fake(fake)
-    _REGISTERED[name] = getattr(getattr(torch.ops, NAMESPACE), name)
+    _REGISTERED[name] = getattr(getattr(torch.ops, NAMESPACE), name), launcher
     return _REGISTERED[name]
 
 

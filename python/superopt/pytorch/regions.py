@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import operator as operators
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,8 +30,10 @@ MOST_KNOWN = 1 << 20
 class Region:
     """Consecutive nodes of a graph: those outside that it reads, those inside that are read outside.
 
-    `graph` computes `outputs` from `inputs`; `path` is the module that it lies in, as the model names it. `over`
-    are the extents that the shapes of its inputs depend on, for which torch.compile has symbols.
+    `graph` computes `outputs` from `inputs`, each with its dimensions in the order in which memory holds them;
+    `orders` say where a dimension of the output is then, None where each stays. Operations outside may depend on
+    that order, as `view` does. `path` is the module that it lies in, as the model names it. `over` are the
+    extents that the shapes of its inputs depend on, for which torch.compile has symbols.
     """
 
     nodes: tuple[Any, ...]
@@ -39,6 +42,11 @@ class Region:
     graph: Any
     path: str
     over: tuple[Axis, ...] = ()
+    orders: tuple[tuple[int, ...] | None, ...] = ()
+
+    def restored(self, made: Sequence[Any]) -> tuple[Any, ...]:
+        """The outputs, of what `graph` computes: the same memory, with the dimensions in their order."""
+        return tuple(t if o is None else t.permute(o) for t, o in zip(made, self.orders, strict=True))
 
     @property
     def key(self) -> str:
@@ -115,8 +123,31 @@ def region(nodes: Sequence[Any], path: str, owner: Any) -> Region:
         new[node].meta["example_value"] = node.meta["example_value"]
     for node in nodes:
         new[node] = graph.node_copy(node, new.__getitem__)
-    graph.output(tuple(new[n] for n in outputs))
-    return Region(tuple(nodes), tuple(inputs), tuple(outputs), torch.fx.GraphModule(owner, graph), path, over)
+    orders = [_order(n.meta["example_value"], n.name) for n in outputs]
+    graph.output(tuple(
+        new[n] if order is None else graph.call_method("permute", (new[n], _inverse(order)))
+        for n, order in zip(outputs, orders, strict=True)
+    ))  # fmt: skip
+    module = torch.fx.GraphModule(owner, graph)
+    return Region(tuple(nodes), tuple(inputs), tuple(outputs), module, path, over, tuple(orders))
+
+
+def _order(tensor: Any, name: str) -> tuple[int, ...] | None:
+    """For each dimension, which it is in the order in which memory holds them; None where that is theirs.
+
+    Raises UnsupportedProgram for a tensor with gaps in its memory, which no result of an operator has.
+    """
+    if tensor.is_contiguous():
+        return None
+    strides = tensor.stride()
+    order = sorted(range(tensor.ndim), key=lambda d: -strides[d])
+    if not tensor.permute(order).is_contiguous():
+        raise UnsupportedProgram(f"expected results without gaps in memory, got others: '{name}'")
+    return _inverse(order)
+
+
+def _inverse(order: Sequence[int]) -> tuple[int, ...]:
+    return tuple(sorted(range(len(order)), key=lambda d: order[d]))
 
 
 def _axes(inputs: Sequence[Any]) -> tuple[Axis, ...]:
@@ -202,8 +233,7 @@ def around_attention(nodes: Sequence[Any]) -> list[list[Any]]:
 
 def _plain(path: str) -> str:
     """`L['self'].model.layers.0.mlp`, or the same with `_modules['0']`, as `model.layers.0.mlp`."""
-    for text in ("L['self']", "L['fn']", "._modules", "getattr"):
-        path = path.replace(text, "")
+    path = re.sub(r"L\['\w+'\]", "", path).replace("._modules", "").replace("getattr", "")
     return path.replace("['", ".").replace("']", "").replace("[", ".").replace("]", "").strip(".")
 
 

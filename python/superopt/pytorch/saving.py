@@ -105,12 +105,13 @@ class Weights(torch.nn.Module):
 
     def __init__(self, name: str) -> None:
         super().__init__()  # pyright: ignore[reportUnknownMemberType]
-        self.name = name
+        self._called = name  # parameters have any name, such as `name`
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Raises BadInput: the code of the original is not here."""
         raise BadInput(
-            f"expected tensors of a GPU for a {self.name} that was loaded, got others: give the original, as in "
+            f"expected a call that kernels can run for a {self._called} that was loaded, with tensors of a GPU "
+            "and without gradients, got another: give the original, as in "
             "superopt.load(folder, original=module), or ask for interpret='cpu'"
         )
 
