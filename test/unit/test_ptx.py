@@ -225,6 +225,7 @@ MALFORMED = {
     "no opcode": "foo::bar %r1;",
     "no count": ".reg .b32 %q<abc>;",
     "no label": "bra;",
+    "no operand": "mov.b32 %r10;",
 }
 
 

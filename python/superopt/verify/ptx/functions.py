@@ -321,7 +321,7 @@ class _Expressions:
                 self._held[register] = self._new("result")
             return
         inputs = [self._operand(_word(o) if stem == "selp" else o) for o in line.operands[1:]]
-        value = inputs[0] if stem == "mov" else self.number(_name(line), *inputs)
+        value = inputs[0] if stem == "mov" and inputs else self.number(_name(line), *inputs)
         if line.predicate:
             ways = [value, self._operand(to)]
             value = self.number("select", self._operand(line.predicate), *ways[:: -1 if line.negated else 1])
