@@ -164,11 +164,11 @@ def unlisted_link(folder: Path) -> None:
     (folder / "more").symlink_to(folder.parent)
 
 
-def of_a_range(**changes: Any) -> Change:
+def of_a_range(low: Any = 1, high: Any = 9, **changes: Any) -> Change:
     def change(folder: Path) -> None:
         content = json.loads((folder / "bundle.json").read_text())
         shapes = {k: [spec["shape"] for spec in content[k]] for k in ("inputs", "outputs")}
-        described({"low": 1, "high": 9, **shapes, **changes}, "range")(folder)
+        described({"bounds": {"n": [low, high]}, **shapes, **changes}, "range")(folder)
 
     return change
 
@@ -224,12 +224,12 @@ READING = {
     "bound": Case("type(low) is int and type(high) is int and", "", of_a_range(high=9.5), "got other range"),
     "shapes": Case("[len(shape) for shape in varying[key]] == [len(spec[\"shape\"]) for spec in described[key]]\n        and ", "",
                    of_a_range(outputs=[[1]]), "got other range"),
-    "expressions": Case("and all(_is_expression(n, 0) for shape in varying[key] for n in shape)", "",
+    "expressions": Case("and all(_is_expression(n, names) for shape in varying[key] for n in shape)", "",
                         of_a_range(outputs=[["__import__('os')", 32]]), "got other range"),
     "operators": Case('and parts[0] in ("+", "-", "*", "//")', "", of_a_range(outputs=[[["**", 9, 9], 32]]), "got other range"),
     "operands": Case("len(parts) == 3 and", "len(parts) > 0 and", of_a_range(outputs=[[["+", 9], 32]]), "got other range"),
     "numbers": Case("type(given) is int and given >= 0", "type(given) is int", of_a_range(outputs=[[-1, 32]]), "got other range"),
-    "identifiers": Case("isinstance(given, str) and given.isidentifier()", "isinstance(given, str)", of_a_range(outputs=[["n)", 32]]),
+    "identifiers": Case("isinstance(given, str) and given in names", "isinstance(given, str)", of_a_range(outputs=[["n)", 32]]),
                         "got other range"),
 }  # fmt: skip
 
