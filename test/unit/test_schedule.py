@@ -119,20 +119,6 @@ def test_a_narrow_piece_does_not_narrow_the_copies_of_others(
     assert certify(graph, lowered).equivalent
 
 
-@pytest.mark.parametrize("rows", [(1008, 16), (1022, 1), (1021, 3, 1)])
-def test_a_cache_of_few_heads_is_copied_by_blocks_for_every_multiprocessor(rows: tuple[int, ...]) -> None:
-    pieces = [Value(TensorType((8, n, 80), "f16")) for n in rows]
-    made = Value(TensorType((8, sum(rows), 80), "f16"))
-    graph = KernelGraph("f", pieces, [Node("concat", tuple(pieces), (made,), {"dim": 1})], [made])
-    lowered = lower(graph)
-    (copied,) = (cost.node_traffic(n, H100) for n in lowered.nodes)
-    assert copied.blocks >= H100.multiprocessors
-    assert copied.loop_trips == 0
-    assert copied.dram_bytes < 1.1 * 2 * made.type.bytes, "each block reads the pieces that it has a part of"
-    assert cost.cost(lowered, H100).seconds == pytest.approx(cost.cost(graph, H100).seconds, rel=0.05)
-    assert certify(graph, lowered).equivalent
-
-
 def traffic(shape: tuple[int, int, int]) -> cost.Traffic:
     (node,) = (n for n in lower(matmul(*shape)).nodes if n.body is not None)
     return cost.node_traffic(node, H100)

@@ -39,7 +39,6 @@ from superopt.operators import (
     splat_of,
 )
 from superopt.program import (
-    Bound,
     Buffer,
     KernelGraph,
     Loop,
@@ -60,14 +59,13 @@ from superopt.transforms.lower.builder import (
     constant,
     identifier,
     load,
-    mask,
     store,
     whole,
 )
 from superopt.transforms.lower.windows import WindowLowering
 from superopt.transforms.passes import GraphPass
 from superopt.transforms.schedule.launch import choose_launch
-from superopt.transforms.schedule.tiles import copy_tiles, default_tiles, spread_tiles
+from superopt.transforms.schedule.tiles import copy_tiles, default_tiles
 from superopt.transforms.window_groups import window_groups
 from superopt.weights import apart
 
@@ -405,9 +403,6 @@ class _Lowering:
         shape = self.last.result.shape
         others = [d for d in range(len(shape)) if d != dim]
         pieces = self.pieces(dim)
-        joined = 0 if self.in_place else sum(len(starts) for *_, starts in pieces)
-        if (spread := spread_tiles(self.last.result.type, joined, dim, self.gpu)) is not None:
-            return self.grid(range(len(shape)), shape, spread, lambda at: self.joined(pieces, dim, at))
         largest = max(size for _, _, size, _ in pieces)
         tiles = copy_tiles([largest if d == dim else n for d, n in enumerate(shape)], dim, self.gpu)
         everywhere = [Index(d) for d in range(len(shape))]
@@ -437,26 +432,3 @@ class _Lowering:
             return body
 
         return self.grid(others, shape, tiles, leaf)
-
-    def joined(
-        self, pieces: Sequence[tuple[Value, int, int, list[int]]], dim: int, at: dict[int, _Span]
-    ) -> list[Statement]:
-        """One tile of a copy, wherever the pieces meet: the sum of the pieces, each masked beyond its part."""
-        out: list[Statement] = []
-        everywhere = [Index(d) for d in range(len(at))]
-        total: Value | None = None
-        for value, first, size, starts in pieces:
-            for start in starts:
-                span = at[dim]
-                taken = {**at, dim: replace(span, base=span.base + first - start)}
-                tile = self.operand(out, value, self.windows(everywhere, taken))
-                spans = {**at, dim: replace(span, base=span.base - start)}
-                own = tuple(
-                    Bound(d, window, size if d == dim else self.last.result.shape[d])
-                    for d, window in enumerate(self.windows(everywhere, spans))
-                )
-                part = mask(out, tile, own, 0.0)
-                total = part if total is None else compute(out, "add", [total, part])
-        assert total is not None
-        store(out, self.output, self.windows(everywhere, at), total)
-        return out

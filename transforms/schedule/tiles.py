@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from superopt.operators import Nest
-from superopt.program import COMPUTE_DTYPES, DTYPE_BYTES, TensorType, power_of_two
+from superopt.program import DTYPE_BYTES, power_of_two
 from superopt.transforms.schedule.triton_limits import SMALLEST_DOT
 
 if TYPE_CHECKING:  # the cost model prices library operators with these tiles
@@ -17,8 +17,6 @@ if TYPE_CHECKING:  # the cost model prices library operators with these tiles
 _POINTS = 1024
 _REDUCED = 4096
 _COLUMNS = 64
-# Pieces that a tile of a copy may be joined of.
-_PIECES = 4
 # Rows, columns and depth of a matrix product's tile, the largest first; f32 products run without tensor cores.
 _MATMUL = (
     (128, 256, 64),
@@ -75,25 +73,6 @@ def copy_tiles(extents: Sequence[int], dim: int, target: Target) -> list[int]:
         if d != inner:
             tiles[d] = min(extents[d], max(_POINTS // math.prod(tiles), 1))
     return tiles
-
-
-def spread_tiles(copied: TensorType, pieces: int, dim: int, target: Target) -> list[int] | None:
-    """Tile extents of a copy whose blocks share all dimensions, `dim`, along which `pieces` are joined, too.
-
-    Each block then reads of every piece what its tile has of it. None where blocks that each copy all along `dim`
-    keep the multiprocessors busy, where the pieces are many, and for integers, whose parts are not added.
-    """
-    if not 0 < pieces <= _PIECES or copied.dtype not in COMPUTE_DTYPES:
-        return None
-    tiles = copy_tiles(copied.shape, dim, target)
-    others = (math.ceil(n / t) for d, (n, t) in enumerate(zip(copied.shape, tiles, strict=True)) if d != dim)
-    if copied.shape[dim] <= tiles[dim] or math.prod(others) >= target.multiprocessors:
-        return None
-    spread, left = [1] * len(tiles), _POINTS
-    for d in reversed(range(len(tiles))):
-        spread[d] = min(copied.shape[d], left)
-        left = max(left // power_of_two(spread[d]), 1)
-    return spread
 
 
 def _by_contiguity(nest: Nest) -> list[int]:

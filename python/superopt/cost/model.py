@@ -46,7 +46,6 @@ from superopt.program import (
     ThreadGraph,
     TileProgram,
     Value,
-    Window,
     executions,
     power_of_two,
     within_loops,
@@ -54,7 +53,7 @@ from superopt.program import (
 from superopt.separate_loads import separated
 from superopt.spec import block_bytes, reaches, slices_in_place, stages
 from superopt.transforms.core import _cost
-from superopt.transforms.schedule.tiles import copy_tiles, default_tiles, spread_tiles
+from superopt.transforms.schedule.tiles import copy_tiles, default_tiles
 from superopt.weights import main_part
 
 # Rows and columns of the tile of a library matrix product.
@@ -269,17 +268,13 @@ def _library_traffic(node: Node, target: Target) -> Traffic:
     if move_of(node) in (Move.CONCAT, Move.REPEAT):
         shape, dim = node.result.shape, int_attr(node.attrs, "dim") % len(node.result.shape)
         largest = max(v.shape[dim] for v in node.operands)
+        tiles = copy_tiles([largest if d == dim else n for d, n in enumerate(shape)], dim, target)
         times = node.result.shape[dim] // largest if len(node.operands) == 1 else 1
-        tiles = spread_tiles(node.result.type, times * len(node.operands), dim, target)
-        if tiles is not None:
-            count.launch(math.prod(map(_ceil_div, shape, tiles)))
-        else:
-            tiles = copy_tiles([largest if d == dim else n for d, n in enumerate(shape)], dim, target)
-            trips = times * sum(_ceil_div(v.shape[dim], tiles[dim]) for v in node.operands)
-            blocks = math.prod(
-                _ceil_div(n, t) for d, (n, t) in enumerate(zip(shape, tiles, strict=True)) if d != dim
-            )
-            count.launch(blocks, loop_trips=trips)
+        trips = times * sum(_ceil_div(v.shape[dim], tiles[dim]) for v in node.operands)
+        blocks = math.prod(
+            _ceil_div(n, t) for d, (n, t) in enumerate(zip(shape, tiles, strict=True)) if d != dim
+        )
+        count.launch(blocks, loop_trips=trips)
         for operand in node.operands:
             moved = operand.type.bytes * times
             tile = [min(n, t) for n, t in zip(operand.shape, tiles, strict=True)]
@@ -486,9 +481,6 @@ class _TileCounts:
                 run = run_bytes(buffer.type, [w.size for w in windows], [w.stride for w in windows])
                 # What a tile has beyond a whole dimension is masked, and not moved.
                 inside = math.prod(min(w.size, e) for w, e in zip(windows, buffer.type.shape, strict=True))
-                inside *= math.prod(
-                    _share_inside(w, e, around) for w, e in zip(windows, buffer.type.shape, strict=True)
-                )
                 moved = inside * DTYPE_BYTES[tile.dtype] * times
                 self.moved[buffer, run] = self.moved.get((buffer, run), 0) + moved
 
@@ -500,19 +492,6 @@ class _TileCounts:
             and len(shapes) == 1
             and not self.products.isdisjoint(statement.operands)
         )
-
-
-def _share_inside(window: Window, extent: int, around: Sequence[Loop]) -> float:
-    """The share of a loop's trips in which a window that moves with it has a part of its buffer."""
-    loop = next((s for s in around for v, _ in window.terms if s.var is v), None)
-    if loop is None or len(window.terms) != 1 or not loop.trips:
-        return 1.0
-    ((_, scale),) = window.terms
-    first, step = window.base + scale * loop.start, scale * loop.step
-    if step <= 0:
-        return 1.0
-    before = _ceil_div(-(window.size - 1) * window.stride - first, step)
-    return (min(_ceil_div(extent - first, step), loop.trips) - max(before, 0)) / loop.trips
 
 
 def _trips(body: Iterable[Statement], shown: Mapping[LoopVar, float]) -> float:
