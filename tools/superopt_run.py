@@ -13,15 +13,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from superopt.driver import console
 from superopt.errors import BadInput, SuperoptError
+from superopt.numerics import runner
+from superopt.transforms.emit.bundle import read_bundle
+from superopt.transforms.emit.bundle_buckets import read_buckets
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The console entry. 0: within tolerance; 1: out of tolerance; 2: it could not run, and why."""
-    from superopt.numerics import runner
-    from superopt.transforms.emit.bundle import read_bundle
-    from superopt.transforms.emit.bundle_buckets import read_buckets
-
     parser = argparse.ArgumentParser(
         prog="superopt-run", description=(__doc__ or "").split("\n", maxsplit=1)[0]
     )
@@ -67,9 +67,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(bundle: str, args: argparse.Namespace) -> int:
     """Run one bundle in a process of its own; returns its exit code."""
-    from superopt.driver import console
-    from superopt.numerics import runner
-
     # The runner and the checks of this version: only the kernels and the reference are the bundle's.
     command = [sys.executable, "-P", "-E", str(Path(runner.__file__)), "--bundle", bundle]
     for name in ("seed", "device", "kernels", "distributions", "json"):

@@ -113,21 +113,19 @@ def bundle_verdict(
 
     Raises SuperoptError for what cannot be read.
     """
-    from superopt.transforms.emit.bundle_buckets import FILE
-    from superopt.verify.bundle import verify_bundle
-    from superopt.verify.bundle_buckets import verify_buckets
+    from superopt.verify import bundle, bundle_buckets
 
     given = read_any(program, Diagnostics())
-    in_buckets = (Path(folder) / FILE).exists()
+    in_buckets = (Path(folder) / bundle_buckets.FILE).exists()
     if in_buckets and certificate:
         raise BadInput(f"expected --certificate with one bundle, got buckets, each with its own: {folder}")
     try:
         if not in_buckets:
-            record = verify_bundle(given, folder, seed=seed, delta=delta)
+            record = bundle.verify_bundle(given, folder, seed=seed, delta=delta)
             if certificate:
                 _write(certificate, record.certificate)
             return _say(record)
-        records, covered = verify_buckets(given, folder, seed=seed, delta=delta)
+        records, covered = bundle_buckets.verify_buckets(given, folder, seed=seed, delta=delta)
     except (IllegalProgram, NotEquivalent) as error:
         print(f"not equivalent: {error.message}")
         return _DIFFERENT

@@ -133,12 +133,12 @@ def test_a_bundle_is_replaced_and_other_folders_are_not(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_of_a_bundle_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from superopt.transforms.emit import bundle
+    from superopt.transforms.emit import folders
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(bundle, "_sync", full)
+    monkeypatch.setattr(folders, "_sync", full)
     with pytest.raises(BadInput, match="No space left on device"):
         save(tmp_path / "b", read(ATTENTION_ONLINE))
     assert list(tmp_path.iterdir()) == []

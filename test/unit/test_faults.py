@@ -83,6 +83,8 @@ def test_the_same_input_gives_the_same_bytes(program: Path, bundle: Path, tmp_pa
     for report in reports:
         assert report.pop("seconds")
         assert report.pop("numerics").startswith("within tolerance")
+        compiled = [c.pop("compiled_after") for c in report["candidates"]]
+        assert any(compiled), "a time, too"
     assert reports[0] == reports[1]
 
 

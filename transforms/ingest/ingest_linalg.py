@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from superopt.diagnostics import Diagnostics
 from superopt.errors import UnsupportedProgram
 from superopt.program import KernelGraph
+from superopt.transforms.ingest.locate import locate
 from superopt.transforms.passes import ModulePass
 
 
@@ -48,8 +49,6 @@ class IngestLinalg(ModulePass):
 
 def the_function(module: Any, filename: str = "") -> Any:
     """The module's only function; raises UnsupportedProgram for zero or several."""
-    from superopt.transforms.ingest.locate import locate
-
     root = getattr(module, "operation", module)
     functions = [op for op in root.regions[0].blocks[0].operations if op.operation.name == "func.func"]
     bodies = [f for f in functions if len(f.regions[0].blocks)]

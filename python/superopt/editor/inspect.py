@@ -8,12 +8,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from superopt import cost
 from superopt.cost.gpus import Target
 from superopt.cost.gpus import target as find_target
 from superopt.diagnostics import Diagnostics
+from superopt.dialects import base, reader
+from superopt.dialects.mlir import ir
 from superopt.errors import Location, SuperoptError, UnsupportedProgram
 from superopt.inputs import source
 from superopt.inputs.source import Message, Source, SourceError
+from superopt.transforms.ingest.linalg_reader import LinalgReader
 
 _NAMES = re.compile(r"(%[\w.$-]+)(?::(\d+))?")
 _WORD = re.compile(r"%[\w.$-]+(?:#\d+)?|[\w.$-]+")
@@ -68,8 +72,6 @@ def inspect(text: str, name: str, target: str) -> Inspected:
 
 
 def _inspect_chunk(chunk: Source, target: Target, found: Inspected) -> None:
-    from superopt.dialects import base
-
     try:
         module = source.parse(chunk, base.context())
         _index(module, chunk, found)
@@ -86,9 +88,6 @@ def _inspect_chunk(chunk: Source, target: Target, found: Inspected) -> None:
 
 def _index(module: Any, chunk: Source, found: Inspected) -> None:
     """Note every operation, and the names of its results and of its blocks' arguments, with types."""
-    from superopt.dialects import base
-    from superopt.dialects.mlir import ir
-
     lines = chunk.text.split("\n")
 
     def visit(operation: Any) -> Any:
@@ -122,8 +121,6 @@ def _name_results(operation: Any, place: Location, line: str, found: Inspected) 
 
 
 def _name_argument(argument: Any, lines: list[str], found: Inspected) -> None:
-    from superopt.dialects import base
-
     place = base.to_location(argument.location)
     if 0 < place.line <= len(lines):
         at = lines[place.line - 1].encode()[place.column - 1 :].decode(errors="ignore")
@@ -137,10 +134,6 @@ def _define(name: str, line: int, said: str, found: Inspected) -> None:
 
 def _price(module: Any, chunk: Source, target: Target, found: Inspected) -> None:
     """Add what each operation is predicted to take by itself, and each function as a whole."""
-    from superopt import cost
-    from superopt.dialects import base, reader
-    from superopt.transforms.ingest.linalg_reader import LinalgReader
-
     for function in reader.functions(module):
         if not function.regions[0].blocks:
             continue
