@@ -14,6 +14,7 @@ from ingest_support import ops, read_text
 
 from superopt import from_torch
 from superopt.errors import UnsupportedProgram
+from superopt.program import TensorType, Value
 from superopt.transforms.ingest import against_execution, against_module, against_source, bodies, run_linalg
 from superopt.transforms.ingest.linalg_reader import LinalgReader
 from superopt.transforms.ingest.run_in_llvm import Tensor, execute
@@ -483,3 +484,11 @@ def test_inputs_are_drawn_as_large_as_the_examples() -> None:
     assert not any(torch.equal(a, b) for a, b in zip(made[:4], examples, strict=True))
     assert [float(t.double().std()) for t in made[:4]] == pytest.approx([1.0, 0.02, 30.0, 1.0], rel=0.05)
     assert torch.equal(made[4], torch.arange(4))
+
+
+def test_an_infinity_of_the_source_is_compared() -> None:
+    """The tolerance ignores what is not finite; a finite number, or the other infinity, in its place is a fault."""
+    of, source = Value(TensorType((3,), "f32")), np.array([1.0, np.inf, -np.inf])
+    assert against_source.judge(of, source, "ordinary", source, source).ratio <= 1
+    for wrong in ([1.0, 5.0, -np.inf], [1.0, np.inf, np.inf], [1.0, np.inf, np.nan]):
+        assert against_source.judge(of, np.array(wrong), "ordinary", source, source).ratio > 1
