@@ -219,7 +219,9 @@ def test_the_summary_names_the_bound_and_its_extents() -> None:
         (1e-12, "reduced", "delta 1.0e-12 at reduced extents"),
     ):
         certificate = Certificate.model_construct(delta=delta, delta_extents=extents)
-        summary = emission.summary(cast(Any, SimpleNamespace(report=report, certificate=certificate)))
+        summary = emission.summary(
+            cast(Any, SimpleNamespace(report=report, certificate=certificate, buckets=()))
+        )
         assert summary == (
             "1 kernel; 1.0 us predicted on sm_90, 1.5 us for the best a user has (a library), "
             f"2.0 us operator by operator; congruence, {bound}"
@@ -239,7 +241,7 @@ def test_the_summary_says_what_spills_and_when_the_input_is_returned() -> None:
         input_predicted_seconds=2e-6, target="sm_90", guarantee="bound",
     )  # fmt: skip
     certificate = Certificate.model_construct(delta=None, delta_extents="full")
-    summary = emission.summary(cast(Any, SimpleNamespace(report=report, certificate=certificate)))
+    summary = emission.summary(cast(Any, SimpleNamespace(report=report, certificate=certificate, buckets=())))
     assert "; the input is returned, whose kernels here are not what a library runs: keep that;" in summary
     assert summary.startswith("3 kernels and 1 call of PyTorch; ")
     assert "; prepared once; 48 bytes of registers spilled;" in summary
