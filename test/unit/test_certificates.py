@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +18,23 @@ from superopt.errors import BadInput, IllegalProgram
 from superopt.program import KernelGraph, Value
 from superopt.verify import Certificate, certify, lattices, program_hash
 from superopt.verify import certifier as certifier_module
-from superopt.verify.certifier import replay
+from superopt.verify.certifier import replay, replay_cheap
 from superopt.verify.fields import FormalField
 from superopt.verify.hashing import canonical_text, parse
+
+
+def _softmax(f: Builder, a: Value, *, late: bool) -> Value:
+    """Of square roots of exponentials: several terms, and applications of an uninterpreted operator."""
+    e = f("sqrt", f("exp", a))
+    total = f("reduce_sum", e, dims=(1,), keepdims=True)
+    product = f("matmul", e if late else f("div", e, total), a)
+    return f("div", product, total) if late else product
+
+
+_ROOTS = (
+    program([(16, 16)], lambda f, a: _softmax(f, a, late=False)),
+    program([(16, 16)], lambda f, a: _softmax(f, a, late=True)),
+)
 
 
 def test_bound_of_a_polynomial_identity() -> None:
@@ -147,6 +164,112 @@ def test_replay_refuses_what_was_changed(field: str) -> None:
         "sha256": {"first": first.model_copy(update={"sha256": "0" * 64})},
     }
     assert replay(certificate.model_copy(update=changed[field]))
+
+
+def _of_tests(**figures: Any) -> Callable[[dict[str, Any]], object]:
+    """Other figures in all tests, and a bound that they give."""
+
+    def change(data: dict[str, Any]) -> None:
+        for test in data["tests"]:
+            test.update(figures)
+        data["delta"] = data["delta"] and 1.0
+        for test in data["tests"]:
+            test["delta"] = test["delta"] and 1e-9
+
+    return change
+
+
+def _without_tests(kind: str) -> Callable[[dict[str, Any]], object]:
+    def change(data: dict[str, Any]) -> None:
+        data["tests"] = [t for t in data["tests"] if t["kind"] != kind]
+
+    return change
+
+
+def _in_this_process(work: Callable[[], int], name: str) -> int:
+    assert name
+    return work()
+
+
+FORGERIES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "degrees": _of_tests(degree_p=0, degree_q=0),
+    "terms": _of_tests(terms=1),
+    "applications": _of_tests(applications=0),
+    "arguments": _of_tests(argument=0, argument_q=0),
+    "extents of a test": _of_tests(inputs=[]),
+    "seed of a test": _of_tests(seed=[9, 9, 9]),
+    "formal tests left out": _without_tests("formal"),
+    "all tests left out": lambda data: data.update(tests=[], delta=None, guarantee="congruence"),
+    "a normal form": lambda data: data.update(
+        normal_form={"extents": "all", "factors": 99, "terms": 99}
+    ),
+    "a relation": lambda data: data.update(relation={"sizes": ["in0.0"], "abstained": None}),
+    "operators": lambda data: data.update(uninterpreted=[]),
+    "notes": lambda data: data.update(notes=["the programs are the same"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+@pytest.mark.parametrize("most_work", [1e9, 0])
+def test_a_check_makes_the_figures_again(
+    forgery: str, most_work: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the tests at full extents take too much: what those at reduced extents say is made again."""
+    from superopt.tools import superopt_verify
+
+    monkeypatch.setattr(certifier_module, "FORMAL_WORK", 0)
+    certificate = certify(*_ROOTS).certificate
+    assert certificate
+    assert {(t.kind, t.extents) for t in certificate.tests} == {("formal", "reduced"), ("image", "full")}
+    assert replay_cheap(certificate, most_work=most_work).faults == ()
+    data = certificate.model_dump(mode="json")
+    FORGERIES[forgery](data)
+    if data == certificate.model_dump(mode="json"):
+        pytest.skip("nothing to forge")
+    forged = Certificate.model_validate(data)
+    assert replay(forged)
+    if forgery == "notes" and not most_work:
+        pytest.skip("some are of tests that are not made again")
+    assert replay_cheap(forged, most_work=most_work).faults
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(data))
+    monkeypatch.setattr(superopt_verify, "isolated", _in_this_process)
+    assert superopt_verify.main(["--check", str(path)]) == 1
+
+
+def test_a_check_without_a_test_at_full_extents_is_no_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certifier_module, "FORMAL_WORK", 0)
+    certificate = certify(*_ROOTS).certificate
+    assert certificate
+    data = certificate.model_dump()
+    _without_tests("image")(data)
+    forged = Certificate.model_validate(data)
+    assert replay_cheap(forged, most_work=0).faults == ("no test at full extents",)
+
+
+def test_a_check_says_what_it_did_not_make_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The bound of a polynomial program is that of a test at full extents, which may take too much."""
+    from superopt.tools import superopt_verify
+
+    monkeypatch.setattr(certifier_module, "FORMAL_WORK", 0)
+    monkeypatch.setattr(superopt_verify, "isolated", _in_this_process)
+    first = program([(8, 8)] * 3, lambda f, a, b, c: f("mul", a, f("add", b, c)))
+    second = program([(8, 8)] * 3, lambda f, a, b, c: f("add", f("mul", b, a), f("mul", c, a)))
+    for pair, bounding in (((first, second), True), (_ROOTS, False)):
+        certificate = certify(*pair).certificate
+        assert certificate
+        path = tmp_path / "c.json"
+        path.write_text(certificate.model_dump_json())
+        assert replay_cheap(certificate, most_work=0).bounding == bounding
+        assert superopt_verify.main(["--check", str(path)]) == 0
+        assert f"{certificate.bound}, made again" in capsys.readouterr().out
+        with monkeypatch.context() as patched:
+            patched.setattr(replay_cheap, "__kwdefaults__", {"most_work": 0})
+            assert superopt_verify.main(["--check", str(path)]) == 0
+        rest = " by figures that take --replay" if bounding else ", made again but for 1 test that takes"
+        assert certificate.bound + rest in capsys.readouterr().out
 
 
 def test_replay_of_nonsense_is_bad_input() -> None:
