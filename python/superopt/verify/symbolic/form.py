@@ -400,8 +400,9 @@ def rename(form: Form, names: Renaming) -> Form:
 
 
 def _rename_term(term: Term, coefficient: Fraction, names: Renaming) -> Form:
-    apart = _apart(term)
-    return _normal(apart.bound, [(rename_atom(a, names), e) for a, e in apart.atoms], coefficient)
+    own = {v: _new(v) for v in term.bound}
+    names = {**names, **own}  # at once: new variables are no one's names, and bound ones hide free ones
+    return _normal(tuple(own.values()), [(rename_atom(a, names), e) for a, e in term.atoms], coefficient)
 
 
 def rename_atom(one: Atom, names: Renaming) -> Atom:
@@ -416,7 +417,7 @@ def rename_atom(one: Atom, names: Renaming) -> Atom:
             args = tuple(sorted(args, key=lambda a: a.key))
         return Atom(one.kind, one.payload, index, args)
     own = {v: _new(v) for v in one.bound}
-    inside = rename(rename(one.args[0], own), names)
+    inside = rename(one.args[0], {**names, **own})
     bound, chosen = _canonical(
         list(own.values()), 1 + inside.height, lambda n: rename(inside, n), lambda f: f.key
     )
