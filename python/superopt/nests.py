@@ -382,6 +382,37 @@ def shifted_nest(shapes: Sequence[Shape], attrs: Attrs) -> Nest:
     return Nest(extents, (source,), tuple(range(2 + rank)), taps, 0.0)
 
 
+def g2bmm_nest(shapes: Sequence[Shape], attrs: Attrs) -> Nest:
+    """(..., m, k) and (..., r, k) to (..., m, width): rows m by rows `m + dilation * w - low` of the second."""
+    a, b = shapes
+    batch, band, width = *_band(shapes, attrs, 1), int_attr(attrs, "width")
+    if a[-1] != b[-1] or width < 1:
+        raise fail(f"expected one contracted extent and a positive width, got {a[-1]}, {b[-1]} and {width}")
+    lead, m = tuple(map(Index, range(len(batch)))), len(batch)
+    maps = (*lead, Index(m), Index(m + 2)), (*lead, band, Index(m + 2))
+    return Nest((*batch, a[-2], width, a[-1]), maps, tuple(range(m + 2)), (m + 2,), 0.0)
+
+
+def gbmm_nest(shapes: Sequence[Shape], attrs: Attrs) -> Nest:
+    """(..., m, w) and (..., r, n) to (..., m, n): rows `m + dilation * w - low` of the second, by row m."""
+    a, b = shapes
+    batch, band = _band(shapes, attrs, 2)
+    lead, m = tuple(map(Index, range(len(batch)))), len(batch)
+    maps = (*lead, Index(m), Index(m + 2)), (*lead, band, Index(m + 1))
+    return Nest((*batch, a[-2], b[-1], a[-1]), maps, tuple(range(m + 2)), (m + 2,), 0.0)
+
+
+def _band(shapes: Sequence[Shape], attrs: Attrs, behind: int) -> tuple[Shape, Index]:
+    """The batch of a band product, and the row that it reads; `behind` the row's dimension is the band's."""
+    a, b = shapes
+    if not 2 <= len(a) == len(b) or a[:-2] != b[:-2]:
+        raise fail(f"expected operands of one batch and of rank 2 or more, got shapes {a} and {b}")
+    dilation, low, m = int_attr(attrs, "dilation"), int_attr(attrs, "low"), len(a) - 2
+    if dilation < 1 or low < 0:
+        raise fail(f"expected a dilation of at least 1 and a low of at least 0, got {dilation} and {low}")
+    return a[:-2], Index(m, 1, -low, (Atom(m + behind, dilation),))
+
+
 def pad_nest(shapes: Sequence[Shape], attrs: Attrs) -> Nest:
     """One operand with `low` elements of `value` before it and `high` after it."""
     (x,) = shapes

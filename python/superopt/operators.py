@@ -34,6 +34,8 @@ from superopt.nests import (
     elementwise_nest,
     fail,
     float_attr,
+    g2bmm_nest,
+    gbmm_nest,
     int_attr,
     ints_attr,
     matmul_nest,
@@ -281,6 +283,9 @@ def _pow(attrs: Attrs) -> Scalar:
 # Of windows, for each spatial dimension: how far apart they are and what they read is, and the padding.
 _WINDOWS = tuple(AttrSpec(name, "ints") for name in ("strides", "dilations", "low", "high"))
 
+# Of bands: how far apart places are, and how many rows above its own the first of a row is (`low`).
+_BAND = (AttrSpec("dilation", "int", 1), AttrSpec("low", "int"))
+
 _ENTRIES: tuple[Operator, ...] = (
     Operator(
         "matmul", 2, "Matrix product over the last two dimensions; leading ones are batch and broadcast.",
@@ -335,6 +340,10 @@ _ENTRIES: tuple[Operator, ...] = (
               AttrSpec("sizes", "ints"), *_WINDOWS),
     _windowed("shifted_sum", 1, "Sum over kernel positions, each read where a convolution would read for it.",
               shifted_nest, "add", *_WINDOWS),
+    _windowed("g2bmm", 2, "A band of the product of a matrix with a transposed one, each row's side by side.",
+              g2bmm_nest, "add", AttrSpec("width", "int"), *_BAND),
+    _windowed("gbmm", 2, "The product of a band matrix, each row's places side by side, with a matrix.",
+              gbmm_nest, "add", *_BAND),
     _windowed("pad", 1, "Elements of `value` before and after each dimension.", pad_nest, None,
               AttrSpec("low", "ints"), AttrSpec("high", "ints"), AttrSpec("value", "float", 0.0)),
     _moving("broadcast", "numpy.broadcast_to", Move.BROADCAST, broadcast_nest, AttrSpec("shape", "ints")),

@@ -55,3 +55,27 @@ func.func @negative_pad(%x: tensor<4xf32>) -> tensor<3xf32> {
   %0 = "kernel.pad"(%x) {low = array<i64: -1>, high = array<i64: 0>} : (tensor<4xf32>) -> tensor<3xf32>
   return %0 : tensor<3xf32>
 }
+
+// -----
+
+// CHECK: "kernel.g2bmm"(%arg0, %arg1) {dilation = 2 : i64, low = 4 : i64, width = 5 : i64} : (tensor<2x12x6xf32>, tensor<2x12x6xf32>) -> tensor<2x12x5xf32>
+func.func @band(%a: tensor<2x12x6xf32>, %b: tensor<2x12x6xf32>) -> tensor<2x12x5xf32> {
+  %0 = "kernel.g2bmm"(%a, %b) {dilation = 2 : i64, low = 4 : i64, width = 5 : i64} : (tensor<2x12x6xf32>, tensor<2x12x6xf32>) -> tensor<2x12x5xf32>
+  return %0 : tensor<2x12x5xf32>
+}
+
+// -----
+
+func.func @band_of_another_depth(%a: tensor<12x5xf32>, %b: tensor<12x6xf32>) -> tensor<12x5xf32> {
+  // expected-error @+1 {{expected one contracted extent and a positive width, got 5, 6 and 5}}
+  %0 = "kernel.g2bmm"(%a, %b) {low = 4 : i64, width = 5 : i64} : (tensor<12x5xf32>, tensor<12x6xf32>) -> tensor<12x5xf32>
+  return %0 : tensor<12x5xf32>
+}
+
+// -----
+
+func.func @batches(%a: tensor<2x12x5xf32>, %b: tensor<3x12x6xf32>) -> tensor<2x12x6xf32> {
+  // expected-error @+1 {{expected operands of one batch and of rank 2 or more, got shapes (2, 12, 5) and (3, 12, 6)}}
+  %0 = "kernel.gbmm"(%a, %b) {low = 4 : i64} : (tensor<2x12x5xf32>, tensor<3x12x6xf32>) -> tensor<2x12x6xf32>
+  return %0 : tensor<2x12x6xf32>
+}

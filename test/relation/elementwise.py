@@ -119,6 +119,24 @@ def _matmul(x: Array, y: Array, a: Any) -> Array:
     return out % P
 
 
+def _g2bmm(x: Array, y: Array, a: Any) -> Array:
+    return np.stack([_times(x, r).sum(-1) for r in _rows(y, x.shape[-2], a["width"], a)], -1) % P
+
+
+def _gbmm(x: Array, y: Array, a: Any) -> Array:
+    found = _rows(y, x.shape[-2], x.shape[-1], a)
+    out: Any = sum(_times(x[..., w, None], r) for w, r in enumerate(found))
+    return out % P
+
+
+def _rows(y: Array, count: int, width: int, a: Any) -> list[Array]:
+    """For each place of a band, the rows of `y` there, zeros outside."""
+    steps = [np.arange(count) + a["dilation"] * w - a["low"] for w in range(width)]
+    rows = [np.take(y, np.clip(at, 0, y.shape[-2] - 1), -2) for at in steps]
+    inside = [(at >= 0) & (at < y.shape[-2]) for at in steps]
+    return [np.where(ok[:, None], r, 0) for ok, r in zip(inside, rows, strict=True)]
+
+
 def _update(x: Array, y: Array, a: Any) -> Array:
     out = x.copy()
     out[(*(slice(None),) * a["dim"], slice(a["offset"], a["offset"] + y.shape[a["dim"]]))] = y
@@ -138,7 +156,7 @@ def _mean(x: Array, a: Any) -> Array:
 
 _OPS: dict[str, Any] = {
     "conv": _conv, "conv_transpose": _conv_transpose, "pool_sum": _pool_sum, "shifted_sum": _shifted_sum,
-    "matmul": _matmul, "update_slice": _update,
+    "matmul": _matmul, "g2bmm": _g2bmm, "gbmm": _gbmm, "update_slice": _update,
     "pad": lambda x, a: _padded(x, a["low"], a["high"], a.get("value", 0.0)),
     "add": lambda x, y, a: (x + y) % P, "sub": lambda x, y, a: (x - y) % P, "mul": lambda x, y, a: _times(x, y),
     "neg": lambda x, a: -x % P, "square": lambda x, a: _times(x, x), "cast": lambda x, a: x,

@@ -64,6 +64,23 @@ def _cases(torch: Any) -> dict[str, list[Case]]:
         return {name: (number,) * rank for name, number in numbers.items()}
 
     f = torch.nn.functional
+
+    def band(whole: Any, width: int, dilation: int, low: int) -> Any:
+        """Row m of a matrix at columns m + dilation * w - low, zero outside."""
+        columns = torch.arange(whole.shape[-2])[:, None] + dilation * torch.arange(width) - low
+        inside = (columns >= 0) & (columns < whole.shape[-1])
+        places = columns.clamp(0, whole.shape[-1] - 1).expand(*whole.shape[:-1], width)
+        return torch.where(inside, whole.gather(-1, places), 0.0)
+
+    def spread(a: Any, columns: int, dilation: int, low: int) -> Any:
+        """The matrix of so many columns that has these bands: what `band` of it gives."""
+        whole = torch.zeros(*a.shape[:-1], columns, dtype=a.dtype)
+        for m in range(a.shape[-2]):
+            for w in range(a.shape[-1]):
+                if 0 <= m + dilation * w - low < columns:
+                    whole[..., m, m + dilation * w - low] = a[..., m, w]
+        return whole
+
     return {
         "matmul": [
             ([(2, 3), (3, 4)], {}, lambda a, b: a @ b),
@@ -127,6 +144,14 @@ def _cases(torch: Any) -> dict[str, list[Case]]:
         "shifted_sum": [
             ([(2, 3, 4, 7)], windows(1, 1, 1, 1),
              lambda x: sum(f.pad(x[:, k], (1, 1))[..., k : k + 7] for k in range(3))),
+        ],
+        "g2bmm": [
+            ([(2, 5, 3), (2, 6, 3)], {"width": 3, "dilation": 2, "low": 1}, lambda a, b: band(a @ b.mT, 3, 2, 1)),
+            ([(4, 3), (4, 3)], {"width": 1, "low": 0}, lambda a, b: (a * b).sum(-1, True)),
+        ],
+        "gbmm": [
+            ([(2, 5, 3), (2, 6, 4)], {"dilation": 2, "low": 1}, lambda a, b: spread(a, 6, 2, 1) @ b),
+            ([(1, 2, 4, 3), (1, 2, 4, 5)], {"low": 1}, lambda a, b: spread(a, 4, 1, 1) @ b),
         ],
         "pad": [([(2, 3)], {"low": (0, 1), "high": (2, 0), "value": 0.5}, lambda x: f.pad(x, (1, 0, 0, 2), value=0.5))],
         "constant": [([], {"value": 1.5, "shape": (2, 2), "dtype": "f32"}, lambda: torch.full((2, 2), 1.5))],

@@ -135,6 +135,8 @@ ATTRS: dict[str, dict[str, Attr]] = {
     "pool_max": {"sizes": (3, 2), "strides": (2, 2), "dilations": (1, 1), "low": (1, 0), "high": (1, 1)},
     "pool_sum": {"sizes": (3, 2), "strides": (2, 2), "dilations": (1, 2), "low": (1, 0), "high": (1, 1)},
     "shifted_sum": {"strides": (1, 2), "dilations": (1, 1), "low": (1, 0), "high": (1, 1)},
+    "g2bmm": {"width": 5, "dilation": 3, "low": 4},
+    "gbmm": {"dilation": 3, "low": 4},
     "pad": {"low": (1, 0), "high": (0, 5), "value": 0.5},
 }  # fmt: skip
 POSITIVE = ("log", "log1p", "sqrt", "rsqrt", "reciprocal", "div", "pow")
@@ -148,6 +150,7 @@ def test_every_operator_alone(op: str, dtype: str) -> None:
     image = (2, 5, 7, 6)
     shapes |= {"conv": [image, (6, 5, 3, 3)], "conv_transpose": [image, (5, 6, 3, 2)]}
     shapes |= {"pool_max": [image], "pool_sum": [image], "shifted_sum": [(2, 3, 2, 5, 7, 6)]}
+    shapes |= {"g2bmm": [(2, 9, 70), (2, 11, 70)], "gbmm": [(2, 9, 5), (2, 11, 20)]}
     arity = OPERATORS[op].arity or 1
     types = [TensorType(s, dtype) for s in shapes.get(op, [(7, 13)] * arity)]
     attrs = dict(ATTRS.get(op, {}))

@@ -425,6 +425,8 @@ REFERENCES: dict[str, tuple[list[tuple[int, ...]], Attrs]] = {
     "pool_max": ([(2, 3, 7, 6)], {**windows(2, stride=2, sizes=(3, 2)), "low": (2, 0), "high": (1, 1)}),
     "pool_sum": ([(2, 3, 7)], windows(1, dilation=2, pad=2, sizes=(3,))),
     "shifted_sum": ([(2, 3, 2, 4, 6, 5)], windows(2, pad=1)),
+    "g2bmm": ([(2, 7, 4), (2, 5, 4)], {"width": 4, "dilation": 2, "low": 3}),
+    "gbmm": ([(7, 3), (12, 4)], {"dilation": 2, "low": 1}),
     "pad": ([(2, 3, 4)], {"low": (0, 1, 2), "high": (1, 0, 0), "value": -1.5}),
 }  # fmt: skip
 

@@ -189,6 +189,7 @@ def _spatial(group: Sequence[Node]) -> bool:
     nest, joins = nest_of(node), OPERATORS[node.op].combiner is not None
     assert nest is not None
     same = len(node.operands[0].shape) == len(node.result.shape) and nest.result[1:2] == (1,)
+    same &= any(index.atoms for index in nest.operands[0][2:])
     return joins and same and not any(move_of(n) is Move.TRANSPOSE for n in group)
 
 

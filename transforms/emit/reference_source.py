@@ -189,7 +189,7 @@ def _windows_text(
     """An operator on windows: PyTorch's own on an operand that is padded before, or a result cut after."""
     if (text := _WINDOWS.get(op)) is None:
         raise UnsupportedProgram(f"expected an operator that PyTorch has, got '{op}'")
-    return text(operands, shapes[0], attrs)
+    return text(operands, shapes, attrs)
 
 
 _FUNCTIONAL = "torch.nn.functional"
@@ -206,27 +206,33 @@ def _conv_text(x: str, weight: str, groups: Attr, attrs: dict[str, Attr]) -> str
     return f"{_FUNCTIONAL}.conv{len(low)}d({_padded(x, low, high)}, {weight}, {steps})"
 
 
-def _conv_transpose_text(operands: Sequence[str], shape: tuple[int, ...], attrs: dict[str, Attr]) -> str:
+def _conv_transpose_text(
+    operands: Sequence[str], _: Sequence[tuple[int, ...]], attrs: dict[str, Attr]
+) -> str:
     low, high, extra = (_numbers(attrs, name) for name in ("low", "high", "extra"))
     steps = f"stride={attrs['strides']}, dilation={attrs['dilations']}, groups={attrs['groups']}"
     whole = f"{_FUNCTIONAL}.conv_transpose{len(low)}d({operands[0]}, {operands[1]}, {steps})"
     return _padded(whole, [-n for n in low], [e - n for e, n in zip(extra, high, strict=True)])
 
 
-def _pool_max_text(operands: Sequence[str], shape: tuple[int, ...], attrs: dict[str, Attr]) -> str:
+def _pool_max_text(operands: Sequence[str], _: Sequence[tuple[int, ...]], attrs: dict[str, Attr]) -> str:
     low, high = _numbers(attrs, "low"), _numbers(attrs, "high")
     steps = f"{attrs['sizes']}, stride={attrs['strides']}, dilation={attrs['dilations']}"
     return f"{_FUNCTIONAL}.max_pool{len(low)}d({_padded(operands[0], low, high, -math.inf)}, {steps})"
 
 
-def _pool_sum_text(operands: Sequence[str], shape: tuple[int, ...], attrs: dict[str, Attr]) -> str:
+def _pool_sum_text(operands: Sequence[str], shapes: Sequence[tuple[int, ...]], attrs: dict[str, Attr]) -> str:
     """A convolution of every channel by ones."""
+    shape = shapes[0]
     ones = f"torch.ones({(shape[1], 1, *_numbers(attrs, 'sizes'))}, dtype=like.dtype, device=like.device)"
     return _conv_text(operands[0], ones, shape[1], attrs)
 
 
-def _shifted_sum_text(operands: Sequence[str], shape: tuple[int, ...], attrs: dict[str, Attr]) -> str:
+def _shifted_sum_text(
+    operands: Sequence[str], shapes: Sequence[tuple[int, ...]], attrs: dict[str, Attr]
+) -> str:
     """A convolution of every channel, of which kernel positions are channels, by a one for each."""
+    shape = shapes[0]
     rank = len(_numbers(attrs, "low"))
     sizes, channels, extents = shape[1 : 1 + rank], shape[1 + rank], shape[2 + rank :]
     taps = math.prod(sizes)
@@ -236,12 +242,32 @@ def _shifted_sum_text(operands: Sequence[str], shape: tuple[int, ...], attrs: di
     return _conv_text(x, f"{ones}.expand({(channels, taps, *sizes)})", channels, attrs)
 
 
-_WINDOWS: dict[str, Callable[[Sequence[str], tuple[int, ...], dict[str, Attr]], str]] = {
+def _band_rows(x: str, rows: int, width: int, shape: tuple[int, ...], attrs: dict[str, Attr]) -> str:
+    """The rows of `x`, of this shape, that each row of a band reads, as a last dimension."""
+    low, dilation = int(str(attrs["low"])), int(str(attrs["dilation"]))
+    span = dilation * (width - 1) + 1
+    padded = _padded(x, (low, 0), (rows + span - 1 - low - shape[-2], 0))
+    return f"{padded}.unfold(-2, {span}, 1)[..., ::{dilation}]"
+
+
+def _g2bmm_text(operands: Sequence[str], shapes: Sequence[tuple[int, ...]], attrs: dict[str, Attr]) -> str:
+    rows = _band_rows(operands[1], shapes[0][-2], int(str(attrs["width"])), shapes[1], attrs)
+    return f'torch.einsum("...mk,...mkw->...mw", {operands[0]}, {rows})'
+
+
+def _gbmm_text(operands: Sequence[str], shapes: Sequence[tuple[int, ...]], attrs: dict[str, Attr]) -> str:
+    rows = _band_rows(operands[1], shapes[0][-2], shapes[0][-1], shapes[1], attrs)
+    return f'torch.einsum("...mw,...mnw->...mn", {operands[0]}, {rows})'
+
+
+_WINDOWS: dict[str, Callable[[Sequence[str], Sequence[tuple[int, ...]], dict[str, Attr]], str]] = {
     "conv": lambda operands, _, attrs: _conv_text(operands[0], operands[1], attrs["groups"], attrs),
     "conv_transpose": _conv_transpose_text,
     "pool_max": _pool_max_text,
     "pool_sum": _pool_sum_text,
     "shifted_sum": _shifted_sum_text,
+    "g2bmm": _g2bmm_text,
+    "gbmm": _gbmm_text,
     "pad": lambda operands, _, attrs: _padded(
         operands[0], _numbers(attrs, "low"), _numbers(attrs, "high"), float(str(attrs["value"]))
     ),

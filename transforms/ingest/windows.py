@@ -61,6 +61,10 @@ def read_windows(
     if len(windowed) != 1 or any(c for m in read.values() for _, c in m):
         raise NotExpressible("windows of more than one operand, or from an offset on")
     (x,) = windowed
+    if len(numbers) == 2 and kind == "sum":
+        others = {d for n in numbers if n != x for t, _ in read[n] for d in t}
+        if any(len(others.intersection(t, result)) == 1 for t, _ in read[x] if len(t) > 1):
+            return _band_product(reader, operation, read, extents, result, x)
     spatial = [i for i, (t, _) in enumerate(read[x]) if len(t) > 1]
     places = [_window(read[x][i][0], result) for i in spatial]
     outside = 0.0 if kind == "sum" else -math.inf
@@ -104,6 +108,46 @@ def read_windows(
     kernel = _laid_out(build, kernel, weight, [[*groups, *columns], depth], [weight[k] for k in taps])
     made = build.emit("conv", source, kernel, **shape, groups=math.prod(extents[d] for d in groups))
     return _back(build, made, [*batch, *groups, *columns, *positions], extents, result)
+
+
+def _band_product(
+    reader: LinalgReader,
+    operation: Any,
+    read: Mapping[int, Sequence[Terms]],
+    extents: Sequence[int],
+    result: Sequence[int],
+    x: int,
+) -> Value:
+    """A product with one operand read at rows `m + dilation * w`, where the other operand has the rows m as well.
+
+    The places w are dimensions of the result (`g2bmm`), or summed as dimensions of the other operand (`gbmm`).
+    """
+    (a,) = [n for n in read if n != x]
+    rows = {d: i for i, (t, _) in enumerate(read[a]) for d in t}
+    at, *more = [i for i, (t, _) in enumerate(read[x]) if len(t) > 1]
+    own = {d: i for i, (t, _) in enumerate(read[x]) if len(t) == 1 for d in t}
+    terms = read[x][at][0]
+    batch = [d for d in result if d in own and d in rows]
+    (m, *second), (w, *third) = (
+        [d for d in terms if (d in rows and d in result) is whole] for whole in (True, False)
+    )
+    if more or second or third or len(rows) != len(read[a]) or terms[m] != 1 or terms[w] < 1:
+        raise NotExpressible("windows that are not a row and its places in a band")
+    columns = [d for d in own if d not in batch]
+    last = [w] if w in rows else columns
+    if {*batch, m, *last} != set(rows) or (w in rows) != set(columns).issubset(result):
+        raise NotExpressible("a band product that sums over more, or less, than one product")
+    build, element = reader.build, reader.result_type(operation).dtype
+    value, (low,), _ = _peeled(build, reader.value(operation.operands[x]), [at], 0.0)
+    left = build.cast(reader.value(operation.operands[a]), element)
+    left = _laid_out(build, left, rows, [batch, [m], last], [])
+    right = _laid_out(build, build.cast(value, element), {**own, m: at}, [batch, [m], columns], [])
+    attrs = {"dilation": terms[w], "low": low}
+    if w in rows:
+        made = build.emit("gbmm", left, right, **attrs)
+        return _back(build, made, [*batch, m, *columns], extents, result)
+    made = build.emit("g2bmm", left, right, width=extents[w], **attrs)
+    return _back(build, made, [*batch, m, w], extents, result)
 
 
 def _factors(term: Any) -> list[Any]:

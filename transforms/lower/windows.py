@@ -10,8 +10,9 @@
 An implicit matrix product: rows are output channels, columns tiles of output positions, depth is channels and
 kernel positions, so that every load is a window (base, loop variables, stride) and its guard the extents of what
 it reads. Flattened positions would need a division for each element, and scalar loads. What a matrix unit cannot
-multiply (few channels in a group, pooling) is added or joined position by position. A few kernel positions, the
-innermost first, are written one after the other, so that their loads do not wait for each other.
+multiply (few channels in a group, pooling, band products) is added or joined position by position. A few kernel
+positions, the innermost first, are written one after the other, so that their loads do not wait for each other.
+What is summed along the last dimension of all operands is summed within tiles, so that loads are runs of it.
 
 Operands and results with channels last are transposed within the kernel: loads and stores follow their layout,
 and the product takes its operands as they come.
@@ -61,6 +62,8 @@ _DEPTH_BYTES = 128
 _MOST_TAPS = 9
 # Points of a tile that is joined position by position.
 _POINTS = 1024
+# Of these along what is summed, where that is the last dimension of all operands.
+_DEPTH = 64
 # What a tile may cover beyond an extent, for longer runs of elements side by side.
 _SPARE = 1.15
 # Residues that may be written one after the other.
@@ -151,7 +154,11 @@ class WindowLowering:
         self.gpu, self.output, self.operand = gpu, output, operand
         self.locals: list[Buffer] = []
         self.grouped = self._group()
-        self.tiles = self._product_tiles() or self._point_tiles()
+        product = self._product_tiles()
+        self.is_product = product is not None
+        self.tiles = product or self._point_tiles()
+        # Reduced dimensions of a tile of points, behind those of the result.
+        self.within = [] if product else [d for d in nest.reductions if self.tiles[d] > 1]
 
     def body(self) -> list[Statement]:
         """The statements of the kernel."""
@@ -224,12 +231,23 @@ class WindowLowering:
     def _point_tiles(self) -> dict[int, int]:
         """Tiles whose points are joined one by one, contiguous dimensions first."""
         tiles, left = dict.fromkeys(range(len(self.nest.extents)), 1), _POINTS
+        for d in self.nest.reductions:
+            if self.entry.combiner == "add" and all(maps[-1] == Index(d) for maps in self.nest.operands):
+                tiles[d] = min(power_of_two(self.nest.extents[d]), _DEPTH)
+                left //= tiles[d]
         for d in reversed(self.order):
+            if any((self.nest.extents[o], o) > (self.nest.extents[d], d) for o in self._beside(d)):
+                continue  # a window runs along one dimension of a tile
             tiles[d] = min(power_of_two(self._extent(d)), left)
             if self.grouped is not None and d == self.grouped[0]:
                 tiles[d] = min(self._extent(d) & -self._extent(d), left)
             left //= tiles[d]
         return self._settled(tiles)
+
+    def _beside(self, d: int) -> set[int]:
+        """Other dimensions of the result that are in one index with `d`, none of them as a floor."""
+        maps = [i for m in self.nest.operands for i in m if all(a.divisor == 1 for a in i.atoms)]
+        return {o for i in maps if d in i.dims for o in i.dims if o != d and o in self.order}
 
     def _settled(self, tiles: dict[int, int]) -> dict[int, int]:
         """The tiles, longer where the last one would hold no position of the last residue."""
@@ -310,17 +328,20 @@ class WindowLowering:
         order = [perm.index(d) for d in range(len(perm))]
         return self.operand(out, node.operands[0], tuple(windows[d] for d in order)), order
 
-    def _along(self, out: list[Statement], tile: Value, dims: Sequence[int | None]) -> Value:
-        """`tile`, whose dimensions are these of the iteration (or none), with those of the result's tiles."""
+    def _along(
+        self, out: list[Statement], tile: Value, dims: Sequence[int | None], order: Sequence[int] = ()
+    ) -> Value:
+        """`tile`, whose dimensions are these of the iteration (or none), in an order: the result's."""
+        order = order or self.order
         sizes = {d: n for d, n in zip(dims, tile.shape, strict=True) if d is not None and n > 1}
-        wanted = [d for d in self.order if d in sizes]
+        wanted = [d for d in order if d in sizes]
         # A group's dimension may be in two: with one number in each group, in one of one element.
         held = [(d, i) for i, (d, n) in enumerate(zip(dims, tile.shape, strict=True)) if n > 1]
         if wanted != [d for d, _ in held]:
             rest = [i for i, n in enumerate(tile.shape) if n == 1]
             perm = (*rest, *(dict(held)[d] for d in wanted))
             tile = compute(out, "transpose", [tile], {"perm": perm})
-        return _shaped(out, tile, [sizes.get(d, 1) for d in self.order]) if tile.shape else tile
+        return _shaped(out, tile, [sizes.get(d, 1) for d in order]) if tile.shape else tile
 
     def _side(self, out: list[Statement], value: Value, windows: tuple[Window, ...]) -> Value:
         """The tile of what is not behind the nest: loaded, or computed from what is."""
@@ -357,7 +378,7 @@ class WindowLowering:
         """The nest's result at these places, in any shape of as many elements."""
         if not self.nest.reductions:
             return self._points(out, at)
-        product = self._is_product
+        product = self.is_product
         sizes, columns = [at.places[d].size for d in self.order], at.places[1].size if product else 1
         shape = (columns, math.prod(sizes) // columns)
         shape = tuple(sizes) if not product else shape[::-1] if self.last else shape
@@ -407,13 +428,9 @@ class WindowLowering:
             for i, number in zip(taps, numbers, strict=True):
                 first, _, step, _ = loops[i]
                 at.places[self.nest.reductions[i]] = Place(1, first + step * number)
-            part = self._product(out, at) if self._is_product else self._points(out, at)
+            part = self._product(out, at) if self.is_product else self._points(out, at)
             value = compute(out, join, [value, part])
         return value
-
-    @property
-    def _is_product(self) -> bool:
-        return len(self.nest.operands) == 2 and self.tiles[self.nest.reductions[0]] > 1
 
     # --- tiles ---
 
@@ -445,11 +462,14 @@ class WindowLowering:
         return compute(out, "matmul", [w, x], {"transpose_a": order == [c, f], **attrs})
 
     def _points(self, out: list[Statement], at: _At) -> Value:
-        """The body at each point of the result's tile."""
-        tiles = [self._along(out, *self._read(out, number, at)) for number in range(len(self.nest.operands))]
+        """The body at each point of the result's tile, summed over what is reduced within."""
+        order, numbers = [*self.order, *self.within], range(len(self.nest.operands))
+        tiles = [self._along(out, *self._read(out, number, at), order) for number in numbers]
         body = self.entry.body
         assert body is not None
-        return apply_scalar(out, body(self.attrs), tiles)
+        made = apply_scalar(out, body(self.attrs), tiles)
+        dims = tuple(range(len(self.order), len(order)))
+        return compute(out, "reduce_sum", [made], {"dims": dims}) if dims else made
 
 
 def _run(extent: int, most: int) -> int:

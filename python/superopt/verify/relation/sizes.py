@@ -198,14 +198,14 @@ class Sizes:
     def spread(self, nest: Nest, d: int, operands: Sequence[list[Dim]], shapes: Sequence[Shape]) -> Dim:
         """The factors of an iteration dimension: those of the first operand that has it as a dimension.
 
-        What is summed and of no operand is an attribute, which is a number.
+        What is summed and of no operand is an attribute, which is a number, as is a band's width.
         """
         for maps, dims, shape in zip(nest.operands, operands, shapes, strict=True):
             for index, dim, extent in zip(maps, dims, shape, strict=True):
                 if _is_whole(index, extent, nest.extents) and index.dim == d:
                     return dim
         made = self.dim(nest.extents[d])
-        if d in nest.reductions:
+        if d in nest.reductions or all(i.dim != d for maps in nest.operands for i in maps):
             self.fix(made)
         return made
 
