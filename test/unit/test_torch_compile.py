@@ -110,6 +110,17 @@ def test_a_cache_that_grows_is_compiled_once() -> None:
     assert part.replaced, part.reason
 
 
+def test_a_range_that_is_not_compiled_for_a_cpu_stays_with_pytorch() -> None:
+    backend = Backend(interpret="cpu", against="operators", **SETTINGS)
+    compiled, model, q = torch.compile(Step(), backend=backend, fullgraph=True), Step(), torch.randn(2, 1, 16)
+    for length in (5, 6):
+        cache = torch.randn(2, length, 16)
+        torch._dynamo.maybe_mark_dynamic(cache, 1)
+        assert torch.allclose(compiled(q, cache, cache), model(q, cache, cache), atol=1e-5), length
+    reasons = [p.reason for graph in backend.graphs for p in graph.parts]
+    assert any("compile for the CPU, got a range of extents" in reason for reason in reasons), reasons
+
+
 def test_a_batch_and_a_cache_that_change_are_compiled_once() -> None:
     """Two symbols, one of them in all arguments."""
     backend = Backend(interpret=True, against="operators", **SETTINGS)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from superopt.api import settings_of
 from superopt.diagnostics import Diagnostics
-from superopt.errors import BadOption, SuperoptError, UnsupportedProgram
+from superopt.errors import BadInput, BadOption, SuperoptError, UnsupportedProgram
 from superopt.pipeline import INTERRUPTED, Superoptimize, superoptimize
 from superopt.pytorch.module import arguments, interpreted
 from superopt.pytorch.operator import operator
@@ -273,7 +273,12 @@ class Backend:
         if not report.faster:
             part.reason = f"nothing is predicted to be faster than {way}: {part.before * 1e6:.1f} us"
         elif not self.planning:
-            replace_region(cut, _caller(interpreted(found.made.launcher, self.interpret), cut))
+            try:
+                runs_as = interpreted(found.made.launcher, self.interpret)
+            except BadInput as error:  # kernels for a range are not compiled for a CPU
+                part.reason = error.message
+            else:
+                replace_region(cut, _caller(runs_as, cut))
         return part
 
     def _found(self, cut: Region) -> Found:
