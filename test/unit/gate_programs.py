@@ -112,6 +112,25 @@ def pointwise(op: str, dtype: str) -> KernelGraph:
     return graph(build, [x, w], build(op, build("matmul", x, w)))
 
 
+def of_logits(dtype: str, *, subtract: bool, rows: int = 8, width: int = 8) -> KernelGraph:
+    """log sum exp(x) of an input: logits that nothing has scaled."""
+    x = tensor((rows, width), dtype, "x")
+    build = Build()
+    top = build("reduce_max", x, dims=(1,), keepdims=True)
+    e = build("exp", build("sub", x, top) if subtract else x)
+    y = build("log", build("reduce_sum", e, dims=(1,), keepdims=True))
+    return graph(build, [x], build("add", y, top) if subtract else y)
+
+
+def sigmoid(dtype: str, *, overflows: bool = False) -> KernelGraph:
+    """1 / (1 + exp(-x)), or exp(x) / (1 + exp(x)), which is NaN for large x."""
+    x = tensor((8, 8), dtype, "x")
+    build = Build()
+    one = build("constant", value=1.0, shape=(1,), dtype=dtype)
+    e = build("exp", x if overflows else build("neg", x))
+    return graph(build, [x], build("div", e if overflows else one, build("add", one, e)))
+
+
 Make = Callable[[str], KernelGraph]
 Pair = tuple[Make, Make, str]
 
@@ -144,14 +163,19 @@ _RIGHT: dict[str, tuple[Make, Make]] = {
     "online attention": (softmax_product, online),
     "layer norm": alone(layer_norm),
     "product": alone(lambda d: product(d, depth=512)),
+    "logits": alone(lambda d: of_logits(d, subtract=True)),
+    "sigmoid": alone(sigmoid),
 }
 _FAULTY: dict[str, tuple[Make, Make]] = {
     "x + max for x - max": (softmax_product, lambda d: softmax_product(d, sign="add")),
     "no rescale": (softmax_product, unscaled),
     "added relu(q - 3)": (softmax_product, lambda d: softmax_product(d, relu=3.0)),
     "silu for gelu": (lambda d: pointwise("gelu", d), lambda d: pointwise("silu", d)),
+    "logits without their maximum": (
+        lambda d: of_logits(d, subtract=True), lambda d: of_logits(d, subtract=False)),
+    "exp(x) / (1 + exp(x))": (sigmoid, lambda d: sigmoid(d, overflows=True)),
     "difference of squares": (layer_norm, lambda d: layer_norm(d, squares=True)),
-}
+}  # fmt: skip
 # Rounded 128 times more often than the program: at the edge of what the gate can tell.
 _COARSE: dict[str, tuple[Make, Make]] = {"sums of 128 parts": (product, lambda d: product(d, parts=128))}
 

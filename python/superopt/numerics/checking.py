@@ -36,6 +36,7 @@ FACTOR_DRAWN = 2.0
 EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}
 # The numbers next to zero, of dtypes that fp32 is rounded to; and the largest ones.
 LEAST = {"f16": 2.0**-24, "bf16": 2.0**-133}
+OVERFLOWING = 96.0  # exp(88.8) is infinite in fp32
 LARGEST = {"f16": 65504.0, "bf16": (2 - 2.0**-7) * 2.0**127, "f32": (2 - 2.0**-23) * 2.0**127}
 
 
@@ -54,8 +55,15 @@ def _ordinary(x: Array, spec: Input) -> Array:
 
 
 def _large(x: Array, spec: Input) -> Array:
-    """Logits in the hundreds: an exponential without its maximum subtracted overflows."""
-    return x * np.float32(spec.scale * 16)
+    """Logits in the hundreds: an exponential without its maximum subtracted overflows.
+
+    Products reach them. An input may hold logits, too, so one number of each sign is so large that its
+    exponential overflows, wherever an input has two numbers.
+    """
+    x = x * np.float32(spec.scale * 16)
+    ends = x.reshape(-1)[:: max(1, x.size // 2)][:2]
+    ends[:] = (np.abs(ends) + OVERFLOWING * spec.scale) * (1, -1)[: ends.size]
+    return x
 
 
 def _tiny(x: Array, spec: Input) -> Array:
