@@ -95,7 +95,8 @@ mutate-ptx: $(VENV)/installed-test ## inject 2,100 faults into the PTX of the be
 	$(BIN)/python test/mutation/ptx_harness.py --count=2100 --json=benchmarks/results/mutation_ptx.json
 
 ptx-functions: $(VENV)/installed-test ## try all 2^32 inputs of the library functions that are known in PTX
-	SUPEROPT_TEST_FLOATS=1 $(BIN)/python -m pytest -q test/unit/test_ptx_functions.py -k they_are_the_functions
+	SUPEROPT_TEST_FLOATS=1 SUPEROPT_TEST_FLOATS_JSON=benchmarks/results/ptx_functions.json \
+	  $(BIN)/python -m pytest -q -p no:xdist test/unit/test_ptx_templates.py -k they_are_the_functions
 
 TRITONS ?= 3.6.0 3.7.1 3.8.0 3.9.0
 TRITON_TESTS := $(patsubst %,test/unit/test_%.py,emission ttir ptx ptx_functions descriptors ranges separate_loads selections \

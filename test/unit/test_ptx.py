@@ -333,11 +333,13 @@ def test_the_blocks_tell_their_numbers_apart(grid: tuple[int, int, int]):
 
 def test_order_alone(matmul: tuple[KernelGraph, EmittedProgram, list[Compiled]]):
     kernel, made = matmul[1].kernels[0], matmul[2][1]
-    given = [(p.name, p.type.elements, p.type.dtype) for p in kernel.parameters]
+    given = kernel.memory
     assert order_fault(PtxText(made.ptx, made.shared_bytes), kernel.grid, given) == ""
     without = made.ptx.replace("fence.proxy.async.shared::cta;", "")
     if without != made.ptx:
         assert "fence.proxy.async" in order_fault(PtxText(without, made.shared_bytes), kernel.grid, given)
+    inputs = [(*argument, False) for *argument, _ in given]
+    assert "to input" in order_fault(PtxText(made.ptx, made.shared_bytes), kernel.grid, inputs)
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])

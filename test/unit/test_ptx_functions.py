@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-import os
 import re
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 from superopt.errors import NotEquivalent
@@ -16,11 +13,9 @@ from superopt.program import KernelGraph, Node, TensorType, Value
 from superopt.transforms.emit.compile import Compiled, compile_all
 from superopt.transforms.emit.program_source import EmittedProgram, emit_program
 from superopt.transforms.lower import lower
-from superopt.verify.domains import Array
 from superopt.verify.ptx.check import PtxText, verify_ptx
 from superopt.verify.ptx.functions import fold
 from superopt.verify.ptx.parser import parse
-from superopt.verify.ptx.templates import TEMPLATES, Expression
 from superopt.verify.ttir.artifact import kernel_texts
 
 TARGETS = ("sm_80", "sm_90", "sm_100")
@@ -315,149 +310,3 @@ def test_a_loop_whose_end_comes_first():
         n for i, n in enumerate(kernel.lines) if "bra" in n.opcode and kernel.labels[n.operands[0]] <= i
     ]
     assert len(backward) == 1
-
-
-# --- the templates as functions ------------------------------------------------------------------------------------
-
-# Every n-th number of 32 bits; 1 tries all of them (`make ptx-functions`).
-STRIDE = int(os.environ.get("SUPEROPT_TEST_FLOATS", "65521"))
-BLOCK = 1 << 16
-
-
-def number(x: Array) -> Array:
-    return x.view({4: np.float32, 8: np.float64}[x.itemsize])
-
-
-def word(x: Array) -> Array:
-    return x.view({4: np.uint32, 8: np.uint64}[x.itemsize])
-
-
-def signed(x: Array) -> Array:
-    return x.view({4: np.int32, 8: np.int64}[x.itemsize])
-
-
-def carried(a: Array, b: Array, c: Array) -> Array:
-    """All 64 bits of a product and a sum."""
-    return word(a).astype(np.uint64) * word(b) + word(c)
-
-
-def rounded(a: Array) -> Array:
-    """To the nearest integer; 0 for what is too large."""
-    return np.where(np.abs(number(a)) < 1 << 30, np.rint(number(a)), 0).astype(np.int32)
-
-
-ONE: dict[str, Callable[[Array], Array]] = {
-    "abs.f32": lambda a: np.abs(number(a)),
-    "neg.f32": lambda a: -number(a),
-    "neg.s32": lambda a: -signed(a),
-    "ex2.f32": lambda a: np.exp2(number(a)),
-    "cvt.f32.s32": lambda a: signed(a).astype(np.float32),
-    "cvt.rni.s32.f32": rounded,
-    "cvt.u64.u32": lambda a: word(a).astype(np.uint64),
-    "cvt.f64.s64": lambda a: signed(a).astype(np.float64),
-    "cvt.f32.f64": lambda a: number(a).astype(np.float32),
-}
-TWO: dict[str, Callable[[Array, Array], Array]] = {
-    "setp.ge.f32": lambda a, b: number(a) >= number(b),
-    "setp.lt.f32": lambda a, b: number(a) < number(b),
-    "setp.eq.f32": lambda a, b: number(a) == number(b),
-    "setp.lt.u32": lambda a, b: word(a) < word(b),
-    "setp.lt.s32": lambda a, b: signed(a) < signed(b),
-    "setp.eq.b32": lambda a, b: word(a) == word(b),
-    "setp.ne.b32": lambda a, b: word(a) != word(b),
-    "mul.f32": lambda a, b: number(a) * number(b),
-    "mul.f64": lambda a, b: number(a) * number(b),
-    "add.f32": lambda a, b: number(a) + number(b),
-    "sub.f32": lambda a, b: number(a) - number(b),
-    "add.s32": lambda a, b: word(a) + word(b),
-    "sub.s32": lambda a, b: word(a) - word(b),
-    "and.b32": lambda a, b: word(a) & word(b),
-    "or.b32": lambda a, b: word(a) | word(b),
-    "or.b64": lambda a, b: word(a) | word(b),
-    "xor.b32": lambda a, b: word(a) ^ word(b),
-    "shl.b32": lambda a, b: word(a) << word(b),
-    "shl.b64": lambda a, b: word(a) << word(b),
-    "shr.u32": lambda a, b: word(a) >> word(b),
-    "shr.s32": lambda a, b: signed(a) >> signed(b),
-}
-THREE: dict[str, Callable[[Array, Array, Array], Array]] = {
-    "choice": lambda s, a, b: np.where(s, word(a), word(b)),
-    "selp.b32": lambda a, b, s: np.where(s, word(a), word(b)),
-    # One rounding to fp64 and one to fp32: as good as one.
-    "fma.f32": lambda a, b, c: (number(a).astype(np.float64) * number(b) + number(c)).astype(np.float32),
-    "shf.l.wrap.b32": lambda low, high, by: (
-        (word(high).astype(np.uint64) << 32 | word(low)) << (word(by) & 31) >> 32
-    ).astype(np.uint32),
-    "mad.lo.cc.u32": lambda a, b, c: carried(a, b, c).astype(np.uint32),
-}
-INSTRUCTIONS: dict[str, Callable[..., Array]] = {**ONE, **TWO, **THREE}
-
-
-def run(template: Expression, bits: Array) -> Array:
-    """What the instructions compute, in fp32."""
-    known: dict[int, Array] = {}
-
-    def value(e: Expression) -> Array:
-        if id(e) not in known:
-            known[id(e)] = compute(e)
-        return known[id(e)]
-
-    def compute(e: Expression) -> Array:
-        head, *below = e
-        if head == "x":
-            return bits
-        if not below:
-            if head.startswith("0d"):
-                return np.asarray(int(head[2:], 16), np.uint64)
-            literal = int(head[2:], 16) if head.startswith("0f") else int(head) & 0xFFFFFFFF
-            return np.asarray(literal, np.uint32)
-        if head == "madc.hi.u32":  # with the carry of the instruction before
-            a, b, c, before = below
-            low = (word(value(n)).astype(np.uint64) for n in before[1:])
-            x, y, z = low
-            carry = ((x * y & 0xFFFFFFFF) + z) >> 32
-            return ((word(value(a)).astype(np.uint64) * word(value(b)) >> 32) + value(c) + carry).astype(
-                np.uint32
-            )
-        if head == "local":  # a word below the base, of those that are stored
-            offset, base, *words = (word(value(n)) for n in below)
-            place = np.asarray(base.astype(np.int64) - signed(offset))
-            assert not np.any(place[is_large(bits)] % 4)
-            assert np.all((place[is_large(bits)] >= 0) & (place[is_large(bits)] < 4 * len(words)))
-            return np.choose(np.clip(place // 4, 0, len(words) - 1), words)
-        return INSTRUCTIONS[head](*(value(b) for b in below))
-
-    found = number(value(template))
-    known.clear()  # the functions above hold each other, and with them every array
-    return found
-
-
-def is_large(bits: Array) -> Array:
-    """Arguments that sin and cos reduce in local memory: finite ones from 105,615."""
-    size = bits & 0x7FFFFFFF
-    return (size >= 0x47CE4780) & (size < 0x7F800000)
-
-
-_erf: Any = np.frompyfunc(math.erf, 1, 1)
-EXACT: dict[str, Callable[[Array], Array]] = {
-    "erf": lambda x: _erf(x).astype(np.float64),
-    "log": np.log,
-    "sin": np.sin,
-    "cos": np.cos,
-}
-
-
-@pytest.mark.parametrize(("name", "version"), [(n, i) for n, ts in TEMPLATES.items() for i in range(len(ts))])
-def test_they_are_the_functions(name: str, version: int):
-    """Within 4 units of the last place; subnormal arguments may count as 0, as the instructions flush them."""
-    step = STRIDE * BLOCK
-    for start in range(0, 1 << 32, step):
-        bits: Array = np.arange(start, min(start + step, 1 << 32), STRIDE, dtype=np.uint64).astype(np.uint32)
-        with np.errstate(all="ignore"):
-            found, x = run(TEMPLATES[name][version], bits), bits.view(np.float32)
-            expected = EXACT[name](x.astype(np.float64))
-            tiny = np.abs(x) < np.finfo(np.float32).tiny
-            unit = np.spacing(np.abs(expected).astype(np.float32)).astype(np.float64)
-            same = (np.isnan(found) & np.isnan(expected)) | (found == expected)
-            close = np.abs(found - expected) <= 4 * unit
-            assert np.all(same | close | tiny), x[~(same | close | tiny)][:5]

@@ -72,6 +72,11 @@ class TritonKernel:
     extents: tuple[str, ...] = ()
     """The names of the last arguments, extents that shapes depend on (`superopt.extent`), if any."""
 
+    @property
+    def memory(self) -> list[tuple[str, int, str, bool]]:
+        """The name of each pointer argument, its elements, their dtype, and whether the kernel may store there."""
+        return [(p.name, p.type.elements, p.type.dtype, p.role != "input") for p in self.parameters]
+
 
 def emit_kernel(program: TileProgram, extents: Sequence[str] = ()) -> TritonKernel:
     """The Triton function of a tile program; `extents` are the names of those that its shapes depend on.

@@ -291,8 +291,7 @@ def _race(scheduled: Scheduled, number: int) -> str:
     pipelined = asynchronous and kernel.num_stages > 1 and "cp.async." in facts.ptx
     if not pipelined and not _packed_early(facts.ptx) and "trap;" not in facts.ptx:
         return ""
-    given = [(p.name, p.type.elements, p.type.dtype) for p in kernel.parameters]
-    return order_fault(PtxText(facts.ptx, facts.shared_bytes), kernel.grid, given)
+    return order_fault(PtxText(facts.ptx, facts.shared_bytes), kernel.grid, kernel.memory)
 
 
 def _packed_early(ptx: str) -> bool:

@@ -75,8 +75,7 @@ def counted(kernel: TritonKernel, compiled: Compiled) -> KernelCounts:
 
     Raises UnsupportedProgram for PTX that cannot be run, IllegalProgram for a block that races.
     """
-    arguments = [(p.name, p.type.elements, p.type.dtype) for p in kernel.parameters]
-    launch = first_block(PtxText(compiled.ptx, compiled.shared_bytes), kernel.grid, arguments)
+    launch = first_block(PtxText(compiled.ptx, compiled.shared_bytes), kernel.grid, kernel.memory)
     counts = launch.counts
     by_class: Counter[str] = Counter()
     barriers = 0

@@ -45,8 +45,8 @@ class PtxText:
     shared_bytes: int = MOST_SHARED
 
 
-Argument: TypeAlias = tuple[str, int, str]
-"""A kernel's argument: its name, how many elements it has, and their dtype."""
+Argument: TypeAlias = tuple[str, int, str, bool]
+"""A kernel's argument: its name, how many elements it has, their dtype, and whether the kernel may store there."""
 
 
 def first_block(text: PtxText, grid: tuple[int, int, int], arguments: Sequence[Argument]) -> Launch:
@@ -55,7 +55,7 @@ def first_block(text: PtxText, grid: tuple[int, int, int], arguments: Sequence[A
     Raises IllegalProgram and UnsupportedProgram as `Launch.run`.
     """
     field = ImageTriton("order", lattice="order")
-    buffers = [Buffer(name, elements, dtype, writable=True) for name, elements, dtype in arguments]
+    buffers = [Buffer(name, elements, dtype, writable) for name, elements, dtype, writable in arguments]
     for buffer in buffers:
         buffer.contents = field.random(buffer.name, (min(buffer.size, MOST_RANDOM),))
     decoded = decode(parse(text.ptx, "kernel.ptx"))
