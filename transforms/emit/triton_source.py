@@ -74,7 +74,7 @@ class TritonKernel:
 
     @property
     def memory(self) -> list[tuple[str, int, str, bool]]:
-        """The name of each pointer argument, its elements, their dtype, and whether the kernel may store there."""
+        """Of each pointer argument its name, elements and dtype, and whether the kernel may store there."""
         return [(p.name, p.type.elements, p.type.dtype, p.role != "input") for p in self.parameters]
 
 

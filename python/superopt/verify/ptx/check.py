@@ -46,7 +46,7 @@ class PtxText:
 
 
 Argument: TypeAlias = tuple[str, int, str, bool]
-"""A kernel's argument: its name, how many elements it has, their dtype, and whether the kernel may store there."""
+"""A kernel's argument: its name, how many elements it has, their dtype, whether the kernel may store there."""
 
 
 def first_block(text: PtxText, grid: tuple[int, int, int], arguments: Sequence[Argument]) -> Launch:
