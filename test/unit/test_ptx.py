@@ -338,7 +338,7 @@ def test_order_alone(matmul: tuple[KernelGraph, EmittedProgram, list[Compiled]])
     without = made.ptx.replace("fence.proxy.async.shared::cta;", "")
     if without != made.ptx:
         assert "fence.proxy.async" in order_fault(PtxText(without, made.shared_bytes), kernel.grid, given)
-    inputs = [(*argument, False) for *argument, _ in given]
+    inputs = [(name, elements, dtype, False) for name, elements, dtype, _ in given]
     assert "to input" in order_fault(PtxText(made.ptx, made.shared_bytes), kernel.grid, inputs)
 
 
