@@ -40,7 +40,7 @@ from superopt.verify import certify, check_each
 from superopt.verify.checker import check_certificate
 from superopt.verify.domains import FloatDomain
 from superopt.verify.evaluate import evaluate
-from superopt.verify.reduce import fewer_trips, reduce_extents
+from superopt.verify.reduce import fewer_blocks, fewer_trips, reduce_extents
 
 Array = np.ndarray[Any, Any]
 Attrs = dict[str, Attr]
@@ -345,6 +345,32 @@ def test_the_checker_reads_windows_by_itself() -> None:
         certificate = certify(graph, made).certificate
         assert certificate is not None
         assert check_certificate(certificate.model_dump_json()).faults == []
+
+
+def without_a_place(graph: KernelGraph) -> KernelGraph:
+    """The same convolution but for the first kernel position, which is read as zero."""
+    x, w = graph.inputs
+    kept = np.ones((1, 1, *w.shape[2:]))
+    kept[(0,) * kept.ndim] = 0.0
+    held: Attrs = {"value": kept, "shape": kept.shape, "dtype": "f32"}
+    mask, product = Value(TensorType(kept.shape, "f32")), Value(w.type)
+    node = replace(graph.nodes[0], operands=(x, product))
+    nodes = [Node("constant", (), (mask,), held), Node("mul", (w, mask), (product,)), node]
+    return replace(graph, nodes=nodes)
+
+
+@pytest.mark.parametrize("size", [5, 7])
+def test_blocks_that_are_compared_have_every_kernel_position_inside(size: int) -> None:
+    """Images too large to be compared whole: of two positions alone, the first ones are in the padding."""
+    graph = program("conv", [(8, 8, 300, 300), (8, 8, size, size)], windows(2, pad=size // 2))
+    wrong = without_a_place(graph)
+    lowered, wrong_lowered = lower(graph), lower(wrong)
+    assert certify(graph, lowered).equivalent
+    for one, other in ((graph, wrong), (graph, wrong_lowered), (lowered, wrong_lowered)):
+        fewer = fewer_blocks(one, other)
+        assert fewer is not None
+        assert fewer[0].inputs[0].shape[-2] < 300
+        assert not certify(one, other).equivalent
 
 
 # --- guards -----------------------------------------------------------------------------------------------

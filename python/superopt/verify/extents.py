@@ -74,6 +74,10 @@ class Axes:
     def finish(self) -> None:
         """Call it once everything is tied: cuts joined dimensions, and chooses extents that add up."""
         self.cut_buffers()
+        self.settle()
+
+    def settle(self) -> None:
+        """Choose extents that add up, with as many windows as have each place of theirs inside."""
         cut = {leaf for j in self.joined for d in (j.whole, *j.pieces) for leaf in leaves(d)}
         for windows, least in self.windows:
             # Cuts two apart keep as many windows as leave borders and an inside.
@@ -177,7 +181,7 @@ class Axes:
 
         Windows whose number is the extent over their stride, or for a divisor times it, stay so at every size:
         both shrink together, to enough of them for borders and an inside. Offsets, sizes, strides and dilations
-        stay.
+        stay: a number of windows that a dilation divides remains a multiple of it.
         """
         one = [i for i in index.atoms if i.divisor == 1]
         if index.dim is None or len(one) < len(index.atoms):
@@ -190,7 +194,10 @@ class Axes:
             return
         for atom in one:
             fix(space[atom.dim])
-        span = 1 + sum(abs(a.scale) * (nest.extents[a.dim] - 1) for a in one)
+        span = 1 + max(sum(abs(a.scale) * (nest.extents[a.dim] - 1) for a in one), abs(index.offset))
+        step = math.lcm(*(abs(a.scale) for a in one))
+        if one and step > 1 and count % step == 0:
+            unify(windows, [*dim(count // step), *_fixed(step)])
         if one and extent == index.stride * count and index.divisor == 1:
             unify(d, [*windows, *_fixed(index.stride)])
         elif one and count == index.divisor * extent and index.stride == 1:
@@ -366,11 +373,15 @@ class Axes:
         """Tie a dimension that is read in windows: its positions are those of the tiles; its stride and what is
         read for each position stay."""
         positions, factors = dim(self.positions(w, extent)), list[Factor]()
-        for var, _ in self.travel(w)[1]:
+        first, moves = self.travel(w)
+        last = first
+        for var, scale in moves:
             if self.loops[var].parallel:
                 factors = [*self.trips[var], *factors]
             else:
                 fix(self.trips[var])
+                last += scale * (trips_of(self.loops[var]) - 1)
+        self.windows.append((positions, 1 + math.ceil((1 + max(abs(first), abs(last))) / w.stride)))
         unify(whole, [*positions, *_fixed(w.stride)])
         self.covered(positions, [*factors, *tile])
         self.placed.add(w)

@@ -35,7 +35,6 @@ from superopt.program import (
     Window,
 )
 from superopt.verify.axes import Factor, Irreducible, fix, leaves, reduced
-from superopt.verify.cuts import settle
 from superopt.verify.extents import Axes, trips_of
 
 # Reduced programs larger than this (scalar operations) are not worth a formal test.
@@ -335,7 +334,7 @@ def _shrunk(graphs: tuple[KernelGraph, ...], *, trips: int) -> tuple[KernelGraph
                 fix(extent)
         for leaf in looped:
             leaf.chosen = trips
-        settle(axes.joined)
+        axes.settle()
         return tuple(resized(graph, axes, reduced) for graph in graphs)
     except (Irreducible, SuperoptError):
         return None
