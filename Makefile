@@ -116,8 +116,8 @@ tamper: $(VENV)/installed-test ## tamper with a bundle 400 times; none may be be
 attack: $(VENV)/installed-test ## try 20,000 pairs of programs, equal or nearly, on the certifier; nothing wrong may be accepted
 	$(BIN)/python test/attack/attack.py --count=20000 --state=out/attack.jsonl --json=benchmarks/results/attack.json
 
-relation: $(VENV)/installed-test ## where 5,000 corrupted programs differ, exactly, against full comparisons; none may be wrong
-	$(BIN)/python test/relation/relation_campaign.py --sources=1000 --corrupted=5000 --seed=1 --json=benchmarks/results/relation.json
+relation: $(VENV)/installed-test ## where 10,000 corrupted programs differ, exactly, against full comparisons; none may be wrong
+	$(BIN)/python test/relation/relation_campaign.py --sources=2000 --corrupted=10000 --seed=1 --json=benchmarks/results/relation.json
 
 fuzz: $(VENV)/installed-test ## fuzz superopt-opt and superopt-verify for an hour
 	$(BIN)/python test/fuzz/fuzz.py --seconds=3600 --findings=out/findings --json=benchmarks/results/fuzz.json

@@ -1,6 +1,6 @@
 """Random multilinear programs and corrupted ones: their difference regions against a full comparison.
 
-    python test/relation/relation_campaign.py --sources=1000 --corrupted=5000 --seed=1 --json=FILE
+    python test/relation/relation_campaign.py --sources=2000 --corrupted=10000 --seed=1 --json=FILE
 
 Sources are convolutions, their transposes, pooling and products of 1 to 3 spatial dimensions, with strides, dilations,
 groups, pads, and moves, sums and products around them. Candidates are what the rules of derivation make of them, and

@@ -1,5 +1,5 @@
 // Each rule where it fits, proved by the pass manager, and where it does not.
-// RUN: superopt-opt %s --derive="rules=product,one-product,sub-pixels,strides-as-channels,residues-as-batch,smaller-kernels,as-groups,offset-add" --split-input-file --verify-each-equivalence > %t.out 2> %t.err
+// RUN: superopt-opt %s --derive="rules=product,one-product,sub-pixels,strides-as-channels,residues-as-batch,smaller-kernels,as-groups,offset-add,band-residues,band-blocks,one-matmul,batched-matmul,pool-as-conv" --split-input-file --verify-each-equivalence > %t.out 2> %t.err
 // RUN: filecheck %s < %t.out
 // RUN: filecheck %s --check-prefix=REMARK < %t.err
 
@@ -165,4 +165,60 @@ func.func @as_weight(%x: tensor<3x3x5xf32>, %w: tensor<3x3x3xf32>) -> tensor<3x3
   %1 = "kernel.conv"(%x, %0) {strides = array<i64: 1>, dilations = array<i64: 1>, low = array<i64: 0>, high = array<i64: 0>} : (tensor<3x3x5xf32>, tensor<3x3x3xf32>) -> tensor<3x3x3xf32>
   %2 = "kernel.pad"(%1) {low = array<i64: 0, 0, 1>, high = array<i64: 0, 0, 1>, value = 0.0 : f64} : (tensor<3x3x3xf32>) -> tensor<3x3x5xf32>
   return %2 : tensor<3x3x5xf32>
+}
+
+// -----
+
+// Rows of one residue are a product of a batch.
+// REMARK: 'g2bmm' is rewritten by 'band-residues'
+// CHECK-LABEL: func.func @dilated_band
+// CHECK: "kernel.g2bmm"({{.*}}) {low = 2 : i64, width = 5 : i64} : (tensor<2x4x6x16xf32>, tensor<2x4x6x16xf32>) -> tensor<2x4x6x5xf32>
+func.func @dilated_band(%a: tensor<2x24x16xf32>, %b: tensor<2x24x16xf32>) -> tensor<2x24x5xf32> {
+  %0 = "kernel.g2bmm"(%a, %b) {dilation = 4 : i64, low = 8 : i64, width = 5 : i64} : (tensor<2x24x16xf32>, tensor<2x24x16xf32>) -> tensor<2x24x5xf32>
+  return %0 : tensor<2x24x5xf32>
+}
+
+// -----
+
+// A dense band is a product of blocks, which are sheared.
+// REMARK: 'gbmm' is rewritten by 'band-blocks'
+// CHECK-LABEL: func.func @dense_band
+// CHECK: "kernel.matmul"({{.*}}) : (tensor<2x2x16x32xf32>, tensor<2x2x32x8xf32>) -> tensor<2x2x16x8xf32>
+func.func @dense_band(%a: tensor<2x24x5xf32>, %b: tensor<2x24x8xf32>) -> tensor<2x24x8xf32> {
+  %0 = "kernel.gbmm"(%a, %b) {low = 2 : i64} : (tensor<2x24x5xf32>, tensor<2x24x8xf32>) -> tensor<2x24x8xf32>
+  return %0 : tensor<2x24x8xf32>
+}
+
+// -----
+
+// Nothing but zeros is read: there is nothing to multiply.
+// REMARK: no rule fits 'gbmm'
+// CHECK-LABEL: func.func @band_outside
+// CHECK: kernel.gbmm
+func.func @band_outside(%a: tensor<8x1xf32>, %b: tensor<24x8xf32>) -> tensor<8x8xf32> {
+  %0 = "kernel.gbmm"(%a, %b) {low = 16 : i64} : (tensor<8x1xf32>, tensor<24x8xf32>) -> tensor<8x8xf32>
+  return %0 : tensor<8x8xf32>
+}
+
+// -----
+
+// Two products of one matrix are one; a product alone stays, and nothing is said of it.
+// REMARK: 'matmul' is rewritten by 'one-matmul'
+// CHECK-LABEL: func.func @columns
+// CHECK: "kernel.matmul"({{.*}}) : (tensor<4x6xf32>, tensor<6x8xf32>) -> tensor<4x8xf32>
+// CHECK-NOT: kernel.matmul
+func.func @columns(%x: tensor<4x6xf32>, %v: tensor<6x5xf32>, %w: tensor<6x3xf32>) -> (tensor<4x5xf32>, tensor<4x3xf32>) {
+  %0 = "kernel.matmul"(%x, %v) : (tensor<4x6xf32>, tensor<6x5xf32>) -> tensor<4x5xf32>
+  %1 = "kernel.matmul"(%x, %w) : (tensor<4x6xf32>, tensor<6x3xf32>) -> tensor<4x3xf32>
+  return %0, %1 : tensor<4x5xf32>, tensor<4x3xf32>
+}
+
+// -----
+
+// REMARK: 'pool_sum' is rewritten by 'pool-as-conv'
+// CHECK-LABEL: func.func @pool
+// CHECK: "kernel.conv"({{.*}}) {{.*}}groups = 3 : i64
+func.func @pool(%x: tensor<1x3x8xf32>) -> tensor<1x3x7xf32> {
+  %0 = "kernel.pool_sum"(%x) {sizes = array<i64: 2>, strides = array<i64: 1>, dilations = array<i64: 1>, low = array<i64: 0>, high = array<i64: 0>} : (tensor<1x3x8xf32>) -> tensor<1x3x7xf32>
+  return %0 : tensor<1x3x7xf32>
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -24,11 +25,16 @@ from superopt.program import (
     Value,
 )
 from superopt.program import rebuild_statements as rebuilt
+from superopt.transforms.derivation.mutants import exact
+from superopt.transforms.derivation.mutants.derived import derived
+from superopt.transforms.derivation.mutants.repairs import repairs
+from superopt.transforms.derivation.rules import RULES
 from superopt.transforms.lower.lower import lower
 from superopt.verify import certify, check_each
 from superopt.verify.checker import check_certificate
 from superopt.verify.domains import FloatDomain
 from superopt.verify.evaluate import evaluate
+from superopt.verify.reduce import fewer_blocks
 from superopt.verify.relation import Region, difference, equal_sizes
 
 Array = np.ndarray[Any, Any]
@@ -223,3 +229,55 @@ def test_rows_two_apart_are_not_a_band() -> None:
     types = ("2x8x6xf32", "2x12x6xf32", "2x8x5xf32")
     graph = ingested(generic("b, m, y", "b, m * 2 + x, y", "b, m, x", types, "pppr"))
     assert "extern" in [n.op for n in graph.nodes]
+
+
+# --- other expressions ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", ["g2bmm", "gbmm"])
+def test_rules_say_the_same(op: str) -> None:
+    rng, fits = random.Random(op), Counter[str]()
+    for _ in range(40):
+        a, b, attrs = some(rng, op)
+        graph = program(op, a, b, **attrs)
+        for name in ("band-residues", "band-blocks"):
+            if (made := RULES[name](graph, graph.nodes[0])) is not None:
+                fits[name] += 1
+                arrays = drawn(graph)
+                np.testing.assert_allclose(run(made, arrays), run(graph, arrays), rtol=1e-10, atol=1e-10)
+    assert min(fits["band-residues"], fits["band-blocks"]) > 5
+
+
+@pytest.mark.parametrize("graph", [G2BMM, GBMM])
+def test_residues_are_proved_for_all_rows(graph: KernelGraph) -> None:
+    made = RULES["band-residues"](graph, graph.nodes[0])
+    assert made is not None
+    assert certify(graph, made).equivalent
+    assert any("in0.1" in size for size in equal_sizes(graph, made))
+
+
+def test_a_dilation_stays_where_blocks_are_compared() -> None:
+    """Too large to be compared whole: what is left of 10,000 rows is a multiple of the dilation."""
+    graph = program("g2bmm", (1, 10000, 64), (1, 10000, 64), dilation=4, low=2000, width=1001)
+    made = RULES["band-residues"](graph, graph.nodes[0])
+    assert made is not None
+    fewer = fewer_blocks(graph, made)
+    assert fewer is not None
+    assert fewer[0].inputs[0].shape[1] % 4 == 0
+    arrays = drawn(fewer[0])
+    np.testing.assert_allclose(run(fewer[1], arrays), run(fewer[0], arrays), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(("graph", "wrong"), [(G2BMM, 36), (GBMM, 384)])
+def test_residues_side_by_side_are_wrong_at_their_ends(graph: KernelGraph, wrong: int) -> None:
+    """What EinNet accepts: bands that reach into the next residue. Every repair is right, the mutant is not."""
+    (mutant,) = derived(graph, ["residues-side-by-side"])
+    arrays = drawn(graph)
+    differ = ~np.isclose(run(mutant.graph, arrays), run(graph, arrays), rtol=1e-9, atol=1e-9)
+    assert int(differ.sum()) == wrong
+    region = exact.difference(graph, mutant.graph)
+    assert np.array_equal(region.mask(), differ)
+    assert not certify(graph, mutant.graph).equivalent
+    made = dict(repairs(mutant, region))
+    assert set(made) == ({"zeros", "gap"} if graph is G2BMM else {"gap"})
+    assert all(certify(graph, repaired).equivalent for repaired in made.values())

@@ -16,7 +16,7 @@ from superopt.transforms.derivation.mutants.correction import (
 )
 from superopt.transforms.derivation.mutants.derived import MUTANTS
 from superopt.transforms.derivation.mutants.generated import AGREEMENT
-from superopt.transforms.derivation.optimizer import checked_mutation, chosen_names
+from superopt.transforms.derivation.optimizer import checked_mutation, chosen_names, is_derived
 from superopt.transforms.derivation.rules import RULES
 from superopt.transforms.passes import GraphPass
 
@@ -52,11 +52,12 @@ class Derive(GraphPass):
 
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
         """The graph after one rule at most for each node that it had."""
-        for result in [n.result for n in graph.nodes if is_windowed(n)]:
+        for result in [n.result for n in graph.nodes if is_derived(n)]:
             node = next((n for n in graph.nodes if result in n.results), None)
-            if node is not None and is_windowed(node):
-                graph, said = self._rewritten(graph, node)
-                diagnostics.remark(said, node.location)
+            if node is not None and is_derived(node):
+                before, (graph, said) = graph, self._rewritten(graph, node)
+                if graph is not before or is_windowed(node):
+                    diagnostics.remark(said, node.location)
         return graph
 
     def _rewritten(self, graph: KernelGraph, node: Node) -> tuple[KernelGraph, str]:
@@ -101,7 +102,7 @@ class PrintDerivations(GraphPass):
         def seconds(made: KernelGraph) -> str:
             return f"{cost(made, gpu).seconds * 1e6:.1f} us"
 
-        for node in filter(is_windowed, graph.nodes):
+        for node in filter(is_derived, graph.nodes):
             diagnostics.remark(f"'{node.op}': {seconds(graph)} as it is", node.location)
             for name, rule in RULES.items():
                 if (made := rule(graph, node)) is not None:

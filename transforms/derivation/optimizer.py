@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from superopt import clock
 from superopt.errors import BadOption
-from superopt.operators import is_windowed
+from superopt.operators import is_contraction, is_windowed
 from superopt.options import did_you_mean
 from superopt.transforms.derivation.channels_last import channels_last
 from superopt.transforms.derivation.mutants.correction import DIFFERENCE, Corrector, Difference
@@ -151,6 +151,11 @@ def checked_mutation(mutate: int, agreement: float) -> None:
         raise BadOption(f"expected an agreement above 0 and of at most 1, got {agreement}")
 
 
+def is_derived(node: Node) -> bool:
+    """Whether there are rules for it."""
+    return is_windowed(node) or is_contraction(node)
+
+
 def _everywhere(graph: KernelGraph, rule: Rule) -> KernelGraph:
     """`graph` after one application of the rule for each convolution that it fits."""
     for result in [n.result for n in graph.nodes if is_windowed(n)]:
@@ -164,7 +169,7 @@ def _derived(
 ) -> Iterator[tuple[str, KernelGraph]]:
     """What each rule, and each mutant with each repair, makes of each node, where it fits."""
     for node in graph.nodes:
-        if is_windowed(node):
+        if is_derived(node):
             for name, rule in rules.items():
                 if (made := rule(graph, node)) is not None:
                     yield name, made

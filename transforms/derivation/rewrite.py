@@ -78,3 +78,12 @@ class Rewrite:
         ]
         kept = [n for n in self.graph.nodes if made.keys().isdisjoint(n.results)]
         return replace(self.graph, nodes=live_nodes(in_order([*kept, *nodes]), self.graph.outputs))
+
+
+def can_be_one(graph: KernelGraph, alike: Sequence[Node], node: Node) -> bool:
+    """Whether several nodes, of which `node` is the first, can be one: none reads what another makes."""
+    behind = {v for n in alike for v in n.results}
+    for n in graph.nodes:
+        if any(v in behind for v in n.operands):
+            behind.update(n.results)
+    return len(alike) > 1 and alike[0] is node and not any(v in behind for n in alike for v in n.operands)

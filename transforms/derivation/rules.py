@@ -14,15 +14,15 @@ from typing import TypeAlias
 
 from superopt.operators import OPERATORS, normalize_attrs, primitive_of
 from superopt.program import Attr, KernelGraph, Node, Value, users
-from superopt.transforms.derivation.rewrite import Rewrite
+from superopt.transforms.derivation.bands import band_blocks, band_residues
+from superopt.transforms.derivation.products import MOST_COLUMNS, batched_matmul, one_matmul, pool_as_conv
+from superopt.transforms.derivation.rewrite import Rewrite, can_be_one
 from superopt.weights import of_weights
 
 Rule: TypeAlias = Callable[[KernelGraph, Node], "KernelGraph | None"]
 
 RULES: dict[str, Rule] = {}
 SCALES = "scales-into-weights"
-# Merged are convolutions whose weights together have at most this many output channels.
-_MOST_COLUMNS = 4096
 # Residues and kernel positions that are written one by one.
 _MOST_PARTS = 32
 
@@ -282,7 +282,7 @@ def merge_columns(graph: KernelGraph, node: Node) -> KernelGraph | None:
         and n.operands[1].shape[1:] == c.w.shape[1:]
     ]
     columns = [n.result.shape[1] for n in alike]
-    if not _make_one(graph, alike, node) or c.groups != 1 or sum(columns) > _MOST_COLUMNS:
+    if not can_be_one(graph, alike, node) or c.groups != 1 or sum(columns) > MOST_COLUMNS:
         return None
     w = c.write.concat(0, [n.operands[1] for n in alike])
     y = c.write.emit("conv", c.x, w, **node.attrs)
@@ -312,10 +312,10 @@ def merge_groups(graph: KernelGraph, node: Node) -> KernelGraph | None:
     columns = [n.result.shape[1] for n in alike]
     most = max(columns, default=0)
     if (
-        not _make_one(graph, alike, node)
+        not can_be_one(graph, alike, node)
         or c.groups != 1
         or len({*images}) < len(alike)
-        or len(alike) * most > _MOST_COLUMNS
+        or len(alike) * most > MOST_COLUMNS
     ):
         return None
     write, none = c.write, [0] * (len(c.w.shape) - 1)
@@ -390,16 +390,12 @@ def _for_channels(value: Value, shape: Sequence[int]) -> bool:
     return value.type.elements == 1 or aligned[1] == shape[1] == value.type.elements
 
 
-def _make_one(graph: KernelGraph, alike: Sequence[Node], node: Node) -> bool:
-    """Whether several nodes, of which `node` is the first, can be one: none reads what another makes."""
-    behind = _reached(graph, [n.result for n in alike])
-    return len(alike) > 1 and alike[0] is node and not any(v in behind for n in alike for v in n.operands)
-
-
-def _reached(graph: KernelGraph, values: Sequence[Value]) -> set[Value]:
-    """`values`, and what is computed from them."""
-    found = {*values}
-    for n in graph.nodes:
-        if any(v in found for v in n.operands):
-            found.update(n.results)
-    return found
+RULES.update(
+    {
+        "one-matmul": one_matmul,
+        "batched-matmul": batched_matmul,
+        "pool-as-conv": pool_as_conv,
+        "band-residues": band_residues,
+        "band-blocks": band_blocks,
+    }
+)

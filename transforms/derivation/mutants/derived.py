@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from superopt.program import KernelGraph, Node
+from superopt.transforms.derivation.bands import band_residues_side_by_side
 from superopt.transforms.derivation.rules import Convolution, is_conv
 
 # Blocks of an image, along each dimension.
@@ -52,6 +53,7 @@ def residues_side_by_side(source: KernelGraph, node: Node) -> Iterator[Found]:
 
     Repairs: `gap`, as many zeros between residues as windows reach out.
     """
+    yield from band_residues_side_by_side(source, node)
     c = _same(source, node)
     if c is None or set(c.strides) != {1} or set(c.dilations) == {1}:
         return
