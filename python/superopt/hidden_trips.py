@@ -17,6 +17,10 @@ other evaluation is that of the whole loop.
 
 The argument holds where the program is defined: x + -inf is -inf, and 0 x is 0, for finite x. What is not finite
 is undefined there, and no program is proved where it is undefined (`superopt.verify.infinities`).
+
+Other trips see the band `inside` alone: in causal attention those whose last column is at most the block's first
+row. `whole_trips` finds them by the same indices. Where a program asks for it (`TileProgram.separate_masks`),
+they run in a loop of their own, in which the band is that number, and no edge of a tensor lies in their tiles.
 """
 
 from __future__ import annotations
@@ -116,14 +120,79 @@ def limits(program: TileProgram) -> dict[LoopVar, Limit]:
     return found
 
 
+@dataclass(frozen=True)
+class Whole:
+    """The trips of a loop in which the band that `loads` read is `inside` everywhere: those within `limit`."""
+
+    limit: Limit
+    loads: frozenset[Load]
+
+    def parts(self, loop: Loop, run: Limit | None) -> list[tuple[int, int, int, int]]:
+        """For each of the sums, numbers of trips: the first that runs, the first whole one, the first behind the
+        whole ones, and where the loop stops; all of the loop runs but for what `run` leaves out."""
+        found: list[tuple[int, int, int, int]] = []
+        count = len(self.limit.sums)
+        starts = run.starts(loop) if run is not None else [0] * count
+        stops = run.stops(loop) if run is not None else [loop.trips] * count
+        for n, start, stop in zip(self.limit.sums, starts, stops, strict=True):
+            first, last = self.limit.first, self.limit.last
+            begin = start if first is None else max(self.limit.below(loop, first + n), start)
+            end = stop if last is None else min(self.limit.below(loop, last + n), stop)
+            found.append((start, min(begin, stop), max(end, min(begin, stop)), stop))
+        return found
+
+
+def whole_trips(program: TileProgram, run: Mapping[LoopVar, Limit]) -> dict[LoopVar, Whole]:
+    """The sequential loops of which a band leaves some trips whole, in some blocks; `run` are its `limits`.
+
+    Not those that store to memory, whose trips barriers keep apart.
+    """
+    found: dict[LoopVar, Whole] = {}
+    for loop, around in within_loops(program.body):
+        if not isinstance(loop, Loop) or loop.parallel or loop.trips < 2:
+            continue
+        if any(isinstance(s, Store) and s.buffer.in_memory for s in statements(loop.body)):
+            continue
+        bands = [s for s in loop.body if isinstance(s, Load) and s.buffer.band is not None]
+        for load in bands[:1]:
+            limit, limited = _limit(load, loop, around, whole=True), run.get(loop.var)
+            if limit is None or (limited is not None and limited.terms != limit.terms):
+                continue
+            same = [s for s in bands if (s.buffer.band, s.windows) == (load.buffer.band, load.windows)]
+            made = Whole(limit, frozenset(same))
+            if any(end > begin for _, begin, end, _ in made.parts(loop, limited)):
+                found[loop.var] = made
+    return found
+
+
+def masked_shares(
+    program: TileProgram,
+) -> tuple[dict[LoopVar, tuple[float, float]], frozenset[Load | Compute]]:
+    """For each loop with whole trips: which share of those that run sees the band, and how many loops beyond the
+    first they are written as, on average over the blocks; and the statements that whole trips do without."""
+    run, found, absent = limits(program), dict[LoopVar, tuple[float, float]](), set[Load | Compute]()
+    loops = {s.var: s for s in program.statements() if isinstance(s, Loop)}
+    for var, whole in whole_trips(program, run).items():
+        loop = loops[var]
+        parts = whole.parts(loop, run.get(var))
+        running = sum(stop - start for start, _, _, stop in parts)
+        inside = sum(end - begin for _, begin, end, _ in parts)
+        more = sum((start < begin < end) + (begin < end < stop) for start, begin, end, stop in parts)
+        found[var] = 1 - inside / running, more / len(parts)
+        tiles = {load.result for load in whole.loads}
+        absent |= whole.loads
+        absent |= {s for s in loop.body if isinstance(s, Compute) and not tiles.isdisjoint(s.operands)}
+    return found, frozenset(absent)
+
+
 def trips_of_limited(program: TileProgram) -> dict[LoopVar, list[int]]:
     """How many trips of each such loop run, for each value of its limit."""
     loops = {s.var: s for s in program.statements() if isinstance(s, Loop)}
     return {var: limit.trips(loops[var]) for var, limit in limits(program).items()}
 
 
-def _limit(load: Load, loop: Loop, around: Sequence[Loop]) -> Limit | None:
-    """The trips in which `load` has more than what a band leaves out."""
+def _limit(load: Load, loop: Loop, around: Sequence[Loop], *, whole: bool = False) -> Limit | None:
+    """The trips in which `load` has more than what a band leaves out; or, `whole`, nothing of that."""
     if (band := load.buffer.band) is None:
         return None
     rows, columns = load.windows[-2:]
@@ -138,6 +207,8 @@ def _limit(load: Load, loop: Loop, around: Sequence[Loop]) -> Limit | None:
     # Column - row where all loops are at 0: of the first column and last row of the tile, and the reverse.
     least = columns.base - rows.base - (rows.size - 1) * rows.stride
     most = columns.base - rows.base + (columns.size - 1) * columns.stride
+    if whole:  # the last element of a tile to pass a side decides, not the first
+        least, most = most, least
     above = None if band.upper == UNBOUNDED else band.upper + 1 - least  # hidden from here on
     below = None if band.lower == -UNBOUNDED else band.lower - most  # hidden before
     if scale < 0:  # a loop over rows: what is above comes first
@@ -146,8 +217,8 @@ def _limit(load: Load, loop: Loop, around: Sequence[Loop]) -> Limit | None:
     terms = tuple((var, sign * n) for var, n in moves.items() if n)
     places = itertools.product(*(ranges[var] for var, _ in terms))
     sums = tuple(sum(n * at for (_, n), at in zip(terms, place, strict=True)) for place in places)
-    limit = Limit(scale if scale > 0 else -scale, below, above, terms, sums)
-    return limit if min(limit.trips(loop)) < loop.trips else None
+    limit = Limit(abs(scale), below, above, terms, sums)
+    return limit if whole or min(limit.trips(loop)) < loop.trips else None
 
 
 def _held_before(

@@ -248,7 +248,7 @@ class Report(BaseModel):
 
 class Launch(BaseModel):
     """How a kernel of the result is launched: warps of a block, stages of the software pipeline, and whether its
-    loads have cache hints and tensor descriptors, and are separate for products."""
+    loads have cache hints and tensor descriptors, and are separate for products, its trips for masks."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -257,6 +257,7 @@ class Launch(BaseModel):
     cache_hints: bool = False
     descriptors: bool = False
     separate_loads: bool = False
+    separate_masks: bool = False
 
 
 def launches(lowered: KernelGraph) -> dict[str, Launch]:

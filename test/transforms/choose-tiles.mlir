@@ -1,7 +1,7 @@
 // The tiles and launches of lowered kernels are decisions: listed, and taken from a configuration.
 // RUN: superopt-opt %s --kernel-to-tile --choose-tiles --choose-launch --list-sites 2>&1 >/dev/null | filecheck %s --check-prefix=SITES
 // SITES: choose-tiles.mlir:{{[0-9]+}}:8: remark: choose-tiles a51f1f50723ddfb7: i0=16 i1=32 i2=64 | {{.*}}i0=64 i1=64 i2=32
-// SITES: choose-tiles.mlir:{{[0-9]+}}:8: remark: choose-launch ba6daa0a6ff292c8: warps=4 stages=4 hints=0 descriptors=0 separate=0 | {{.*}}warps=2 stages=3 hints=1 descriptors=0 separate=0
+// SITES: choose-tiles.mlir:{{[0-9]+}}:8: remark: choose-launch ba6daa0a6ff292c8: warps=4 stages=4 hints=0 descriptors=0 separate=0 unmasked=0 | {{.*}}warps=2 stages=3 hints=1 descriptors=0 separate=0
 
 // By themselves the passes change nothing.
 // RUN: superopt-opt %s --kernel-to-tile > %t.before
@@ -10,7 +10,7 @@
 // A configuration stands in the option or in a file; the tiles that it chooses compute the same.
 // RUN: superopt-opt %s --kernel-to-tile --choose-tiles='config={"choose-tiles": {"a51f1f50723ddfb7": "i0=64 i1=64 i2=32"}}' --verify-each-equivalence | filecheck %s --check-prefix=TILES
 // TILES: "tile.load"{{.*}} -> tensor<64x32xf16>
-// RUN: echo '{"choose-launch": {"ba6daa0a6ff292c8": "warps=2 stages=3 hints=1 descriptors=0 separate=0"}}' > %t.json
+// RUN: echo '{"choose-launch": {"ba6daa0a6ff292c8": "warps=2 stages=3 hints=1 descriptors=0 separate=0 unmasked=0"}}' > %t.json
 // RUN: superopt-opt %s --kernel-to-tile --choose-launch=config=%t.json | filecheck %s --check-prefix=LAUNCH
 // LAUNCH: {{cache_hints = true.*num_stages = 3.*num_warps = 2}}
 

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from dataclasses import asdict, replace
 
+import interpreter
 import numpy as np
 import pytest
 from certify_support import program
@@ -488,6 +489,120 @@ def test_kernels_checked_by_themselves_have_the_band_that_they_compute(
         verify_ttir(other, lower(other), texts, full_work=1)
 
 
+# --- which trips need no mask -------------------------------------------------------------------------------
+
+
+def unmasked(graph: KernelGraph) -> KernelGraph:
+    """`graph` lowered, with loops of their own for trips that the band leaves whole."""
+    lowered = lower(graph)
+    for node in lowered.nodes:
+        if isinstance(node.body, TileProgram):
+            node.body.separate_masks = True
+    return lowered
+
+
+def test_the_whole_trips_are_those_that_the_band_leaves_whole() -> None:
+    """Against a count of the tiles, element by element."""
+    drawn = random.Random(2)
+    found = 0
+    for i in range(60):
+        height, width = drawn.choice([4, 8, 16]), drawn.choice([4, 8, 16])
+        rows, keys = height * drawn.randint(2, 5) - drawn.randint(0, 3), width * drawn.randint(2, 6)
+        band = replace(CAUSAL, upper=drawn.randint(-10, 30))
+        if i % 2:
+            band = replace(band, lower=band.upper - drawn.randint(0, 60))
+        program = tile_program(fused(rows, keys, 16, (height, width), band, floor=True))
+        loop = next(s for s in program.statements() if isinstance(s, Loop) and not s.parallel)
+        run = hidden_trips.limits(program)
+        seen = band.elements((up(rows, height) * height, keys)) == 0
+        tiles = seen.reshape(up(rows, height), height, keys // width, width).all((1, 3))
+        made = hidden_trips.whole_trips(program, run).get(loop.var)
+        if made is None:
+            assert not tiles.any()
+            continue
+        found += 1
+        parts = made.parts(loop, run.get(loop.var))
+        for n, row in enumerate(tiles):
+            start, begin, end, stop = parts[n % len(parts)]
+            assert 0 <= start <= begin <= end <= stop <= loop.trips
+            assert list(np.flatnonzero(row)) == list(range(begin, end))
+    assert found > 30
+
+
+@pytest.mark.parametrize(
+    ("rows", "keys", "tiles", "band"),
+    [
+        (64, 64, (16, 8), CAUSAL),
+        (64, 64, (8, 16), CAUSAL),
+        (61, 53, (16, 16), CAUSAL),
+        (61, 53, (16, 16), replace(CAUSAL, outside=-1e4)),
+        (96, 96, (8, 16), replace(CAUSAL, lower=-43)),
+        (37, 93, (16, 16), replace(CAUSAL, lower=5, upper=56)),
+        (16, 96, (16, 16), replace(CAUSAL, lower=20, upper=70)),
+        (48, 96, (16, 16), replace(CAUSAL, lower=-2, upper=UNBOUNDED)),
+    ],
+)
+def test_trips_without_a_mask_compute_the_same(
+    rows: int, keys: int, tiles: tuple[int, int], band: Band, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    graph = fused(rows, keys, 16, tiles, band, floor=True)
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
+    monkeypatch.setattr(interpreter, "lower", unmasked)
+    monkeypatch.setattr("superopt.transforms.lower.lower", unmasked)
+    (got,) = interpret(graph, arrays)
+    np.testing.assert_allclose(got, reference(arrays, band), atol=1e-5)
+    lowered, texts = compiled(graph)
+    assert "without mask" in emit_program(lowered).kernels_source
+    assert verify_ttir(graph, lowered, texts).end_to_end
+
+
+@pytest.mark.parametrize("side", ["first", "last"])
+def test_the_check_of_ttir_refuses_a_trip_without_its_mask(
+    side: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = fused(96, 96, 16, (16, 16), replace(CAUSAL, lower=-43), floor=True)
+    monkeypatch.setattr("superopt.transforms.lower.lower", unmasked)
+    whole = hidden_trips.Whole
+
+    def wide(limit: hidden_trips.Limit, loads: frozenset[Load]) -> hidden_trips.Whole:
+        first, last = limit.first, limit.last
+        assert first is not None
+        assert last is not None
+        moved = replace(limit, first=first - 16) if side == "first" else replace(limit, last=last + 16)
+        return whole(moved, loads)
+
+    lowered, texts = compiled(graph)
+    assert verify_ttir(graph, lowered, texts).end_to_end
+    monkeypatch.setattr(hidden_trips, "Whole", wide)
+    lowered, texts = compiled(graph)
+    with pytest.raises(NotEquivalent):
+        verify_ttir(graph, lowered, texts)
+
+
+def test_trips_without_a_mask_lie_within_the_keys_and_are_priced() -> None:
+    """Causal attention over 1,500 tokens: only the last loop compares keys with 1,500. It is chosen by its price."""
+    lowered = lower(fused(1500, 1500, 64, (64, 32), floor=True))
+    (node,) = (n for n in lowered.nodes if n.body)
+    assert isinstance(node.body, TileProgram)
+    assert node.body.separate_masks
+    source = emit_program(lowered).kernels_source
+    apart, behind = source.split("without mask")[1].split("# At most")
+    assert "1500" in behind
+    assert "1500" not in apart.split("for k in ")[1]
+    assert "tl.where" not in apart
+    gpu = target("sm_90")
+    two = node_traffic(node, gpu)
+    node.body.separate_masks = False
+    one = node_traffic(node, gpu)
+    assert (two.loop_trips, two.tensor_flops) == (one.loop_trips + 1, one.tensor_flops)
+    # Block x runs 2x trips before the diagonal; the choice is the product's own sum here, and counts nothing.
+    assert one.vector_flops - two.vector_flops == 64 * 32 * sum(2 * x for x in range(24))
+    small = tile_program(fused(64, 64, 16, (16, 8)))
+    assert not small.separate_masks
+
+
 # --- what they cost -----------------------------------------------------------------------------------------
 
 
@@ -495,6 +610,8 @@ def test_a_causal_kernel_is_charged_for_the_trips_that_run() -> None:
     def flops(band: Band, *, floor: bool = False) -> tuple[float, float, int]:
         kernel = fused(1024, 1024, 64, (64, 64), band, floor=floor)
         (node,) = (n for n in lower(kernel).nodes if n.body)
+        assert isinstance(node.body, TileProgram)
+        node.body.separate_masks = False
         traffic = node_traffic(node, target("sm_90"))
         return traffic.vector_flops, traffic.l2_bytes, traffic.loop_trips
 

@@ -64,8 +64,9 @@ def test_launches_are_taken() -> None:
     for choice in site.choices:
         (node,) = ChooseLaunch().applied(lowered, {site.at: choice}, QUIET).nodes
         assert isinstance(node.body, TileProgram)
-        warps, stages, hints, descriptors, separate = launch_of(node.body)
+        warps, stages, hints, descriptors, separate, unmasked = launch_of(node.body)
         flags = f"hints={int(hints)} descriptors={int(descriptors)} separate={int(separate)}"
+        flags += f" unmasked={int(unmasked)}"
         assert choice == f"warps={warps} stages={stages} {flags}"
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 from superopt.program import Bound, Buffer, Load, Loop, TileProgram, Value, Window, executions
 from superopt.transforms.emit.descriptors import described_loads
@@ -41,6 +42,14 @@ class Memory:
             for s in program.statements()
             if isinstance(s, Loop)
         }
+
+    @contextlib.contextmanager
+    def at_most(self, loop: Loop, trips: int) -> Generator[None]:
+        """Within it, only the first so many trips of `loop` run."""
+        whole = self._ends[loop.var]
+        self._ends[loop.var] = (loop.start, loop.start + (trips - 1) * loop.step)
+        yield
+        self._ends[loop.var] = whole
 
     def shared(self, buffer: Buffer) -> Buffer:
         """The buffer whose memory this one is."""

@@ -140,6 +140,8 @@ class Operators:
         result = statement.result
         if primitive_of(statement) == "add" and self._masks(statement):
             return
+        if self._unchanged(statement):
+            return
         for value in statement.operands:
             product = self._delayed.pop(value, None)
             if product is not None:
@@ -152,6 +154,19 @@ class Operators:
         body = OPERATORS[statement.op].body
         assert body is not None
         self._apply(statement, body(statement.attrs), self._aligned(statement))
+
+    def _unchanged(self, statement: Compute) -> bool:
+        """Whether a sum with 0 or a product with 1 is the other operand, as where a mask hides nothing."""
+        neutral = {"add": 0.0, "mul": 1.0}.get(primitive_of(statement) or "")
+        operands = statement.operands
+        for value, other in (operands, operands[::-1]) if neutral is not None and len(operands) == 2 else ():
+            tile = self.tiles.known.get(value)
+            if tile is None or tile.constant != neutral or other.shape != statement.result.shape:
+                continue
+            tile = self.tiles.as_f32(self.tile(other))
+            self.tiles.known[statement.result] = tile
+            return True
+        return False
 
     def _masks(self, statement: Compute) -> bool:
         """Write a sum with zeros and minus infinities as a choice, which needs no accumulator to start from."""

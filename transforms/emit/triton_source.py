@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from superopt.errors import UnsupportedProgram
-from superopt.hidden_trips import Limit, limits
+from superopt.hidden_trips import Whole, limits, whole_trips
 from superopt.program import (
     UNBOUNDED,
     Band,
@@ -30,11 +30,11 @@ from superopt.program import (
     Store,
     TensorType,
     TileProgram,
-    Window,
     executions,
     statements,
 )
 from superopt.separate_loads import separated
+from superopt.transforms.emit.bounds import Bounds, Part
 from superopt.transforms.emit.grid import lay_out, parallel_loops
 from superopt.transforms.emit.legalize import legalize
 from superopt.transforms.emit.loops import counted_in_elements, streams_past_products
@@ -102,8 +102,12 @@ class _Emitter:
         self.memory = Memory(self.program, views, self.axes, self.writer)
         for statement in self.again:  # Triton would make one fetch of two
             self.memory.descriptors.pop(statement, None)
+        self.bounds = Bounds(self.writer)
         self.tiles = Tiles(self.axes, self.writer)
         self.limits = limits(self.program)
+        apart = self.program.separate_masks
+        self.whole = whole_trips(self.program, self.limits) if apart else dict[LoopVar, Whole]()
+        self.inside: frozenset[Load] = frozenset()  # tiles of bands that are `inside` everywhere
         self.operators = Operators(self.program, self.axes, self.tiles, self.writer, self.memory)
 
     def kernel(self) -> TritonKernel:
@@ -170,9 +174,8 @@ class _Emitter:
             self.memory.shared(s.buffer) for s in inside if isinstance(s, Store) and in_memory(s.buffer)
         }
         loaded = {self.memory.shared(s.buffer) for s in inside if isinstance(s, Load) and in_memory(s.buffer)}
-        var = self.writer.index(loop.var, "step")
+        self.writer.index(loop.var, "step")
         self.writer.sequential.add(loop.var)
-        trips = loop.trips
         tiles = [
             f"{_by(s.result.shape)} of {s.buffer.name}"
             for s in loop.body
@@ -182,69 +185,49 @@ class _Emitter:
         if not stored & loaded:
             self.memory.before_loop(loaded)
         limit = self.limits.get(loop.var)
-        begin = self.begin(loop, limit)
-        moving = self.memory.moving_pointers(loop, begin)
-        self.writer.line(f"# {'At most ' if limit else ''}{trips} trips{reads}.")
-        start = self.writer.start(begin)
-        stop = str(loop.stop) if limit is None or limit.last is None else self.stop(loop, limit, start)
-        bounds = f"{start}, {stop}" + (f", {loop.step}" if loop.step != 1 else "")
+        call = "range({})"
         if stored & loaded:
             # A later trip loads what an earlier one stores: the software pipeline must not move loads ahead.
-            self.writer.line(f"for {var} in tl.range({bounds}, num_stages=1):")
-            self.memory.carried(stored & loaded)
+            call = "tl.range({}, num_stages=1)"
         elif self.program.num_stages > 1 and streams_past_products(loop):
             # By itself, Triton pipelines only what products load.
-            self.writer.line(f"for {var} in tl.range({bounds}, num_stages={self.program.num_stages}):")
-        else:
-            self.writer.line(f"for {var} in range({bounds}):")
-        self.writer.enter()
-        self.open.add(loop.var)
-        self.body(loop.body)
-        self.open.discard(loop.var)
-        for name, step in moving.items():
-            self.writer.line(f"{name} += {step}")
-        self.writer.leave()
+            call = f"tl.range({{}}, num_stages={self.program.num_stages})"
+        for i, part in enumerate(self.bounds.parts(loop, limit, self.whole.get(loop.var))):
+            var = self.writer.loops[loop.var] if i == 0 else self.writer.index(loop.var, "step")
+            # Each has its own pointers: Triton would move them between layouts from one loop to the next.
+            moving = self.memory.moving_pointers(loop, part.begin)
+            said = f"{'At most ' if limit or part.whole else ''}{loop.trips} trips{reads}"
+            self.writer.line(f"# {said}{', without mask' if part.whole else ''}.")
+            bounds = f"{self.writer.start(part.begin)}, {part.stop}" + (
+                f", {loop.step}" if loop.step != 1 else ""
+            )
+            self.writer.line(f"for {var} in {call.format(bounds)}:")
+            if stored & loaded:
+                self.memory.carried(stored & loaded)
+            self.writer.enter()
+            self.open.add(loop.var)
+            self.part(loop, part)
+            self.open.discard(loop.var)
+            for name, step in moving.items():
+                self.writer.line(f"{name} += {step}")
+            self.writer.leave()
 
-    def begin(self, loop: Loop, limit: Limit | None) -> Window:
-        """Where a loop begins: after the first trips that a band hides, as a name that is set before it."""
-        if limit is None or limit.first is None or not any(skipped := limit.starts(loop)):
-            return Window(1, loop.start)
-        if not limit.terms:
-            return Window(1, loop.start + skipped[0] * loop.step)
-        unit, scale, bounds = limit.scale * loop.step, limit.scale, [limit.first + n for n in limit.sums]
-        text = self.writer.start(Window(1, limit.first + unit - 1 - scale * loop.start, limit.terms))
-        text = f"({text}) // {unit}" if unit > 1 else text
-        if min(limit.below(loop, b) for b in bounds) < 0:  # where quotients are rounded up, too
-            text = f"max({text}, 0)"
-        if max(limit.below(loop, b) for b in bounds) >= loop.trips:
-            text = f"min({text}, {loop.trips - 1})"
-        text += f" * {loop.step}" if loop.step > 1 else ""
-        first = LoopVar(f"first_{loop.var.name}")
-        line = f"{self.writer.index(first, 'first')} = {text}" + (f" + {loop.start}" if loop.start else "")
-        if any(var in self.writer.sequential for var, _ in limit.terms):
-            self.writer.sequential.add(first)
-            self.writer.line(line)
-        else:
-            self.writer.header.append(f"    {line}")
-        return Window(1, 0, ((first, 1),))
-
-    def stop(self, loop: Loop, limit: Limit, start: str) -> str:
-        """Where a loop ends whose last trips a band hides; one trip, from `start` on, always runs."""
-        assert limit.last is not None
-        bounds = [limit.last + n for n in limit.sums]
-        bound = self.writer.start(Window(1, limit.last, limit.terms))
-        if limit.scale != 1:
-            bound = f"({bound} + {limit.scale - 1}) // {limit.scale}"
-        if max(bounds) > limit.scale * loop.stop:
-            bound = f"min({bound}, {loop.stop})"
-        begun = (limit.below(loop, b) > n for b, n in zip(bounds, limit.starts(loop), strict=True))
-        if all(begun):
-            return bound
-        least = str(loop.start + 1) if start == str(loop.start) else f"{start} + 1"
-        return f"max({bound}, {least})"
+    def part(self, loop: Loop, part: Part) -> None:
+        """The body of some trips of a loop: whole ones end before the loop does, and need fewer masks."""
+        if part.whole is None:
+            self.body(loop.body)
+            return
+        self.inside = part.whole.loads
+        with self.memory.at_most(loop, part.most):
+            self.body(loop.body)
+        self.inside = frozenset()
 
     def load(self, statement: Load, following: Sequence[Statement]) -> None:
         buffer, result = statement.buffer, statement.result
+        if statement in self.inside and buffer.band is not None:
+            inside = buffer.band.inside
+            self.tiles.known[result] = Tile(number(inside), "f32", (), constant=inside)
+            return
         if buffer.band is not None:
             self.band(statement, buffer.band)
             return

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from superopt.bands import mark_bands
 from superopt.cost.gpus import DEFAULT_TARGET, Target
+from superopt.cost.gpus import target as find_target
+from superopt.cost.model import program_seconds
 from superopt.diagnostics import Diagnostics
 from superopt.errors import UnsupportedProgram
 from superopt.operators import is_contraction
-from superopt.program import KernelGraph, Node
+from superopt.program import KernelGraph, Node, TileProgram
 from superopt.spec import check_kernel
 from superopt.transforms.lower.block_to_tile import BlockToTile
 from superopt.transforms.lower.fold_slices import FoldSlices
@@ -40,8 +43,18 @@ def lower(
     lowered = KernelToTile(target=name, keep_slices=True).apart_from(left, lowered)
     lowered = FoldSlices().apply(lowered, diagnostics)
     mark_bands(lowered)
+    for node in lowered.nodes:
+        if isinstance(node.body, TileProgram):
+            _separate_masks(node.body, find_target(name))
     check_kernel(lowered)
     return lowered
+
+
+def _separate_masks(program: TileProgram, target: Target) -> None:
+    """Have trips that a band leaves whole run without it, in a loop of their own, where that takes less time."""
+    if any(buffer.band is not None for buffer in program.params):
+        apart = replace(program, separate_masks=True)
+        program.separate_masks = program_seconds(apart, target) < program_seconds(program, target)
 
 
 def _product(graph: KernelGraph, place: int) -> Node:

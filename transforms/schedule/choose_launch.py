@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from superopt.diagnostics import Diagnostics
 
 # The parameters of a launch, and their values: warps, pipeline stages, `LAUNCH_FLAGS`.
-LAUNCH = ("warps", "stages", "hints", "descriptors", "separate")
-Launched: TypeAlias = tuple[int, int, bool, bool, bool]
+LAUNCH = ("warps", "stages", "hints", "descriptors", "separate", "unmasked")
+Launched: TypeAlias = tuple[int, int, bool, bool, bool, bool]
 
 
 @dataclass(frozen=True)
 class ChooseLaunch(Tunable):
-    """Launch tile programs with the warps, stages, cache hints, descriptors and separate loads of `config`.
+    """Launch tile programs with the warps, stages, hints, descriptors, separate loads and masks of `config`.
 
     By itself it changes nothing: lowering has chosen. A launch changes no number.
     """
@@ -61,7 +61,7 @@ class ChooseLaunch(Tunable):
 
 def launch_of(program: TileProgram) -> Launched:
     """The launch that a program has now."""
-    flags = program.cache_hints, program.descriptors, program.separate_loads
+    flags = program.cache_hints, program.descriptors, program.separate_loads, program.separate_masks
     return program.num_warps, program.num_stages, *flags
 
 
@@ -83,14 +83,15 @@ def other_launches(program: TileProgram, target: Target) -> Iterator[Launched]:
             yield *pair, *flag
 
 
-def _flags(program: TileProgram, target: Target) -> list[tuple[bool, bool, bool]]:
-    """The (cache hints, descriptors, separate loads) that give different kernels, none of them first."""
+def _flags(program: TileProgram, target: Target) -> list[tuple[bool, bool, bool, bool]]:
+    """The values of `LAUNCH_FLAGS` that give different kernels, none of them first."""
     from superopt.transforms.emit.triton_source import emit_kernel
 
-    found: dict[str, tuple[bool, bool, bool]] = {}
+    found: dict[str, tuple[bool, bool, bool, bool]] = {}
     engine = (False, True) if target.has_copy_engine else (False,)
-    for separate, descriptors, hints in itertools.product((False, True), engine, (False, True)):
-        flags = hints, descriptors, separate
+    both = False, True
+    for unmasked, separate, descriptors, hints in itertools.product(both, both, engine, both):
+        flags = hints, descriptors, separate, unmasked
         changed = launched(program, (program.num_warps, program.num_stages, *flags))
         found.setdefault(emit_kernel(changed).source, flags)
     return list(found.values())
@@ -102,5 +103,5 @@ def _said(launch: Launched) -> str:
 
 def _read(choice: str) -> Launched:
     warps, stages, *flags = (int(part.partition("=")[2]) for part in choice.split())
-    hints, descriptors, separate = map(bool, flags)
-    return warps, stages, hints, descriptors, separate
+    hints, descriptors, separate, unmasked = map(bool, flags)
+    return warps, stages, hints, descriptors, separate, unmasked

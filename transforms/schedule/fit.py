@@ -123,7 +123,7 @@ def _rescheduled(first: Scheduled, compiler: Compiler, stop: Callable[[], bool])
         return min(tried, key=lambda s: _rank(s, target))
 
     if not enough():
-        tried += _launched(first, compiler)
+        tried += [*_masked(first, compiler), *_launched(first, compiler)]
     launched = best()
     if _slow(launched, target):
         most = MOST_TILINGS_OF_BAD if _bad(launched, target) else MOST_TILINGS
@@ -138,6 +138,17 @@ def _rescheduled(first: Scheduled, compiler: Compiler, stop: Callable[[], bool])
             if not _slow(made, target):
                 break
     return dataclasses.replace(best(), reason=_reason(first, best(), tried, target))
+
+
+def _masked(first: Scheduled, compiler: Compiler) -> Iterator[Scheduled]:
+    """The slow kernels with one loop each, whose trips all see the mask."""
+    nodes = list(first.lowered.nodes)
+    slow = [_programs(first.lowered)[i] for i in _slow(first, compiler.target)]
+    for index, body in slow:
+        nodes[index] = dataclasses.replace(nodes[index], body=dataclasses.replace(body, separate_masks=False))
+    if any(body.separate_masks for _, body in slow):
+        with contextlib.suppress(CompilationFailed):
+            yield compiler.scheduled(dataclasses.replace(first.lowered, nodes=nodes))
 
 
 def _without_conflicts(best: Scheduled, compiler: Compiler, stop: Callable[[], bool]) -> Scheduled:
@@ -178,6 +189,8 @@ def _without_conflicts_in_launches(found: Scheduled, compiler: Compiler) -> Sche
             continue
         again = not body.separate_loads and separable(body)
         bodies = [dataclasses.replace(body, separate_loads=True)] if again else []
+        if slow and body.separate_masks:
+            bodies += [dataclasses.replace(b, separate_masks=False) for b in (body, *bodies)]
         if slow:
             near = [w for w in warp_choices(body) if w in (2 * body.num_warps, body.num_warps // 2)]
             bodies += [dataclasses.replace(b, num_warps=w) for b in (body, *bodies) for w in near]
@@ -197,6 +210,8 @@ def _changes(before: TileProgram, after: TileProgram) -> Iterator[str]:
     """What another launch changes, in words."""
     if after.separate_loads != before.separate_loads:
         yield "what products and other operators use is loaded for each"
+    if after.separate_masks != before.separate_masks:
+        yield "all trips see the mask"
     if after.num_warps != before.num_warps:
         yield f"{after.num_warps} warps where it had {before.num_warps}"
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from superopt.aliasing import copied, updates_in_place
 from superopt.bands import bands
 from superopt.cost.gpus import Target
-from superopt.hidden_trips import trips_of_limited
+from superopt.hidden_trips import masked_shares, trips_of_limited
 from superopt.levels.ragged import saved_shape
 from superopt.nests import Nest, int_attr
 from superopt.operators import (
@@ -168,6 +168,11 @@ def kernel_seconds(traffic: Traffic, target: Target) -> float:
     for name in _TRAFFIC:
         setattr(kernel, name, getattr(traffic, name))
     return _cost.kernel_seconds(target.numbers(), kernel)
+
+
+def program_seconds(program: TileProgram, target: Target) -> float:
+    """Seconds of one lowered kernel by the native formula."""
+    return kernel_seconds(_tile_traffic(program, target), target)
 
 
 def node_traffic(node: Node, target: Target, computed: Mapping[Value, Band] | None = None) -> Traffic:
@@ -363,10 +368,20 @@ def _is_transposed(node: Node) -> bool:
 
 
 def _block_traffic(graph: BlockGraph, target: Target, computed: Mapping[Value, Band]) -> Traffic:
+    """With loops of their own for trips that a mask leaves whole, where that takes less time."""
+    trips, whole = _trips_of_block(graph, computed)
+    made = [_block_counts(graph, target, computed, trips, w) for w in dict.fromkeys((0.0, whole))]
+    return min(made, key=lambda traffic: kernel_seconds(traffic, target))
+
+
+def _block_counts(
+    graph: BlockGraph, target: Target, computed: Mapping[Value, Band], trips: list[float], unmasked: float
+) -> Traffic:
     count, blocks = _Count(target), math.prod(graph.grid)
     stage, reach = stages(graph), reaches(graph)
-    trips = _trips_of_block(graph, computed)
-    count.launch(blocks, block_bytes(graph), max(round(math.prod(trips)), 1))
+    # Another loop fills its pipeline again.
+    count.launch(blocks, block_bytes(graph), max(round(math.prod(trips) + (unmasked > 0)), 1))
+    bands = {n.result for n in graph.nodes if n.op == NodeKind.ITERATOR and n.operands[0] in computed}
     loaded: dict[tuple[Value, float], float] = {}
 
     def times(value: Value) -> float:
@@ -378,7 +393,8 @@ def _block_traffic(graph: BlockGraph, target: Target, computed: Mapping[Value, B
             (source,) = inner.operands
             if source in computed:
                 flops = band_flops(computed[source])
-                count.elements(flops * inner.result.type.padded.elements * times(inner.result))
+                flops *= (1 - unmasked) * times(inner.result)
+                count.elements(flops * inner.result.type.padded.elements)
                 continue
             at = source, run_bytes(source.type, inner.result.shape)
             loaded[at] = loaded.get(at, 0) + inner.result.type.bytes * times(inner.result)
@@ -392,19 +408,25 @@ def _block_traffic(graph: BlockGraph, target: Target, computed: Mapping[Value, B
                 continue
             count.elements(inner.operands[0].type.padded.elements * math.prod(trips) * blocks)
         else:
-            for node in inner.body.nodes if isinstance(inner.body, ThreadGraph) else [inner]:
-                count.compute(node, times(inner.results[0]))
+            body = inner.body if isinstance(inner.body, ThreadGraph) else None
+            bands |= (
+                {x for x, y in zip(body.inputs, inner.operands, strict=True) if y in bands} if body else set()
+            )
+            for node in body.nodes if body else [inner]:
+                seen = 1.0 if bands.isdisjoint(node.operands) else 1 - unmasked
+                count.compute(node, times(inner.results[0]) * seen)
     for (value, run), moved in loaded.items():
         count.move(value.type.bytes, moved, run)
     return count.traffic()
 
 
-def _trips_of_block(graph: BlockGraph, computed: Mapping[Value, Band]) -> list[float]:
-    """Trips of each loop in a block, on average over the blocks: without those that a band may hide.
+def _trips_of_block(graph: BlockGraph, computed: Mapping[Value, Band]) -> tuple[list[float], float]:
+    """Trips of each loop in a block, on average over the blocks: without those that a band may hide; and which
+    share of them a band leaves whole.
 
     Whether a kernel can leave them out is decided by its tile program, which has the price that counts.
     """
-    trips = [float(n) for n in graph.loops]
+    trips, whole = [float(n) for n in graph.loops], 0.0
     for node in graph.nodes:
         if node.op != NodeKind.ITERATOR or (band := computed.get(node.operands[0])) is None:
             continue
@@ -421,7 +443,12 @@ def _trips_of_block(graph: BlockGraph, computed: Mapping[Value, Band]) -> list[f
         stop = [min(_ceil_div(band.upper + (i + 1) * height, width), graph.loops[loop]) for i in range(down)]
         seen = sum(max(b - a, 1) for a, b in zip(first, stop, strict=True))
         trips[loop] = min(trips[loop], seen / down)
-    return trips
+        inside = 0
+        for i, (start, end) in enumerate(zip(first, stop, strict=True)):
+            begin = max(_ceil_div(band.lower + (i + 1) * height - 1, width), start)
+            inside += max(min((band.upper + i * height + 1) // width, end) - begin, 0)
+        whole = inside / seen
+    return trips, whole
 
 
 def _tile_traffic(program: TileProgram, target: Target) -> Traffic:
@@ -458,11 +485,15 @@ class _TileCounts:
         self.products, self.numbers = set[Value](), set[Value]()
         # The share of a loop's trips that run, on average over the blocks.
         shown = {v: sum(n) / len(n) for v, n in trips_of_limited(program).items()}
-        self.blocks, self.trips = 1, _trips(program.body, shown)
+        masked, absent = masked_shares(program) if program.separate_masks else ({}, frozenset[Statement]())
+        # A loop that is written as several fills its pipeline again for each.
+        self.blocks, self.trips = 1, _trips(program.body, shown) + sum(more for _, more in masked.values())
         self.shared = sum(b.type.bytes for b in program.locals if b.placement != "device")
         parameters = set(program.params)
         for statement, around in within_loops(program.body):
             times = executions(around) * math.prod(shown.get(s.var, s.trips) / s.trips for s in around)
+            if statement in absent:
+                times *= masked[around[-1].var][0]
             if isinstance(statement, Loop):
                 if statement.parallel:
                     self.blocks *= statement.trips
