@@ -131,8 +131,9 @@ agree: $(VENV)/installed-test ## compare PTX, TTIR, Triton's interpreter and num
 ingest: $(VENV)/installed-test ## read 400 linalg and 400 PyTorch programs and execute them; no difference may be silent
 	$(BIN)/python test/ingest/campaign.py --count=400 --json=benchmarks/results/ingest.json
 
-wheel: $(BIN)/python ## build a wheel, install it into an empty environment and make a first bundle there, with times
-	@bash .ci/wheel $(BIN)/python
+PYTHONS ?= $(PYTHON)
+wheel: ## build a wheel, install it into an empty environment and make a first bundle there; PYTHONS="python3.12 python3.13"
+	@bash .ci/wheel $(PYTHONS)
 
 clean: ## remove everything that make makes
 	rm -rf $(VENV) build out test/Output .pytest_cache .ruff_cache .hypothesis

@@ -18,7 +18,7 @@ Scalar constants appear where they are used; dimensions are numbered from 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -86,10 +86,7 @@ def _body(title: str, node: Node) -> str:
 
 
 def _block_graph(title: str, graph: BlockGraph) -> str:
-    head = [f"grid {_axes(_GRID, graph.grid)}"]
-    if graph.loops:
-        head.append(f"loops {_axes(_LOOPS, graph.loops)}")
-    head.append(f"{block_bytes(graph)} bytes of shared memory")
+    head = [*axes_text(graph), f"{block_bytes(graph)} bytes of shared memory"]
     names = _Names()
     for i, value in enumerate(graph.inputs):
         names.give(value, value.name or f"in{i}")
@@ -173,10 +170,7 @@ def _statements(body: Iterable[Statement], indent: int, names: _Names, lines: _L
     for statement in body:
         match statement:
             case Loop():
-                kind = "parallel" if statement.parallel else "for"
-                step = f" step {statement.step}" if statement.step != 1 else ""
-                bounds = f"{statement.start}..{statement.stop}{step}"
-                lines.add(indent, f"{kind} {names.of(statement.var)} in {bounds}:")
+                lines.add(indent, f"{_loop(statement, names)}:")
                 _statements(statement.body, indent + 1, names, lines)
             case Load():
                 place = _access(statement.buffer, statement.windows, names)
@@ -193,6 +187,24 @@ def _statements(body: Iterable[Statement], indent: int, names: _Names, lines: _L
                     )
                     attrs = ", ".join(filter(None, (_attrs(node), bounds)))
                     lines.add(indent, _call(node.op, node, names), _results(node), attrs)
+
+
+def _loop(loop: Loop, names: _Names) -> str:
+    kind = "parallel" if loop.parallel else "for"
+    step = f" step {loop.step}" if loop.step != 1 else ""
+    return f"{kind} {names.of(loop.var)} in {loop.start}..{loop.stop}{step}"
+
+
+def loops_text(program: TileProgram) -> list[str]:
+    """Each loop of a tile program, from outside to inside and in order: `parallel p in 0..6144 step 32`."""
+    names = _Names()
+
+    def loops(body: Iterable[Statement]) -> Iterator[str]:
+        for loop in (s for s in body if isinstance(s, Loop)):
+            yield _loop(loop, names)
+            yield from loops(loop.body)
+
+    return list(loops(program.body))
 
 
 def _access(buffer: Buffer, windows: Sequence[Window], names: _Names) -> str:
@@ -285,6 +297,12 @@ def _attr(value: Attr) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(str, value))}]"
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def axes_text(graph: BlockGraph) -> list[str]:
+    """`grid {x: 4}` and, if it has any, `loops {i: 16}`."""
+    loops = [f"loops {_axes(_LOOPS, graph.loops)}"] if graph.loops else []
+    return [f"grid {_axes(_GRID, graph.grid)}", *loops]
 
 
 def _axes(letters: str, extents: Sequence[int]) -> str:

@@ -75,7 +75,9 @@ def test_levels_open_and_close(driver: Any, run_file: Path) -> None:
     graphs = shown(driver, "details svg.graph")
     assert graphs == [True, True, *[False] * (len(graphs) - 2)], "kernel level is open, the others are closed"
     assert len(graphs) >= 3
-    summaries = driver.find_elements("css selector", "h2#graphs ~ details > summary")
+    summaries = driver.find_elements(
+        "css selector", "h2#graphs ~ details > summary, h2#graphs ~ .flex > details > summary"
+    )
     for summary in summaries[: len(graphs)]:
         summary.click()
     assert shown(driver, "details svg.graph") == [not was for was in graphs]

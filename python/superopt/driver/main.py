@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from superopt import __version__, log
+from superopt import __version__, log, render
 from superopt.diagnostics import Diagnostics
 from superopt.driver import command_line, isolation, output, pipeline, timing
 from superopt.driver.command_line import Settings
@@ -243,7 +243,6 @@ def _emit(settings: Settings, runner: Runner, chunks: list[Source], outcomes: li
 
 
 def _drawn(module: Any, name: str) -> str:
-    from superopt import render
     from superopt.dialects import reader
 
     graphs = [reader.read_function(f, name) for f in reader.functions(module) if f.regions[0].blocks]
