@@ -253,6 +253,24 @@ def test_names_in_a_bundle_do_not_leave_it(attention_bundle: Path, tmp_path: Pat
         read_bundle(folder)
 
 
+@pytest.mark.parametrize("name", ["kernels.py", "sm_90/x.ttir"])
+def test_a_file_that_became_a_link_is_not_read(tmp_path: Path, name: str) -> None:
+    """`read_bundle` refuses links; this one, a file or a folder, was made after it looked."""
+    from superopt.verify.bundle import _Check  # pyright: ignore[reportPrivateUsage]
+
+    folder, outside = tmp_path / "bundle", tmp_path / "outside"
+    for root in (folder, outside):
+        (root / name).parent.mkdir(parents=True)
+        (root / name).write_text("text")
+    check = _Check(read(ATTENTION_ONLINE), folder, 0, 1e-9, {})
+    assert check.text(name) == "text"
+    first = name.split("/")[0]
+    (folder / first).rename(tmp_path / "moved")
+    (folder / first).symlink_to(outside / first)
+    with pytest.raises(BadInput, match="expected a file of the bundle, got a link"):
+        check.text(name)
+
+
 def test_run_py_without_torch(attention_bundle: Path) -> None:
     script = (
         "import sys, runpy; sys.modules['torch'] = None; sys.argv = sys.argv[1:];"

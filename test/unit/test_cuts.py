@@ -252,3 +252,12 @@ def test_places_and_regions_are_kept(
     whole: Sequence[tuple[int, int]], pieces: Sequence[Sequence[tuple[int, int]]], alike: bool
 ):
     assert _alike(cut_at(whole, *pieces)) == alike
+
+
+def test_the_end_of_a_block_stays_among_those_of_others():
+    """The first block of the part ends behind that of the whole, at 4 and at 3; here it would be before, at 2 and 3."""
+    whole = [Factor(5, chosen=3), Factor(3, chosen=3)]
+    part = [Factor(3, chosen=3), Factor(4, chosen=2)]
+    joined = Joined(whole, (part, [Factor(3, chosen=3)]))
+    assert joined.holds()
+    assert not _alike([joined])

@@ -450,3 +450,18 @@ def test_a_tile_without_dimensions() -> None:
     domain = FloatDomain()
     (made,) = evaluate(lower(graph), [domain.tensor(np.asarray(0.5))], domain)
     np.testing.assert_allclose(made.planes[0], np.exp(0.5))
+
+
+def test_what_rescales_a_sum_enters_an_exponential() -> None:
+    """The exponential is part of the accumulator: nothing in the block has one."""
+    x, m = value(4, 8), value(4, 8)
+
+    def build(b: Builder, *tensors: Value) -> None:
+        tiles = [b.raw("iterator", (t,), (4, 4), imap=(-1,), fmap=(1,)) for t in tensors]
+        top = b("reduce_max", tiles[1], dims=(1,), keepdims=True)
+        top = b.raw("running_max", (top,), (4, 1), loop=0)
+        b.save(b.raw("accumulate", (tiles[0], top), (4, 4), kind="rescaled", loop=0), -1)
+
+    f = Builder()
+    out = f.custom((1,), (2,), [x, m], (4, 4), build)
+    assert feeds_exponential(KernelGraph("rescaled", [x, m], f.nodes, [out])) == [False, True]

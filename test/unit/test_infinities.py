@@ -77,6 +77,7 @@ FINITE, MINUS, PLUS, UNDEFINED = 0, 1, 2, 3
         ("mul", (INF, -INF), MINUS), ("div", ("x", -INF), FINITE), ("div", (INF, -INF), UNDEFINED),
         ("div", (INF, "x"), UNDEFINED), ("div", (INF, -0.5), MINUS), ("pow", (INF, 1.5), PLUS), ("pow", (INF, -1.5), FINITE),
         ("pow", (-INF, 1.5), UNDEFINED), ("pow", (0.0, -1.5), UNDEFINED), ("pow", (-2.0, 1.5), UNDEFINED),
+        ("pow", (INF, INF), UNDEFINED), ("pow", (INF, -INF), UNDEFINED), ("pow", (2.0, INF), UNDEFINED),
     ],
 )  # fmt: skip
 def test_arithmetic(domain: Extended, primitive: str, operands: tuple[float | str, ...], kind: int):
