@@ -30,11 +30,37 @@ _SWAPS = (
     ("predicate", ("setp.lt", "setp.le", "setp.gt", "setp.ge", "setp.eq", "setp.ne")),
     ("predicate", ("and.pred", "or.pred")),
     ("fragment", (".trans.shared", ".shared")),
+    ("type", (".tf32.tf32.", ".f16.f16.", ".bf16.bf16.", ".e4m3.e4m3.", ".e5m2.e5m2.")),
+    ("type", ("e4m3x2", "e5m2x2")),
+    ("type", ("kind::tf32", "kind::f16", "kind::f8f6f4")),
+    ("atomic", (".add.", ".min.", ".max.")),
+    ("tensor map", tuple(f"tile.{field}." for field in ("box_dim", "global_dim", "element_stride"))),
+    ("tensor map", tuple(f"tile.{field}." for field in ("rank", "elemtype", "swizzle_mode", "fill_mode"))),
 )
+_NAMED = re.compile(r"(bar(?:rier)?\.(?:cta\.)?(?:sync|arrive)[\w.]*\s+)(\d+)(?:\s*,\s*(\d+))?;")
+_BULK = re.compile(
+    r"cp\.(?:reduce\.)?async\.bulk|tensormap\.|mbarrier\.arrive\.expect_tx|fence\.proxy\.tensormap|red\.|atom\."
+)
+_ARGUMENT = re.compile(r"ld\.param\.b64\s+(%rd\d+), \[\w+_param_\d+\];")
+_RESULT = re.compile(r"(?:add|sub|or|xor|and|mul\.lo|mad\.lo|shl)\.[bsu](?:32|64)\s+(%rd?\d+), ")
 
 
-def mutate(text: str, generator: random.Random) -> tuple[str, str, str]:
-    """One fault: its kind, what it is, and the text. Kinds are drawn first, so that rare ones are not drowned."""
+def _in_one_block(line: str, register: str, dimension: str, block: int) -> str:
+    """A line and a fault of what it computes, in blocks of one number alone."""
+    bits = "64" if register.startswith("%rd") else "32"
+    return (
+        f"{line}\n{{ .reg .pred %odd; .reg .b32 %at; mov.u32 %at, %ctaid.{dimension}; setp.eq.s32 %odd, %at, {block}; "
+        f"@%odd add.s{bits} {register}, {register}, 16; }}"
+    )
+
+
+def mutate(
+    text: str, generator: random.Random, grid: tuple[int, int, int] = (1, 1, 1)
+) -> tuple[str, str, str]:
+    """One fault: its kind, what it is, and the text. Kinds are drawn first, so that rare ones are not drowned.
+
+    In a `grid` of several blocks, some are faults of one block, or of those that have one of its numbers.
+    """
     lines = text.splitlines()
     start = next(i for i, line in enumerate(lines) if ".reg" in line)
     end = next(i for i, line in enumerate(lines) if line.strip().startswith("ret"))
@@ -56,6 +82,19 @@ def mutate(text: str, generator: random.Random) -> tuple[str, str, str]:
             site(order, at, "")
         elif re.match(r"(@!?%p\d+ )?(st\.|cp\.async|stmatrix|mma|wgmma\.mma|tcgen05\.(mma|st))", stripped):
             site("dropped", at, "")
+        if _BULK.search(stripped):
+            site("dropped copy, map or atomic", at, "")
+        if (found := _NAMED.search(line)) and not order.startswith("dropped wait"):
+            site(
+                "named barrier",
+                at,
+                line.replace(found[0], f"{found[1]}{int(found[2]) + 1}{f', {found[3]}' * bool(found[3])};"),
+            )
+            count = int(found[3] or 128)
+            site("named barrier", at, line.replace(found[0], f"{found[1]}{found[2]}, {count - 32};"))
+        if (found := _ARGUMENT.search(line) or _RESULT.search(line)) and "@" not in line and max(grid) > 1:
+            name, extent = generator.choice([(d, n) for d, n in zip("xyz", grid, strict=True) if n > 1])
+            site("one block", at, _in_one_block(line, found[1], name, generator.randrange(extent)))
         for kind, group in _SWAPS:
             for old in group:
                 if old in line:
@@ -100,6 +139,6 @@ def mutate(text: str, generator: random.Random) -> tuple[str, str, str]:
     kind = generator.choice(sorted(sites))
     changed = generator.choice(sites[kind])
     what = "; ".join(
-        f"line {n + 1}: {lines[n].strip()} -> {v.strip() or 'nothing'}" for n, v in changed.items()
+        f"line {n + 1}: {lines[n].strip()} -> {' '.join(v.split()) or 'nothing'}" for n, v in changed.items()
     )
     return kind, what, "\n".join(changed.get(n, line) for n, line in enumerate(lines))

@@ -2,9 +2,10 @@
 
     python test/mutation/ptx_harness.py --count=2000 --seed=0 --json=FILE      (make mutate-ptx)
 
-Faults are injected into the PTX of kernels of the benchmarks, for three targets: operands, numbers, addresses,
-predicates, fragments, bits of swizzles and descriptors, swapped operands and stores, instructions, waits, fences
-and barriers dropped.
+Faults are injected into the PTX of kernels of the benchmarks, for three targets, and of the kernels of
+`test/gpu`, which have the other families of opcodes: operands, numbers, addresses, predicates, fragments, bits of
+swizzles and descriptors, types, fields of tensor maps, atomics, named barriers, swapped operands and stores, faults
+that one block alone has, instructions, copies, waits, fences and barriers dropped.
 
 A mutant is *refused* by the reader, *illegal* (a race, a bound, something undefined) or *different* (another value
 or place). One that passes is run again at other points of the fields and on other blocks: if it is found there, it
@@ -32,23 +33,27 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(1, str(Path(__file__).parent.parent))
 sys.path.insert(2, str(Path(__file__).parents[2]))
+sys.path.insert(3, str(Path(__file__).parent.parent / "gpu"))
 
 import mutate_ptx
 import numpy as np
 from about import about
+from kernels import CASES, DTYPES, KERNELS, Compiler
 
 from superopt.cost.gpus import target as find_target
 from superopt.errors import BadInput, IllegalProgram, NotEquivalent, SuperoptError, UnsupportedProgram
 from superopt.program import Node, TileProgram
 from superopt.transforms.lower import lower
-from superopt.transforms.schedule.fit import Compiler, fit
+from superopt.transforms.schedule import fit as schedule
 from superopt.verify.infinities import Extended
 from superopt.verify.ptx.check import Reference, blocks_of
-from superopt.verify.ptx.decode import decode
-from superopt.verify.ptx.launch import Stored
+from superopt.verify.ptx.decode import Decoded, decode
+from superopt.verify.ptx.grid import Grid
+from superopt.verify.ptx.launch import Launch, Stored
 from superopt.verify.ptx.parser import parse
 from superopt.verify.ttir.artifact import kernel_texts
 from superopt.verify.ttir.check import ImageTriton, KernelText
+from superopt.verify.ttir.memory import Buffer
 
 TARGETS = ("sm_80", "sm_90", "sm_100")
 PROGRAMS = (
@@ -66,13 +71,17 @@ class Subject:
     name: str
     ptx: str
     shared_bytes: int
-    first: Reference
-    second: Reference
+    grid: tuple[int, int, int]
+    first: Reference | Family
+    second: Reference | Family
 
-    def fate(self, text: str, reference: Reference) -> str:
+    def fate(self, text: str, reference: Reference | Family) -> str:
         """What the check says of a text; empty where it passes."""
         try:
-            reference.compare(decode(parse(text, "mutant.ptx")), self.shared_bytes)
+            decoded, grid = decode(parse(text, "mutant.ptx")), Grid(self.grid)
+            reference.compare(decoded, self.shared_bytes, grid=grid)
+            while isinstance(reference, Reference) and (block := grid.next(0)) is not None:
+                reference.of([block]).compare(decoded, self.shared_bytes, grid=grid)
         except (BadInput, UnsupportedProgram):
             return "refused"
         except IllegalProgram:
@@ -80,6 +89,61 @@ class Subject:
         except NotEquivalent:
             return "different"
         return ""
+
+
+class Family:
+    """What a kernel of `test/gpu` computes of random numbers, to compare its PTX with; all blocks run."""
+
+    def __init__(self, name: str, point: str) -> None:
+        self._kernel, self._field = KERNELS[name], ImageTriton(("mutation", point), lattice="order")
+
+    def launch(self, decoded: Decoded, shared_bytes: int) -> Launch:
+        """The kernel on its operands, none of its blocks run."""
+        made: list[Buffer] = []
+        for i, (dtype, size) in enumerate(self._kernel.pointers):
+            made.append(Buffer(f"x{i}", size, DTYPES[dtype], writable=i == len(self._kernel.pointers) - 1))
+            if not made[-1].writable:
+                made[-1].fill(self._field.random(f"x{i}", (size,)))
+        return Launch(decoded, (self._kernel.grid, 1, 1), made, self._field, shared_bytes)
+
+    def compare(
+        self, decoded: Decoded, shared_bytes: int, planted: Decoded | None = None, grid: Grid | None = None
+    ) -> Launch:
+        """Run all blocks, as `Reference.compare`; `grid` says nothing more."""
+        del grid
+        launch = self.launch(decoded, shared_bytes)
+        if planted is not None:
+            launch.plant(planted)
+        modulus = self._field.fields[0].modulus
+        given = [b.contents.planes[0].astype(object) for b in launch.buffers if b.contents is not None]
+        total = np.zeros(self._kernel.pointers[-1][1], object)
+        written = np.zeros(total.shape, np.int64)
+        for block in range(self._kernel.grid):
+            stored = launch.run(block)[-1]
+            if set(stored.atomics.tolist()) - {0, 1}:
+                raise NotEquivalent("expected sums, got other atomics")
+            total[stored.places] = (total[stored.places] + stored.values.astype(object)) % modulus
+            written[stored.places] += np.where(stored.atomics == 0, self._kernel.grid, 1)
+        if (written != self._kernel.grid).any():
+            raise NotEquivalent("expected every element once, or a sum of every block's")
+        if (total != self._kernel.reference(*given) % modulus).any():
+            raise NotEquivalent("expected what the kernel computes, got something else")
+        return launch
+
+
+def families() -> list[Subject]:
+    """The kernels of `test/gpu` that pass."""
+    compiler, found = Compiler(), list[Subject]()
+    for name, target in CASES:
+        text = compiler(name, target)
+        points = Family(name, "first"), Family(name, "second")
+        made = Subject(
+            f"test/gpu {target} {name}", text.ptx, text.shared_bytes, (KERNELS[name].grid, 1, 1), *points
+        )
+        if made.fate(made.ptx, made.first) == "":
+            found.append(made)
+    compiler.close()
+    return found
 
 
 def subjects(programs: Sequence[str], targets: Sequence[str], most: int) -> list[Subject]:
@@ -93,7 +157,7 @@ def subjects(programs: Sequence[str], targets: Sequence[str], most: int) -> list
             graph = program(name)
             best = references(graph, find_target(target))
             lowered = lower(next(iter(best.values()), graph), target)
-            made = fit(lowered, Compiler(find_target(target)))
+            made = schedule.fit(lowered, schedule.Compiler(find_target(target)))
             nodes = [n for n in made.lowered.nodes if isinstance(n.body, TileProgram)]
             kernels = kernel_texts(made.emitted, made.compiled)
             some = list(zip(nodes, kernels, made.compiled, strict=True))
@@ -112,7 +176,7 @@ def subject_of(name: str, node: Node, kernel: KernelText, compiled: Any) -> Subj
     for point, chosen in (("first", blocks), ("second", sorted({*blocks, *others}))):
         domain = Extended(ImageTriton(("mutation", point), lattice="order"))
         made.append(Reference(node, kernel, chosen, domain))
-    return Subject(name, compiled.ptx, compiled.shared_bytes, *made)
+    return Subject(name, compiled.ptx, compiled.shared_bytes, kernel.grid, *made)
 
 
 def explained(subject: Subject, kind: str, text: str) -> str:
@@ -162,7 +226,7 @@ def campaign(found: Sequence[Subject], count: int, seed: int, seconds: float) ->
     done = 0
     while done < count and time.process_time() - start < seconds:
         subject = found[done % len(found)]
-        kind, what, text = mutate_ptx.mutate(subject.ptx, generator)
+        kind, what, text = mutate_ptx.mutate(subject.ptx, generator, subject.grid)
         fate = judge(subject, kind, text)
         fates[kind, fate] += 1
         done += 1
@@ -193,7 +257,8 @@ def main() -> int:
     parser.add_argument("--programs", default=",".join(PROGRAMS))
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    found = subjects(options.programs.split(","), TARGETS, 2)
+    programs = [p for p in options.programs.split(",") if p]
+    found = [*subjects(programs, TARGETS, 2), *families()]
     result = campaign(found, options.count, options.seed, options.seconds)
     print(json.dumps({k: v for k, v in result.items() if k not in ("survivors", "kernels")}, indent=1))
     if options.json:

@@ -91,7 +91,7 @@ def test_a_field_that_has_a_default_is_needed(
     assert said.startswith(("not equivalent: expected", "expected")), said
 
 
-@pytest.mark.parametrize("of", ["ttir", "ptx"])
+@pytest.mark.parametrize("of", ["ttir", "ptx", "addressed"])
 @pytest.mark.parametrize("seed", [0, 7, -1])
 def test_blocks_that_did_not_run_are_not_counted(
     tamper: Any, made: tuple[Path, Path], tmp_path: Path, of: str, seed: int
@@ -103,7 +103,8 @@ def test_blocks_that_did_not_run_are_not_counted(
     content = json.loads((folder / "artifact.json").read_text())
     for record in content.values():
         record["seed"] = seed
-        (record if of == "ttir" else record["ptx"])["kernels"][0]["evaluated"] += 1
+        what = "addressed" if of == "addressed" else "evaluated"
+        (record if of == "ttir" else record["ptx"])["kernels"][0][what] += 1
     (folder / "artifact.json").write_text(json.dumps(content))
     tamper.fitted(folder)
     code, said = tamper.judged(program, folder)

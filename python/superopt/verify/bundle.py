@@ -356,17 +356,16 @@ class _Check:
     def stated_artifacts(
         self, found: dict[str, ArtifactRecord], again: Callable[[str, int], ArtifactRecord]
     ) -> None:
-        """`artifact.json` says what was found. Where it ran another number of blocks, it drew others: those of
-        its seed, which `again` takes, are counted."""
+        """`artifact.json` says what was found. Where another number of blocks ran or is proved, it drew others:
+        those of its seed, which `again` takes, are counted."""
 
         def plain(record: ArtifactRecord) -> dict[str, Any]:
             kept = record.model_dump(mode="json", exclude={"seed"})
-            kernels: list[dict[str, Any]] = [
-                *kept["kernels"],
-                *(kept["ptx"]["kernels"] if kept["ptx"] else []),
-            ]
-            for kernel in kernels:
+            blocks: list[dict[str, Any]] = kept["ptx"]["kernels"] if kept["ptx"] else []
+            for kernel in [*kept["kernels"], *blocks]:
                 kernel["evaluated"] = None
+            for kernel in blocks:
+                kernel["addressed"] = None
             return kept
 
         text = self.json("artifact.json")
@@ -484,7 +483,7 @@ def stands(axis: Axis, program: KernelGraph) -> bool:
 
 def _ran(record: ArtifactRecord) -> tuple[int, int]:
     """How many blocks of TTIR and of PTX ran."""
-    instances, blocks = record.counts
+    instances, blocks, _ = record.counts
     return sum(instances), sum(blocks)
 
 

@@ -123,6 +123,72 @@ NB_MODULE(_ptx, m) {
           },
           nb::arg("preset"), "runs one block; registers start as given")
       .def(
+          "run_region",
+          [](Launch &self, const std::vector<std::pair<u32, std::vector<u64>>> &preset,
+             const std::vector<std::array<i64, 3>> &axes,
+             const std::vector<std::pair<u32, std::vector<i64>>> &slopes)
+              -> std::optional<std::pair<std::size_t, i64>> {
+            if (axes.size() > kAxes)
+              throw std::invalid_argument("expected fewer axes");
+            Region region;
+            region.axes = axes.size();
+            for (std::size_t j = 0; j < axes.size(); ++j) {
+              if (axes[j][0] > axes[j][1] || axes[j][1] > axes[j][2])
+                throw std::invalid_argument("expected a block in its region");
+              region.low[j] = axes[j][0], region.at[j] = axes[j][1], region.high[j] = axes[j][2];
+            }
+            std::vector<std::pair<u32, Slope>> given;
+            for (const auto &[reg, s] : slopes) {
+              if (reg >= self.program.registers || s.size() != axes.size())
+                throw std::invalid_argument("expected registers that exist, and a slope along each axis");
+              given.emplace_back(reg, Slope{});
+              std::copy(s.begin(), s.end(), given.back().second.begin());
+            }
+            for (const auto &[reg, values] : preset)
+              if (reg >= self.program.registers)
+                throw std::invalid_argument("expected registers that exist");
+            nb::gil_scoped_release release;
+            try {
+              self.machine->run(preset, region, given);
+            } catch (const Split &split) {
+              return std::pair{split.axis, split.extent};
+            }
+            return std::nullopt;
+          },
+          nb::arg("preset"), nb::arg("axes"), nb::arg("slopes"),
+          "runs one block, and finds those around it that do the same: by axis first, this and last "
+          "coordinate; "
+          "returns an axis to split, and by what, or nothing")
+      .def_prop_ro(
+          "region",
+          [](const Launch &self) {
+            std::vector<std::pair<i64, i64>> found;
+            if (const auto &region = self.machine->region())
+              for (std::size_t j = 0; j < region->axes; ++j)
+                found.emplace_back(region->low[j], region->high[j]);
+            return found;
+          },
+          "by axis, the first and the last block that do the same as the last one that ran")
+      .def(
+          "reached",
+          [](const Launch &self, std::size_t buffer) {
+            std::vector<u64> places;
+            std::vector<u32> slopes;
+            for (const auto &[place, slope] : self.machine->reached(buffer)) {
+              places.push_back(place);
+              slopes.push_back(slope);
+            }
+            return std::make_tuple(array(places), array(slopes));
+          },
+          nb::arg("buffer"),
+          "places of a buffer that the last block accessed, and which of `slopes` they move along")
+      .def_prop_ro(
+          "slopes", [](const Launch &self) { return self.machine->slopes(); },
+          "elements or bytes by axis, by number")
+      .def_prop_ro(
+          "scratch_slope", [](const Launch &self) { return self.machine->scratchSlope(); },
+          "by how many bytes scratch moves along each axis")
+      .def(
           "plant",
           [](Launch &self, const std::vector<u32> &places, const Ints &code, const Ints &args) {
             Program faults = decoded(code, args, self.program.registers);

@@ -107,6 +107,7 @@ void Machine::mapPublish(const Instr &in, std::span<const u16> lanes) {
       for (const Access &a : held->second.acquired)
         if (!ordered(a.thread, a.epoch, a.warpEpoch, first))
           throw Illegal("race: expected a barrier before a tensor map is replaced");
+    scratchAt(addressSlope_[first]);
     published_[to] = {mapAt(at), {first, epoch_, warpEpoch_[first / kWarp]}, {}};
     const u64 offset = to - base;
     scratch_ = scratch_.second == 0 ? std::pair{offset, offset + kMapBytes}
@@ -121,6 +122,7 @@ void Machine::mapAcquire(const Instr &in, u16 t) {
   if (found == published_.end())
     throw Illegal("expected a tensor map to acquire, got other memory");
   Published &map = found->second;
+  scratchAt(addressSlope_[t]);
   if (!ordered(map.by.thread, map.by.epoch, map.by.warpEpoch, t) && map.by.thread / kWarp != t / kWarp)
     throw Illegal("race: expected a barrier between the copy of a tensor map and its fence");
   map.acquired.push_back({t, epoch_, warpEpoch_[t / kWarp]});
@@ -134,6 +136,43 @@ const TensorMap &Machine::acquiredMap(u64 address, u16 t) const {
                            [&](const Access &a) { return ordered(a.thread, a.epoch, a.warpEpoch, t); }))
     throw Illegal("race: expected fence.proxy.tensormap between the copy of a tensor map and its use");
   return tensorMaps_[found->second.map];
+}
+
+// Tensor maps of all blocks are in scratch, apart in the same way.
+void Machine::scratchAt(const Slope &slope) {
+  if (!region_)
+    return;
+  if (!scratchUsed_)
+    scratchSlope_ = slope;
+  scratchUsed_ = true;
+  Slope other{};
+  for (std::size_t j = 0; j < region_->axes; ++j)
+    other[j] = slope[j] - scratchSlope_[j];
+  region_->pin(other);
+}
+
+// How the bytes of a box move from block to block. Its elements stay inside of the tensor, or outside: a box
+// that is partly outside along a dimension stays where it is.
+Slope Machine::slopeOfBox(const Instr &in, u16 t, const TensorMap &map, const std::array<i64, 5> &start,
+                          std::size_t first) {
+  Slope found{};
+  for (std::size_t d = 0; d <= map.rank; ++d) {
+    Slope s = slope(arg(in, first + d), t);
+    const i64 last = start[d] + static_cast<i64>(map.box[d]), extent = static_cast<i64>(map.extent[d]);
+    if (start[d] < 0 || last > extent) {
+      region_->pin(s);
+    } else {
+      region_->require(s, -start[d]);
+      Slope back{};
+      for (std::size_t j = 0; j < kAxes; ++j)
+        back[j] = -s[j];
+      region_->require(back, last - extent);
+    }
+    const i64 stride = d == 0 ? kElementBytes[map.type] : static_cast<i64>(map.stride[d]);
+    for (std::size_t j = 0; j < kAxes; ++j)
+      found[j] += s[j] * stride;
+  }
+  return found;
 }
 
 bool Machine::complete(u32 bulk, u16 t) const {
@@ -167,6 +206,7 @@ std::vector<Machine::Piece> Machine::pieces(const Instr &in, u16 t, bool isLoad,
     return found;
   }
   const TensorMap &map = acquiredMap(from, t);
+  scratchAt(addressSlope_[t]);
   const std::size_t rank = static_cast<std::size_t>(in.aux);
   if (map.rank + 1 != rank)
     throw Illegal("expected a tensor map of " + std::to_string(rank) + " dimensions, got one of " +
@@ -186,6 +226,8 @@ std::vector<Machine::Piece> Machine::pieces(const Instr &in, u16 t, bool isLoad,
     total *= map.box[i];
     fits(total * size);
   }
+  if (region_)
+    addressSlope_[t] = slopeOfBox(in, t, map, start, after);
   if (map.address % 16 != 0 || width % 16 != 0 || at % kMapBytes != 0 ||
       (map.swizzle != 0 && width > span * 16))
     throw Illegal("expected a box whose rows fit its swizzle, at multiples of 16 bytes, got another");

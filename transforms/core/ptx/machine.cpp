@@ -74,7 +74,43 @@ Machine::Machine(const Program &program, Numbers &numbers, std::vector<Buffer> b
   highs_.resize(count);
 }
 
+void Machine::run(const std::vector<std::pair<u32, std::vector<u64>>> &preset, const Region &region,
+                  const std::vector<std::pair<u32, Slope>> &slopes) {
+  region_ = region;
+  slopes_.assign(1, {});
+  slopeNumbers_ = {{Slope{}, 0}};
+  slopeOf_.assign(program_.registers * threads_, 0);
+  sloped_.assign(program_.registers, false);
+  addressSlope_.assign(threads_, {});
+  scratchSlope_ = {};
+  scratchUsed_ = moving_ = false;
+  lastSlope_ = 0;
+  reached_.assign(buffers_.size(), {});
+  reachedTwice_.clear();
+  for (const auto &[reg, s] : slopes)
+    for (std::size_t t = 0; t < threads_; ++t)
+      setSlope({static_cast<i32>(reg), 0}, static_cast<u16>(t), s, 64);
+  start(preset);
+}
+
 void Machine::run(const std::vector<std::pair<u32, std::vector<u64>>> &preset) {
+  region_.reset();
+  start(preset);
+}
+
+std::vector<std::pair<u64, u32>> Machine::reached(std::size_t buffer) const {
+  std::vector<std::pair<u64, u32>> found;
+  for (const auto &[row, slopes] : reached_.at(buffer))
+    for (std::size_t i = 0; i < kRow; ++i)
+      if (slopes[i] != 0)
+        found.emplace_back(row * kRow + i, slopes[i] - 1);
+  for (const auto &[index, place, number] : reachedTwice_)
+    if (index == buffer)
+      found.emplace_back(place, number);
+  return found;
+}
+
+void Machine::start(const std::vector<std::pair<u32, std::vector<u64>>> &preset) {
   numbers_.clear();
   std::ranges::fill(tags_, Tag::Undefined);
   for (const auto &[reg, values] : preset)
@@ -192,11 +228,13 @@ bool Machine::step(Group &group) {
     branch(group, in);
     return false;
   case Op::barrier:
-    arrive(group, true);
-    return false;
   case Op::arrive:
-    arrive(group, false);
-    return true;
+    if (region_)
+      for (u16 t : group.lanes)
+        for (std::size_t i = 0; i < in.count; ++i)
+          region_->pin(slope(arg(in, i), t));
+    arrive(group, in.op == Op::barrier);
+    return in.op == Op::arrive;
   case Op::ret:
     if (in.pred >= 0)
       throw Unknown("a return of some threads");
@@ -240,6 +278,8 @@ std::size_t Machine::perform(const Instr &in, std::span<const u16> lanes) {
   if (locked_ || in.op == Op::wgmma)
     touch(in, lanes);
   testFailed_ = false;
+  if (region_)
+    follow(in, lanes);
   execute(in, lanes);
   for (std::size_t i = 0; i < results(in); ++i)
     if (arg(in, i).reg >= 0)

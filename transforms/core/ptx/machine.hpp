@@ -6,8 +6,11 @@
 
 #include <array>
 #include <map>
+#include <numeric>
 #include <optional>
+#include <set>
 #include <span>
+#include <tuple>
 #include <unordered_map>
 
 #include "ptx/program.hpp"
@@ -121,6 +124,31 @@ struct Counts {
 
 std::size_t results(const Instr &in);
 
+// Coordinates of a block: the numbers that it has in the grid, or parts of them.
+inline constexpr std::size_t kAxes = 6;
+using Slope = std::array<i64, kAxes>; // by how much something changes along each axis
+__extension__ using i128 = __int128;
+
+// A box of blocks, ends included, and the block in it that runs.
+struct Region {
+  std::size_t axes = 0;
+  std::array<i64, kAxes> low{}, high{}, at{};
+  // Whether something with these slopes differs from block to block.
+  bool live(const Slope &s) const;
+  // The least and the most that it is away from what it is here.
+  std::pair<i128, i128> range(const Slope &s) const;
+  // Leaves only blocks where it is what it is here.
+  void pin(const Slope &s);
+  // Leaves only blocks where it is at least `least` (not above 0) away from what it is here.
+  void require(const Slope &s, i128 least);
+};
+
+// Thrown where integers are affine once an axis is two: what is left over by an extent, and the quotient.
+struct Split {
+  std::size_t axis;
+  i64 extent;
+};
+
 class Machine {
 public:
   Machine(const Program &program, Numbers &numbers, std::vector<Buffer> buffers, std::size_t threads,
@@ -128,6 +156,15 @@ public:
 
   // Runs one block; registers named in `preset` start as these bits, the same for all threads or one each.
   void run(const std::vector<std::pair<u32, std::vector<u64>>> &preset);
+  // The same, and which blocks around it do the same (affine.cpp): `region` becomes smaller; registers start
+  // with these slopes. Throws Split.
+  void run(const std::vector<std::pair<u32, std::vector<u64>>> &preset, const Region &region,
+           const std::vector<std::pair<u32, Slope>> &slopes);
+  const std::optional<Region> &region() const { return region_; }
+  // What the last block reached in each buffer, and how that moves from block to block, in elements.
+  std::vector<std::pair<u64, u32>> reached(std::size_t buffer) const;
+  const std::vector<Slope> &slopes() const { return slopes_; }
+  const Slope &scratchSlope() const { return scratchSlope_; }
   const std::vector<std::unordered_map<u64, Stored>> &stored() const { return stored_; }
   const Counts &counts() const { return counts_; }
   // From now on, what other instructions at these places would make different is undefined: what a fault does
@@ -147,6 +184,7 @@ private:
   };
 
   // control
+  void start(const std::vector<std::pair<u32, std::vector<u64>>> &preset);
   void loop();
   bool step(Group &group);
   std::size_t perform(const Instr &in, std::span<const u16> lanes);
@@ -280,6 +318,22 @@ private:
   void countShared(std::size_t kind, std::span<const std::pair<u16, u64>> accesses, unsigned bytes);
   void countGlobal(std::size_t kind, std::span<const std::pair<u16, u64>> accesses, unsigned bytes);
 
+  // other blocks
+  u32 slopeNumber(const Slope &s);
+  const Slope &slope(const Arg &a, u16 t) const;
+  bool isLive(const Arg &a, u16 t) const;
+  void setSlope(const Arg &a, u16 t, const Slope &s, unsigned width);
+  void follow(const Instr &in, std::span<const u16> lanes);
+  void followLive(const Instr &in, std::span<const u16> lanes);
+  Slope pinned(const Instr &in, u16 t);
+  Slope slopeOfResult(const Instr &in, u16 t);
+  bool neverZero(const Slope &s, i128 x) const;
+  Slope tried(const Instr &in, const std::array<u64, 3> &x, const std::array<Slope, 3> &s);
+  void reach(std::size_t index, u64 place, unsigned count, const Slope &slope);
+  void scratchAt(const Slope &slope);
+  Slope slopeOfBox(const Instr &in, u16 t, const TensorMap &map, const std::array<i64, 5> &start,
+                   std::size_t first);
+
   void compact();
   bool sameRegister(std::size_t i, const Machine &other) const;
   void poison(const Machine &other);
@@ -298,6 +352,22 @@ private:
   std::vector<Slot> shared_;
   std::vector<std::unordered_map<u64, Stored>> stored_;
   std::vector<std::unordered_map<u64, Read>> read_;
+
+  std::optional<Region> region_;
+  std::vector<Slope> slopes_; // by number; the first one is zero
+  std::map<Slope, u32> slopeNumbers_;
+  std::vector<u32> slopeOf_;        // of each register and thread
+  std::vector<bool> sloped_;        // registers where one may not be zero
+  std::vector<Slope> addressSlope_; // of each thread, of the access that is being run
+  Slope scratchSlope_{};
+  bool scratchUsed_ = false;
+  bool moving_ = false; // whether one of these may not be zero
+  i64 points_ = 0;      // at which functions of the block were tried for an instruction
+  std::optional<std::tuple<std::array<u64, 3>, std::array<Slope, 3>, Slope>> lastTried_;
+  u32 lastSlope_ = 0;
+  static constexpr std::size_t kRow = 16;
+  std::vector<std::unordered_map<u64, std::array<u32, kRow>>> reached_; // by rows of places; slopes from one
+  std::set<std::tuple<u32, u64, u32>> reachedTwice_;
 
   std::vector<Group> groups_;
   struct NamedBarrier {

@@ -183,6 +183,8 @@ void Machine::readGlobal(u64 address, unsigned bytes, u16 t, Cell *out) {
   auto [index, place] = locate(address, bytes, "load");
   const Buffer &b = buffers_[index];
   const unsigned size = bytesOf(b.type);
+  if (region_)
+    reach(index, place, bytes / size, addressSlope_[t]);
   if (waitsForGrid_ && !gridReady_[t])
     throw Unknown("an access to device memory before griddepcontrol.wait");
   for (unsigned i = 0; i < bytes / size; ++i, ++place) {
@@ -229,6 +231,8 @@ void Machine::writeGlobal(u64 address, unsigned bytes, u16 t, const Cell *in) {
     throw Illegal("expected stores to outputs or scratch, got one to input " + std::to_string(index));
   if (waitsForGrid_ && !gridReady_[t])
     throw Unknown("an access to device memory before griddepcontrol.wait");
+  if (region_)
+    reach(index, place, bytes / bytesOf(b.type), addressSlope_[t]);
   const u32 now = warpEpoch_[t / kWarp];
   for (unsigned i = 0; i < bytes / bytesOf(b.type); ++i, ++place) {
     const Number x = elementOf(in, i, b.type);

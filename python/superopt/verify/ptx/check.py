@@ -25,6 +25,7 @@ from superopt.verify.hashing import canonical_text
 from superopt.verify.infinities import Extended
 from superopt.verify.primes import Primes, drawn
 from superopt.verify.ptx.decode import Decoded, decode
+from superopt.verify.ptx.grid import Grid, Instances
 from superopt.verify.ptx.launch import MOST_SHARED, Launch
 from superopt.verify.ptx.parser import parse
 from superopt.verify.ptx.record import PtxKernelRecord, PtxRecord
@@ -98,18 +99,21 @@ def verify_kernel(
     node: Node, kernel: KernelText, text: PtxText, primes: Primes, *, seed: int = 0
 ) -> PtxKernelRecord:
     """Check the PTX of one kernel, that of a `tiled` node; raises as `verify_ptx`."""
-    evaluated, reason, ordering = 0, "", list[str]()
+    addressed, evaluated, reason, ordering, templates = 0, 0, "", list[str](), list[str]()
     try:
         decoded = decode(parse(text.ptx, f"{kernel.name}.ptx"))
         ordering = ordering_rules(decoded)
-        evaluated = _compare(decoded, node, kernel, text.shared_bytes, seed, primes)
+        templates = sorted({o[1:].split(".")[0] for o in decoded.opcodes if o.startswith("@")})
+        addressed, evaluated = _compare(decoded, node, kernel, text.shared_bytes, seed, primes)
     except UnsupportedProgram as error:
         reason = error.message
     return PtxKernelRecord(
         name=kernel.name,
         ptx_sha256=hashlib.sha256(text.ptx.encode()).hexdigest(),
         blocks=math.prod(kernel.grid),
+        addressed=addressed,
         evaluated=evaluated,
+        templates=templates,
         ordering=ordering,
         unverified=reason,
     )
@@ -135,35 +139,58 @@ def ordering_rules(decoded: Decoded) -> list[str]:
 
 def _compare(
     decoded: Decoded, node: Node, kernel: KernelText, shared_bytes: int, seed: int, primes: Primes
-) -> int:
-    """Run some blocks of the PTX and the same instances of the TTIR; returns how many."""
-    chosen = blocks_of(kernel, seed)
+) -> tuple[int, int]:
+    """Run some blocks of the PTX and the same instances of the TTIR; how many these prove, and how many ran."""
+    chosen, found = blocks_of(kernel, seed), (0, 0)
 
     def test(domain: Extended) -> None:
-        Reference(node, kernel, chosen, domain).compare(decoded, shared_bytes)
+        nonlocal found
+        grid, ran = Grid(kernel.grid), len(chosen)
+        reference = Reference(node, kernel, chosen, domain)
+        reference.compare(decoded, shared_bytes, grid=grid)
+        while (block := grid.next(seed)) is not None:
+            reference.of([block]).compare(decoded, shared_bytes, grid=grid)
+            ran += 1
+        found = grid.proved, ran
 
     at_some_point(False, (seed, kernel.name, "ptx"), primes, test)
-    return len(chosen)
+    return found
 
 
 class Reference:
     """What instances of a kernel's TTIR store at a point, to compare its PTX with."""
 
     def __init__(self, node: Node, kernel: KernelText, blocks: Sequence[int], domain: Extended) -> None:
-        self.kernel, self.blocks, self._node, self._field = kernel, blocks, node, domain.field
-        function = kernel.function()
+        self.kernel, self.blocks, self._node, self._domain, self._field = (
+            kernel,
+            blocks,
+            node,
+            domain,
+            domain.field,
+        )
+        function, self._instances = kernel.function(), Instances(node, kernel)
         _, operands = operands_at(graph_of(node), domain)
         self._operands = [flat(t, domain) for t in operands]
         self._expected, _ = launch_buffers(node, kernel.arguments, self._operands)
         launch(function, kernel.grid, self._expected, domain, blocks)
+
+    def of(self, blocks: Sequence[int]) -> Reference:
+        """The same of other blocks."""
+        return Reference(self._node, self.kernel, blocks, self._domain)
 
     def launch(self, decoded: Decoded, shared_bytes: int) -> Launch:
         """The kernel on the same operands, none of its blocks run."""
         given, _ = launch_buffers(self._node, self.kernel.arguments, self._operands)
         return Launch(decoded, self.kernel.grid, given, self._field, shared_bytes, self.kernel.extents)
 
-    def compare(self, decoded: Decoded, shared_bytes: int, planted: Decoded | None = None) -> Launch:
-        """Run the blocks, with what a mutant changes undefined (`Launch.plant`).
+    def compare(
+        self,
+        decoded: Decoded,
+        shared_bytes: int,
+        planted: Decoded | None = None,
+        grid: Grid | None = None,
+    ) -> Launch:
+        """Run the blocks, with what a mutant changes undefined (`Launch.plant`), and prove others of a `grid`.
 
         Raises NotEquivalent where one stores something else, and what `Launch.run` and `plant` raise.
         """
@@ -172,7 +199,8 @@ class Reference:
             ptx.plant(planted)
         used: list[tuple[int, int]] = []
         for block in self.blocks:
-            for buffer, found in zip(self._expected, ptx.run(block), strict=True):
+            made = ptx.run(block) if grid is None else grid.run(ptx, block, self._instances)
+            for buffer, found in zip(self._expected, made, strict=True):
                 if found.atomics.any():
                     raise UnsupportedProgram(
                         f"kernel '{self.kernel.name}': expected stores, got atomics, whose TTIR is not read"

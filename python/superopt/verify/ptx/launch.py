@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,15 @@ class Stored:
     places: Array
     values: Array
     atomics: Array
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A coordinate of blocks: a number of the grid's `dimension`, divided by `stride`, modulo `extent`."""
+
+    dimension: int
+    stride: int
+    extent: int
 
 
 class Launch:
@@ -96,14 +105,59 @@ class Launch:
         Raises IllegalProgram for a race, an access out of bounds, an undefined address or result,
         UnsupportedProgram for what the core does not decide.
         """
+        self._guarded(lambda: self._core.run(self._preset(block)))
+        return self._stored()
+
+    def run_around(
+        self, block: int, axes: Sequence[Axis], spans: Sequence[tuple[int, int, int]]
+    ) -> list[Stored] | tuple[int, int]:
+        """As `run`; `region` then has blocks that run the same instructions.
+
+        `spans` are along each axis the first coordinate to think of, the block's and the last one. Returns an
+        axis to split, and the extent of its inner part, where that is to be done first.
+        """
+        slopes = [
+            (self.decoded.preset[name], [a.stride if a.dimension == d else 0 for a in axes])
+            for d, name in enumerate(("%ctaid.x", "%ctaid.y", "%ctaid.z"))
+            if name in self.decoded.preset
+        ]
+        split = self._guarded(lambda: self._core.run_region(self._preset(block), list(spans), slopes))
+        return self._stored() if split is None else split
+
+    @property
+    def region(self) -> list[tuple[int, int]]:
+        """The first and last coordinate along each axis of the blocks that do what the last one did."""
+        return self._core.region
+
+    @property
+    def slopes(self) -> Array:
+        """By number and axis, how places move from block to block."""
+        return np.asarray(self._core.slopes, np.int64).reshape(len(self._core.slopes), -1)
+
+    @property
+    def scratch_slope(self) -> Sequence[int]:
+        """By how many bytes scratch moves along each axis."""
+        return self._core.scratch_slope
+
+    def reached(self, buffer: int) -> tuple[Array, Array]:
+        """Places of a buffer that the last block accessed, and the number of the slope of each."""
+        places, numbers = self._core.reached(buffer)
+        return places.astype(np.int64), numbers.astype(np.int64)
+
+    def _preset(self, block: int) -> list[tuple[int, list[int]]]:
+        return [(self.decoded.preset[n], v) for n, v in self._special(block).items()]
+
+    def _guarded(self, run: Callable[[], Any]) -> Any:
         kernel = self.decoded.kernel
         where = f"kernel '{kernel.name}' for {kernel.target}, "
         try:
-            self._core.run([(self.decoded.preset[n], v) for n, v in self._special(block).items()])
+            return run()
         except _ptx.Illegal as error:
             raise IllegalProgram(where + str(error)) from None
         except _ptx.Unknown as error:
             raise UnsupportedProgram(where + f"expected what can be verified, got: {error}") from None
+
+    def _stored(self) -> list[Stored]:
         found: list[Stored] = []
         for i in range(len(self.buffers)):
             places, values, atomics = self._core.stored(i)

@@ -8,13 +8,17 @@ from superopt.verify.certificate import Record
 class PtxKernelRecord(Record):
     """What was checked on one kernel: how many of its blocks ran, and the rules of order that its text needs.
 
+    `addressed` blocks do what one of those does, with other elements (`superopt.verify.ptx.grid`): where they are
+    fewer than all, the others are known by those that ran. `templates` are library functions found in its text.
     `unverified` is the reason why it was not checked; empty where it was.
     """
 
     name: str
     ptx_sha256: str
     blocks: int
+    addressed: int
     evaluated: int
+    templates: list[str]
     ordering: list[str]
     unverified: str
 
@@ -35,7 +39,11 @@ class PtxRecord(Record):
         good = [k for k in self.kernels if not k.unverified]
         blocks = sum(k.evaluated for k in good)
         every = sum(k.blocks for k in good)
+        addressed = sum(k.addressed for k in good)
         of = f"{blocks} of {every}" if blocks < every else f"all {every}"
+        all_of = f"{addressed} of {every}" if addressed < every else f"all {every}"
         done = f"PTX of {len(good)} of {len(self.kernels)} kernels: values and order of {of} blocks"
+        if blocks < every:
+            done += f", and of {all_of} by their addresses"
         reasons = sorted({k.unverified for k in self.kernels if k.unverified})
         return "; ".join([done, *reasons])

@@ -50,6 +50,7 @@ def _read(batch: Batch, pointer: Pointer, lanes: Array, instances: Array, other:
     """The memory contents in the marked `lanes`; `other`, or unknowns, elsewhere."""
     buffer = pointer.buffer
     offsets = np.broadcast_to(pointer.offsets, lanes.shape)
+    batch.told(lanes, buffer, offsets)
     whole = bool(lanes.all())
     used, by = (offsets.reshape(-1), instances.reshape(-1)) if whole else (offsets[lanes], instances[lanes])
     buffer.load(used, by, batch.epoch, batch.where)
@@ -86,6 +87,7 @@ def _store(batch: Batch, op: Operation) -> list[Held]:
     lanes = np.broadcast_to(lanes, shape)
     if value.undefined is not None and (np.broadcast_to(value.undefined, shape) & lanes).any():
         raise IllegalProgram(f"{batch.where}: expected a number to be stored, got one that is undefined")
+    batch.told(lanes, pointer.buffer, pointer.offsets)
     offsets = np.broadcast_to(pointer.offsets, shape)[lanes]
     numbers = batch.numbers.move(lambda x: np.broadcast_to(x, shape)[lanes], value)
     values = batch.closed(numbers)

@@ -4,20 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
 from superopt.errors import UnsupportedProgram
 from superopt.verify.domains import Array, Domain, FloatDomain, Tensor
 from superopt.verify.infinities import Extended, Number, Numbers
+from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.parser import Function
 from superopt.verify.ttir.values import Descriptor, Held, Pointer, Truth, integers
+
+Watch: TypeAlias = "Callable[[Batch, Array, Buffer | None, Array | None], None]"
+"""Told what integers do to numbers and memory: lanes of a choice, or of an access, and the elements of that.
+
+Integers that become numbers are told as lanes. Each array has the instances first, or 1 for all.
+"""
 
 
 class Batch:
     """One batch of instances; `active` are those that take part in the region being run."""
 
-    def __init__(self, kernel: Function, grid: tuple[int, int, int], programs: Array, domain: Domain) -> None:
+    def __init__(
+        self,
+        kernel: Function,
+        grid: tuple[int, int, int],
+        programs: Array,
+        domain: Domain,
+        watch: Watch | None = None,
+    ) -> None:
+        self._watch = watch
         self.kernel, self.grid, self.programs, self.domain = kernel, grid, programs, domain
         self.numbers = domain.numbers if isinstance(domain, Extended) else Numbers(domain)
         self.env: dict[int, Held] = {}
@@ -29,6 +45,11 @@ class Batch:
     def where(self) -> str:
         """The kernel and the line being run, for errors."""
         return f"kernel '{self.kernel.name}', line {self.line} of its TTIR"
+
+    def told(self, lanes: Array, buffer: Buffer | None = None, places: Array | None = None) -> None:
+        """Tell who watches."""
+        if self._watch is not None:
+            self._watch(self, lanes, buffer, places)
 
     def unsupported(self, what: str) -> UnsupportedProgram:
         """The error to raise for what cannot be verified."""
@@ -63,6 +84,7 @@ class Batch:
     def merge(self, mask: Array, a: Held, b: Held) -> Held:
         """`a` where the mask is set, `b` elsewhere."""
         if isinstance(a, Number) and isinstance(b, Number):
+            self.told(mask)
             return self.numbers.select(mask, a, b)
         if isinstance(a, Pointer) and isinstance(b, Pointer):
             if a.buffer is not b.buffer:

@@ -108,11 +108,14 @@ class ArtifactRecord(Record):
     ptx: PtxRecord | None = None
 
     @property
-    def counts(self) -> tuple[list[int], list[int]]:
-        """How many blocks of each kernel ran: of its TTIR, and of its PTX."""
-        return [k.evaluated for k in self.kernels], [
-            k.evaluated for k in self.ptx.kernels
-        ] if self.ptx else []
+    def counts(self) -> tuple[list[int], list[int], list[int]]:
+        """How many blocks of each kernel ran, of its TTIR and of its PTX, and how many the latter prove."""
+        blocks = self.ptx.kernels if self.ptx else []
+        return (
+            [k.evaluated for k in self.kernels],
+            [k.evaluated for k in blocks],
+            [k.addressed for k in blocks],
+        )
 
     @property
     def ptx_verified(self) -> bool:

@@ -17,7 +17,7 @@ from superopt.errors import IllegalProgram
 from superopt.verify.domains import Array, Domain, FloatDomain, Shape
 from superopt.verify.infinities import Number
 from superopt.verify.ttir.accesses import ACCESSES
-from superopt.verify.ttir.batch import Batch
+from superopt.verify.ttir.batch import Batch, Watch
 from superopt.verify.ttir.integers import computed, is_integer
 from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.parser import Function, Operation, Region
@@ -46,9 +46,11 @@ def launch(
     arguments: Sequence[Buffer | int],
     domain: Domain,
     programs: Sequence[int] | None = None,
+    watch: Watch | None = None,
 ) -> None:
     """Run `kernel` for every instance of `grid`, or those numbered `programs` (x fastest), on its arguments.
 
+    `watch` is told what integers do to numbers and memory.
     Raises IllegalProgram for an access out of bounds, a race, an overlapping store, a load of what was never
     stored, or a missing barrier; UnsupportedProgram for operations that this evaluator does not know.
     """
@@ -66,7 +68,7 @@ def launch(
     numbers = np.arange(math.prod(grid)) if programs is None else np.asarray(programs, np.int64)
     size = max(1, LANES // widest(kernel.body))
     for start in range(0, len(numbers), size):
-        _Run(kernel, grid, numbers[start : start + size], domain).run(arguments)
+        _Run(kernel, grid, numbers[start : start + size], domain, watch).run(arguments)
     for given in arguments:
         if isinstance(given, Buffer):
             given.end_launch()
@@ -175,6 +177,7 @@ class _Run(Batch):
         x = integers(self.env[op.operands[0]])
         if x.size > LANES or np.abs(x).max(initial=0) >= 1 << 24:
             raise self.unsupported("integers that fp32 does not hold")
+        self.told(x)
         tensor = self.domain.constant(x.astype(np.float64))
         return [Number(tensor, known=float(x.reshape(-1)[0]) if x.size == 1 else None)]
 
@@ -336,6 +339,7 @@ class _Run(Batch):
         entered, index = self.active, low
         for _ in range(MOST_TRIPS):
             running = entered & (index < high)
+            self.told(running)
             if not running.any():
                 break
             uniform = bool((running == entered).all())
@@ -353,6 +357,7 @@ class _Run(Batch):
 
     def branch(self, op: Operation) -> list[Held]:
         condition = integers(self.env[op.operands[0]]).astype(np.bool_)
+        self.told(condition)
         entered = self.active
         outcomes: list[list[Held]] = []
         for taken, region in zip((condition, ~condition), op.regions, strict=False):

@@ -1,0 +1,210 @@
+"""All blocks of a grid at once: boxes of blocks that do the same, and faults that one block alone has."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from superopt.errors import IllegalProgram, NotEquivalent
+from superopt.program import KernelGraph, Node, TensorType, Value
+from superopt.transforms.emit.compile import compile_all
+from superopt.transforms.emit.program_source import emit_program
+from superopt.transforms.lower import lower
+from superopt.verify.domains import Array
+from superopt.verify.fields import ImageField
+from superopt.verify.ptx.check import PtxText, verify_ptx
+from superopt.verify.ptx.decode import Decoded, decode
+from superopt.verify.ptx.grid import Box, Grid, Instances
+from superopt.verify.ptx.launch import Launch
+from superopt.verify.ptx.parser import parse
+from superopt.verify.ptx.record import PtxKernelRecord
+from superopt.verify.ttir.artifact import kernel_texts
+from superopt.verify.ttir.check import KernelText
+from superopt.verify.ttir.memory import Buffer
+
+FIELD = ImageField("ptx", lattice="order")
+ELEMENTS = 4096
+HEAD = """.version 8.7
+.target sm_90a
+.visible .entry k(.param .u64 k_param_0)
+.reqntid 32
+{
+  .reg .pred %p<40>;
+  .reg .b32 %r<90>;
+  .reg .b64 %rd<9>;
+  ld.param.b64 %rd1, [k_param_0];
+  mov.u32 %r1, %tid.x;
+  mov.u32 %r2, %ctaid.x;
+  mov.u32 %r3, %ctaid.y;
+  mov.u32 %r4, %ctaid.z;
+  mov.b32 %r5, 0f3F800000;
+"""
+END = f"""  and.b32 %r80, %r{{last}}, {ELEMENTS - 1};
+  mul.wide.s32 %rd2, %r80, 4;
+  add.s64 %rd3, %rd1, %rd2;
+  {{guard}}st.global.b32 [%rd3 + 0], {{{{%r5}}}};
+  ret;
+}}}}
+"""
+LINEAR = ("add.s32", "sub.s32", "mul.lo.s32", "shl.b32", "mad.lo.s32")
+OTHERS = (
+    "or.b32", "xor.b32", "and.b32", "shr.u32", "shr.s32", "div.s32", "rem.s32", "div.u32", "rem.u32", "min.s32",
+    "max.u32", "mul.hi.s32", "bfe.u32", "selp.b32", "neg.s32",
+)  # fmt: skip
+
+
+def text(generator: random.Random) -> str:
+    """Integers of a block's and a thread's numbers, one of which says where a number is stored."""
+    lines: list[str] = []
+    known = [1, 2, 3, 4, 2, 3]
+    for i in range(10, 10 + generator.randint(2, 9)):
+        opcode = generator.choice(LINEAR if generator.random() < 0.6 else OTHERS)
+        a, b, c = (f"%r{generator.choice(known)}" for _ in range(3))
+        number = str(generator.choice((1, 2, 3, 4, 7, 8, 16, 31, 64, 100)))
+        if opcode == "selp.b32":
+            compare = generator.choice(("lt", "le", "gt", "ge", "eq", "ne"))
+            lines.append(
+                f"setp.{compare}.{generator.choice('su')}32 %p{i}, {a}, {generator.choice((b, number))};"
+            )
+            operands = f"{a}, {b}, %p{i}"
+        elif opcode in ("mad.lo.s32", "bfe.u32"):
+            operands = f"{a}, {generator.choice((2, 5, 8))}, {c if opcode[0] == 'm' else 4}"
+        elif opcode == "neg.s32":
+            operands = a
+        elif opcode == "mul.hi.s32":
+            operands = f"{a}, {generator.choice((715827883, 1431655766))}"
+        elif opcode.startswith(("shl", "shr")):
+            operands = f"{a}, {generator.choice((1, 2, 3, 5))}"
+        else:
+            divides = opcode.startswith(("div", "rem"))
+            operands = f"{a}, {number if divides or generator.random() < 0.5 else b}"
+        lines.append(f"{opcode} %r{i}, {operands};")
+        known += [i, i]
+    guard = ""
+    if generator.random() < 0.3:
+        lines.append(f"setp.lt.s32 %p9, %r{known[-1]}, {generator.choice((3, 40, 300))};")
+        guard = "@%p9 "
+    return HEAD + "\n".join(lines) + "\n" + END.format(last=known[-1], guard=guard)
+
+
+def launch(decoded: Decoded, shape: tuple[int, int, int]) -> Launch:
+    return Launch(decoded, shape, [Buffer("o", ELEMENTS, "f32", writable=True)], FIELD, 1024)
+
+
+class Checked(Instances):
+    """In place of the TTIR: each block of a box runs, and stores where that is foretold."""
+
+    def __init__(self, decoded: Decoded, shape: tuple[int, int, int]) -> None:
+        self.decoded, self.shape, self.largest = decoded, shape, 0
+
+    def alike(self, ptx: Launch, grid: Grid, block: int, box: Box, blocks: Array) -> Array:
+        places, numbers = ptx.reached(0)
+        away = grid.coordinates(blocks) - grid.coordinates(np.asarray([block]))
+        self.largest = max(self.largest, len(blocks))
+        other = launch(self.decoded, self.shape)
+        for number, steps in zip(blocks.tolist(), away, strict=True):
+            expected = places + ptx.slopes[numbers][:, : len(box)] @ steps
+            assert other.run(number)[0].places.tolist() == sorted(set(expected.tolist()))
+        return np.ones(len(blocks), np.bool_)
+
+
+def test_every_block_of_a_box_does_what_is_foretold():
+    """Random integers; each block is run."""
+    generator, several = random.Random(0), 0
+    for _ in range(250):
+        shape = generator.choice([(12, 1, 1), (5, 7, 1), (16, 3, 1), (3, 4, 5), (40, 1, 1)])
+        decoded = decode(parse(text(generator), "k.ptx"))
+        grid, checked, ptx = Grid(shape), Checked(decoded, shape), launch(decoded, shape)
+        block: int | None = generator.randrange(shape[0] * shape[1] * shape[2])
+        while block is not None:
+            grid.run(ptx, block, checked)
+            block = grid.next(0)
+        several += checked.largest > 1
+    assert several > 150
+
+
+def boxes(body: str, shape: tuple[int, int, int]) -> tuple[int, int]:
+    """How many blocks are proved, and in how many boxes."""
+    decoded = decode(parse(HEAD + body + END.format(last=10, guard=""), "k.ptx"))
+    grid, checked, ptx = Grid(shape), Checked(decoded, shape), launch(decoded, shape)
+    count, block = 0, grid.next(0)
+    while block is not None:
+        grid.run(ptx, block, checked)
+        count, block = count + 1, grid.next(0)
+    return grid.proved, count
+
+
+def test_what_is_divided_is_two_coordinates():
+    body = "div.u32 %r11, %r2, 8;\nrem.u32 %r12, %r2, 8;\nmad.lo.s32 %r10, %r11, 100, %r12;\n"
+    assert boxes(body, (24, 1, 1)) == (24, 1)
+    assert boxes(body, (27, 1, 1)) == (27, 2)
+
+
+def test_a_block_that_is_chosen_is_by_itself():
+    body = "setp.eq.s32 %p1, %r2, 7;\nselp.b32 %r10, 5, %r2, %p1;\n"
+    assert boxes(body, (24, 1, 1)) == (24, 3)
+
+
+# --- against the TTIR ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def product() -> tuple[KernelGraph, KernelText, PtxText]:
+    """a b, with a tail along each dimension."""
+    a, b = Value(TensorType((200, 64), "f16"), "a"), Value(TensorType((64, 328), "f16"), "b")
+    o = Value(TensorType((200, 328), "f16"), "o")
+    graph = KernelGraph("product", [a, b], [Node("matmul", (a, b), (o,))], [o])
+    lowered = lower(graph)
+    emitted = emit_program(lowered)
+    compiled = compile_all(emitted.kernels, ("sm_80",))
+    return lowered, kernel_texts(emitted, compiled)[0], PtxText(compiled[0].ptx, compiled[0].shared_bytes)
+
+
+def record(product: tuple[KernelGraph, KernelText, PtxText], ptx: str = "") -> PtxKernelRecord:
+    lowered, kernel, given = product
+    return verify_ptx(lowered, [kernel], [replace(given, ptx=ptx or given.ptx)]).kernels[0]
+
+
+def test_all_blocks_of_a_kernel_are_proved(product: tuple[KernelGraph, KernelText, PtxText]):
+    found = record(product)
+    assert found.blocks > 8
+    assert found.addressed == found.blocks > found.evaluated
+
+
+def test_a_fault_of_any_one_block_is_found(product: tuple[KernelGraph, KernelText, PtxText]):
+    """An operand is moved by 16 bytes in one block, whichever it is."""
+    grid = product[1].grid
+    assert not record(product).unverified
+    loaded = re.search(r"ld\.param\.b64\s+(%rd\d+), \[\w+_param_0\];", product[2].ptx)
+    assert loaded
+    width = grid[0]
+    for block in range(grid[0] * grid[1] * grid[2]):
+        fault = (
+            f"{loaded[0]}\n{{ .reg .pred %odd<3>; .reg .b32 %at<3>;\nmov.u32 %at0, %ctaid.x;\nmov.u32 %at1, %ctaid.y;\n"
+            f"mad.lo.s32 %at0, %at1, {width}, %at0;\nsetp.eq.s32 %odd0, %at0, {block};\n"
+            f"@%odd0 add.s64 {loaded[1]}, {loaded[1]}, 16;\n}}"
+        )
+        with pytest.raises((NotEquivalent, IllegalProgram)):
+            record(product, product[2].ptx.replace(loaded[0], fault))
+
+
+class Tilted(Launch):
+    """A launch that says of its accesses that they move by more than they do."""
+
+    @property
+    def slopes(self) -> Array:
+        return super().slopes * 2
+
+
+def test_instances_that_access_other_elements_are_not_proved(
+    product: tuple[KernelGraph, KernelText, PtxText], monkeypatch: pytest.MonkeyPatch
+):
+    honest = record(product).evaluated
+    monkeypatch.setattr("superopt.verify.ptx.check.Launch", Tilted)
+    found = record(product)
+    assert found.addressed < found.blocks
+    assert found.evaluated > honest
