@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 import superopt
+from superopt.cost import target
+from superopt.cost.baseline import copy_seconds
 from superopt.errors import BadInput, BadOption, UnsupportedProgram
 from superopt.report import Report
 
@@ -233,6 +235,37 @@ def test_results_are_laid_out_as_they_were(x: Any) -> None:
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
         assert got.stride() == wanted.stride()
     assert [p.path for p in backend.graphs[0].parts if p.replaced] == ["heads"]
+
+
+class Inner(torch.nn.Module):
+    def forward(self, x: Any, y: Any) -> Any:
+        return torch.nn.functional.gelu(x * 2 + y)
+
+
+class Strided(torch.nn.Module):
+    """Its inner module gets a tensor transposed, and half of one, perhaps copied."""
+
+    def __init__(self, copied: bool) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        self.inner, self.copied = Inner(), copied
+
+    def forward(self, x: Any, y: Any) -> Any:
+        half = torch.view_as_real(torch.complex(y, y))[..., 0][:, :64]
+        turned = torch.view_as_real(torch.complex(x, x))[..., 0].contiguous().transpose(0, 1)
+        return self.inner(turned, half.contiguous() if self.copied else half)
+
+
+def test_what_is_transposed_is_taken_as_it_lies_and_what_has_gaps_is_charged() -> None:
+    x, y, after = torch.randn(64, 32), torch.randn(32, 128), list[float]()
+    for model in (Strided(copied=True), Strided(copied=False)):
+        backend = Backend(interpret="cpu", against="operators", **SETTINGS)
+        made, wanted = torch.compile(model, backend=backend)(x, y), model(x, y)
+        torch.testing.assert_close(made, wanted, rtol=1e-4, atol=1e-4)
+        assert made.stride() == wanted.stride()
+        (part,) = [p for p in backend.graphs[0].parts if p.path == "inner"]
+        assert part.replaced or not model.copied, part.reason
+        after.append(part.after)
+    assert after[1] - after[0] == pytest.approx(copy_seconds(32 * 64 * 4, target("sm_90")))
 
 
 def test_what_cannot_be_delivered_stays_with_pytorch_and_is_said(

@@ -22,7 +22,7 @@ from superopt.cost.gpus import Target
 from superopt.cost.library import contraction_cost
 from superopt.cost.model import KernelCost, Traffic, kernel_cost, update_cost
 from superopt.operators import Move, move_of
-from superopt.program import KernelGraph, Node, Value
+from superopt.program import KernelGraph, Node, TensorType, Value
 from superopt.weights import main_part
 
 
@@ -55,6 +55,12 @@ def baselines(graph: KernelGraph, target: Target) -> list[Baseline]:
     if found:
         made.append(Baseline("attention", plan.inductor(found)))
     return made
+
+
+def copy_seconds(size: int, target: Target) -> float:
+    """What PyTorch takes to copy so many bytes of a tensor, such as `contiguous` does."""
+    x, y = (Value(TensorType((max(size // 2, 1),), "f16")) for _ in range(2))
+    return best_baseline(KernelGraph("copy", [x], [Node("neg", (x,), (y,))], [y]), target).seconds
 
 
 class _Plan:

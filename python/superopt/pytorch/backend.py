@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from superopt.api import settings_of
+from superopt.cost import target
+from superopt.cost.baseline import copy_seconds
 from superopt.diagnostics import Diagnostics
 from superopt.errors import BadInput, BadOption, SuperoptError, UnsupportedProgram
 from superopt.pipeline import INTERRUPTED, Superoptimize, superoptimize
@@ -31,6 +33,7 @@ from superopt.pytorch.regions import (
     replace_region,
     runs,
 )
+from superopt.report import TIE
 from superopt.result import counted
 from superopt.run.ranged import superoptimize_range
 from superopt.transforms.emit.compile import prepare_compiler
@@ -267,10 +270,16 @@ class Backend:
         if isinstance(found.made, str):
             part.reason = found.made
             return part
-        report = found.made.report
-        (part.before, way), part.after = report.best_before, report.predicted_seconds
+        report, gpu = found.made.report, target(found.made.report.target)
+        copies = sum(copy_seconds(size, gpu) for size in cut.copied_bytes)
+        (part.before, way), part.after = report.best_before, report.predicted_seconds + copies
         part.kernels = len(report.kernels)
-        if not report.faster:
+        if report.faster and part.after * TIE >= part.before:
+            part.reason = (
+                f"its kernels are predicted to be faster than {way}, {part.before * 1e6:.1f} us, but not with "
+                f"copies of arguments that have gaps in memory: {copies * 1e6:.1f} us"
+            )
+        elif not report.faster:
             part.reason = f"nothing is predicted to be faster than {way}: {part.before * 1e6:.1f} us"
         elif not self.planning:
             try:
@@ -369,7 +378,8 @@ def _caller(launcher: Launcher, cut: Region) -> Callable[..., Sequence[Any]]:
     call, count = operator(launcher), len(cut.outputs)
 
     def superopt(*tensors: Any) -> Sequence[Any]:
-        made = call(list(tensors))[:count] if launcher.takes(tensors) else cut.graph(*tensors)
+        taken = cut.taken(tensors)
+        made = call(taken)[:count] if launcher.takes(taken) else cut.graph(*taken)
         return cut.restored(made)
 
     return superopt

@@ -16,7 +16,7 @@ from superopt.errors import UnsupportedProgram
 from superopt.program import power_of_two
 from superopt.run.ranged import axis
 from superopt.transforms.ingest.torch_types import torch_module
-from superopt.verify.ranges import Axis, Point
+from superopt.verify.ranges import Axis, Point, representatives
 
 torch: Any = torch_module()
 
@@ -30,10 +30,11 @@ MOST_KNOWN = 1 << 20
 class Region:
     """Consecutive nodes of a graph: those outside that it reads, those inside that are read outside.
 
-    `graph` computes `outputs` from `inputs`, each with its dimensions in the order in which memory holds them;
-    `orders` say where a dimension of the output is then, None where each stays. Operations outside may depend on
-    that order, as `view` does. `path` is the module that it lies in, as the model names it. `over` are the
-    extents that the shapes of its inputs depend on, for which torch.compile has symbols.
+    `graph` computes `outputs` from `inputs`, each with its dimensions in the order in which memory holds them, so
+    that kernels take what is transposed as it lies there; `held` and `orders` say where a dimension of the input
+    or output is then, None where each stays. Operations outside may depend on that order, as `view` does. An
+    input with gaps in its memory is `copied` in each call. `path` is the module that it lies in, as the model
+    names it. `over` are the extents that the shapes of its inputs depend on, for which torch.compile has symbols.
     """
 
     nodes: tuple[Any, ...]
@@ -42,7 +43,19 @@ class Region:
     graph: Any
     path: str
     over: tuple[Axis, ...] = ()
+    held: tuple[tuple[int, ...] | None, ...] = ()
     orders: tuple[tuple[int, ...] | None, ...] = ()
+    copied: tuple[int, ...] = ()
+
+    def taken(self, tensors: Sequence[Any]) -> list[Any]:
+        """The inputs as `graph` takes them: the same memory, with the dimensions in its order."""
+        return [t if o is None else t.permute(_inverse(o)) for t, o in zip(tensors, self.held, strict=True)]
+
+    @property
+    def copied_bytes(self) -> list[int]:
+        """Of each input that is copied in each call."""
+        examples = self.examples(representatives(self.over)) if self.copied else []
+        return [examples[i].numel() * examples[i].element_size() for i in self.copied]
 
     def restored(self, made: Sequence[Any]) -> tuple[Any, ...]:
         """The outputs, of what `graph` computes: the same memory, with the dimensions in their order."""
@@ -82,8 +95,8 @@ class Region:
 
         def example(number: int, node: Any) -> Any:
             if (held := node.meta.get(PARAMETER)) is not None:
-                return held.detach().cpu()
-            like = node.meta["example_value"]
+                return self._ordered(held.detach().cpu(), number)
+            like = self._ordered(node.meta["example_value"], number)
             shape = [sizes.get((number, d), n) for d, n in enumerate(like.shape)]
             if like.is_floating_point():
                 made = torch.randn(shape, generator=generator, dtype=torch.float32)
@@ -91,6 +104,10 @@ class Region:
             return torch.zeros(shape, dtype=like.dtype)
 
         return [example(i, node) for i, node in enumerate(self.inputs)]
+
+    def _ordered(self, tensor: Any, number: int) -> Any:
+        order = self.held[number]
+        return tensor if order is None else tensor.permute(_inverse(order))
 
 
 class _Number(int):
@@ -116,11 +133,22 @@ def region(nodes: Sequence[Any], path: str, owner: Any) -> Region:
     for i, node in enumerate(outputs, len(inputs)):
         if memory.count(memory[i]) > 1:  # what is written through one would be seen through the other
             raise UnsupportedProgram(f"expected results in memory of their own, got a view: '{node.name}'")
-    over = _axes(inputs)
     graph = torch.fx.Graph()
-    new = {node: graph.placeholder(f"x{i}") for i, node in enumerate(inputs)}
-    for node in inputs:
-        new[node].meta["example_value"] = node.meta["example_value"]
+    held, copied, shapes, new = list[Any](), list[int](), list[Any](), dict[Any, Any]()
+    for i, node in enumerate(inputs):
+        tensor, order = node.meta["example_value"], None
+        try:
+            order = _order(tensor, node.name)
+        except UnsupportedProgram:
+            copied.append(i)
+        new[node] = graph.placeholder(f"x{i}")
+        new[node].meta["example_value"] = tensor if order is None else tensor.permute(_inverse(order))
+        held.append(order)
+        shapes.append(new[node].meta["example_value"].shape)
+    for node, order in zip(inputs, held, strict=True):
+        if order is not None:
+            new[node] = graph.call_method("permute", (new[node], order))
+    over = _axes(shapes)
     for node in nodes:
         new[node] = graph.node_copy(node, new.__getitem__)
     orders = [_order(n.meta["example_value"], n.name) for n in outputs]
@@ -129,7 +157,8 @@ def region(nodes: Sequence[Any], path: str, owner: Any) -> Region:
         for n, order in zip(outputs, orders, strict=True)
     ))  # fmt: skip
     module = torch.fx.GraphModule(owner, graph)
-    return Region(tuple(nodes), tuple(inputs), tuple(outputs), module, path, over, tuple(orders))
+    ends = tuple(nodes), tuple(inputs), tuple(outputs)
+    return Region(*ends, module, path, over, tuple(held), tuple(orders), tuple(copied))
 
 
 def _order(tensor: Any, name: str) -> tuple[int, ...] | None:
@@ -150,8 +179,8 @@ def _inverse(order: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(range(len(order)), key=lambda d: order[d]))
 
 
-def _axes(inputs: Sequence[Any]) -> tuple[Axis, ...]:
-    """The symbols in the shapes of the inputs, within the bounds that torch.compile knows.
+def _axes(shapes: Sequence[Any]) -> tuple[Axis, ...]:
+    """The symbols in these shapes of inputs, within the bounds that torch.compile knows.
 
     An expression, such as the length of a cache to which a token was appended, is an extent of its own.
     Where no largest extent is known, it is four times the present one, or 1024. Raises UnsupportedProgram for
@@ -159,8 +188,8 @@ def _axes(inputs: Sequence[Any]) -> tuple[Axis, ...]:
     """
     places: dict[Any, list[tuple[int, int, int]]] = {}
     known: dict[Any, tuple[Any, int]] = {}
-    for i, node in enumerate(inputs):
-        for d, extent in enumerate(node.meta["example_value"].shape):
+    for i, shape in enumerate(shapes):
+        for d, extent in enumerate(shape):
             if isinstance(extent, int):
                 continue
             times, symbol = extent.node.expr.as_coeff_Mul()
