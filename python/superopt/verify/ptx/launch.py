@@ -13,7 +13,8 @@ from superopt.errors import IllegalProgram, UnsupportedProgram
 from superopt.transforms.core import _ptx
 from superopt.verify.domains import Array
 from superopt.verify.fields import ImageField, key_of
-from superopt.verify.ptx.decode import BF16, E4M3, E5M2, F16, F32, Decoded
+from superopt.verify.ptx.decode import Decoded
+from superopt.verify.ptx.operands import BF16, E4M3, E5M2, F16, F32
 from superopt.verify.ttir.memory import Buffer
 
 _ELEMENTS = {"f32": F32, "f16": F16, "bf16": BF16, "f8E4M3FN": E4M3, "f8E5M2": E5M2}
