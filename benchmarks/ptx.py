@@ -129,20 +129,21 @@ def delivered(graph: KernelGraph, winner: KernelGraph, gpu: str) -> dict[str, An
 
 
 def _verdict(node: Any, kernel: Any, text: Any) -> dict[str, Any]:
-    """What the check of a kernel's PTX says, and its CPU seconds."""
+    """What the check of a kernel's PTX says, how many blocks it proves and ran, and its CPU seconds."""
     from superopt.errors import IllegalProgram, NotEquivalent
     from superopt.verify.primes import drawn
     from superopt.verify.ptx.check import verify_kernel
 
-    start = time.process_time()
+    start, ran = time.process_time(), dict[str, int]()
     try:
         record = verify_kernel(node, kernel, text, drawn(text.ptx, kernel.ttir))
         verdict = f"unverified: {record.unverified}" if record.unverified else "verified"
+        ran = {"addressed": record.addressed, "evaluated": record.evaluated}
     except IllegalProgram as error:
         verdict = f"illegal: {error.message}"
     except NotEquivalent as error:
         verdict = f"different: {error.message}"
-    return {"verdict": verdict, "ptx_seconds": round(time.process_time() - start, 3)}
+    return {"verdict": verdict, **ran, "ptx_seconds": round(time.process_time() - start, 3)}
 
 
 def _counts(kernel: Any, facts: Any) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from superopt.transforms.lower import lower
 from superopt.transforms.schedule import fit as schedule
 from superopt.transforms.schedule.fit import Compiler, Scheduled, as_scheduled, fit, ordered
 from superopt.transforms.schedule.launch import registers
+from superopt.transforms.schedule.races import packed_early
 from superopt.transforms.schedule.retile import Tiling
 from superopt.verify import certify
 
@@ -214,11 +215,10 @@ def test_a_kernel_that_races_gets_another_launch(
 ) -> None:
     """`races` are the fewest stages with which a kernel of so many warps races. Where no launch helps, it stays."""
 
-    def race(scheduled: Scheduled, number: int) -> str:
-        kernel = scheduled.emitted.kernels[number]
+    def race(kernel: TritonKernel, facts: Compiled) -> str:
         return "a race" if kernel.num_stages >= races.get(kernel.num_warps, 99) else ""
 
-    monkeypatch.setattr(schedule, "_race", race)
+    monkeypatch.setattr(schedule, "race", race)
     lowered = with_tiles(matmul(256, 512, 256), 4, i0=64, i1=64)
     for node in lowered.nodes:
         node.body = dataclasses.replace(tile_body(lowered), num_stages=2)
@@ -236,11 +236,10 @@ def test_a_pipelined_kernel_that_races_gets_descriptors_where_they_are_cheaper(
 ) -> None:
     """Each block makes its descriptors first, which few trips do not pay for."""
 
-    def race(scheduled: Scheduled, number: int) -> str:
-        kernel = scheduled.emitted.kernels[number]
+    def race(kernel: TritonKernel, facts: Compiled) -> str:
         return "a race" if kernel.num_stages > 1 and not kernel.descriptors else ""
 
-    monkeypatch.setattr(schedule, "_race", race)
+    monkeypatch.setattr(schedule, "race", race)
     lowered = with_tiles(matmul(extent, extent, extent), 4, i0=64, i1=64)
     for node in lowered.nodes:
         node.body = dataclasses.replace(tile_body(lowered), num_stages=3)
@@ -260,7 +259,7 @@ def test_what_is_packed_before_it_is_waited_for(between: str, early: bool) -> No
         + between
         + "\ntcgen05.wait::ld.sync.aligned;"
     )
-    assert schedule._packed_early(text + "\nmov.b64 %rd2, {%r1, %r2};") == early  # pyright: ignore[reportPrivateUsage]
+    assert packed_early(text + "\nmov.b64 %rd2, {%r1, %r2};") == early
 
 
 def _kernels(lowered: KernelGraph) -> Sequence[TritonKernel]:

@@ -15,7 +15,6 @@ import contextlib
 import copy
 import dataclasses
 import itertools
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -29,8 +28,8 @@ from superopt.transforms.emit.compile import CompilationFailed, Compiled, compil
 from superopt.transforms.emit.program_source import EmittedProgram, emit_program
 from superopt.transforms.emit.triton_source import TritonKernel, emit_kernel
 from superopt.transforms.schedule.launch import registers, stage_choices, warp_choices
+from superopt.transforms.schedule.races import race
 from superopt.transforms.schedule.tilings import Tilings
-from superopt.verify.ptx.check import PtxText, order_fault
 
 if TYPE_CHECKING:
     from superopt.report import Schedule
@@ -250,7 +249,7 @@ def ordered(scheduled: Scheduled, compiler: Compiler) -> Scheduled:
     """
     said: list[str] = []
     for number, (_, body) in enumerate(_programs(scheduled.lowered)):
-        if not (fault := _race(scheduled, number)):
+        if not (fault := race(scheduled.emitted.kernels[number], scheduled.compiled[number])):
             continue
         warps, stages = body.num_warps, body.num_stages
         others = [dataclasses.replace(body, num_stages=1)]
@@ -294,29 +293,10 @@ def _relaunched(
         graph = dataclasses.replace(scheduled.lowered, nodes=nodes)
         with contextlib.suppress(CompilationFailed):
             made = compiler.scheduled(graph, scheduled.parameters)
-            if number not in oversized(made, compiler.target) and not _race(made, number):
+            racing = race(made.emitted.kernels[number], made.compiled[number])
+            if number not in oversized(made, compiler.target) and not racing:
                 found.append(dataclasses.replace(made, reason=scheduled.reason))
     return found
-
-
-def _race(scheduled: Scheduled, number: int) -> str:
-    """Why the first block of a kernel of the kinds that race is illegal; empty where it is not."""
-    kernel, facts = scheduled.emitted.kernels[number], scheduled.compiled[number]
-    asynchronous = "wgmma.mma_async" in facts.ptx or "tcgen05.mma" in facts.ptx
-    pipelined = asynchronous and kernel.num_stages > 1 and "cp.async." in facts.ptx
-    if not pipelined and not _packed_early(facts.ptx) and "trap;" not in facts.ptx:
-        return ""
-    return order_fault(PtxText(facts.ptx, facts.shared_bytes), kernel.grid, kernel.memory)
-
-
-def _packed_early(ptx: str) -> bool:
-    """Whether the text names what a load from tensor memory gives before it waits for it."""
-    for load in re.finditer(r"tcgen05\.ld\.[^{]*\{([^}]*)\}", ptx):
-        until = ptx.find("tcgen05.wait::ld", load.end())
-        named = set(re.findall(r"%r\d+", ptx[load.end() : until]))
-        if named & set(re.findall(r"%r\d+", load[1])):
-            return True
-    return False
 
 
 def _hinted(scheduled: Scheduled, compiler: Compiler) -> Scheduled:
