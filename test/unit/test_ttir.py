@@ -352,6 +352,39 @@ def test_a_maximum_that_is_added_is_found_in_floats(runs: str, monkeypatch: pyte
         verify_ttir(graph, lowered, [wrong])
 
 
+def test_a_maximum_that_leaves_out_the_last_key_is_found_in_floats():
+    """That key is alone in a ragged tile: only where its logit is the largest by far is the kernel's result NaN."""
+    from test_ragged import attention
+
+    graph = attention(20, 25, 8, 8, 8)
+    lowered, (text,) = compiled(graph)
+    taken = re.search(r"\n( *)%reduce_max = arith.select (%\w+), ([^\n]*)", text.ttir)
+    keys = re.search(r"%in1 = arith.cmpi slt, (%\w+), %\w+ : tensor<(\d+)xi32>", text.ttir)
+    kind = re.search(r"%reduce_max = arith.select .* : tensor<(\d+x\d+)xi1>", text.ttir)
+    assert taken
+    assert keys
+    assert kind
+    indent, mask, rest = taken.groups()
+    span, width = keys.groups()
+
+    def until(last: int) -> KernelText:
+        lines = (
+            f"%last = arith.constant dense<{last}> : tensor<{width}xi32>",
+            f"%seen = arith.cmpi slt, {span}, %last : tensor<{width}xi32>",
+            f"%row = tt.expand_dims %seen {{axis = 0 : i32}} : tensor<{width}xi1> -> tensor<1x{width}xi1>",
+            f"%rows = tt.broadcast %row : tensor<1x{width}xi1> -> tensor<{kind[1]}xi1>",
+            f"%both = arith.andi {mask}, %rows : tensor<{kind[1]}xi1>",
+            f"%reduce_max = arith.select %both, {rest}",
+        )
+        made = "".join(f"\n{indent}{line}" for line in lines)
+        return replace(text, ttir=text.ttir[: taken.start()] + made + text.ttir[taken.end() :])
+
+    verify_ttir(graph, lowered, [until(25)])
+    for seed in range(6):
+        with pytest.raises(NotEquivalent, match="in fp64"):
+            verify_ttir(graph, lowered, [until(24)], seed=seed)
+
+
 @pytest.mark.parametrize("exponent", [9.0, 12.0, -13.0, 64.0])
 def test_whole_powers_are_products_that_are_verified(exponent: float):
     from superopt.program import Node, TensorType, Value

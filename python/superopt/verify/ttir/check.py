@@ -9,7 +9,7 @@ Every kernel passes four checks, in this order; the record says on how many inst
    be, each kernel runs on what the ones before it stored, and the outputs must be the original program's.
    Otherwise each kernel runs by itself, on its own operands, with some of its instances where all take too
    long (`sampling`): they must store what its node of the lowered program computes.
-3. *floats*: some instances in fp64 on ordinary and on large inputs (`floats`), to catch overflow and
+3. *floats*: some instances in fp64 on three kinds of inputs (`floats`), to catch overflow and
    cancellation.
 4. *values, formally*, at reduced extents, where the caller can compile: the lowered program is shrunk,
    compiled again and all of its instances run with exponentials kept formal.

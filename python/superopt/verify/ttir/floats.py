@@ -1,10 +1,10 @@
-"""Runs kernels in fp64 on ordinary and large inputs against the lowered program: finds what fields hide.
+"""Runs kernels in fp64 on ordinary and large inputs, and on such with larger ends: finds what fields hide.
 
 Over a field a softmax does not depend on what is subtracted from its logits, so a kernel that adds the maximum,
-or subtracts something enormous, is equal; in floats it divides zero by zero, or infinity by infinity. fp64 holds
-numbers that overflow in a kernel, so numbers have the range of fp32 here. The numeric gate finds such faults in
-lowered programs; this check finds those introduced later. In programs that are too large, only kernels that read
-just the inputs run, and only some of their blocks.
+or subtracts something enormous or the maximum of all keys but the last, is equal; in floats it divides zero by
+zero, or infinity by infinity. fp64 holds numbers that overflow in a kernel, so numbers have the range of fp32
+here. The numeric gate finds such faults in lowered programs; this check finds those introduced later. In programs
+that are too large, only kernels that read just the inputs run, and only some of their blocks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MOST_WORK = 2_000_000_000  # of the lowered program: matrix products are fast
 FULL_WORK = 20_000_000  # elements up to which all instances of a kernel run
 MOST_ELEMENTS = 100_000_000  # of the inputs: some gigabytes
 SAMPLED = 4
-DISTRIBUTIONS = ("ordinary", "large")
+DISTRIBUTIONS = ("ordinary", "large", "ends")
 TOLERANCE = 1e-3  # of the largest number: literals in TTIR are fp32
 
 
@@ -89,6 +89,21 @@ def check_floats(
         return _compared(lowered, kernels, stored, seed)
 
 
+def _with_large_ends(x: Array) -> Array:
+    """Floats whose last row and first row, and every fourth row's last number, are larger than all else.
+
+    Logits of the last key, which may be alone in a ragged tile, are then the largest ones of many rows, and above
+    all others by more than fp32 has exponents: a maximum that leaves them out overflows.
+    """
+    if x.ndim and x.size and x.dtype.kind == "f":
+        last = x[..., ::-4, -1:] if x.ndim > 1 else x[-1:]
+        last[...] = 8 * np.abs(last) + 200 * np.abs(x).mean()
+    if x.ndim > 1 and x.dtype.kind == "f":
+        x[..., :1, :] *= 3
+        x[..., -1:, :] *= 8
+    return x
+
+
 def _compared(
     lowered: KernelGraph,
     kernels: Mapping[Node, _Kernel],
@@ -101,7 +116,9 @@ def _compared(
     try:
         for name in DISTRIBUTIONS:
             domain = Fp32Range()
-            drawn = make_inputs(input_specs(lowered), name, seed)
+            ends = name == "ends"
+            drawn = make_inputs(input_specs(lowered), "large" if ends else name, seed)
+            drawn = [_with_large_ends(x) if ends else x for x in drawn]
             env = {v: domain.tensor(x, v.dtype) for v, x in zip(lowered.inputs, drawn, strict=True)}
             for node in lowered.nodes:
                 if any(v not in env for v in node.operands):
