@@ -29,6 +29,7 @@ from superopt.transforms.schedule.launch import registers
 from superopt.transforms.schedule.races import packed_early
 from superopt.transforms.schedule.retile import Tiling
 from superopt.verify import certify
+from superopt.verify.reduce import reduce_extents
 
 H100, A100 = cost.target("sm_90"), cost.target("sm_80")
 
@@ -117,6 +118,27 @@ def test_a_narrow_piece_does_not_narrow_the_copies_of_others(
     graph = KernelGraph("f", [x, y], [Node("concat", (x, y), (made,), {"dim": dim})], [made])
     lowered = lower(graph)
     assert cost.cost(lowered, H100).seconds < 2 * cost.cost(graph, H100).seconds
+    assert certify(graph, lowered).equivalent
+
+
+@pytest.mark.parametrize(
+    ("heads", "rows", "width"), [(1, (1008, 16), 64), (8, (1008, 16), 128), (8, (1021, 3), 80)]
+)
+def test_a_cache_of_few_heads_is_copied_at_once_by_many_blocks(
+    heads: int, rows: tuple[int, ...], width: int
+) -> None:
+    """Each block copies all rows of a sector's width: one block with 64 trips took 21 us."""
+    pieces = [Value(TensorType((heads, n, width), "f16")) for n in rows]
+    made = Value(TensorType((heads, sum(rows), width), "f16"))
+    graph = KernelGraph("f", pieces, [Node("concat", tuple(pieces), (made,), {"dim": 1})], [made])
+    lowered = lower(graph)
+    (copied,) = (cost.node_traffic(n, H100) for n in lowered.nodes)
+    assert copied.blocks == heads * width // 16
+    assert copied.loop_trips == 0
+    assert copied.l2_bytes < 1.05 * 2 * made.type.bytes
+    assert cost.cost(lowered, H100).seconds == pytest.approx(cost.cost(graph, H100).seconds, rel=0.05)
+    assert cost.cost(lowered, H100).seconds < 5e-6
+    assert reduce_extents(graph, lowered) is not None
     assert certify(graph, lowered).equivalent
 
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:  # the cost model prices library operators with these tiles
 _POINTS = 1024
 _REDUCED = 4096
 _COLUMNS = 64
+# Elements in one tile of a copy that holds all of a dimension, and in a sector of 32 bytes.
+_COPIED = 32 << 10
+_SECTOR = 16
 # Rows, columns and depth of a matrix product's tile, the largest first; f32 products run without tensor cores.
 _MATMUL = (
     (128, 256, 64),
@@ -56,21 +59,28 @@ def default_tiles(nest: Nest, dtype: str, target: Target, *, contraction: bool) 
 
 
 def copy_tiles(extents: Sequence[int], dim: int, target: Target) -> list[int]:
-    """Tile extents of a copy of `extents` elements in which each block copies all along `dim`, trip by trip.
+    """Tile extents of a copy of `extents` elements in which each block copies all along `dim`.
 
-    The innermost dimensions are filled first; rows are shortened, to 128 bytes or so, where a block for each
-    multiprocessor would lack.
+    At once where a tile of rows of a sector or more holds all of it: then blocks alone take turns. Else trip by
+    trip. The innermost dimensions are filled first; rows are shortened, to a sector or to 128 bytes or so, where
+    a block for each multiprocessor would lack.
     """
     inner = len(extents) - 1
-    width = min(extents[inner], _POINTS)
+    width, least = min(extents[inner], _POINTS), _COLUMNS
     if dim != inner:
+        rows = power_of_two(extents[dim])
+        if rows * min(power_of_two(width), _SECTOR) <= _COPIED:
+            least = _SECTOR
+            width = min(width, max(_COPIED // rows, 1))
         blocks = math.prod(extents) // (extents[dim] * extents[inner])
-        while width > _COLUMNS and blocks * math.ceil(extents[inner] / width) < target.multiprocessors:
+        while width > least and blocks * math.ceil(extents[inner] / width) < target.multiprocessors:
             width = power_of_two(width) // 2
     tiles = [1] * len(extents)
+    if least < _COLUMNS:
+        tiles[dim] = extents[dim]
     tiles[inner] = width
     for d in dict.fromkeys((dim, *reversed(range(inner)))):
-        if d != inner:
+        if d != inner and tiles[d] == 1:
             tiles[d] = min(extents[d], max(_POINTS // math.prod(tiles), 1))
     return tiles
 
