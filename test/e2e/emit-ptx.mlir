@@ -15,6 +15,7 @@
 // COUNTS: // counts of product_0, the first of {{[0-9]+}} blocks
 // COUNTS-NEXT: // shared wavefronts: {{[0-9]+}} where {{[0-9]+}} suffice
 // COUNTS: // instructions by warps: {{.*}}tensor
+// COUNTS: // waits for copies at line {{[0-9]+}} of its PTX: {{[0-9]+}}, with {{[0-9]+}} bytes under way
 // COUNTS: .visible .entry product_0
 // TTIR: tt.func public @product_0
 // TTIR: tt.dot

@@ -106,6 +106,18 @@ def test_bank_conflicts_are_counted(shift: int, wavefronts: int):
     assert launch.counts["ideal_wavefronts"][1] == 2
 
 
+def test_bytes_under_way_are_counted():
+    """Two groups of copies of 64 threads, of four bytes each; one is left by the first wait."""
+    body = COPY + COPY.replace("%r4 + 0", "%r6 + 256") + "cp.async.wait_group 1;\ncp.async.wait_group 0;\n"
+    text = HEAD.replace("THREADS", "64") + body + LOAD + STORE + "\nret;\n}\n"
+    given, made = Buffer("x", 64, "f32", writable=False), Buffer("o", 64, "f32", writable=True)
+    given.fill(FIELD.random("x", (64,)))
+    launch = Launch(decode(parse(text, "k.ptx")), (1, 1, 1), [given, made], FIELD, 1024)
+    launch.run(0)
+    found = zip(launch.decoded.opcodes, launch.counts["waits"], launch.counts["in_flight"], strict=True)
+    assert [(n, b) for o, n, b in found if o == "cp.async.wait_group"] == [(1, 512), (1, 256)]
+
+
 DEAD = (
     LOAD
     + "add.s32 %r20, %r3, 4;\nand.b32 %r21, %r1, 31;\nand.b32 %r22, %r20, 0;\nadd.f32 %r23, %r10, %r10;\n"

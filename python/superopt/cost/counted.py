@@ -51,6 +51,15 @@ class Transactions:
 
 
 @dataclass(frozen=True)
+class Wait:
+    """Waits for copies to shared memory by one line of the PTX, and the bytes under way then, on average."""
+
+    line: int
+    times: int
+    bytes: float
+
+
+@dataclass(frozen=True)
 class KernelCounts:
     """The counts of one block: wavefronts of shared memory, sectors of device memory, instructions by warps."""
 
@@ -58,6 +67,7 @@ class KernelCounts:
     sectors: Mapping[str, Transactions]
     instructions: Mapping[str, int]
     barriers: int
+    waits: tuple[Wait, ...] = ()
 
     @property
     def shared(self) -> Transactions:
@@ -83,11 +93,19 @@ def counted(kernel: TritonKernel, compiled: Compiled) -> KernelCounts:
         by_class[_class(opcode)] += executed
         barriers += executed if opcode == "bar.sync" else 0
     warps = launch.decoded.kernel.threads // 32
+    waits = [
+        Wait(line.number, times, moved / times)
+        for line, times, moved in zip(
+            launch.decoded.kernel.lines, counts["waits"], counts["in_flight"], strict=True
+        )
+        if times
+    ]
     return KernelCounts(
         _transactions(_SHARED, counts["wavefronts"], counts["ideal_wavefronts"]),
         _transactions(_GLOBAL, counts["sectors"], counts["needed_sectors"]),
         {name: n for name, n in by_class.most_common() if n},
         barriers // warps,
+        tuple(waits),
     )
 
 
@@ -108,6 +126,10 @@ def text(kernel: TritonKernel, compiled: Compiled) -> str:
         f"sectors of device memory, of those needed: {sectors or 'none'}",
         "instructions by warps: " + ", ".join(f"{name} {n}" for name, n in found.instructions.items()),
         f"barriers: {found.barriers}",
+    ]
+    rows += [
+        f"waits for copies at line {w.line} of its PTX: {w.times}, with {w.bytes:.0f} bytes under way"
+        for w in found.waits
     ]
     return "".join(f"// {row}\n" for row in rows)
 

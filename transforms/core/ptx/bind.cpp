@@ -237,6 +237,8 @@ NB_MODULE(_ptx, m) {
             out["wavefronts"] = list(c.wavefronts);
             out["ideal_wavefronts"] = list(c.idealWavefronts);
             out["executed"] = c.executed;
+            out["waits"] = c.waits;
+            out["in_flight"] = c.inFlight;
             return out;
           },
           "what all blocks so far did, by kind of access");

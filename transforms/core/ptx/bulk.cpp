@@ -254,7 +254,7 @@ void Machine::bulkLoad(const Instr &in, u16 t) {
   Mbarrier &m = barrierAt(bits(arg(in, 4), t) + arg(in, 5).imm, t);
   if (m.by == kNobody || !ordered(m.by, m.epoch, m.warpEpoch, t))
     throw Illegal("race: expected a barrier between mbarrier.arrive.expect_tx and its bulk copy");
-  bulk_.push_back({m.id, m.phase()});
+  bulk_.push_back({m.id, m.phase(), moved.size() * size});
   const Issue issue{0, 0, t, fences_[t].empty() ? 0 : fences_[t].back().epoch};
   for (const Piece &piece : moved) {
     std::array<Cell, 2> held{cell(Part::Bits, 0), cell(Part::Bits, 0)};

@@ -67,7 +67,8 @@ Machine::Machine(const Program &program, Numbers &numbers, std::vector<Buffer> b
       shared_(sharedBytes / 2) {
   if (threads == 0 || threads % kWarp != 0 || threads > 1024)
     throw Unknown("a block of " + std::to_string(threads) + " threads");
-  counts_.executed.resize(program.code.size());
+  for (std::vector<u64> *each : {&counts_.executed, &counts_.waits, &counts_.inFlight})
+    each->resize(program.code.size());
   const std::size_t count = program.registers * threads;
   tags_.resize(count);
   values_.resize(count);

@@ -120,6 +120,8 @@ struct Counts {
   std::array<u64, 3> sectors{}, neededSectors{};      // load, store, copy
   std::array<u64, 4> wavefronts{}, idealWavefronts{}; // load, store, copy, matrix
   std::vector<u64> executed;                          // by instruction: warps that executed it
+  std::vector<u64> waits,
+      inFlight; // by instruction: waits for copies, and bytes that were then under way in all
 };
 
 std::size_t results(const Instr &in);
@@ -309,6 +311,7 @@ private:
   void bulkStore(const Instr &in, u16 t);
   void bulkWait(const Instr &in, std::span<const u16> lanes);
   void bulkEnd(std::span<const u16> lanes) const;
+  void countWait(u64 bytes);
   void countBulk(const std::vector<Piece> &moved, unsigned size, std::size_t kind);
   void tensor(const Instr &in, std::span<const u16> lanes);
   void tensorMove(const Instr &in, std::span<const u16> lanes);
@@ -444,6 +447,7 @@ private:
   std::pair<u64, u64> scratch_;
   struct Bulk { // a copy to shared memory: what it is complete with
     u32 barrier, phase;
+    u64 bytes;
   };
   std::vector<Bulk> bulk_;
   struct BulkRead {

@@ -93,6 +93,14 @@ void Machine::testBarrier(const Instr &in, Mbarrier &m, u64 address, u16 t) {
     tried_[t] = tried;
     done = false;
   }
+  // By the first thread that sees a phase end.
+  if (done && std::ranges::all_of(known_[m.id], [&](u32 phases) { return phases < least; })) {
+    u64 bytes = 0;
+    for (const Bulk &b : bulk_)
+      bytes += known_[b.barrier][t] > b.phase ? 0 : b.bytes;
+    if (bytes > 0)
+      countWait(bytes);
+  }
   if (done) {
     known = least;
     if (least > 0)

@@ -380,6 +380,11 @@ void Machine::copy(const Instr &in, std::span<const u16> lanes) {
 // From here on the copies are writes of the thread that waited for them.
 void Machine::copyWait(const Instr &in, std::span<const u16> lanes) {
   const u64 left = arg(in, 0).imm;
+  u64 bytes = 0;
+  for (u16 t : lanes)
+    for (const Copy &c : copies_[t])
+      bytes += u64{2} * c.count;
+  countWait(bytes);
   for (u16 t : lanes) {
     const u64 open = copyGroup_[t]; // groups committed so far
     std::erase_if(copies_[t], [&](const Copy &c) {
@@ -435,6 +440,12 @@ void Machine::matrixMove(const Instr &in, std::span<const u16> lanes) {
 }
 
 // --- counting
+
+void Machine::countWait(u64 bytes) {
+  const auto pc = static_cast<std::size_t>(current_ - program_.code.data());
+  ++counts_.waits[pc];
+  counts_.inFlight[pc] += bytes;
+}
 
 // Wavefronts: a bank gives one word of four bytes at a time; wide accesses go by halves or quarters of a
 // warp.
