@@ -14,7 +14,7 @@ from superopt.errors import BadInput
 from superopt.program import KernelGraph, Node, TensorType, Value
 from superopt.verify import certify
 from superopt.verify.checker import Algebra, check_certificate, compare
-from superopt.verify.checker.algebra import is_prime, primes
+from superopt.verify.checker.algebra import Element, TooMuchWork, is_prime, primes
 from superopt.verify.hashing import canonical_text
 
 
@@ -96,6 +96,27 @@ def test_programs_are_compared_by_elements():
 def test_work_is_bounded():
     text = canonical_text(softmax(shift=False))
     assert compare(text, text, budget=3).skipped == 4
+
+
+def test_comparing_elements_is_work_too() -> None:
+    """Of quotients of sums of exponentials the cross products take more than the quotients themselves."""
+    algebra = Algebra(0, primes("", ""))
+
+    def total(name: str) -> Element:
+        made = algebra.exp(algebra.variable(f"{name} 0"))
+        for i in range(1, 40):
+            made = algebra.add(made, algebra.exp(algebra.variable(f"{name} {i}")))
+        return made
+
+    x, y = total("x"), total("y")
+    two = algebra.constant(2.0)
+    one, other = algebra.div(x, y), algebra.div(algebra.mul(x, two), algebra.mul(y, two))
+    algebra.allow(1000)
+    assert algebra.equal(one, one)
+    with pytest.raises(TooMuchWork):
+        algebra.equal(one, other)
+    algebra.allow(2 * 40 * 40)
+    assert algebra.equal(one, other)
 
 
 @pytest.fixture(scope="module")

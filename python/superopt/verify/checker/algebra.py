@@ -613,6 +613,9 @@ class Algebra:
 
     def equal(self, a: Element, b: Element) -> bool:
         """Equality by cross multiplication; undefined elements equal nothing."""
-        if a.undefined or b.undefined:
+        if a.undefined or b.undefined or a.infinite != b.infinite:
             return False
-        return a.infinite == b.infinite and self.times(a.num, b.den) == self.times(b.num, a.den)
+        if a.num == b.num and a.den == b.den:
+            return True
+        self.spend(len(a.num) * len(b.den) + len(b.num) * len(a.den))
+        return self.times(a.num, b.den) == self.times(b.num, a.den)

@@ -151,7 +151,7 @@ class _Elements:
                 try:
                     algebra = Algebra((self.seed, n, place, attempt), self.primes, budget, self.deadline)
                     pair = self.pair(algebra, n, index)
-                    while not self.alike(algebra, pair) and algebra.renewed():
+                    while not (same := self.alike(algebra, pair)) and algebra.renewed():
                         pair = self.pair(algebra, n, index)
                 except ZeroDivisionError:
                     continue
@@ -159,7 +159,7 @@ class _Elements:
                     left.append((n, place, index))
                     break
                 self.note(n, algebra)
-                if not self.alike(algebra, pair):
+                if not same:
                     self.undefined = any(x.undefined for x in pair)
                     return left, (n, index)
                 break
