@@ -19,7 +19,7 @@ TORCH := torch==2.13.0 triton==3.7.1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check lint docs format bench-search mutate mutate-ptx ptx-functions tritons kills tamper attack relation fuzz random agree ingest wheel clean
+.PHONY: help demo test check lint docs format bench-search mutate mutate-ptx ptx-functions tritons kills tamper attack relation expressions fuzz random agree ingest wheel clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -118,6 +118,9 @@ attack: $(VENV)/installed-test ## try 20,000 pairs of programs, equal or nearly,
 
 relation: $(VENV)/installed-test ## where 10,000 corrupted programs differ, exactly, against full comparisons; none may be wrong
 	$(BIN)/python test/relation/relation_campaign.py --sources=2000 --corrupted=10000 --seed=1 --json=benchmarks/results/relation.json
+
+expressions: $(VENV)/installed ## what is derived for the operator cases of two papers, with proofs and prices
+	$(BIN)/python -m benchmarks.expressions.cases
 
 fuzz: $(VENV)/installed-test ## fuzz superopt-opt and superopt-verify for an hour
 	$(BIN)/python test/fuzz/fuzz.py --seconds=3600 --findings=out/findings --json=benchmarks/results/fuzz.json

@@ -18,7 +18,7 @@ from superopt.cost import cost, target
 from superopt.program import KernelGraph
 from superopt.transforms.derivation.mutants.correction import DIFFERENCES
 from superopt.transforms.derivation.mutants.derived import MUTANTS, Mutant, alone, derived
-from superopt.transforms.derivation.mutants.generated import AGREEMENT, MOST_VALUES, generated
+from superopt.transforms.derivation.mutants.generated import AGREEMENT, MOST_WORK, generated
 from superopt.transforms.derivation.mutants.repairs import repairs
 from superopt.verify import certify
 
@@ -70,7 +70,7 @@ def rows(source: KernelGraph) -> dict[str, Any]:
     made = [*derived(source, tuple(MUTANTS))]
     derivation = time.process_time() - start
     start = time.process_time()
-    others = [*generated(source, OPERATORS, AGREEMENT, MOST_VALUES)]
+    others = [*generated(source, OPERATORS, AGREEMENT, MOST_WORK)]
     generation = time.process_time() - start
     differ = sorted(DIFFERENCES["relation"](m.source, m.graph).count for m in others)
     return {

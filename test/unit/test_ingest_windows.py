@@ -38,6 +38,15 @@ def rand(*shape: int) -> Any:
 
 LINE, IMAGE, SOLID = rand(2, 4, 9), rand(2, 4, 7, 6), rand(1, 4, 5, 5, 4)
 
+ROWS, BAND = rand(2, 24, 6), torch.arange(24)[:, None] + 2 * torch.arange(5)
+
+
+def chunks(x: Any) -> Any:
+    """Eight rows every four, as Longformer takes them (transformers, `_chunk`)."""
+    b, n, e = x.shape
+    return x.contiguous().as_strided((b, n // 4 - 1, 8, e), (n * e, 4 * e, e, 1))
+
+
 # name: (function, inputs, operators of the torch entrance but for reshapes and constants)
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], list[str]]] = {
     "conv1d": (lambda x, w: F.conv1d(x, w, stride=2, padding=1), (LINE, rand(6, 4, 3)), ["conv"]),
@@ -100,6 +109,27 @@ def test_against_eager_and_each_other(name: str) -> None:
     assert close(run_imported(by_linalg, inputs), eager) < 2e-5
     verdict = certify(by_torch.graph, by_linalg.graph)
     assert verdict.equivalent, verdict.counterexample
+
+
+# Attention in a window, as PyTorch programs say it; linalg says the gathers by indices that are computed.
+BANDS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], list[str]]] = {
+    "unfold": (lambda q, k: torch.einsum("bmk,bmkw->bmw", q, F.pad(k, (0, 0, 4, 4)).unfold(1, 9, 1)[..., ::2]), (ROWS, ROWS + 1),
+               ["concat", *["slice"] * 9, "concat", "transpose", "slice", "matmul"]),
+    "places of a band": (lambda q, k: torch.einsum("bmk,bmwk->bmw", q, F.pad(k, (0, 0, 4, 4))[:, BAND]), (ROWS, ROWS + 1),
+                         ["concat", *["slice"] * 5, "concat", "matmul"]),
+    "chunks that overlap": (lambda q, k: torch.einsum("bcxd,bcyd->bcxy", chunks(q), chunks(k)), (ROWS, ROWS + 1),
+                            ["slice", "slice", "concat", "slice", "slice", "concat", "matmul"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BANDS)
+def test_rows_of_a_band_are_slices(name: str) -> None:
+    function, inputs, expected = BANDS[name]
+    module = Fn(function).eval()
+    imported = from_torch(module, inputs)
+    assert imported.externs == 0, imported.diagnostics.messages
+    assert [op for op in ops(imported.graph) if op not in ("reshape", "constant")] == expected
+    assert close(run_imported(imported, inputs), module(*inputs)) < 2e-5
 
 
 def test_pads_of_linalg_become_those_of_the_convolution() -> None:

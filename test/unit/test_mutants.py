@@ -19,7 +19,7 @@ from superopt.program import Attr, KernelGraph, Node, TensorType, Value
 from superopt.transforms.derivation.mutants import boxes, exact
 from superopt.transforms.derivation.mutants.correction import DIFFERENCES, Corrector, Difference
 from superopt.transforms.derivation.mutants.derived import MUTANTS, Mutant, alone, derived
-from superopt.transforms.derivation.mutants.generated import chain, generated
+from superopt.transforms.derivation.mutants.generated import MOST_WORK, chain, generated
 from superopt.transforms.derivation.mutants.points import Undecided
 from superopt.transforms.derivation.mutants.region import Region
 from superopt.transforms.derivation.mutants.repairs import repairs
@@ -399,7 +399,7 @@ GENERATED: dict[str, tuple[KernelGraph, int]] = {
 def test_published_mutants_are_generated(name: str) -> None:
     """Without a rule that knows them; what differs is what the derived ones differ in."""
     graph, count = GENERATED[name]
-    found = [*generated(graph, 3, 0.7, 100_000)]
+    found = [*generated(graph, 3, 0.7, MOST_WORK)]
     regions = [exact.difference(m.source, m.graph) for m in found]
     assert count in {r.count for r in regions}
     for mutant, region in zip(found, regions, strict=True):
@@ -413,13 +413,13 @@ def test_published_mutants_are_generated(name: str) -> None:
 def test_only_what_agrees_often_enough_is_generated_and_work_is_limited() -> None:
     graph, _ = GENERATED["pairs of images"]
     shares = {
-        share: [exact.difference(m.source, m.graph).agreement for m in generated(graph, 3, share, 100_000)]
+        share: [exact.difference(m.source, m.graph).agreement for m in generated(graph, 3, share, MOST_WORK)]
         for share in (0.4, 0.8, 0.95)
     }
     assert min(shares[0.4]) < 0.8 <= min(shares[0.8])
     assert len(shares[0.4]) > len(shares[0.8]) > len(shares[0.95])
     assert not [*generated(graph, 3, 0.7, 10)]
-    assert not [*generated(graph, 3, 0.7, 100_000, lambda: True)]
+    assert not [*generated(graph, 3, 0.7, MOST_WORK, lambda: True)]
 
 
 def test_sources_are_split_where_operators_are_not_linear() -> None:
@@ -434,4 +434,4 @@ def test_sources_are_split_where_operators_are_not_linear() -> None:
     assert (longer.nodes, longer.outputs) == (graph.nodes[:2], [z])
     assert chain(graph, graph.nodes[1]) is None
     assert chain(replace(graph, outputs=[r, y]), graph.nodes[0]) is None
-    assert not [*generated(graph, 2, 0.7, 100)]
+    assert not [*generated(graph, 2, 0.7, MOST_WORK)]

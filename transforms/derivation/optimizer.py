@@ -119,7 +119,7 @@ class DerivationOptimizer(Optimizer):
                     heapq.heappush(waiting, (seconds(made), next(order), depth + 1, made))
         # Kernels are written for the program and as many of the cheapest as that is little work for.
         found: list[Proposal] = []
-        most = max(self.candidates, _MOST_KERNELS // sum(map(is_windowed, program.nodes)))
+        most = max(self.candidates, _MOST_KERNELS // max(sum(map(is_windowed, program.nodes)), 1))
         derived = [graph for *_, graph in sorted(looked_at) if graph not in starts]
         for graph in [*starts, *derived][:most]:
             if found and (clock.now() >= end or stop()):

@@ -23,6 +23,7 @@ from superopt.program import COMPUTE_DTYPES, Attr, KernelGraph, Node, TensorType
 from superopt.spec import check_types
 from superopt.transforms.ingest.defined import is_defined
 from superopt.transforms.ingest.fold import evaluate
+from superopt.transforms.ingest.gather import strides, take_strided
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -219,7 +220,9 @@ class GraphBuilder:
         )
 
     def take(self, x: Value, dim: int, indices: Sequence[int]) -> Value:
-        """Elements of `x` along `dim` at constant indices: a slice for each evenly spaced run of them."""
+        """Elements of `x` along `dim` at constant indices: a slice for each evenly spaced run of them, or, where
+        these are many, what their strides say.
+        """
         extent = x.shape[dim]
         wanted = [i + extent if i < 0 else i for i in indices]
         if not wanted or any(i < 0 or i >= extent for i in wanted):
@@ -234,6 +237,10 @@ class GraphBuilder:
             parts.append(self.slice(x, dim, wanted[at], end - at, max(step, 1)))
             at = end
             if len(parts) > MOST_RUNS:
+                found = strides(wanted)
+                made = take_strided(self, x, dim, wanted[0], found) if found else None
+                if made is not None:
+                    return made
                 raise NotExpressible(f"a gather at more than {MOST_RUNS} runs of indices")
         return self.emit("concat", *parts, dim=dim)
 

@@ -301,6 +301,9 @@ def _window_traffic(node: Node, nest: Nest, target: Target) -> Traffic:
         blocks = batch * _ceil_div(rows, tile_rows) * _ceil_div(columns, tile_columns)
         count.launch(blocks, loop_trips=_ceil_div(depth, LIBRARY_TILE))
         count.product(tile_rows, tile_columns, depth, blocks, node.operands[0].dtype)
+        if rows == 1 < batch:  # bands: a library has no such product, and spreads what its rows read
+            spread = nest.points * DTYPE_BYTES[node.operands[1].dtype]
+            count.move(spread, 2 * spread)
     else:
         count.launch(_ceil_div(node.result.type.elements, LIBRARY_TILE))
         count.elements(entry.flops([v.shape for v in node.operands], normalize_attrs(entry, node.attrs)))

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from superopt.cost import Target, cost
+from superopt.operators import is_windowed
 from superopt.program import KernelGraph, Node
 from superopt.transforms.derivation.mutants import boxes, exact
 from superopt.transforms.derivation.mutants.derived import MUTANTS, Mutant, alone, derived
-from superopt.transforms.derivation.mutants.generated import AGREEMENT, MOST_VALUES, chain, generated
+from superopt.transforms.derivation.mutants.generated import AGREEMENT, MOST_WORK, chain, generated
 from superopt.transforms.derivation.mutants.points import Undecided
 from superopt.transforms.derivation.mutants.region import Region
 from superopt.transforms.derivation.mutants.repairs import repairs
@@ -49,8 +50,8 @@ class Corrector:
     """Corrections of nodes, each kind of node once: those of equal operators, attributes and types are alike.
 
     Mutants are those of the rules `names`, and, where `mutate` is positive, those of PET's generator with up to
-    as many operators that agree on a share `agreement` of positions; `limit` is the number of values that this
-    computes for one source. `worthwhile` says of a source and a mutant that nobody has corrected yet whether it
+    as many operators that agree on a share `agreement` of positions; `limit` is the work of
+    that for one source. `worthwhile` says of a source and a mutant that nobody has corrected yet whether it
     may pay; `stop` is polled.
     """
 
@@ -58,7 +59,7 @@ class Corrector:
     names: tuple[str, ...] = tuple(MUTANTS)
     mutate: int = 0
     agreement: float = AGREEMENT
-    limit: int = MOST_VALUES
+    limit: int = MOST_WORK
     worthwhile: Callable[[KernelGraph, KernelGraph], bool] = lambda source, mutant: True
     stop: Callable[[], bool] = never
     counts: dict[str, int] = field(
@@ -69,7 +70,12 @@ class Corrector:
     known: dict[str, list[Correction]] = field(default_factory=dict[str, "list[Correction]"])
 
     def of(self, graph: KernelGraph, node: Node) -> Iterator[tuple[Correction, KernelGraph]]:
-        """Every repair of every mutant of `node`, and of the chain that begins with it, and `graph` with it."""
+        """Every repair of every mutant of `node`, and of the chain that begins with it, and `graph` with it.
+
+        Those of operators on windows alone: of others there are none.
+        """
+        if not is_windowed(node):
+            return
         sources = [alone(node)]
         if self.mutate and (longer := chain(graph, node)):
             sources.append(longer)

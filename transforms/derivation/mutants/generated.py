@@ -28,9 +28,11 @@ from superopt.verify.domains import FloatDomain
 from superopt.verify.evaluate import evaluate
 from superopt.verify.hashing import program_hash
 
-# The share of positions on which a mutant agrees (section 8.1), and values computed for one source: up to 40 s.
+# The share of positions on which a mutant agrees (section 8.1), and the work for one source, 10 to 60 CPU s:
+# elements and products, and for each value that is tried as much as is done meanwhile.
 AGREEMENT = 0.7
-MOST_VALUES = 20_000
+MOST_WORK = 1_000_000_000
+_EACH = 1000
 # Operators of a source, and of a mutant (`operators`).
 MOST_OPERATORS = 4
 # Factors that dimensions are split by, beside strides and dilations of the source.
@@ -128,7 +130,8 @@ def generated(
 ) -> Iterator[Mutant]:
     """Mutants of a program of one output, those with the fewest operators first.
 
-    At most `limit` values are computed. Nothing for sources that do not consist of convolutions and products.
+    Ends after `limit` elements and products, those of values that were known included. Nothing for sources that
+    do not consist of convolutions and products.
     """
     if not all(is_conv(n) or is_contraction(n) for n in source.nodes):
         return
@@ -179,6 +182,7 @@ class _Search:
             if len(after) > left or (left == 1 and len(after) > 1):
                 continue
             value = self._value(step, values)
+            self.left -= _EACH + self._work(step, values, value)
             if value is None or (left == 1 and value.shape != self.wanted.shape):
                 continue
             number = self.numbers.setdefault((value.shape, value.tobytes()), len(self.numbers))
@@ -187,7 +191,6 @@ class _Search:
             if key in self.seen:
                 continue
             self.seen.add(key)
-            self.left -= 1
             if left > 1:
                 yield from self._more([*steps, step], [*values, value], named, after, left - 1)
             elif float((value == self.wanted).mean()) >= self.agreement:
@@ -234,6 +237,17 @@ class _Search:
         domain = FloatDomain()
         (made,) = evaluate(graph, [domain.tensor(values[i]) for i in operands], domain)
         return np.ascontiguousarray(made.planes[0])
+
+    def _work(self, step: Step, values: list[Array], value: Array | None) -> int:
+        """Elements, and what was multiplied for them."""
+        if value is None:
+            return 0
+        what, operands = step
+        if isinstance(what, Arrange):
+            return value.size
+        entry = OPERATORS[what.op]
+        assert entry.nest is not None
+        return value.size + entry.nest([values[i].shape for i in operands], dict(what.attrs)).points
 
 
 def _arrangements(shape: Shape, factors: Sequence[int]) -> Iterator[Arrange]:

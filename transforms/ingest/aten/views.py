@@ -280,6 +280,20 @@ def _pad(r: TorchReader, args: Args) -> Value:
 # --- gathers at constant indices ------------------------------------------------------------------------
 
 
+@handles("unfold", "unfold_copy")
+def _unfold(r: TorchReader, args: Args) -> Value:
+    """Windows of `size` along a dimension, `step` apart, as a last dimension."""
+    x, size, step = _moved(r, args[0]), args[2], args[3]
+    if not x.shape or not size > 0:
+        raise NotExpressible("windows of a number, or of nothing")
+    dim = dim_of(x, args[1])
+    count = (x.shape[dim] - size) // step + 1
+    picked = r.build.take(x, dim, [i * step + j for i in range(count) for j in range(size)])
+    apart = r.build.reshape(picked, (*x.shape[:dim], count, size, *x.shape[dim + 1 :]))
+    order = [d for d in range(len(x.shape) + 1) if d != dim + 1]
+    return r.build.transpose(apart, [*order, dim + 1])
+
+
 @handles("index_select")
 def _index_select(r: TorchReader, args: Args) -> Value:
     x = _moved(r, args[0])
@@ -292,7 +306,8 @@ def _index_select(r: TorchReader, args: Args) -> Value:
 def _index(r: TorchReader, args: Args) -> Value:
     """x[:, indices, :] with constant indices, in one dimension or in several that are next to each other.
 
-    In several, each index varies along an axis of its own: x[rows[:, None], columns] has rows, then columns.
+    In several, each index varies along an axis of its own, as in x[rows[:, None], columns], or they are places of
+    what these dimensions are together.
     """
     x, indices = _moved(r, args[0]), args[1]
     given = [d for d, i in enumerate(indices) if i is not None]
@@ -304,16 +319,26 @@ def _index(r: TorchReader, args: Args) -> Value:
     if not rest:
         picked = r.build.take(x, first, indices[first].reshape(-1).tolist())
         return r.build.reshape(picked, (*x.shape[:first], *indices[first].shape, *x.shape[first + 1 :]))
+    if given != list(range(first, first + len(given))):
+        raise NotExpressible("a gather at places of dimensions that are not neighbours")
     shape = broadcast_shapes([tuple(indices[d].shape) for d in given])
-    axes: list[int] = []
-    for d in given:
-        index = indices[d].reshape((1,) * (len(shape) - indices[d].dim()) + tuple(indices[d].shape))
-        axes += [axis for axis, extent in enumerate(index.shape) if extent != 1]
-        picked = r.build.take(picked, d, index.reshape(-1).tolist())
-    whole = [axis for axis, extent in enumerate(shape) if extent != 1]
-    if axes != whole or given != list(range(first, first + len(given))):
-        raise NotExpressible("a gather at places that are no grid")
-    return r.build.reshape(picked, (*x.shape[:first], *shape, *x.shape[given[-1] + 1 :]))
+    after = (*x.shape[:first], *shape, *x.shape[given[-1] + 1 :])
+    aligned = [
+        indices[d].reshape((1,) * (len(shape) - indices[d].dim()) + tuple(indices[d].shape)) for d in given
+    ]
+    axes = [axis for index in aligned for axis, extent in enumerate(index.shape) if extent != 1]
+    if axes == [axis for axis, extent in enumerate(shape) if extent != 1]:
+        for d, index in zip(given, aligned, strict=True):
+            picked = r.build.take(picked, d, index.reshape(-1).tolist())
+        return r.build.reshape(picked, after)
+    places: Any = 0
+    for d, index in zip(given, aligned, strict=True):
+        places = places * x.shape[d] + index.expand(shape) % x.shape[d]
+        if ((index < -x.shape[d]) | (index >= x.shape[d])).any():
+            raise NotExpressible("a gather out of bounds")
+    joined = math.prod(x.shape[d] for d in given)
+    picked = r.build.reshape(x, (*x.shape[:first], joined, *x.shape[given[-1] + 1 :]))
+    return r.build.reshape(r.build.take(picked, first, places.reshape(-1).tolist()), after)
 
 
 @handles("embedding")
