@@ -123,7 +123,7 @@ def table(rows: dict[str, Any]) -> str:
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, row in sorted(made.items()):
-        said = "" if row["improved"] else _returned(row)
+        said = "" if outcome(row) == "win" else "; ".join(filter(None, [_returned(row), _reason(row)]))
         said += f" {row['spilled_bytes']} bytes spilled" if row["spilled_bytes"] else ""
         delivered = f"{row['delivered_us']} us" if row["improved"] else ""
         gain = row["best_us"] / row["delivered_us"] if row["improved"] else 1.0
@@ -145,9 +145,22 @@ def table(rows: dict[str, Any]) -> str:
 
 def _returned(row: dict[str, Any]) -> str:
     """Why the input is returned, in short: the best candidate's price, or why there is none."""
+    if row["improved"]:
+        return ""
     said = next((r for r in row["remarks"] if "the input is returned" in r), "")
     best = re.search(r"the best (?:other )?candidate ([\d.]+ us)", said)
     return "the input is returned" + (f": the best candidate takes {best[1]}" if best else "")
+
+
+def _reason(row: dict[str, Any]) -> str:
+    """What keeps a row that is no win from being one."""
+    if row["least_us"] > 0.9 * min(row["delivered_us"], row["best_us"]):
+        return "at its limit"
+    if not row["improved"]:
+        return ""
+    if row["kernels"] > 1:
+        return f"{row['kernels']} launches, one after the other"
+    return f"bound by {row['limit']}"
 
 
 def in_child(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
