@@ -80,6 +80,50 @@ def test_faults_of_memory_are_named(body: str, grid: tuple[int, int, int], messa
         run(kernel(body), np.arange(12.0), 12, grid)
 
 
+def written_before() -> Buffer:
+    """Scratch of four elements that an earlier launch stored."""
+    memory = Buffer("o", 4, "f32", writable=True)
+    memory.fill(FloatDomain().tensor(np.zeros(4)))
+    memory.begin_launch()
+    return memory
+
+
+def store(memory: Buffer, instance: int, *, epoch: int) -> None:
+    domain = FloatDomain()
+    memory.store(np.array([0]), domain.tensor(np.ones(1)), np.array([instance]), epoch, "k", domain)
+
+
+def test_what_two_instances_read_at_once_none_of_them_stores():
+    """The one that was noted last is no better than the other."""
+    for instance in (0, 1):
+        memory = written_before()
+        memory.load(np.array([0, 0]), np.array([0, 1]), 0, "k")
+        with pytest.raises(IllegalProgram, match="which another instance loads"):
+            store(memory, instance, epoch=1)
+
+
+def test_a_store_behind_a_load_waits_for_a_barrier():
+    memory = written_before()
+    memory.load(np.array([0]), np.array([0]), 0, "k")
+    with pytest.raises(IllegalProgram, match="expected a barrier before element 0"):
+        store(memory, 0, epoch=0)
+    store(memory, 0, epoch=1)
+
+
+def test_a_barrier_that_some_instances_skip_is_refused():
+    body = """
+%pid = tt.get_program_id x : i32
+%c0 = arith.constant 0 : i32
+%first = arith.cmpi eq, %pid, %c0 : i32
+scf.if %first {
+gpu.barrier
+}
+"""
+    assert run(kernel(body), np.arange(4.0), 4, (1, 1, 1))
+    with pytest.raises(UnsupportedProgram, match="a barrier that not every instance reaches"):
+        run(kernel(body), np.arange(4.0), 4, (2, 1, 1))
+
+
 def test_what_watches_a_launch_is_gone_after_it():
     """A kernel of 10^8 elements has several such buffers; the check of all its kernels keeps them."""
     size = 1 << 20
@@ -312,6 +356,72 @@ def test_wrong_kernels_are_refused(
     if not tried:
         pytest.skip("nothing to change")
     assert survived == 0
+
+
+def test_arguments_are_those_of_the_program(
+    artifact: tuple[KernelGraph, KernelGraph, list[KernelText]],
+):
+    graph, lowered, (text, *others) = artifact
+    (name, elements, dtype), *rest = text.arguments
+    for wrong in ((name, elements + 1, dtype), (name, elements, "f32")):
+        with pytest.raises(NotEquivalent, match="expected arguments"):
+            verify_ttir(graph, lowered, [replace(text, arguments=(wrong, *rest)), *others])
+
+
+def test_an_output_that_is_stored_in_part_is_refused():
+    x = Value(TensorType((512, 256), "f16"))
+    negated = Node("neg", (x,), (Value(TensorType((512, 256), "f16")),), {})
+    graph = KernelGraph("negate", [x], [negated], [negated.result])
+    lowered, (text,) = compiled(graph)
+    fewer = replace(text, grid=(text.grid[0] - 1, *text.grid[1:]))
+    for full_work in (FULL_WORK, 1):
+        with pytest.raises(NotEquivalent, match=r"expected all of .* to be stored, got nothing at"):
+            verify_ttir(graph, lowered, [fewer], full_work=full_work)
+
+
+def test_instances_that_store_more_than_a_block_are_compared_whole():
+    """Each instance negates two blocks of the program; the first, which has a corner, does not negate its other."""
+    x = Value(TensorType((512, 256), "f16"))
+    negated = Node("neg", (x,), (Value(TensorType((512, 256), "f16")),), {})
+    graph = KernelGraph("negate", [x], [negated], [negated.result])
+    lowered, (text,) = compiled(graph)
+    body = lowered.nodes[0].body
+    assert isinstance(body, TileProgram)
+    count = math.prod(text.grid)
+    size = 512 * 256 * 2 // count
+    wide = f"""module {{
+  tt.func public @{text.name}(%x: !tt.ptr<f16>, %o: !tt.ptr<f16>) attributes {{noinline = false}} {{
+    %size = arith.constant {size} : i32
+    %half = arith.constant dense<{size // 2}> : tensor<{size}xi32>
+    %pid = tt.get_program_id x : i32
+    %base = arith.muli %pid, %size : i32
+    %r = tt.make_range {{end = {size} : i32, start = 0 : i32}} : tensor<{size}xi32>
+    %b = tt.splat %base : i32 -> tensor<{size}xi32>
+    %i = arith.addi %b, %r : tensor<{size}xi32>
+    %xp = tt.splat %x : !tt.ptr<f16> -> tensor<{size}x!tt.ptr<f16>>
+    %xi = tt.addptr %xp, %i : tensor<{size}x!tt.ptr<f16>>, tensor<{size}xi32>
+    %op = tt.splat %o : !tt.ptr<f16> -> tensor<{size}x!tt.ptr<f16>>
+    %oi = tt.addptr %op, %i : tensor<{size}x!tt.ptr<f16>>, tensor<{size}xi32>
+    %v = tt.load %xi : tensor<{size}x!tt.ptr<f16>>
+    %n = arith.negf %v : tensor<{size}xf16>
+    %low = arith.cmpi slt, %r, %half : tensor<{size}xi32>
+    %zero = arith.constant 0 : i32
+    %later = arith.cmpi ne, %pid, %zero : i32
+    %all = tt.splat %later : i1 -> tensor<{size}xi1>
+    %right = arith.ori %low, %all : tensor<{size}xi1>
+    %s = arith.select %right, %n, WRONG : tensor<{size}xi1>, tensor<{size}xf16>
+    tt.store %oi, %s : tensor<{size}x!tt.ptr<f16>>
+    tt.return
+  }}
+}}
+"""
+    for other, accepted in (("%n", True), ("%v", False)):
+        kernels = [replace(text, ttir=wide.replace("WRONG", other), grid=(count // 2, 1, 1))]
+        if accepted:
+            verify_ttir(graph, lowered, kernels, full_work=1)
+        else:
+            with pytest.raises(NotEquivalent, match="another value"):
+                verify_ttir(graph, lowered, kernels, full_work=1)
 
 
 def test_a_kernel_too_few_is_refused(artifact: tuple[KernelGraph, KernelGraph, list[KernelText]]):
