@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from superopt.nests import g2bmm_nest, gbmm_nest
 from superopt.operators import OPERATORS, normalize_attrs
 from superopt.program import KernelGraph, Node, Value, power_of_two
 from superopt.transforms.derivation.rewrite import Rewrite
@@ -26,7 +27,7 @@ class Band:
         self.dilation, self.low = (int(str(attrs[name])) for name in ("dilation", "low"))
         self.a, self.b = node.operands
         self.batch, self.rows, self.read = self.a.shape[:-2], self.a.shape[-2], self.b.shape[-2]
-        self.gives_band = node.op == "g2bmm"
+        self.gives_band = OPERATORS[node.op].nest is g2bmm_nest
         self.width = node.result.shape[-1] if self.gives_band else self.a.shape[-1]
 
     def product(self, a: Value, b: Value, low: int) -> Value:
@@ -61,7 +62,7 @@ class Band:
 
 
 def _band(graph: KernelGraph, node: Node, *, dense: bool) -> Band | None:
-    if node.op not in ("g2bmm", "gbmm"):
+    if node.op not in OPERATORS or OPERATORS[node.op].nest not in (g2bmm_nest, gbmm_nest):
         return None
     found = Band(graph, node)
     return found if (found.dilation == 1) is dense else None

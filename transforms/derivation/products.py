@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from superopt.operators import OPERATORS, is_contraction, normalize_attrs
+from superopt.operators import OPERATORS, is_contraction, is_windowed, normalize_attrs
 from superopt.program import KernelGraph, Node, Value
 from superopt.transforms.derivation.rewrite import Rewrite, can_be_one
 
@@ -75,10 +75,10 @@ def batched_matmul(graph: KernelGraph, node: Node) -> KernelGraph | None:
 
 def pool_as_conv(graph: KernelGraph, node: Node) -> KernelGraph | None:
     """pool_sum(x) -> conv(x, ones), of which each channel is a group."""
-    if node.op != "pool_sum":
+    attrs = dict(node.attrs)
+    if not is_windowed(node) or OPERATORS[node.op].combiner != "add" or "sizes" not in attrs:
         return None
-    (x,), write, attrs = node.operands, Rewrite(graph, node), dict(node.attrs)
-    sizes = attrs.pop("sizes")
+    (x,), write, sizes = node.operands, Rewrite(graph, node), attrs.pop("sizes")
     assert isinstance(sizes, tuple)
     ones = write.emit("constant", value=1.0, shape=(x.shape[1], 1, *sizes), dtype=x.dtype)
     return write.instead({node.result: write.emit("conv", x, ones, **attrs, groups=x.shape[1])})
