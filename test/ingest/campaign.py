@@ -24,6 +24,9 @@ from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from about import about
+
 from superopt.diagnostics import Diagnostics
 from superopt.errors import SuperoptError
 from superopt.transforms.ingest.against_source import graph_values
@@ -429,7 +432,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    report = run(options.count, options.seed)
+    report: dict[str, Any] = {**about(), **run(options.count, options.seed)}
     text = json.dumps(report, indent=1)
     print(text)
     if options.json is not None:

@@ -44,42 +44,58 @@ def summary() -> str:
     crashes = sum(n for a, n in fuzz["answers"].items() if a.startswith("crash"))
     programs = cost["programs"]
     wrong = len(mutation["wrong and accepted"])
+    tamper, ingest, ptx = (load(n) for n in ("tamper", "ingest", "mutation_ptx"))
+    equal = [ingest[kind].get("equal", 0) for kind in ("linalg", "torch")]
+    silent = sum(len(ingest[f"{kind} differences"]) for kind in ("linalg", "torch"))
+    dead = sum(ptx["fates"].get(fate, 0) for fate in ("different", "illegal", "refused"))
+    rows: list[tuple[str, str, str, str, dict[str, Any]]] = [
+        ("faults injected into the benchmarks' finished programs",
+         f"{mutation['mutants']:,} mutants of {mutation['subjects']} programs",
+         f"{killed:,} killed, {fates.get('equivalent', 0)} judged equivalent, **{wrong} wrong and accepted**",
+         "make mutate", mutation),
+        ("faults injected into the PTX of their kernels", f"{ptx['mutants']:,} mutants of {len(ptx['kernels'])} kernels",
+         f"{dead:,} killed, {ptx['mutants'] - dead - len(ptx['wrong'])} shown to change nothing, "
+         f"**{len(ptx['wrong'])} wrong and accepted**", "make mutate-ptx", ptx),
+        ("pairs of equal or nearly equal programs, judged by an independent oracle",
+         f"{attack['pairs']:,} of {len(attack['classes'])} classes",
+         f"**{judged.get('wrong and accepted', 0)} wrong and accepted**, {len(attack['contradictions'])} accepted that the "
+         f"independent checker finds different; {judged['equal, accepted']:,} equal and accepted, "
+         f"{judged['equal, refused']} equal and refused ("
+         f"{sum(attack['classes'][c].get('equal, refused', 0) for c in ('maxima', 'signs and roots'))} of them need "
+         f"identities of maxima and roots); {judged['undecided']} undecided", "make attack", attack),
+        ("programs in linalg and PyTorch, read and executed, against another execution of their source",
+         f"{ingest['count']} of each", f"**{silent} silent differences**; {equal[0]} and {equal[1]} equal, the others remarked on "
+         "or refused", "make ingest", ingest),
+        ("bundles, their folders and records, edited", str(tamper["tamperings"]),
+         f"**{len(tamper['believed'])} believed**; {tamper['answers']['refused']} refused, the others reported as not checked",
+         "make tamper", tamper),
+        ("regions in which programs are said to differ, compared element by element",
+         f"{relation['corrupted']:,} corrupted programs and {relation['sources']:,} that rules made",
+         f"**{len(relation['wrong'])} regions wrong**, {sum(relation['abstained'].values())} left undecided; "
+         f"{relation['positions']:,} elements differ in {relation['differing']:,} programs, {relation['equal']:,} are equal",
+         "make relation", relation),
+        ("random kernels in f16, bf16 and f32: their PTX, their TTIR and the program over the fields, Triton's "
+         "interpreter and numpy on numbers",
+         f"{agreement['kernels']} kernels of {agreement['programs']} programs, {len(targets)} targets",
+         f"**{len(agreement['different'])} disagree**; the PTX of {sum(asked[f'PTX {t}: agrees'] for t in targets)} stores what "
+         f"the TTIR stores, that of {unverified} is unverified; of faults planted, TTIR and interpreter each tell {told} of "
+         f"{asked['faults in programs']} in programs, and the check of PTX {found} of {sum(planted.values())} in PTX, where "
+         "the others change nothing that is stored", "make agree", agreement),
+        ("kills of whole runs at random moments",
+         f"{kills['kills']} (" + ", ".join(f"{n} {s}" for s, n in sorted(kills["sent"].items())) + ")",
+         f"**{len(kills['losses'])} losses**; {kills['entries']} store entries, all whole; {kills['completed']} runs "
+         f"repeated, {kills['resumed']} of them resumed from the store", "make kills", kills),
+        ("fuzzing of `superopt-opt` and `superopt-verify`", f"{fuzz['runs']:,} inputs, {fuzz['seconds'] / 3600:.1f} h",
+         f"**{len(fuzz['findings'])} findings**; LLVM crashed on {crashes}, which the tools report with a message",
+         "make fuzz", fuzz),
+        ("certificates, given to the independent checker", str(len(programs)),
+         f"{sum(r['holds'] for r in programs.values())} hold; {sum(r['elements'] for r in programs.values())} elements "
+         "recomputed", "python -m benchmarks.verification", cost),
+    ]  # fmt: skip
     return table(
-        ["what was tried", "how often", "result", "run it"],
-        [
-            ["faults injected into the benchmarks' finished programs", f"{mutation['mutants']:,} mutants of "
-             f"{mutation['subjects']} programs, {mutation['date']}", f"{killed:,} killed, {fates.get('equivalent', 0)} judged equivalent, "
-             f"**{wrong} wrong and accepted**", "`make mutate`"],
-            ["pairs of equal or nearly equal programs, judged by an independent oracle", f"{attack['pairs']:,} of "
-             f"{len(attack['classes'])} classes, {attack['date']}", f"**{judged.get('wrong and accepted', 0)} wrong and accepted**, "
-             f"{len(attack['contradictions'])} accepted that the independent checker finds different; "
-             f"{judged['equal, accepted']:,} equal and accepted, {judged['equal, refused']} equal and refused ("
-             f"{sum(attack['classes'][c].get('equal, refused', 0) for c in ('maxima', 'signs and roots'))} of them need "
-             f"identities of maxima and roots); {judged['undecided']} undecided", "`make attack`"],
-            ["regions in which programs are said to differ, compared element by element",
-             f"{relation['corrupted']:,} corrupted programs and {relation['sources']:,} that rules made, {relation['date']}",
-             f"**{len(relation['wrong'])} regions wrong**, {sum(relation['abstained'].values())} left undecided; "
-             f"{relation['positions']:,} elements differ in {relation['differing']:,} programs, {relation['equal']:,} are equal",
-             "`make relation`"],
-            ["random kernels in f16, bf16 and f32: their PTX, their TTIR and the program over the fields, Triton's interpreter and "
-             "numpy on numbers", f"{agreement['kernels']} kernels of {agreement['programs']} programs, {len(targets)} targets, "
-             f"{agreement['date']}", f"**{len(agreement['different'])} disagree**; the PTX of "
-             f"{sum(asked[f'PTX {t}: agrees'] for t in targets)} stores what the TTIR stores, that of {unverified} is unverified; of "
-             f"faults planted, TTIR and interpreter each tell {told} of {asked['faults in programs']} in programs, "
-             f"and the check of PTX {found} of {sum(planted.values())} in PTX, where the others change nothing that is stored",
-             "`make agree`"],
-            ["kills of whole runs at random moments", f"{kills['kills']} ("
-             + ", ".join(f"{n} {s}" for s, n in sorted(kills["sent"].items())) + ")",
-             f"**{len(kills['losses'])} losses**; {kills['entries']} store entries, all whole; {kills['completed']} runs "
-             f"repeated, {kills['resumed']} of them resumed from the store", "`make kills`"],
-            ["fuzzing of `superopt-opt` and `superopt-verify`", f"{fuzz['runs']:,} inputs, "
-             f"{fuzz['seconds'] / 3600:.1f} h, {fuzz['date']}", f"**{len(fuzz['findings'])} findings**; LLVM crashed on {crashes}, which the "
-             "tools report with a message", "`make fuzz`"],
-            ["certificates, given to the independent checker", str(len(programs)),
-             f"{sum(r['holds'] for r in programs.values())} hold; {sum(r['elements'] for r in programs.values())} elements "
-             "recomputed", "`python -m benchmarks.verification`"],
-        ],
-    )  # fmt: skip
+        ["what was tried", "how often", "result", "day", "commit", "run it"],
+        [[*said, r["date"], r.get("commit", ""), f"`{run}`"] for *said, run, r in rows],
+    )
 
 
 def mutants() -> str:
@@ -171,20 +187,7 @@ def worst(values: list[float | None]) -> str:
     return "not finite" if len(known) < len(values) else f"{max(known):.1e}"
 
 
-def again() -> str:
-    """Smaller campaigns on later code, one row each."""
-    results = load("again")
-    mutation, kills, fuzz = (results[n] for n in ("mutation", "kills", "fuzz"))
-    rows: list[list[object]] = [
-        [f"{mutation['mutants']} mutants", f"{len(mutation['wrong and accepted'])} wrong and accepted"],
-        [f"{kills['kills']} kills", f"{len(kills['losses'])} losses"],
-        [f"{fuzz['runs']:,} inputs of fuzzing", f"{len(fuzz['findings'])} findings"],
-    ]
-    said = zip(rows, (mutation, kills, fuzz), strict=True)
-    return table(["what", "result", "commit", "day"], [[*row, r["commit"], r["date"]] for row, r in said])
-
-
-PARTS = {f.__name__: f for f in (summary, again, mutants, costs, kernels, numerics, without_maximum)}
+PARTS = {f.__name__: f for f in (summary, mutants, costs, kernels, numerics, without_maximum)}
 
 
 def page(text: str) -> str:
@@ -207,8 +210,8 @@ def test_nothing_wrong_was_accepted_and_nothing_lost():
     assert load("kills")["losses"] == []
     assert load("fuzz")["findings"] == []
     assert load("fuzz")["seconds"] >= 3600
-    again = load("again")
-    assert not again["mutation"]["wrong and accepted"] + again["kills"]["losses"] + again["fuzz"]["findings"]
+    assert load("tamper")["believed"] == load("mutation_ptx")["wrong"] == []
+    assert load("ingest")["linalg differences"] == []
     assert all(r["holds"] for r in load("verification")["programs"].values())
 
 
