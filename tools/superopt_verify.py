@@ -147,7 +147,7 @@ def _say(record: BundleRecord) -> int:
         print(f"not checked: {what}")
     if not record.unchecked:
         print(
-            "PTX and cubins are what this Triton makes of the TTIR; all other files are what superopt writes"
+            "TTIR, PTX and cubins are what this Triton makes of the kernels, other files what superopt writes"
         )
     print("not checked: remarks (names, versions, the schedule's seed and reason)")
     return _UNDECIDED if record.unchecked else 0

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+import re
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,11 +22,15 @@ from superopt.errors import BadInput, BadOption, NotEquivalent, UnsupportedProgr
 from superopt.inputs.programs import read_any
 from superopt.run import buckets as run_buckets
 from superopt.run.buckets import superoptimize_buckets
-from superopt.run.ranged import AnotherProgram, axis
+from superopt.run.ranged import AnotherProgram, axis, checked_at
 from superopt.run.settings import Settings
 from superopt.transforms.emit.bundle_buckets import read_buckets
+from superopt.transforms.emit.compile import compile_ttir
+from superopt.transforms.emit.ranged import written
 from superopt.verify.bundle import verify_bundle
 from superopt.verify.bundle_buckets import verify_buckets
+from superopt.verify.ptx.check import PtxText
+from superopt.verify.ranges import Family
 
 torch: Any = pytest.importorskip("torch")
 SETTINGS: dict[str, Any] = {"budget": 1, "store": None, "seed": 0, "against": "operators", "interpret": True}
@@ -243,6 +248,58 @@ def one_more_of_a_module(folder: Path) -> None:
     (folder / "module.json").write_text("{}")
 
 
+def replaced(name: str, old: str, new: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        text = (folder / name).read_text()
+        assert old in text
+        (folder / name).write_text(text.replace(old, new, 1))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("1\n", "1.0\n"),
+        ("1\n", "true\n"),
+        ("8\n", '"8"\n'),
+        ('"places"', '"places": {"n": [0, 0, 1]},\n  "places"'),
+        ('"version": 1,', ""),
+        ("1\n", "NaN\n"),
+    ],
+)
+def test_buckets_are_spelled_as_superopt_does(twice: Any, tmp_path: Path, old: str, new: str) -> None:
+    """Other readers could take another spelling for something else, such as the first of two keys."""
+    folder = Path(shutil.copytree(twice[2], tmp_path / "bundles"))
+    replaced("buckets.json", old, new)(folder)
+    with pytest.raises(BadInput, match="expected the buckets of a bundle"):
+        read_buckets(folder)
+
+
+@pytest.mark.parametrize("extent", [1 << 31, 10**30])
+def test_an_extent_that_no_tensor_has_is_refused(twice: Any, tmp_path: Path, extent: int) -> None:
+    folder = Path(shutil.copytree(twice[2], tmp_path / "bundles"))
+    bounds(0, extent, extent)(folder)
+    with pytest.raises(BadInput, match=f"expected bounds of extents, got n from {extent}"):
+        verify_buckets(read_any(twice[1], Diagnostics()), folder, seed=0)
+
+
+def test_an_extent_that_only_a_bucket_names_is_refused(twice: Any, tmp_path: Path) -> None:
+    at = read_any(twice[2] / "n-2-8" / "original.mlir", Diagnostics())
+    folder = Path(shutil.copytree(twice[2], tmp_path / "bundles"))
+    for name in ("range.json", "bundle.json"):
+        text = (folder / "n-2-8" / name).read_text()
+        (folder / "n-2-8" / name).write_text(text.replace('"n"', '"m"'))
+    inner = json.loads((folder / "n-2-8" / "bundle.json").read_text())
+    digest = hashlib.sha256((folder / "n-2-8" / "range.json").read_bytes()).hexdigest()
+    inner["files"]["range.json"] = digest
+    (folder / "n-2-8" / "bundle.json").write_text(json.dumps(inner))
+    digest = hashlib.sha256((folder / "n-2-8" / "bundle.json").read_bytes()).hexdigest()
+    described(folder, lambda content: content["files"].update({"n-2-8/bundle.json": digest}))
+    with pytest.raises(BadInput, match="expected extents called n, got 'm'"):
+        verify_buckets(at, folder, seed=0)
+
+
 def bounds(number: int, low: int, high: int) -> Callable[[Path], None]:
     return lambda folder: described(folder, lambda c: c["buckets"][number]["bounds"].update(n=[low, high]))
 
@@ -277,6 +334,74 @@ def test_each_guard_of_the_folder_stops_something(
             without.verify_buckets(program, tmp_path / "bundles", seed=0)
     else:
         without.verify_buckets(program, tmp_path / "bundles", seed=0)
+
+
+def test_offsets_hold_the_largest_extent_not_only_the_one_searched_at(twice: Any) -> None:
+    """With 48 elements for each of n, those at 2**26 need 33 bits."""
+    outcome = twice[0].outcome
+    for most, fits in (((1 << 31) // 48, True), ((1 << 31) // 48 + 1, False), (1 << 26, False)):
+        family = Family(outcome.original, outcome.lowered, [axis("n", 2, most, [(0, 0, 2)])])
+        if fits:
+            assert written(family).kernels
+        else:
+            with pytest.raises(UnsupportedProgram, match="expected tensors of at most 2147483647 elements"):
+                written(family)
+
+
+def test_a_kernel_that_is_wrong_at_one_extent_is_refused(twice: Any, tmp_path: Path) -> None:
+    """It is right wherever it runs: only that its TTIR is what Triton makes of the kernels stops it."""
+    made, path, bundles = twice
+    outcome, name = made.outcome, made.outcome.emitted.kernels[0].name
+    proved = {n for e in outcome.ranged.record.extents for n in e.extents}
+    hidden = min({*range(2, 9)} - proved)
+    folder = Path(shutil.copytree(bundles / "n-2-8", tmp_path / "bundle"))
+    ttir = (folder / "sm_90" / f"{name}.ttir").read_text()
+    store = re.compile(r"tt\.store (%\w+), (%\w+) (.*)tensor<(\d+)x!tt\.ptr<f32>>")
+    found = store.search(ttir)
+    assert found is not None
+    pointers, value, _, size = found.groups()
+    planted = f"""%at = arith.constant {hidden} : i32
+      %zero = arith.constant 0.0 : f32
+      %one = arith.constant 1.0 : f32
+      %is = arith.cmpi eq, %n, %at : i32
+      %more = arith.select %is, %one, %zero : f32
+      %mores = tt.splat %more : f32 -> tensor<{size}xf32>
+      %wrong = arith.addf {value}, %mores : tensor<{size}xf32>
+      """
+    stored = found[0].replace(f"{pointers}, {value}", f"{pointers}, %wrong")
+    wrong = ttir.replace(found[0], planted + stored)
+    (kernel,) = outcome.emitted.kernels
+    compiled = compile_ttir(name, wrong, "sm_90", num_warps=kernel.num_warps, num_stages=kernel.num_stages)
+    ranged = outcome.ranged.record
+    at = dict(
+        zip(
+            (a.name for a in ranged.axes),
+            Family(outcome.original, outcome.lowered, ranged.axes).extents,
+            strict=True,
+        )
+    )
+    ptx = [PtxText(compiled.ptx, compiled.shared_bytes)]
+    record = checked_at(outcome.original, outcome.lowered, outcome.emitted, [wrong], ptx, at)
+    sizes = json.loads((folder / "shapes.json").read_text())
+    for of in sizes["compiled"].values():
+        of.update({k: getattr(compiled, k) for k in of})
+    texts = {
+        f"sm_90/{name}.ttir": wrong, f"sm_90/{name}.ptx": compiled.ptx, "shapes.json": json.dumps(sizes),
+        "artifact.json": json.dumps({"sm_90": record.model_dump(mode="json")}),
+    }  # fmt: skip
+    changed = {**{n: text.encode() for n, text in texts.items()}, f"sm_90/{name}.cubin": compiled.cubin}
+    described = json.loads((folder / "bundle.json").read_text())
+    for file, data in changed.items():
+        (folder / file).write_bytes(data)
+        described["files"][file] = hashlib.sha256(data).hexdigest()
+    (folder / "bundle.json").write_text(json.dumps(described))
+    program = read_any(path, Diagnostics())
+    with pytest.raises(
+        NotEquivalent, match=rf"expected 'sm_90/{name}\.ttir' as Triton makes it of the kernels"
+    ):
+        verify_bundle(program, folder, seed=0)
+    without: Any = weakened("superopt.verify.bundle", "same = same_ttir(", "same = True or same_ttir(")
+    without.verify_bundle(program, folder, seed=0)
 
 
 def test_a_program_is_one_for_all_extents(twice: Any) -> None:

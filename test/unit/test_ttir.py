@@ -18,6 +18,7 @@ from superopt.verify.domains import FloatDomain
 from superopt.verify.fields import ImageField
 from superopt.verify.ttir import Buffer, KernelText, launch, parse, verify_ttir
 from superopt.verify.ttir.check import FULL_WORK, ImageTriton
+from superopt.verify.ttir.parser import same_ttir
 from superopt.verify.ttir.sampling import some_blocks
 
 
@@ -205,6 +206,56 @@ def test_minus_infinity_is_neutral_for_max_and_its_exponential_is_zero():
 def test_what_is_no_ttir_is_refused(text: str, message: str):
     with pytest.raises(BadInput, match=message):
         parse(text)
+
+
+LOOPS = """module {
+  tt.func public @f(%a: i32, %b: i32) {
+    %c = arith.constant 1 : i32 loc(#loc1)
+    %r:2 = scf.for %i = %a to %b step %c iter_args(%s = %a, %t = %b) -> (i32, i32)  : i32 {
+      %x = arith.addi %s, %t : i32
+      scf.yield %x, %s : i32, i32
+    }
+    %q = scf.for %j = %a to %b step %c iter_args(%s = %r#1) -> (i32)  : i32 {
+      %x = arith.muli %s, %s : i32
+      scf.yield %x : i32
+    }
+    tt.return
+  }
+}
+#loc1 = loc("f.py":3:4)
+"""
+
+
+def test_texts_that_differ_in_names_and_locations_are_the_same() -> None:
+    other = LOOPS.replace("%s = %r#1", "%u = %r#1").replace("%s, %s : i32\n", "%u, %u : i32\n")
+    other = (
+        other.replace("%r", "%pair").replace("#loc1", "#loc7").replace('"f.py":3:4', 'callsite("g" at "h")')
+    )
+    assert other != LOOPS
+    assert same_ttir(LOOPS, other)
+    assert same_ttir(other, LOOPS)
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("%s = %r#1", "%s = %r#0"),
+        ("%s = %a, %t = %b", "%s = %b, %t = %a"),
+        ("muli", "addi"),
+        ("    tt.return", "    %more = arith.constant 2 : i32\n    tt.return"),
+        # What one reader sees, another does not: a second operation in a line, or in a location.
+        ("loc(#loc1)", 'loc("x\\"") %more = arith.constant 2 : i32'),
+        ('#loc1 = loc("f.py":3:4)', '#loc1 = loc("f.py":3:4) module {}'),
+        ("    tt.return", "    // \r %more = arith.constant 2 : i32\n    tt.return"),
+        ("loc(#loc1)", 'loc("\u2028")'),
+        ("loc(#loc1)", 'loc("\v")'),
+    ],
+)
+def test_texts_that_compute_something_else_are_not(text: str, wrong: str) -> None:
+    other = LOOPS.replace(text, wrong)
+    assert other != LOOPS
+    assert not same_ttir(LOOPS, other)
+    assert not same_ttir(other, LOOPS)
 
 
 @pytest.mark.parametrize(

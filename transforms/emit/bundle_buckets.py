@@ -8,13 +8,13 @@ module.json  weights.pt    how a PyTorch module is called, and its weights (supe
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import ValidationError
-
 from superopt.errors import BadInput
+from superopt.numerics.runner import strict_json
 from superopt.transforms.emit.dispatch import places_of
 from superopt.transforms.emit.folders import in_one_step
 from superopt.verify.certificate import Record
@@ -73,13 +73,16 @@ def read_buckets(folder: Path) -> SavedBuckets | None:
     if not path.is_file():
         return None
     try:
-        described = SavedBuckets.model_validate_json(path.read_bytes())
+        content = strict_json(path.read_bytes())
+        described = SavedBuckets.model_validate(content)
+        if json.dumps(described.model_dump(mode="json")) != json.dumps(content):  # 2.0 is not 2
+            raise ValueError("another spelling than superopt's")
         for name, digest in described.files.items():
             if not (folder / name).resolve().is_relative_to(folder.resolve()):
                 raise BadInput(f"expected names of files in the bundle, got '{name}': {folder}")
             if hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest:
                 raise BadInput(f"expected '{name}' as it was written, got another file: {folder}")
-    except (ValidationError, OSError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         what = str(error).splitlines()[0]
         raise BadInput(f"expected the buckets of a bundle in {path}, got: {what}") from None
     listed = {f"{b.folder}/bundle.json" for b in described.buckets}

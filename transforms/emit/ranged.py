@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from superopt.errors import UnsupportedProgram
-from superopt.extent import Extent
+from superopt.extent import Extent, at
 from superopt.program import Value, power_of_two
 from superopt.transforms.emit.program_source import EmittedProgram, emit_program
 from superopt.verify.ranges import Family, Point, RangeRecord
@@ -32,7 +32,8 @@ def ranged_interface(family: Family, record: RangeRecord) -> Ranged:
 def written(family: Family) -> EmittedProgram:
     """The kernels with the extents as their last arguments, called as the axes.
 
-    Raises UnsupportedProgram where what is written depends on the extents in another way.
+    Raises UnsupportedProgram where what is written depends on the extents in another way, and for tensors that
+    are too large for offsets of 32 bits at the largest extents.
     """
     emitted = emit_program(family.at(_named(family, family.extents))[1])
     # As odd, and padded to the same power of two: anything that differs then is not an expression of the extents.
@@ -46,7 +47,9 @@ def written(family: Family) -> EmittedProgram:
         again = emit_program(family.at(_named(family, other))[1])
         if (again.kernels_source, again.launcher_source) != (emitted.kernels_source, emitted.launcher_source):
             raise UnsupportedProgram("expected kernels whose text is the same for all extents, got others")
-    if "tl.int64" in emitted.kernels_source:
+    most = {axis.name: axis.high for axis in family.axes}
+    sizes = [at(p.type.elements, most) for kernel in emitted.kernels for p in kernel.parameters]
+    if "tl.int64" in emitted.kernels_source or max(sizes, default=0) > MOST_ELEMENTS:
         raise UnsupportedProgram(f"expected tensors of at most {MOST_ELEMENTS} elements, got larger ones")
     return emitted
 

@@ -17,6 +17,7 @@ from superopt.diagnostics import Diagnostics
 from superopt.errors import BadInput, NotEquivalent
 from superopt.program import KernelGraph
 from superopt.transforms.emit.bundle_buckets import FILE, SavedBuckets, read_buckets
+from superopt.transforms.emit.ranged import MOST_ELEMENTS
 from superopt.verify.bundle import MODULE, BundleRecord, Source, stands, verify_bundle
 from superopt.verify.ranges import Axis, Family, RangeRecord
 
@@ -30,7 +31,10 @@ class Resized:
         self.axes, self.family = tuple(axes), Family(program, program, axes)
 
     def places(self, names: Sequence[str]) -> Mapping[str, Sequence[tuple[int, int, int]]]:
-        """Those of the axes."""
+        """Those of the axes; raises BadInput for a name that is none of theirs."""
+        known = {axis.name for axis in self.axes}
+        if unknown := sorted(set(names) - known):
+            raise BadInput(f"expected extents called {', '.join(sorted(known))}, got '{unknown[0]}'")
         return {axis.name: axis.places for axis in self.axes}
 
     def at(self, extents: Mapping[str, int], diagnostics: Diagnostics) -> KernelGraph:
@@ -97,7 +101,7 @@ def _check_bounds(root: Path, stated: SavedBuckets) -> None:
     """Bounds are ranges, and no two buckets have extents in common."""
     for bucket in stated.buckets:
         for name, (low, high) in bucket.bounds.items():
-            if not (name.isidentifier() and 1 <= low <= high):
+            if not (name.isidentifier() and 1 <= low <= high <= MOST_ELEMENTS):
                 raise BadInput(f"expected bounds of extents, got {name} from {low} to {high}: {root / FILE}")
     for a, b in itertools.combinations(stated.buckets, 2):
         if all(a.bounds[n][0] <= b.bounds[n][1] and b.bounds[n][0] <= a.bounds[n][1] for n in stated.places):

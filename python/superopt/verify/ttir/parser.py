@@ -8,8 +8,9 @@ else is an error, never a guess.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from superopt.errors import BadInput, Location, NotEquivalent
@@ -95,6 +96,8 @@ _TYPE = re.compile(
     r"|<(?P<bdims>(?:\d+x)+)(?P<be>\w+)>"  # a descriptor's box: Triton 3.7 writes a tensor there
 )
 _RESULTS = re.compile(r"^((?:%[\w$.-]+(?::\d+)?)(?:\s*,\s*%[\w$.-]+(?::\d+)?)*)\s*=\s*(.*)$")
+_LOCAL = re.compile(r"%[\w$.-]+")
+_ALIAS = re.compile(r"#loc\d*\s*=")  # of a location, which is gone
 _NAME = re.compile(r'^"?([a-z_]\w*(?:\.\w+)+)"?\s*(.*)$')
 _FOR = re.compile(
     rf"^scf\.for\s+(?:unsigned\s+)?(%[\w$.-]+)\s*=\s*({_VALUE})\s+to\s+({_VALUE})\s+step\s+({_VALUE})"
@@ -125,7 +128,9 @@ def _without_locations(line: str) -> str:
         depth, end, quoted = 0, start + 3, False
         while end < len(line):
             c = line[end]
-            if c == '"':
+            if c == "\\":  # in a string, the next character stands for itself
+                end += 1
+            elif c == '"':
                 quoted = not quoted
             elif not quoted:
                 depth += (c == "(") - (c == ")")
@@ -137,14 +142,48 @@ def _without_locations(line: str) -> str:
     return "".join(out)
 
 
+def _code(text: str, file: str) -> Iterator[tuple[int, str]]:
+    """The lines that compute something, without locations, with their numbers. Raises BadInput where a character
+    may end a line for another reader, which would then see more or less than these."""
+    for number, raw in enumerate(text.split("\n"), 1):
+        if not (raw.isascii() and raw.isprintable()):
+            raise BadInput(f"expected printable ASCII, got {ascii(raw)[:80]}", Location(file, number, 1))
+        line = _without_locations(raw).strip()
+        if line and not line.startswith("//") and not _ALIAS.fullmatch(line):
+            yield number, line
+
+
+def same_ttir(first: str, second: str) -> bool:
+    """Whether two texts of TTIR differ only in names of values, locations and comments."""
+    try:
+        return _renamed(first) == _renamed(second)
+    except BadInput:
+        return False
+
+
+def _renamed(text: str) -> list[str]:
+    """The lines whose values are numbered as they are defined."""
+    found: list[str] = []
+    numbers: dict[str, str] = {}
+    count = itertools.count()
+    for _, line in _code(text, "ttir"):
+        results = _RESULTS.match(line)
+        end = results.end(1) if results else 0
+
+        def numbered(name: re.Match[str], line: str = line, end: int = end) -> str:
+            # Results of an operation, arguments of blocks, what a loop counts and carries.
+            if name.start() < end or line.startswith((":", " = "), name.end()):
+                numbers[name[0]] = f"%{next(count)}"
+            return numbers.get(name[0], name[0])
+
+        found.append(_LOCAL.sub(numbered, line))
+    return found
+
+
 class _Parser:
     def __init__(self, text: str, file: str) -> None:
         self.file = file
-        self.lines: list[tuple[int, str]] = []
-        for number, raw in enumerate(text.splitlines(), 1):
-            line = _without_locations(raw).strip()
-            if line and not line.startswith(("#loc", "//")):
-                self.lines.append((number, line))
+        self.lines = list(_code(text, file))
         self.at = 0
         self.line = 0  # of the text, for messages
         self.scopes: list[dict[str, int]] = [{}]
