@@ -8,6 +8,7 @@ next one is tried, and if none passes, the program stays as it is.
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 from collections.abc import Callable, Generator
@@ -67,6 +68,7 @@ def superoptimize(graph: KernelGraph, settings: Settings, diagnostics: Diagnosti
             diagnostics.progress("from the store", None)
             if (accepted := _reused(graph, known, run)) is not None:
                 return outcome.finish(graph, accepted, run, diagnostics)
+            known = None  # it would be dropped again
 
         with run.timed("partition"):
             parts = propose.parts(graph)
@@ -77,8 +79,8 @@ def superoptimize(graph: KernelGraph, settings: Settings, diagnostics: Diagnosti
         if settings.tune:
             diagnostics.progress("tuning", None)
             accepted = improve.improved(run, graph, parts, candidates, accepted)
-        if known is not None and known.seconds < run.price(accepted.scheduled):
-            accepted = _reused(graph, known, run) or accepted
+        if known is not None and known.seconds < (price := run.price(accepted.scheduled)):
+            accepted = _reused(graph, known, run, price) or accepted
         if stopped():
             run.report.remarks.append(INTERRUPTED)
     diagnostics.progress("done", 1.0)
@@ -87,13 +89,21 @@ def superoptimize(graph: KernelGraph, settings: Settings, diagnostics: Diagnosti
     return made
 
 
-def _reused(original: KernelGraph, known: Known, run: Run) -> Accepted | None:
-    """What an earlier run found, proved, compiled and measured again; None where it does not hold."""
+def _reused(
+    original: KernelGraph, known: Known, run: Run, most_seconds: float | None = None
+) -> Accepted | None:
+    """What an earlier run found, proved, compiled and measured again; None where it does not hold.
+
+    Nor may it need more than `most_seconds`, by default those that any other program than the original may need:
+    the store's word for its time may be anybody's.
+    """
     from superopt.run import check, choose
 
     same = verify.program_hash(known.graph) == verify.program_hash(original)
     accepted, outcome = check.check(run, original, original if same else known.graph)
-    if accepted is not None and not same and run.price(accepted.scheduled) > run.most_seconds:
+    if most_seconds is None:
+        most_seconds = math.inf if same else run.most_seconds
+    if accepted is not None and run.price(accepted.scheduled) > most_seconds:
         accepted, outcome = None, choose.NOT_FASTER
     found = "was proved again" if accepted is not None else f"was dropped: {outcome}"
     run.report.remarks.append(f"the result of an earlier run, from the store, {found}")

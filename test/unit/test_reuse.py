@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from test_pipeline import only_a_slow_library
 
 from superopt.diagnostics import Diagnostics
 from superopt.dialects.reader import read
+from superopt.errors import BadInput
 from superopt.naming import give_names, names_of
 from superopt.pipeline import Superoptimize, superoptimize
 from superopt.report import StoredProgram
@@ -17,7 +19,7 @@ from superopt.run import choose, reuse
 from superopt.run.outcome import Outcome
 from superopt.store import Key, Store
 from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
-from superopt.verify.hashing import canonical_text
+from superopt.verify.hashing import canonical_text, parse
 
 for _module in ("torch_mlir", "triton"):
     pytest.importorskip(_module)
@@ -141,7 +143,7 @@ def test_a_run_that_died_goes_on_behind_its_last_search(tmp_path: Path, monkeypa
     assert resumed.report.funnel.search["store.mugraph"] > 0
 
 
-def publish_result(folder: Path, text: str, seconds: float = 1e-9) -> None:
+def publish_result(folder: Path, text: str, seconds: float = 1e-9, effort: float = 1e9) -> None:
     """What a hostile store may hold: any program under the key of ours, said to be very fast."""
     settings = Superoptimize(budget=20.0, numerics=False, optimizers=("mugraph",), store=str(folder))
     from superopt.cost import target
@@ -154,7 +156,8 @@ def publish_result(folder: Path, text: str, seconds: float = 1e-9) -> None:
 
     assert publish(
         program_hash(read(PROGRAM)), "sm_90", earlier._result_policy(),  # pyright: ignore[reportPrivateUsage]
-        {"program.json": stored.model_dump_json().encode()}, Diagnostics(), seconds=seconds, effort=1e9, folder=folder,
+        {"program.json": stored.model_dump_json().encode()}, Diagnostics(), seconds=seconds,
+        effort=effort, folder=folder,
     )  # fmt: skip
 
 
@@ -165,6 +168,24 @@ def test_a_stored_program_that_is_another_is_dropped(tmp_path: Path, text: str):
     assert any("was dropped" in r for r in outcome.report.remarks)
     assert outcome.report.improved
     assert bytes_of(outcome) == bytes_of(run(None))
+
+
+def test_what_a_store_says_of_a_programs_time_is_not_believed(tmp_path: Path):
+    """The program itself, said to take a nanosecond, is right; but what the search finds is faster."""
+    publish_result(tmp_path, PROGRAM, effort=0.0)
+    outcome = run(tmp_path)
+    dropped = "the result of an earlier run, from the store, was dropped: not predicted to be faster"
+    assert dropped in outcome.report.remarks
+    assert outcome.report.improved
+    assert bytes_of(outcome) == bytes_of(run(None))
+
+
+def test_a_stored_grid_holds_numbers(tmp_path: Path):
+    found = canonical_text(run(None).optimized)
+    (grid,) = re.findall(r'"grid":\[[\d,]*\]', found)
+    for wrong in ('"grid":["x"]', '"grid":[1.5]', '"grid":[null]', '"grid":{"x":1}'):
+        with pytest.raises(BadInput):
+            parse(found.replace(grid, wrong))
 
 
 @pytest.mark.parametrize(

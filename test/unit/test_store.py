@@ -52,6 +52,19 @@ def test_the_fastest_of_a_key_is_found(tmp_path: Path):
     assert entry.files == {"s": b"1.0"}
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("of", ["seconds", "effort"])
+def test_a_time_that_is_no_number_hides_no_result(tmp_path: Path, of: str, number: float):
+    """It compares with no other, or is before all."""
+    store = Store(tmp_path)
+    for i in range(4):
+        store.publish(key(), {"s": b"%d" % i}, **{"seconds": 1.0, of: number})
+    store.publish(key(), FILES, seconds=2.0, effort=1.0)
+    entry = store.lookup(key())
+    assert entry is not None
+    assert entry.files == FILES
+
+
 def test_every_bit_flip_and_truncation_is_noticed(tmp_path: Path):
     generator = random.Random(0)
     store = Store(tmp_path)

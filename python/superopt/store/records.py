@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import re
 import zipfile
 from collections.abc import Generator, Mapping
@@ -123,7 +124,8 @@ def parse_manifest(data: bytes, name: str) -> Manifest:
         read_key(manifest.key)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Damaged(name) from error
-    if not all(SHA.fullmatch(sha) for sha, _ in files.values()):
+    timed = math.isfinite(manifest.seconds) and math.isfinite(manifest.effort)
+    if not timed or not all(SHA.fullmatch(sha) for sha, _ in files.values()):
         raise Damaged(name)
     return manifest
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -208,7 +209,8 @@ def _parse_region(data: Mapping[str, Any]) -> tuple[list[Value], list[Node], lis
 def _parse_body(data: Mapping[str, Any]) -> BlockGraph | ThreadGraph | TileProgram:
     if "block" in data:
         inputs, nodes, _ = _parse_region(data["block"])
-        return BlockGraph(tuple(data["grid"]), tuple(data["loops"]), inputs, nodes)
+        grid, loops = (tuple(map(operator.index, data[name])) for name in ("grid", "loops"))
+        return BlockGraph(grid, loops, inputs, nodes)
     if "thread" in data:
         return ThreadGraph(*_parse_region(data["thread"]))
     return _parse_tile(data["tile"])
