@@ -2,9 +2,10 @@
 
     python test/tamper/tamper.py --count=400 --seed=0 --json=FILE
 
-A bundle of a small attention is written, and taken apart: each field of each JSON file gets other values (another
-number, NaN, infinities, huge numbers, nothing, its own twice), bytes of each file are changed, files are added,
-removed, cut short, linked, and swapped with those of a bundle of another program. The hashes in `bundle.json` are
+A bundle of a small attention is written, and one in buckets of a program of any number of rows, and both are taken
+apart: each field of each JSON file gets other values (another number, NaN, infinities, huge numbers, nothing, its own
+twice), bytes of each file are changed, files are added, removed, cut short, linked, and swapped with those of a
+bundle of another program; buckets are exchanged, removed, nested, and point elsewhere. The hashes in `bundle.json` are
 left as they are or made to fit. `superopt-verify` must then not say "equivalent" (exit code 0), and no Python of a
 bundle may run. What is left out are remarks: fields that make no claim (`REMARKS`).
 """
@@ -21,8 +22,8 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -44,6 +45,17 @@ func.func @attention(%q: tensor<16x32xf32>, %k: tensor<32x32xf32>, %v: tensor<32
   return %o : tensor<16x32xf32>
 }}
 """
+ROWS = """
+func.func @rows(%x: tensor<?x24xf32> {superopt.extents = ["2 * n"]}) -> tensor<?x24xf32> {
+  %c0 = arith.constant 0 : index
+  %n = tensor.dim %x, %c0 : tensor<?x24xf32>
+  %0 = tensor.empty(%n) : tensor<?x24xf32>
+  %1 = linalg.exp ins(%x : tensor<?x24xf32>) outs(%0 : tensor<?x24xf32>) -> tensor<?x24xf32>
+  return %1 : tensor<?x24xf32>
+}
+"""
+ROW_KINDS = ("bucket", "field of a range")
+BUCKETS = ("n-1-1", "n-2-6")
 NUMBERS = ", ".join(f"{i / 8}" for i in range(32))
 # What makes no claim: names, versions, how a search came to its result.
 REMARKS = {
@@ -52,6 +64,12 @@ REMARKS = {
     "schedule.json": {"superopt", "seed", "reason", "names", "version"},
     "artifact.json": {"seed"},
     "certificate.json": set[str](),
+}
+# The same for the second bucket, which is one of a range; a bound that is not claimed, or that is proved, is none.
+ROW_REMARKS = {
+    "buckets.json": {"files"},
+    "n-2-6/range.json": {"delta", "delta_extents"},
+    "n-2-6/bundle.json": {*REMARKS["bundle.json"], "files"},
 }
 VALUES = (
     "NaN",
@@ -100,17 +118,81 @@ def make(folder: Path, mask: str = "add") -> tuple[Path, Path]:
     return program, made.save(folder / f"{mask}.bundle")
 
 
+def make_rows(folder: Path) -> tuple[Path, Path]:
+    """A program of any number of rows, and its bundle of buckets."""
+    from superopt.api import optimize
+
+    program = folder / "rows.mlir"
+    program.write_text(ROWS)
+    made = optimize(program, dynamic="n=1..1..6", budget=1.0, store=None, against="operators")
+    return program, made.save(folder / "rows.bundle")
+
+
 def tamperings(bundle: Path, other: Path, rng: random.Random) -> Iterator[Tampering]:
     """All of them, in no particular order of kinds."""
-    made = [*_fields(bundle), *_files(bundle, other, rng)]
+    made = [*_fields(bundle, REMARKS), *_files(bundle, other, rng)]
     rng.shuffle(made)
     yield from made
 
 
-def _fields(bundle: Path) -> Iterator[Tampering]:
-    for name, remarks in REMARKS.items():
+def tamperings_of_rows(bundle: Path, rng: random.Random) -> Iterator[Tampering]:
+    """Those of buckets: of the fields that ranges have, and of their folders."""
+    fields = [
+        t
+        for t in _fields(bundle, ROW_REMARKS)
+        if not t.what.startswith("n-2-6/bundle.json") or "range" in t.what
+    ]
+    made = [*(replace(t, kind="field of a range") for t in fields), *_folders()]
+    rng.shuffle(made)
+    yield from made
+
+
+def _folders() -> Iterator[Tampering]:
+    first, second = BUCKETS
+
+    def listed(change: Callable[[Any], object]) -> Callable[[Path], object]:
+        def changed(folder: Path) -> None:
+            content: Any = json.loads((folder / "buckets.json").read_text())
+            change(content)
+            (folder / "buckets.json").write_text(json.dumps(content))
+
+        return changed
+
+    def exchanged(folder: Path) -> None:
+        (folder / first).rename(folder / "other")
+        (folder / second).rename(folder / first)
+        (folder / "other").rename(folder / second)
+
+    def linked(folder: Path) -> None:
+        shutil.move(folder / second, folder.parent / "outside")
+        (folder / second).symlink_to(folder.parent / "outside")
+
+    changes: dict[str, Callable[[Path], object]] = {
+        "exchanged": exchanged,
+        "exchanged in buckets.json": listed(lambda c: [b.update(folder=n) for b, n in zip(c["buckets"], (second, first), strict=True)]),
+        "gone": lambda f: shutil.rmtree(f / second),
+        "one for both": lambda f: (shutil.rmtree(f / first), shutil.copytree(f / second, f / first)),
+        "nested": lambda f: shutil.copytree(f / first, f / second / first),
+        "with buckets of its own": lambda f: shutil.copy(f / "buckets.json", f / second / "buckets.json"),
+        "one more": lambda f: shutil.copytree(f / second, f / "n-7-12"),
+        "linked": linked,
+        "overlapping": listed(lambda c: c["buckets"][0]["bounds"].update(n=[1, 2])),
+        "wider": listed(lambda c: c["buckets"][1]["bounds"].update(n=[2, 7])),
+        "narrower": listed(lambda c: c["buckets"][1]["bounds"].update(n=[3, 6])),
+        "at another extent": listed(lambda c: c["buckets"][0]["bounds"].update(n=[7, 7])),
+        "elsewhere": listed(lambda c: c["buckets"][0].update(folder=f"../{second}")),
+        "without range": lambda f: (f / second / "range.json").unlink(),
+    }  # fmt: skip
+    for what, change in changes.items():
+        for fit in (False, True):
+            if fit or not what.startswith("linked"):
+                yield Tampering("bucket", what, change, fit)
+
+
+def _fields(bundle: Path, of: Mapping[str, set[str]]) -> Iterator[Tampering]:
+    for name, remarks in of.items():
         content: Any = json.loads((bundle / name).read_text())
-        places = [p for p in _places(content, remarks) if name != "bundle.json" or p[0] != "files"]
+        places = [p for p in _places(content, remarks) if not name.endswith("bundle.json") or p[0] != "files"]
         for place in places:
             value = _at(content, place)
             for text in (*VALUES, *_near(value)):
@@ -274,7 +356,17 @@ def _edit(name: str, old: str, new: str) -> Callable[[Path], object]:
 
 
 def fitted(folder: Path) -> None:
-    """`bundle.json` with the files that are there, and their hashes."""
+    """`bundle.json` with the files that are there, and their hashes; that of each bucket, and `buckets.json`."""
+    if (folder / "buckets.json").is_file():
+        for inner in sorted(folder.glob("*/bundle.json")):
+            fitted(inner.parent)
+        with contextlib.suppress(ValueError, TypeError, AttributeError, KeyError):
+            if _plain(folder / "buckets.json"):
+                content: Any = json.loads((folder / "buckets.json").read_text())
+                for name in [n for n in content["files"] if (folder / n).is_file()]:
+                    content["files"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+                (folder / "buckets.json").write_text(json.dumps(content))
+        return
     with contextlib.suppress(ValueError, TypeError):
         path = folder / "bundle.json"
         text = path.read_text()
@@ -333,11 +425,15 @@ def campaign(count: int, seed: int, watch: Callable[[Tally], object] = lambda ta
         place = Path(name)
         program, bundle = make(place)
         _, other = make(place, mask="mul")
-        fitted(bundle)
-        code, said = judged(program, bundle)
-        assert code == 0, f"the bundle itself is refused: {said}"
+        of_rows, rows = make_rows(place)
+        for given, whole in ((program, bundle), (of_rows, rows)):
+            fitted(whole)
+            code, said = judged(given, whole)
+            assert code == 0, f"the bundle itself is refused: {said}"
         kinds: dict[str, list[Tampering]] = {}
         for tampering in tamperings(bundle, other, rng):
+            kinds.setdefault(tampering.kind, []).append(tampering)
+        for tampering in tamperings_of_rows(rows, rng):
             kinds.setdefault(tampering.kind, []).append(tampering)
         # Half are fields, of which there are thousands; the others take turns.
         fields = [(i, 0.5, t) for i, t in enumerate(kinds.pop("field"))]
@@ -345,13 +441,14 @@ def campaign(count: int, seed: int, watch: Callable[[Tally], object] = lambda ta
         others = [(i * most + n, 0.0, t) for n, ts in enumerate(kinds.values()) for i, t in enumerate(ts)]
         for _, _, tampering in sorted(fields + others, key=lambda e: e[:2])[:count]:
             kind = tampering.kind
+            given, whole = (of_rows, rows) if kind in ROW_KINDS else (program, bundle)
             copy = place / "copy" / "bundle"
             shutil.rmtree(copy.parent, ignore_errors=True)
-            shutil.copytree(bundle, copy)
+            shutil.copytree(whole, copy)
             tampering.change(copy)
             if tampering.fit:
                 fitted(copy)
-            code, said = judged(program, copy)
+            code, said = judged(given, copy)
             tally.tamperings += 1
             tally.kinds[kind] += 1
             tally.answers[{0: "equivalent", 4: "not checked"}.get(code, "refused")] += 1
