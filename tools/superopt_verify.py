@@ -141,6 +141,8 @@ def bundle_verdict(
 def _say(record: BundleRecord) -> int:
     says = "undecided" if record.unchecked else "equivalent"
     print(f"{says}: {record.certificate.summary}")
+    if record.ranged is not None:
+        print(record.ranged.summary)
     for target, artifact in record.artifacts.items():
         print(f"{target}: {artifact.summary}")
     for what in record.unchecked:

@@ -22,6 +22,7 @@ from superopt.extent import Extent, at, multiple_of, tiles_of
 from superopt.program import KernelGraph
 from superopt.run.ranged import axis, checked_at, proved
 from superopt.run.settings import Settings
+from superopt.tools.superopt_verify import main as verify
 from superopt.transforms.emit.bundle import read_bundle
 from superopt.transforms.emit.compile import compile_all
 from superopt.transforms.emit.ranged import written
@@ -430,7 +431,7 @@ func.func @f(%x: tensor<?x24xf32>, %w: tensor<24x40xf32>) -> tensor<?x40xf32> {
 """
 
 
-def test_a_linalg_program_with_a_dynamic_extent(tmp_path: Path) -> None:
+def test_a_linalg_program_with_a_dynamic_extent(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     settings: dict[str, Any] = {"budget": 2, "store": None, "against": "operators"}
     made = superopt.optimize(LINALG, dynamic="n=1..128", **settings)
     w = torch.randn(24, 40)
@@ -439,6 +440,9 @@ def test_a_linalg_program_with_a_dynamic_extent(tmp_path: Path) -> None:
         assert close(made(x, w), torch.exp(x) @ w), length
     with pytest.raises(BadInput, match="expected n from 1 to 128, got 129"):
         made(torch.randn(129, 24), w)
+    (tmp_path / "n.mlir").write_text(LINALG)
+    verify([str(tmp_path / "n.mlir"), str(made.save(tmp_path / "bundle"))])
+    assert "one kernel for n from 1 to 128" in capfd.readouterr().out
     path = tmp_path / "f.mlir"
     path.write_text("func.func @f(%x: tensor<8xf32>) -> tensor<8xf32> {\n  return %x : tensor<8xf32>\n}\n")
     with pytest.raises(BadInput, match="dynamic extent, written '\\?', got none"):
