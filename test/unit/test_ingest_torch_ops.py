@@ -256,6 +256,10 @@ def test_opaque_operations_run(name: str, via: Any) -> None:
         assert imported.externs == 0  # torch-mlir writes it as a comparison that selects
         assert close(run_imported(imported, inputs), module(*inputs)) < 2e-5
         return
+    if name == "as_strided" and via == "torch":
+        assert imported.externs == 0  # a table of indices whose places are affine is a slice
+        assert close(run_imported(imported, inputs), module(*inputs)) < 2e-5
+        return
     assert imported.externs >= 1
     if via == "torch":
         targets = [str(n.attrs["target"]) for n in imported.graph.nodes if n.op == "extern"]

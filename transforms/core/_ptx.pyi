@@ -26,6 +26,30 @@ class Launch:
     def run(self, preset: Sequence[tuple[int, Sequence[int]]]) -> None:
         """runs one block; registers start as given"""
 
+    def run_region(self, preset: Sequence[tuple[int, Sequence[int]]], axes: Sequence[Sequence[int]], slopes: Sequence[tuple[int, Sequence[int]]]) -> tuple[int, int] | None:
+        """
+        runs one block, and finds those around it that do the same: by axis first, this and last coordinate; returns an axis to split, and by what, or nothing
+        """
+
+    @property
+    def region(self) -> list[tuple[int, int]]:
+        """
+        by axis, the first and the last block that do the same as the last one that ran
+        """
+
+    def reached(self, buffer: int) -> tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,))], Annotated[NDArray[numpy.uint32], dict(shape=(None,))]]:
+        """
+        places of a buffer that the last block accessed, and which of `slopes` they move along
+        """
+
+    @property
+    def slopes(self) -> list[list[int]]:
+        """elements or bytes by axis, by number"""
+
+    @property
+    def scratch_slope(self) -> list[int]:
+        """by how many bytes scratch moves along each axis"""
+
     def plant(self, places: Sequence[int], code: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], args: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
         """
         makes undefined what other instructions at these places would compute differently
