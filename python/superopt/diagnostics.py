@@ -56,3 +56,9 @@ class Diagnostics:
     def warning(self, message: str, location: Location = UNKNOWN) -> None:
         """Record something that may surprise the user."""
         self.messages.append(Diagnostic("warning", message, location))
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 kernel`, `2 kernels`, `2 searches`."""
+    ending = "" if number == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{number} {noun}{ending}"

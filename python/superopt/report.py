@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from superopt.diagnostics import counted
 from superopt.program import LAUNCH_FLAGS, KernelGraph, TileProgram
 
 VERSION = 1
@@ -237,7 +238,7 @@ class Report(BaseModel):
         if not once:
             return ""
         seconds = sum(k.predicted_seconds for k in once)
-        kernels = f"{len(once)} kernel{'s' if len(once) != 1 else ''}"
+        kernels = counted(len(once), "kernel")
         return f"prepared once: {kernels}, {seconds * 1e6:.1f} us, {self.prepared_bytes} bytes"
 
     @property

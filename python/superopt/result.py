@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from superopt.diagnostics import counted
 from superopt.dialects.writer import to_text
 from superopt.driver import output
 from superopt.driver.emission import summary
@@ -201,8 +202,3 @@ class Saved(Optimized):
 
     def __repr__(self) -> str:
         return f"<superopt.Optimized {self.bundle.description['name']}: {self.summary}>"
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 kernel`, `2 kernels`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -217,7 +217,7 @@ def test_a_budget_that_ran_out_is_said_and_hides_no_check_of_the_best(
     accepted = chosen(run, product(), [right := plan("relu"), plan("exp")])
     assert accepted.graph is right
     assert [c.outcome for c in run.report.candidates] == ["chosen", "not compiled: the budget is spent"]
-    assert run.budget.said() == "the budget of 1e-06 s ran out: 1 candidates not compiled"
+    assert run.budget.said() == "the budget of 1e-06 s ran out: 1 candidate not compiled"
 
 
 def test_a_spill_is_said_with_the_reason() -> None:

@@ -134,7 +134,7 @@ def test_it_moves_with_its_parameters(made: Any, x: Any) -> None:
     assert made.to(torch.float64) is made
     assert made.original.gate.weight.dtype == torch.float64
     with pytest.raises(
-        BadInput, match=r"expected argument 1 of \(64, 32\) torch.float32, got .* torch.float64"
+        BadInput, match=r"argument 1 \('gate.weight'\) of \(64, 32\) torch.float32, got .* torch.float64"
     ):
         made(x)
     made.to("meta")
@@ -167,6 +167,7 @@ def test_a_bundle_is_loaded(made: Any, x: Any, tmp_path: Path) -> None:
     with pytest.raises(BadOption, match="expected interpret to be False, True or \"cpu\", got 'gpu'"):
         superopt.load(folder, interpret="gpu")  # type: ignore[arg-type]
     assert list(loaded.state_dict()) == ["gate.weight", "up.weight"]
+    assert "Gated: 1 kernel for sm_90" in repr(loaded)
     assert loaded.certificate == made.certificate
     assert loaded.triton == made.triton
     with pytest.raises(BadInput, match="give the original, as in"):
@@ -417,7 +418,8 @@ def test_weights_that_were_one_tensor_stay_one(tmp_path: Path) -> None:
 
 def test_other_shapes_run_the_original_where_that_is_wanted(made: Any, x: Any) -> None:
     with pytest.raises(
-        BadInput, match=r"test_optimized_module.py:\d+:1: error: superopt's Gated: expected argument 0"
+        BadInput,
+        match=r"test_optimized_module.py:\d+:1: error: superopt's Gated: expected argument 0 \('hidden'\)",
     ):
         made(x[:3])
     made.fallback = True
@@ -451,6 +453,30 @@ def halved(x: Any) -> Any:
 
 def dropped(x: Any) -> Any:
     return torch.nn.functional.dropout(x * 2, 0.5)
+
+
+def test_arguments_are_called_as_the_user_calls_them(x: Any) -> None:
+    def function(x: Any, *, pair: Any) -> Any:
+        return x * pair[0] + pair[1]["bias"]
+
+    pair = (x, {"bias": x})
+    made = superopt.optimize(function, x, kwargs={"pair": pair}, **SETTINGS)
+    assert "func.func @main(%x: tensor<16x32xf32>, %pair_0: tensor<16x32xf32>, %pair_1_bias: " in made.mlir
+    with pytest.raises(BadInput, match=r"expected argument 2 \('pair.1.bias'\) of \(16, 32\)"):
+        made(x, pair=(x, {"bias": x[:3]}))
+
+
+def test_what_is_laid_out_otherwise_is_said(x: Any) -> None:
+    made = superopt.optimize(lambda x: (x * 2, (x * 3).t()), x, interpret=True, **SETTINGS)
+    assert made(x)[1].is_contiguous()
+    (said,) = [r for r in made.report.remarks if "contiguous" in r]
+    assert said.startswith("result 1 of kernels: contiguous")
+
+
+def test_warnings_point_at_the_users_line(made: Any, x: Any) -> None:
+    with pytest.warns(UserWarning, match="is in training mode") as warned:
+        copy.deepcopy(made).train()(x)
+    assert [w.filename for w in warned] == [__file__]
 
 
 def test_errors_say_where_a_function_is(x: Any) -> None:

@@ -283,6 +283,12 @@ def test_what_cannot_be_delivered_stays_with_pytorch_and_is_said(
     made = superopt.explain(torch.nn.Linear(32, 48).eval(), (x,), **SETTINGS)
     assert not made.replaced
     assert "expected a program that can be compiled, got another" in str(made)
+    raised = ZeroDivisionError("division by zero")
+    monkeypatch.setattr(backend, "_KNOWN", {})
+    with pytest.warns(
+        UserWarning, match="superopt could not optimize .*: ZeroDivisionError: division by zero"
+    ):
+        assert "ZeroDivisionError" in str(superopt.explain(torch.nn.Linear(32, 48).eval(), (x,), **SETTINGS))
     raised = BadOption("expected another option")
     monkeypatch.setattr(backend, "_KNOWN", {})
     with pytest.raises(Exception, match="expected another option"):

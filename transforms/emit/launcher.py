@@ -110,7 +110,7 @@ class Launcher:
             dtype = str(getattr(tensor, "dtype", type(tensor).__name__))
             known, wanted = TORCH_DTYPES[value.dtype], tuple(at(n, extents) for n in value.shape)
             if shape != wanted or (dtype != known and (known, dtype) != ("torch.int8", "torch.uint8")):
-                raise BadInput(f"expected argument {i} of {wanted} {known}, got {shape} {dtype}")
+                raise BadInput(f"expected argument {self._named(i)} of {wanted} {known}, got {shape} {dtype}")
 
     def extents(self, tensors: Sequence[Any]) -> dict[str, Any]:
         """The extents that shapes depend on, by name; raises BadInput for one out of bounds."""
@@ -119,11 +119,18 @@ class Launcher:
             shape = getattr(tensors[place.argument], "shape", ())
             if len(shape) <= place.dim:
                 wanted = self.inputs[place.argument].shape
-                raise BadInput(f"expected argument {place.argument} of {wanted}, got {tuple(shape)}")
+                raise BadInput(
+                    f"expected argument {self._named(place.argument)} of {wanted}, got {tuple(shape)}"
+                )
             (low, high), found[name] = self.bounds[name], shape[place.dim] // place.times
             if not low <= found[name] <= high:
                 raise BadInput(f"expected {name} from {low} to {high}, got {found[name]}")
         return found
+
+    def _named(self, argument: int) -> str:
+        """An argument by its number and, in quotes, the name that the program gives it."""
+        name = self.inputs[argument].name
+        return f"{argument} ('{name}')" if name else str(argument)
 
     def forget(self) -> None:
         """Make again, in the next call, what is made of weights once."""

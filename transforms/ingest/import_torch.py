@@ -8,7 +8,7 @@ import logging
 import os
 import traceback
 import warnings
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Container, Generator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +18,7 @@ from superopt.aliasing import pairs
 from superopt.diagnostics import Diagnostics
 from superopt.dialects.mlir import binding, ir, passmanager
 from superopt.errors import UNKNOWN, Location, SuperoptError, UnsupportedProgram
+from superopt.naming import is_value_name
 from superopt.program import KernelGraph
 from superopt.transforms.ingest.against_module import Read, check_import, few, one_thread, run_module
 from superopt.transforms.ingest.ingest_linalg import read_linalg, the_function
@@ -266,7 +267,7 @@ def lift(
             self.fixed_names = list(fixed)
             self.fixed = {n: b.detach().clone() for n, b in fixed.items()}
             self.ties = _ties(module)
-            self.input_names = [f"x{i}" for i in range(count)] if count > 1 else ["x"][:count]
+            self.input_names = _input_names(signature.names, named)
             for i, buffer in enumerate(fixed.values()):
                 self.register_buffer(f"fixed_{i}", buffer)
 
@@ -277,6 +278,12 @@ def lift(
             return signature.returned(torch.func.functional_call(module, state, arguments, by_name))
 
     return Lifted().eval()
+
+
+def _input_names(names: Sequence[str], weights: Container[str]) -> list[str]:
+    """What a user calls each input, `x` and its number where that cannot name it, or would name a weight, too."""
+    usable = all(n and is_value_name(n) and n not in weights for n in names) and len({*names}) == len(names)
+    return list(names) if usable else [f"x{i}" for i in range(len(names))] if len(names) > 1 else ["x"]
 
 
 def _ties(module: Any) -> tuple[tuple[str, str], ...]:

@@ -41,6 +41,7 @@ class Signature:
         self.examples = [leaves[i] for i in self.tensors]
         self.fixed = [None if _is_tensor(leaf) else leaf for leaf in leaves]
         self.returns: tuple[list[Any], Any] | None = None
+        self.apart: list[int] = []  # the results that the module returned not contiguous
 
     def _ordered(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -71,7 +72,7 @@ class Signature:
         loads = _pytree().treespec_loads
         leaves, returned = state["returns"]
         nestings = {"nesting": loads(state["nesting"]), "returns": (leaves, loads(returned))}
-        self.__dict__.update({"examples": [], "location": UNKNOWN, **state, **nestings})
+        self.__dict__.update({"examples": [], "apart": [], "location": UNKNOWN, **state, **nestings})
 
     def arguments(self, tensors: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The module's arguments, with `tensors` in place of the example's."""
@@ -91,6 +92,7 @@ class Signature:
                 )
         self.returns = ([None if _is_tensor(x) else x for x in leaves], nesting)
         self.places = [i for i, leaf in enumerate(leaves) if _is_tensor(leaf)]
+        self.apart = [n for n, i in enumerate(self.places) if not leaves[i].is_contiguous()]
         return tuple(leaves[i] for i in self.places)
 
     def flat(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
@@ -117,12 +119,25 @@ class Signature:
 
     def _where(self, leaf: int) -> str:
         """Which argument this leaf is or lies in, as far as arguments have names."""
+        name = self._paths().get(leaf)
+        return f" for '{name}'" if name else ""
+
+    def _paths(self) -> dict[int, str]:
+        """The argument that each leaf is or lies in, and the path to it there: `x`, `cache.0.keys`."""
         args, named = _pytree().tree_unflatten(range(len(self.fixed)), self.nesting)
         names = [name for name, _, by_position in self.parameters if by_position]
+        found: dict[int, str] = {}
         for name, value in [*zip(names, args, strict=False), *named.items()]:
-            if leaf in _pytree().tree_leaves(value):
-                return f" for '{name}'"
-        return ""
+            for path, leaf in _pytree().tree_leaves_with_path(value):
+                keys = [str(_key(key)) for key in path]
+                found[leaf] = ".".join([name, *keys])
+        return found
+
+    @property
+    def names(self) -> list[str]:
+        """What a user calls each tensor; empty for those that a function takes as `*args`."""
+        paths = self._paths()
+        return [paths.get(i, "") for i in self.tensors]
 
     def _in_order(self, given: Any) -> list[Any] | None:
         """The leaves where dictionaries list their keys in another order than the example's; None elsewhere."""
@@ -155,6 +170,11 @@ def _pytree() -> Any:
     from torch.utils import _pytree
 
     return _pytree
+
+
+def _key(step: Any) -> Any:
+    """What a step of PyTorch's paths is taken by: an index, a key, the name of an attribute."""
+    return next(getattr(step, n) for n in ("key", "idx", "name") if hasattr(step, n))
 
 
 def _is_tensor(leaf: Any) -> bool:

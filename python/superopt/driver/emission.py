@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from superopt import __version__
 from superopt.cost.gpus import DEFAULT_TARGET
-from superopt.diagnostics import Diagnostics
+from superopt.diagnostics import Diagnostics, counted
 from superopt.dialects import reader
 from superopt.dialects.writer import to_text
 from superopt.driver import output
@@ -83,12 +83,11 @@ def _save(settings: Settings, outcome: Outcome) -> None:
 def summary(outcome: Outcome) -> str:
     """What was found, in one line; of buckets, the last one."""
     if many := len(outcome.buckets):
-        counted = f"{many} bucket{'s' if many != 1 else ''}"
-        return f"{counted}, the last one: {summary(outcome.buckets[-1].outcome)}"
+        return f"{counted(many, 'bucket')}, the last one: {summary(outcome.buckets[-1].outcome)}"
     report = outcome.report
-    kernels = f"{len(report.each_call)} kernel{'s' if len(report.each_call) != 1 else ''}"
+    kernels = counted(len(report.each_call), "kernel")
     if calls := len(report.others):
-        kernels += f" and {calls} call{'s' if calls != 1 else ''} of PyTorch"
+        kernels += f" and {counted(calls, 'call')} of PyTorch"
     times = f"{report.predicted_seconds * 1e6:.1f} us predicted on {report.target}, "
     if report.baseline_seconds < report.input_predicted_seconds:
         times += f"{report.baseline_seconds * 1e6:.1f} us for the best a user has ({report.baseline}), "

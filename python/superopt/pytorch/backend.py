@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from superopt.api import settings_of
 from superopt.cost import target
 from superopt.cost.baseline import copy_seconds
-from superopt.diagnostics import Diagnostics
+from superopt.diagnostics import Diagnostics, counted
 from superopt.errors import BadInput, BadOption, SuperoptError, UnsupportedProgram
 from superopt.pipeline import INTERRUPTED, Superoptimize, superoptimize
 from superopt.pytorch.module import arguments, interpreted
@@ -34,7 +34,6 @@ from superopt.pytorch.regions import (
     runs,
 )
 from superopt.report import TIE
-from superopt.result import counted
 from superopt.run.ranged import superoptimize_range
 from superopt.transforms.emit.compile import prepare_compiler
 from superopt.transforms.emit.program_source import TORCH_DTYPES
@@ -182,7 +181,7 @@ class Backend:
             for node, given in zip(graph.graph.find_nodes(op="placeholder"), inputs, strict=True):
                 if isinstance(given, torch.nn.Parameter):
                     node.meta[PARAMETER] = given
-            self._descend(nodes, "", 0, graph, said.parts)
+            self._descend(nodes, "the whole graph", 0, graph, said.parts)
             graph.graph.lint()
             graph.recompile()
         if self.planning:
@@ -312,6 +311,8 @@ class Backend:
                 raise
             self.plans.keep_made(cut, error.message)
             return error.message
+        except Exception as error:  # a fault of superopt: the model still runs, and nothing is kept of it
+            return _said(cut, "could not optimize", error)
         if INTERRUPTED not in outcome.report.remarks:
             self.plans.keep_made(cut, outcome)
         return kernels(outcome)
@@ -342,9 +343,7 @@ def _read(cut: Region) -> Found:
     except SuperoptError as error:
         return Found(error.message)
     except Exception as error:  # the graph is the user's, and PyTorch still computes it
-        why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        warnings.warn(f"superopt could not read {cut.path or 'a graph'}: {why}", stacklevel=2)
-        return Found(why)
+        return Found(_said(cut, "could not read", error))
     if program.graph.aliases:
         return Found("it overwrites an argument")
     if not program.operators:
@@ -355,6 +354,13 @@ def _read(cut: Region) -> Found:
         if wanted != got:
             return Found(f"expected '{node.name}' of {wanted}, as torch.compile has it, got {got} on the CPU")
     return Found("", program)
+
+
+def _said(cut: Region, what: str, error: Exception) -> str:
+    """Warn of an error that is nobody's mistake; returns it in one line."""
+    why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    warnings.warn(f"superopt {what} {cut.path or 'a graph'}: {why}", stacklevel=2)
+    return why
 
 
 def _imported(cut: Region, extents: Point) -> Imported:

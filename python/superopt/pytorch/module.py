@@ -32,6 +32,7 @@ torch: Any = torch_module()
 _Runs = TypeVar("_Runs", bound="Launcher | Dispatcher")
 
 
+_NOT_THE_USERS = ("torch.", "superopt.")
 _OTHERS = "is called with other arguments than its kernels take"
 
 
@@ -59,7 +60,7 @@ class OptimizedModule(torch.nn.Module):
     one warning, where gradients are wanted, the module is in training mode, or torch.autocast asks for other
     dtypes than it did when the kernels were made. For arguments that the kernels were not made for it raises
     BadInput, or, with one warning, runs the original where `fallback` is true. Results of kernels are contiguous,
-    whatever the original's are.
+    whatever the original's are; `report.remarks` says so where they are not.
 
     It starts in evaluation mode, as does the original, whose submodules, parameters and buffers it shares:
     `state_dict`, `load_state_dict`, `to` and the like act on both. Submodules' hooks run where the original does.
@@ -187,8 +188,8 @@ class OptimizedModule(torch.nn.Module):
         if not (self.interpret or (tensors and tensors[0].is_cuda)):
             return True
         if (now := autocast_of(tensors)) != self.calling.autocast:
-            made = self.calling.autocast or "none"
-            self._warn(f"is called under {now or 'no autocast'}", f"call it under {made}, as they were made")
+            made = f"under {self.calling.autocast}" if self.calling.autocast else "without autocast"
+            self._warn(f"is called under {now or 'no autocast'}", f"call it {made}, as they were made")
             return True
         return False
 
@@ -203,9 +204,8 @@ class OptimizedModule(torch.nn.Module):
     def _warn(self, why: str, remedy: str) -> None:
         if why not in self._warned and not torch.compiler.is_compiling():
             self._warned.add(why)
-            warnings.warn(
-                f"{self._called} {why}, and runs the original; to run the kernels, {remedy}", stacklevel=4
-            )
+            said = f"{self._called} {why}, and runs the original; to run the kernels, {remedy}"
+            warnings.warn(said, stacklevel=_callers())
 
     @property
     def _called(self) -> str:
@@ -307,6 +307,16 @@ def rebuilt(
     return made.train() if training else made
 
 
+def _callers() -> int:
+    """The `stacklevel` that puts a warning of `_warn` where the user's code, and not PyTorch's, calls."""
+    level, frame = 1, inspect.currentframe()
+    while (frame := frame and frame.f_back) and frame.f_globals.get("__name__", "").startswith(
+        _NOT_THE_USERS
+    ):
+        level += 1
+    return level if frame else 1
+
+
 class Function(torch.nn.Module):
     """A function as a module without weights; tensors that it holds by itself are constants of its program."""
 
@@ -314,12 +324,13 @@ class Function(torch.nn.Module):
         super().__init__()  # pyright: ignore[reportUnknownMemberType]
         self.forward = function
 
+    def _get_name(self) -> str:
+        return getattr(self.forward, "__name__", "function")
+
 
 def called(module: Any) -> str:
     """The name that a user knows the module, or the function, by."""
-    if isinstance(module, Function):
-        return getattr(module.forward, "__name__", "function")
-    return type(module).__name__
+    return module._get_name()
 
 
 def place(module: Any) -> Location:
@@ -389,6 +400,14 @@ def optimized(
 ) -> OptimizedModule:
     """The module for `original`, of which `program` was read with the arguments `given`, and `result` found."""
     under = autocast_of(torch.utils._pytree.tree_leaves(given))
+    overwritten = program.graph.aliases  # such a result is the argument itself
+    if apart := [n for n in program.signature.apart if not overwritten or overwritten[n] < 0]:
+        which = "s" * (len(apart) > 1) + " " + ", ".join(map(str, apart))
+        said = (
+            f"result{which} of kernels: contiguous; the original's is not, which view() and as_strided() see"
+        )
+        if said not in result.report.remarks:
+            result.report.remarks.append(said)
     calling = Calling(program.signature, tuple(program.weight_names), program.fixed, program.ties, under)
     return OptimizedModule(original, calling, result, fallback=fallback, interpret=interpret)
 

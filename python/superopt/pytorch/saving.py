@@ -107,6 +107,9 @@ class Weights(torch.nn.Module):
         super().__init__()  # pyright: ignore[reportUnknownMemberType]
         self._called = name  # parameters have any name, such as `name`
 
+    def _get_name(self) -> str:
+        return self._called
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Raises BadInput: the code of the original is not here."""
         raise BadInput(

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from superopt import clock
+from superopt.diagnostics import counted
 
 # Shares of the budget: what searches may take, and what may be spent before no other schedule is tried.
 SEARCHES, SCHEDULES = 0.5, 0.7
@@ -54,5 +55,6 @@ class Budget:
 
     def said(self) -> str:
         """What was left out as the budget ran out; empty where nothing was."""
-        left_out = ", ".join(f"{count} {what}" for what, count in sorted(self.missed.items()) if count)
+        missed = ((count, *what.partition(" ")) for what, count in sorted(self.missed.items()) if count)
+        left_out = ", ".join(f"{counted(count, noun)} {left}" for count, noun, _, left in missed)
         return f"the budget of {self.seconds:g} s ran out: {left_out}" if left_out else ""

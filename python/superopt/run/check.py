@@ -111,7 +111,7 @@ def lowered(run: Run, attempt: Attempt) -> str:
 def compiled(run: Run, attempt: Attempt) -> str:
     """Compiles to kernels that fit the target, with the tiles and launches that suit it."""
     assert attempt.lowered is not None
-    late = "candidates without other schedules"
+    late = "candidate without other schedules"
     missed = run.budget.missed[late]
 
     def stop() -> bool:

@@ -67,7 +67,7 @@ def _of_segments(
         if run.stopped() and not searches_stopped:
             break
         if run.budget.late_for_the_whole():
-            run.budget.missed["segments not optimized"] += len(segments) - number
+            run.budget.missed["segment not optimized"] += len(segments) - number
             break
         if first[number] == number:
             race = _Race(run, segment.graph, segment=number)
@@ -164,7 +164,7 @@ class _Race:
             entry.outcome = f"not compiled: {ENOUGH_FAILED} like it failed or cost more than they promised"
         elif self._built and budget.schedules_end:
             entry.outcome = "not compiled: the budget is spent"
-            budget.missed["candidates not compiled"] += 1
+            budget.missed["candidate not compiled"] += 1
         else:
             if not own:
                 self._built[optimizer] += 1
@@ -183,7 +183,7 @@ class _Race:
         budget = self._run.budget
         if self._proved and budget.late_for_another():
             entry.outcome = "not tried: the budget is spent"
-            budget.missed["candidates not proved"] += 1
+            budget.missed["candidate not proved"] += 1
             return
         begun = clock.now()
         self._proved += 1

@@ -110,7 +110,7 @@ def propose_for(part: Segment, run: Run, seconds: float, nominal: float) -> list
             break
         optimizer = optimizers.load(text)
         if share <= 0:
-            run.budget.missed["searches not made"] += 1
+            run.budget.missed["search not made"] += 1
             refused.append(f"{optimizer.name} did not search {part.described}: the budget is spent")
             continue
         main = main_part(part.graph)

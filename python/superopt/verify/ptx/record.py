@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from superopt.diagnostics import counted
 from superopt.verify.certificate import Record
 
 
@@ -42,7 +43,8 @@ class PtxRecord(Record):
         addressed = sum(k.addressed for k in good)
         of = f"{blocks} of {every}" if blocks < every else f"all {every}"
         all_of = f"{addressed} of {every}" if addressed < every else f"all {every}"
-        done = f"PTX of {len(good)} of {len(self.kernels)} kernels: values and order of {of} blocks"
+        number = len(self.kernels)
+        done = f"PTX of {len(good)} of {counted(number, 'kernel')}: values and order of {of} blocks"
         if blocks < every:
             done += f", and of {all_of} by their addresses"
         reasons = sorted({k.unverified for k in self.kernels if k.unverified})

@@ -30,6 +30,7 @@ from typing import Any, Literal
 import numpy as np
 
 from superopt.bands import band_node
+from superopt.diagnostics import counted
 from superopt.errors import IllegalProgram, NotEquivalent
 from superopt.program import KernelGraph, Node, TileProgram, Value
 from superopt.verify.certificate import Record
@@ -131,7 +132,7 @@ class ArtifactRecord(Record):
         against = "against the program" if self.end_to_end else "against the lowered program"
         done = f"addresses of {count} instances, values of {values} {against}, {how}"
         ptx = f"; {self.ptx.summary}" if self.ptx else ""
-        return f"TTIR of {len(self.kernels)} kernels: {done}{ptx}"
+        return f"TTIR of {counted(len(self.kernels), 'kernel')}: {done}{ptx}"
 
 
 Compile = Callable[[KernelGraph], Sequence[KernelText]]
