@@ -87,7 +87,7 @@ MISTAKES: list[tuple[str, Callable[[], Any], type[SuperoptError], str]] = [
     ("inputs that do not fit", run(torch.nn.Linear(3, 3), X), UnsupportedProgram, "the module raises RuntimeError on the example inputs: mat1 and mat2"),
     ("an argument too many", run(RELU, (X, X)), UnsupportedProgram, "the module raises TypeError on the example inputs"),
     ("an argument of no name", run(RELU, (X,), kwargs={"dim": 1}), UnsupportedProgram, "unexpected keyword argument 'dim'"),
-    ("an empty tensor", run(RELU, torch.ones(0, 8)), UnsupportedProgram, "expected input 'x' to have extents of 1 to"),
+    ("an empty tensor", run(RELU, torch.ones(0, 8)), UnsupportedProgram, "expected input 'input' to have extents of 1 to"),
     ("complex numbers", run(torch.abs, torch.ones(4, dtype=torch.complex64)), UnsupportedProgram, "complex"),
     ("an object", run(RELU, (Object(),)), UnsupportedProgram, "expected arguments of tensors, numbers and texts, got Object"),
     # what programs do
