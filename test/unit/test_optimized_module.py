@@ -467,7 +467,10 @@ def test_arguments_are_called_as_the_user_calls_them(x: Any) -> None:
 
 
 def test_what_is_laid_out_otherwise_is_said(x: Any) -> None:
-    made = superopt.optimize(lambda x: (x * 2, (x * 3).t()), x, interpret=True, **SETTINGS)
+    def function(x: Any) -> Any:
+        return x * 2, (x * 3).t()
+
+    made = superopt.optimize(function, x, interpret=True, **SETTINGS)
     assert made(x)[1].is_contiguous()
     (said,) = [r for r in made.report.remarks if "contiguous" in r]
     assert said.startswith("result 1 of kernels: contiguous")
