@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -59,6 +60,34 @@ def test_an_optimized_module_takes_and_returns_what_the_module_does() -> None:
         BadInput, match=r"argument 2 \('\w+\.mask'\) of \(5, 7\) torch.bool, got \(5, 7\) torch.int64"
     ):
         optimized(inputs[0], {**inputs[1], "mask": inputs[1]["mask"].long()}, 0.25)
+
+
+def by_name_only(function: Any) -> Any:
+    """As transformers wrap `forward`: what is not given by name is set."""
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        kwargs["twice"] = kwargs.get("twice") or False
+        return function(*args, **kwargs)
+
+    return called
+
+
+class Wrapped(torch.nn.Module):
+    """Takes an argument of its wrapper."""
+
+    @by_name_only
+    def forward(self, x: Any, shift: Any = None, twice: Any = None) -> Any:
+        return torch.relu(x) * (2 if twice else 1) + (0 if shift is None else shift)
+
+
+@pytest.mark.parametrize(("args", "named"), [(1, {"twice": True}), (0, {"twice": True}), (1, {}), (0, {})])
+def test_a_module_is_read_as_it_is_called(args: int, named: dict[str, Any]) -> None:
+    x, module = torch.randn(4, 8), Wrapped()
+    given = {**named, **({} if args else {"x": x})}
+    made = superopt.optimize(module, (x,)[:args], kwargs=given, budget=1, store=None, interpret="cpu")
+    assert torch.allclose(made(*(x,)[:args], **given), module(*(x,)[:args], **given))
+    assert made.calls == {"kernels": 1, "original": 0}
 
 
 def test_a_bundle_with_integer_inputs_checks_itself(tmp_path: Path) -> None:

@@ -274,7 +274,7 @@ def lift(
         def forward(self, *args: Any) -> Any:
             state = dict(zip(named, args[count:], strict=True))
             state.update({n: getattr(self, f"fixed_{i}") for i, n in enumerate(fixed)})
-            arguments, by_name = signature.arguments(args[:count])
+            arguments, by_name = signature.as_called(args[:count])
             return signature.returned(torch.func.functional_call(module, state, arguments, by_name))
 
     return Lifted().eval()

@@ -29,7 +29,7 @@ class Signature:
     ) -> None:
         self.location = location
         self.parameters = parameters(function) if function is not None else ()
-        given = self._ordered(inputs, kwargs or {})
+        given, self.given = self._ordered(inputs, kwargs or {}), (len(inputs), frozenset(kwargs or {}))
         leaves, self.nesting = _pytree().tree_flatten(given)
         self.tensors = [i for i, leaf in enumerate(leaves) if _is_tensor(leaf)]
         defaults = [default for _, default, _ in self.parameters]
@@ -80,6 +80,14 @@ class Signature:
         for i, value in zip(self.tensors, tensors, strict=True):
             given[i] = value
         return _pytree().tree_unflatten(given, self.nesting)
+
+    def as_called(self, tensors: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same, by position and by name as in the example: wrappers of functions look at names."""
+        args, named = self.arguments(tensors)
+        count, by_name = self.given
+        names = [name for name, _, by_position in self.parameters if by_position]
+        named.update(zip(names[count:], args[count:], strict=False))
+        return args[:count], {name: value for name, value in named.items() if name in by_name}
 
     def returned(self, results: Any) -> tuple[Any, ...]:
         """The tensors among `results`, whose nesting is recorded as what the module returns."""
