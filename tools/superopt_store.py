@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 
+from superopt.diagnostics import counted
 from superopt.errors import SuperoptError
 from superopt.store import Store, chosen_folder
 
@@ -17,10 +18,8 @@ _DESCRIPTION = """List the results that superopt keeps, check them, and move the
 def main(argv: Sequence[str] | None = None) -> int:
     """The console entry; `argv` is `sys.argv` without the program's name, the result the exit code."""
     parser = argparse.ArgumentParser(prog="superopt-store", description=_DESCRIPTION)
-    parser.add_argument(
-        "--store", default="default", metavar="FOLDER",
-        help="the store (default: $SUPEROPT_STORE, or superopt in the user's cache folder)",
-    )  # fmt: skip
+    about_store = "the store (default: $SUPEROPT_STORE, or superopt in the user's cache folder)"
+    parser.add_argument("--store", default="default", metavar="FOLDER", help=about_store)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     listing = commands.add_parser("list", help="one line for each result")
     listing.add_argument("--json", action="store_true", help="the whole keys, one JSON object a line")
@@ -30,6 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         ("merge", "add the results of FILE"),
     ):
         commands.add_parser(name, help=about).add_argument("file", metavar="FILE.zip")
+    for command in commands.choices.values():  # before the command or behind it
+        command.add_argument("--store", default=argparse.SUPPRESS, metavar="FOLDER", help=about_store)
     options = parser.parse_args(argv)
     folder = chosen_folder(options.store)
     if folder is None:
@@ -52,16 +53,16 @@ def _run(store: Store, options: argparse.Namespace) -> int:
                     print(json.dumps(key, sort_keys=True))
                 else:
                     print(f"{program[:12]}  {key['target']}  {json.dumps(policy, sort_keys=True)}")
-            print(f"{len(keys)} results in {store.folder}", file=sys.stderr)
+            print(f"{counted(len(keys), 'result')} in {store.folder}", file=sys.stderr)
         case "check":
             damaged = store.check()
             print("\n".join([*(f"damaged: {name}" for name in damaged), f"{len(damaged)} damaged"]))
             return 1 if damaged else 0
         case "export":
-            print(f"{store.export(options.file)} results written to {options.file}")
+            print(f"{counted(store.export(options.file), 'result')} written to {options.file}")
         case _:
             merged, dropped = store.merge(options.file)
-            print(f"{merged} results merged into {store.folder}, {dropped} damaged")
+            print(f"{counted(merged, 'result')} merged into {store.folder}, {dropped} damaged")
             return 1 if dropped else 0
     return 0
 

@@ -72,7 +72,8 @@ def test_results_are_listed_checked_and_moved(tmp_path: Path, capsys: pytest.Cap
     code, keys = said(store, "list", "--json")
     count = len(listed.splitlines())
     assert [json.loads(line)["target"] for line in keys.splitlines()] == ["sm_90"] * count
-    assert said(store, "check") == (0, "0 damaged\n")
+    assert superopt_store.main(["check", "--store", str(store)]) == 0
+    assert capsys.readouterr().out == "0 damaged\n"
     assert said(store, "export", str(file)) == (0, f"{count} results written to {file}\n")
     assert said(other, "merge", str(file)) == (0, f"{count} results merged into {other}, 0 damaged\n")
     assert sorted(said(other, "list")[1].splitlines()) == sorted(listed.splitlines())
@@ -82,5 +83,6 @@ def test_results_are_listed_checked_and_moved(tmp_path: Path, capsys: pytest.Cap
     code, damaged = said(other, "check")
     assert code == 1
     assert "damaged: " in damaged
-    assert said(other, "merge", str(tmp_path / "none.zip"))[0] == 2
+    assert superopt_store.main(["--store", str(other), "merge", str(tmp_path / "none.zip")]) == 2
+    assert capsys.readouterr().err.endswith("none.zip', got: No such file or directory\n")
     assert superopt_store.main(["--store", "none", "list"]) == 2

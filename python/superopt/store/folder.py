@@ -325,7 +325,8 @@ class Store:
                     except (Damaged, ValueError, zipfile.BadZipFile):
                         dropped += 1
         except (OSError, zipfile.BadZipFile) as error:
-            raise StoreUnavailable(f"expected an exported store '{path}', got: {error}") from None
+            reason = (isinstance(error, OSError) and error.strerror) or error
+            raise StoreUnavailable(f"expected an exported store '{path}', got: {reason}") from None
         return merged, dropped
 
     def _merge_one(self, archive: zipfile.ZipFile, member: str) -> None:
