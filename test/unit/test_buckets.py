@@ -478,6 +478,25 @@ def test_a_range_is_halved_where_that_is_cheaper(monkeypatch: pytest.MonkeyPatch
     assert upper == [(1, 2), (3, 8), (9, 24), (25, 64)]
 
 
+def test_extents_without_kernels_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = run_buckets.superoptimize_range
+
+    def refuse(read: Any, over: Any, *rest: Any) -> Any:
+        if over[0].low < 5:
+            raise UnsupportedProgram("for a reason")
+        return real(read, over, *rest)
+
+    monkeypatch.setattr(run_buckets, "superoptimize_range", refuse)
+    said = "kernels do not take all of n from 1 to 16: only for n from 5 to 16; for a reason"
+    with pytest.warns(UserWarning, match=f"superopt's Gate: {said}") as warned:
+        made = superopt.optimize(Gate(), torch.randn(5, 16), dynamic_shapes=marked(16), **SETTINGS)
+    assert [w.filename for w in warned] == [__file__]
+    assert f"warning: {said}" in made.report.remarks
+    assert right(made, 7)
+    with pytest.raises(BadInput, match="expected n from 5 to 16, got 2"):
+        made(torch.randn(2, 16))
+
+
 def test_without_any_kernels_the_first_reason_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> Any:
         raise UnsupportedProgram("for a reason")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from superopt.errors import BadInput, BadOption, UnsupportedProgram
-from superopt.pytorch.module import imported
-from superopt.run.buckets import Buckets, check_ends, superoptimize_buckets
+from superopt.pytorch.module import called, imported
+from superopt.run.buckets import LACKING, Buckets, check_ends, superoptimize_buckets
 from superopt.run.ranged import MOST_ELEMENTS, axis
 from superopt.transforms.ingest.signature import Signature
 from superopt.transforms.ingest.torch_types import torch_module
@@ -82,6 +83,9 @@ class Dynamic:
             return read[extents].graph
 
         outcome = superoptimize_buckets(source, self.over, buckets, settings, diagnostics)
+        for said in diagnostics.messages:
+            if said.message.startswith(LACKING):  # a call there is an error, or runs the original
+                warnings.warn(f"superopt's {called(self.module)}: {said.message}", stacklevel=3)
         return next(iter(read.values())), outcome
 
 

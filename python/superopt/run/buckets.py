@@ -26,6 +26,7 @@ from superopt.verify.ranges import Axis, Family, Point, representatives
 Buckets: TypeAlias = Mapping[str, Sequence[int]] | Literal["auto"] | None
 """The largest extents of buckets, by axis; "auto": halves where that is cheaper; None: if it has to be."""
 MOST_HALVINGS = 2
+LACKING = "kernels do not take all of"
 CHEAPER = 0.8
 """What kernels of a part must take of the time of those for the whole."""
 
@@ -38,7 +39,8 @@ def superoptimize_buckets(
 ) -> Outcome:
     """`superoptimize_range`, in buckets if asked, or where kernels for the whole range cannot be made or proved.
 
-    Of several buckets the result is that of the last one, and names them all (`Outcome.buckets`). Raises
+    Of several buckets the result is that of the last one, and names them all (`Outcome.buckets`). A warning says
+    so where they lack some extents. Raises
     BadOption for ends that are none, and what `superoptimize_range` raises where there are kernels for no part.
     """
     maker = Maker(read_at, settings, diagnostics)
@@ -50,10 +52,20 @@ def superoptimize_buckets(
     if not found:
         raise maker.refused[0]
     last = found[-1]
+    if sum(_points(bucket.axes) for bucket in found) < _points(over):
+        within = ", or ".join(" and ".join(map(str, bucket.axes)) for bucket in found)
+        diagnostics.warning(
+            f"{LACKING} {' and '.join(map(str, over))}: only for {within}; {maker.refused[0].message}"
+        )
+        last.outcome.report.remarks.append(str(diagnostics.messages[-1]))
     if len(found) == 1 and last.outcome.ranged is not None:
         return last.outcome
     last.outcome.report.remarks += maker.said
     return replace(last.outcome, buckets=tuple(found))
+
+
+def _points(part: Sequence[Axis]) -> int:
+    return math.prod(axis.high - axis.low + 1 for axis in part)
 
 
 def superoptimize_linalg(module: Any, settings: Settings, diagnostics: Diagnostics) -> Outcome:
