@@ -365,3 +365,38 @@ def test_two_comparisons_in_one_instruction(dtype: str):
     (both, *_) = re.findall(r"%p\d+\|%p\d+", made[2][0].ptx)
     with pytest.raises(NotEquivalent):
         verified(made, 0, f"{both},", f"{'|'.join(reversed(both.split('|')))},")
+
+
+DOUBLED = "add.f32 %r10, %r10, %r10;"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f".loc 1 2 3 /*\n{DOUBLED}\n// */",
+        f'.pragma "nounroll" /*\n{DOUBLED}\n// */ ;',
+        f".loc 1 2 3 {DOUBLED}",
+        f'.pragma "nounroll" {DOUBLED}',
+        f"// here\r{DOUBLED}",
+        "{ .reg .b32 %r10;\nmov.b32 %r10, 0f00000000; }",
+        f"bra $in;\n{{ $in: bra $out; }}\n$in: {DOUBLED}\n$out:",
+        "st.shared.b16 [%r4], -1;\nld.shared.s16 %r11, [%r4];",
+        "setp.eq.b32 %p1, %r1, %r1;\ncp.async.ca.shared.global [%r4], [%rd4], 4, %p1;",
+    ],
+    ids=["loc", "pragma", "location", "unended", "return", "scope", "label", "signed", "left out"],
+)
+def test_a_text_that_ptxas_reads_otherwise_is_refused(text: str):
+    with pytest.raises(UnsupportedProgram):
+        run(LOAD + text + "\n" + STORE)
+
+
+def test_a_string_hides_nothing():
+    stored, x = run(LOAD + f'.pragma "//"; {DOUBLED}\n' + STORE)
+    assert np.array_equal(stored.values, FIELD.fields[0].add(x, x))
+
+
+@pytest.mark.parametrize("other", [".entry k2 () { ret; }", ".visible .entry k2 () { ret; }"])
+def test_a_second_kernel_is_refused(other: str):
+    with pytest.raises(BadInput, match="one kernel"):
+        run(LOAD + STORE + "ret;\n}\n" + other + "\n.visible .entry\nk3(){")
+    run(LOAD + "// .entry\n" + STORE)

@@ -81,7 +81,7 @@ def _access(d: Decoder, parts: list[str]) -> Made:
     )
     only(d, modifiers, hints)
     width = bits_of(kind)
-    if width < 8:
+    if width < 8 or (width < 32 and kind[0] == "s"):  # those are extended by their sign
         raise d.unknown()
     place, data = operands[:2] if name == "st" else operands[1::-1]
     if len(operands) != 2:
@@ -182,7 +182,9 @@ def _cp(d: Decoder, parts: list[str]) -> Made:
         raise d.unknown()
     to, source, size, *used = d.line.operands
     args = [*d.address(to), *d.address(source), *(d.value(u, 32) for u in used)]
-    if len(used) > 1 or int(size, 0) not in (4, 8, 16):
+    # Another form has a predicate there that leaves the source out.
+    sizes = all(d.kernel.widths.get(u, 32) == 32 for u in used)
+    if len(used) > 1 or not sizes or int(size, 0) not in (4, 8, 16):
         raise d.unknown()
     return Made("copy", args, aux=int(size, 0))
 

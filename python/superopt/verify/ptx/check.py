@@ -102,6 +102,10 @@ def verify_kernel(
     addressed, evaluated, reason, ordering, templates = 0, 0, "", list[str](), list[str]()
     try:
         decoded = decode(parse(text.ptx, f"{kernel.name}.ptx"))
+        if decoded.kernel.name != kernel.name:
+            raise NotEquivalent(
+                f"expected the PTX of kernel '{kernel.name}', got that of '{decoded.kernel.name}'"
+            )
         ordering = ordering_rules(decoded)
         templates = sorted({o[1:].split(".")[0] for o in decoded.opcodes if o.startswith("@")})
         addressed, evaluated = _compare(decoded, node, kernel, text.shared_bytes, seed, primes)

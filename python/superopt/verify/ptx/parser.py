@@ -1,6 +1,8 @@
 """PTX as text: one kernel's registers, labels and instructions.
 
 Only what instructions say is read; debug sections and locations are skipped. What a line means is for `decode`.
+Where a text could mean something else to ptxas (comments in /* */, what follows a location in its line, names
+of an inner scope that hide others), it is refused: Triton writes none of that.
 """
 
 from __future__ import annotations
@@ -10,14 +12,17 @@ from dataclasses import dataclass, field
 
 from superopt.errors import BadInput, UnsupportedProgram
 
-_ENTRY = re.compile(r"\.visible\s+\.entry\s+([\w$]+)\(")
+_ENTRY = re.compile(r"\.visible\s+\.entry\s+([\w$]+)\s*\(")
 _PARAM = re.compile(r"\.param\s[^,)]*?([\w$]+)\s*(?=[,)]|$)")
 _TABLE = re.compile(r"^\.global\s+\.align\s+\d+\s+\.b8\s+([\w$]+)\[\d+\]\s*=\s*\{([\d,\s]*)\};", re.MULTILINE)
 _REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+([^<>]+(?:<\d{1,6}>[^<>]*)*);")
 _LABEL = re.compile(r"([\w$]+):")
 _INSTRUCTION = re.compile(r"(?:@(!?)([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
 _OPERAND = re.compile(r"\{[^{}]*\}|\[[^\[\]]*\]|[^,\s][^,{}\[\]]*")
-_COMMENT = re.compile(r"//.*")
+_STRING_OR_COMMENT = re.compile(r'("[^"\n]*")|//[^\n]*')
+_LOCATION = re.compile(
+    r"\.loc(?:\s+\d+){3}(?:\s*,\s*function_name\s+[\w$]+(?:\s*\+\s*\d+)?\s*,\s*inlined_at(?:\s+\d+){3})?"
+)
 
 
 @dataclass(frozen=True)
@@ -56,8 +61,12 @@ def parse(text: str, name: str) -> Kernel:
 
     Raises BadInput for text that is not PTX with one kernel.
     """
+    plain = _STRING_OR_COMMENT.sub(lambda m: '""' if m[1] else "", text)
+    if odd := re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text) or re.search(r"/\*|\*/|[^\n\t -~]|\\", plain):
+        raise UnsupportedProgram(f"{name}: expected PTX as compilers write it, got {odd[0]!r}")
+    text = plain
     entry = _ENTRY.search(text)
-    if entry is None or _ENTRY.search(text, entry.end()):
+    if entry is None or len(re.findall(r"\.entry\b", text)) > 1:
         raise BadInput(f"expected PTX with one kernel, got another text: {name}")
     kernel = Kernel(entry[1])
     target = re.search(r"^\.target\s+(\w+)", text, re.MULTILINE)
@@ -78,10 +87,15 @@ def parse(text: str, name: str) -> Kernel:
 def _body(kernel: Kernel, text: str, start: int, name: str) -> None:
     """Statements up to the brace that closes the kernel. Scopes of inline assembly rename what they declare."""
     scopes: list[dict[str, str]] = []
+    outer, inner = set[str](), set[str]()
     number, pending, first, count = text.count("\n", 0, start), "", 0, 0
     for row in text[start:].split("\n"):
         number += 1
-        line = _COMMENT.sub("", row).strip()
+        line = row.strip()
+        if not pending and re.match(r"\.loc\b", line):
+            if not _LOCATION.fullmatch(line):
+                raise UnsupportedProgram(f"line {number} of its PTX: expected a location, got '{line[:60]}'")
+            continue
         while line:
             if not pending:
                 if line[0] == "{":
@@ -90,8 +104,12 @@ def _body(kernel: Kernel, text: str, start: int, name: str) -> None:
                     line = line[1:].lstrip()
                     continue
                 if line[0] == "}":
-                    scopes.pop()
+                    (inner if len(scopes) > 1 else outer).update(scopes.pop())
                     if not scopes:
+                        if hidden := sorted(inner & {*outer, *kernel.params, "global_smem"}):
+                            raise UnsupportedProgram(
+                                f"{name}: expected other names in scopes, got '{hidden[0]}'"
+                            )
                         return
                     line = line[1:].lstrip()
                     continue
@@ -106,9 +124,7 @@ def _body(kernel: Kernel, text: str, start: int, name: str) -> None:
             part, end, line = line.partition(";")
             pending += " " + part
             line = line.strip()
-            if pending.strip().startswith((".loc", ".pragma", ".file", ".section")) and not end:
-                pending = ""
-            elif end:
+            if end:
                 _statement(kernel, pending.strip(), first, scopes, count)
                 pending = ""
     raise BadInput(f"expected PTX whose kernel ends, got the end of the file: {name}")
@@ -128,7 +144,7 @@ def _statement(kernel: Kernel, text: str, number: int, scopes: list[dict[str, st
                 kernel.widths[unique] = _WIDTHS[declared[1]]
         return
     if text.startswith("."):
-        if text.startswith((".loc", ".pragma")):
+        if re.fullmatch(r'\.pragma\s+""|\.local\s+\.align\s+\d+\s+\.b8\s+__local_depot\d+\[\d+\]', text):
             return
         raise UnsupportedProgram(f"line {number} of its PTX: expected an instruction, got '{text[:60]}'")
     found = _INSTRUCTION.fullmatch(text)
