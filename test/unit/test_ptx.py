@@ -400,3 +400,9 @@ def test_a_second_kernel_is_refused(other: str):
     with pytest.raises(BadInput, match="one kernel"):
         run(LOAD + STORE + "ret;\n}\n" + other + "\n.visible .entry\nk3(){")
     run(LOAD + "// .entry\n" + STORE)
+
+
+def test_the_ptx_of_another_kernel_is_refused(matmul: tuple[KernelGraph, EmittedProgram, list[Compiled]]):
+    name = matmul[2][0].name
+    with pytest.raises(NotEquivalent, match=f"expected the PTX of kernel '{name}'"):
+        verified(matmul, 0, f".entry {name}(", ".entry other(")
