@@ -18,8 +18,8 @@ from superopt.verify.domains import Array
 from superopt.verify.fields import ImageField
 from superopt.verify.ptx.check import PtxText, verify_ptx
 from superopt.verify.ptx.decode import Decoded, decode
-from superopt.verify.ptx.grid import Box, Grid, Instances
-from superopt.verify.ptx.launch import Launch
+from superopt.verify.ptx.grid import Box, Grid, Instances, Part
+from superopt.verify.ptx.launch import Axis, Launch
 from superopt.verify.ptx.parser import parse
 from superopt.verify.ptx.record import PtxKernelRecord
 from superopt.verify.ttir.artifact import kernel_texts
@@ -101,9 +101,9 @@ class Checked(Instances):
     def __init__(self, decoded: Decoded, shape: tuple[int, int, int]) -> None:
         self.decoded, self.shape, self.largest = decoded, shape, 0
 
-    def alike(self, ptx: Launch, grid: Grid, block: int, box: Box, blocks: Array) -> Array:
+    def alike(self, ptx: Launch, part: Part, block: int, box: Box, blocks: Array) -> Array:
         places, numbers = ptx.reached(0)
-        away = grid.coordinates(blocks) - grid.coordinates(np.asarray([block]))
+        away = part.coordinates(blocks) - part.coordinates(np.asarray([block]))
         self.largest = max(self.largest, len(blocks))
         other = launch(self.decoded, self.shape)
         for number, steps in zip(blocks.tolist(), away, strict=True):
@@ -142,6 +142,66 @@ def test_what_is_divided_is_two_coordinates():
     body = "div.u32 %r11, %r2, 8;\nrem.u32 %r12, %r2, 8;\nmad.lo.s32 %r10, %r11, 100, %r12;\n"
     assert boxes(body, (24, 1, 1)) == (24, 1)
     assert boxes(body, (27, 1, 1)) == (27, 2)
+
+
+def test_a_digit_is_divided_only_into_digits_that_are_all_in_use():
+    """A remainder of 3, divided by 2, would make the same block of two pairs of digits, and of others none."""
+    body = "rem.u32 %r11, %r2, 3;\nand.b32 %r12, %r11, 1;\ndiv.u32 %r13, %r2, 3;\nmad.lo.s32 %r10, %r13, 100, %r12;\n"
+    assert boxes(body, (24, 1, 1)) == (24, 3)
+    assert boxes(body.replace(" 3;", " 4;"), (24, 1, 1)) == (24, 1)
+
+
+def test_a_high_word_that_is_shifted_is_a_quotient():
+    """2^32 / 5.5, and 4 bits to the right: by 88, a period that the high word alone does not have."""
+    body = (
+        "mul.hi.u32 %r11, %r2, 780903145;\nshr.u32 %r12, %r11, 4;\n"
+        "mul.lo.s32 %r13, %r12, 88;\nsub.s32 %r14, %r2, %r13;\nmad.lo.s32 %r10, %r12, 1000, %r14;\n"
+    )
+    assert boxes(body, (176, 1, 1)) == (176, 1)
+    # Read by itself, too, it is no line.
+    assert boxes(body + "add.s32 %r10, %r10, %r11;\n", (176, 1, 1))[1] > 1
+
+
+def test_the_last_group_has_digits_of_its_own():
+    """Groups of 8 rows and 11 columns, of which the last one has 5 rows."""
+    body = (
+        "div.u32 %r11, %r2, 88;\nshl.b32 %r12, %r11, 3;\nsub.s32 %r13, 13, %r12;\nmin.s32 %r13, %r13, 8;\n"
+        "rem.u32 %r14, %r2, 88;\ndiv.s32 %r15, %r14, %r13;\nmul.lo.s32 %r16, %r15, %r13;\nsub.s32 %r17, %r14, %r16;\n"
+        "add.s32 %r17, %r17, %r12;\nmad.lo.s32 %r10, %r17, 16, %r15;\n"
+    )
+    assert boxes(body, (143, 1, 1)) == (143, 2)
+
+
+def test_each_block_of_a_part_has_one_place():
+    """However its axes are split, where digits divide, and whatever blocks begin to be counted anew."""
+    generator = random.Random(1)
+    for _ in range(200):
+        shape = (generator.randint(2, 60), generator.randint(1, 9), 1)
+        part = Part(shape, (0, 0, 0), shape, tuple(Axis(d, 1, n) for d, n in enumerate(shape) if n > 1))
+        for _ in range(generator.randint(1, 4)):
+            number = generator.randrange(len(part.axes))
+            axis = part.axes[number]
+            last = all(a.dimension != axis.dimension for a in part.axes[number + 1 :])
+            splits = [n for n in range(2, axis.extent) if last or axis.extent % n == 0]
+            if splits and len(part.axes) < 6:
+                part = part.split(number, generator.choice(splits))
+        all_blocks = np.arange(shape[0] * shape[1])
+        held = {tuple(at) for at in part.coordinates(all_blocks).tolist()}
+        assert len(held) == len(all_blocks)
+        block = generator.randrange(len(all_blocks))
+        at = part.coordinates(np.asarray([block]))[0].tolist()
+        box = part.box(at)
+        members = part.members(box)
+        assert block in members
+        found = part.coordinates(members)
+        assert all(((found >= np.asarray(box)[:, 0]) & (found <= np.asarray(box)[:, 1])).reshape(-1))
+        number = generator.randrange(len(part.axes))
+        fewer = part.between(number, at[number], at[number], at)
+        assert fewer.holds(block)
+        inside = [b for b in all_blocks.tolist() if fewer.holds(b)]
+        places = fewer.coordinates(np.asarray(inside)).tolist()
+        found = {b for place in places for b in fewer.members(fewer.box(place)).tolist()}
+        assert sorted(found) == inside
 
 
 def test_a_block_that_is_chosen_is_by_itself():

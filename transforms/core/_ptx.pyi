@@ -26,9 +26,9 @@ class Launch:
     def run(self, preset: Sequence[tuple[int, Sequence[int]]]) -> None:
         """runs one block; registers start as given"""
 
-    def run_region(self, preset: Sequence[tuple[int, Sequence[int]]], axes: Sequence[Sequence[int]], slopes: Sequence[tuple[int, Sequence[int]]]) -> tuple[int, int] | None:
+    def run_region(self, preset: Sequence[tuple[int, Sequence[int]]], axes: Sequence[Sequence[int]], slopes: Sequence[tuple[int, Sequence[int]]]) -> tuple[int, int, int, int] | None:
         """
-        runs one block, and finds those around it that do the same: by axis first, this and last coordinate; returns an axis to split, and by what, or nothing
+        runs one block, and finds those around it that do the same: by axis first, this and last coordinate, how many there are, and which axis carries on; returns an axis to split, and by what, or nothing; with 0 two coordinates between which blocks are to have axes of their own
         """
 
     @property

@@ -51,31 +51,49 @@ void Region::pin(const Slope &s) {
       low[j] = high[j] = at[j];
 }
 
-// Cuts off, along the axis that loses the least, blocks where the offset along `s` is less than `least`.
+// Cuts off blocks where the offset along `s` is less than `least`: first along the axis that loses the
+// smallest share, or along that with the largest steps, whichever leaves more blocks.
 void Region::require(const Slope &s, i128 least) {
+  Region other = *this;
+  cut(s, least, false);
+  other.cut(s, least, true);
+  if (other.blocks() > blocks())
+    *this = other;
+}
+
+double Region::blocks() const {
+  double count = 1;
+  for (std::size_t j = 0; j < axes; ++j)
+    count *= static_cast<double>(high[j] - low[j] + 1);
+  return count;
+}
+
+void Region::cut(const Slope &s, i128 least, bool largestSteps) {
   for (;;) {
     const i128 missing = least - range(s).first;
     if (missing <= 0)
       return;
     std::size_t best = axes;
-    i64 cut = 0;
-    double lost = 2;
+    i64 steps = 0;
+    double rank = 0;
     for (std::size_t j = 0; j < axes; ++j) {
       const i128 size = s[j] < 0 ? -static_cast<i128>(s[j]) : s[j];
       const i64 room = s[j] > 0 ? at[j] - low[j] : s[j] < 0 ? high[j] - at[j] : 0;
       if (room == 0)
         continue;
-      const i128 steps = std::min<i128>((missing + size - 1) / size, room);
-      const double share = static_cast<double>(steps) / static_cast<double>(high[j] - low[j] + 1);
-      if (share < lost) {
+      const i64 mine = static_cast<i64>(std::min<i128>((missing + size - 1) / size, room));
+      const double mineRank = largestSteps
+                                  ? -static_cast<double>(size)
+                                  : static_cast<double>(mine) / static_cast<double>(high[j] - low[j] + 1);
+      if (best == axes || mineRank < rank) {
         best = j;
-        cut = static_cast<i64>(steps);
-        lost = share;
+        steps = mine;
+        rank = mineRank;
       }
     }
     if (best == axes)
       throw std::logic_error("expected the block that runs within its region");
-    (s[best] > 0 ? low[best] : high[best]) += s[best] > 0 ? cut : -cut;
+    (s[best] > 0 ? low[best] : high[best]) += s[best] > 0 ? steps : -steps;
   }
 }
 
@@ -105,6 +123,7 @@ void Machine::setSlope(const Arg &a, u16 t, const Slope &s, unsigned width) {
   if (number != 0)
     sloped_[static_cast<std::size_t>(a.reg)] = true;
   slopeOf_[at(a.reg, t)] = number;
+  halves_.erase(at(a.reg, t));
 }
 
 // Before an instruction runs: the slopes of its results, and what it asks of the region.
@@ -127,14 +146,43 @@ void Machine::follow(const Instr &in, std::span<const u16> lanes) {
     const i32 reg = arg(in, i).reg;
     if (reg < 0 || !sloped_[static_cast<std::size_t>(reg)])
       continue;
-    for (u16 t : lanes)
+    for (u16 t : lanes) {
       slopeOf_[at(reg, t)] = 0;
+      halves_.erase(at(reg, t));
+    }
     if (lanes.size() == threads_)
       sloped_[static_cast<std::size_t>(reg)] = false;
   }
 }
 
+// Before they are read other than by a shift: whether high words of products are lines themselves.
+void Machine::settleHalves(const Instr &in, std::span<const u16> lanes) {
+  if (halves_.empty())
+    return;
+  for (std::size_t i = results(in); i < in.count; ++i)
+    for (u16 t : lanes) {
+      const Half *half = halfOf(in, i, t);
+      if (half == nullptr || shifted(in, i, half->product->width))
+        continue;
+      const Half taken = *half;
+      setSlope(arg(in, i), t, tried({taken.product}, taken.x, taken.slopes), taken.product->width);
+    }
+}
+
+const Machine::Half *Machine::halfOf(const Instr &in, std::size_t i, u16 t) const {
+  const Arg &a = arg(in, i);
+  const auto found = a.reg < 0 ? halves_.end() : halves_.find(at(a.reg, t));
+  return found == halves_.end() ? nullptr : &found->second;
+}
+
+bool Machine::shifted(const Instr &in, std::size_t i, unsigned width) const {
+  return in.op == Op::shr && i == 1 && in.width == width && arg(in, 2).reg < 0;
+}
+
 void Machine::followLive(const Instr &in, std::span<const u16> lanes) {
+  points_ = 0;
+  lastTried_.reset();
+  settleHalves(in, lanes);
   const std::size_t made = results(in);
   // Only these operands may depend on the block.
   std::size_t allowed = in.count, second = in.count;
@@ -164,16 +212,18 @@ void Machine::followLive(const Instr &in, std::span<const u16> lanes) {
     second = in.aux != 0 ? 4 : in.count;
     break;
   default:
-    points_ = 0;
-    lastTried_.reset();
     if (made == 0)
       for (u16 t : lanes)
         pinned(in, t);
-    for (u16 t : lanes.first(made == 0 ? 0 : lanes.size()))
+    for (u16 t : lanes.first(made == 0 ? 0 : lanes.size())) {
+      half_.reset();
       setSlope(arg(in, 0), t, made == 1 ? slopeOfResult(in, t) : pinned(in, t),
                in.op == Op::mul_wide || in.op == Op::mad_wide ? 2u * in.width
                : in.width == 0                                ? 64u
                                                               : in.width);
+      if (half_ && arg(in, 0).reg >= 0)
+        halves_.insert_or_assign(at(arg(in, 0).reg, t), *half_);
+    }
     for (std::size_t i = 1; i < made; ++i)
       for (u16 t : lanes)
         setSlope(arg(in, i), t, {}, 64);
@@ -253,22 +303,22 @@ Slope Machine::slopeOfResult(const Instr &in, u16 t) {
   case Op::mul:
   case Op::mad:
     if (!zero(s[0]) && !zero(s[1]))
-      return tried(in, x, s);
+      return tried({&in}, x, s);
     return sum(sum(scaled(s[0], static_cast<i64>(x[1])), scaled(s[1], static_cast<i64>(x[0]))), s[2]);
   case Op::shl:
     if (!zero(s[1]) || (x[1] & 0xffffffff) >= w)
-      return tried(in, x, s);
+      return tried({&in}, x, s);
     return scaled(s[0], i128{1} << (x[1] & 63));
   case Op::mul_wide:
   case Op::mad_wide: {
     const std::size_t i = zero(s[0]) ? 1 : 0;
     if (!zero(s[1 - i]) || !exact(i, w, isSigned))
-      return tried(in, x, s);
+      return tried({&in}, x, s);
     return sum(scaled(s[i], value(x[1 - i], w, isSigned)), s[2]);
   }
   case Op::convert: {
     const unsigned from = static_cast<unsigned>(in.aux);
-    return w <= from || exact(0, from, isSigned) ? s[0] : tried(in, x, s);
+    return w <= from || exact(0, from, isSigned) ? s[0] : tried({&in}, x, s);
   }
   case Op::or_:
   case Op::xor_:
@@ -276,7 +326,7 @@ Slope Machine::slopeOfResult(const Instr &in, u16 t) {
     // With bits that the other operand leaves alone: those below the lowest that changes stay as they are.
     const std::size_t i = zero(s[0]) ? 1 : 0;
     if (!zero(s[1 - i]))
-      return tried(in, x, s);
+      return tried({&in}, x, s);
     u64 changing = 0;
     for (std::size_t j = 0; j < region_->axes; ++j)
       changing |= static_cast<u64>(s[i][j]);
@@ -287,7 +337,7 @@ Slope Machine::slopeOfResult(const Instr &in, u16 t) {
       return s[i];
     if (in.op == Op::and_ && other == 0)
       return {};
-    return tried(in, x, s);
+    return tried({&in}, x, s);
   }
   case Op::min:
   case Op::max:
@@ -316,8 +366,23 @@ Slope Machine::slopeOfResult(const Instr &in, u16 t) {
       return {};
     return s[(apart < 0) == (in.op == Op::min) ? 0 : 1];
   }
+  case Op::mul_hi: {
+    // Half of a division by a constant, mostly: with the shift that follows it has a period, by itself it has
+    // not.
+    if (const std::optional<Slope> line = lineOf({&in}, x, s))
+      return *line;
+    half_ = Half{&in, x, s};
+    Slope moves{};
+    for (std::size_t j = 0; j < region_->axes; ++j)
+      moves[j] = s[0][j] != 0 || s[1][j] != 0 ? 1 : 0;
+    return moves;
+  }
+  case Op::shr:
+    if (const Half *half = halfOf(in, 1, t); half != nullptr && shifted(in, 1, half->product->width))
+      return tried({half->product, &in, x[1]}, half->x, half->slopes);
+    return tried({&in}, x, s);
   default:
-    return tried(in, x, s);
+    return tried({&in}, x, s);
   }
 }
 
@@ -330,21 +395,25 @@ bool Machine::neverZero(const Slope &s, i128 x) const {
   return divisor != 0 && x % divisor != 0;
 }
 
-// The slope of a function that is tried at all points of the region; where it has none, an axis is asked to
-// be split, or the region made smaller.
-Slope Machine::tried(const Instr &in, const std::array<u64, 3> &x, const std::array<Slope, 3> &s) {
-  if (lastTried_ && std::get<0>(*lastTried_) == x && std::get<1>(*lastTried_) == s)
-    return std::get<2>(*lastTried_);
-  const unsigned w = in.op == Op::mul_wide || in.op == Op::mad_wide ? 2u * in.width : in.width;
-  const u64 keep = w >= 64 ? ~u64{0} : (u64{1} << w) - 1;
-  std::array<i64, kAxes> point{};
-  const auto apply = [&] {
-    std::array<u64, 3> y = x;
-    for (std::size_t i = 0; i < 3; ++i)
-      for (std::size_t j = 0; j < region_->axes; ++j)
-        y[i] += static_cast<u64>(s[i][j]) * static_cast<u64>(point[j] - region_->at[j]);
-    return compute(in, y[0], y[1], y[2]) & keep;
-  };
+u64 Machine::apply(const Formula &f, const std::array<u64, 3> &x, const std::array<Slope, 3> &s,
+                   const std::array<i64, kAxes> &point) const {
+  std::array<u64, 3> y = x;
+  for (std::size_t i = 0; i < 3; ++i)
+    for (std::size_t j = 0; j < region_->axes; ++j)
+      y[i] += static_cast<u64>(s[i][j]) * static_cast<u64>(point[j] - region_->at[j]);
+  const u64 keep = ones(f);
+  const u64 found = compute(*f.of, y[0], y[1], y[2]) & keep;
+  return f.then == nullptr ? found : compute(*f.then, found, f.by, 0) & keep;
+}
+
+u64 Machine::ones(const Formula &f) {
+  const unsigned w = f.of->op == Op::mul_wide || f.of->op == Op::mad_wide ? 2u * f.of->width : f.of->width;
+  return w >= 64 ? ~u64{0} : (u64{1} << w) - 1;
+}
+
+// The slope of a function that is tried at all points of the region, where it has one.
+std::optional<Slope> Machine::lineOf(const Formula &f, const std::array<u64, 3> &x,
+                                     const std::array<Slope, 3> &s) {
   std::vector<std::size_t> axes;
   i64 points = 1;
   for (std::size_t j = 0; j < region_->axes; ++j)
@@ -352,34 +421,28 @@ Slope Machine::tried(const Instr &in, const std::array<u64, 3> &x, const std::ar
       axes.push_back(j);
       points = std::min(kMostPoints + 1, points * (region_->high[j] - region_->low[j] + 1));
     }
-  const auto give_up = [&]() -> Slope {
-    for (const Slope &one : s)
-      region_->pin(one);
-    return {};
-  };
   points_ += points;
   if (points > kMostPoints || points_ > kMostTried)
-    return give_up();
-  point = region_->at;
-  const u64 here = apply();
+    return std::nullopt;
+  const u64 keep = ones(f);
+  std::array<i64, kAxes> point = region_->at;
+  const u64 here = apply(f, x, s, point);
   Slope found{};
   for (std::size_t j : axes) {
     const i64 step = region_->at[j] < region_->high[j] ? 1 : -1;
     point[j] += step;
-    found[j] = static_cast<i64>(extended((apply() - here) * static_cast<u64>(step), w));
+    found[j] = static_cast<i64>(extended((apply(f, x, s, point) - here) * static_cast<u64>(step),
+                                         static_cast<unsigned>(std::popcount(keep))));
     point[j] -= step;
   }
-  const auto agrees = [&] {
-    u64 expected = here;
-    for (std::size_t j : axes)
-      expected += static_cast<u64>(found[j]) * static_cast<u64>(point[j] - region_->at[j]);
-    return apply() == (expected & keep);
-  };
   for (std::size_t j : axes)
     point[j] = region_->low[j];
   for (bool more = true; more;) {
-    if (!agrees())
-      break;
+    u64 expected = here;
+    for (std::size_t j : axes)
+      expected += static_cast<u64>(found[j]) * static_cast<u64>(point[j] - region_->at[j]);
+    if (apply(f, x, s, point) != (expected & keep))
+      return std::nullopt;
     more = false;
     for (std::size_t j : axes) {
       if (point[j] < region_->high[j]) {
@@ -389,29 +452,74 @@ Slope Machine::tried(const Instr &in, const std::array<u64, 3> &x, const std::ar
       }
       point[j] = region_->low[j];
     }
-    if (!more) {
-      lastTried_ = {x, s, found};
-      return found;
-    }
   }
-  const bool periodic = in.op == Op::shr || in.op == Op::div || in.op == Op::rem || in.op == Op::mul_hi ||
-                        in.op == Op::and_ || in.op == Op::bfe;
-  // Along one axis from its start: where the function first leaves its line, a period ends.
-  for (std::size_t j : axes) {
-    if (!periodic || region_->axes == kAxes || region_->low[j] != 0)
+  return found;
+}
+
+// How blocks get an axis that ends with a period of another one. A period that is no divisor of an axis from
+// which another one carries on would give some blocks two numbers and others none: then the blocks of the
+// region begin to be counted anew, if they are fewer.
+std::optional<Split> Machine::splitOf(std::size_t axis, i64 period, bool again) const {
+  const Region &r = *region_;
+  if (r.next[axis] == kAxes || (again && r.extent[axis] % period == 0))
+    return Split{axis, period};
+  std::size_t from = axis;
+  std::optional<std::size_t> shared; // from here on, all blocks of the region have the same coordinates
+  bool fewer = false;
+  for (std::size_t k = r.next[axis]; k != kAxes; k = r.next[k]) {
+    from = k;
+    if (r.high[k] > r.low[k])
+      shared.reset();
+    else if (!shared)
+      shared = k;
+    fewer = fewer || r.high[k] - r.low[k] + 1 < r.extent[k];
+  }
+  from = shared.value_or(from);
+  return fewer ? std::optional(Split{from, 0, r.low[from], r.high[from]}) : std::nullopt;
+}
+
+// The slope of a function that is tried at all points of the region; where it has none, an axis is asked to
+// be split, or the region made smaller.
+Slope Machine::tried(const Formula &f, const std::array<u64, 3> &x, const std::array<Slope, 3> &s) {
+  if (lastTried_ && lastTried_->f == f && lastTried_->x == x && lastTried_->slopes == s)
+    return lastTried_->found;
+  if (const std::optional<Slope> line = lineOf(f, x, s)) {
+    lastTried_ = {f, x, s, *line};
+    return *line;
+  }
+  const Op op = f.then == nullptr ? f.of->op : f.then->op;
+  const bool periodic =
+      op == Op::shr || op == Op::div || op == Op::rem || op == Op::mul_hi || op == Op::and_ || op == Op::bfe;
+  // Along one axis from its start, wherever the region begins: where the function first leaves its line, a
+  // period ends.
+  for (std::size_t j = 0; j < region_->axes; ++j) {
+    if (!periodic || points_ > kMostTried || region_->axes == kAxes || region_->high[j] == 0 ||
+        region_->high[j] >= kMostPoints || (s[0][j] == 0 && s[1][j] == 0 && s[2][j] == 0))
       continue;
-    point = region_->at;
-    point[j] = 0;
-    const u64 first = apply();
-    point[j] = 1;
-    const u64 step = apply() - first;
-    for (i64 i = 2; i <= region_->high[j]; ++i) {
+    const auto along = [&](i64 i) {
+      std::array<i64, kAxes> point = region_->at;
       point[j] = i;
-      if (apply() != ((first + step * static_cast<u64>(i)) & keep))
-        throw Split{j, i};
-    }
+      return apply(f, x, s, point);
+    };
+    // Whether it goes on from a coordinate as it begins.
+    const u64 step = along(1) - along(0);
+    const auto straight = [&](i64 from, i64 i) {
+      return along(from + i) == ((along(from) + step * static_cast<u64>(i)) & ones(f));
+    };
+    i64 period = 2;
+    while (period <= region_->high[j] && straight(0, period))
+      ++period;
+    if (period > region_->high[j])
+      continue;
+    bool again = !straight(period, period);
+    for (i64 i = 1; i < period && again; ++i)
+      again = straight(period, i);
+    if (const std::optional<Split> split = splitOf(j, period, again))
+      throw *split;
   }
-  return give_up();
+  for (const Slope &one : s)
+    region_->pin(one);
+  return {};
 }
 
 // An access to device memory of all blocks of the region, at a place that moves along the slope of an

@@ -125,17 +125,22 @@ NB_MODULE(_ptx, m) {
       .def(
           "run_region",
           [](Launch &self, const std::vector<std::pair<u32, std::vector<u64>>> &preset,
-             const std::vector<std::array<i64, 3>> &axes,
+             const std::vector<std::array<i64, 5>> &axes,
              const std::vector<std::pair<u32, std::vector<i64>>> &slopes)
-              -> std::optional<std::pair<std::size_t, i64>> {
+              -> std::optional<std::tuple<std::size_t, i64, i64, i64>> {
             if (axes.size() > kAxes)
               throw std::invalid_argument("expected fewer axes");
             Region region;
             region.axes = axes.size();
             for (std::size_t j = 0; j < axes.size(); ++j) {
-              if (axes[j][0] > axes[j][1] || axes[j][1] > axes[j][2])
+              if (axes[j][0] > axes[j][1] || axes[j][1] > axes[j][2] || axes[j][2] >= axes[j][3] ||
+                  axes[j][4] <= static_cast<i64>(j))
                 throw std::invalid_argument("expected a block in its region");
               region.low[j] = axes[j][0], region.at[j] = axes[j][1], region.high[j] = axes[j][2];
+              region.extent[j] = axes[j][3];
+              region.next[j] = std::min(static_cast<std::size_t>(axes[j][4]), kAxes);
+              if (region.next[j] >= axes.size() && region.next[j] != kAxes)
+                throw std::invalid_argument("expected an axis that there is");
             }
             std::vector<std::pair<u32, Slope>> given;
             for (const auto &[reg, s] : slopes) {
@@ -151,14 +156,14 @@ NB_MODULE(_ptx, m) {
             try {
               self.machine->run(preset, region, given);
             } catch (const Split &split) {
-              return std::pair{split.axis, split.extent};
+              return std::tuple{split.axis, split.extent, split.first, split.last};
             }
             return std::nullopt;
           },
           nb::arg("preset"), nb::arg("axes"), nb::arg("slopes"),
-          "runs one block, and finds those around it that do the same: by axis first, this and last "
-          "coordinate; "
-          "returns an axis to split, and by what, or nothing")
+          "runs one block, and finds those around it that do the same: by axis first, this and last coordinate, "
+          "how many there are, and which axis carries on; returns an axis to split, and by what, or nothing; with 0 "
+          "two coordinates between which blocks are to have axes of their own")
       .def_prop_ro(
           "region",
           [](const Launch &self) {

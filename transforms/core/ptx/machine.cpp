@@ -88,6 +88,7 @@ void Machine::run(const std::vector<std::pair<u32, std::vector<u64>>> &preset, c
   lastSlope_ = 0;
   reached_.assign(buffers_.size(), {});
   reachedTwice_.clear();
+  halves_.clear();
   for (const auto &[reg, s] : slopes)
     for (std::size_t t = 0; t < threads_; ++t)
       setSlope({static_cast<i32>(reg), 0}, static_cast<u16>(t), s, 64);

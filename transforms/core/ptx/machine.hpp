@@ -135,6 +135,10 @@ __extension__ using i128 = __int128;
 struct Region {
   std::size_t axes = 0;
   std::array<i64, kAxes> low{}, high{}, at{};
+  // How many coordinates each axis has, and which axis carries on from it (kAxes: none). Where one does, all
+  // coordinates are in use.
+  std::array<i64, kAxes> extent{};
+  std::array<std::size_t, kAxes> next{};
   // Whether something with these slopes differs from block to block.
   bool live(const Slope &s) const;
   // The least and the most that it is away from what it is here.
@@ -143,12 +147,18 @@ struct Region {
   void pin(const Slope &s);
   // Leaves only blocks where it is at least `least` (not above 0) away from what it is here.
   void require(const Slope &s, i128 least);
+
+private:
+  double blocks() const;
+  void cut(const Slope &s, i128 least, bool largestSteps);
 };
 
 // Thrown where integers are affine once an axis is two: what is left over by an extent, and the quotient.
+// With an extent of 0: once blocks between two coordinates along the axis, which share those of the axes that
+// carry on from it, have axes of their own.
 struct Split {
   std::size_t axis;
-  i64 extent;
+  i64 extent, first = 0, last = 0;
 };
 
 class Machine {
@@ -331,7 +341,28 @@ private:
   Slope pinned(const Instr &in, u16 t);
   Slope slopeOfResult(const Instr &in, u16 t);
   bool neverZero(const Slope &s, i128 x) const;
-  Slope tried(const Instr &in, const std::array<u64, 3> &x, const std::array<Slope, 3> &s);
+  // An instruction, or what a shift by `by` makes of it.
+  struct Formula {
+    const Instr *of;
+    const Instr *then = nullptr;
+    u64 by = 0;
+    bool operator==(const Formula &) const = default;
+  };
+  // The high word of a product: its operands, and their slopes.
+  struct Half {
+    const Instr *product;
+    std::array<u64, 3> x;
+    std::array<Slope, 3> slopes;
+  };
+  static u64 ones(const Formula &f);
+  u64 apply(const Formula &f, const std::array<u64, 3> &x, const std::array<Slope, 3> &s,
+            const std::array<i64, kAxes> &point) const;
+  std::optional<Slope> lineOf(const Formula &f, const std::array<u64, 3> &x, const std::array<Slope, 3> &s);
+  Slope tried(const Formula &f, const std::array<u64, 3> &x, const std::array<Slope, 3> &s);
+  const Half *halfOf(const Instr &in, std::size_t i, u16 t) const;
+  bool shifted(const Instr &in, std::size_t i, unsigned width) const;
+  void settleHalves(const Instr &in, std::span<const u16> lanes);
+  std::optional<Split> splitOf(std::size_t axis, i64 period, bool again) const;
   void reach(std::size_t index, u64 place, unsigned count, const Slope &slope);
   void scratchAt(const Slope &slope);
   Slope slopeOfBox(const Instr &in, u16 t, const TensorMap &map, const std::array<i64, 5> &start,
@@ -366,7 +397,17 @@ private:
   bool scratchUsed_ = false;
   bool moving_ = false; // whether one of these may not be zero
   i64 points_ = 0;      // at which functions of the block were tried for an instruction
-  std::optional<std::tuple<std::array<u64, 3>, std::array<Slope, 3>, Slope>> lastTried_;
+  struct Tried {
+    Formula f;
+    std::array<u64, 3> x;
+    std::array<Slope, 3> slopes;
+    Slope found;
+  };
+  std::optional<Tried> lastTried_;
+  // High words that are no lines, by register and thread. Their slopes say along which axes they change, no
+  // more: whoever reads one settles what it is.
+  std::unordered_map<std::size_t, Half> halves_;
+  std::optional<Half> half_; // what the instruction has just made
   u32 lastSlope_ = 0;
   static constexpr std::size_t kRow = 16;
   std::vector<std::unordered_map<u64, std::array<u32, kRow>>> reached_; // by rows of places; slopes from one

@@ -9,16 +9,18 @@ elements have other names, the same ones on both sides. This needs one slope for
 where two addresses meet in this block only, another one of the box is tried.
 
 Where numbers are taken apart by a division (`block % 8`, `block / 8`), they are two coordinates from then on.
-What is left when `MOST_BOXES` blocks have run is not proved by this, but checked where blocks are drawn.
+Blocks may be taken apart in several ways, as those of the last, smaller group of a grid in groups are: each
+`Part` has axes of its own. What is proved is a mark of each block by itself, whatever the axes say. What is
+left when `MOST_BOXES` blocks have run, or `MOST_ALONE` for themselves, is not proved by this, but checked where
+blocks are drawn.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -34,101 +36,141 @@ from superopt.verify.ttir.launch_memory import launch_buffers
 from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.values import ShapeDomain
 
-# Blocks that run to find boxes, and blocks whose instances are compared at once.
-MOST_BOXES, AT_ONCE = 8, 1 << 16
-_MOST_AXES = 6
+# Blocks that run to find boxes, those of them that may prove no other, and blocks whose instances are compared at
+# once.
+MOST_BOXES, MOST_ALONE, AT_ONCE = 32, 8, 1 << 16
 Box: TypeAlias = tuple[tuple[int, int], ...]
 """First and last coordinate along each axis."""
 
 
-@dataclass
-class Grid:
-    """The blocks of a launch; `proved` counts those that ran, and those that do what one of them does."""
+@dataclass(frozen=True)
+class Part:
+    """The blocks from `first` on, `extent` of them along each dimension of the grid `shape`, by coordinates.
+
+    Axes are in the order of the dimensions, the least digits first; strides and extents are in blocks of the
+    part. Of the axes of a dimension all but the last have all their digits in use, so that each block has one
+    number.
+    """
 
     shape: tuple[int, int, int]
-    proved: int = 0
-    _axes: list[Axis] = field(default_factory=list[Axis])
-    _left: list[Box] = field(default_factory=list[Box])
-    _odd: set[int] = field(default_factory=set[int])
-    _ran: int = 0
+    first: tuple[int, int, int]
+    extent: tuple[int, int, int]
+    axes: tuple[Axis, ...]
 
-    def __post_init__(self) -> None:
-        self._axes = [Axis(d, 1, n) for d, n in enumerate(self.shape) if n > 1]
-        self._begin()
-
-    def _begin(self) -> None:
-        """All blocks are left. Axes are in the order of the grid's dimensions, the least digits first."""
-        self._left, self.proved = [()], 0
-        self._odd.clear()
-        for d in range(3):
-            own = [axis.extent for axis in self._axes if axis.dimension == d]
-            parts = list(_boxes(own, self.shape[d])) if own else [()]
-            self._left = [a + b for a, b in itertools.product(self._left, parts)]
-
-    def number(self, coordinates: Sequence[int]) -> int:
-        """A block's number, x fastest."""
-        x, y, _ = self.shape
-        steps = (1, x, x * y)
-        return sum(steps[a.dimension] * a.stride * c for a, c in zip(self._axes, coordinates, strict=True))
+    def holds(self, block: int) -> bool:
+        """Whether the block with this number is one of them."""
+        at = [int(n[0]) for n in self._along(np.asarray([block]))]
+        return all(0 <= n < e for n, e in zip(at, self.extent, strict=True))
 
     def coordinates(self, blocks: Array) -> Array:
         """By block and axis."""
-        x, y, z = self.shape
-        numbers = (blocks % x, blocks // x % y, blocks // (x * y) % z)
-        columns = [numbers[a.dimension] // a.stride % a.extent for a in self._axes]
+        along = self._along(blocks)
+        columns = [along[a.dimension] // a.stride % a.extent for a in self.axes]
         return np.stack(columns, axis=-1) if columns else np.zeros((len(blocks), 0), np.int64)
+
+    def box(self, at: Sequence[int]) -> Box:
+        """The largest box of blocks around coordinates: the last digits of a dimension are not all in use."""
+        found: Box = ()
+        for d in range(3):
+            own = [axis.extent for axis in self.axes if axis.dimension == d]
+            mine = at[len(found) : len(found) + len(own)]
+            if own:
+                found += next(b for b in _boxes(own, self.extent[d]) if _within(mine, b))
+        return found
+
+    def members(self, box: Box) -> Array:
+        """The numbers of a box's blocks."""
+        x, y, _ = self.shape
+        steps = (1, x, x * y)
+        numbers = np.asarray([sum(n * step for n, step in zip(self.first, steps, strict=True))])
+        for axis, (start, end) in zip(self.axes, box, strict=True):
+            offsets = np.arange(start, end + 1) * (steps[axis.dimension] * axis.stride)
+            numbers = (numbers[:, None] + offsets).reshape(-1)
+        return numbers
+
+    def split(self, number: int, extent: int) -> Part:
+        """The same blocks, where what is left over from a coordinate by `extent`, and the quotient, are two."""
+        old = self.axes[number]
+        inner = Axis(old.dimension, old.stride, extent)
+        outer = Axis(old.dimension, old.stride * extent, -(-old.extent // extent))
+        return replace(self, axes=(*self.axes[:number], inner, outer, *self.axes[number + 1 :]))
+
+    def between(self, number: int, start: int, end: int, at: Sequence[int]) -> Part:
+        """Those between two coordinates along an axis that share those of `at` along what carries on from it."""
+        axis, d = self.axes[number], self.axes[number].dimension
+        onward = zip(self.axes[number + 1 :], at[number + 1 :], strict=True)
+        first = start * axis.stride + sum(a.stride * c for a, c in onward if a.dimension == d)
+        count = min((end - start + 1) * axis.stride, self.extent[d] - first)
+        return Part(
+            self.shape,
+            _with(self.first, d, self.first[d] + first),
+            _with(self.extent, d, count),
+            (
+                *(a for a in self.axes if a.dimension < d),
+                *([Axis(d, 1, count)] if count > 1 else ()),
+                *(a for a in self.axes if a.dimension > d),
+            ),
+        )
+
+    def _along(self, blocks: Array) -> tuple[Array, Array, Array]:
+        x, y, _ = self.shape
+        numbers = (blocks % x, blocks // x % y, blocks // (x * y))
+        return tuple(n - f for n, f in zip(numbers, self.first, strict=True))  # pyright: ignore[reportReturnType]
+
+
+class Grid:
+    """The blocks of a launch, and which of them ran, or do what one of them does."""
+
+    def __init__(self, shape: tuple[int, int, int]) -> None:
+        axes = tuple(Axis(d, 1, n) for d, n in enumerate(shape) if n > 1)
+        # Each block belongs to the last part that holds it.
+        self._parts = [Part(shape, (0, 0, 0), shape, axes)]
+        self._proved = np.zeros(math.prod(shape), np.bool_)
+        self._ran = self._alone = 0
+
+    @property
+    def proved(self) -> int:
+        """How many blocks are."""
+        return int(np.count_nonzero(self._proved))
 
     def next(self, seed: object) -> int | None:
         """A block that is not proved yet; None where all are, or enough ran."""
-        if self._ran >= MOST_BOXES:
+        left = np.flatnonzero(~self._proved)
+        if self._ran >= MOST_BOXES or self._alone >= MOST_ALONE or not len(left):
             return None
-        if self._odd:
-            return min(self._odd)
-        generator = random.Random(f"{seed} {self._ran}")
-        for box in sorted(self._left, key=_size, reverse=True):
-            return self.number([generator.randint(*span) for span in box])
-        return None
+        return int(left[random.Random(f"{seed} {self._ran}").randrange(len(left))])
 
     def run(self, ptx: Launch, block: int, instances: Instances) -> list[Stored]:
         """Run a block, and prove those around it where it is not proved yet."""
+        if self._proved[block]:
+            return ptx.run(block)
         while True:
-            at = self.coordinates(np.asarray([block]))[0].tolist()
-            box = next((b for b in self._left if _within(at, b)), None)
-            if box is None:
-                if block in self._odd:
-                    self._odd.remove(block)
-                    self.proved += 1
-                    self._ran += 1
-                return ptx.run(block)
-            found = ptx.run_around(block, self._axes, [(s, c, e) for c, (s, e) in zip(at, box, strict=True)])
+            part = next(p for p in reversed(self._parts) if p.holds(block))
+            at = part.coordinates(np.asarray([block]))[0].tolist()
+            spans = [(start, c, end) for c, (start, end) in zip(at, part.box(at), strict=True)]
+            found = ptx.run_around(block, part.axes, spans)
             if isinstance(found, list):
                 break
-            self._split(*found)
+            axis, extent, first, last = found
+            if extent:
+                self._parts[self._parts.index(part)] = part.split(axis, extent)
+            else:
+                self._parts.append(part.between(axis, first, last, at))
         self._ran += 1
+        self._proved[block] = True
         around = tuple(ptx.region)
-        blocks = self._members(around)
-        alike = instances.alike(ptx, self, block, around, blocks)
-        if alike is None:
-            around, blocks, alike = tuple((c, c) for c in at), np.asarray([block]), np.ones(1, np.bool_)
-        self._left = [part for b in self._left for part in _without(b, around)]
-        self.proved += int(alike.sum())
-        self._odd.update(blocks[~alike].tolist())
+        blocks = part.members(around)
+        blocks = np.sort(np.append(blocks[~self._proved[blocks]], block))
+        alike = instances.alike(ptx, part, block, around, blocks)
+        if alike is not None:
+            self._proved[blocks[alike]] = True
+        self._alone += alike is None or np.count_nonzero(alike) <= 1
         return found
 
-    def _split(self, axis: int, extent: int) -> None:
-        old = self._axes[axis]
-        inner = Axis(old.dimension, old.stride, extent)
-        outer = Axis(old.dimension, old.stride * extent, -(-old.extent // extent))
-        self._axes[axis : axis + 1] = [inner, outer]
-        self._begin()
 
-    def _members(self, box: Box) -> Array:
-        """The numbers of a box's blocks."""
-        numbers = np.zeros(1, np.int64)
-        for i, (start, end) in enumerate(box):
-            step = self.number([int(i == j) for j in range(len(box))])
-            numbers = (numbers[:, None] + np.arange(start, end + 1) * step).reshape(-1)
-        return numbers
+def _with(numbers: tuple[int, int, int], at: int, number: int) -> tuple[int, int, int]:
+    x, y, z = (number if i == at else n for i, n in enumerate(numbers))
+    return x, y, z
 
 
 def _boxes(extents: Sequence[int], count: int) -> Iterator[Box]:
@@ -150,24 +192,6 @@ def _within(at: Sequence[int], box: Box) -> bool:
     return all(s <= c <= e for c, (s, e) in zip(at, box, strict=True))
 
 
-def _size(box: Box) -> int:
-    return math.prod(e - s + 1 for s, e in box)
-
-
-def _without(box: Box, taken: Box) -> Iterator[Box]:
-    """What is left of a box as boxes."""
-    if any(e < ts or s > te for (s, e), (ts, te) in zip(box, taken, strict=True)):
-        yield box
-        return
-    head: list[tuple[int, int]] = []
-    for i, ((s, e), (ts, te)) in enumerate(zip(box, taken, strict=True)):
-        if s < ts:
-            yield (*head, (s, ts - 1), *box[i + 1 :])
-        if e > te:
-            yield (*head, (te + 1, e), *box[i + 1 :])
-        head.append((max(s, ts), min(e, te)))
-
-
 @dataclass(frozen=True)
 class _Event:
     """What an instance chooses at a line, by lane, and for accesses the buffer and the elements of the lanes."""
@@ -184,7 +208,7 @@ class Instances:
     def __init__(self, node: Node, kernel: KernelText) -> None:
         self._node, self._kernel, self._function = node, kernel, kernel.function()
 
-    def alike(self, ptx: Launch, grid: Grid, block: int, box: Box, blocks: Array) -> Array | None:
+    def alike(self, ptx: Launch, part: Part, block: int, box: Box, blocks: Array) -> Array | None:
         """Which instances of a box's `blocks` do what that of `block` does, moved as its accesses are.
 
         None where that is not said by this block: it accesses an element in two ways, or scratch is shared.
@@ -200,7 +224,7 @@ class Instances:
                 return None
             moves[buffer.name] = places, moved
         start, end = ptx.scratch
-        away = grid.coordinates(blocks) - grid.coordinates(np.asarray([block]))
+        away = part.coordinates(blocks) - part.coordinates(np.asarray([block]))
         if end > start:
             at = np.sort(away @ np.asarray(ptx.scratch_slope[: len(box)], np.int64))
             if (np.diff(at) < end - start).any():
@@ -213,8 +237,8 @@ class Instances:
         self._launch([block], note)
         follower = _Follower(first, moves, dict(zip(blocks.tolist(), away[:, live], strict=True)))
         try:
-            for part in range(0, len(blocks), AT_ONCE):
-                self._launch(blocks[part : part + AT_ONCE].tolist(), follower.see)
+            for start in range(0, len(blocks), AT_ONCE):
+                self._launch(blocks[start : start + AT_ONCE].tolist(), follower.see)
         except UnsupportedProgram:
             return None
         follower.end()

@@ -39,6 +39,10 @@ class Stored:
     atomics: Array
 
 
+# In place of the number of an axis that carries on, where none does.
+_NO_AXIS = 1 << 16
+
+
 @dataclass(frozen=True)
 class Axis:
     """A coordinate of blocks: a number of the grid's `dimension`, divided by `stride`, modulo `extent`."""
@@ -111,18 +115,25 @@ class Launch:
 
     def run_around(
         self, block: int, axes: Sequence[Axis], spans: Sequence[tuple[int, int, int]]
-    ) -> list[Stored] | tuple[int, int]:
+    ) -> list[Stored] | tuple[int, int, int, int]:
         """As `run`; `region` then has blocks that run the same instructions.
 
         `spans` are along each axis the first coordinate to think of, the block's and the last one. Returns an
-        axis to split, and the extent of its inner part, where that is to be done first.
+        axis to split, and the extent of its inner part, where that is to be done first. With an extent of 0,
+        the blocks between two coordinates along the axis, which share this block's coordinates along
+        those that carry on from it, are to have other axes.
         """
         slopes = [
             (self.decoded.preset[name], [a.stride if a.dimension == d else 0 for a in axes])
             for d, name in enumerate(("%ctaid.x", "%ctaid.y", "%ctaid.z"))
             if name in self.decoded.preset
         ]
-        split = self._guarded(lambda: self._core.run_region(self._preset(block), list(spans), slopes))
+        onward = [
+            next((k for k in range(i + 1, len(axes)) if axes[k].dimension == a.dimension), _NO_AXIS)
+            for i, a in enumerate(axes)
+        ]
+        given = [(*span, a.extent, k) for span, a, k in zip(spans, axes, onward, strict=True)]
+        split = self._guarded(lambda: self._core.run_region(self._preset(block), given, slopes))
         return self._stored() if split is None else split
 
     @property
