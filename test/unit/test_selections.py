@@ -235,3 +235,17 @@ def test_a_negated_comparison_that_llvm_folds_is_verified() -> None:
     swapped = re.sub(r"setp\.(\w+)\.f32", "setp.lt.f32", compiled[0].ptx)
     with pytest.raises(NotEquivalent):
         verify_ptx(lowered, kernels, [PtxText(swapped, compiled[0].shared_bytes)])
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_scalars_are_compared_and_selected(swapped: bool) -> None:
+    """An array of one number stays one, whatever makes it contiguous."""
+
+    def program(negated: bool, swapped: bool) -> KernelGraph:
+        p = Program(3, ())
+        x, y, z = p.inputs
+        t = p("neg", p("neg", x)) if negated else x
+        y, z = (z, y) if swapped else (y, z)
+        return p.graph(p("add", p("mul", p("step", t), y), p("mul", p("step", p("neg", t)), z)), p("step", t))
+
+    assert certify(program(False, False), program(True, swapped)).equivalent == (not swapped)

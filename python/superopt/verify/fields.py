@@ -296,7 +296,7 @@ class ImageField(Domain):
 
     def truth(self, t: Tensor) -> Array:
         """Where t > 0: 1, where not: 0, where that is not known: -1."""
-        residues, modulus = self._residues(np.ascontiguousarray(t.planes[0])), self.fields[0].modulus
+        residues, modulus = self._residues(np.asarray(t.planes[0], order="C")), self.fields[0].modulus
         most = np.uint64(min(MOST_KNOWN, modulus // 4))
         if len(t.planes) < 2 or not t.degree.constant:  # exponentials are not the integers they look like
             return np.where(residues <= 1, residues.astype(np.int8), np.int8(-1))

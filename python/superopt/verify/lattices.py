@@ -124,4 +124,4 @@ def _scales(numbers: Sequence[Fraction]) -> set[Fraction]:
 
 def flags(a: Array | None, shape: tuple[int, ...]) -> Array | None:
     """Flags broadcast to a shape."""
-    return None if a is None else np.ascontiguousarray(np.broadcast_to(a, shape))
+    return None if a is None else np.asarray(np.broadcast_to(a, shape), order="C")

@@ -175,7 +175,7 @@ class Reals:
 
     def labels(self, t: Tensor) -> Array:
         """The labels of all elements."""
-        return self._labels(np.ascontiguousarray(t.planes[0]))
+        return self._labels(np.asarray(t.planes[0], order="C"))
 
     # --- signs and conditions
 
