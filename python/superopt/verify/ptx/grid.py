@@ -11,8 +11,8 @@ where two addresses meet in this block only, another one of the box is tried.
 Where numbers are taken apart by a division (`block % 8`, `block / 8`), they are two coordinates from then on.
 Blocks may be taken apart in several ways, as those of the last, smaller group of a grid in groups are: each
 `Part` has axes of its own. What is proved is a mark of each block by itself, whatever the axes say. What is
-left when `MOST_BOXES` blocks have run, or `MOST_ALONE` for themselves, is not proved by this, but checked where
-blocks are drawn.
+left when `MOST_BOXES` blocks have run, or `FIRST_BOXES` where that many would not do at their rate, is not
+proved by this, but checked where blocks are drawn.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from superopt.verify.ttir.launch_memory import launch_buffers
 from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.values import ShapeDomain
 
-# Blocks that run to find boxes, those of them that may prove no other, and blocks whose instances are compared at
-# once.
-MOST_BOXES, MOST_ALONE, AT_ONCE = 32, 8, 1 << 16
+# Blocks that run to find boxes: the first ones, as many as that if they would do, and blocks whose instances are
+# compared at once.
+FIRST_BOXES, MOST_BOXES, AT_ONCE = 8, 32, 1 << 16
 Box: TypeAlias = tuple[tuple[int, int], ...]
 """First and last coordinate along each axis."""
 
@@ -126,7 +126,7 @@ class Grid:
         # Each block belongs to the last part that holds it.
         self._parts = [Part(shape, (0, 0, 0), shape, axes)]
         self._proved = np.zeros(math.prod(shape), np.bool_)
-        self._ran = self._alone = 0
+        self._ran = 0
 
     @property
     def proved(self) -> int:
@@ -136,7 +136,9 @@ class Grid:
     def next(self, seed: object) -> int | None:
         """A block that is not proved yet; None where all are, or enough ran."""
         left = np.flatnonzero(~self._proved)
-        if self._ran >= MOST_BOXES or self._alone >= MOST_ALONE or not len(left):
+        if not len(left) or self._ran >= MOST_BOXES:
+            return None
+        if self._ran >= FIRST_BOXES and self.proved * MOST_BOXES < self._ran * len(self._proved):
             return None
         return int(left[random.Random(f"{seed} {self._ran}").randrange(len(left))])
 
@@ -164,7 +166,6 @@ class Grid:
         alike = instances.alike(ptx, part, block, around, blocks)
         if alike is not None:
             self._proved[blocks[alike]] = True
-        self._alone += alike is None or np.count_nonzero(alike) <= 1
         return found
 
 
