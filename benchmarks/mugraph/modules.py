@@ -260,13 +260,21 @@ for _name in [*names(), *BLOCKS, *OWN]:
     globals()[f"make_{_name}" if _name in globals() else _name] = _factory(_name)
 
 
-def main() -> None:
-    """Write every program beside this file, as its kernel graph."""
+def text(name: str) -> str:
+    """A program's kernel graph; its inputs are x0, x1, ..., whatever its module calls them."""
     from superopt.dialects.writer import to_text
     from superopt.transforms.ingest import from_torch
 
+    graph = from_torch(*module(name), name=name).graph
+    for i, value in enumerate(graph.inputs):
+        value.name = f"x{i}"
+    return to_text(graph)
+
+
+def main() -> None:
+    """Write every program beside this file, as its kernel graph."""
     for name in sys.argv[1:] or [*names(), *BLOCKS, *OWN]:
-        (FOLDER / f"{name}.mlir").write_text(to_text(from_torch(*module(name), name=name).graph))
+        (FOLDER / f"{name}.mlir").write_text(text(name))
         print(name, flush=True)
 
 
