@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -23,7 +24,10 @@ from superopt.transforms.emit.triton_source import emit_kernel
 from superopt.transforms.lower import lower
 from superopt.verify import certify, program_hash
 from superopt.verify.domains import FloatDomain
+from superopt.verify.ptx.check import PtxText, verify_ptx
+from superopt.verify.ptx.record import PtxKernelRecord
 from superopt.verify.ttir import Buffer, launch, parse, verify_compiled
+from superopt.verify.ttir.artifact import kernel_texts
 
 TARGETS = ("sm_90", "sm_100")
 
@@ -75,6 +79,30 @@ def test_kernels_with_descriptors_are_compiled_and_verified(name: str) -> None:
         assert kernel.spill_bytes == 0
     records = verify_compiled(graph, changed, emitted, kernels)
     assert set(records) == set(TARGETS)
+
+
+def test_blocks_do_not_share_scratch() -> None:
+    """Those of one box, and those of two: the first four blocks are a box of their own here."""
+    graph = GRAPHS["matmul"]()
+    changed = described(graph)
+    emitted = emit_program(changed)
+    made = compile_all(emitted.kernels, ("sm_90",))
+    kernels, ptx = kernel_texts(emitted, made), made[0].ptx
+
+    def check(ptx: str) -> PtxKernelRecord:
+        return verify_ptx(changed, kernels, [PtxText(ptx, made[0].shared_bytes)]).kernels[0]
+
+    found = check(ptx)
+    assert found.blocks == found.addressed == 16
+    at = re.search(r"shl\.b32\s+(%r\d+), (%r\d+), 8;", ptx)  # of the block's number: two maps for each
+    assert at is not None
+    other = (
+        ".reg .pred %pa;\n.reg .b32 %ra<3>;\n"
+        f"setp.lt.s32 %pa, {at[2]}, 4;\nadd.s32 %ra1, {at[2]}, -4;\nselp.b32 %ra2, {at[2]}, %ra1, %pa;\n"
+    )
+    for fault in (other + at[0].replace(at[2], "%ra2"), at[0].replace(" 8;", " 7;")):
+        with pytest.raises(IllegalProgram, match="scratch of each block's own"):
+            check(ptx.replace(at[0], fault))
 
 
 @pytest.mark.parametrize("name", ["matmul", "edges", "batch", "attention"])

@@ -162,6 +162,20 @@ def test_a_high_word_that_is_shifted_is_a_quotient():
     assert boxes(body + "add.s32 %r10, %r10, %r11;\n", (176, 1, 1))[1] > 1
 
 
+@pytest.mark.parametrize(
+    "then",
+    [
+        "mov.u32 %r11, %r2;\nshr.u32 %r12, %r11, 4;\n",
+        "add.s32 %r11, %r2, %r2;\nshr.u32 %r12, %r11, 4;\n",
+        "mov.b32 %r11, 176;\nadd.s32 %r12, %r11, %r2;\n",
+    ],
+)
+def test_a_high_word_that_is_gone_is_not_what_is_read(then: str):
+    """Something else is where it was: all blocks of each box do what is foretold (`Checked`)."""
+    body = f"mul.hi.u32 %r11, %r2, 780903145;\n{then}mad.lo.s32 %r10, %r12, 7, %r2;\n"
+    assert boxes(body, (176, 1, 1)) == (176, 1)
+
+
 def test_the_last_group_has_digits_of_its_own():
     """Groups of 8 rows and 11 columns, of which the last one has 5 rows."""
     body = (

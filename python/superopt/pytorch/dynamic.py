@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from superopt.errors import BadInput, BadOption, UnsupportedProgram
 from superopt.pytorch.module import called, imported
-from superopt.run.buckets import LACKING, Buckets, check_ends, superoptimize_buckets
+from superopt.run.buckets import Buckets, check_ends, superoptimize_buckets
 from superopt.run.ranged import MOST_ELEMENTS, axis
 from superopt.transforms.ingest.signature import Signature
 from superopt.transforms.ingest.torch_types import torch_module
@@ -83,9 +83,8 @@ class Dynamic:
             return read[extents].graph
 
         outcome = superoptimize_buckets(source, self.over, buckets, settings, diagnostics)
-        for said in diagnostics.messages:
-            if said.message.startswith(LACKING):  # a call there is an error, or runs the original
-                warnings.warn(f"superopt's {called(self.module)}: {said.message}", stacklevel=3)
+        if outcome.lacking:  # a call there is an error, or runs the original
+            warnings.warn(f"superopt's {called(self.module)}: {outcome.lacking}", stacklevel=3)
         return next(iter(read.values())), outcome
 
 

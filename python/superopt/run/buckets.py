@@ -26,7 +26,6 @@ from superopt.verify.ranges import Axis, Family, Point, representatives
 Buckets: TypeAlias = Mapping[str, Sequence[int]] | Literal["auto"] | None
 """The largest extents of buckets, by axis; "auto": halves where that is cheaper; None: if it has to be."""
 MOST_HALVINGS = 2
-LACKING = "kernels do not take all of"
 CHEAPER = 0.8
 """What kernels of a part must take of the time of those for the whole."""
 
@@ -51,17 +50,19 @@ def superoptimize_buckets(
         found = [made for part in parts if (made := maker.tried(part)) is not None]
     if not found:
         raise maker.refused[0]
-    last = found[-1]
+    last, lacking = found[-1], ""
     if sum(_points(bucket.axes) for bucket in found) < _points(over):
         within = ", or ".join(" and ".join(map(str, bucket.axes)) for bucket in found)
-        diagnostics.warning(
-            f"{LACKING} {' and '.join(map(str, over))}: only for {within}; {maker.refused[0].message}"
+        lacking = (
+            f"kernels do not take all of {' and '.join(map(str, over))}: only for {within}; "
+            f"{maker.refused[0].message}"
         )
+        diagnostics.warning(lacking)
         last.outcome.report.remarks.append(str(diagnostics.messages[-1]))
     if len(found) == 1 and last.outcome.ranged is not None:
-        return last.outcome
+        return replace(last.outcome, lacking=lacking)
     last.outcome.report.remarks += maker.said
-    return replace(last.outcome, buckets=tuple(found))
+    return replace(last.outcome, buckets=tuple(found), lacking=lacking)
 
 
 def _points(part: Sequence[Axis]) -> int:

@@ -43,6 +43,8 @@ class Outcome:
     ranged: Ranged | None = None
     buckets: tuple[Bucket, ...] = ()
     """Where extents have kernels by their bucket: all of these, in order; this is the last one's outcome."""
+    lacking: str = ""
+    """Which of the extents that were asked for have no kernels, and why; empty where all have."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from superopt.errors import UnsupportedProgram
+from superopt.errors import IllegalProgram, UnsupportedProgram
 from superopt.program import Node
 from superopt.verify.domains import Array
 from superopt.verify.ptx.launch import Axis, Launch, Stored
@@ -126,6 +126,7 @@ class Grid:
         # Each block belongs to the last part that holds it.
         self._parts = [Part(shape, (0, 0, 0), shape, axes)]
         self._proved = np.zeros(math.prod(shape), np.bool_)
+        self._scratch = np.zeros((0, 2), np.int64)  # of these: first byte, and the one after the last
         self._ran = 0
 
     @property
@@ -143,7 +144,10 @@ class Grid:
         return int(left[random.Random(f"{seed} {self._ran}").randrange(len(left))])
 
     def run(self, ptx: Launch, block: int, instances: Instances) -> list[Stored]:
-        """Run a block, and prove those around it where it is not proved yet."""
+        """Run a block, and prove those around it where it is not proved yet.
+
+        Raises IllegalProgram where two blocks use the same scratch, and as `Launch.run`.
+        """
         if self._proved[block]:
             return ptx.run(block)
         while True:
@@ -159,14 +163,27 @@ class Grid:
             else:
                 self._parts.append(part.between(axis, first, last, at))
         self._ran += 1
-        self._proved[block] = True
         around = tuple(ptx.region)
         blocks = part.members(around)
-        blocks = np.sort(np.append(blocks[~self._proved[blocks]], block))
+        blocks = np.sort(blocks[~self._proved[blocks]])
         alike = instances.alike(ptx, part, block, around, blocks)
-        if alike is not None:
-            self._proved[blocks[alike]] = True
+        proved = np.asarray([block]) if alike is None else blocks[alike | (blocks == block)]
+        away = part.coordinates(proved) - part.coordinates(np.asarray([block]))
+        self._have_scratch(ptx, away @ np.asarray(ptx.scratch_slope[: len(around)], np.int64))
+        self._proved[proved] = True
         return found
+
+    def _have_scratch(self, ptx: Launch, away: Array) -> None:
+        """Each new block has what the one that ran used, so many bytes `away`; no other block may use it."""
+        start, end = ptx.scratch
+        if start == end:
+            return
+        new = np.stack([start + away, end + away], axis=-1)
+        self._scratch = np.concatenate([self._scratch, new])
+        self._scratch = self._scratch[np.argsort(self._scratch[:, 0])]
+        if (self._scratch[1:, 0] < self._scratch[:-1, 1]).any():
+            name = ptx.decoded.kernel.name
+            raise IllegalProgram(f"kernel '{name}': expected scratch of each block's own, got one for two")
 
 
 def _with(numbers: tuple[int, int, int], at: int, number: int) -> tuple[int, int, int]:
@@ -212,7 +229,7 @@ class Instances:
     def alike(self, ptx: Launch, part: Part, block: int, box: Box, blocks: Array) -> Array | None:
         """Which instances of a box's `blocks` do what that of `block` does, moved as its accesses are.
 
-        None where that is not said by this block: it accesses an element in two ways, or scratch is shared.
+        None where that is not said by this block: it accesses an element in two ways.
         """
         live = [i for i, (s, e) in enumerate(box) if e > s]
         slopes, moves = ptx.slopes[:, live], dict[str, tuple[Array, Array]]()
@@ -224,12 +241,7 @@ class Instances:
             if not np.array_equal(moved[again], moved[again + 1]):
                 return None
             moves[buffer.name] = places, moved
-        start, end = ptx.scratch
         away = part.coordinates(blocks) - part.coordinates(np.asarray([block]))
-        if end > start:
-            at = np.sort(away @ np.asarray(ptx.scratch_slope[: len(box)], np.int64))
-            if (np.diff(at) < end - start).any():
-                return None
         first: list[_Event] = []
 
         def note(_: Batch, event: _Event) -> None:
