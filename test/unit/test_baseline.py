@@ -86,6 +86,28 @@ func.func @mish(%x: tensor<4096x4096xf16>) -> tensor<4096x4096xf16> {
     assert 4 * eager.seconds < 1.5 * cost(graph, H100).seconds
 
 
+def rms_norm(rows: int, columns: int) -> KernelGraph:
+    full, one = f"tensor<{rows}x{columns}xf32>", f"tensor<{rows}x1xf32>"
+    return read(f"""
+func.func @norm(%x: {full}) -> {full} {{
+  %q = "kernel.square"(%x) : ({full}) -> {full}
+  %m = "kernel.reduce_mean"(%q) {{dims = array<i64: 1>, keepdims = true}} : ({full}) -> {one}
+  %r = "kernel.rsqrt"(%m) : ({one}) -> {one}
+  %y = "kernel.mul"(%x, %r) : ({full}, {one}) -> {full}
+  return %y : {full}
+}}""")
+
+
+@pytest.mark.parametrize(
+    ("columns", "rate"), [(1024, H100.l2_bytes_per_second), (16384, H100.dram_bytes_per_second)]
+)
+def test_norms_of_eager_pytorch_read_their_rows_twice(columns: int, rate: float) -> None:
+    """The second time from L2, where the rows of all resident blocks fit."""
+    graph = rms_norm(4096, columns)
+    (eager,), (inductor,) = named(graph, "eager").parts, named(graph, "inductor").parts
+    assert eager.seconds == pytest.approx(inductor.seconds + 4096 * columns * 4 / rate)
+
+
 def test_elementwise_operators_of_two_tensors_are_one_kernel_of_inductor_only() -> None:
     graph = read("""
 func.func @f(%x: tensor<1024x1024xf16>, %y: tensor<1024x1024xf16>) -> tensor<1024x1024xf16> {

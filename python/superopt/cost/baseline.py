@@ -14,7 +14,7 @@ Products are priced as cuBLAS runs them: the best of its tiles, the depth split 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from superopt.cost.attention import Attention, attentions
 from superopt.cost.fusion import Fusion, Group, is_fusible, is_product, total_seconds
@@ -24,6 +24,9 @@ from superopt.cost.model import KernelCost, Traffic, kernel_cost, update_cost
 from superopt.operators import Move, move_of
 from superopt.program import KernelGraph, Node, TensorType, Value
 from superopt.weights import main_part
+
+# Of a block that PyTorch's norms give a row to.
+ROW_WARPS = 4
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,26 @@ class _Plan:
         parts: list[KernelCost] = []
         for group in self.fusion.order():
             if len(group.nodes) > 1 and self._composite(group):
-                parts += self.fusion.fused(group.nodes)
+                parts += self._library(group)
                 continue
             for node in group.nodes:
                 parts += self.fusion.fused([node]) if is_fusible(node) else self._single(node)
         return tuple(parts)
+
+    def _library(self, group: Group) -> list[KernelCost]:
+        """One kernel of PyTorch; a norm reads its rows again once their statistics are known.
+
+        They are still in L2 if those of all resident blocks, a row each, fit into the half of it that is near.
+        """
+        parts = self.fusion.fused(group.nodes)
+        full = [v for v in self.fusion.written(group.nodes) if v.type.elements == group.full]
+        if not parts or not group.reduced or not full:
+            return parts
+        size = full[0].type.bytes
+        resident = self.target.multiprocessors * self.target.most_warps // ROW_WARPS
+        near = resident * size / group.reduced <= self.target.l2_capacity / 2
+        rate = self.target.l2_bytes_per_second if near else self.target.dram_bytes_per_second
+        return [replace(parts[0], seconds=parts[0].seconds + size / rate), *parts[1:]]
 
     def _composite(self, group: Group) -> bool:
         inside = set(group.nodes)
