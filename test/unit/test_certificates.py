@@ -16,7 +16,7 @@ from random_programs import Builder, attention, random_kernel, rewritten
 
 from superopt.errors import BadInput, IllegalProgram
 from superopt.program import KernelGraph, Value
-from superopt.verify import Certificate, certify, lattices, program_hash
+from superopt.verify import Certificate, certify, lattices, one_point, program_hash
 from superopt.verify import certifier as certifier_module
 from superopt.verify.certifier import replay, replay_cheap
 from superopt.verify.fields import FormalField
@@ -119,7 +119,7 @@ def test_exponentials_below_other_functions_keep_the_bound(build: Any) -> None:
 
 
 def test_a_cap_on_terms_costs_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(certifier_module, "FormalField", partial(FormalField, cap=3))
+    monkeypatch.setattr(one_point, "FormalField", partial(FormalField, cap=3))
     certificate = certify(attention("naive", 0.5), attention("stable", 0.5)).certificate
     assert certificate
     assert certificate.delta is None
@@ -129,7 +129,7 @@ def test_a_cap_on_terms_costs_the_bound(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_programs_may_outgrow_the_cap_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """One program adds what exceeds the cap and takes it away again, the other never has it."""
-    monkeypatch.setattr(certifier_module, "FormalField", partial(FormalField, cap=2))
+    monkeypatch.setattr(one_point, "FormalField", partial(FormalField, cap=2))
 
     def there_and_back(f: Builder, a: Value, b: Value, c: Value) -> Value:
         x, y, z = (f("exp", v) for v in (a, b, c))

@@ -12,8 +12,7 @@ from random_programs import Builder, attention, value
 
 from superopt.errors import NotEquivalent
 from superopt.program import BlockGraph, KernelGraph, Node, TensorType, Value
-from superopt.verify import certifier as certifier_module
-from superopt.verify import certify, check_each, program_hash
+from superopt.verify import certify, check_each, one_point, program_hash
 from superopt.verify import evaluate as evaluate_module
 from superopt.verify.certifier import replay
 from superopt.verify.fields import FormalField, ImageField, P, Q
@@ -133,7 +132,7 @@ def test_the_tests_notice_weaker_operators(
     }
     pair = program(SQUARE, builds[first]), program(SQUARE, builds[second])
     assert not certify(*pair).equivalent
-    monkeypatch.setattr(certifier_module, "FormalField", weak)
+    monkeypatch.setattr(one_point, "FormalField", weak)
     assert certify(*pair).equivalent
 
 
@@ -339,5 +338,5 @@ def test_what_only_the_others_assume_is_said_of_each_of_them() -> None:
     second = program(SQUARE, again)
     third = program(SQUARE, lambda f, a, b, c: f("add", again(f, a, b, c), f("sub", c, c)))
     point = (0, 0, 0)
-    outcomes = certifier_module._at_point(first, [second, third], "image", "full", point, "order", (P, Q), 0)  # type: ignore[reportPrivateUsage]
+    outcomes = one_point.at_point(first, [second, third], "image", "full", point, "order", (P, Q), 0)
     assert [o.assumed for o in outcomes] == [frozenset({"erf"})] * 2

@@ -10,7 +10,7 @@ from random_programs import Builder, value
 
 from superopt.program import BlockGraph, KernelGraph, Node, TensorType, Value
 from superopt.verify import certifier as certifier_module
-from superopt.verify import certify
+from superopt.verify import certify, one_point
 from superopt.verify.certifier import replay
 from superopt.verify.fields import FormalField
 from superopt.verify.hashing import canonical_text, parse
@@ -279,7 +279,7 @@ def test_too_many_exponentials_leave_the_test_at_full_extents(monkeypatch: pytes
     def formal(point: Any, **given: Any) -> FormalField:
         return FormalField(point, **given, work=5)
 
-    monkeypatch.setattr(certifier_module, "FormalField", formal)
+    monkeypatch.setattr(one_point, "FormalField", formal)
     first, second = program(LARGE, _gated), program(LARGE, _gated_otherwise)
     certificate = certify(first, second).certificate
     assert certificate

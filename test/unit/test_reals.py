@@ -15,7 +15,7 @@ from random_programs import Builder
 
 from superopt.program import KernelGraph, Value
 from superopt.verify import certifier as certifier_module
-from superopt.verify import certify
+from superopt.verify import certify, one_point
 from superopt.verify.checker import compare
 from superopt.verify.degrees import Degree, Sign
 from superopt.verify.domains import Tensor
@@ -298,7 +298,7 @@ def test_values_that_a_piece_begins_with_may_vanish() -> None:
     first = made(lambda f, x, v: kept(f, x))
     second = made(lambda f, x, v: f("div", f("mul", x, v), v))
     for piece in (False, True):
-        (outcome,) = certifier_module._at_point(  # pyright: ignore[reportPrivateUsage]
+        (outcome,) = one_point.at_point(
             first, [second], "formal", "full", point, "free", certifier_module.drawn("a", "b"), piece
         )
         assert (outcome.failure is not None) == piece

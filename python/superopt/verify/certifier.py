@@ -32,13 +32,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Literal
-
-import numpy as np
+from dataclasses import dataclass
 
 from superopt.aliasing import check_aliases, pairs
 from superopt.errors import IllegalProgram, NotEquivalent, SuperoptError
@@ -53,30 +48,24 @@ from superopt.verify.certificate import (
     RelationRecord,
     TestRecord,
 )
-from superopt.verify.degrees import VARIABLE
-from superopt.verify.demand import feeds_exponential
 from superopt.verify.dense import without_dense
-from superopt.verify.domains import Tensor
-from superopt.verify.evaluate import Shared, evaluate
-from superopt.verify.fields import FormalField, ImageField, Seen
 from superopt.verify.hashing import canonical_text, parse, program_hash
-from superopt.verify.infinities import Extended
+from superopt.verify.one_point import (
+    RULES_WORK,
+    Kind,
+    Outcome,
+    failure_of,
+    outcomes_of,
+)
 from superopt.verify.opaque import without_opaque
 from superopt.verify.pieces import Piece, cut
 from superopt.verify.primes import Primes, drawn
-from superopt.verify.reals import Condition, Conditions
 from superopt.verify.reduce import elements, fewer_blocks, reduce_extents, work
 from superopt.verify.relation import Abstained, difference, equal_sizes
 from superopt.verify.symbolic import prove
 
 # Scalar operations up to which the formal test runs at full extents.
 FORMAL_WORK = 50_000
-# Beyond this, max and min pick by a random order at full extents, as sets of leaves would take too long. One of n
-# numbers changes what an order picks with probability only 1/n, so this does not replace the test with sets.
-LATTICE_WORK = 5_000_000
-# Beyond this, the identities of real numbers (`superopt.verify.reals`) are not used: their tables take memory.
-# Programs that need them are then compared by two blocks.
-RULES_WORK = 5_000_000
 # Beyond this, or this many elements of tensors (about a gigabyte), two blocks along each dimension of the grids
 # are computed instead of all of them.
 BLOCKS_WORK = 1_000_000_000
@@ -88,17 +77,6 @@ CUT_WORK = 250_000_000
 # Up to this many, tests at full extents take a second at most: a check of a certificate makes them again.
 CHEAP_WORK = 100_000_000
 MOST_TESTS = 8
-ATTEMPTS = 4
-# Describes an element of the first or second program; an undefined element equals nothing.
-_UNDEFINED = (
-    "the {} program is undefined (infinities that cancel, or one times zero or a number of unknown sign)"
-)
-_BEYOND: dict[Condition, str] = {
-    "root": "the second program takes a root of numbers that may be negative, and the first one does not",
-    "logarithm": "the second program takes a logarithm or power of numbers that may be negative, and the first "
-    "one does not",
-    "quotient": "the second program divides by numbers that may vanish, and the first one does not",
-}
 
 
 @dataclass(frozen=True)
@@ -120,28 +98,6 @@ class Replay:
     faults: tuple[str, ...] = ()
     trusted: int = 0
     bounding: bool = False
-
-
-Kind = Literal["formal", "image"]
-Lattice = Literal["free", "order"]
-_Point = tuple[int, int, int]
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    """One test: its record and its assumptions, or where it failed."""
-
-    record: TestRecord | None
-    failure: Counterexample | None
-    assumed: frozenset[str] = frozenset()
-    imaged: bool = False
-    undefined: bool = False
-    ruled: bool = False
-
-    def of_piece(self, piece: int) -> _Outcome:
-        """This outcome, recorded as a test of one piece of the programs."""
-        assert self.record is not None
-        return replace(self, record=self.record.model_copy(update={"piece": piece}))
 
 
 def certify(a: KernelGraph, b: KernelGraph, *, delta: float = 1e-9, seed: int = 0) -> Verdict:
@@ -204,7 +160,7 @@ class _Question:
         self.programs, (self.a, self.b), self.delta, self.seed = (a, b), tested, delta, seed
         self.arbitrary = len(self.a.inputs) - len(a.inputs)
         self.notes: list[str] = []
-        self.outcomes: list[_Outcome] = []
+        self.outcomes: list[Outcome] = []
         self.reduced: tuple[KernelGraph, KernelGraph] | None = None
         self.wants_full = False
         self.agreed = False  # on max and min by sets, at reduced extents
@@ -227,7 +183,7 @@ class _Question:
         small = max(work(a), work(b)) <= FORMAL_WORK
         if small:
             self.outcomes = self._formal_tests(a, b, "full")
-            self.failure = _failure(self.outcomes)
+            self.failure = failure_of(self.outcomes)
         else:
             self._reduced()
             if not self.differed and (not self.outcomes or any(o.imaged for o in self.outcomes)):
@@ -242,10 +198,12 @@ class _Question:
             if not (pair := reduce_extents(self.a, self.b, numbers=numbers)):
                 return
             outcomes = self._formal_tests(*pair, "reduced")
-            if not _failure(outcomes):
+            if not failure_of(outcomes):
                 self.outcomes, self.reduced = outcomes, pair
-                self.agreed = bool(outcomes) or not _failure(
-                    _test(pair[0], [pair[1]], "image", "reduced", self.seed, 0, self.primes, self.arbitrary)
+                self.agreed = bool(outcomes) or not failure_of(
+                    outcomes_of(
+                        pair[0], [pair[1]], "image", "reduced", self.seed, 0, self.primes, self.arbitrary
+                    )
                 )
                 if numbers and outcomes:
                     self.notes.append("numbers that a mean divides by were reduced with its extent")
@@ -261,34 +219,36 @@ class _Question:
         if not general or not (pair := reduce_extents(general[0], general[1])):
             return
         arbitrary = self.arbitrary + len(pair[0].inputs) - len(self.a.inputs)
-        outcomes: list[_Outcome] = []
+        outcomes: list[Outcome] = []
         try:
             while not _enough(outcomes, self.delta):
                 number = len(outcomes)
-                outcomes += _test(
+                outcomes += outcomes_of(
                     pair[0], [pair[1]], "formal", "reduced", self.seed, number, self.primes, arbitrary
                 )
         except OverflowError:
             return
-        if not _failure(outcomes) and not any(o.imaged for o in outcomes):
+        if not failure_of(outcomes) and not any(o.imaged for o in outcomes):
             self.outcomes, self.agreed = outcomes, True
             self.notes.append("at reduced extents dense constants were inputs")
 
-    def _formal_tests(self, a: KernelGraph, b: KernelGraph, extents: Extents) -> list[_Outcome]:
+    def _formal_tests(self, a: KernelGraph, b: KernelGraph, extents: Extents) -> list[Outcome]:
         """Tests until they suffice; tests pieces too where there are more exponentials than are kept formal."""
-        outcomes: list[_Outcome] = []
+        outcomes: list[Outcome] = []
         try:
             while not _enough(outcomes, self.delta):
                 number = len(outcomes)
-                outcomes += _test(a, [b], "formal", extents, self.seed, number, self.primes, self.arbitrary)
+                outcomes += outcomes_of(
+                    a, [b], "formal", extents, self.seed, number, self.primes, self.arbitrary
+                )
         except OverflowError:
             self.notes.append(f"at {extents} extents there are too many exponentials to keep them formal")
             outcomes = []
-        if not outcomes or (any(o.imaged for o in outcomes) and not _failure(outcomes)):
+        if not outcomes or (any(o.imaged for o in outcomes) and not failure_of(outcomes)):
             outcomes += self._formal_pieces(a, b, extents)
         return outcomes
 
-    def _formal_pieces(self, a: KernelGraph, b: KernelGraph, extents: Extents) -> list[_Outcome]:
+    def _formal_pieces(self, a: KernelGraph, b: KernelGraph, extents: Extents) -> list[Outcome]:
         """Formal tests of all pieces; empty where they would not help."""
         parts = _cut(a, b, (a, b), self.seed, self.primes)
         try:
@@ -311,9 +271,11 @@ class _Question:
             return False
         small = self.reduced
         if not small and (small := reduce_extents(self.a, self.b, most_work=CUT_WORK)):
-            made = _test(small[0], [small[1]], "image", "reduced", self.seed, 0, self.primes, self.arbitrary)
+            made = outcomes_of(
+                small[0], [small[1]], "image", "reduced", self.seed, 0, self.primes, self.arbitrary
+            )
             self.undefined |= any(o.undefined for o in made)
-            self.agreed |= not _failure(made)
+            self.agreed |= not failure_of(made)
         if self.undefined:
             return False
         parts = _cut(self.a, self.b, small, self.seed, self.primes) if small else []
@@ -325,23 +287,23 @@ class _Question:
 
     def _tests_of_pieces(
         self, parts: Sequence[tuple[list[KernelGraph], Extents]], kind: Kind
-    ) -> list[_Outcome]:
+    ) -> list[Outcome]:
         """Tests of all pieces until they suffice for each; empty where one differs."""
-        made: list[_Outcome] = []
+        made: list[Outcome] = []
         delta = self.delta if kind == "formal" else self.full_delta
         for piece, ((first, second), extents) in enumerate(parts):
-            tests: list[_Outcome] = []
+            tests: list[Outcome] = []
             while not _enough(tests, delta):
                 number = MOST_TESTS * (2 + 2 * piece + (kind == "formal")) + len(tests)
                 rest = self.seed, number, self.primes, len(first.inputs), self.agreed
-                tests += _test(first, [second], kind, extents, *rest)
-            if _failure(tests):
+                tests += outcomes_of(first, [second], kind, extents, *rest)
+            if failure_of(tests):
                 return []
             made += [o.of_piece(piece) for o in tests]
         return made
 
     def verdict(self) -> Verdict:
-        if failure := self.failure or _failure(self.outcomes):
+        if failure := self.failure or failure_of(self.outcomes):
             return Verdict(False, counterexample=failure)
         related = _related(*self.programs) if self.outcomes else None
         if isinstance(related, Counterexample):
@@ -385,7 +347,7 @@ def _replayed(
         if not any(t.kind == "image" and t.extents != "reduced" for t in trusted):
             return Replay(("no test at full extents",))
         assumed = frozenset(stated.uninterpreted)
-        question.outcomes += [_Outcome(record, None, assumed) for record in trusted]
+        question.outcomes += [Outcome(record, None, assumed) for record in trusted]
         # Those tests left notes of their own.
         question.notes += [note for note in stated.notes if note not in question.notes]
     else:
@@ -427,10 +389,6 @@ def _interface(a: KernelGraph, b: KernelGraph) -> str | None:
     return None
 
 
-def _failure(outcomes: Sequence[_Outcome]) -> Counterexample | None:
-    return next((o.failure for o in outcomes if o.failure), None)
-
-
 def _cut(
     a: KernelGraph, b: KernelGraph, reduced: tuple[KernelGraph, KernelGraph], seed: int, primes: Primes
 ) -> list[Piece]:
@@ -441,7 +399,7 @@ def _cut(
         return []
 
 
-def _enough(outcomes: Sequence[_Outcome], delta: float) -> bool:
+def _enough(outcomes: Sequence[Outcome], delta: float) -> bool:
     """Whether to stop: a test failed, no bound can be had, or the bound is reached."""
     bounds = [o.record.delta if o.record else None for o in outcomes]
     if any(o.failure or o.imaged for o in outcomes) or None in bounds or len(outcomes) == MOST_TESTS:
@@ -455,7 +413,7 @@ def _full_tests(questions: Sequence[_Question], seed: int) -> None:
         return
     a = questions[0].a
     questions = [q for q in questions if q.wants_full and not q.in_pieces()]
-    made: dict[int, list[_Outcome]] = {id(q): [] for q in questions}
+    made: dict[int, list[Outcome]] = {id(q): [] for q in questions}
     for number in range(MOST_TESTS):
         open_ = [q for q in questions if not (o := made[id(q)]) or not _enough(o, q.full_delta)]
         if not open_:
@@ -487,10 +445,10 @@ def _with_sums_whole(
     primes: Primes,
     arbitrary: int,
     agreed: bool,
-) -> list[_Outcome]:
+) -> list[Outcome]:
     """A test of the first program against the others, by two blocks where all would take more than the limit."""
     (left, *others), extents = _affordable(programs, limit)
-    return _test(left, others, "image", extents, seed, number, primes, arbitrary, agreed)
+    return outcomes_of(left, others, "image", extents, seed, number, primes, arbitrary, agreed)
 
 
 def _affordable(programs: list[KernelGraph], limit: int = BLOCKS_WORK) -> tuple[list[KernelGraph], Extents]:
@@ -500,161 +458,6 @@ def _affordable(programs: list[KernelGraph], limit: int = BLOCKS_WORK) -> tuple[
     if large and (fewer := fewer_blocks(*programs)) and max(map(work, fewer)) < most:
         return list(fewer), "blocks"
     return programs, "full"
-
-
-def _field(kind: Kind, point: _Point, lattice: Lattice, primes: Primes, rules: bool) -> ImageField:
-    if kind == "formal":
-        return FormalField(point, lattice=lattice, primes=primes, rules=rules)
-    threads = len(os.sched_getaffinity(0))
-    return ImageField(point, lattice=lattice, threads=threads, primes=primes, rules=rules)
-
-
-def _test(
-    a: KernelGraph,
-    others: Sequence[KernelGraph],
-    kind: Kind,
-    extents: Extents,
-    seed: int,
-    number: int,
-    primes: Primes,
-    arbitrary: int,
-    agreed: bool = False,
-) -> list[_Outcome]:
-    """Evaluate all at one random point, `a` once; stops at the first of `others` that differs from it.
-
-    The last `arbitrary` inputs are values that something else computes.
-    Takes another point where a denominator vanishes by chance. Programs that `agreed` on max and min by sets may
-    be compared by a random order where that is faster. Raises OverflowError where a formal test needs too
-    much memory.
-    """
-    small = max(map(work, [a, *others])) <= LATTICE_WORK
-    lattice: Lattice = "free" if kind == "formal" or small or not agreed else "order"
-    if len(others) > 1:
-        with suppress(ZeroDivisionError, MemoryError, IllegalProgram):
-            found = _at_point(
-                a, others, kind, extents, (seed, number, 0), lattice, primes, arbitrary, again=False
-            )
-            if not _failure(found):
-                return found
-        alone: list[_Outcome] = []  # one of them is at fault, or needs more rules: test each alone
-        for b in others:
-            alone += _test(a, [b], kind, extents, seed, number, primes, arbitrary, agreed)
-            if alone[-1].failure:
-                break
-        return alone
-    shapes = [v.shape for v in a.inputs]
-    for attempt in range(ATTEMPTS):
-        try:
-            return _at_point(a, others, kind, extents, (seed, number, attempt), lattice, primes, arbitrary)
-        except ZeroDivisionError:
-            continue
-        except MemoryError:  # too many leaves under max or min to remember
-            if kind == "formal":
-                raise OverflowError from None
-            if not agreed:
-                reason = "max and min of too many numbers to tell them apart, and no test at reduced extents"
-                return [_Outcome(None, Counterexample(reason=reason, extents=extents, inputs=shapes))]
-            lattice = "order"
-        except IllegalProgram as error:
-            found = Counterexample(reason=f"a program is undefined: {error.message}", extents=extents)
-            return [_Outcome(None, found, undefined=True)]
-    reason = f"a denominator vanishes at {ATTEMPTS} random points"
-    found = Counterexample(reason=reason, extents=extents, inputs=shapes)
-    return [_Outcome(None, found, undefined=True)]
-
-
-def _at_point(
-    a: KernelGraph,
-    others: Sequence[KernelGraph],
-    kind: Kind,
-    extents: Extents,
-    point: _Point,
-    lattice: Lattice,
-    primes: Primes,
-    arbitrary: int,
-    again: bool = True,
-) -> list[_Outcome]:
-    """The outcome of each of `others` at one point, until one differs.
-
-    Programs that differ are evaluated `again` with the squares of all roots that they take, until these are
-    known, and with what else real numbers make equal.
-    """
-    rules = max(map(work, [a, *others])) <= RULES_WORK
-    field = _field(kind, point, lattice, primes, rules)
-    domain = Extended(field)
-    exponent = [any(column) for column in zip(*map(feeds_exponential, [a, *others]), strict=True)]
-    shapes = [v.shape for v in a.inputs]
-    # Computed values may be anything, such as zero wherever another one is positive.
-    degrees = [VARIABLE] * (len(shapes) - arbitrary) + [replace(VARIABLE, opaque=1)] * arbitrary
-    inputs = [
-        field.random(i, s, exponent=e, degree=degree)
-        for i, (s, e, degree) in enumerate(zip(shapes, exponent, degrees, strict=True))
-    ]
-    while True:
-        outcomes: list[_Outcome] = []
-        shared = Shared(*others)
-        field.seen, field.reals.conditions = Seen(), (conditions := Conditions())
-        left = evaluate(a, inputs, domain, shared)
-        seen = field.seen
-        for b in others:
-            field.seen = seen.copy()  # without what the others assumed
-            field.reals.conditions = Conditions()
-            right = evaluate(b, inputs, domain, shared)
-            outcomes.append(_compared(left, right, domain, kind, extents, point, shapes))
-            first = field.reals.conditions
-            beyond = first.beyond(conditions, field.reals.labels)
-            if beyond and not outcomes[-1].failure:
-                # Perhaps of elements beyond the ends of tensors, which are other numbers another time.
-                field.unknowns, field.reals.conditions = field.unknowns + 1, Conditions()
-                evaluate(b, inputs, domain, Shared(*others))
-                beyond = first.beyond(conditions, field.reals.labels, field.reals.conditions)
-            if beyond and not outcomes[-1].failure:
-                found = Counterexample(reason=_BEYOND[beyond], seed=point, extents=extents, inputs=shapes)
-                outcomes[-1] = _Outcome(None, found)
-            if outcomes[-1].failure:
-                break
-        if not again or not _failure(outcomes) or not field.renewed():
-            return outcomes
-
-
-def _compared(
-    left: Sequence[Tensor],
-    right: Sequence[Tensor],
-    domain: Extended,
-    kind: Kind,
-    extents: Extents,
-    point: _Point,
-    shapes: list[tuple[int, ...]],
-) -> _Outcome:
-    """The record of a test that both programs passed, or the place where they differ."""
-    field = domain.field
-    degree_p = degree_q = opaque = 0
-    for i, (x, y) in enumerate(zip(left, right, strict=True)):
-        for reason, wrong in (
-            (_UNDEFINED.format("first"), domain.undefined(x)),
-            (_UNDEFINED.format("second"), domain.undefined(y)),
-            ("the programs differ", domain.differs(x, y)),
-        ):
-            if wrong.any():
-                position = tuple(int(n) for n in np.argwhere(wrong)[0])
-                found = Counterexample(
-                    reason=reason, seed=point, output=i, position=position, extents=extents, inputs=shapes
-                )
-                return _Outcome(None, found, undefined=reason != "the programs differ")
-        degree_p = max(degree_p, x.degree.p.plus(y.degree.p).num)
-        degree_q = max(degree_q, x.degree.h.plus(y.degree.h).difference)
-        opaque = max(opaque, x.degree.opaque + y.degree.opaque)
-    terms = 2 << (field.terms - 1).bit_length() if field.exponentials else 1
-    # What tables of other elements say counts for each (`superopt.verify.reals`).
-    opaque = field.applications if field.lattices.vector else min(opaque, field.applications)
-    argument = terms * field.argument + terms**2 * field.argument_q
-    bound = (terms * degree_p + terms**2 * degree_q + opaque**2 * (argument + 1)) / field.fields[1].modulus
-    record = TestRecord(
-        kind=kind, seed=point, extents=extents, inputs=shapes, terms=terms, degree_p=degree_p,
-        degree_q=degree_q, applications=opaque, argument=field.argument, argument_q=field.argument_q,
-        delta=bound if bound < 1 and not field.imaged else None,
-    )  # fmt: skip
-    return _Outcome(record, None, frozenset(field.assumed), field.imaged, ruled=field.ruled)
 
 
 def _related(a: KernelGraph, b: KernelGraph) -> RelationRecord | Counterexample:
