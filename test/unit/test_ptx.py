@@ -390,9 +390,11 @@ def test_a_text_that_ptxas_reads_otherwise_is_refused(text: str):
         run(LOAD + text + "\n" + STORE)
 
 
-def test_a_string_hides_nothing():
-    stored, x = run(LOAD + f'.pragma "//"; {DOUBLED}\n' + STORE)
+def test_a_pragma_hides_nothing():
+    stored, x = run(LOAD + f'.pragma "nounroll"; {DOUBLED}\n' + STORE)
     assert np.array_equal(stored.values, FIELD.fields[0].add(x, x))
+    with pytest.raises(UnsupportedProgram, match="pragma"):
+        run(LOAD + f'.pragma "//"; {DOUBLED}\n' + STORE)
 
 
 @pytest.mark.parametrize("other", [".entry k2 () { ret; }", ".visible .entry k2 () { ret; }"])

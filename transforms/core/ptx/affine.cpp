@@ -179,7 +179,10 @@ Slope Machine::pinned(const Instr &in, u16 t) {
 Slope Machine::slopeOfResult(const Instr &in, u16 t) {
   const auto operand = [&](std::size_t i) -> const Arg & { return arg(in, i); };
   const auto isBits = [&](std::size_t i) {
-    return operand(i).reg < 0 || tags_[at(operand(i).reg, t)] == Tag::Bits;
+    if (operand(i).reg < 0)
+      return true;
+    const Tag tag = tags_[at(operand(i).reg, t)];
+    return tag == Tag::Bits || tag == Tag::Address;
   };
   if (in.op == Op::mov)
     return slope(operand(1), t);
@@ -188,7 +191,8 @@ Slope Machine::slopeOfResult(const Instr &in, u16 t) {
       return pinned(in, t);
     return slope(operand(predicate(operand(3), t) ? 1 : 2), t);
   }
-  bool known = in.op >= Op::add && in.op <= Op::convert && in.op != Op::fsetp && in.op != Op::selp;
+  bool known = in.op >= Op::add && in.op <= Op::convert && in.op != Op::fsetp && in.op != Op::fdefined &&
+               in.op != Op::selp;
   for (std::size_t i = 1; i < in.count; ++i)
     known = known && isBits(i);
   if (!known)
@@ -196,7 +200,7 @@ Slope Machine::slopeOfResult(const Instr &in, u16 t) {
   std::array<u64, 3> x{};
   std::array<Slope, 3> s{};
   for (std::size_t i = 1; i < in.count && i <= 3; ++i) {
-    x[i - 1] = bits(operand(i), t);
+    x[i - 1] = operand(i).reg < 0 ? operand(i).imm : values_[at(operand(i).reg, t)];
     s[i - 1] = slope(operand(i), t);
     if (!region_->live(s[i - 1]))
       s[i - 1] = {};

@@ -81,21 +81,21 @@ NB_MODULE(_ptx, m) {
         return numbers;
       },
       "the operations by name");
-  m.attr("SHARED_BASE") = nb::int_(kSharedBase);
-  using Given = std::tuple<u64, std::size_t, int, bool, std::optional<Plane>, std::optional<Plane>>;
+  using Given = std::tuple<std::size_t, int, bool, std::optional<Plane>, std::optional<Plane>>;
   nb::class_<Launch>(m, "Launch", "A kernel with a point of the fields and its memory.")
       .def(
           "__init__",
           [](Launch *self, const Ints &code, const Ints &args, std::size_t registers, std::size_t threads,
              std::size_t shared, u64 p, u64 q, u64 root, u64 order,
-             const std::vector<std::array<u64, 4>> &functions, const std::vector<Given> &buffers) {
+             const std::vector<std::array<u64, 4>> &functions, const std::vector<Given> &buffers,
+             const std::vector<std::pair<u32, u32>> &pointers) {
             new (self) Launch{decoded(code, args, registers), {}, nullptr, nullptr};
             Point point{p, q, root, order, {}};
             if (functions.size() != point.functions.size())
               throw std::invalid_argument("expected the keys of every function");
             std::copy(functions.begin(), functions.end(), point.functions.begin());
             std::vector<Buffer> made;
-            for (const auto &[base, elements, type, writable, first, second] : buffers) {
+            for (const auto &[elements, type, writable, first, second] : buffers) {
               const std::size_t period = first ? first->size() : elements;
               for (const auto &plane : {first, second})
                 if (plane) {
@@ -103,15 +103,22 @@ NB_MODULE(_ptx, m) {
                     throw std::invalid_argument("expected as many residues modulo both primes");
                   self->held.push_back(*plane);
                 }
-              made.push_back({base, elements, static_cast<Type>(type), writable,
+              made.push_back({elements, static_cast<Type>(type), writable,
                               first ? first->data() : nullptr, second ? second->data() : nullptr, period});
             }
+            for (const auto &[reg, buffer] : pointers)
+              if (reg >= registers || buffer > made.size())
+                throw std::invalid_argument("expected registers and buffers that exist");
             self->numbers = std::make_unique<Numbers>(point);
-            self->machine = std::make_unique<Machine>(self->program, *self->numbers, made, threads, shared);
+            self->machine = std::make_unique<Machine>(self->program, *self->numbers, made, threads, shared,
+                                                      pointers);
           },
           nb::arg("code"), nb::arg("args"), nb::arg("registers"), nb::arg("threads"), nb::arg("shared"),
           nb::arg("p"), nb::arg("q"), nb::arg("root"), nb::arg("order"), nb::arg("functions"),
-          nb::arg("buffers"))
+          nb::arg("buffers"), nb::arg("pointers"))
+      .def(
+          "set_shared_base", [](Launch &self, u32 base) { self.machine->setSharedBase(base); }, nb::arg("base"),
+          "where shared memory starts for blocks that run from now on")
       .def(
           "run",
           [](Launch &self, const std::vector<std::pair<u32, std::vector<u64>>> &preset) {

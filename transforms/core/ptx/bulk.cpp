@@ -40,7 +40,8 @@ void Machine::mapReplace(const Instr &in, u16 t) {
   TensorMap map;
   if (!empty)
     map = tensorMaps_[mapAt(first)];
-  const u64 value = bits(arg(in, 3), t), at = arg(in, 2).imm;
+  const bool where = static_cast<MapField>(in.aux) == MapField::Address;
+  const u64 value = where ? globalAddress(arg(in, 3), t, 0) : bits(arg(in, 3), t), at = arg(in, 2).imm;
   const u32 word = static_cast<u32>(value);
   if (at >= map.box.size())
     throw Illegal("expected a dimension of a tensor map below 5, got " + std::to_string(at));
@@ -91,9 +92,9 @@ void Machine::mapReplace(const Instr &in, u16 t) {
 void Machine::mapPublish(const Instr &in, std::span<const u16> lanes) {
   warps(lanes, [&](u16 first) {
     clock_[first / kWarp][first / kWarp] = ++warpEpoch_[first / kWarp];
-    const u64 to = bits(arg(in, 0), first) + arg(in, 1).imm, from = bits(arg(in, 2), first) + arg(in, 3).imm;
+    const u64 to = globalAddress(in, 0, first), from = bits(arg(in, 2), first) + arg(in, 3).imm;
     for (u16 t = first; t < first + kWarp; ++t)
-      if (bits(arg(in, 0), t) + arg(in, 1).imm != to || bits(arg(in, 2), t) + arg(in, 3).imm != from)
+      if (globalAddress(in, 0, t) != to || bits(arg(in, 2), t) + arg(in, 3).imm != from)
         throw Illegal("expected threads of a warp that copy the same tensor map, got others");
     const u64 base = (buffers_.size() + 1) << kBufferBits;
     if (to >> kBufferBits != buffers_.size() + 1 || to % kMapBytes != 0)
@@ -118,7 +119,7 @@ void Machine::mapPublish(const Instr &in, std::span<const u16> lanes) {
 
 // fence.proxy.tensormap::generic.acquire
 void Machine::mapAcquire(const Instr &in, u16 t) {
-  const auto found = published_.find(bits(arg(in, 0), t) + arg(in, 1).imm);
+  const auto found = published_.find(globalAddress(in, 0, t));
   if (found == published_.end())
     throw Illegal("expected a tensor map to acquire, got other memory");
   Published &map = found->second;
@@ -185,7 +186,7 @@ bool Machine::complete(u32 bulk, u16 t) const {
 std::vector<Machine::Piece> Machine::pieces(const Instr &in, u16 t, bool isLoad, unsigned &size) {
   const std::size_t shared = isLoad ? 0 : 2, global = isLoad ? 2 : 0, after = isLoad ? 6 : 4;
   const u64 at = (bits(arg(in, shared), t) + arg(in, shared + 1).imm) & 0xffffffff,
-            from = bits(arg(in, global), t) + arg(in, global + 1).imm;
+            from = globalAddress(in, global, t);
   std::vector<Piece> found;
   const auto fits = [&](u64 bytes) {
     if (bytes > 2 * shared_.size())
@@ -238,7 +239,10 @@ std::vector<Machine::Piece> Machine::pieces(const Instr &in, u16 t, bool isLoad,
       const i64 x = start[d] + static_cast<i64>(rest % map.box[d]);
       rest /= map.box[d];
       inside = inside && x >= 0 && x < static_cast<i64>(map.extent[d]);
-      place += static_cast<u64>(x) * (d == 0 ? size : map.stride[d]);
+      const i128 further = static_cast<i128>(x) * (d == 0 ? size : map.stride[d]) + place;
+      if (inside && further >> kBufferBits != map.address >> kBufferBits)
+        throw Illegal("out of bounds: a box that leaves its argument");
+      place = static_cast<u64>(further);
     }
     const u64 linear = at + i * size;
     found.push_back({linear ^ ((linear >> 7 & (span - 1)) << 4), place, inside});
@@ -310,7 +314,7 @@ void Machine::bulkStore(const Instr &in, u16 t) {
     if (in.mode == 0 && stored_[index].contains(place))
       race("store", "a store by");
     if (in.mode != 0) {
-      if (acquiredMap(bits(arg(in, 0), t) + arg(in, 1).imm, t).type != numberOf(buffers_[index].type))
+      if (acquiredMap(globalAddress(in, 0, t), t).type != numberOf(buffers_[index].type))
         throw Illegal("expected sums of the elements' type, got a tensor map of another");
       accumulate(piece.global, size, t, held.data(), static_cast<Atomic>(in.mode - 1), true);
     } else {

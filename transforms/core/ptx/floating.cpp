@@ -97,6 +97,14 @@ Handle Machine::evaluate(Op op, Handle a, Handle b, Handle c) {
 
 // A predicate of numbers: a bit where the outcome is known, else the number that stands for it.
 void Machine::compareNumbers(const Instr &in, std::span<const u16> lanes) {
+  if (in.op == Op::fdefined) { // no NaN, but where the outcome is none
+    for (u16 t : lanes) {
+      const bool defined = numbers_.get(number(arg(in, 1), t)).kind() != kUndefinedNumber &&
+                           numbers_.get(number(arg(in, 2), t)).kind() != kUndefinedNumber;
+      defined ? setBits(arg(in, 0), t, static_cast<u64>(in.aux)) : setUndefined(arg(in, 0), t);
+    }
+    return;
+  }
   const auto how = static_cast<Compare>(in.aux);
   const bool swapped = how == Compare::Lt || how == Compare::Ge;
   const bool negated = how == Compare::Le || how == Compare::Ge;

@@ -159,8 +159,43 @@ void Machine::integer(const Instr &in, std::span<const u16> lanes) {
     tags[t] = Tag::Bits;
 }
 
+// Whether an operand is an address in device memory: moved by a number, it is another one. Anything else that
+// is computed of it would depend on where memory lies.
+bool Machine::moveAddress(const Instr &in, u16 t) {
+  std::size_t found = 0;
+  for (std::size_t i = 1; i < in.count; ++i)
+    if (const Arg &a = arg(in, i); a.reg >= 0 && tags_[at(a.reg, t)] == Tag::Address) {
+      if (found != 0)
+        throw Unknown("a computation on two addresses in device memory");
+      found = i;
+    }
+  if (found == 0)
+    return false;
+  const bool wide = in.op == Op::mad_wide && in.width == 32 && found == 3;
+  if (!wide && (in.width != 64 || !(in.op == Op::add || (in.op == Op::sub && found == 1))))
+    throw Unknown("an address in device memory used as an integer");
+  const Arg &d = arg(in, 0);
+  const std::size_t from = at(arg(in, found).reg, t);
+  std::array<u64, 3> x{};
+  for (std::size_t i = 1; i < in.count; ++i) {
+    const Arg &a = arg(in, i);
+    if (a.reg >= 0 && tags_[at(a.reg, t)] == Tag::Undefined)
+      return setUndefined(d, t), true;
+    x[i - 1] = i == found ? values_[from] : bits(a, t);
+  }
+  if (d.reg < 0)
+    return true;
+  const std::size_t to = at(d.reg, t);
+  highs_[to] = highs_[from];
+  values_[to] = compute(in, x[0], x[1], x[2]);
+  tags_[to] = Tag::Address;
+  return true;
+}
+
 // Operations on bits where some are numbers: moves, and nothing else.
 void Machine::cellwise(const Instr &in, u16 t) {
+  if (moveAddress(in, t))
+    return;
   const Arg &d = arg(in, 0);
   const auto refuse = [&]() -> void {
     throw Unknown(std::string(kOps[static_cast<std::size_t>(in.op)]) + " of a number's bits");
@@ -211,7 +246,7 @@ void Machine::cellwise(const Instr &in, u16 t) {
       return setCells(d, t, in.width, out.data());
     }
   }
-  if (in.op == Op::convert && in.mode == 0) {
+  if (in.op == Op::convert && in.mode == 0 && n > 0) {
     out.fill(cell(Part::Bits, 0));
     cells(arg(in, 1), t, std::max(static_cast<unsigned>(in.aux), 16u), out.data());
     if (in.aux < 16)
@@ -290,7 +325,7 @@ void Machine::move(const Instr &in, std::span<const u16> lanes) {
     case Op::selp: {
       if (in.op == Op::selp) {
         const Arg &p = arg(in, 3);
-        if (poisoned(p, t)) {
+        if (p.reg >= 0 && tags_[at(p.reg, t)] == Tag::Undefined) {
           setUndefined(arg(in, 0), t);
           break;
         }

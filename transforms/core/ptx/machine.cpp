@@ -62,9 +62,9 @@ std::size_t results(const Instr &in) {
 }
 
 Machine::Machine(const Program &program, Numbers &numbers, std::vector<Buffer> buffers, std::size_t threads,
-                 std::size_t sharedBytes)
+                 std::size_t sharedBytes, std::vector<std::pair<u32, u32>> pointers)
     : program_(program), numbers_(numbers), buffers_(std::move(buffers)), threads_(threads),
-      shared_(sharedBytes / 2) {
+      pointers_(std::move(pointers)), shared_(sharedBytes / 2) {
   if (threads == 0 || threads % kWarp != 0 || threads > 1024)
     throw Unknown("a block of " + std::to_string(threads) + " threads");
   for (std::vector<u64> *each : {&counts_.executed, &counts_.waits, &counts_.inFlight})
@@ -119,6 +119,12 @@ void Machine::start(const std::vector<std::pair<u32, std::vector<u64>>> &preset)
     for (std::size_t t = 0; t < threads_; ++t) {
       tags_[at(static_cast<i32>(reg), static_cast<u16>(t))] = Tag::Bits;
       values_[at(static_cast<i32>(reg), static_cast<u16>(t))] = values[values.size() == 1 ? 0 : t];
+    }
+  for (const auto &[reg, buffer] : pointers_)
+    for (std::size_t i = reg * threads_; i < (reg + 1) * threads_; ++i) {
+      tags_[i] = Tag::Address;
+      values_[i] = 0;
+      highs_[i] = buffer;
     }
   std::ranges::fill(shared_, Slot{});
   stored_.assign(buffers_.size(), {});
@@ -297,6 +303,12 @@ void Machine::branch(Group &group, const Instr &in) {
     std::vector<u16> rest;
     for (u16 t : group.lanes)
       (predicate({in.pred, 0}, t) != in.negated ? taken.lanes : rest).push_back(t);
+    // .uni says that threads of a warp do not part here.
+    if (in.mode != 0)
+      for (u16 t : taken.lanes)
+        if (const auto other = std::ranges::lower_bound(rest, static_cast<u16>(t / kWarp * kWarp));
+            other != rest.end() && *other / kWarp == t / kWarp)
+          throw Illegal("expected a warp whose threads stay together at bra.uni, got some that branch");
     if (!rest.empty())
       groups_.push_back({group.pc + 1, std::move(rest)});
   }
@@ -318,6 +330,7 @@ void Machine::execute(const Instr &in, std::span<const u16> lanes) {
   case Op::selp:
     return move(in, lanes);
   case Op::fsetp:
+  case Op::fdefined:
     return compareNumbers(in, lanes);
   case Op::fadd:
   case Op::fsub:

@@ -18,7 +18,9 @@
 namespace superopt::ptx {
 
 // What a register holds for one thread.
-enum class Tag : u8 { Undefined, Bits, Number, Mixed };
+// Address: in device memory, an offset of bytes (`values_`) from a buffer (`highs_`), or from scratch after
+// the last one. It has no bits: where memory lies differs from launch to launch.
+enum class Tag : u8 { Undefined, Bits, Number, Mixed, Address };
 
 // Sixteen bits of anything: 3 bits of tag, then the bits themselves or a number's handle.
 using Cell = u32;
@@ -38,8 +40,8 @@ constexpr u32 kOld = static_cast<u32>(Part::Map) << 29 | ((1u << 29) - 1);
 
 constexpr u16 kNobody = 0xffff, kSeveral = 0xfffe;
 constexpr std::size_t kCompactAt = std::size_t{1} << 23; // numbers
-constexpr u32 kSharedBase = 1024;
-constexpr unsigned kBufferBits = 40; // of addresses within a buffer; scratch comes after the last one
+constexpr unsigned kBufferBits = 40; // of offsets in a buffer, in what `Machine::globalAddress` returns
+constexpr unsigned kAligned = 16;    // bytes; the launcher promises no more
 
 [[noreturn]] void race(const char *what, const char *with);
 constexpr std::size_t kWarp = 32, kStreams = 2;
@@ -93,7 +95,6 @@ struct TensorCell {
 };
 
 struct Buffer {
-  u64 base;
   std::size_t elements;
   Type type; // F32, F16, BF16, E4M3 or E5M2
   bool writable;
@@ -163,9 +164,12 @@ struct Split {
 
 class Machine {
 public:
+  // `pointers` are registers that start as the address of a buffer, or of scratch after the last one.
   Machine(const Program &program, Numbers &numbers, std::vector<Buffer> buffers, std::size_t threads,
-          std::size_t sharedBytes);
+          std::size_t sharedBytes, std::vector<std::pair<u32, u32>> pointers);
 
+  // Where shared memory starts for blocks that run from now on.
+  void setSharedBase(u32 sharedBase) { sharedBase_ = sharedBase; }
   // Runs one block; registers named in `preset` start as these bits, the same for all threads or one each.
   void run(const std::vector<std::pair<u32, std::vector<u64>>> &preset);
   // The same, and which blocks around it do the same (affine.cpp): `region` becomes smaller; registers start
@@ -213,6 +217,9 @@ private:
   std::size_t at(i32 reg, u16 t) const { return static_cast<std::size_t>(reg) * threads_ + t; }
   const Arg &arg(const Instr &in, std::size_t i) const { return program_.args[in.first + i]; }
   u64 bits(const Arg &a, u16 t) const;
+  u64 globalAddress(const Instr &in, std::size_t i, u16 t) const;
+  u64 globalAddress(const Arg &a, u16 t, u64 further) const;
+  bool moveAddress(const Instr &in, u16 t);
   bool allBits(const Arg &a, std::span<const u16> lanes) const;
   void setBits(const Arg &a, u16 t, u64 value);
   void setNumber(const Arg &a, u16 t, Handle h);
@@ -376,6 +383,8 @@ private:
   Numbers &numbers_;
   std::vector<Buffer> buffers_;
   std::size_t threads_;
+  std::vector<std::pair<u32, u32>> pointers_;
+  u32 sharedBase_ = 0;
   Counts counts_;
 
   std::map<u32, Instr> faults_;

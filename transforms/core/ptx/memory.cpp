@@ -47,11 +47,11 @@ std::size_t Machine::slot(u64 address, unsigned bytes) const {
   if (address % bytes != 0)
     throw Illegal("expected an address in shared memory that is a multiple of " + std::to_string(bytes) +
                   ", got " + std::to_string(address));
-  if (address < kSharedBase || address - kSharedBase + bytes > 2 * shared_.size())
+  if (address < sharedBase_ || address - sharedBase_ + bytes > 2 * shared_.size())
     throw Illegal("out of bounds: an access to byte " +
-                  std::to_string(static_cast<i64>(address) - kSharedBase) + " of " +
+                  std::to_string(static_cast<i64>(address) - sharedBase_) + " of " +
                   std::to_string(2 * shared_.size()) + " in shared memory");
-  return (address - kSharedBase) / 2;
+  return (address - sharedBase_) / 2;
 }
 
 void Machine::readable(Slot &s, u16 t) {
@@ -166,14 +166,13 @@ std::pair<std::size_t, u64> Machine::locate(u64 address, unsigned bytes, const c
   if (index == 0 || index > buffers_.size())
     throw Illegal(std::string("out of bounds: a ") + what + " outside every buffer");
   const Buffer &b = buffers_[index - 1];
-  const u64 offset = address - b.base, size = bytesOf(b.type);
-  if (address % bytes != 0)
+  const u64 offset = address & ((u64{1} << kBufferBits) - 1), size = bytesOf(b.type);
+  if (bytes > kAligned || offset % bytes != 0)
     throw Illegal(std::string("expected a ") + what + " at a multiple of " + std::to_string(bytes) +
-                  " bytes");
-  if (address < b.base || offset + bytes > b.elements * size)
-    throw Illegal(std::string("out of bounds: a ") + what + " of element " +
-                  std::to_string(static_cast<i64>(offset) / static_cast<i64>(size)) + " of argument " +
-                  std::to_string(index - 1) + ", which has " + std::to_string(b.elements));
+                  " bytes, in memory at multiples of " + std::to_string(kAligned));
+  if (offset + bytes > b.elements * size)
+    throw Illegal(std::string("out of bounds: a ") + what + " of element " + std::to_string(offset / size) +
+                  " of argument " + std::to_string(index - 1) + ", which has " + std::to_string(b.elements));
   if (bytes < size || bytes % size != 0)
     throw Unknown("an access to part of an element");
   return {index - 1, offset / size};
@@ -282,7 +281,7 @@ void Machine::load(const Instr &in, std::span<const u16> lanes) {
         setUndefined(arg(in, i), t);
       continue;
     }
-    const u64 address = bits(arg(in, n), t) + arg(in, n + 1).imm;
+    const u64 address = isShared ? bits(arg(in, n), t) + arg(in, n + 1).imm : globalAddress(in, n, t);
     accesses.emplace_back(t, address);
     if (!isShared) {
       const std::size_t index = address >> kBufferBits;
@@ -314,7 +313,7 @@ void Machine::store(const Instr &in, std::span<const u16> lanes) {
   std::array<Cell, 16> held{};
   std::vector<std::pair<u16, u64>> accesses;
   for (u16 t : lanes) {
-    const u64 address = bits(arg(in, 0), t) + arg(in, 1).imm;
+    const u64 address = isShared ? bits(arg(in, 0), t) + arg(in, 1).imm : globalAddress(in, 0, t);
     accesses.emplace_back(t, address);
     for (unsigned i = 0; i < n; ++i)
       if (each > 0) {
@@ -349,12 +348,16 @@ void Machine::copy(const Instr &in, std::span<const u16> lanes) {
     const u64 address = bits(arg(in, 0), t) + arg(in, 1).imm;
     const bool unknown = poisoned(arg(in, 2), t) || (in.count > 4 && poisoned(arg(in, 4), t)) ||
                          (in.pred >= 0 && poisoned({in.pred, 0}, t));
-    const u64 source = unknown ? 0 : bits(arg(in, 2), t) + arg(in, 3).imm;
     const u64 used = unknown ? 0 : in.count > 4 ? bits(arg(in, 4), t) & 0xffffffff : bytes;
     if (used > bytes || used % 4 != 0)
       throw Illegal("expected at most " + std::to_string(bytes) + " bytes to be copied, got " +
                     std::to_string(used));
     held.fill(unknown ? 0 : cell(Part::Bits, 0));
+    const u64 source = used == 0 ? 0 : globalAddress(in, 2, t); // of no bytes, it may be anywhere
+    // What is stored there meanwhile may be copied, or not.
+    if (const std::size_t index = source >> kBufferBits;
+        index > 0 && index <= buffers_.size() && buffers_[index - 1].writable)
+      throw Unknown("an asynchronous copy of what the kernel may store");
     for (unsigned done = 0; done < used; done += 4)
       readGlobal(source + done, 4, t, held.data() + done / 2);
     if (used > 0) {

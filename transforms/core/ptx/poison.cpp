@@ -20,6 +20,8 @@ bool Machine::sameRegister(std::size_t i, const Machine &other) const {
     return true;
   case Tag::Bits:
     return values_[i] == other.values_[i];
+  case Tag::Address:
+    return values_[i] == other.values_[i] && highs_[i] == other.highs_[i];
   case Tag::Number:
     return numbers_.get(static_cast<Handle>(values_[i])) ==
            numbers_.get(static_cast<Handle>(other.values_[i]));

@@ -11,7 +11,7 @@ namespace superopt::ptx {
 // clang-format off
 #define SUPEROPT_PTX_OPS(X) \
   X(mov) X(prmt) X(pack) X(unpack) X(add) X(sub) X(mul) X(mul_wide) X(mul_hi) X(mad) X(mad_wide) X(shl) X(shr) X(and_) \
-  X(or_) X(xor_) X(not_) X(neg) X(abs) X(min) X(max) X(bfe) X(div) X(rem) X(setp) X(fsetp) X(selp) X(convert) \
+  X(or_) X(xor_) X(not_) X(neg) X(abs) X(min) X(max) X(bfe) X(div) X(rem) X(setp) X(fsetp) X(fdefined) X(selp) X(convert) \
   X(branch) X(ret) X(barrier) X(arrive) X(warp_barrier) X(grid_wait) X(nop) X(trap) \
   X(fadd) X(fsub) X(fmul) X(fma) X(fdiv) X(fmax) X(fmin) X(fneg) X(ex2) X(lg2) X(sqrt) X(rsqrt) X(rcp) X(erf) X(log) \
   X(sin) X(cos) X(to_float) X(from_integer) X(pack_halves) X(convert_pair) \

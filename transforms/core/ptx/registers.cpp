@@ -13,7 +13,28 @@ u64 Machine::bits(const Arg &a, u16 t) const {
     return values_[i];
   if (tags_[i] == Tag::Undefined)
     throw Illegal("expected an integer, got a register that was never written");
+  if (tags_[i] == Tag::Address)
+    throw Unknown("an address in device memory used as an integer");
   throw Unknown("a number used as an integer");
+}
+
+// The address in device memory that operands `i` and `i + 1` of an instruction are, base and offset.
+u64 Machine::globalAddress(const Instr &in, std::size_t i, u16 t) const {
+  return globalAddress(arg(in, i), t, arg(in, i + 1).imm);
+}
+
+// An address in device memory: the offset in its buffer, above it the buffer's number from one.
+u64 Machine::globalAddress(const Arg &a, u16 t, u64 further) const {
+  const std::size_t i = a.reg < 0 ? 0 : at(a.reg, t);
+  if (a.reg < 0 || tags_[i] != Tag::Address) {
+    bits(a, t);
+    throw Illegal("out of bounds: an access outside every buffer");
+  }
+  const u64 offset = values_[i] + further;
+  if (offset >> kBufferBits != 0)
+    throw Illegal("out of bounds: an access " + std::to_string(static_cast<i64>(offset)) +
+                  " bytes from the start of argument " + std::to_string(highs_[i]));
+  return (highs_[i] + 1) << kBufferBits | offset;
 }
 
 bool Machine::allBits(const Arg &a, std::span<const u16> lanes) const {
@@ -66,6 +87,8 @@ void Machine::cells(const Arg &a, u16 t, unsigned width, Cell *out) const {
                : i == 1 ? cell(Part::High, static_cast<u32>(value))
                         : cell(Part::Bits, 0);
       break;
+    case Tag::Address:
+      throw Unknown("the bits of an address in device memory");
     case Tag::Mixed:
       out[i] = static_cast<Cell>((i < 2 ? value : high) >> (32 * (i % 2)));
       break;

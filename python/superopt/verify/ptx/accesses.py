@@ -63,7 +63,10 @@ def _access(d: Decoder, parts: list[str]) -> Made:
         to, source = operands
         if (param := source[1:-1].strip()) not in d.kernel.params:
             raise d.unknown()
-        return Made("mov", [d.value(to), (d.register(param), 0)], bits_of(kind))
+        bits = d.kernel.param_widths[d.kernel.params.index(param)]
+        if bits_of(kind) != bits or d.kernel.widths.get(to) != bits:
+            raise d.unknown()
+        return Made("mov", [d.value(to), (d.register(param), 0)], bits)
     spaces = {"shared": SHARED, "shared::cta": SHARED, "global": GLOBAL}
     # Where data is cached does not change it: device memory of a launch is not written by others.
     hints = (
@@ -91,6 +94,9 @@ def _access(d: Decoder, parts: list[str]) -> Made:
     if len(items) != many or many * width > _MOST_ACCESSED:
         raise d.unknown()
     address = d.address(place)
+    for text in data.strip("{}").split(","):
+        if name == "ld":
+            d.unextended(text.strip(), kind)
     if name == "st":
         return Made("store", [*address, *items], width, spaces[space])
     return Made("load", [*items, *address], width, spaces[space], int("nc" in modifiers))

@@ -16,8 +16,8 @@ from superopt.transforms.core import _ptx
 from superopt.verify.domains import Array
 from superopt.verify.ptx.accesses import ACCESSES
 from superopt.verify.ptx.functions import fold
-from superopt.verify.ptx.operands import SPECIAL, Arg, Decoder
-from superopt.verify.ptx.parser import Kernel
+from superopt.verify.ptx.operands import Arg, Decoder
+from superopt.verify.ptx.parser import SPECIAL, Kernel
 from superopt.verify.ptx.registers import REGISTERS
 
 _OPS = _ptx.ops()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,15 +16,18 @@ from superopt.verify.domains import Array
 from superopt.verify.fields import ImageField, key_of
 from superopt.verify.ptx.decode import Decoded
 from superopt.verify.ptx.operands import BF16, E4M3, E5M2, F16, F32
+from superopt.verify.ptx.parser import SHARED_MEMORY
 from superopt.verify.ttir.memory import Buffer
 
 _ELEMENTS = {"f32": F32, "f16": F16, "bf16": BF16, "f8E4M3FN": E4M3, "f8E5M2": E5M2}
 _OPS = _ptx.ops()
 # In the core's order.
 _FUNCTIONS = ("sqrt", "log", "exp", "erf", "sin", "cos", "where")
-# Apart in addresses by far more than a buffer has, so that one cannot be reached from another.
-_BUFFER_BITS = 40
 MOST_SHARED = 232_448  # bytes that a block can have on any target
+# Shared memory starts at a multiple of this, as swizzles need, that the hardware chooses; and the bytes that
+# descriptors of the tensor core can address.
+_SHARED_STEP, _SHARED_SPACE = 1024, 1 << 18
+_POINTER_BITS, _EXTENT_BITS = 64, 32
 
 
 @dataclass(frozen=True)
@@ -79,13 +83,17 @@ class Launch:
             raise IllegalProgram(
                 f"kernel '{kernel.name}': expected {count} arguments, got {len(kernel.params)}"
             )
-        self._bases = [(i + 1) << _BUFFER_BITS for i in range(len(buffers))]
-        scratch = (len(buffers) + 1) << _BUFFER_BITS
-        self._given = [*self._bases, *extents, scratch]
-        given = [
-            (base, b.size, _ELEMENTS[b.dtype], b.writable, *_planes(b))
-            for base, b in zip(self._bases, buffers, strict=True)
-        ]
+        after = len(kernel.params) - count
+        wanted = [_POINTER_BITS] * len(buffers) + [_EXTENT_BITS] * len(extents) + [_POINTER_BITS] * after
+        for name, bits, own in zip(kernel.params, wanted, kernel.param_widths, strict=True):
+            if bits != own:
+                raise IllegalProgram(
+                    f"kernel '{kernel.name}': expected argument '{name}' of {bits} bits, got {own}"
+                )
+        self._numbers = dict(zip(kernel.params[len(buffers) : count], extents, strict=True))
+        self._numbers |= dict.fromkeys(kernel.params[count + 1 :], 0)
+        pointers = [*kernel.params[: len(buffers)], *kernel.params[count : count + 1]]
+        given = [(b.size, _ELEMENTS[b.dtype], b.writable, *_planes(b)) for b in buffers]
         if kernel.threads % 32 or not 0 < kernel.threads <= 1024:
             raise UnsupportedProgram(
                 f"kernel '{kernel.name}': expected up to 1024 threads in whole warps, got {kernel.threads}"
@@ -95,14 +103,17 @@ class Launch:
             decoded.args,
             max(1, len(decoded.numbers)),
             kernel.threads,
-            -(-shared_bytes // 16) * 16,
+            shared_bytes,
             field.fields[0].modulus,
             field.fields[1].modulus,
             field.root,
             key_of(field.seed, "order"),
             [_keys(field.seed, name) for name in _FUNCTIONS],
             given,
+            [(decoded.numbers[p], b) for b, p in enumerate(pointers) if p in decoded.numbers],
         )
+        self._draws = random.Random(key_of(field.seed, "shared memory"))
+        self._bases = range(0, _SHARED_SPACE - shared_bytes + 1, _SHARED_STEP)
 
     def run(self, block: int) -> list[Stored]:
         """What one block (x fastest) stores in each buffer.
@@ -157,7 +168,10 @@ class Launch:
         return places.astype(np.int64), numbers.astype(np.int64)
 
     def _preset(self, block: int) -> list[tuple[int, list[int]]]:
-        return [(self.decoded.preset[n], v) for n, v in self._special(block).items()]
+        """What the kernel finds set; where shared memory starts is drawn for each block."""
+        base = self._draws.choice(self._bases)
+        self._core.set_shared_base(base)
+        return [(self.decoded.preset[n], v) for n, v in self._special(block, base).items()]
 
     def _guarded(self, run: Callable[[], Any]) -> Any:
         kernel = self.decoded.kernel
@@ -177,7 +191,7 @@ class Launch:
             found.append(Stored(places[order].astype(np.int64), values[order], atomics[order]))
         return found
 
-    def _special(self, block: int) -> Mapping[str, list[int]]:
+    def _special(self, block: int, shared_base: int) -> Mapping[str, list[int]]:
         """The registers that the kernel finds set, for all threads or for each."""
         threads, (x, y, z) = self.decoded.kernel.threads, self.grid
         values = {
@@ -189,12 +203,10 @@ class Launch:
                 for a, v in zip("xyz", (block % x, block // x % y, block // (x * y)), strict=True)
             },
             **{f"%nctaid.{a}": [v] for a, v in zip("xyz", (x, y, z), strict=True)},
-            **{
-                p: [self._given[i] if i < len(self._given) else 0]
-                for i, p in enumerate(self.decoded.kernel.params)
-            },
+            SHARED_MEMORY: [shared_base],
+            **{name: [value] for name, value in self._numbers.items()},
         }
-        return {name: values[name] for name in self.decoded.preset}
+        return {name: values[name] for name in self.decoded.preset if name in values}
 
     def plant(self, mutant: Decoded) -> None:
         """Make undefined what the `mutant`, decoded with the same numbers, computes differently line by line.

@@ -7,24 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from superopt.errors import UnsupportedProgram
-from superopt.transforms.core import _ptx
-from superopt.verify.ptx.parser import Kernel, Line
+from superopt.verify.ptx.parser import SPECIAL, Kernel, Line
 
 F32, F16, BF16, F16X2, BF16X2, F32X2, E4M3, E5M2 = range(8)
 TYPES = {"f32": F32, "f16": F16, "bf16": BF16, "f16x2": F16X2, "bf16x2": BF16X2, "f32x2": F32X2}
 SHARED, GLOBAL = 0, 1
 _IGNORED = {"rn", "ftz", "approx", "full", "sat_", "uni"}
-SPECIAL = (
-    "%tid.x",
-    "%laneid",
-    "%ctaid.x",
-    "%ctaid.y",
-    "%ctaid.z",
-    "%nctaid.x",
-    "%nctaid.y",
-    "%nctaid.z",
-    "%ntid.x",
-)
 _ZEROS = ("%tid.y", "%tid.z")
 _WIDTHS = {"pred": 1} | {f"{kind}{bits}": bits for kind in "bsuf" for bits in (8, 16, 32, 64)}
 _MOST_OFFSET = 1 << 32  # bytes
@@ -70,8 +58,6 @@ class Decoder:
             return -1, 0
         if text == "_":
             return -2, 0
-        if text == "global_smem":
-            return -1, _ptx.SHARED_BASE
         if re.fullmatch(r"0[fF][0-9a-fA-F]{8}", text):
             return -1, int(text[2:], 16)
         if re.fullmatch(r"-?(0[xX][0-9a-fA-F]+|\d+)U?", text):
@@ -99,6 +85,11 @@ class Decoder:
         if abs(offset) >= _MOST_OFFSET:
             raise self.unknown()
         return [self.value(found[1]), (-1, offset)]
+
+    def unextended(self, register: str, kind: str) -> None:
+        """Refuse a register wider than a result of a signed type: the sign would fill it."""
+        if is_signed(kind) and self.kernel.widths.get(register, bits_of(kind)) != bits_of(kind):
+            raise self.unknown()
 
     def values(self, widths: Sequence[int] | int, count: int = 0) -> list[Arg]:
         """All operands: one for each width, or `count` of one width."""

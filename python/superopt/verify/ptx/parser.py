@@ -2,7 +2,8 @@
 
 Only what instructions say is read; debug sections and locations are skipped. What a line means is for `decode`.
 Where a text could mean something else to ptxas (comments in /* */, what follows a location in its line, names
-of an inner scope that hide others), it is refused: Triton writes none of that.
+of an inner scope that hide others), it is refused: Triton writes none of that. So is every directive that is not
+read here: those of a kernel (`.reqnctapercluster`), of a module (`.func`) and pragmas change what a text does.
 """
 
 from __future__ import annotations
@@ -13,15 +14,40 @@ from dataclasses import dataclass, field
 from superopt.errors import BadInput, UnsupportedProgram
 
 _ENTRY = re.compile(r"\.visible\s+\.entry\s+([\w$]+)\s*\(")
-_PARAM = re.compile(r"\.param\s[^,)]*?([\w$]+)\s*(?=[,)]|$)")
+_PARAM = re.compile(r"\.param\s+\.[usb](32|64)\s+(?:\.ptr\s+\.global\s+\.align\s+(?:1|2|4|8|16)\s+)?([\w$]+)")
+# What a text may have before its kernel but tables, between its parameters and its body, and after it.
+_BEFORE = re.compile(
+    r"\.version\s+\d+\.\d+\s*$|\.target\s+sm_\d+[af]?\s*$|\.address_size\s+64\s*$|"
+    r"\.extern\s+\.shared\s+\.align\s+16\s+\.b8\s+global_smem\[\];",
+    re.MULTILINE,
+)
+_THREADS = re.compile(r"\.reqntid\s+(\d{1,4})\b(?:\s*,\s*1\s*,\s*1\b)?(?!\s*,)")
+_FEWER_REGISTERS = re.compile(r"\.maxnreg\s+\d+")
+_AFTER = re.compile(r'\.file\s+\d+\s+""(?:\s*,\s*\d+)*|\.section\s+\.debug_\w+\s*\{[^{}]*\}')
 _TABLE = re.compile(r"^\.global\s+\.align\s+\d+\s+\.b8\s+([\w$]+)\[\d+\]\s*=\s*\{([\d,\s]*)\};", re.MULTILINE)
 _REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+([^<>]+(?:<\d{1,6}>[^<>]*)*);")
 _LABEL = re.compile(r"([\w$]+):")
 _INSTRUCTION = re.compile(r"(?:@(!?)([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
 _OPERAND = re.compile(r"\{[^{}]*\}|\[[^\[\]]*\]|[^,\s][^,{}\[\]]*")
+_NOUNROLL = '"nounroll"'
 _STRING_OR_COMMENT = re.compile(r'("[^"\n]*")|//[^\n]*')
 _LOCATION = re.compile(
     r"\.loc(?:\s+\d+){3}(?:\s*,\s*function_name\s+[\w$]+(?:\s*\+\s*\d+)?\s*,\s*inlined_at(?:\s+\d+){3})?"
+)
+
+SHARED_MEMORY = "global_smem"
+# Names that nobody declares; these registers are set where a kernel starts.
+SPECIAL = (
+    "%tid.x",
+    "%laneid",
+    "%ctaid.x",
+    "%ctaid.y",
+    "%ctaid.z",
+    "%nctaid.x",
+    "%nctaid.y",
+    "%nctaid.z",
+    "%ntid.x",
+    SHARED_MEMORY,
 )
 
 
@@ -40,13 +66,14 @@ class Line:
 class Kernel:
     """The one entry of a PTX file; `labels` are positions in `lines`, `widths` are in bits, 1 for predicates.
 
-    `tables` are constant arrays of bytes that it may read.
+    `param_widths` are those of `params`, `tables` are constant arrays of bytes that it may read.
     """
 
     name: str
     target: str = ""
     threads: int = 0
     params: list[str] = field(default_factory=list[str])
+    param_widths: list[int] = field(default_factory=list[int])
     widths: dict[str, int] = field(default_factory=dict[str, int])
     labels: dict[str, int] = field(default_factory=dict[str, int])
     lines: list[Line] = field(default_factory=list[Line])
@@ -61,7 +88,7 @@ def parse(text: str, name: str) -> Kernel:
 
     Raises BadInput for text that is not PTX with one kernel.
     """
-    plain = _STRING_OR_COMMENT.sub(lambda m: '""' if m[1] else "", text)
+    plain = _STRING_OR_COMMENT.sub(lambda m: m[1] if m[1] == _NOUNROLL else '""' if m[1] else "", text)
     if odd := re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text) or re.search(r"/\*|\*/|[^\n\t -~]|\\", plain):
         raise UnsupportedProgram(f"{name}: expected PTX as compilers write it, got {odd[0]!r}")
     text = plain
@@ -73,23 +100,44 @@ def parse(text: str, name: str) -> Kernel:
     kernel.target = target[1] if target else ""
     for name_of_table, numbers in _TABLE.findall(text[: entry.start()]):
         kernel.tables[name_of_table] = bytes(int(n) & 255 for n in numbers.split(",") if n.strip())
+    _nothing(_BEFORE.sub("", _TABLE.sub("", text[: entry.start()])), "before its kernel", name)
     head, brace, _ = text[entry.end() :].partition("{")
-    threads = re.search(r"\.reqntid\s+(\d{1,4})\b(?:\s*,\s*(\d+)\s*,\s*(\d+))?", head)
-    if not brace or threads is None or any(d not in (None, "1") for d in threads.groups()[1:]):
+    params, _, limits = head.partition(")")
+    threads = _THREADS.search(limits)
+    if not brace or threads is None:
         raise BadInput(f"expected a kernel that states its threads, got another: {name}")
+    limits = limits[: threads.start()] + limits[threads.end() :]
+    _nothing(_FEWER_REGISTERS.sub("", limits), "at its kernel", name)
     kernel.threads = int(threads[1])
-    kernel.params = [m[1] for m in _PARAM.finditer(head)]
+    for one in params.split(",") if params.strip() else []:
+        param = _PARAM.fullmatch(one.strip())
+        if param is None:
+            raise UnsupportedProgram(f"{name}: expected arguments of 32 or 64 bits, got '{one.strip()}'")
+        kernel.params.append(param[2])
+        kernel.param_widths.append(int(param[1]))
     start = entry.end() + len(head)
-    _body(kernel, text, start, name)
+    _nothing(_AFTER.sub("", _body(kernel, text, start, name)), "after its kernel", name)
     return kernel
 
 
-def _body(kernel: Kernel, text: str, start: int, name: str) -> None:
-    """Statements up to the brace that closes the kernel. Scopes of inline assembly rename what they declare."""
+def _nothing(left: str, where: str, name: str) -> None:
+    """Refuse a text that has other directives than those taken out."""
+    if left := left.strip():
+        raise UnsupportedProgram(
+            f"{name}: expected directives as Triton writes them {where}, got '{left[:60]}'"
+        )
+
+
+def _body(kernel: Kernel, text: str, start: int, name: str) -> str:
+    """Statements up to the brace that closes the kernel; what follows it.
+
+    Scopes of inline assembly rename what they declare.
+    """
     scopes: list[dict[str, str]] = []
     outer, inner = set[str](), set[str]()
     number, pending, first, count = text.count("\n", 0, start), "", 0, 0
-    for row in text[start:].split("\n"):
+    rows = text[start:].split("\n")
+    for place, row in enumerate(rows):
         number += 1
         line = row.strip()
         if not pending and re.match(r"\.loc\b", line):
@@ -106,11 +154,12 @@ def _body(kernel: Kernel, text: str, start: int, name: str) -> None:
                 if line[0] == "}":
                     (inner if len(scopes) > 1 else outer).update(scopes.pop())
                     if not scopes:
-                        if hidden := sorted(inner & {*outer, *kernel.params, "global_smem"}):
+                        taken = {*kernel.params, *kernel.tables, *SPECIAL}
+                        if hidden := sorted((inner & outer) | ((inner | outer) & taken)):
                             raise UnsupportedProgram(
                                 f"{name}: expected other names in scopes, got '{hidden[0]}'"
                             )
-                        return
+                        return "\n".join([line[1:], *rows[place + 1 :]])
                     line = line[1:].lstrip()
                     continue
                 label = _LABEL.match(line)
@@ -144,7 +193,9 @@ def _statement(kernel: Kernel, text: str, number: int, scopes: list[dict[str, st
                 kernel.widths[unique] = _WIDTHS[declared[1]]
         return
     if text.startswith("."):
-        if re.fullmatch(r'\.pragma\s+""|\.local\s+\.align\s+\d+\s+\.b8\s+__local_depot\d+\[\d+\]', text):
+        if re.fullmatch(
+            r'\.pragma\s+"nounroll"|\.local\s+\.align\s+\d+\s+\.b8\s+__local_depot\d+\[\d+\]', text
+        ):
             return
         raise UnsupportedProgram(f"line {number} of its PTX: expected an instruction, got '{text[:60]}'")
     found = _INSTRUCTION.fullmatch(text)

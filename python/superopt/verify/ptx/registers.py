@@ -84,8 +84,8 @@ def _setp(d: Decoder, parts: list[str]) -> Made:
             raise d.unknown()
         how = _COMPARE[compare.removesuffix("u")]  # what is stored is no NaN
         return Made("fsetp", [*results, first, second], mode=TYPES[kind], aux=how)
-    if kind == "f32" and compare in ("num", "nan"):  # what is stored is no NaN
-        return Made("mov", [d.value(d.line.operands[0], 1), (-1, int(compare == "num"))], 1)
+    if kind == "f32" and compare in ("num", "nan"):
+        return Made("fdefined", d.values([1, 32, 32]), mode=F32, aux=int(compare == "num"))
     if kind in TYPES:
         raise d.unknown()
     return Made("setp", d.values(bits_of(kind), 3), bits_of(kind), is_signed(kind), _COMPARE[compare])
@@ -134,6 +134,7 @@ def _cvt(d: Decoder, parts: list[str]) -> Made:
         return Made("from_integer", d.values(32, 2), mode=TYPES[to], aux=is_signed(source))
     if source in TYPES or modifiers:
         raise d.unknown()
+    d.unextended(d.line.operands[0], to)
     return Made(
         "convert", d.values([bits_of(to), bits_of(source)]), bits_of(to), is_signed(source), bits_of(source)
     )
@@ -150,11 +151,12 @@ def _function(op: str) -> Rule:
 def _bra(d: Decoder, parts: list[str]) -> Made:
     only(d, parts[1:])
     (label,) = d.line.operands
-    return Made("branch", [], aux=d.kernel.labels[label])
+    return Made("branch", [], mode=int("uni" in parts), aux=d.kernel.labels[label])
 
 
 def _ret(d: Decoder, parts: list[str]) -> Made:
-    only(d, parts[1:])
+    if parts[1:]:
+        raise d.unknown()
     return Made("ret", [])
 
 

@@ -1,0 +1,178 @@
+"""PTX made to be read otherwise than it runs: what depends on where memory lies, on bits that no register has, on
+directives and on what the hardware chooses is refused, whatever the block stores here."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import pytest
+from test_ptx import FIELD, HEAD, LOAD, STORE, run
+
+from superopt.errors import BadInput, IllegalProgram, SuperoptError, UnsupportedProgram
+from superopt.verify.ptx.decode import decode
+from superopt.verify.ptx.launch import Launch, Stored
+from superopt.verify.ptx.parser import parse
+from superopt.verify.ttir.memory import Buffer
+
+# Stores what it should where %p1 holds, twice as much elsewhere.
+GUARDED = "@!%p1 add.f32 %r10, %r10, %r10;\n" + STORE
+ADDRESSES = {
+    "a bit": "shr.u64 %rd6, %rd1, 40;\nsetp.eq.s64 %p1, %rd6, 1;",
+    "some bits": "and.b64 %rd6, %rd1, 65535;\nsetp.eq.s64 %p1, %rd6, 0;",
+    "a word": "cvt.u32.u64 %r20, %rd1;\nsetp.eq.s32 %p1, %r20, 0;",
+    "words": "mov.b64 {%r20, %r21}, %rd1;\nsetp.eq.s32 %p1, %r20, 0;",
+    "a difference": "sub.s64 %rd6, %rd2, %rd1;\nsetp.gt.s64 %p1, %rd6, 0;",
+    "an order": "setp.lt.u64 %p1, %rd1, %rd2;",
+    "null": "setp.ne.s64 %p1, %rd1, 0;",
+    "a product": "mul.lo.s64 %rd6, %rd1, 0;\nsetp.eq.s64 %p1, %rd6, 0;",
+    "a sum": "add.s64 %rd6, %rd1, %rd2;\nsub.s64 %rd6, %rd6, %rd1;\nsub.s64 %rd6, %rd6, %rd2;\nsetp.eq.s64 %p1, %rd6, 0;",
+    "the other buffer": "mov.b64 %rd6, 1099511627776;\nadd.s64 %rd5, %rd4, %rd6;\nsetp.eq.s32 %p1, %r1, %r1;",
+    "a word in memory": "st.shared.b64 [%r2], %rd1;\nld.shared.b32 %r20, [%r2];\nsetp.eq.s32 %p1, %r20, 0;",
+    "a constant": "mov.b64 %rd5, 2199023255552;\nadd.s64 %rd5, %rd5, %rd3;\nsetp.eq.s32 %p1, %r1, %r1;",
+    "shared memory": "setp.eq.s32 %p1, %r2, 1024;",
+    "bits of shared memory": "and.b32 %r20, %r2, 1024;\nsetp.ne.s32 %p1, %r20, 0;",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ADDRESSES)
+def test_nothing_depends_on_where_memory_lies(name: str):
+    """Shared memory starts elsewhere in each run: some run stores another number."""
+    launch = launched(LOAD + ADDRESSES[name] + "\n" + GUARDED)
+    (x,) = (b.contents.planes[0] for b in launch.buffers if b.contents is not None)
+    with contextlib.suppress(UnsupportedProgram, IllegalProgram):
+        assert not all(np.array_equal(launch.run(0)[1].values, x) for _ in range(16))
+
+
+def launched(body: str, head: str = HEAD) -> Launch:
+    """64 threads, an input of as many numbers and an output, none of the blocks run."""
+    text = head.replace("THREADS", "64") + body + "\nret;\n}\n"
+    given, made = Buffer("x", 64, "f32", writable=False), Buffer("o", 64, "f32", writable=True)
+    given.fill(FIELD.random("x", (64,)))
+    return Launch(decode(parse(text, "k.ptx")), (1, 1, 1), [given, made], FIELD, 1024)
+
+
+MOVED = {
+    "a sum": "add.s64 %rd6, %rd3, %rd1;\nld.global.b32 {%r10}, [%rd6];",
+    "a difference": "add.s64 %rd6, %rd4, 4096;\nsub.s64 %rd6, %rd6, 4096;\nld.global.b32 {%r10}, [%rd6];",
+    "an offset": "add.s64 %rd6, %rd4, 4096;\nld.global.b32 {%r10}, [%rd6+-4096];",
+    "a product": "mad.wide.u32 %rd6, %r1, 4, %rd1;\nld.global.b32 {%r10}, [%rd6];",
+    "a choice": "setp.eq.s32 %p1, %r1, %r1;\nselp.b64 %rd6, %rd4, %rd5, %p1;\nld.global.b32 {%r10}, [%rd6];",
+    "a cast": "cvta.to.global.u64 %rd6, %rd4;\nld.global.b32 {%r10}, [%rd6];",
+}
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_addresses_that_move_are_followed(name: str):
+    stored, x = run(MOVED[name] + "\n" + STORE)
+    assert np.array_equal(stored.values, x)
+
+
+def test_memory_is_aligned_no_further_than_the_launcher_promises():
+    with pytest.raises(IllegalProgram, match="in memory at multiples of 16"):
+        run("ld.global.v8.b32 {%r10, %r11, %r12, %r13, %r14, %r15, %r16, %r17}, [%rd1];\n" + STORE)
+
+
+# What each computes is the load's number over the fields before it was refused, and is not on a GPU.
+BITS = {
+    "a NaN is a number": "setp.num.f32 %p1, %r39, %r39;",
+    "a NaN is none": "setp.nan.f32 %p2, %r39, %r39;\nnot.pred %p1, %p2;",
+    "a byte of a number": "cvt.u8.u32 %rs1, %r10;\nsetp.eq.s16 %p1, %rs1, 0;",
+    "a sign that fills a register": "mov.b32 %r20, 200;\ncvt.s8.s32 %r21, %r20;\nsetp.eq.s32 %p1, %r21, 200;",
+    "a sign that fills a word": "mov.b32 %r20, 40000;\ncvt.s16.s32 %r21, %r20;\nsetp.eq.s32 %p1, %r21, 40000;",
+    "a sign that a load extends": "st.shared.b32 [%r4], -1;\nld.shared.s32 %rd6, [%r4];\nsetp.gt.s64 %p1, %rd6, 0;",
+}
+
+
+@pytest.mark.parametrize("name", BITS)
+def test_bits_that_are_not_there_decide_nothing(name: str):
+    with pytest.raises((UnsupportedProgram, IllegalProgram)):
+        run(LOAD + BITS[name] + "\n" + GUARDED)
+
+
+def test_a_number_is_one():
+    stored, x = run(LOAD + "setp.num.f32 %p1, %r10, %r10;\n" + GUARDED)
+    assert np.array_equal(stored.values, x)
+
+
+@pytest.mark.parametrize(("threads", "legal"), [(32, True), (48, False), (33, False)])
+def test_a_warp_stays_together_where_the_text_says_so(threads: int, legal: bool):
+    body = (
+        LOAD + f"setp.lt.u32 %p1, %r1, {threads};\n@%p1 bra.uni $L;\nadd.f32 %r10, %r10, %r10;\n$L:\n" + STORE
+    )
+    if legal:
+        run(body)
+    else:
+        with pytest.raises(IllegalProgram, match=r"bra\.uni"):
+            run(body)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (".reqntid THREADS", ".reqntid THREADS\n.reqnctapercluster 2"),
+        (".reqntid THREADS", ".reqntid THREADS\n.explicitcluster"),
+        (".reqntid THREADS", ".reqntid THREADS\n.minnctapersm 2"),
+        (".reqntid THREADS", ".reqntid THREADS\n.maxntid 32"),
+        (".reqntid THREADS", ".reqntid THREADS, 2"),
+        (".reqntid THREADS", ".reqntid THREADS, 1, 2"),
+        (".param .u64 .ptr .global .align 1 k_param_0", ".param .u32 k_param_0"),
+        (".param .u64 .ptr .global .align 1 k_param_0", ".param .u64 .ptr .global .align 256 k_param_0"),
+        (".param .u64 .ptr .global .align 1 k_param_0", ".param .u64 .ptr .shared .align 1 k_param_0"),
+        (".param .u64 .ptr .global .align 1 k_param_0", ".param .align 64 .b8 k_param_0[128]"),
+        (".address_size 64", ".address_size 32"),
+        (".target sm_90a", ".target sm_90a, map_f64_to_f32"),
+        (".align 16 .b8 global_smem[];", ".align 1 .b8 global_smem[];"),
+        (".visible", ".shared .align 16 .b8 more[1024];\n.visible"),
+        (".visible", ".func f () { ret; }\n.visible"),
+        (".visible", ".alias f, g;\n.visible"),
+        (".reg .b64", ".reg .b64 k_param_0;\n.reg .b64"),
+        (".reg .b64", ".reg .b32 global_smem;\n.reg .b64"),
+        (".reg .b64", '.pragma "used_bytes_mask 1";\n.reg .b64'),
+        ("ld.param.b64 %rd1, [k_param_0]", "ld.param.b32 %r1, [k_param_0]"),
+        ("ld.param.b64 %rd1, [k_param_0]", "ld.param.u8 %rs1, [k_param_0]"),
+    ],
+)  # fmt: skip
+def test_directives_and_arguments_are_those_that_are_launched(old: str, new: str):
+    assert old in HEAD
+    launched(LOAD + STORE).run(0)
+    with pytest.raises((UnsupportedProgram, IllegalProgram, BadInput)):
+        launched(LOAD + STORE, HEAD.replace(old, new)).run(0)
+
+
+@pytest.mark.parametrize("after", [".func f () { ret; }", ".alias f, g;", ".global .b32 x = 1;"])
+def test_nothing_follows_a_kernel_but_debug_sections(after: str):
+    text = HEAD.replace("THREADS", "64") + LOAD + STORE + "ret;\n}\n"
+    parse(
+        text + '\t.file 1 "k.py"\n.section .debug_info\n{\n.b32 33\n.b8 0\n}\n.section .debug_loc {\t}\n',
+        "k.ptx",
+    )
+    with pytest.raises(UnsupportedProgram, match="after its kernel"):
+        parse(text + after, "k.ptx")
+
+
+def test_what_a_kernel_stores_is_not_copied_meanwhile():
+    """The copy may come before or after the second store."""
+    both = LOAD + STORE + "cp.async.ca.shared.global [%r4], [%rd5], 4;\ncp.async.commit_group;\n"
+    with pytest.raises(UnsupportedProgram, match="asynchronous copy"):
+        run(both + "st.global.b32 [%rd5], 0;\ncp.async.wait_group 0;\nld.shared.b32 %r10, [%r4];\n" + STORE)
+
+
+def test_an_extent_is_a_word():
+    """The launcher gives pointers as 64 bits and extents as 32."""
+    head = HEAD.replace(".align 1 k_param_1\n", ".align 1 k_param_1,\n  .param .u32 k_param_2\n")
+    text = head.replace("THREADS", "64") + "ld.param.b32 %r20, [k_param_2];\n" + LOAD + STORE + "ret;\n}\n"
+    assert stored_with_extent(text).values.size == 64
+    for old, new in (
+        (".u32 k_param_2", ".u64 k_param_2"),
+        ("b32 %r20, [k_param_2]", "u16 %rs1, [k_param_2]"),
+    ):
+        with pytest.raises(SuperoptError):
+            stored_with_extent(text.replace(old, new))
+
+
+def stored_with_extent(text: str) -> Stored:
+    """What a kernel of one extent stores."""
+    given, made = Buffer("x", 64, "f32", writable=False), Buffer("o", 64, "f32", writable=True)
+    given.fill(FIELD.random("x", (64,)))
+    return Launch(decode(parse(text, "k.ptx")), (1, 1, 1), [given, made], FIELD, 1024, [300]).run(0)[1]
