@@ -100,7 +100,10 @@ def _reused(
     from superopt.run import check, choose
 
     same = verify.program_hash(known.graph) == verify.program_hash(original)
-    accepted, outcome = check.check(run, original, original if same else known.graph)
+    candidate = original if same else known.graph
+    accepted, outcome = check.check_scheduled(run, original, candidate, known.schedule, known.seconds)
+    if accepted is None:
+        accepted, outcome = check.check(run, original, candidate)
     if most_seconds is None:
         most_seconds = math.inf if same else run.most_seconds
     if accepted is not None and run.price(accepted.scheduled) > most_seconds:

@@ -12,11 +12,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from superopt.transforms.emit import compile_worker
 from superopt.transforms.emit.compile import MEMORY_BYTES, PRELUDE
 
 WARPS, STAGES = 4, 2
@@ -202,8 +204,8 @@ class Compiler:
     """Compiles kernels by name and target, each once, in a process of its own."""
 
     def __init__(self) -> None:
-        worker = "superopt.transforms.emit.compile_worker"
-        command = [sys.executable, "-P", "-m", worker, str(MEMORY_BYTES)]
+        worker = Path(compile_worker.__file__)
+        command = [sys.executable, "-P", str(worker), str(MEMORY_BYTES)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._made: dict[tuple[str, str], Text] = {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,45 @@ def test_the_second_run_does_not_search_and_gives_the_same_bytes(
     assert second.report.funnel.verified == 1, "it is proved again, not believed"
     monkeypatch.setattr(MugraphOptimizer, "propose", search)
     assert bytes_of(run(None)) == bytes_of(first)
+
+
+def rescheduled(store: Path, **changes: Any) -> None:
+    """Change the stored schedule of the result, and nothing else."""
+    kept = Store(store)
+    made: Any
+    for made in list(kept.keys()):
+        key = Key(made["program"], made["target"], made["versions"], made["policy"])
+        if (entry := kept.lookup(key)) is not None and "schedule.json" in entry.files:
+            schedule = json.loads(entry.files["schedule.json"]) | changes
+            files = {**entry.files, "schedule.json": json.dumps(schedule).encode()}
+            kept.publish(key, files, seconds=entry.seconds, effort=2e9)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"launches": {"f_0": {"warps": 32, "stages": 8}}},
+        {"launches": {"f_0": {"warps": 3, "stages": 1}}},
+        {"parameters": {"no such tile": 16}},
+        {"library": [7]},
+        {"reason": "two\nlines"},
+        {"more": 1},
+    ],
+    ids=[
+        "slow",
+        "warps that no block has",
+        "tiles that are none",
+        "products that are none",
+        "reason",
+        "field",
+    ],
+)
+def test_a_stored_schedule_that_does_not_fit_is_found_again(tmp_path: Path, changes: dict[str, Any]):
+    first = run(tmp_path)
+    rescheduled(tmp_path, **changes)
+    second = run(tmp_path)
+    assert "the result of an earlier run, from the store, was proved again" in second.report.remarks
+    assert bytes_of(first) == bytes_of(second)
 
 
 def test_names_of_the_program_are_its_own(tmp_path: Path):

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal, TypeAlias
 
 from superopt import clock
@@ -165,9 +166,10 @@ class _WorkerDied(Exception):
 class _Worker:
     def __init__(self, memory_bytes: int) -> None:
         self.memory_bytes = memory_bytes
-        # -P: nothing is imported from the working directory.
-        worker = "superopt.transforms.emit.compile_worker"
-        command = [sys.executable, "-P", "-m", worker, str(memory_bytes)]
+        # -P: nothing is imported from the working directory. A file, not a module: the package around it takes
+        # longer to import than Triton.
+        worker = Path(__file__).with_name("compile_worker.py")
+        command = [sys.executable, "-P", str(worker), str(memory_bytes)]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )

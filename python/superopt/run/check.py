@@ -18,6 +18,7 @@ from superopt import log
 from superopt.errors import IllegalProgram, NotEquivalent, SuperoptError, UnsupportedProgram
 from superopt.numerics import gate
 from superopt.program import KernelGraph, NodeKind, opaque_key
+from superopt.report import TIE
 from superopt.run.context import Run
 from superopt.spec import check_kernel
 from superopt.transforms.emit.compile import CompilationFailed
@@ -229,6 +230,25 @@ def check(
     """Put `candidate` for `original` through every gate; returns it if it passes, and the outcome in a clause."""
     attempt = Attempt(original, candidate, schedule)
     reason = passes(run, attempt, (*BUILT, *PROVED))
+    return (None, reason) if reason else (attempt.accepted(), "chosen")
+
+
+def check_scheduled(
+    run: Run, original: KernelGraph, candidate: KernelGraph, schedule: Schedule | None, seconds: float
+) -> tuple[Accepted | None, str]:
+    """As `check`, with tiles and launches that are known, which saves the compilation of others.
+
+    Refused where they do not fit the candidate, or make kernels that need more than `seconds`.
+    """
+    if schedule is None:
+        return None, "lacks a schedule"
+    attempt = Attempt(original, candidate, schedule)
+    if reason := passes(run, attempt, BUILT):
+        return None, reason
+    assert attempt.scheduled is not None
+    if run.price(attempt.scheduled) > TIE * seconds:
+        return None, "its kernels need more than was found"
+    reason = passes(run, attempt, PROVED)
     return (None, reason) if reason else (attempt.accepted(), "chosen")
 
 

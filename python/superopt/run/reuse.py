@@ -20,7 +20,7 @@ from superopt import cost, store
 from superopt.errors import SuperoptError
 from superopt.naming import give_names, names_of
 from superopt.program import KernelGraph
-from superopt.report import StoredProgram
+from superopt.report import Schedule, StoredProgram
 from superopt.spec import check_kernel
 from superopt.transforms import optimizers
 from superopt.transforms.core import _cost, _egraph, _field, _ptx, _search
@@ -42,11 +42,15 @@ MOST_CANDIDATES = 256
 
 @dataclass(frozen=True)
 class Known:
-    """A program found by an earlier run, the seconds predicted for it, and whether they searched long enough."""
+    """A program found by an earlier run, the seconds predicted for it, and whether they searched long enough.
+
+    `schedule` has its tiles and launches, so that they need not be found again; None where none can be had.
+    """
 
     graph: KernelGraph
     seconds: float
     enough: bool
+    schedule: Schedule | None = None
 
 
 class Earlier:
@@ -65,7 +69,9 @@ class Earlier:
             return None
         enough = self._lookup(graph, self._result_policy(), self.settings.budget) is not None
         found = self._read(graph, entry.files.get("program.json"))
-        return None if found is None else Known(found, entry.seconds, enough)
+        if found is None:
+            return None
+        return Known(found, entry.seconds, enough, self._schedule(entry.files.get("schedule.json")))
 
     def keep_result(
         self, graph: KernelGraph, optimized: KernelGraph, outcome: Outcome | None, *, finished: bool
@@ -182,6 +188,19 @@ class Earlier:
         for mine, theirs in zip(graph.inputs, found.inputs, strict=True):
             theirs.name = mine.name
         return found
+
+    def _schedule(self, data: bytes | None) -> Schedule | None:
+        """A stored schedule; None for one that is none, or whose reason would not be one line of text."""
+        from pydantic import ValidationError
+
+        if data is None:  # of a run that was killed
+            return None
+        try:
+            kept = Schedule.model_validate_json(data)
+        except ValidationError as error:
+            self.diagnostics.warning(f"a stored schedule is not used: {str(error).splitlines()[0]}")
+            return None
+        return kept if kept.reason.isprintable() else None
 
 
 def _written(graph: KernelGraph) -> bytes:
