@@ -134,8 +134,7 @@ agree: $(VENV)/installed-test ## compare PTX, TTIR, Triton's interpreter and num
 ingest: $(VENV)/installed-test ## read 400 linalg and 400 PyTorch programs and execute them; no difference may be silent
 	$(BIN)/python test/ingest/campaign.py --count=400 --json=benchmarks/results/ingest.json
 
-PYTHONS ?= $(PYTHON)
-wheel: ## build a wheel, install it into an empty environment and make a first bundle there; PYTHONS="python3.12 python3.13"
+wheel: ## build wheels for Python 3.11 to 3.14, as installed, and try each in an empty environment; or PYTHONS="3.12 3.13"
 	@bash .ci/wheel $(PYTHONS)
 
 clean: ## remove everything that make makes

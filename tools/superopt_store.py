@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from superopt.diagnostics import counted
 from superopt.errors import SuperoptError
-from superopt.store import Store, chosen_folder
+from superopt.store import Store, chosen_folder, listing
 
 _DESCRIPTION = """List the results that superopt keeps, check them, and move them between machines. Exit codes: 0;
 1: something is damaged; 2: bad input. A result is proved again when it is used, wherever it comes from."""
@@ -21,8 +21,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     about_store = "the store (default: $SUPEROPT_STORE, or superopt in the user's cache folder)"
     parser.add_argument("--store", default="default", metavar="FOLDER", help=about_store)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    listing = commands.add_parser("list", help="one line for each result")
-    listing.add_argument("--json", action="store_true", help="the whole keys, one JSON object a line")
+    shown = commands.add_parser("list", help="one line for each result, the last used first")
+    shown.add_argument("--all", action="store_true", help="searches and readings, too")
+    shown.add_argument("--json", action="store_true", help="all, with whole keys, one JSON object a line")
     commands.add_parser("check", help="read every file of every result, and name what is damaged")
     for name, about in (
         ("export", "write every result to FILE, a zip"),
@@ -46,14 +47,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(store: Store, options: argparse.Namespace) -> int:
     match options.command:
         case "list":
-            keys = store.keys()
-            for key in keys:
-                program, policy = str(key["program"]), key["policy"]
-                if options.json:
-                    print(json.dumps(key, sort_keys=True))
-                else:
-                    print(f"{program[:12]}  {key['target']}  {json.dumps(policy, sort_keys=True)}")
-            print(f"{counted(len(keys), 'result')} in {store.folder}", file=sys.stderr)
+            found = listing.rows(store)
+            if options.json:
+                print("".join(json.dumps(row.record, sort_keys=True) + "\n" for row in found), end="")
+            else:
+                print("".join(line + "\n" for line in listing.table(found, everything=options.all)), end="")
+            print(f"{store.folder}: {listing.summary(found)}", file=sys.stderr)
         case "check":
             damaged = store.check()
             print("\n".join([*(f"damaged: {name}" for name in damaged), f"{len(damaged)} damaged"]))

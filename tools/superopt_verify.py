@@ -27,8 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The console entry; `argv` is `sys.argv` without the program's name, the result the exit code."""
     options = _parser().parse_args(argv)
     certificates = (options.replay is not None) + (options.check is not None)
-    if certificates > 1 or len(options.programs) != (0 if certificates else 2):
-        _parser().error("expected two programs, or --replay or --check with a certificate")
+    wanted = 0 if certificates else 1 if _bundle_alone(options.programs) else 2
+    if certificates > 1 or len(options.programs) != wanted:
+        expected = "expected two programs, a bundle's folder, or --replay or --check with a certificate"
+        _parser().error(expected)
     if not options.seconds > 0:
         _parser().error(f"argument --seconds: expected a positive number, got {options.seconds}")
     if not 0 < options.delta < 1:
@@ -45,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="*",
         metavar="A.mlir B.mlir",
         help="linalg on tensors or the kernel dialect; - is stdin; the second may be a bundle's folder, and the "
-        "first then have dynamic extents",
+        "first then have dynamic extents; a bundle's folder alone is compared with its own original.mlir",
     )
     parser.add_argument(
         "--delta", type=float, default=1e-9, metavar="D",
@@ -77,10 +79,14 @@ def _work(options: argparse.Namespace) -> int:
             return _check(options.check, options.seed or 0, options.seconds)
         if options.replay is not None:
             return _replay(options.replay)
-        return _bundle(options) if Path(options.programs[1]).is_dir() else _compare(options)
+        return _bundle(options) if Path(options.programs[-1]).is_dir() else _compare(options)
     except SuperoptError as error:
         print(error, file=sys.stderr)
         return 2
+
+
+def _bundle_alone(programs: Sequence[str]) -> bool:
+    return len(programs) == 1 and Path(programs[0]).is_dir()
 
 
 def _compare(options: argparse.Namespace) -> int:
@@ -98,25 +104,25 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _bundle(options: argparse.Namespace) -> int:
-    program, folder = options.programs
+    program, folder = options.programs if len(options.programs) > 1 else (None, *options.programs)
     return bundle_verdict(program, folder, options.seed, options.delta, options.certificate)
 
 
 def bundle_verdict(
-    program: str | Path,
+    program: str | Path | None,
     folder: str | Path,
     seed: int | None = None,
     delta: float = 1e-9,
     certificate: str | None = None,
 ) -> int:
     """Compare a bundle, or those of all buckets, with a program, in this process: 0 where they agree,
-    `_DIFFERENT`, or `_UNDECIDED`.
+    `_DIFFERENT`, or `_UNDECIDED`. Without a program, with what they say that they compute.
 
     Raises SuperoptError for what cannot be read.
     """
     from superopt.verify import bundle, bundle_buckets
 
-    given = read_any(program, Diagnostics())
+    given = None if program is None else read_any(program, Diagnostics())
     in_buckets = (Path(folder) / bundle_buckets.FILE).exists()
     if in_buckets and certificate:
         raise BadInput(f"expected --certificate with one bundle, got buckets, each with its own: {folder}")
@@ -125,7 +131,7 @@ def bundle_verdict(
             record = bundle.verify_bundle(given, folder, seed=seed, delta=delta)
             if certificate:
                 _write(certificate, record.certificate)
-            return _say(record)
+            return _say(record, alone=given is None)
         records, covered = bundle_buckets.verify_buckets(given, folder, seed=seed, delta=delta)
     except (IllegalProgram, NotEquivalent) as error:
         print(f"not equivalent: {error.message}")
@@ -133,13 +139,13 @@ def bundle_verdict(
     codes: set[int] = set()
     for bounds, record in records.items():
         print(f"--- {bounds}")
-        codes.add(_say(record))
+        codes.add(_say(record, alone=given is None))
     print(f"--- buckets for {covered}")
     return max(codes)
 
 
-def _say(record: BundleRecord) -> int:
-    says = "undecided" if record.unchecked else "equivalent"
+def _say(record: BundleRecord, *, alone: bool) -> int:
+    says = "undecided" if record.unchecked else "equivalent to its original.mlir" if alone else "equivalent"
     print(f"{says}: {record.certificate.summary}")
     if record.ranged is not None:
         print(record.ranged.summary)
@@ -151,6 +157,8 @@ def _say(record: BundleRecord) -> int:
         print(
             "TTIR, PTX and cubins are what this Triton makes of the kernels, other files what superopt writes"
         )
+    if alone:
+        print("not checked: whether original.mlir is the program that you mean; name that before the folder")
     print("not checked: remarks (names, versions, the schedule's seed and reason)")
     return _UNDECIDED if record.unchecked else 0
 

@@ -7,6 +7,9 @@
 // RUN: superopt-opt %t.mlir --emit=ptx --target=sm_80 | filecheck %s --check-prefix=PTX
 // RUN: superopt-opt %t.mlir --emit=bundle --target=sm_80 --quiet -o %t.bundle
 // RUN: superopt-verify --replay %t.bundle/certificate.json | filecheck %s --check-prefix=HOLDS
+// RUN: superopt-verify %t.bundle | filecheck %s --check-prefix=ALONE
+// RUN: echo "# more" >> %t.bundle/kernels.py
+// RUN: not superopt-verify %t.bundle 2>&1 | filecheck %s --check-prefix=TAMPERED
 
 // CHECK-LABEL: func.func @f
 // CHECK-NEXT: superopt.{{custom|tiled}}
@@ -22,6 +25,9 @@
 // TRITON-NOT: @triton.jit
 // PTX: .target sm_80
 // HOLDS: holds
+// ALONE: equivalent to its original.mlir:
+// ALONE: not checked: whether original.mlir is the program that you mean
+// TAMPERED: kernels.py
 func.func @f(%x: tensor<16x256xf16>, %w: tensor<256x512xf16>, %b: tensor<16x512xf16>) -> tensor<16x512xf16> {
   %0 = "kernel.matmul"(%x, %w) : (tensor<16x256xf16>, tensor<256x512xf16>) -> tensor<16x512xf16>
   %1 = "kernel.add"(%0, %b) : (tensor<16x512xf16>, tensor<16x512xf16>) -> tensor<16x512xf16>

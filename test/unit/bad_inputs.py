@@ -145,7 +145,7 @@ CASES = (
     Case("a truncated certificate", ("--replay", "c.json"), "c.json: error: expected a certificate, got the document: Invalid JSON", {"c.json": '{"version": 1, "prog'}, exit_code=2, tool="superopt-verify"),
     Case("a certificate that is another document", ("--replay", "c.json"), "c.json: error: expected a certificate, got", {"c.json": '{"version": 1}'}, exit_code=2, tool="superopt-verify"),
     Case("a certificate that is missing", ("--replay", "c.json"), "c.json: error: ", exit_code=2, tool="superopt-verify"),
-    Case("one program to compare", ("x.mlir",), "superopt-verify: error: expected two programs, or --replay", _GOOD, exit_code=2, tool="superopt-verify"),
+    Case("one program to compare", ("x.mlir",), "superopt-verify: error: expected two programs, a bundle's folder, or --replay", _GOOD, exit_code=2, tool="superopt-verify"),
     Case("a program to compare that does not parse", ("x.mlir", "y.mlir"), "y.mlir:1:14: error: expected non-function type", {**_GOOD, "y.mlir": "func.func @f( {\n}\n"}, exit_code=2, tool="superopt-verify"),
     Case("a bundle that is none", (".",), "superopt-run: error: expected a bundle, got a folder without bundle.json", exit_code=2, tool="superopt-run"),
     Case("a module to import that is missing", ("m.py:f",), "m.py: error: cannot read: no such file", tool="superopt-import"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import superopt
 from superopt.errors import BadInput
+from superopt.store import Key, Store
 from superopt.tools import superopt_store
 
 PROGRAM = """func.func @f(%x: tensor<64x64xf32>) -> tensor<64x64xf32> {
@@ -68,15 +70,36 @@ def test_results_are_listed_checked_and_moved(tmp_path: Path, capsys: pytest.Cap
 
     code, listed = said(store, "list")
     assert code == 0
-    assert "sm_90" in listed
-    code, keys = said(store, "list", "--json")
-    count = len(listed.splitlines())
-    assert [json.loads(line)["target"] for line in keys.splitlines()] == ["sm_90"] * count
+    header, row = listed.splitlines()
+    assert header.split() == [
+        "LAST",
+        "USED",
+        "TARGET",
+        "PREDICTED",
+        "BEST",
+        "OF",
+        "A",
+        "USER",
+        "PROOF",
+        "SIZE",
+        "PROGRAM",
+    ]
+    assert re.fullmatch(
+        r"\d+ s ago +sm_90 +[\d.]+ us +.* us \(\w+\) +\w+, delta .* kB +f\(.*xf32.*\)", row
+    ), row
+    code, lines = said(store, "list", "--json")
+    keys = [json.loads(line) for line in lines.splitlines()]
+    count = len(keys)
+    assert [key["target"] for key in keys] == ["sm_90"] * count
+    assert {key["what"] for key in keys} == {"result", "search"}
+    assert len(said(store, "list", "--all")[1].splitlines()) == 1 + count
+    assert said(tmp_path / "nothing", "list") == (0, "")
     assert superopt_store.main(["check", "--store", str(store)]) == 0
     assert capsys.readouterr().out == "0 damaged\n"
     assert said(store, "export", str(file)) == (0, f"{count} results written to {file}\n")
     assert said(other, "merge", str(file)) == (0, f"{count} results merged into {other}, 0 damaged\n")
-    assert sorted(said(other, "list")[1].splitlines()) == sorted(listed.splitlines())
+    moved = [json.loads(line) for line in said(other, "list", "--json")[1].splitlines()]
+    assert sorted(k["program"] + k["name"] for k in moved) == sorted(k["program"] + k["name"] for k in keys)
     assert "from the store" in " ".join(run(other).report.remarks)
     victim = next(p for p in (other / "objects").rglob("*") if p.is_file())
     victim.write_bytes(b"damaged")
@@ -86,3 +109,20 @@ def test_results_are_listed_checked_and_moved(tmp_path: Path, capsys: pytest.Cap
     assert superopt_store.main(["--store", str(other), "merge", str(tmp_path / "none.zip")]) == 2
     assert capsys.readouterr().err.endswith("none.zip', got: No such file or directory\n")
     assert superopt_store.main(["--store", "none", "list"]) == 2
+
+
+def test_a_listing_shows_foreign_text_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = {
+        "program": "\x1b[2J\nf" * 99,
+        "predicted_seconds": "soon",
+        "baseline_seconds": [],
+        "guarantee": 3,
+    }
+    for number, text in enumerate((json.dumps(report), "[" * 100_000, "7", "")):
+        key = Key(str(number), "sm_90", {}, {"what": "result"})
+        Store(tmp_path).publish(key, {"report.json": text.encode()}, seconds=1.0)
+    assert superopt_store.main(["--store", str(tmp_path), "list"]) == 0
+    said = capsys.readouterr().out
+    assert len(said.splitlines()) == 5
+    assert "\x1b" not in said
+    assert max(map(len, said.splitlines())) < 200

@@ -95,6 +95,14 @@ def dynamic(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], shapes:
     dictionary from dimensions to `torch.export.Dim`s or multiples of them (`2 * n`), or a sequence with one entry
     for each dimension. Raises BadInput for what cannot be that, or what PyTorch refuses.
     """
+    made, marks = marked(module, args, kwargs, shapes)
+    return checked(made, marks)
+
+
+def marked(
+    module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Any
+) -> tuple[Dynamic, dict[str, Any]]:
+    """The same, but for what PyTorch says of it, and the marks by the names of all arguments."""
     signature = Signature(args, kwargs, module.forward)  # numbers the tensors as the program will
     args, kwargs = signature.arguments(signature.examples)
     names = [name for name, _, by_position in signature.parameters if by_position]
@@ -117,9 +125,7 @@ def dynamic(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], shapes:
         if found.max >= MOST_ELEMENTS:  # PyTorch's infinity, too
             raise BadOption(f"expected a largest extent, as in Dim('{name}', max=512), got none")
         over.append(axis(name, max(int(found.min), 1), int(found.max), places[name]))
-    made = Dynamic(module, args, kwargs, tuple(over))
-    _confirm(made, {name: by_name.get(name) for name in given})
-    return made
+    return Dynamic(module, args, kwargs, tuple(over)), {name: by_name.get(name) for name in given}
 
 
 def _by_name(shapes: Any, names: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,8 +188,9 @@ def _multiple(dim: Any) -> tuple[Any, int]:
     return dim.root, int(dim.fn(1))
 
 
-def _confirm(made: Dynamic, shapes: Any) -> None:
-    """Raise BadInput where PyTorch finds that the module is another program at some extents."""
+def checked(made: Dynamic, shapes: Mapping[str, Any]) -> Dynamic:
+    """`made`, whose arguments are marked by `shapes`; raises BadInput where PyTorch finds that the module is
+    another program at some extents."""
     searched = zip(made.over, representatives(made.over), strict=True)
     args, kwargs = made.inputs(tuple(max(a.low, min(n, a.high)) for a, n in searched))
     try:
@@ -196,3 +203,4 @@ def _confirm(made: Dynamic, shapes: Any) -> None:
         )
         names = " and ".join(a.name for a in made.over)
         raise BadInput(f"expected a module that is one program for every {names}: {what}") from None
+    return made

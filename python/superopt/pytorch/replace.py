@@ -5,20 +5,25 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from superopt.api import settings_of
 from superopt.diagnostics import Diagnostics
-from superopt.errors import BadInput, NoKernels, SuperoptError
+from superopt.errors import BadInput, BadOption, NoKernels, SuperoptError
 from superopt.options import did_you_mean
 from superopt.pipeline import Superoptimize, superoptimize
 from superopt.program import KernelGraph
+from superopt.pytorch import dynamic
+from superopt.pytorch.dynamic import Dynamic
 from superopt.pytorch.module import OptimizedModule, arguments, imported, optimized
-from superopt.result import Kept, Optimized
+from superopt.pytorch.varying import Call, Varying
+from superopt.result import Optimized
+from superopt.run.buckets import Buckets
 from superopt.transforms.emit.compile import prepare_compiler
 from superopt.transforms.emit.launcher import Interpret
 from superopt.transforms.ingest.torch_types import torch_module
 from superopt.verify import program_hash
+from superopt.verify.ranges import Axis, representatives
 
 torch: Any = torch_module()
 
@@ -44,6 +49,8 @@ def replace(
     inputs: Any = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
+    dynamic_shapes: Any = None,
+    buckets: Any = None,
     fallback: bool = True,
     interpret: Interpret = False,
     **settings: Any,
@@ -55,32 +62,48 @@ def replace(
     cannot read, or for which it predicts nothing faster, stays. `fallback` and `interpret` are those of
     `OptimizedModule`: by default, a replaced module runs the original for other shapes.
 
+    `dynamic_shapes` marks dimensions of the model's `inputs`, as in `optimize`, and so do `buckets`. Another call
+    at another extent of each shows which dimensions of the modules' arguments vary with them.
+
     Raises BadInput where no module matches, or the model does not call one that does.
     """
     options = settings_of(settings)
+    if buckets is not None and dynamic_shapes is None:
+        raise BadOption("expected buckets with dynamic_shapes, got none of these")
     names = [name for name, _ in model.named_modules() if name]
     chosen = [name for name in names if _matches(name, pattern)]
     if not chosen:
         raise BadInput(f"expected modules named '{pattern}', got none{did_you_mean(pattern, names)}")
     prepare_compiler()  # while PyTorch exports the modules
-    calls = _calls(model, chosen, inputs, kwargs)
-    done, known = Replaced(), dict[str, Optimized]()
+
+    def called(args: Any, named: Mapping[str, Any]) -> dict[str, Call]:
+        return _calls(model, chosen, args, named)
+
+    given = arguments(inputs, kwargs)
+    varying = None
+    if dynamic_shapes is not None:
+        varying = Varying(dynamic.marked(model, *given, dynamic_shapes)[0], called)
+    calls = called(*given) if varying is None else varying.calls
+    done, known = Replaced(), dict[tuple[str, tuple[Axis, ...]], Optimized | str]()
     for name, (args, named) in calls.items():
         module = model.get_submodule(name)
         if isinstance(module, OptimizedModule):
             done.kept[name] = "it was replaced before"
             continue
         try:
-            program = imported(module, args, named)
+            marks = None if varying is None else varying.of(name, module)
+            example = (args, named) if marks is None else marks.inputs(representatives(marks.over))
+            program = imported(module, *example)
         except SuperoptError as error:
             done.kept[name] = error.message
             continue
-        key = program_hash(program.graph)
+        key = (program_hash(program.graph), () if marks is None else marks.over)
         if key not in known:
             done.runs += 1
-            known[key] = _searched(program.graph, options)
-        if isinstance(result := known[key], Kept):
-            done.kept[name] = result.reason
+            ends = None if marks is None else marks.ends(_of(marks, buckets))
+            known[key] = _searched(program.graph, marks, ends, options)
+        if isinstance(result := known[key], str):
+            done.kept[name] = result
             continue
         if not result.report.faster:
             done.kept[name] = "nothing is predicted to be faster"
@@ -92,13 +115,29 @@ def replace(
     return done
 
 
-def _searched(graph: KernelGraph, options: Superoptimize) -> Optimized:
+def _searched(
+    graph: KernelGraph, marks: Dynamic | None, ends: Buckets, options: Superoptimize
+) -> Optimized | str:
+    """The result for a program, or for one with the axes of `marks`, or why there is none."""
+    if marks is None:
+        try:
+            return Optimized(superoptimize(graph, options, Diagnostics()))
+        except NoKernels as error:
+            if error.report is None:
+                raise
+            return error.message
     try:
-        return Optimized(superoptimize(graph, options, Diagnostics()))
-    except NoKernels as error:
-        if error.report is None:
-            raise
-        return Kept(error.message, error.report)
+        return Optimized(marks.optimized(ends, options, Diagnostics())[1])
+    except SuperoptError as error:  # at some extents it is another program, say
+        return error.message
+
+
+def _of(marks: Dynamic, buckets: Any) -> Any:
+    """The buckets of the axes that a module has."""
+    if not isinstance(buckets, Mapping):
+        return buckets
+    named = cast("Mapping[str, Any]", buckets)
+    return {axis.name: named[axis.name] for axis in marks.over if axis.name in named}
 
 
 def _matches(name: str, pattern: str) -> bool:

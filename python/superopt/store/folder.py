@@ -134,6 +134,22 @@ class Store:
                 found.append(self._manifest(digest, name).key)
         return found
 
+    def manifests(self) -> Iterator[tuple[Manifest, float]]:
+        """What every entry consists of, and when it was last used, in seconds of `time.time()`."""
+        for digest, name in self._all():
+            with contextlib.suppress(Damaged, FileNotFoundError):
+                yield self._manifest(digest, name), self._path(digest, name).stat().st_mtime
+
+    def file(self, manifest: Manifest, name: str) -> bytes:
+        """One file of an entry; raises Damaged where it is none, or not as it was written."""
+        sha, size = manifest.files.get(name, ("", 0))
+        if not sha:
+            raise Damaged(name)
+        data = read_file(self._object(sha), size)
+        if len(data) != size or sha256(data) != sha:
+            raise Damaged(name)
+        return data
+
     def check(self) -> list[str]:
         """What is damaged, as `KEY/MANIFEST`; every file of every entry is read."""
         damaged: list[str] = []

@@ -103,7 +103,7 @@ class Source(Protocol):
 
 
 def verify_bundle(
-    program: KernelGraph | Source,
+    program: KernelGraph | Source | None,
     folder: str | Path,
     *,
     seed: int | None = None,
@@ -113,18 +113,33 @@ def verify_bundle(
     """Check that a bundle computes `program` and is what superopt writes for it; None draws a random `seed`.
 
     A program with extents is read at those of the bundle, and again at all that are proved; `fixed` are those
-    that do not vary in the bundle. Raises BadInput for a folder that is not a complete bundle, NotEquivalent
-    where something in it is not what it should be, and what `verify_ttir` raises.
+    that do not vary in the bundle. None means the bundle's own `original.mlir`.
+    Raises BadInput for a folder that is not a complete bundle, NotEquivalent where something in it is not what it
+    should be, and what `verify_ttir` raises.
     """
     drawn = secrets.randbits(63) if seed is None else seed
     return _Check(program, Path(folder), drawn, delta, fixed).run()
+
+
+def own_program(root: Path) -> KernelGraph:
+    """What a bundle says that it computes; raises BadInput where it does not."""
+    check = _Check(None, root, 0, 0.0, {})
+    check.described = read_bundle(root).description
+    if (found := check.graph("original.mlir")) is None:
+        raise BadInput(f"expected a bundle with original.mlir, or the program that it is for, got: {root}")
+    return found
 
 
 class _Check:
     program: KernelGraph
 
     def __init__(
-        self, given: KernelGraph | Source, root: Path, seed: int, delta: float, fixed: Mapping[str, int]
+        self,
+        given: KernelGraph | Source | None,
+        root: Path,
+        seed: int,
+        delta: float,
+        fixed: Mapping[str, int],
     ) -> None:
         self.given, self.root, self.seed, self.delta, self.fixed = given, root, seed, delta, fixed
         self.unchecked: list[str] = []
@@ -226,6 +241,7 @@ class _Check:
 
     def read(self, lowered: KernelGraph, ranged: RangeRecord | None) -> KernelGraph:
         """The program, at the extents that the kernels were searched at."""
+        self.given = self.given or own_program(self.root)
         if isinstance(self.given, KernelGraph):
             return self.given
         axes = ranged.axes if ranged else ()
@@ -316,7 +332,7 @@ class _Check:
         self.expect(found == [(n, known[n]) for n in chosen], "range.json", "its programs are")
         for extents, said in zip(chosen, stated.extents, strict=True):
             original, lowered = family.at(extents)
-            if not isinstance(self.given, KernelGraph):
+            if self.given is not None and not isinstance(self.given, KernelGraph):
                 again = self.again(self.given, family.axes, extents)
                 if program_hash(again) != program_hash(original) and min(extents) > 1:
                     raise NotEquivalent(f"expected one program for all extents, got another: {self.root}")

@@ -18,7 +18,7 @@ from superopt.errors import BadInput, NotEquivalent
 from superopt.program import KernelGraph
 from superopt.transforms.emit.bundle_buckets import FILE, SavedBuckets, read_buckets
 from superopt.transforms.emit.ranged import MOST_ELEMENTS
-from superopt.verify.bundle import MODULE, BundleRecord, Source, stands, verify_bundle
+from superopt.verify.bundle import MODULE, BundleRecord, Source, own_program, stands, verify_bundle
 from superopt.verify.ranges import Axis, Family, RangeRecord
 
 MOST_BUCKETS = 256
@@ -43,10 +43,11 @@ class Resized:
 
 
 def verify_buckets(
-    program: KernelGraph | Source, folder: str | Path, *, seed: int | None = None, delta: float = 1e-9
+    program: KernelGraph | Source | None, folder: str | Path, *, seed: int | None = None, delta: float = 1e-9
 ) -> tuple[dict[str, BundleRecord], str]:
     """The record of each bucket's bundle, by its bounds in words, and which extents have a bucket.
 
+    Without a program, they are compared with the `original.mlir` of the first one.
     Raises as `verify_bundle`, and NotEquivalent for buckets that are not what `buckets.json` says.
     """
     root = Path(folder)
@@ -55,6 +56,7 @@ def verify_buckets(
         raise BadInput(f"expected the bundles of buckets, got a folder without {FILE}: {root}")
     _check_folder(root, stated)
     _check_bounds(root, stated)
+    program = program or own_program(root / stated.buckets[0].folder)
     source = _resized(program, root, stated) if isinstance(program, KernelGraph) else program
     for name, places in source.places(tuple(stated.places)).items():
         if stated.places.get(name) not in places:
