@@ -14,6 +14,7 @@ What cannot be regenerated (the cubins of another version of ptxas) is listed as
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import secrets
@@ -48,6 +49,7 @@ from superopt.verify.certificate import Certificate
 from superopt.verify.certifier import certify, replay
 from superopt.verify.hashing import program_hash
 from superopt.verify.ptx.check import PtxText, verify_ptx
+from superopt.verify.ptx.launch import MOST_SHARED
 from superopt.verify.ranges import Axis, Family, Point, RangeRecord, forms, to_prove
 from superopt.verify.ttir.artifact import texts_at
 from superopt.verify.ttir.check import ArtifactRecord, verify_ttir
@@ -367,8 +369,21 @@ class _Check:
         ttir = [self.text(f"{target}/{name}.ttir") for name in self.names]
         texts = texts_at(emitted, ttir, dict(zip(self.axes, extents or (), strict=True)), self.names)
         record = verify_ttir(program, lowered, texts, seed=seed)
-        ptx = [PtxText(self.text(f"{target}/{name}.ptx")) for name in self.names]
+        # With the shared memory that `cubins.py` asks for: of another Triton's kernels nothing else says it.
+        ptx = [
+            PtxText(self.text(f"{target}/{name}.ptx"), self.shared_bytes(f"{target}/{name}"))
+            for name in self.names
+        ]
         return record.model_copy(update={"ptx": verify_ptx(lowered, texts, ptx, seed=seed)})
+
+    def shared_bytes(self, place: str) -> int:
+        """What `shapes.json` says of a kernel's shared memory."""
+        found: Any = None
+        with contextlib.suppress(KeyError, TypeError):
+            found = self.json("shapes.json")["compiled"][place]["shared_bytes"]
+        good = type(found) is int and 0 <= found <= MOST_SHARED
+        self.expect(good, "shapes.json", "the program and the compiler give it")
+        return found
 
     def stated_artifacts(
         self, found: dict[str, ArtifactRecord], again: Callable[[str, int], ArtifactRecord]
