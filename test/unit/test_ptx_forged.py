@@ -95,6 +95,35 @@ def test_a_number_is_one():
     assert np.array_equal(stored.values, x)
 
 
+# Threads that store the same, one of which stores something else next: another one's store may come after.
+EQUAL = LOAD + "setp.eq.s32 %p2, %r1, LAST;\nand.b32 %r20, %r1, 31;\nsetp.le.u32 %p1, %r20, 1;\n"
+AGAIN = {
+    "shared": "@%p1 st.shared.b32 [%r2], 0;\nORDER\n@%p2 st.shared.b32 [%r2], %r10;\nbar.sync 0;\n"
+    "ld.shared.b32 %r10, [%r2];\n" + STORE,
+    "global": "@%p1 st.global.b32 [%rd2], 0;\nORDER\n@%p2 st.global.b32 [%rd2], %r10;\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("threads", "order", "legal"),
+    [
+        (64, "", False),
+        (64, "bar.warp.sync -1;", False),
+        (64, "bar.sync 0;", True),
+        (32, "", False),
+        (32, "bar.warp.sync -1;", True),
+    ],
+)
+@pytest.mark.parametrize("name", AGAIN)
+def test_equal_stores_are_all_ordered(name: str, threads: int, order: str, legal: bool):
+    body = (EQUAL + AGAIN[name]).replace("ORDER", order).replace("LAST", str(threads - 31))
+    if legal:
+        assert run(body, threads)[0].places.size
+    else:
+        with pytest.raises(IllegalProgram, match="race"):
+            run(body, threads)
+
+
 @pytest.mark.parametrize(("threads", "legal"), [(32, True), (48, False), (33, False)])
 def test_a_warp_stays_together_where_the_text_says_so(threads: int, legal: bool):
     body = (

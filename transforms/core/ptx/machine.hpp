@@ -38,7 +38,9 @@ constexpr Cell byte(Byte tag, u32 value) { return static_cast<u32>(tag) << 29 | 
 constexpr Byte tagOf(Cell c) { return static_cast<Byte>(c >> 29); }
 constexpr u32 kOld = static_cast<u32>(Part::Map) << 29 | ((1u << 29) - 1);
 
-constexpr u16 kNobody = 0xffff, kSeveral = 0xfffe;
+// Who wrote something: a thread, several of one warp (this and the warp's number), of several warps, or
+// nobody.
+constexpr u16 kNobody = 0xffff, kSeveral = 0xfffe, kSomeOfWarp = 0x8000;
 constexpr std::size_t kCompactAt = std::size_t{1} << 23; // numbers
 constexpr unsigned kBufferBits = 40; // of offsets in a buffer, in what `Machine::globalAddress` returns
 constexpr unsigned kAligned = 16;    // bytes; the launcher promises no more
@@ -275,6 +277,7 @@ private:
   bool sameCell(Cell a, Cell b) const;
   bool ordered(u16 by, u32 epoch, u32 warpEpoch, u16 t) const;
   bool written(const Slot &s, u16 t) const;
+  u16 joined(u16 by, u16 t) const;
   void notRead(const Slot &s, u16 t) const;
   void unread(std::size_t index, u64 place, u16 t) const;
   Number elementOf(const Cell *in, unsigned i, Type type);

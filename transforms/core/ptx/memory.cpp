@@ -29,8 +29,17 @@ bool Machine::sameCell(Cell a, Cell b) const {
 
 // Whether an access by one thread is ordered before what thread `t` does now.
 bool Machine::ordered(u16 by, u32 epoch, u32 warpEpoch, u16 t) const {
-  return by == kNobody || by == t || epoch < epoch_ ||
-         (by < threads_ && warpEpoch < clock_[t / kWarp][by / kWarp]);
+  if (by == kNobody || by == t || epoch < epoch_)
+    return true;
+  return by != kSeveral && warpEpoch < clock_[t / kWarp][by < kSomeOfWarp ? by / kWarp : by - kSomeOfWarp];
+}
+
+// Who wrote something that thread `t` writes, too, by the same instruction.
+u16 Machine::joined(u16 by, u16 t) const {
+  if (by == t || by == kNobody)
+    return t;
+  const u16 some = static_cast<u16>(kSomeOfWarp + t / kWarp);
+  return by == some || (by < threads_ && by / kWarp == t / kWarp) ? some : kSeveral;
 }
 
 // Where barriers of some warps order others, what several threads did is not followed.
@@ -123,7 +132,7 @@ void Machine::writeShared(std::size_t i, u16 t, Cell value) {
   s.bulkWrite = 0;
   s.split = false;
   s.atomic = 0;
-  s.writer = t;
+  s.writer = s.writeStep == step_ ? joined(s.writer, t) : t;
   s.writeEpoch = epoch_;
   s.writeWarpEpoch = warpEpoch_[t / kWarp];
   s.writeStep = step_;
@@ -245,7 +254,9 @@ void Machine::writeGlobal(u64 address, unsigned bytes, u16 t, const Cell *in) {
         throw Unknown("a store to what atomics change, which depends on the order of threads");
       if (!ordered(s.thread, s.epoch, s.warpEpoch, t) && !(s.step == step_ && s.value == x))
         race("store", "a store by");
+      const u16 by = s.step == step_ ? joined(s.thread, t) : t;
       s = made;
+      s.thread = by;
     }
     unread(index, place, t);
   }

@@ -64,20 +64,23 @@ u64 Machine::operandAddress(u64 descriptor, bool tensor, bool transposed, unsign
 bool Machine::fenced(const Slot &s, const Issue &issue) const {
   if (issue.fenceEpoch > s.writeEpoch && (!s.split || issue.fenceEpoch > s.upper.epoch))
     return true;
-  if (s.split || s.writer == kSeveral) { // of several writers
-    const auto by = [&](u16 writer, u32 step) {
-      return writer < threads_ && std::ranges::any_of(
-                                      fences_[writer],
-                                      [&](const Fence &f) {
-                                        return f.step > step && (f.epoch < epoch_ || issue.thread == writer);
-                                      });
-    };
-    return s.split && by(s.writer, s.writeStep) && by(s.upper.writer, s.upper.step);
-  }
-  for (const Fence &f : fences_[s.writer])
-    if (f.step > s.writeStep)
-      return f.epoch < epoch_ || issue.thread == s.writer;
-  return false;
+  // Of several writers every thread that may be one.
+  const auto by = [&](u16 writer, u32 step) {
+    const std::size_t warp = writer < kSomeOfWarp ? 0 : (writer - kSomeOfWarp) * kWarp;
+    const std::size_t first = writer < kSomeOfWarp ? writer
+                              : writer < kSeveral  ? warp
+                                                   : 0,
+                      last = writer < kSomeOfWarp ? first + 1
+                             : writer < kSeveral  ? warp + kWarp
+                                                  : threads_;
+    for (std::size_t t = first; t < last; ++t)
+      if (std::ranges::none_of(fences_[t], [&](const Fence &f) {
+            return f.step > step && (f.epoch < epoch_ || issue.thread == t);
+          }))
+        return false;
+    return writer != kNobody;
+  };
+  return by(s.writer, s.writeStep) && (!s.split || by(s.upper.writer, s.upper.step));
 }
 
 // Whether the tensor core or a bulk copy may read a slot.
