@@ -90,6 +90,17 @@ def test_bits_that_are_not_there_decide_nothing(name: str):
         run(LOAD + BITS[name] + "\n" + GUARDED)
 
 
+@pytest.mark.parametrize(
+    ("kind", "register", "most"), [("f32", "%r21", 1 << 24), ("f16", "%rs1", 2048), ("bf16", "%rs1", 256)]
+)
+def test_integers_are_those_that_a_type_holds(kind: str, register: str, most: int):
+    body = "mov.b32 %r20, VALUE;\ncvt.rn.KIND.s32 REGISTER, %r20;\n" + LOAD + STORE
+    body = body.replace("KIND", kind).replace("REGISTER", register)
+    run(body.replace("VALUE", str(-most)))
+    with pytest.raises(UnsupportedProgram, match="an integer"):
+        run(body.replace("VALUE", str(most + 1)))
+
+
 def test_a_number_is_one():
     stored, x = run(LOAD + "setp.num.f32 %p1, %r10, %r10;\n" + GUARDED)
     assert np.array_equal(stored.values, x)

@@ -54,11 +54,7 @@ Handle Numbers::constant32(u32 bits) {
 
 Handle Numbers::constant16(u16 bits) { return constant32(std::bit_cast<u32>(half(bits))); }
 
-Handle Numbers::integer(i64 value) {
-  if (value >= 1 << 24 || value <= -(1 << 24))
-    throw Unknown("an integer that fp32 does not hold");
-  return constant32(std::bit_cast<u32>(static_cast<float>(value)));
-}
+Handle Numbers::integer(i64 value) { return constant32(std::bit_cast<u32>(static_cast<float>(value))); }
 
 Number Numbers::sum(Number x, Number y) const {
   if ((x.a | y.a) >> 62 == 0)
