@@ -49,6 +49,9 @@ class Field:
     def uniform(self, key: int, count: int) -> NDArray[numpy.uint64]:
         """independent uniform residues, a function of key and position"""
 
+    def uniform_at(self, key: int, places: Annotated[NDArray[numpy.uint64], dict(order='C', device='cpu', writable=False)]) -> NDArray[numpy.uint64]:
+        """the elements of `uniform` at these positions"""
+
     def keyed(self, key: int, a: Annotated[NDArray[numpy.uint64], dict(order='C', device='cpu', writable=False)]) -> NDArray[numpy.uint64]:
         """a random function of the residues, chosen by the key"""
 

@@ -167,12 +167,15 @@ class ImageField(Domain):
 
         `exponent` asks for the second component too; only what flows into an `exp` needs it.
         """
-        count = math.prod(shape)
-        planes = tuple(
-            f.uniform(key_of(self.seed, "input", name, i), count).reshape(shape)
-            for i, f in enumerate(self.fields[: 2 if exponent else 1])
-        )
+        keys = self.keys(name, exponent=exponent)
+        planes = [
+            f.uniform(k, math.prod(shape)).reshape(shape) for f, k in zip(self.fields, keys, strict=False)
+        ]
         return Tensor((self._lift(planes[0]), *planes[1:]), degree)
+
+    def keys(self, name: object, *, exponent: bool) -> list[int]:
+        """The keys that the components of `random` are drawn by."""
+        return [key_of(self.seed, "input", name, i) for i in range(2 if exponent else 1)]
 
     @override
     def unknown(self, name: object, shape: Shape) -> Tensor:

@@ -214,6 +214,12 @@ void bind_field(nb::module_ &m) {
           },
           nb::arg("key"), nb::arg("count"), "independent uniform residues, a function of key and position")
       .def(
+          "uniform_at",
+          [](const Modulus &f, u64 key, In places) {
+            return map(places, [&](u64 i) { return residue(f, key, i); });
+          },
+          nb::arg("key"), nb::arg("places"), "the elements of `uniform` at these positions")
+      .def(
           "keyed",
           [](const Modulus &f, u64 key, In a) { return map(a, [&](u64 x) { return residue(f, key, x); }); },
           nb::arg("key"), nb::arg("a"), "a random function of the residues, chosen by the key");

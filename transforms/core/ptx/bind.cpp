@@ -81,7 +81,8 @@ NB_MODULE(_ptx, m) {
         return numbers;
       },
       "the operations by name");
-  using Given = std::tuple<std::size_t, int, bool, std::optional<Plane>, std::optional<Plane>>;
+  using Given =
+      std::tuple<std::size_t, int, bool, std::optional<Plane>, std::optional<Plane>, std::vector<u64>>;
   nb::class_<Launch>(m, "Launch", "A kernel with a point of the fields and its memory.")
       .def(
           "__init__",
@@ -95,7 +96,9 @@ NB_MODULE(_ptx, m) {
               throw std::invalid_argument("expected the keys of every function");
             std::copy(functions.begin(), functions.end(), point.functions.begin());
             std::vector<Buffer> made;
-            for (const auto &[elements, type, writable, first, second] : buffers) {
+            for (const auto &[elements, type, writable, first, second, keys] : buffers) {
+              if (keys.size() > 2 || (first && !keys.empty()))
+                throw std::invalid_argument("expected contents, or keys to draw them");
               const std::size_t period = first ? first->size() : elements;
               for (const auto &plane : {first, second})
                 if (plane) {
@@ -104,7 +107,7 @@ NB_MODULE(_ptx, m) {
                   self->held.push_back(*plane);
                 }
               made.push_back({elements, static_cast<Type>(type), writable,
-                              first ? first->data() : nullptr, second ? second->data() : nullptr, period});
+                              first ? first->data() : nullptr, second ? second->data() : nullptr, period, keys});
             }
             for (const auto &[reg, buffer] : pointers)
               if (reg >= registers || buffer > made.size())

@@ -102,6 +102,8 @@ struct Buffer {
   bool writable;
   const u64 *p, *q;   // contents, or null: never stored; `q` alone may be null
   std::size_t period; // contents repeat after so many elements
+  // Where not empty, contents are drawn when they are read: the key of each residue.
+  std::vector<u64> keys{};
 };
 
 struct Stored {
@@ -281,6 +283,7 @@ private:
   void notRead(const Slot &s, u16 t) const;
   void unread(std::size_t index, u64 place, u16 t) const;
   Number elementOf(const Cell *in, unsigned i, Type type);
+  std::optional<Number> contents(const Buffer &b, std::size_t place) const;
   // matrices
   void shuffle(const Instr &in, std::span<const u16> lanes);
   void mma(const Instr &in, std::span<const u16> lanes);

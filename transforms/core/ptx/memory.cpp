@@ -187,6 +187,17 @@ std::pair<std::size_t, u64> Machine::locate(u64 address, unsigned bytes, const c
   return {index - 1, offset / size};
 }
 
+// What an element is before the launch; nullopt where nothing is.
+std::optional<Number> Machine::contents(const Buffer &b, std::size_t place) const {
+  if (!b.keys.empty())
+    return Number{field::residue(numbers_.p(), b.keys[0], place),
+                  b.keys.size() > 1 ? field::residue(numbers_.q(), b.keys[1], place) : kNone};
+  if (b.p == nullptr)
+    return std::nullopt;
+  const std::size_t at = place < b.period ? place : place % b.period;
+  return Number{b.p[at], b.q != nullptr ? b.q[at] : kNone};
+}
+
 void Machine::readGlobal(u64 address, unsigned bytes, u16 t, Cell *out) {
   auto [index, place] = locate(address, bytes, "load");
   const Buffer &b = buffers_[index];
@@ -207,9 +218,8 @@ void Machine::readGlobal(u64 address, unsigned bytes, u16 t, Cell *out) {
       if (!ordered(s.thread, s.epoch, s.warpEpoch, t))
         race("load", "a store by");
       x = s.value;
-    } else if (b.p != nullptr) {
-      const std::size_t at = place < b.period ? place : place % b.period;
-      x = {b.p[at], b.q != nullptr ? b.q[at] : kNone};
+    } else if (const auto held = contents(b, place)) {
+      x = *held;
     } else {
       throw Illegal("expected a load of what was stored, got element " + std::to_string(place) +
                     " of argument " + std::to_string(index) + ", which nothing stores");

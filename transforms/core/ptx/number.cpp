@@ -103,7 +103,7 @@ Handle Numbers::div(Handle x, Handle y) {
   if (b.a == 0)
     return put(undefined());
   const bool second = a.b != kNone && b.b != kNone && b.b != 0;
-  return put({p_.mul(a.a, p_.inverse(b.a)), second ? q_.mul(a.b, q_.inverse(b.b)) : kNone});
+  return put({p_.mul(a.a, inverses_[0](p_, b.a)), second ? q_.mul(a.b, inverses_[1](q_, b.b)) : kNone});
 }
 
 Handle Numbers::extreme(bool largest, Handle x, Handle y) {

@@ -133,13 +133,26 @@ private:
   int sign(Handle h) const { return h & kConstant ? signs_[h ^ kConstant] : 0; }
   Handle rational(double value);
   u64 residue(const Modulus &m, double value) const;
+  // Inverses of the last residues that were divided by: whole rows are divided by one number.
+  struct Inverses {
+    std::array<std::array<u64, 2>, 256> held{}; // by low bits: a residue and its inverse; 0 for none
+    u64 operator()(const Modulus &m, u64 x) {
+      auto &[of, inverse] = held[x % held.size()];
+      if (of != x) {
+        of = x;
+        inverse = m.inverse(x);
+      }
+      return inverse;
+    }
+  };
   u64 uninterpreted(const Modulus &m, Function f, int plane, u64 x) const;
   static Number special(Kind kind) { return {u64{kind} << 62 | 1, kNone}; }
 
   Modulus p_, q_;
   Point point_;
   field::Powers powers_;
-  std::unordered_set<u64> truths_; // residues of what is 1 or 0
+  std::array<Inverses, 2> inverses_; // modulo p, modulo q
+  std::unordered_set<u64> truths_;   // residues of what is 1 or 0
   std::vector<Number> pool_, constants_;
   std::vector<signed char> signs_;
   std::vector<double> exact_;

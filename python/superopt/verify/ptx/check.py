@@ -14,6 +14,7 @@ import itertools
 import math
 import random
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -29,7 +30,7 @@ from superopt.verify.ptx.grid import Grid, Instances
 from superopt.verify.ptx.launch import MOST_SHARED, Launch
 from superopt.verify.ptx.parser import parse
 from superopt.verify.ptx.record import PtxKernelRecord, PtxRecord
-from superopt.verify.ttir.check import ImageTriton, KernelText, at_some_point, flat, graph_of, operands_at
+from superopt.verify.ttir.check import ImageTriton, KernelText, at_some_point, flat_operands
 from superopt.verify.ttir.evaluate import launch
 from superopt.verify.ttir.launch_memory import launch_buffers
 from superopt.verify.ttir.memory import Buffer
@@ -165,22 +166,21 @@ class Reference:
     """What instances of a kernel's TTIR store at a point, to compare its PTX with."""
 
     def __init__(self, node: Node, kernel: KernelText, blocks: Sequence[int], domain: Extended) -> None:
-        self.kernel, self.blocks, self._node, self._domain, self._field = (
-            kernel,
-            blocks,
-            node,
-            domain,
-            domain.field,
-        )
-        function, self._instances = kernel.function(), Instances(node, kernel)
-        _, operands = operands_at(graph_of(node), domain)
-        self._operands = [flat(t, domain) for t in operands]
-        self._expected, _ = launch_buffers(node, kernel.arguments, self._operands)
-        launch(function, kernel.grid, self._expected, domain, blocks)
+        self.kernel, self._node, self._domain, self._field = kernel, node, domain, domain.field
+        self._function, self._instances = kernel.function(), Instances(node, kernel)
+        self._operands = flat_operands(node, domain)
+        self._run(blocks)
 
     def of(self, blocks: Sequence[int]) -> Reference:
         """The same of other blocks."""
-        return Reference(self._node, self.kernel, blocks, self._domain)
+        found = copy(self)
+        found._run(blocks)
+        return found
+
+    def _run(self, blocks: Sequence[int]) -> None:
+        self.blocks = blocks
+        self._expected, _ = launch_buffers(self._node, self.kernel.arguments, self._operands)
+        launch(self._function, self.kernel.grid, self._expected, self._domain, blocks)
 
     def launch(self, decoded: Decoded, shared_bytes: int) -> Launch:
         """The kernel on the same operands, none of its blocks run."""

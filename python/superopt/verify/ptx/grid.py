@@ -6,7 +6,8 @@ slope for each address. For all of them the instances of the TTIR are run withou
 access what the instance of the block that ran does, at the elements moved along the same slopes. The block and
 its instance then compute the same function of what they access, and so does each other pair of the box: the
 elements have other names, the same ones on both sides. This needs one slope for each element that is accessed;
-where two addresses meet in this block only, another one of the box is tried.
+where two addresses meet in this block only, another one of the box is tried. Where the instances' integers are
+affine, too, few of them are run for all (`superopt.verify.ttir.lines`).
 
 Where numbers are taken apart by a division (`block % 8`, `block / 8`), they are two coordinates from then on.
 Blocks may be taken apart in several ways, as those of the last, smaller group of a grid in groups are: each
@@ -33,6 +34,7 @@ from superopt.verify.ttir.batch import Batch
 from superopt.verify.ttir.check import KernelText
 from superopt.verify.ttir.evaluate import launch
 from superopt.verify.ttir.launch_memory import launch_buffers
+from superopt.verify.ttir.lines import Lines, NotAffine
 from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.values import ShapeDomain
 
@@ -87,6 +89,12 @@ class Part:
             offsets = np.arange(start, end + 1) * (steps[axis.dimension] * axis.stride)
             numbers = (numbers[:, None] + offsets).reshape(-1)
         return numbers
+
+    def step(self, number: int) -> int:
+        """From a block's number to that of the next one along an axis."""
+        x, y, _ = self.shape
+        axis = self.axes[number]
+        return (1, x, x * y)[axis.dimension] * axis.stride
 
     def split(self, number: int, extent: int) -> Part:
         """The same blocks, where what is left over from a coordinate by `extent`, and the quotient, are two."""
@@ -220,6 +228,10 @@ class _Event:
     places: Array
 
 
+_Moves: TypeAlias = Mapping[str, tuple[Array, Array]]
+"""By buffer the elements that a block's PTX accessed, in order, and the slope of each."""
+
+
 class Instances:
     """The instances of a kernel's TTIR, run without numbers."""
 
@@ -242,13 +254,19 @@ class Instances:
                 return None
             moves[buffer.name] = places, moved
         away = part.coordinates(blocks) - part.coordinates(np.asarray([block]))
+        steps = away[:, live]
+        if len(blocks) > 2 * len(live) + 2:
+            at = part.coordinates(np.asarray([block]))[0]
+            spans = [(box[i][0] - int(at[i]), box[i][1] - int(at[i])) for i in live]
+            if self._all_alike(moves, spans, block, [part.step(i) for i in live], blocks, steps):
+                return np.ones(len(blocks), np.bool_)
         first: list[_Event] = []
 
         def note(_: Batch, event: _Event) -> None:
             first.append(event)
 
         self._launch([block], note)
-        follower = _Follower(first, moves, dict(zip(blocks.tolist(), away[:, live], strict=True)))
+        follower = _Follower(first, moves, dict(zip(blocks.tolist(), steps, strict=True)))
         try:
             for start in range(0, len(blocks), AT_ONCE):
                 self._launch(blocks[start : start + AT_ONCE].tolist(), follower.see)
@@ -257,7 +275,46 @@ class Instances:
         follower.end()
         return np.asarray([b in follower.alike for b in blocks.tolist()], np.bool_)
 
-    def _launch(self, blocks: Sequence[int], see: Callable[[Batch, _Event], None]) -> None:
+    def _all_alike(
+        self,
+        moves: _Moves,
+        spans: Sequence[tuple[int, int]],
+        block: int,
+        strides: Sequence[int],
+        blocks: Array,
+        steps: Array,
+    ) -> bool:
+        """Whether all `blocks`, `steps` away from `block`, are known to be alike by it and its neighbours.
+
+        These are `strides` away along each axis, which goes through `spans` from the block.
+        """
+        lines = Lines(spans)
+
+        def see(_: Batch, event: _Event) -> None:
+            lines.same(event.lanes)
+            if event.buffer:
+                expected = _moves_of(event, moves[event.buffer])
+                if expected is None:
+                    raise NotAffine
+                lanes, slopes = expected
+                places = event.places.reshape(len(event.places), -1)[:, lanes]
+                moved = lines.steps @ slopes.T
+                if not np.array_equal(np.broadcast_to(places - places[0], moved.shape), moved):
+                    raise NotAffine
+
+        x, y, _ = self._kernel.grid
+        rows = block + lines.steps @ np.asarray(strides, np.int64)
+        numbers = [np.stack([n % x, n // x % y, n // (x * y)], axis=-1) for n in (rows, blocks)]
+        try:
+            lines.leaf(numbers[0], steps, numbers[1])
+            self._launch(rows.tolist(), see, lines)
+        except (NotAffine, UnsupportedProgram):
+            return False
+        return True
+
+    def _launch(
+        self, blocks: Sequence[int], see: Callable[[Batch, _Event], None], lines: Lines | None = None
+    ) -> None:
         def watch(batch: Batch, lanes: Array, buffer: Buffer | None, places: Array | None) -> None:
             shape = lanes.shape if places is None else np.broadcast_shapes(lanes.shape, places.shape)
             held = np.zeros((1, 0), np.int64) if places is None else np.broadcast_to(places, shape)
@@ -267,7 +324,7 @@ class Instances:
         domain = ShapeDomain()
         operands = [domain.shaped((v.type.elements,)) for v in self._node.operands]
         buffers, _ = launch_buffers(self._node, self._kernel.arguments, operands)
-        launch(self._function, self._kernel.grid, buffers, domain, blocks, watch)
+        launch(self._function, self._kernel.grid, buffers, domain, blocks, watch, lines)
 
 
 class _Follower:
@@ -277,9 +334,7 @@ class _Follower:
     instance the steps from the block along each axis.
     """
 
-    def __init__(
-        self, first: Sequence[_Event], moves: Mapping[str, tuple[Array, Array]], away: Mapping[int, Array]
-    ) -> None:
+    def __init__(self, first: Sequence[_Event], moves: _Moves, away: Mapping[int, Array]) -> None:
         self._first, self._moves, self._away = first, moves, away
         self.alike: set[int] = set()
         self._batch: Batch | None = None
@@ -323,15 +378,23 @@ class _Follower:
         return same & _rows(event.places.reshape(len(event.places), -1)[:, lanes] == places)
 
     def _expected(self, number: int, event: _Event) -> tuple[Array, Array] | None:
-        """The active lanes of an access, and the slope of each; None where the PTX does not access one."""
+        """As `_moves_of`."""
         if number not in self._slopes:
-            lanes = np.flatnonzero(event.lanes.reshape(-1))
-            wanted = event.places.reshape(-1)[lanes]
-            places, slopes = self._moves[event.buffer]
-            at = np.searchsorted(places, wanted)
-            known = (at < len(places)).all() and (places[at] == wanted).all()
-            self._slopes[number] = (lanes, slopes[at]) if known else None
+            self._slopes[number] = _moves_of(event, self._moves[event.buffer])
         return self._slopes[number]
+
+
+def _moves_of(event: _Event, moved: tuple[Array, Array]) -> tuple[Array, Array] | None:
+    """The active lanes of an access by the first instance, and the slope of each.
+
+    None where the PTX does not access one.
+    """
+    lanes = np.flatnonzero(event.lanes[0])
+    wanted: Array = event.places[0].reshape(-1)[lanes]
+    places, slopes = moved
+    at = np.asarray(np.searchsorted(places, wanted), np.int64)
+    known = bool((at < len(places)).all()) and np.array_equal(places[at], wanted)
+    return (lanes, slopes[at]) if known else None
 
 
 def _rows(same: Array) -> Array:

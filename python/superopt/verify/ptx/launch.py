@@ -13,6 +13,7 @@ import numpy as np
 from superopt.errors import IllegalProgram, UnsupportedProgram
 from superopt.transforms.core import _ptx
 from superopt.verify.domains import Array
+from superopt.verify.drawn import Drawn
 from superopt.verify.fields import ImageField, key_of
 from superopt.verify.ptx.decode import Decoded
 from superopt.verify.ptx.operands import BF16, E4M3, E5M2, F16, F32
@@ -266,8 +267,14 @@ def _keys(seed: object, name: str) -> list[int]:
     return [k for key in keys for k in (key, key_of(key, "result"))]
 
 
-def _planes(buffer: Buffer) -> tuple[Array | None, Array | None]:
+def _planes(buffer: Buffer) -> tuple[Array | None, Array | None, list[int]]:
+    """Contents modulo both primes, or the keys that they are drawn by."""
     if buffer.contents is None:
-        return None, None
+        return None, None, []
+    given: tuple[object, ...] = buffer.contents.planes
+    keys = [p.key for p in given if isinstance(p, Drawn)]
+    if keys:
+        assert len(keys) == len(given)
+        return None, None, keys
     planes = [np.ascontiguousarray(p, np.uint64) for p in buffer.contents.planes]
-    return planes[0], planes[1] if len(planes) > 1 else None
+    return planes[0], planes[1] if len(planes) > 1 else None, []

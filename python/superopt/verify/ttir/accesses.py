@@ -74,7 +74,7 @@ def _descriptor_load(batch: Batch, op: Operation) -> list[Held]:
     """The box at some coordinates, zero past the tensor's edges."""
     first, *at = (batch.env[v] for v in op.operands)
     assert isinstance(first, Descriptor)
-    pointer, lanes = boxed(op, first, at, batch.active, batch.where)
+    pointer, lanes = boxed(op, first, at, batch.active, batch.compared, batch.where)
     rank = len(first.box)
     instances = np.broadcast_to(batch.programs.reshape(-1, *(1,) * rank), lanes.shape)
     return [_read(batch, pointer, lanes, instances, batch.numbers.constant(0.0, rank + 1))]

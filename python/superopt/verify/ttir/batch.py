@@ -11,6 +11,7 @@ import numpy as np
 from superopt.errors import UnsupportedProgram
 from superopt.verify.domains import Array, Domain, FloatDomain, Tensor
 from superopt.verify.infinities import Extended, Number, Numbers
+from superopt.verify.ttir.lines import Lines
 from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.parser import Function
 from superopt.verify.ttir.values import Descriptor, Held, Pointer, Truth, integers
@@ -32,8 +33,9 @@ class Batch:
         programs: Array,
         domain: Domain,
         watch: Watch | None = None,
+        lines: Lines | None = None,
     ) -> None:
-        self._watch = watch
+        self._watch, self.lines = watch, lines
         self.kernel, self.grid, self.programs, self.domain = kernel, grid, programs, domain
         self.numbers = domain.numbers if isinstance(domain, Extended) else Numbers(domain)
         self.env: dict[int, Held] = {}
@@ -50,6 +52,11 @@ class Batch:
         """Tell who watches."""
         if self._watch is not None:
             self._watch(self, lanes, buffer, places)
+
+    def compared(self, a: Array, b: Array) -> None:
+        """Tell that a < b is about to decide something."""
+        if self.lines is not None:
+            self.lines.order(a, b)
 
     def unsupported(self, what: str) -> UnsupportedProgram:
         """The error to raise for what cannot be verified."""
@@ -83,6 +90,8 @@ class Batch:
 
     def merge(self, mask: Array, a: Held, b: Held) -> Held:
         """`a` where the mask is set, `b` elsewhere."""
+        if self.lines is not None:
+            self.lines.same(mask)
         if isinstance(a, Number) and isinstance(b, Number):
             self.told(mask)
             return self.numbers.select(mask, a, b)

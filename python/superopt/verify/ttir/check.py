@@ -37,6 +37,7 @@ from superopt.verify.certificate import Record
 from superopt.verify.certifier import certify
 from superopt.verify.demand import feeds_exponential
 from superopt.verify.domains import FLOAT_PRIMITIVES, Array, Domain, Tensor
+from superopt.verify.drawn import drawn as drawn_input
 from superopt.verify.evaluate import evaluate
 from superopt.verify.evaluate_tile import evaluate_written
 from superopt.verify.fields import FormalField, ImageField
@@ -380,6 +381,20 @@ def operands_at(graph: KernelGraph, domain: Extended) -> tuple[list[Tensor], lis
     """A random point for the inputs of `graph_of` a node, and the node's operands there."""
     inputs, (*made, node) = random_inputs(graph, domain), graph.nodes
     return inputs, evaluate(KernelGraph("operands", graph.inputs, made, list(node.operands)), inputs, domain)
+
+
+def flat_operands(node: Node, domain: Extended) -> list[Tensor]:
+    """The operands of a node as `operands_at` has them, flat; large ones are drawn where they are read."""
+    graph = graph_of(node)
+    (*made, _), wanted = graph.nodes, feeds_exponential(graph)
+    env = {
+        v: drawn_input(domain.field, i, v.shape, exponent=e)
+        for i, (v, e) in enumerate(zip(graph.inputs, wanted, strict=True))
+    }
+    bands = list(dict.fromkeys(v for v in node.operands if v not in env))
+    found = evaluate(KernelGraph("operands", [], made, bands), [], domain) if bands else []
+    env.update(zip(bands, (flat(t, domain) for t in found), strict=True))
+    return [env[v] for v in node.operands]
 
 
 def _launched(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -43,11 +43,16 @@ def described(
 
 
 def boxed(
-    op: Operation, first: Descriptor, at: Sequence[Held], active: Array, where: str
+    op: Operation,
+    first: Descriptor,
+    at: Sequence[Held],
+    active: Array,
+    compared: Callable[[Array, Array], None],
+    where: str,
 ) -> tuple[Pointer, Array]:
     """The addresses of the box at the coordinates `at`, and which of them are inside the tensor.
 
-    `active` marks the instances that load.
+    `active` marks the instances that load; `compared` is told which numbers decide what is inside.
     """
     rank = len(first.box)
     if len(at) != rank:
@@ -59,6 +64,8 @@ def boxed(
     for d, (start, extent, stride) in enumerate(zip(at, first.shape, first.strides, strict=True)):
         steps = np.arange(first.box[d]).reshape(*(-1 if i == d + 1 else 1 for i in range(rank + 1)))
         index = integers(start).reshape(column) + steps
+        compared(index, np.zeros_like(index))
+        compared(index, extent.reshape(column))
         lanes = lanes & (index >= 0) & (index < extent.reshape(column))
         offsets = offsets + index * stride.reshape(column)
     common = np.broadcast_shapes(offsets.shape, lanes.shape)

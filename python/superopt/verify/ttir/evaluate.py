@@ -19,6 +19,7 @@ from superopt.verify.infinities import Number
 from superopt.verify.ttir.accesses import ACCESSES
 from superopt.verify.ttir.batch import Batch, Watch
 from superopt.verify.ttir.integers import computed, is_integer
+from superopt.verify.ttir.lines import Lines
 from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.parser import Function, Operation, Region
 from superopt.verify.ttir.shapes import SHAPES
@@ -47,10 +48,11 @@ def launch(
     domain: Domain,
     programs: Sequence[int] | None = None,
     watch: Watch | None = None,
+    lines: Lines | None = None,
 ) -> None:
     """Run `kernel` for every instance of `grid`, or those numbered `programs` (x fastest), on its arguments.
 
-    `watch` is told what integers do to numbers and memory.
+    `watch` is told what integers do to numbers and memory. With `lines`, `programs` are the rows of those.
     Raises IllegalProgram for an access out of bounds, a race, an overlapping store, a load of what was never
     stored, or a missing barrier; UnsupportedProgram for operations that this evaluator does not know.
     """
@@ -66,9 +68,9 @@ def launch(
         if isinstance(given, Buffer):
             given.begin_launch()
     numbers = np.arange(math.prod(grid)) if programs is None else np.asarray(programs, np.int64)
-    size = max(1, LANES // widest(kernel.body))
+    size = len(numbers) if lines is not None else max(1, LANES // widest(kernel.body))
     for start in range(0, len(numbers), size):
-        _Run(kernel, grid, numbers[start : start + size], domain, watch).run(arguments)
+        _Run(kernel, grid, numbers[start : start + size], domain, watch, lines).run(arguments)
     for given in arguments:
         if isinstance(given, Buffer):
             given.end_launch()
@@ -147,7 +149,11 @@ class _Run(Batch):
             return handler(self, op)
         xs = [self.env[v] for v in op.operands]
         if is_integer(op):
-            return [computed(op, integers(xs[0]), integers(xs[1]), self.where)]
+            a, b = integers(xs[0]), integers(xs[1])
+            made = computed(op, a, b, self.where)
+            if self.lines is not None:
+                self.lines.follow(op, a, b, made)
+            return [made]
         if op.name in _SAME:
             x = number(xs[0])
             return [replace(x, tensor=self.domain.stored(x.tensor, op.result_type.element))]
@@ -188,7 +194,12 @@ class _Run(Batch):
             return [-x.astype(np.int64)]
         if op.name == "arith.extui" and (x.astype(np.int64) < 0).any():
             raise self.unsupported("zero extension of a negative number")
-        return [wrapped(x.astype(np.int64), op.result_type)]
+        made = wrapped(x.astype(np.int64), op.result_type)
+        if self.lines is not None:
+            if op.name == "arith.extui":
+                self.lines.order(np.zeros_like(x), x, or_equal=True)
+            self.lines.fits(op.result_type, made)
+        return [made]
 
     # --- numbers
 
@@ -338,6 +349,7 @@ class _Run(Batch):
             raise IllegalProgram(f"{self.where}: expected a loop with a positive step, got {step.min()}")
         entered, index = self.active, low
         for _ in range(MOST_TRIPS):
+            self.compared(index, high)
             running = entered & (index < high)
             self.told(running)
             if not running.any():

@@ -55,7 +55,8 @@ class Buffer:
         if tensor.shape != (self.size,):
             raise IllegalProgram(f"expected {self.size} elements for '{self.name}', got shape {tensor.shape}")
         self.contents = tensor
-        self.initialised = np.ones(self.size, np.bool_)
+        if self.writable:  # of others, nobody asks
+            self.initialised = np.ones(self.size, np.bool_)
 
     @property
     def stored(self) -> Array:
