@@ -176,6 +176,15 @@ def test_a_high_word_that_is_gone_is_not_what_is_read(then: str):
     assert boxes(body, (176, 1, 1)) == (176, 1)
 
 
+@pytest.mark.parametrize(
+    ("compare", "count"), [("setp.lt.u32 %p1, %r11, 20;", 3), ("min.u32 %r12, %r11, 19;", 3)]
+)
+def test_a_range_is_compared_without_signs(compare: str, count: int):
+    """As a convolution's rows are: below zero and beyond the end, a number wraps around or is too large."""
+    chosen = "selp.b32 %r10, %r11, 64, %p1;\n" if "setp" in compare else "mov.b32 %r10, %r12;\n"
+    assert boxes(f"add.s32 %r11, %r2, -2;\n{compare}\n{chosen}", (24, 1, 1)) == (24, count)
+
+
 def test_the_last_group_has_digits_of_its_own():
     """Groups of 8 rows and 11 columns, of which the last one has 5 rows."""
     body = (

@@ -276,9 +276,14 @@ Slope Machine::slopeOfResult(const Instr &in, u16 t) {
   case Op::min:
   case Op::max:
   case Op::setp: {
-    const bool ordered = exact(0, w, isSigned) && exact(1, w, isSigned);
-    if (!ordered)
-      return pinned(in, t);
+    // Where both are exact: a comparison of unsigned numbers is one of a range, on the side of zero that they
+    // are on here.
+    for (std::size_t i = 0; i < 2; ++i)
+      if (!exact(i, w, isSigned)) {
+        const i128 v = value(x[i], w, isSigned), one = 1;
+        region_->require(s[i], (isSigned ? -(one << (w - 1)) : 0) - v);
+        region_->require(scaled(s[i], -1), v - (one << (isSigned ? w - 1 : w)) + 1);
+      }
     // The difference keeps its sign.
     const i128 apart = value(x[0], w, isSigned) - value(x[1], w, isSigned);
     const Slope along = sum(s[0], scaled(s[1], -1));
