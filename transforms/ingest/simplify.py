@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+import numpy as np
+
 from superopt.errors import IllegalProgram
 from superopt.operators import infer_type
 from superopt.program import Attr, TensorType, Value
@@ -475,6 +477,38 @@ def _hidden_exponential(build: GraphBuilder, op: str, operands: Operands, attrs:
     if finite is difference.operands[0]:
         return None
     return build.emit("exp", build.emit("sub", finite, build.emit("reduce_max", finite, **top.attrs)))
+
+
+@rule("mul")
+def _hidden_weights(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """(e / sum e) t -> e / sum e, for e = exp(S - max S), S = x + (0 where t is 1, -inf where it is 0)
+
+    If t, a constant, shows something in each row: what it hides is zero already.
+    """
+    for weights, shown in (operands, operands[::-1]):
+        truth = build.elements(shown)
+        quotient = build.defined_by(weights, "div")
+        if truth is None or quotient is None or truth.size > weights.type.elements:
+            continue
+        e, total = (build.node_of(v) for v in quotient.operands)
+        if (
+            e is None
+            or total is None
+            or (e.op, total.op, total.operands) != ("exp", "reduce_sum", (e.result,))
+        ):
+            continue
+        difference = build.defined_by(e.operands[0], "sub")
+        top = build.defined_by(difference.operands[1], "reduce_max") if difference is not None else None
+        if difference is None or top is None or top.operands[0] is not difference.operands[0]:
+            continue
+        added = build.defined_by(difference.operands[0], "add")
+        biases = [] if added is None else [b for v in added.operands if (b := build.elements(v)) is not None]
+        rank = len(weights.shape)
+        shown_in_row = truth.reshape((1,) * (rank - truth.ndim) + truth.shape).any(_ints(total.attrs, "dims"))
+        hidden = np.where(truth == 1, 0.0, -math.inf)
+        if len(biases) == 1 and np.isin(truth, (0, 1)).all() and shown_in_row.all():
+            return weights if (biases[0] == hidden).all() else None
+    return None
 
 
 def _finite(build: GraphBuilder, x: Value) -> Value:

@@ -29,9 +29,14 @@ from superopt.transforms.named_axes.name_axes import name_axes
 from superopt.transforms.named_axes.roles import without_twins
 from superopt.transforms.named_axes.unfold import unfold
 from superopt.transforms.optimizers import Proposal, Proposals, at, never
+from superopt.transforms.schedule.choose_extents import suited_to_masks
 
 if TYPE_CHECKING:
     from superopt.cost import Target
+
+# The native search prices loops whole that masks cut short: with masks it lists so many times more plans, and so
+# many candidates have their extents chosen again.
+MASKED_PLANS, MOST_MASKED = 4, 3
 
 
 def search_plans(
@@ -61,6 +66,8 @@ def search_plans(
 
     problem = native_problem(program, splits=options.max_custom > 1)
     settings = native_options(options, target, budget, seed, _widest_bytes(graph))
+    if program.bands:
+        settings.candidates *= MASKED_PLANS
     oracle = Solver().subexpression if options.prune == "smt" else None
     found = _search.search(problem, settings, stop, oracle)
     clock.charge(found.funnel["seconds.helpers"])
@@ -88,6 +95,12 @@ def search_plans(
         # The core does not see layouts, how library operators are emitted, nor what comes before and after.
         result.found.append(Proposal(candidate, cost(candidate, target).seconds))
     result.found.sort(key=lambda p: p.seconds)
+    if program.bands:
+        del result.found[options.candidates :]
+        for i, proposal in enumerate(result.found[:MOST_MASKED]):
+            suited = suited_to_masks(proposal.graph, target)
+            result.found[i] = Proposal(suited, cost(suited, target).seconds)
+        result.found.sort(key=lambda p: p.seconds)
     if not result.found:
         result.remark = _why_nothing(graph, target, result, refused)
     return result

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from superopt.bands import bands
 from superopt.cost import kernel_cost
 from superopt.cost.gpus import DEFAULT_TARGET, Target, TargetName
 from superopt.cost.gpus import target as find_target
 from superopt.errors import SuperoptError
-from superopt.program import Attr, BlockGraph, KernelGraph, Node, NodeKind, rebuild
+from superopt.program import Attr, Band, BlockGraph, KernelGraph, Node, NodeKind, Value, rebuild
 from superopt.spec import check_kernel
 from superopt.transforms.fingerprints import fingerprints, kernel_fingerprint
 from superopt.transforms.schedule.resize import CannotResize, resized
@@ -27,8 +28,9 @@ from superopt.transforms.tunable import Pick, Site, Tunable
 if TYPE_CHECKING:
     from superopt.diagnostics import Diagnostics
 
-# Extents of one kernel that are looked at, the nearest to its own first, and that are choices.
-_LOOKED, _KEPT = 512, 32
+# Extents of one kernel that are looked at, the nearest to its own first, and that are choices; and those that are
+# looked at for a mask.
+_LOOKED, _KEPT, _NEAR = 512, 32, 128
 
 
 @dataclass(frozen=True)
@@ -51,40 +53,65 @@ class ChooseExtents(Tunable):
         target = find_target(self.target)
         kernels = any(isinstance(n.body, BlockGraph) for n in graph.nodes)
         at = fingerprints(graph, self.hops) if kernels else {}
+        masks = bands(graph)
 
         def chosen(node: Node) -> Node:
             if not isinstance(node.body, BlockGraph):
                 return node
             default = _said(node.body.grid, node.body.loops)
-            taken = pick(Site(at[node], default, lambda: _others(node, target), node.location))
+            taken = pick(Site(at[node], default, lambda: _others(node, target, masks), node.location))
             return node if taken == default else resized(node, *_read(taken))
 
         return rebuild(graph, chosen)
 
 
-# By the fingerprint of the kernel; equal kernels of many candidates are looked at once.
-_KNOWN: dict[tuple[str, str], tuple[str, ...]] = {}
+def suited_to_masks(graph: KernelGraph, target: Target) -> KernelGraph:
+    """`graph`, whose kernels that read masks have the extents that are predicted to be fastest nearby.
+
+    The native search prices loops whole that masks cut short.
+    """
+    masks = bands(graph)
+
+    def chosen(node: Node) -> Node:
+        if not isinstance(node.body, BlockGraph) or masks.keys().isdisjoint(node.operands):
+            return node
+        others = _priced(node, target, masks, _NEAR)
+        best = min(others, default=None, key=lambda other: other[0])
+        return best[1] if best and best[0] < kernel_cost(node, target, masks).seconds else node
+
+    return rebuild(graph, chosen) if masks else graph
 
 
-def _others(node: Node, target: Target) -> tuple[str, ...]:
+# By the fingerprint of the kernel and its masks; equal kernels of many candidates are looked at once.
+_KNOWN: dict[tuple[object, ...], tuple[str, ...]] = {}
+
+
+def _others(node: Node, target: Target, masks: Mapping[Value, Band]) -> tuple[str, ...]:
     """The legal extents, fewest predicted seconds first."""
-    key = kernel_fingerprint(node), target.name
+    key = kernel_fingerprint(node), tuple(masks.get(v) for v in node.operands), target.name
     if key not in _KNOWN:
-        found: list[tuple[float, int, str]] = []
-        for grid, loops in itertools.islice(_nearest(node), _LOOKED):
-            try:
-                made = resized(node, grid, loops)
-                operands = list(dict.fromkeys(node.operands))
-                check_kernel(
-                    KernelGraph("kernel", operands, [made], list(node.results)), target.shared_per_block
-                )
-            except (CannotResize, SuperoptError):
-                continue
-            seconds = kernel_cost(made, target).seconds
-            if math.isfinite(seconds):
-                found.append((seconds, len(found), _said(grid, loops)))
-        _KNOWN[key] = tuple(said for _, _, said in sorted(found)[:_KEPT])
+        found = sorted(
+            (seconds, number, said)
+            for number, (seconds, _, said) in enumerate(_priced(node, target, masks, _LOOKED))
+        )
+        _KNOWN[key] = tuple(said for _, _, said in found[:_KEPT])
     return _KNOWN[key]
+
+
+def _priced(
+    node: Node, target: Target, masks: Mapping[Value, Band], most: int
+) -> Iterator[tuple[float, Node, str]]:
+    """The predicted seconds of a kernel with other legal extents, of the `most` that are nearest to its own."""
+    for grid, loops in itertools.islice(_nearest(node), most):
+        try:
+            made = resized(node, grid, loops)
+            operands = list(dict.fromkeys(node.operands))
+            check_kernel(KernelGraph("kernel", operands, [made], list(node.results)), target.shared_per_block)
+        except (CannotResize, SuperoptError):
+            continue
+        seconds = kernel_cost(made, target, masks).seconds
+        if math.isfinite(seconds):
+            yield seconds, made, _said(grid, loops)
 
 
 def _nearest(node: Node) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
