@@ -76,6 +76,41 @@ def test_numbers_and_memory():
     assert np.array_equal(stored.values, FIELD.fields[0].add(x, other))
 
 
+def test_what_a_pragma_calls_unused_is_undefined():
+    """Of 16 bytes those of the first and the third register: the others may hold anything."""
+    body = (
+        LOAD
+        + "mul.lo.s32 %r30, %r1, 16;\nadd.s32 %r30, %r30, %r2;\nst.shared.v4.b32 [%r30], {%r10, %r10, %r10, %r10};\n"
+        "PRAGMA\nld.shared.v4.b32 {%r11, %r12, %r13, %r14}, [%r30];\nmov.b32 %r10, %rUSED;\n" + STORE
+    )
+    for pragma, used, unused in (
+        ('.pragma "used_bytes_mask 0xf0f";', (11, 13), (12, 14)),
+        ("", (11, 12, 13, 14), ()),
+    ):
+        for register in used:
+            stored, x = run(body.replace("PRAGMA", pragma).replace("USED", str(register)), shared=2048)
+            assert np.array_equal(stored.values, x)
+        for register in unused:
+            with pytest.raises(IllegalProgram, match="undefined"):
+                run(body.replace("PRAGMA", pragma).replace("USED", str(register)), shared=2048)
+
+
+@pytest.mark.parametrize(
+    ("pragma", "load"),
+    [
+        ("used_bytes_mask 0xf07", "ld.shared.v4.b32 {%r11, %r12, %r13, %r14}, [%r4];"),
+        ("used_bytes_mask 0x1", "ld.shared.b32 %r11, [%r4];"),
+        ("used_bytes_mask 0xf0f", "mov.b32 %r11, %r10;"),
+        ("used_bytes_mask 0xf0f", "$here:\nld.shared.v4.b32 {%r11, %r12, %r13, %r14}, [%r4];"),
+        ("used_bytes_mask 0xf0f", ""),
+        ("used_bytes_mask 0xf0f0f0f0f", "ld.shared.v4.b32 {%r11, %r12, %r13, %r14}, [%r4];"),
+    ],
+)
+def test_other_bytes_that_are_unused_are_refused(pragma: str, load: str):
+    with pytest.raises(UnsupportedProgram):
+        run(LOAD + f'.pragma "{pragma}";\n{load}\n' + STORE)
+
+
 def test_a_copy_is_there_once_it_was_waited_for():
     stored, x = run(COPY + "cp.async.wait_group 0;\nld.shared.b32 %r10, [%r4];\n" + STORE)
     assert np.array_equal(stored.values, x)

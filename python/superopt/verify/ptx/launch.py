@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -216,12 +217,12 @@ class Launch:
         Raises UnsupportedProgram where the mutant branches otherwise or has other registers.
         """
         ours, theirs = self.decoded, mutant
-        rows = {int(r[-1]): i for i, r in enumerate(theirs.code)}
+        rows, seen = {key: i for i, key in enumerate(_numbered(theirs))}, _numbered(ours)
         control = [_OPS[name] for name in ("branch", "ret", "barrier")]
         places: list[int] = []
         code: list[Array] = []
         for place, row in enumerate(ours.code):
-            other = rows.get(int(row[-1]))
+            other = rows.get(seen[place])
             if other is not None and _texts(ours, place) == _texts(theirs, other):
                 continue
             made = theirs.code[other] if other is not None else np.zeros_like(row)
@@ -254,6 +255,16 @@ class Launch:
     def counts(self) -> Mapping[str, Any]:
         """What the blocks run so far did; see `superopt.cost.counted`."""
         return self._core.counts
+
+
+def _numbered(decoded: Decoded) -> list[tuple[int, int]]:
+    """By instruction, its line in the file, and which of those of that line it is."""
+    counts = Counter[int]()
+    found: list[tuple[int, int]] = []
+    for number in map(int, decoded.code[:, -1]):
+        found.append((number, counts[number]))
+        counts[number] += 1
+    return found
 
 
 def _texts(decoded: Decoded, place: int) -> object:

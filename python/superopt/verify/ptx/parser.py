@@ -4,12 +4,13 @@ Only what instructions say is read; debug sections and locations are skipped. Wh
 Where a text could mean something else to ptxas (comments in /* */, what follows a location in its line, names
 of an inner scope that hide others), it is refused: Triton writes none of that. So is every directive that is not
 read here: those of a kernel (`.reqnctapercluster`), of a module (`.func`) and pragmas change what a text does.
+Registers of a load whose bytes a pragma calls unused are undefined after it.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from superopt.errors import BadInput, UnsupportedProgram
 
@@ -29,7 +30,9 @@ _REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+([^<>]+(?:<\d{1,6}>[^<>]*)*);")
 _LABEL = re.compile(r"([\w$]+):")
 _INSTRUCTION = re.compile(r"(?:@(!?)([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
 _OPERAND = re.compile(r"\{[^{}]*\}|\[[^\[\]]*\]|[^,\s][^,{}\[\]]*")
-_NOUNROLL = '"nounroll"'
+_PRAGMA = re.compile(r'"(?:nounroll|used_bytes_mask 0x([0-9a-f]{1,8}))"')
+_USED = "@used"  # the opcode of such a pragma
+_VECTOR_LOAD = re.compile(r"ld\..*\.v[248]\.[bsuf](16|32|64)")
 _STRING_OR_COMMENT = re.compile(r'("[^"\n]*")|//[^\n]*')
 _LOCATION = re.compile(
     r"\.loc(?:\s+\d+){3}(?:\s*,\s*function_name\s+[\w$]+(?:\s*\+\s*\d+)?\s*,\s*inlined_at(?:\s+\d+){3})?"
@@ -88,7 +91,9 @@ def parse(text: str, name: str) -> Kernel:
 
     Raises BadInput for text that is not PTX with one kernel.
     """
-    plain = _STRING_OR_COMMENT.sub(lambda m: m[1] if m[1] == _NOUNROLL else '""' if m[1] else "", text)
+    plain = _STRING_OR_COMMENT.sub(
+        lambda m: m[1] if m[1] and _PRAGMA.fullmatch(m[1]) else '""' if m[1] else "", text
+    )
     if odd := re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text) or re.search(r"/\*|\*/|[^\n\t -~]|\\", plain):
         raise UnsupportedProgram(f"{name}: expected PTX as compilers write it, got {odd[0]!r}")
     text = plain
@@ -193,9 +198,12 @@ def _statement(kernel: Kernel, text: str, number: int, scopes: list[dict[str, st
                 kernel.widths[unique] = _WIDTHS[declared[1]]
         return
     if text.startswith("."):
-        if re.fullmatch(
-            r'\.pragma\s+"nounroll"|\.local\s+\.align\s+\d+\s+\.b8\s+__local_depot\d+\[\d+\]', text
-        ):
+        if re.fullmatch(r"\.local\s+\.align\s+\d+\s+\.b8\s+__local_depot\d+\[\d+\]", text):
+            return
+        pragma = _PRAGMA.fullmatch(text.removeprefix(".pragma").strip())
+        if text.startswith(".pragma") and pragma:
+            if pragma[1]:
+                kernel.lines.append(Line(number, "", False, _USED, (pragma[1],)))
             return
         raise UnsupportedProgram(f"line {number} of its PTX: expected an instruction, got '{text[:60]}'")
     found = _INSTRUCTION.fullmatch(text)
@@ -211,4 +219,29 @@ def _statement(kernel: Kernel, text: str, number: int, scopes: list[dict[str, st
 
     operands = tuple(scoped(o.strip()) for o in _OPERAND.findall(rest))
     line = Line(number, scoped(predicate) if predicate else "", negated == "!", opcode, operands)
-    kernel.lines.append(line)
+    if kernel.lines and kernel.lines[-1].opcode == _USED:
+        kernel.lines += _used(kernel, kernel.lines.pop(), line)
+    else:
+        kernel.lines.append(line)
+
+
+def _used(kernel: Kernel, pragma: Line, load: Line) -> list[Line]:
+    """A load, and moves of nothing to its registers of which a pragma says that no byte is used."""
+    found, mask = _VECTOR_LOAD.fullmatch(load.opcode), int(pragma.operands[0], 16)
+    refused = UnsupportedProgram(
+        f"line {pragma.number} of its PTX: expected a load of whole registers that are used or not, got "
+        f"'{load.opcode}' with used_bytes_mask 0x{pragma.operands[0]}"
+    )
+    if found is None or len(kernel.lines) + 1 in kernel.labels.values():
+        raise refused
+    size, nothing = int(found[1]) // 8, f"@nothing{found[1]}"
+    kernel.widths[nothing] = int(found[1])
+    registers, moves = [r.strip() for r in load.operands[0].strip("{}").split(",")], list[Line]()
+    for i, register in enumerate(registers):
+        used = mask >> (i * size) & ((1 << size) - 1)
+        if used not in (0, (1 << size) - 1):
+            raise refused
+        if not used and register != "_":
+            to = (register, nothing)
+            moves.append(replace(load, number=pragma.number, opcode=f"mov.b{found[1]}", operands=to))
+    return [load, *moves]
