@@ -30,8 +30,10 @@ from superopt.program import (
     ThreadGraph,
     TileProgram,
     Value,
+    View,
     Window,
 )
+from superopt.quasi_affine import parse as parse_read
 
 _YIELD = mlir_name("thread", "yield")
 # Attribute of a function's argument: the output that is returned in its memory.
@@ -261,9 +263,12 @@ class _Reader:
         if operation.name != mlir_name("tile", name):
             raise IllegalProgram(f"expected an operation of the tile dialect, got '{operation.name}'", place)
         if name == "alloc":
-            kind = str(_located(read_attrs, operation, place).get("placement", "open"))
+            attrs = _located(read_attrs, operation, place)
+            kind = str(attrs.get("placement", "open"))
             result = operation.results[0]
             buffer = Buffer(_located(tensor_type, result.type, place), f"buf{len(program.locals)}", kind)
+            if kind == "view":
+                buffer.view = _located(partial(_view, attrs), len(buffer.type.shape), place)
             self.buffers[result] = buffer
             program.locals.append(buffer)
             return None
@@ -345,6 +350,13 @@ class _Reader:
             Window(n, b, tuple(t), s) for (n, b, s), t in zip(zip(*lists, strict=True), terms, strict=True)
         ]
         return tuple(windows)
+
+
+def _view(attrs: dict[str, Attr], rank: int) -> View:
+    source, places, guard = attrs.get("of"), attrs.get("map"), attrs.get("guard", "true")
+    if not isinstance(source, int) or not isinstance(places, str) or not isinstance(guard, str):
+        raise IllegalProgram(f"expected 'of' (an integer), 'map' and 'guard' (strings), got {attrs}")
+    return View(source, parse_read(rank, places, guard))
 
 
 def _extents(attrs: dict[str, Attr], key: str, place: Location) -> tuple[int, ...]:

@@ -2,7 +2,8 @@
 
 tile.parallel   a grid dimension: `start`, `stop`, `step`; the region's argument is the loop variable
 tile.for        a sequential loop, likewise
-tile.alloc      a local buffer; `placement`: "chip", "device" or "open"
+tile.alloc      a local buffer; `placement`: "chip", "device" or "open"; or "view": at each index d0, d1, ... what
+                `map` reads of input number `of`, where `guard` holds, else 0; of none (-1), 1 where it holds
 tile.load       tile of a buffer: per dimension `sizes` elements, `stride` apart (default 1), from `base` on;
                 operand i after the buffer is a loop variable that moves dimension `dims[i]` by `scale[i]`
 tile.store      the same, of a tile into a buffer

@@ -153,7 +153,10 @@ class _Writer:
         params = ", ".join(f"{self.name(b)}: {_memref(b.type)}" for b in program.params)
         self.lines.append(f"{indent}^bb0({params}):")
         for buffer in program.locals:
-            attrs = _attributes({"placement": buffer.placement}, "")
+            held: dict[str, Attr] = {"placement": buffer.placement}
+            if (view := buffer.view) is not None:
+                held |= {"of": view.source, "map": view.read.place_text, "guard": view.read.guard_text}
+            attrs = _attributes(held, "")
             self.lines.append(
                 f'{indent}  {self.name(buffer)} = "tile.alloc"(){attrs} : () -> {_memref(buffer.type)}'
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from superopt.axes import same_dimensions
-from superopt.operators import Move, is_elementwise, is_windowed, move_of, splat_of
+from superopt.operators import Move, is_elementwise, is_windowed, move_of, nest_of, splat_of
 from superopt.program import Node, Value, producers, users
 
 
@@ -56,6 +56,8 @@ def _turned(
     taken: set[Node],
 ) -> list[Node]:
     """The transpositions of operands for the chain alone: from channels last, of weights from any order."""
+    if (nest := nest_of(node)) is not None and nest.reads:
+        return []  # it reads its operands as they lie
     inside, weights = set(chain), set(node.operands[1:])
     found = dict.fromkeys(
         n

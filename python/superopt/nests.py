@@ -14,6 +14,7 @@ import numpy as np
 
 from superopt.errors import IllegalProgram
 from superopt.program import Attr
+from superopt.quasi_affine import Read
 
 Shape: TypeAlias = tuple[int, ...]
 Attrs: TypeAlias = Mapping[str, Attr]
@@ -65,6 +66,10 @@ class Nest:
     `extents` are those of the iteration space; `reductions` its reduced dimensions. The result's dimensions
     are given by `result`: an iteration dimension each, or None for a dimension of extent 1 (keepdims).
     What an operand holds outside of its extents is `outside`; None where nothing is read there.
+
+    Where `reads` are given, operands are spread before: each, by its read, over the dimensions of that read, zero
+    where its guard fails. `operands` are then the maps of what they are spread to, and where the guard `where`
+    fails, which depends on the result's dimensions alone, the result is zero.
     """
 
     extents: Shape
@@ -72,6 +77,8 @@ class Nest:
     result: tuple[int | None, ...]
     reductions: tuple[int, ...] = ()
     outside: float | None = None
+    reads: tuple[Read, ...] = ()
+    where: Read | None = None
 
     @property
     def plain(self) -> bool:

@@ -51,6 +51,7 @@ from superopt.nests import (
     updated,
     updated_shape,
 )
+from superopt.nests_by_text import TERMS, nest_by_text, sum_of_products
 from superopt.program import COMPUTE_DTYPES, Attr, Band, TensorType
 from superopt.scalars import Scalar, apply, arg, as_scalar, erf, exp, maximum, minimum, sqrt, where
 
@@ -95,7 +96,7 @@ NEUTRAL: dict[Combiner, float] = {"add": 0.0, "max": -math.inf, "min": math.inf}
 Level: TypeAlias = Literal["kernel", "block", "thread", "tile"]
 GRAPH_LEVELS: frozenset[Level] = frozenset({"kernel", "block", "tile"})
 ALL_LEVELS: frozenset[Level] = frozenset({"kernel", "block", "thread", "tile"})
-AttrKind: TypeAlias = Literal["int", "ints", "float", "bool", "dtype", "value"]
+AttrKind: TypeAlias = Literal["int", "ints", "float", "bool", "dtype", "text", "value"]
 
 
 class Move(Enum):
@@ -346,6 +347,13 @@ _ENTRIES: tuple[Operator, ...] = (
               gbmm_nest, "add", *_BAND),
     _windowed("pad", 1, "Elements of `value` before and after each dimension.", pad_nest, None,
               AttrSpec("low", "ints"), AttrSpec("high", "ints"), AttrSpec("value", "float", 0.0)),
+    Operator(
+        "nest", None, "Sums of products of operands that `maps` read where `guards` hold, where `where` holds.",
+        frozenset({"kernel"}),
+        (AttrSpec("extents", "ints"), AttrSpec("rank", "int"), AttrSpec("maps", "text"),
+         AttrSpec("guards", "text", ""), AttrSpec("where", "text", "true"), AttrSpec(TERMS, "ints", ())),
+        nest_by_text, sum_of_products, "add", windowed=True,
+    ),
     _moving("broadcast", "numpy.broadcast_to", Move.BROADCAST, broadcast_nest, AttrSpec("shape", "ints")),
     _moving("transpose", "numpy.transpose", Move.TRANSPOSE, transpose_nest, AttrSpec("perm", "ints")),
     _moving("slice", "A strided window.", Move.SLICE, slice_nest, AttrSpec("offsets", "ints"),
@@ -540,6 +548,7 @@ def normalize_attrs(entry: Operator, attrs: Attrs) -> dict[str, Attr]:
             "ints": isinstance(value, tuple),
             "float": isinstance(value, int | float) and not isinstance(value, bool),
             "bool": isinstance(value, bool),
+            "text": isinstance(value, str),
             "dtype": isinstance(value, str) and value in COMPUTE_DTYPES,
             "value": isinstance(value, int | float | np.ndarray),
         }[spec.kind]

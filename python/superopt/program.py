@@ -24,6 +24,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from superopt.errors import UNKNOWN, Location
+from superopt.quasi_affine import Read
 
 COMPUTE_DTYPES = frozenset({"f16", "bf16", "f32"})
 
@@ -200,24 +201,43 @@ class Band:
 # --- tile level -------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class View:
+    """What a buffer shows of an input without memory of its own: at each index what `read` reads of the input
+    with this number, and zero where its guard fails or it is outside.
+
+    Where the number is negative there is no input: it is 1 where the guard holds.
+    """
+
+    source: int
+    read: Read
+
+
 @dataclass(eq=False)
 class Buffer:
     """Memory a tile program reads and writes: a parameter, or local with an open or decided placement.
 
     A local belongs to one block (one point of the parallel loops): on "chip" it is a tile in registers or
     shared memory and is always read and written whole; in "device" memory it is scratch that windows cut.
-    An input that is a `band` needs no memory: kernels compute what they load of it.
+    An input that is a `band` needs no memory: kernels compute what they load of it. Nor does a local that is a
+    `view`, which is only loaded: windows cut it, and each element is read where the view says.
     """
 
     type: TensorType
     name: str
-    placement: str = "device"  # "device" | "chip" | "open"
+    placement: str = "device"  # "device" | "chip" | "open" | "view"
     band: Band | None = None
+    view: View | None = None
 
     @property
     def in_memory(self) -> bool:
         """Whether it is in device memory: neither on chip nor computed."""
         return self.placement == "device" and self.band is None
+
+    @property
+    def is_tile(self) -> bool:
+        """Whether it is, or may be, on chip: read and written whole."""
+        return self.placement not in ("device", "view")
 
 
 @dataclass(eq=False)

@@ -453,6 +453,14 @@ REFERENCES: dict[str, tuple[list[tuple[int, ...]], Attrs]] = {
     "shifted_sum": ([(2, 3, 2, 4, 6, 5)], windows(2, pad=1)),
     "g2bmm": ([(2, 7, 4), (2, 5, 4)], {"width": 4, "dilation": 2, "low": 3}),
     "gbmm": ([(7, 3), (12, 4)], {"dilation": 2, "low": 1}),
+    "nest": (
+        [(2, 3, 9), (4, 3, 2)],
+        {
+            "extents": (2, 4, 6, 3, 2), "rank": 3, "where": "d2 + d0 - 1 >= 0",
+            "maps": "(d0, d3, 2 * d2 - d4 floordiv 2 + d4 - 1); (d1, d3, d4)",
+            "guards": "d2 - 3 * (d2 floordiv 3) + d4 - 1 >= 0 or d0 == 0; true",
+        },
+    ),
     "pad": ([(2, 3, 4)], {"low": (0, 1, 2), "high": (1, 0, 0), "value": -1.5}),
 }  # fmt: skip
 

@@ -88,6 +88,8 @@ class _Emitter:
         memory = [*program.arguments, *(b for b in program.locals if b.placement != "chip")]
         self.memory = {b: f"%p{i}" for i, b in enumerate(memory)}
         for buffer in memory:
+            if buffer.view is not None:
+                raise UnsupportedProgram(f"expected no views on the CPU, got '{buffer.name}'")
             if buffer.type.dtype not in COMPUTE_DTYPES:
                 raise UnsupportedProgram(f"expected f16, bf16 or f32 on the CPU, got {buffer.type.dtype}")
         self.body_of: dict[int, int] = {}

@@ -177,7 +177,7 @@ class Memory:
             if self._start(window) < 0:
                 bounds.append(f"({self.writer.span(window, pad)} >= 0)")
             masks += [b + expansion((d,), dims) for b in bounds]
-        return _all_of(masks)
+        return all_of(masks)
 
     def within(self, bounds: Sequence[Bound], value: Value) -> tuple[str, tuple[int, ...]]:
         """Which elements of a value the bounds say exist, and the dimensions of that mask; empty where all do."""
@@ -193,7 +193,7 @@ class Memory:
                 masks.append(f"({span} < {bound.extent})" + expansion((d,), dims))
             if self._start(window) < 0:
                 masks.append(f"({span} >= 0)" + expansion((d,), dims))
-        return _all_of(masks), dims
+        return all_of(masks), dims
 
     def _cuts(self, bound: Bound) -> bool:
         """Whether some element lies beyond a bound."""
@@ -207,6 +207,10 @@ class Memory:
         masks = [f"({start} < {extent})"] if self._end(window) >= extent else []
         return masks + ([f"({start} >= 0)"] if self._start(window) < 0 else [])
 
+    def starts(self, window: Window) -> tuple[int, int]:
+        """The least and the largest start that a window takes."""
+        return self._start(window), self._end(window)
+
     def _scratch_elements(self, buffer: Buffer) -> int:
         return buffer.type.elements * executions(parallel_loops(self.program.body))
 
@@ -219,7 +223,8 @@ class Memory:
         return window.base + sum(min(scale * n for n in self._ends[var]) for var, scale in window.terms)
 
 
-def _all_of(masks: Sequence[str]) -> str:
+def all_of(masks: Sequence[str]) -> str:
+    """The condition that all of them hold; empty where there are none."""
     text = " & ".join(masks)
     return text[1:-1] if len(masks) == 1 and text.endswith(")") else text
 

@@ -28,7 +28,7 @@ class Padding:
         for statement in program.statements():
             if isinstance(statement, Compute):
                 self._compute(statement)
-            elif isinstance(statement, (Load, Store)) and statement.buffer.placement != "device":
+            elif isinstance(statement, (Load, Store)) and statement.buffer.is_tile:
                 value = statement.result if isinstance(statement, Load) else statement.value
                 for d in range(len(value.shape)):
                     self._classes.join((value, d), (statement.buffer, d))

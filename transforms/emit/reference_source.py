@@ -11,7 +11,7 @@ import numpy as np
 
 from superopt.aliasing import pairs
 from superopt.errors import UnsupportedProgram
-from superopt.operators import OPERATORS, Move, dense_elements, elements_of, normalize_attrs
+from superopt.operators import OPERATORS, Move, Nest, Scalar, dense_elements, elements_of, normalize_attrs
 from superopt.program import (
     COMPUTE_DTYPES,
     Attr,
@@ -29,6 +29,7 @@ from superopt.program import (
     Value,
     Window,
 )
+from superopt.quasi_affine import ALWAYS, Read
 from superopt.transforms.emit.program_source import EXTERN_HELPER, TORCH_DTYPES, unique_names
 from superopt.transforms.emit.spelling import number, spell
 from superopt.transforms.lower.block_to_tile import tile_program
@@ -187,9 +188,78 @@ def _windows_text(
     op: str, operands: Sequence[str], shapes: Sequence[tuple[int, ...]], attrs: dict[str, Attr]
 ) -> str:
     """An operator on windows: PyTorch's own on an operand that is padded before, or a result cut after."""
+    entry = OPERATORS[op]
+    if entry.nest is not None and (nest := entry.nest(shapes, attrs)).reads and entry.body is not None:
+        return _nest_text(nest, entry.body(attrs), operands, shapes)
     if (text := _WINDOWS.get(op)) is None:
         raise UnsupportedProgram(f"expected an operator that PyTorch has, got '{op}'")
     return text(operands, shapes, attrs)
+
+
+def _nest_text(nest: Nest, body: Scalar, operands: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> str:
+    """A nest whose reads are given: operands are spread by gathers, and multiplied by einsum."""
+    parts = [_spread_text(nest, r, x, s) for r, x, s in zip(nest.reads, operands, shapes, strict=True)]
+    result = "".join(map(_letter, range(len(nest.result))))
+
+    def summed(body: Scalar) -> str:
+        if body.head == "add":
+            return " + ".join(map(summed, body.args))
+        numbers = factors(body)
+        held = {d for n in numbers for d in nest.reads[n].dims}
+        # What no factor depends on: ones, as many.
+        idle = [d for d in range(len(nest.extents)) if d not in held]
+        maps = ["".join(map(_letter, nest.reads[n].dims)) for n in numbers] + list(map(_letter, idle))
+        ones = [f"torch.ones({nest.extents[d]}, dtype=like.dtype, device=like.device)" for d in idle]
+        return (
+            f"torch.einsum('{','.join(maps)}->{result}', {', '.join([*(parts[n] for n in numbers), *ones])})"
+        )
+
+    def factors(body: Scalar) -> list[int]:
+        return [int(body.payload)] if body.head == "arg" else [n for a in body.args for n in factors(a)]
+
+    text = f"({summed(body)})"
+    if nest.where is None or nest.where.guard == ALWAYS:
+        return text
+    dims = range(len(nest.result))
+    return f"torch.where({_over(nest, dims, _held(nest.where))}, {text}, 0.0)"
+
+
+def _letter(d: int) -> str:
+    return chr(ord("a") + d)
+
+
+def _spread_text(nest: Nest, read: Read, x: str, shape: Sequence[int]) -> str:
+    places = [read.text(i).replace("floordiv", "//") for i in read.index]
+    held = [_held(read), *(f"({p} >= 0) & ({p} < {e})" for p, e in zip(places, shape, strict=True))]
+    index = ", ".join(
+        f"torch.as_tensor({p}, device=like.device).clamp(0, {e - 1})"
+        for p, e in zip(places, shape, strict=True)
+    )
+    kept = " & ".join(f"torch.as_tensor({h}, device=like.device)" for h in held)
+    sizes = tuple(nest.extents[d] for d in read.dims)
+    return f"{_over(nest, read.dims, f'torch.where({kept}, {x}[{index or ()}], 0.0)')}.expand({sizes})"
+
+
+def _held(read: Read) -> str:
+    """The guard of a read, of tensors."""
+    if read.guard == ALWAYS:
+        return "True"
+    cases = (
+        " & ".join(f"({read.text(c.of)} {'==' if c.equal else '>='} 0)" for c in every)
+        for every in read.guard
+    )
+    return (" | ".join(f"({case})" for case in cases) or "False").replace("floordiv", "//")
+
+
+def _over(nest: Nest, dims: Sequence[int], text: str) -> str:
+    """`text` of d0, d1, ..., each along an axis of its own."""
+    names = ", ".join(f"d{d}" for d in dims)
+    ramps = ", ".join(
+        f"torch.arange({nest.extents[d]}, device=like.device)"
+        f".reshape({tuple(-1 if e == d else 1 for e in dims)})"
+        for d in dims
+    )
+    return f"(lambda {names}: {text})({ramps})"
 
 
 _FUNCTIONAL = "torch.nn.functional"
@@ -290,6 +360,8 @@ class _Loops:
         self.variables: dict[LoopVar, str] = {}
         prefix = results[0]
         aliases = pairs(program.aliases)
+        if any(buffer.view is not None for buffer in program.locals):
+            raise UnsupportedProgram("expected a program without views as reference, got one")
         for i, buffer in enumerate([*program.params[program.n_inputs :], *program.locals]):
             name = self.buffers.setdefault(buffer, f"{prefix}_local{i}")
             shape = buffer.type.shape

@@ -44,6 +44,7 @@ from superopt.transforms.emit.padding import Padding, expansion
 from superopt.transforms.emit.shrink_scratch import shrink_scratch
 from superopt.transforms.emit.spelling import number
 from superopt.transforms.emit.tiles import TRITON_DTYPES, Tile, Tiles, atom
+from superopt.transforms.emit.views import Views
 from superopt.transforms.emit.writer import Writer
 from superopt.transforms.lower.builder import identifier
 
@@ -108,6 +109,7 @@ class _Emitter:
         apart = self.program.separate_masks
         self.whole = whole_trips(self.program, self.limits) if apart else dict[LoopVar, Whole]()
         self.inside: frozenset[Load] = frozenset()  # tiles of bands that are `inside` everywhere
+        self.views = Views(self.program, self.axes, self.tiles, self.writer, self.memory)
         self.operators = Operators(self.program, self.axes, self.tiles, self.writer, self.memory)
 
     def kernel(self) -> TritonKernel:
@@ -231,17 +233,20 @@ class _Emitter:
         if buffer.band is not None:
             self.band(statement, buffer.band)
             return
-        if not in_memory(buffer):
+        if not in_memory(buffer) and buffer.view is None:
             self.read_variable(statement, following)
             return
-        self.memory.loads(buffer)
         dims = self.axes.live(result)
-        text = self.memory.described(statement)
+        if buffer.view is not None:
+            text = self.views.load(statement, buffer.view)
+        else:
+            self.memory.loads(buffer)
+            text = self.memory.described(statement)
         if text is None:
             pointer = self.memory.moved.get(result) or self.memory.pointer(buffer, statement.windows, result)
             mask = self.memory.mask(buffer, statement.windows, result)
             text = f"tl.load({pointer}{f', mask={mask}, other=0.0' if mask else ''}{self.caching(statement)})"
-        dtype = buffer.type.dtype
+        dtype = "f32" if buffer.view is not None and buffer.view.source < 0 else buffer.type.dtype
         if dtype != "f32" and self.operators.in_f32(result):
             text, dtype = f"{text}.to(tl.float32)", "f32"
         name = self.tiles.assign(result, text, buffer.name)

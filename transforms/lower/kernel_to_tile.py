@@ -219,7 +219,8 @@ class _Lowering:
 
     def body(self) -> list[Statement]:
         if any(map(is_windowed, self.group)):
-            windows = WindowLowering(self.group, self.gpu, self.output, self.operand)
+            operands = list(self.buffers)
+            windows = WindowLowering(self.group, self.gpu, operands, self.output, self.operand)
             body = windows.body()
             self.locals += windows.locals
             return body

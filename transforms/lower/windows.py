@@ -30,13 +30,24 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from superopt.axes import same_dimensions
 from superopt.cost.gpus import Target
 from superopt.errors import UnsupportedProgram
 from superopt.nests import ints_attr
-from superopt.operators import NEUTRAL, OPERATORS, Index, Move, is_windowed, move_of, nest_of, normalize_attrs
+from superopt.nests_by_text import TERMS
+from superopt.operators import (
+    NEUTRAL,
+    OPERATORS,
+    Index,
+    Move,
+    Nest,
+    is_windowed,
+    move_of,
+    nest_of,
+    normalize_attrs,
+)
 from superopt.program import (
     DTYPE_BYTES,
     Attr,
@@ -48,9 +59,11 @@ from superopt.program import (
     Statement,
     TensorType,
     Value,
+    View,
     Window,
     power_of_two,
 )
+from superopt.quasi_affine import ALWAYS, Linear, Read
 from superopt.transforms.lower.builder import apply_scalar, compute, constant, load, mask, store, whole
 from superopt.transforms.schedule.triton_limits import SMALLEST_DOT
 from superopt.transforms.window_groups import is_channels_last
@@ -137,11 +150,19 @@ class _At:
 class WindowLowering:
     """One nest that is not plain, and what is computed in its kernel: see `window_groups`."""
 
-    def __init__(self, group: Sequence[Node], gpu: Target, output: Buffer, operand: Operand) -> None:
+    def __init__(
+        self, group: Sequence[Node], gpu: Target, params: Sequence[Value], output: Buffer, operand: Operand
+    ) -> None:
         (self.node,) = filter(is_windowed, group)
         before, self.behind = group[: group.index(self.node)], list(group[group.index(self.node) + 1 :])
         nest = nest_of(self.node)
         assert nest is not None
+        self.locals: list[Buffer] = []
+        self.views: dict[Value, Buffer] = {}
+        self.operands, self.spread_product = list(self.node.operands), False
+        self.where: Buffer | None = None
+        if nest.reads:
+            nest = self._spread(nest, params)
         # The iteration dimensions of the result's tiles, in the order in which they are stored.
         self.order = [d for d in nest.result if d is not None]
         self.last = any(map(is_channels_last, self.behind))
@@ -152,7 +173,6 @@ class WindowLowering:
         self.nest, self.entry = nest, OPERATORS[self.node.op]
         self.attrs = normalize_attrs(self.entry, self.node.attrs)
         self.gpu, self.output, self.operand = gpu, output, operand
-        self.locals: list[Buffer] = []
         self.grouped = self._group()
         product = self._product_tiles()
         self.is_product = product is not None
@@ -174,6 +194,63 @@ class WindowLowering:
         for var, start, stop, step in reversed(loops):
             body = [Loop(var, start, stop, step, True, body)]
         return body
+
+    # --- views ---
+
+    def _spread(self, nest: Nest, params: Sequence[Value]) -> Nest:
+        """The nest on views of its operands: each over the dimensions that its read depends on. Operands of which
+        every dimension is read whole stay as they are.
+        """
+        depth = nest.reductions[0] if nest.reductions else -1
+        first = [read.dims for read in nest.reads[::2]]
+        second = [read.dims for read in nest.reads[1::2]]
+        positions = {0, *range(2, len(nest.result))}
+        self.spread_product = (
+            {len(t) for t in self._products(nest)} == {2}
+            and all(depth in x and 1 not in x for x in first)
+            and all(depth in w and 1 in w and positions.isdisjoint(w) for w in second)
+        )
+        maps: list[tuple[Index, ...]] = []
+        for n, (value, read) in enumerate(zip(self.operands, nest.reads, strict=True)):
+            dims = [d for x in read.index for d, _ in x.terms]
+            whole = tuple(Linear(0, ((d, 1),)) for d in dims)
+            sizes = tuple(nest.extents[d] for d in dims if d < read.rank)
+            if (
+                read.guard == ALWAYS
+                and read.index == whole
+                and sizes == value.shape
+                and len({*dims}) == len(dims)
+            ):
+                maps.append(tuple(map(Index, dims)))
+                continue
+            # Depth comes first: tiles of products are its rows, whatever positions are.
+            order = sorted(read.dims, key=lambda d: (self.spread_product and d != depth, d))
+            made = self._view(read, order, nest, value, params)
+            self.operands[n] = Value(made.type, made.name)
+            self.views[self.operands[n]] = made
+            maps.append(tuple(map(Index, order)))
+        if nest.where is not None and nest.where.guard != ALWAYS:
+            self.where = self._view(nest.where, nest.where.dims, nest, None, params)
+        return replace(nest, operands=tuple(maps))
+
+    def _view(
+        self, read: Read, dims: Sequence[int], nest: Nest, value: Value | None, params: Sequence[Value]
+    ) -> Buffer:
+        if value is not None and value not in params:
+            raise UnsupportedProgram("expected operands of a nest in memory, got a constant")
+        number = -1 if value is None else list(params).index(value)
+        dtype = self.node.result.dtype if value is None else value.dtype
+        kind = TensorType(tuple(nest.extents[d] for d in dims), dtype)
+        name = f"{value.name or 'operand'}_view" if value is not None else "where"
+        made = Buffer(kind, name, "view", view=View(number, read.over(dims)))
+        self.locals.append(made)
+        return made
+
+    def _products(self, nest: Nest) -> list[range]:
+        """The operands that are multiplied with each other, by number."""
+        counts = ints_attr(self.node.attrs, TERMS) if TERMS in self.node.attrs else ()
+        ends = list(itertools.accumulate(counts or (len(nest.operands),), initial=0))
+        return list(itertools.starmap(range, itertools.pairwise(ends)))
 
     # --- shapes ---
 
@@ -198,15 +275,21 @@ class WindowLowering:
 
     def _product_tiles(self) -> dict[int, int] | None:
         """Tiles of an implicit matrix product; None where it is not one, or too narrow for matrix units."""
-        if self.entry.combiner != "add" or len(self.nest.operands) != 2:
+        if self.entry.combiner != "add" or (len(self.nest.operands) != 2 and not self.nest.reads):
+            return None
+        if not self.nest.reductions:
             return None
         f, c, positions = 1, self.nest.reductions[0], range(2, len(self.nest.result))
         groups = self.grouped is not None
-        weight = [i.dim for i in self.nest.operands[1]]
-        channel = self.nest.operands[0][1]
-        apart = any(a.divisor == 1 for a in channel.atoms)
-        if f not in weight or c not in weight or channel.dim != c or apart:
-            return None
+        if self.nest.reads:
+            if not self.spread_product:
+                return None
+        else:
+            weight = [i.dim for i in self.nest.operands[1]]
+            channel = self.nest.operands[0][1]
+            apart = any(a.divisor == 1 for a in channel.atoms)
+            if f not in weight or c not in weight or channel.dim != c or apart:
+                return None
         widths = [self._extent(f), self.nest.extents[c]]
         if groups and min(n & -n for n in widths) < SMALLEST_DOT:
             return None
@@ -232,7 +315,7 @@ class WindowLowering:
         """Tiles whose points are joined one by one, contiguous dimensions first."""
         tiles, left = dict.fromkeys(range(len(self.nest.extents)), 1), _POINTS
         for d in self.nest.reductions:
-            if self.entry.combiner == "add" and all(maps[-1] == Index(d) for maps in self.nest.operands):
+            if self.entry.combiner == "add" and all(maps[-1:] == (Index(d),) for maps in self.nest.operands):
                 tiles[d] = min(power_of_two(self.nest.extents[d]), _DEPTH)
                 left //= tiles[d]
         for d in reversed(self.order):
@@ -292,6 +375,11 @@ class WindowLowering:
         body: list[Statement] = []
         value = self._joined(body, at, loops)
         value = _shaped(body, value, [at.places[d].size for d in self.order])
+        if self.where is not None:
+            assert self.nest.where is not None
+            dims = list(self.nest.where.dims)
+            shown = load(body, self.where, tuple(at.places[d].window for d in dims), self.where.name)
+            value = compute(body, "select", [self._along(body, shown, dims), value], {"other": 0.0})
         values, along = {self.node.result: value}, sorted(self.order)
         for node in self.behind:
             if is_channels_last(node):
@@ -321,6 +409,8 @@ class WindowLowering:
         self, out: list[Statement], value: Value, windows: tuple[Window, ...]
     ) -> tuple[Value, list[int]]:
         """The tile of an operand in the order in which it lies in memory, and its dimensions in that order."""
+        if (view := self.views.get(value)) is not None:
+            return load(out, view, windows, view.name), list(range(len(windows)))
         if value not in self.turned:
             return self.operand(out, value, windows), list(range(len(windows)))
         node = self.turned[value]
@@ -376,7 +466,7 @@ class WindowLowering:
 
     def _joined(self, out: list[Statement], at: _At, loops: Sequence[tuple[int, int, int, int]]) -> Value:
         """The nest's result at these places, in any shape of as many elements."""
-        if not self.nest.reductions:
+        if not self.nest.reductions and not self.nest.reads:
             return self._points(out, at)
         product = self.is_product
         sizes, columns = [at.places[d].size for d in self.order], at.places[1].size if product else 1
@@ -387,6 +477,8 @@ class WindowLowering:
         start = constant(out, NEUTRAL[join], shape, self.node.result.dtype)
         if any(count == 0 for _, count, _, _ in loops):
             return start
+        if not loops:  # operands may lack dimensions that the result has
+            return compute(out, join, [start, self._points(out, at)])
         # The loop over channels is outside of what is written out, and inside of other loops.
         order = [*range(1, len(loops)), 0] if len(self.nest.operands) > 1 else list(range(len(loops)))
         taps: list[int] = []
@@ -428,8 +520,11 @@ class WindowLowering:
             for i, number in zip(taps, numbers, strict=True):
                 first, _, step, _ = loops[i]
                 at.places[self.nest.reductions[i]] = Place(1, first + step * number)
-            part = self._product(out, at) if self.is_product else self._points(out, at)
-            value = compute(out, join, [value, part])
+            if not self.is_product:
+                value = compute(out, join, [value, self._points(out, at)])
+                continue
+            for pair in self._products(self.nest):
+                value = compute(out, join, [value, self._product(out, at, *pair)])
         return value
 
     # --- tiles ---
@@ -438,18 +533,18 @@ class WindowLowering:
         """The tile of an operand, with what the nest says is outside of it, and the iteration dimension that each
         of its dimensions runs along.
         """
-        value, maps = self.node.operands[number], self.nest.operands[number]
+        value, maps = self.operands[number], self.nest.operands[number]
         windows = at.windows(maps)
         tile, order = self._turned(out, value, windows)
         bounds = tuple(Bound(i, windows[d], value.shape[d]) for i, d in enumerate(order))
         assert self.nest.outside is not None
         lanes = [next((d for d in maps[i].dims if at.places[d].size > 1), maps[i].dim) for i in order]
-        return mask(out, tile, bounds, self.nest.outside), lanes
+        return (mask(out, tile, bounds, self.nest.outside) if bounds else tile), lanes
 
-    def _product(self, out: list[Statement], at: _At) -> Value:
+    def _product(self, out: list[Statement], at: _At, first: int, second: int) -> Value:
         """(rows, depth) @ (depth, positions); with channels last (positions, depth) @ (depth, columns)."""
         f, c = 1, self.nest.reductions[0]
-        (x, along), (w, order) = self._read(out, 0, at), self._read(out, 1, at)
+        (x, along), (w, order) = self._read(out, first, at), self._read(out, second, at)
         wide = [d for d, n in zip(along, x.shape, strict=True) if n > 1]
         depth, turned = at.places[c].size, wide[-1:] == [c]
         positions = x.type.elements // depth

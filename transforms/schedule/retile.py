@@ -117,11 +117,13 @@ class Tiling:
             return
         value = statement.result if isinstance(statement, Load) else statement.value
         slots = self._slots(value)
-        if statement.buffer.placement != "device":
+        if statement.buffer.is_tile:
             for a, b in zip(slots, self._slots(statement.buffer), strict=True):
                 self._join(a, b)
             return
-        if statement.buffer in self.program.locals:  # scratch: its shape would have to change too
+        if (
+            statement.buffer in self.program.locals and statement.buffer.view is None
+        ):  # scratch: its shape would have to change too
             self._fix(slots)
         for slot, window in zip(slots, statement.windows, strict=True):
             self._window(slot, window)
@@ -259,7 +261,8 @@ class _Rewrite:
     def run(self) -> TileProgram:
         program = self.tiling.program
         for buffer in program.locals:
-            self.buffers[buffer] = Buffer(self.type(buffer), buffer.name, buffer.placement)
+            made = Buffer(self.type(buffer), buffer.name, buffer.placement)
+            self.buffers[buffer] = buffer if buffer.view is not None else made
         body = self.body(program.body)
         return dataclasses.replace(program, locals=[self.buffers[b] for b in program.locals], body=body)
 
@@ -306,7 +309,7 @@ class _Rewrite:
         return Store(self.buffers[statement.buffer], self.windows(statement, value), value)
 
     def windows(self, statement: Load | Store, value: Value) -> tuple[Window, ...]:
-        if statement.buffer.placement != "device":
+        if statement.buffer.is_tile:
             return tuple(Window(n) for n in value.shape)
         return tuple(self.window(w, n) for w, n in zip(statement.windows, value.shape, strict=True))
 

@@ -491,7 +491,7 @@ class _TileCounts:
         masked, absent = masked_shares(program) if program.separate_masks else ({}, frozenset[Statement]())
         # A loop that is written as several fills its pipeline again for each.
         self.blocks, self.trips = 1, _trips(program.body, shown) + sum(more for _, more in masked.values())
-        self.shared = sum(b.type.bytes for b in program.locals if b.placement != "device")
+        self.shared = sum(b.type.bytes for b in program.locals if b.is_tile)
         parameters = set(program.params)
         for statement, around in within_loops(program.body):
             times = executions(around) * math.prod(shown.get(s.var, s.trips) / s.trips for s in around)
@@ -509,6 +509,14 @@ class _TileCounts:
             elif statement.buffer.band is not None and isinstance(statement, Load):
                 flops = band_flops(statement.buffer.band)
                 self.banded.append(flops * statement.result.type.padded.elements * times)
+            elif (view := statement.buffer.view) is not None and isinstance(statement, Load):
+                # Each element is found by an index of its own.
+                if view.source >= 0:
+                    buffer, size = program.params[view.source], DTYPE_BYTES[statement.buffer.type.dtype]
+                    moved = statement.result.type.elements * size * times
+                    self.moved[buffer, float(size)] = self.moved.get((buffer, float(size)), 0) + moved
+                each = len(view.read.floors) + len(view.read.index) + sum(map(len, view.read.guard))
+                self.banded.append(each * statement.result.type.padded.elements * times)
             elif statement.buffer in parameters:
                 tile = statement.result if isinstance(statement, Load) else statement.value
                 buffer, windows = statement.buffer, statement.windows

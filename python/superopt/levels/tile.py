@@ -63,8 +63,33 @@ def check_tile(program: TileProgram) -> None:
             raise IllegalProgram(f"expected an input of output {out}'s type for it alone, got input {at}")
     # An output starts as the input that it overwrites: what both names meant would depend on the order.
     buffers = {*program.params, *program.locals} - {inputs[at] for at in aliases.values()}
+    for buffer in program.params:
+        if buffer.placement == "view" or buffer.view is not None:
+            raise IllegalProgram(f"expected a local as view, got the parameter '{buffer.name}'")
+    for buffer in program.locals:
+        _check_view(buffer, inputs, set(aliases.values()))
     checker = _TileChecker(buffers, set(inputs), guarded_loads(program))
     checker.body(program.body, {}, set(), outermost=True)
+
+
+def _check_view(buffer: Buffer, inputs: Sequence[Buffer], overwritten: set[int]) -> None:
+    """A view shows an input that nothing overwrites, with an index for each of its dimensions."""
+    view, shape = buffer.view, buffer.type.shape
+    if (view is None) is (buffer.placement == "view"):
+        raise IllegalProgram(
+            f"expected a view at '{buffer.name}', placement 'view', got '{buffer.placement}'"
+        )
+    if view is None:
+        return
+    if view.read.rank != len(shape):
+        raise IllegalProgram(f"expected a view of {len(shape)} dimensions, got one of {view.read.rank}")
+    if view.source >= len(inputs) or view.source in overwritten:
+        raise IllegalProgram(f"expected a view of an input that stays as it is, got number {view.source}")
+    wanted = len(inputs[view.source].type.shape) if view.source >= 0 else 0
+    if len(view.read.index) != wanted:
+        raise IllegalProgram(f"expected {wanted} indices of what a view reads, got {view.read.place_text}")
+    if view.source >= 0 and inputs[view.source].type.dtype != buffer.type.dtype:
+        raise IllegalProgram(f"expected a view of {buffer.type.dtype}, got {inputs[view.source].type.dtype}")
 
 
 def guarded_loads(program: TileProgram) -> set[Load]:
@@ -116,9 +141,9 @@ class _TileChecker:
                 self.access(statement, ranges, statement.result.type)
                 define(Node("tile.load", (), (statement.result,)), defined)
             else:
-                if statement.buffer in self.inputs:
+                if statement.buffer in self.inputs or statement.buffer.view is not None:
                     raise IllegalProgram(
-                        f"expected a store to an output or a local, got input '{statement.buffer.name}'"
+                        f"expected a store to an output or a local, got '{statement.buffer.name}'"
                     )
                 if statement.value not in defined:
                     raise IllegalProgram("'tile.store' expected a value defined before, got one that is not")

@@ -64,6 +64,8 @@ def _tile_inputs(program: TileProgram, results: Sequence[bool]) -> list[bool]:
                 wanted.add(statement.value)
             elif isinstance(statement, Load) and statement.result in wanted:
                 wanted.add(statement.buffer)
+                if (view := statement.buffer.view) is not None and view.source >= 0:
+                    wanted.add(program.params[view.source])
             elif isinstance(statement, Compute) and (
                 statement.result in wanted or _exponentiates(statement.op, statement.attrs)
             ):

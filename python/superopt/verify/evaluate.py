@@ -11,6 +11,7 @@ import math
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -32,6 +33,7 @@ from superopt.operators import (
     normalize_attrs,
 )
 from superopt.program import Attr, BlockGraph, KernelGraph, Node, ThreadGraph, TileProgram, Value, opaque_key
+from superopt.quasi_affine import ALWAYS, Read
 from superopt.verify.domains import Array, Domain, Shape, Tensor
 
 _PRODUCT = arg(0) * arg(1)
@@ -158,9 +160,22 @@ def _nest(
 ) -> Tensor:
     if not nest.plain:
         return _windows(entry, nest, attrs, operands, domain, lead)
-    body = entry.body(attrs) if entry.body else arg(0)
-    if entry.combiner == "add" and entry.finish is None and body == _PRODUCT and _plain(nest):
-        return _contract(nest, operands[0], operands[1], domain, lead)
+    return _summed(entry, nest, entry.body(attrs) if entry.body else arg(0), operands, domain, lead)
+
+
+def _summed(
+    entry: Operator, nest: Nest, body: Scalar, operands: Sequence[Tensor], domain: Domain, lead: int
+) -> Tensor:
+    """A plain nest with this body; what it sums of several terms is the sum of as many nests."""
+    if entry.combiner == "add" and entry.finish is None:
+        if body.head == "add":
+            parts = [_summed(entry, nest, term, operands, domain, lead) for term in body.args]
+            return domain.apply("add", *parts)
+        if body.head == "mul" and all(a.head == "arg" for a in body.args):
+            a, b = (int(x.payload) for x in body.args)
+            alone = replace(nest, operands=(nest.operands[a], nest.operands[b]))
+            if _plain(alone):
+                return _contract(alone, operands[a], operands[b], domain, lead)
     return _run_nest(entry, nest, body, operands, domain, lead)
 
 
@@ -172,6 +187,10 @@ def _windows(
     """
     used = [sorted({d for index in maps for d in index.dims}) for maps in nest.operands]
     kept = [d for d in nest.result if d is not None]
+    if not kept:
+        one = replace(nest, extents=(*nest.extents, 1), result=(len(nest.extents),))
+        made = _windows(entry, one, attrs, operands, domain, lead)
+        return domain.move(lambda x: x.reshape(x.shape[:lead]), made)
     along = max(kept, key=lambda d: nest.extents[d])
     most = max(math.prod(nest.extents[d] for d in dims) for dims in used)
     step = max(1, nest.extents[along] * _SPREAD // max(_SPREAD, most))
@@ -181,27 +200,52 @@ def _windows(
         size = min(step, nest.extents[along] - start)
         extents = (*nest.extents[:along], size, *nest.extents[along + 1 :])
         spread: list[Tensor] = []
-        for t, maps, dims in zip(operands, nest.operands, used, strict=True):
-            places, inside = _places(maps, dims, extents, {along: start}, t.shape[lead:])
+        for n, (t, maps, dims) in enumerate(zip(operands, nest.operands, used, strict=True)):
+            if nest.reads:
+                places, inside = _read(nest.reads[n], extents, {along: start}, t.shape[lead:])
+            else:
+                places, inside = _places(maps, dims, extents, {along: start}, t.shape[lead:])
             spread.append(
                 domain.move(lambda x, o, at=places, ok=inside: np.where(ok, x[(..., *at)], o), t, outside)
             )
         maps = tuple(tuple(map(Index, dims)) for dims in used)
-        parts.append(
-            _nest(entry, Nest(extents, maps, nest.result, nest.reductions), attrs, spread, domain, lead)
-        )
+        made = _nest(entry, Nest(extents, maps, nest.result, nest.reductions), attrs, spread, domain, lead)
+        if nest.where is not None and nest.where.guard != ALWAYS:
+            point = _ramps(kept, extents, {along: start}, kept)
+            holds = np.asarray(nest.where.holds(nest.where.completed(point)))
+            made = domain.move(lambda x, o, at=holds: np.where(at, x, o), made, domain.constant(0.0))
+        parts.append(made)
     axis = lead + nest.result.index(along)
     return domain.move(lambda *x: np.concatenate(x, axis=axis), *parts) if len(parts) > 1 else parts[0]
+
+
+def _ramps(
+    dims: Sequence[int], extents: Shape, starts: Mapping[int, int], order: Sequence[int]
+) -> dict[int, Array]:
+    """The numbers of dimensions, each along its axis in an order."""
+    return {
+        d: (starts.get(d, 0) + np.arange(extents[d])).reshape([-1 if other == d else 1 for other in order])
+        for d in dims
+    }
+
+
+def _read(read: Read, extents: Shape, starts: Mapping[int, int], shape: Shape) -> tuple[list[Array], Array]:
+    """`_places` of a read, whose guard is part of what is inside."""
+    full = read.completed(_ramps(read.dims, extents, starts, read.dims))
+    inside = np.broadcast_to(np.asarray(read.holds(full)), [extents[d] for d in read.dims])
+    places: list[Array] = []
+    for index, extent in zip(read.index, shape, strict=True):
+        place = np.asarray(index.at(full))
+        inside = inside & (place >= 0) & (place < extent)
+        places.append(np.broadcast_to(np.clip(place, 0, extent - 1), inside.shape))
+    return places, inside
 
 
 def _places(
     maps: Sequence[Index], dims: Sequence[int], extents: Shape, starts: Mapping[int, int], shape: Shape
 ) -> tuple[list[Array], Array]:
     """Where an operand of `shape` is read, over its iteration dimensions, and which of that is inside."""
-    point = {
-        d: (starts.get(d, 0) + np.arange(extents[d])).reshape([-1 if other == d else 1 for other in dims])
-        for d in dims
-    }
+    point = _ramps(dims, extents, starts, dims)
     inside = np.ones([extents[d] for d in dims], bool)
     places: list[Array] = []
     for index, extent in zip(maps, shape, strict=True):

@@ -29,6 +29,7 @@ from superopt.program import (
     Store,
     TileProgram,
     Value,
+    View,
     Window,
 )
 from superopt.verify.degrees import CONSTANT, Degree
@@ -263,6 +264,8 @@ class _TileRun:
 
     def load(self, statement: Load) -> Tensor:
         buffer = statement.buffer
+        if buffer.view is not None:
+            return self.load_view(statement, buffer.view)
         memory = self.memory.get(buffer)
         if memory is None:
             raise IllegalProgram(f"expected '{buffer.name}' to be written before it is read")
@@ -283,6 +286,27 @@ class _TileRun:
             self.note_readers(memory, place)
         loaded = Tensor(tuple(planes), memory.degree, memory.dtype)
         return loaded if inside is None else self.with_unknowns(loaded, inside)
+
+    def load_view(self, statement: Load, view: View) -> Tensor:
+        """What a view shows within its windows."""
+        index, inside = self.place(statement, every_block=False).indices(private=False)
+        full = view.read.completed(dict(enumerate(index)))
+        holds = np.broadcast_to(np.asarray(view.read.holds(full)), inside.shape)
+        zero = self.domain.constant(0.0)
+        if view.source < 0:
+            one = self.domain.constant(1.0)
+            loaded = self.domain.move(lambda x, y: np.where(holds, x, y), one, zero)
+        else:
+            source = self.memory[self.program.params[view.source]]
+            places: list[Array] = []
+            for linear, extent in zip(view.read.index, source.planes[0].shape, strict=True):
+                place = np.broadcast_to(np.asarray(linear.at(full)), inside.shape)
+                holds = holds & (place >= 0) & (place < extent)
+                places.append(np.clip(place, 0, extent - 1))
+            tensor = Tensor(tuple(source.planes), source.degree, source.dtype)
+            at = tuple(places)
+            loaded = self.domain.move(lambda x, y: np.where(holds, x[at], y), tensor, zero)
+        return loaded if inside.all() else self.with_unknowns(loaded, inside)
 
     def check_readable(self, buffer: Buffer, owner: Array, inside: Array | None) -> None:
         readable = (owner == self.block_numbers(len(buffer.type.shape))) | (owner == _EVERYBODY)

@@ -138,6 +138,10 @@ class Axes:
                 self.same(self.of(x), self.of(y))
             for out, at in pairs(body.aliases).items():
                 self.same(self.of(body.params[body.n_inputs + out]), self.of(body.params[at]))
+            for view in (b for b in body.locals if b.view is not None):
+                sources = body.params[view.view.source : view.view.source + 1] if view.view else ()
+                for b in (view, *sources):
+                    fix([f for d in self.of(b) for f in d])
             self.guards.update(w for s in body.statements() if isinstance(s, Compute) for w in s.windows)
             self.statements(body.body)
         elif node.op in OPERATORS:
@@ -160,6 +164,9 @@ class Axes:
                 self.arranged(op, [self.of(v) for v in operands], target, values)
             return
         nest = entry.nest([v.shape for v in operands], values)
+        if nest.reads:  # what is read depends on extents in its own way
+            fix([f for v in (*operands, result) for d in self.of(v) for f in d])
+            return
         space = [dim(e) for e in nest.extents]
         if entry.finish is not None:
             self.means.append((nest.reduced, [f for d in nest.reductions for f in space[d]]))

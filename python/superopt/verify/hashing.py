@@ -37,8 +37,10 @@ from superopt.program import (
     ThreadGraph,
     TileProgram,
     Value,
+    View,
     Window,
 )
+from superopt.quasi_affine import parse as parse_read
 
 
 def program_hash(graph: KernelGraph) -> str:
@@ -146,8 +148,14 @@ def _tile(program: TileProgram) -> dict[str, Any]:
         return ["compute", s.op, operands, _type(s.result.type), _attrs(s.op, s.attrs), *bounds]
 
     aliases = {"aliases": list(program.aliases)} if pairs(program.aliases) else {}
+    views = {
+        str(i): [b.view.source, b.view.read.place_text, b.view.read.guard_text]
+        for b, i in buffers.items()
+        if b.view is not None
+    }
     return {
         **aliases,
+        **({"views": views} if views else {}),
         "buffers": [[*_type(b.type), b.placement] for b in buffers],
         "params": len(program.params),
         "inputs": program.n_inputs,
@@ -218,6 +226,10 @@ def _parse_body(data: Mapping[str, Any]) -> BlockGraph | ThreadGraph | TileProgr
 
 def _parse_tile(data: Mapping[str, Any]) -> TileProgram:
     buffers = [Buffer(_parse_type(b[:-1]), f"b{i}", b[-1]) for i, b in enumerate(data["buffers"])]
+    for i, (source, places, guard) in data.get("views", {}).items():
+        buffer = buffers[int(i)]
+        read = parse_read(len(buffer.type.shape), str(places), str(guard))
+        buffer.view = View(int(source), read)
     values: list[Value] = []
     loops: list[LoopVar] = []
 

@@ -209,7 +209,9 @@ class _Rebuild:
 
     def buffer(self, b: Buffer) -> Buffer:
         if b not in self.buffers:
-            self.buffers[b] = Buffer(TensorType(self.shape(b), b.type.dtype), b.name, b.placement)
+            self.buffers[b] = Buffer(
+                TensorType(self.shape(b), b.type.dtype), b.name, b.placement, view=b.view
+            )
         return self.buffers[b]
 
     def tile(self, program: TileProgram) -> TileProgram:
@@ -351,6 +353,8 @@ def _fix_reduced(axes: Axes, nodes: Sequence[Node | Statement]) -> None:
             _fix_reduced(axes, node.body.body)
         elif isinstance(node, Node | Compute) and (entry := OPERATORS.get(node.op)) and entry.nest:
             nest = entry.nest([v.shape for v in node.operands], normalize_attrs(entry, node.attrs))
+            if nest.reads:  # its extents are fixed anyway
+                continue
             for value, maps in zip(node.operands, nest.operands, strict=True):
                 for d, index in zip(axes.of(value), maps, strict=True):
                     if index.dim in nest.reductions:

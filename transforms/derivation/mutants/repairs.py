@@ -16,6 +16,7 @@ import numpy as np
 from superopt.operators import OPERATORS, is_elementwise, is_windowed, normalize_attrs
 from superopt.program import Attr, KernelGraph, Node, Value, producers
 from superopt.transforms.derivation.mutants.derived import Mutant
+from superopt.transforms.derivation.mutants.guards import guarded
 from superopt.transforms.derivation.mutants.points import Undecided, elements
 from superopt.transforms.derivation.mutants.region import Region
 from superopt.transforms.derivation.rewrite import Rewrite
@@ -28,7 +29,8 @@ def repairs(mutant: Mutant, region: Region) -> Iterator[tuple[str, KernelGraph]]
     """Programs for the source that are right if `region` holds every position where the mutant is wrong.
 
     `as it is`: the mutant, which is right everywhere. `zeros`: the source is zero there, and a mask says where.
-    `recompute`: slices of the source in place of the mutant's. What else its rule knows comes after them.
+    `recompute`: slices of the source in place of the mutant's. What else its rule knows comes after them, and
+    those of one kernel (`guards.py`).
     """
     if not region.boxes:
         yield "as it is", mutant.graph
@@ -38,6 +40,7 @@ def repairs(mutant: Mutant, region: Region) -> Iterator[tuple[str, KernelGraph]]
     with contextlib.suppress(Undecided):
         yield "recompute", _recomputed(mutant, region)
     yield from mutant.repaired
+    yield from guarded(mutant.source, mutant.graph)
 
 
 def _zero(source: KernelGraph, region: Region) -> bool:

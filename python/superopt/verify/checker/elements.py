@@ -17,6 +17,7 @@ import numpy as np
 from superopt import operators
 from superopt.errors import BadInput
 from superopt.operators import OPERATORS, Scalar, arg
+from superopt.quasi_affine import Linear, Read, parse
 from superopt.verify.checker.algebra import Algebra, Element
 
 Index: TypeAlias = tuple[int, ...]
@@ -168,6 +169,8 @@ class Evaluator:
         finish = entry.finish(nest.reduced) if entry.finish is not None and nest.reductions else None
 
         def at(point: Sequence[int]) -> list[Element]:
+            if nest.reads:
+                return [by_text(x, r, point) for x, r in zip(xs, nest.reads, strict=True)]
             return [read(x, maps, point) for x, maps in zip(xs, nest.operands, strict=True)]
 
         def read(x: Lazy, maps: Sequence[operators.Index], point: Sequence[int]) -> Element:
@@ -183,11 +186,19 @@ class Evaluator:
                 place.append(quotient)
             return x.get(tuple(place))
 
+        def by_text(x: Lazy, r: Read, point: Sequence[int]) -> Element:
+            place = _place(r, point)
+            if place is None or not all(0 <= n < e for n, e in zip(place, x.shape, strict=True)):
+                return algebra.constant(0.0)
+            return x.get(place)
+
         def compute(index: Index) -> Element:
             point = [0] * len(nest.extents)
             for d, i in zip(nest.result, index, strict=True):
                 if d is not None:
                     point[d] = i
+            if nest.where is not None and _place(nest.where, point) is None:
+                return algebra.constant(0.0)
             if not nest.reductions:
                 elements = at(point)
                 return self.scalar(body, elements) if _exist(elements) else MISSING
@@ -220,6 +231,22 @@ class Evaluator:
         if body.head == "const":
             return self.algebra.constant(float(body.payload))
         return self.algebra.apply(body.head, *(self.scalar(a, xs) for a in body.args))
+
+
+def _place(r: Read, point: Sequence[int]) -> Index | None:
+    """The indices that are read at a point; None where the guard fails."""
+    numbers = list(point[: r.rank])
+
+    def value(x: Linear) -> int:
+        return x.constant + sum(c * numbers[d] for d, c in x.terms)
+
+    for floor in r.floors:
+        numbers.append(math.floor(Fraction(value(floor.of), floor.divisor)))
+    for every in r.guard:
+        values = [(value(c.of), c.equal) for c in every]
+        if all(n == 0 if equal else n >= 0 for n, equal in values):
+            return tuple(map(value, r.index))
+    return None
 
 
 def _exist(elements: Sequence[Element]) -> bool:
@@ -489,6 +516,8 @@ class _Tile:
                 return self.evaluator.algebra.variable("outside", buffer, at, cut)
             if buffer < self.data["inputs"]:
                 return self.operands[int(buffer)].get(at)
+            if (view := self.data.get("views", {}).get(str(buffer))) is not None:
+                return self.shown(view, at)
             stored = _lookup(before, at)
             if stored is None:
                 stored = self.start(int(buffer), at)
@@ -497,6 +526,19 @@ class _Tile:
             return stored
 
         return memo(kind[1:], compute)
+
+    def shown(self, view: Any, at: Index) -> Element:
+        """An element of a view."""
+        source, places, guard = int(view[0]), str(view[1]), str(view[2])
+        algebra = self.evaluator.algebra
+        place = _place(parse(len(at), places, guard), at)
+        if place is None:
+            return algebra.constant(0.0)
+        if source < 0:
+            return algebra.constant(1.0)
+        x = self.operands[source]
+        inside = all(0 <= n < e for n, e in zip(place, x.shape, strict=True))
+        return x.get(place) if inside else algebra.constant(0.0)
 
 
 def _window(w: Any, variables: Mapping[int, int]) -> tuple[int, int, int]:

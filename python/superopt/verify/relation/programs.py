@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from superopt.nests import Attrs, Shape
 from superopt.operators import OPERATORS, Move, Operator, Scalar, elements_of, normalize_attrs
 from superopt.program import Band, KernelGraph, Node, Value, live_nodes
+from superopt.quasi_affine import ALWAYS
 from superopt.verify.relation.polynomials import Abstains, Polynomial, product, pulled, scaled, summed, total
-from superopt.verify.relation.sizes import Access, Affine, Dim, Plan, Sizes
+from superopt.verify.relation.sizes import Access, Affine, Dim, Plan, Sizes, spelled_guard
 
 if TYPE_CHECKING:
     import islpy as isl
@@ -118,7 +119,7 @@ class Relations:
         images = [f"i{n}" for n in range(len(access.operand))]
         inside = [f"0 <= {i} < {self.sizes.text(e)}" for i, e in zip(images, access.operand, strict=True)]
         equations = [f"{text} = {self.sizes.text(number)}" for text, number in access.equations]
-        return self.points(access.space, *inside, *equations, images=images)
+        return self.points(access.space, *inside, *equations, f"({access.guard})", images=images)
 
     def points(self, space: Dim, *guards: str, images: Sequence[str] = ()) -> isl.Map:
         """The map from the points d0, d1, ... of a box, where the guards hold."""
@@ -150,6 +151,9 @@ class Relations:
                 outside = everywhere.subtract(self.emptied(along))
                 arguments[n] = total([arguments[n], self.constant(nest.outside, outside)])
         joined = self.body(entry.body(attrs), arguments, everywhere)
+        if nest.where is not None and nest.where.guard != ALWAYS:
+            held = self.points(plan.space, f"({spelled_guard(nest.where)})").domain()
+            joined = {n: {c: m.intersect_domain(held) for c, m in p.items()} for n, p in joined.items()}
         # A sum over what nothing depends on is a multiple.
         names = [f"i{n}" for n in range(len(plan.space))]
         same = [f"d{n} = i{n}" for n in range(len(plan.space))]

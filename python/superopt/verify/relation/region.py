@@ -76,7 +76,7 @@ class Region:
                     boxes.append(box)
             return boxes, all(_set(whole, box).is_subset(whole) for box in boxes)
         except isl.Error:
-            if not _spent(context):
+            if not spent(context):
                 raise
             return [tuple((0, e, 1) for e in self.shapes[output])], False
         finally:
@@ -201,7 +201,7 @@ def equal_sizes(first: KernelGraph, second: KernelGraph, *, operations: int = OP
                     return list(free.values()) if all(_unbounded(legal, sizes.text(x)) for x in free) else []
                 equations = _equations(found, legal)
             except isl.Error:
-                if not _spent(context):
+                if not spent(context):
                     raise
                 break
     return []
@@ -257,13 +257,13 @@ def _difference(
     except Abstains as why:
         return Abstained(str(why))
     except isl.Error:
-        if not _spent(context):
+        if not spent(context):
             raise
         return Abstained(f"isl took more than {operations} operations")
     return Region(found, empty, tuple(v.shape for v in first.outputs))
 
 
-def _spent(context: isl.Context) -> bool:
+def spent(context: isl.Context) -> bool:
     """Whether the budget ended: errors do not tell, but nothing works from then on."""
     import islpy as isl
 

@@ -21,6 +21,7 @@ from typing import TypeAlias
 from superopt.nests import Attrs, Index, Nest, Shape, int_attr
 from superopt.operators import OPERATORS, Move, normalize_attrs
 from superopt.program import Node, Value
+from superopt.quasi_affine import Linear, Read
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Access:
     space: Dim
     operand: Dim
     equations: list[Equation] = field(default_factory=list[Equation])
+    guard: str = "true"
 
 
 @dataclass
@@ -171,6 +173,8 @@ class Sizes:
         shapes = [v.shape for v in node.operands]
         if entry.nest is not None:
             nest = entry.nest(shapes, attrs)
+            if nest.reads:
+                return self.by_text(nest, operands)
             space = [self.spread(nest, d, operands, shapes) for d in range(len(nest.extents))]
             moves = entry.arity == 1 and entry.combiner is None
             accesses = [
@@ -194,6 +198,24 @@ class Sizes:
         target, accesses = self.moved(node, attrs, operands, shapes)
         flat = [f for d in target for f in d]
         return Plan(flat, accesses, list(range(len(flat))), []), target
+
+    def by_text(self, nest: Nest, operands: Sequence[list[Dim]]) -> tuple[Plan, list[Dim]]:
+        """`plan` of a nest whose reads are given: its sizes are numbers."""
+        space = [[Affine(e)] for e in nest.extents]
+        flat = [f for d in space for f in d]
+        accesses: list[Access] = []
+        for read, dims in zip(nest.reads, operands, strict=True):
+            self.fix([f for d in dims for f in d])
+            access, at = Access(flat, [f for d in dims for f in d], guard=spelled_guard(read)), 0
+            for x, dim in zip(read.index, dims, strict=True):
+                access.equations.append((f"{self.flat('i', dim, at)} - ({spelled(read, x)})", Affine(0)))
+                at += len(dim)
+            accesses.append(access)
+        used = {d for read in nest.reads for d in read.dims}
+        idle = [d for d in nest.reductions if d not in used]
+        sums = [d for d in nest.reductions if d in used]
+        rank = len(nest.result)
+        return Plan(flat, accesses, list(range(rank)), sums, idle), space[:rank]
 
     def spread(self, nest: Nest, d: int, operands: Sequence[list[Dim]], shapes: Sequence[Shape]) -> Dim:
         """The factors of an iteration dimension: those of the first operand that has it as a dimension.
@@ -368,6 +390,27 @@ class Sizes:
             x: " = ".join(found if names[x.terms[0][0]] == found[0] else [*found, _spoken(x, names)])
             for x, found in groups.items()
         }
+
+
+def spelled(read: Read, x: Linear) -> str:
+    """A linear expression of a read as isl reads it."""
+
+    def name(d: int) -> str:
+        if d < read.rank:
+            return f"d{d}"
+        floor = read.floors[d - read.rank]
+        return f"floor(({spelled(read, floor.of)})/{floor.divisor})"
+
+    return " + ".join([str(x.constant), *(f"{c}*{name(d)}" for d, c in x.terms)])
+
+
+def spelled_guard(read: Read) -> str:
+    """The guard of a read as isl reads it."""
+    cases = (
+        " and ".join(["true", *(f"{spelled(read, c.of)} {'=' if c.equal else '>='} 0" for c in every)])
+        for every in read.guard
+    )
+    return " or ".join(f"({case})" for case in cases) or "false"
 
 
 def _spoken(x: Affine, names: Mapping[int, str]) -> str:

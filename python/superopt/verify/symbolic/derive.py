@@ -362,6 +362,8 @@ class _TileRun:
         for s in body:
             if isinstance(s, Loop):
                 self.loop(s)
+            elif isinstance(s, Load) and s.buffer.view is not None:
+                raise NoNormalForm(f"'{s.buffer.name}' is a view")
             elif isinstance(s, Load):
                 index = tuple(self.outer.variables(d) for d in self.outer.axes.of(s.result))
                 held = self.read(s.buffer).at(self.whole(s.buffer, s.windows, index))
