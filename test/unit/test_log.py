@@ -112,7 +112,7 @@ def test_results_are_listed_checked_and_moved(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_a_listing_shows_foreign_text_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report = {
+    report: dict[str, Any] = {
         "program": "\x1b[2J\nf" * 99,
         "predicted_seconds": "soon",
         "baseline_seconds": [],

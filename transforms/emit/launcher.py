@@ -8,9 +8,10 @@ import importlib.util
 import itertools
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from copy import copy
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -82,7 +83,7 @@ class Launcher:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what was loaded for this process."""
-        kept = {k: v for k, v in self.__dict__.items() if k not in ("_launch", "_folder")}
+        kept = {k: v for k, v in self.__dict__.items() if k not in ("_launched_by", "_folder")}
         return {**kept, "prepared": Prepared()}
 
     def __call__(self, *tensors: Any) -> Any:
@@ -104,9 +105,11 @@ class Launcher:
         devices = {str(getattr(t, "device", "")) for t in tensors}
         if len(devices) > 1:
             raise BadInput(f"expected tensors of one device, got {' and '.join(sorted(devices))}")
-        extents = self.extents(tensors)
+        extents, dense = self.extents(tensors), importlib.import_module("torch").strided
         for i, (tensor, value) in enumerate(zip(tensors, self.inputs, strict=True)):
             shape = tuple(getattr(tensor, "shape", ()))
+            if getattr(tensor, "layout", dense) is not dense:
+                raise BadInput(f"expected argument {self._named(i)} as a dense tensor, got {tensor.layout}")
             dtype = str(getattr(tensor, "dtype", type(tensor).__name__))
             known, wanted = TORCH_DTYPES[value.dtype], tuple(at(n, extents) for n in value.shape)
             if shape != wanted or (dtype != known and (known, dtype) != ("torch.int8", "torch.uint8")):
@@ -172,9 +175,16 @@ class Launcher:
         prepared = self.prepared.get([tensors[i] for i in takes], device, make)
         return self._launch.run(*given, prepared=prepared)
 
-    @cached_property
+    @property
     def _launch(self) -> Any:
         """The launcher's source as a module, in its own modules: several programs share one process."""
+        if (made := self.__dict__.get("_launched_by")) is None:
+            with _ALONE:
+                made = self.__dict__.get("_launched_by") or self._loaded()
+                self.__dict__["_launched_by"] = made
+        return made
+
+    def _loaded(self) -> Any:
         self._folder = tempfile.TemporaryDirectory(prefix="superopt-kernels-")
         folder = Path(self._folder.name)
         write_program(self.program, folder)
@@ -209,9 +219,10 @@ class Launcher:
         return Kernels(graph, [kernel.name for kernel in emit_program(graph).kernels], shared_cpu())
 
     def _on_cpu(self, tensors: Sequence[Any]) -> Sequence[Any]:
-        if self.compiled:
-            return self._called(tensors, importlib.import_module("torch").device("cpu"))
-        return self._interpreted(tensors)
+        with _ALONE:
+            if self.compiled:
+                return self._called(tensors, importlib.import_module("torch").device("cpu"))
+            return self._interpreted(tensors)
 
     def _interpreted(self, tensors: Sequence[Any]) -> Sequence[Any]:
         torch: Any = importlib.import_module("torch")
@@ -241,6 +252,7 @@ def _memory(tensor: Any) -> tuple[int, int]:
     return tensor.data_ptr(), tensor.data_ptr() + (steps + 1) * tensor.element_size()
 
 
+_ALONE = threading.RLock()  # one call at a time has the processes for the CPU, and loads kernels
 _NAMES = itertools.count()  # of what the interpreter's process has prepared
 
 

@@ -24,6 +24,7 @@ from superopt.transforms.ingest.against_module import Read, check_import, few, o
 from superopt.transforms.ingest.ingest_linalg import read_linalg, the_function
 from superopt.transforms.ingest.locate import locate
 from superopt.transforms.ingest.signature import Signature
+from superopt.transforms.ingest.structure import Structure, steady, structure
 from superopt.transforms.ingest.torch_dialect import TorchReader, find_overload, refuse_random
 from superopt.transforms.ingest.torch_types import torch_module
 
@@ -41,6 +42,7 @@ class Imported:
     are names of weights and buffers that are the same tensor as an earlier one, each with the earlier name. An
     input or buffer that the module assigns to (`cache[:, 8:] = k`, `index_copy_`) is stated to be overwritten
     (`graph.aliases`); what it then holds is returned after the module's outputs, unless it is one of them.
+    `structure` is what else the graph depends on.
     """
 
     graph: KernelGraph
@@ -50,6 +52,7 @@ class Imported:
     fixed: dict[str, Any] = field(default_factory=dict[str, Any])
     ties: tuple[tuple[str, str], ...] = ()
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
+    structure: Structure | None = None
 
     @property
     def operators(self) -> int:
@@ -94,6 +97,7 @@ def from_torch(
             part.training = False
         reading = partial(_read, module, via=via, name=name, narrow_f64=narrow_f64, location=location)
         with _attributes_kept(module):
+            before = structure(module)
             read = reading(inputs, kwargs, diagnostics)
             with one_thread():
                 check_import(
@@ -102,6 +106,7 @@ def from_torch(
                     diagnostics,
                     location,
                 )
+            known = steady(before, structure(module))
     except SuperoptError as error:
         if error.location == UNKNOWN:
             error.location = location
@@ -118,6 +123,7 @@ def from_torch(
         lifted.fixed,
         lifted.ties,
         diagnostics,
+        known,
     )
 
 

@@ -61,7 +61,7 @@ def the_function(module: Any, filename: str = "") -> Any:
 def read_linalg(
     module: Any, diagnostics: Diagnostics, *, narrow_f64: bool = False, filename: str = ""
 ) -> KernelGraph:
-    """The kernel graph of the only function of an MLIR module in linalg on tensors, or in the kernel dialect.
+    """The kernel graph of the only function of an MLIR module in linalg on tensors, TOSA, or the kernel dialect.
 
     Inputs are the function's arguments, in order, then one for each `dense_resource` too large to keep as a
     constant, named by its key. Dtypes are f16, bf16 and f32; other tensors occur only around `extern` nodes.
@@ -70,10 +70,12 @@ def read_linalg(
     from superopt.dialects import reader
     from superopt.transforms.ingest.against_execution import check_reading
     from superopt.transforms.ingest.linalg_reader import LinalgReader
+    from superopt.transforms.ingest.tosa import lower_tosa
 
     function = the_function(module, filename)
     if reader.is_kernel_function(function):
         return reader.read_function(function, filename)
+    lower_tosa(module, function, filename)
     reading = LinalgReader(function, diagnostics, narrow_f64, filename)
     graph = reading.read()
     check_reading(reading, graph, diagnostics)

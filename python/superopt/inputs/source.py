@@ -177,7 +177,7 @@ _READ_BY = {
 _LOWERED_BY = {
     "stablehlo": "stablehlo-opt --stablehlo-legalize-to-linalg",
     "torch": "torch-mlir-opt --torch-backend-to-linalg-on-tensors-backend-pipeline",
-    "tosa": "superopt-opt --pass-pipeline='builtin.module(func.func(tosa-to-linalg-named,tosa-to-linalg))'",
+    "tosa": "superopt-opt --ingest-linalg",
 }
 
 

@@ -17,6 +17,7 @@ from superopt.transforms.emit.dispatch import Dispatcher
 from superopt.transforms.emit.launcher import Launcher
 from superopt.transforms.emit.prepared import Seen, seen
 from superopt.transforms.ingest import from_torch
+from superopt.transforms.ingest.structure import Structure, changed
 from superopt.transforms.ingest.torch_types import torch_module
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Calling:
 
     `fixed` are copies of the buffers that the program holds as constants. `ties` are names of weights that the
     program holds as one tensor with another, each with the other's name. `autocast` is what the module was read
-    under (`autocast_of`).
+    under (`autocast_of`), and `structure` what it was then, None where that is not known.
     """
 
     signature: Signature
@@ -50,6 +51,7 @@ class Calling:
     fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
     ties: tuple[tuple[str, str], ...] = ()
     autocast: str = ""
+    structure: Structure | None = None
 
 
 class OptimizedModule(torch.nn.Module):
@@ -59,7 +61,8 @@ class OptimizedModule(torch.nn.Module):
     "cpu", for the tile programs that the kernels were emitted from, compiled for the CPU. The original runs, with
     one warning, where gradients are wanted, the module is in training mode, or torch.autocast asks for other
     dtypes than it did when the kernels were made. For arguments that the kernels were not made for it raises
-    BadInput, or, with one warning, runs the original where `fallback` is true. Results of kernels are contiguous,
+    BadInput, or, with one warning, runs the original where `fallback` is true; so it does where submodules
+    or plain attributes of the original, such as `eps`, have changed since. Results of kernels are contiguous,
     whatever the original's are; `report.remarks` says so where they are not.
 
     It starts in evaluation mode, as does the original, whose submodules, parameters and buffers it shares:
@@ -161,6 +164,7 @@ class OptimizedModule(torch.nn.Module):
         if self._launcher is None or self._operator is None:
             return self._original(args, kwargs)
         try:
+            self._check_structure()
             tensors = [*self.calling.signature.flat(args, kwargs), *self._weights()]
             self._launcher.check(tensors)
             if not torch.compiler.is_compiling():  # where tensors have no memory yet
@@ -182,6 +186,9 @@ class OptimizedModule(torch.nn.Module):
             return True
         if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
             self._warn("is asked for gradients", "call it under torch.no_grad()")
+            return True
+        if _is_transformed(tensors):
+            self._warn("is called by torch.func or forward-mode gradients", "call it outside of them")
             return True
         if torch.compiler.is_compiling() and (self.calling.fixed or self.calling.ties):
             return True  # a compiled graph would not notice that a constant or a tie has changed
@@ -213,6 +220,16 @@ class OptimizedModule(torch.nn.Module):
 
     def _weights(self) -> list[Any]:
         return [tensor_of(self.original, name) for name in self.calling.weights]
+
+    def _check_structure(self) -> None:
+        """Raise BadInput where the original is another than its program was read of."""
+        known = self.calling.structure
+        if (
+            known is not None
+            and not torch.compiler.is_compiling()
+            and (said := changed(self.original, known))
+        ):
+            raise BadInput(said)
 
     def _check_held(self) -> None:
         """Raise BadInput where a constant of the program has changed, or weights that it holds as one differ."""
@@ -297,6 +314,18 @@ def kept(original: Any, error: NoKernels) -> Optimized:
         raise error
     warnings.warn(f"superopt's {called(original)} runs the original: {error.message}", stacklevel=3)
     return Kept(error.message, error.report)
+
+
+def _is_transformed(tensors: Sequence[Any]) -> bool:
+    """Whether torch.func (vmap, jvp, ...) or forward-mode gradients see the call, which kernels would hide."""
+    if torch.compiler.is_compiling():
+        return False
+    if torch._C._are_functorch_transforms_active():
+        return True
+    forward = torch.autograd.forward_ad
+    if forward._current_level < 0:
+        return False
+    return any(forward.unpack_dual(t).tangent is not None for t in tensors)
 
 
 def rebuilt(
@@ -408,7 +437,8 @@ def optimized(
         )
         if said not in result.report.remarks:
             result.report.remarks.append(said)
-    calling = Calling(program.signature, tuple(program.weight_names), program.fixed, program.ties, under)
+    weights, known = tuple(program.weight_names), program.structure
+    calling = Calling(program.signature, weights, program.fixed, program.ties, under, known)
     return OptimizedModule(original, calling, result, fallback=fallback, interpret=interpret)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 NAMESPACE = "superopt"
 _REGISTERED: dict[str, tuple[Callable[..., Any], Launcher]] = {}
+_REGISTERING = threading.Lock()
 
 
 def operator(launcher: Launcher | Dispatcher) -> Callable[[Sequence[Any]], list[Any]]:
@@ -33,7 +35,8 @@ def operator(launcher: Launcher | Dispatcher) -> Callable[[Sequence[Any]], list[
     if not launcher.inputs:
         return lambda tensors: _listed(launcher(*tensors), launcher)
     name = f"{identifier(launcher.program.name, 'program')}_{_digest(launcher)}"
-    call, runs = _REGISTERED.get(name) or _register(name, launcher)
+    with _REGISTERING:
+        call, runs = _REGISTERED.get(name) or _register(name, launcher)
     launcher.prepared = runs.prepared  # to forget it is to forget what runs
     aliases, count = launcher.aliases, len(launcher.outputs)
     written = sorted(aliases.values())

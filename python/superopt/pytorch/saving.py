@@ -1,6 +1,6 @@
 """An optimized module in a folder, a bundle with two more files, and out of it again.
 
-module.json   how it is called: arguments, results, names of weights
+module.json   how it is called: arguments, results, names of weights; what the original was besides
 weights.pt    its parameters and buffers, as torch.save writes a state_dict
 """
 
@@ -18,6 +18,7 @@ from superopt.result import Saved
 from superopt.transforms.emit.bundle import save_bundle
 from superopt.transforms.emit.launcher import Interpret
 from superopt.transforms.ingest.signature import Signature
+from superopt.transforms.ingest.structure import from_json, to_json
 from superopt.transforms.ingest.torch_types import torch_module
 
 torch: Any = torch_module()
@@ -41,6 +42,7 @@ def save(module: OptimizedModule, folder: Path) -> Path:
         "constants": list(module.calling.fixed),
         "ties": module.calling.ties,
         "autocast": module.calling.autocast,
+        "structure": None if module.calling.structure is None else to_json(module.calling.structure),
     }
     with tempfile.TemporaryDirectory(prefix="superopt-weights-") as temporary:
         weights = Path(temporary) / "weights.pt"
@@ -88,8 +90,10 @@ def load(
         constants = {n: weights[n] for n in described["constants"]}
         ties = tuple((name, other) for name, other in described["ties"])
         under = str(described["autocast"])
-        calling = Calling(signature, tuple(described["weights"]), constants, ties, under)
         held = original if original is not None else _holder(weights, described["module"])
+        plain = None if original is None else described["structure"]
+        known = None if plain is None else from_json(plain)
+        calling = Calling(signature, tuple(described["weights"]), constants, ties, under, known)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"expected the description of a module in {folder}/module.json: {error}") from None
     for name in (*calling.weights, *calling.fixed, *(tied for tied, _ in ties)):
