@@ -96,7 +96,7 @@ def _hidden(layer: Any) -> None:
 
 
 def _forward(layer: Any) -> None:
-    layer.norm.forward = layer.out.forward
+    layer.norm.forward = torch.relu
 
 
 def _without(layer: Any) -> None:
@@ -153,7 +153,6 @@ def test_what_may_change_is_no_other_module(made: Any, x: Any, tmp_path: Path) -
         for each in (loaded, superopt.load(folder, made.original, interpret="cpu")):
             with pytest.raises(BadInput, match="expected 'eps'"):
                 each(x)
-        superopt.load(superopt.load(folder, interpret="cpu").save(tmp_path / "again"), interpret="cpu")(x)
 
 
 def _vmapped(module: Any, x: Any) -> Any:

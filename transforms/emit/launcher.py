@@ -105,11 +105,9 @@ class Launcher:
         devices = {str(getattr(t, "device", "")) for t in tensors}
         if len(devices) > 1:
             raise BadInput(f"expected tensors of one device, got {' and '.join(sorted(devices))}")
-        extents, dense = self.extents(tensors), importlib.import_module("torch").strided
+        extents = self.extents(tensors)
         for i, (tensor, value) in enumerate(zip(tensors, self.inputs, strict=True)):
             shape = tuple(getattr(tensor, "shape", ()))
-            if getattr(tensor, "layout", dense) is not dense:
-                raise BadInput(f"expected argument {self._named(i)} as a dense tensor, got {tensor.layout}")
             dtype = str(getattr(tensor, "dtype", type(tensor).__name__))
             known, wanted = TORCH_DTYPES[value.dtype], tuple(at(n, extents) for n in value.shape)
             if shape != wanted or (dtype != known and (known, dtype) != ("torch.int8", "torch.uint8")):
@@ -148,7 +146,10 @@ class Launcher:
         return True
 
     def check_memory(self, tensors: Sequence[Any]) -> None:
-        """Raise BadInput where an argument that is overwritten shares memory with another."""
+        """Raise BadInput for sparse tensors, and for an argument that is overwritten in memory of another."""
+        for i, tensor in enumerate(tensors):
+            if str(tensor.layout) != "torch.strided":
+                raise BadInput(f"expected argument {self._named(i)} as a dense tensor, got {tensor.layout}")
         for j in self.aliases.values():
             first, end = _memory(tensors[j])
             for i, other in enumerate(tensors):

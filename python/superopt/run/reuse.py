@@ -16,6 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
+import superopt
 from superopt import cost, store
 from superopt.errors import SuperoptError
 from superopt.naming import give_names, names_of
@@ -171,8 +174,6 @@ class Earlier:
 
     def _read(self, graph: KernelGraph, data: bytes | None) -> KernelGraph | None:
         """A stored program that may stand for `graph`, with the names that `graph` has; None for any other."""
-        from pydantic import ValidationError
-
         try:
             kept = StoredProgram.model_validate_json(data or b"")
             found = parse(kept.program)
@@ -191,8 +192,6 @@ class Earlier:
 
     def _schedule(self, data: bytes | None) -> Schedule | None:
         """A stored schedule; None for one that is none, or whose reason would not be one line of text."""
-        from pydantic import ValidationError
-
         if data is None:  # of a run that was killed
             return None
         try:
@@ -224,8 +223,6 @@ def code(*asked: str) -> str:
 @cache
 def own_code() -> str:
     """A digest of superopt's own code and data."""
-    import superopt
-
     digest = hashlib.sha256()
     for native in (_cost, _egraph, _field, _ptx, _search):
         digest.update(Path(str(native.__file__)).read_bytes())
