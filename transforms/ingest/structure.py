@@ -6,11 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from superopt.transforms.ingest.torch_types import torch_module
-
-torch: Any = torch_module()
-_PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.Size)
-_IN_JSON = (bool, int, float, str, type(None))
+_PLAIN = (bool, int, float, str, type(None))
 _MISSING = object()
 
 
@@ -52,7 +48,7 @@ def to_json(known: Structure) -> dict[str, Any]:
     """A structure as JSON, but for attributes that JSON lacks."""
     return {
         "kind": known.kind,
-        "attributes": {n: v for n, v in known.attributes if isinstance(v, _IN_JSON)},
+        "attributes": {n: v for n, v in known.attributes if isinstance(v, _PLAIN)},
         "forward": known.forward,
         "tensors": dict(known.tensors),
         "children": {n: None if c is None else to_json(c) for n, c in known.children.items()},
@@ -103,6 +99,6 @@ def _kind(module: Any) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    if isinstance(value, tuple) and type(cast("object", value)) is tuple:
+    if isinstance(value, tuple):
         return all(map(_is_plain, cast("tuple[Any, ...]", value)))
-    return isinstance(value, _PLAIN)
+    return isinstance(value, _PLAIN) or str(type(cast("object", value))) == "<class 'torch.dtype'>"
