@@ -67,6 +67,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], list[str] | None]] =
     "gelu_written_out": (lambda x: x * 0.5 * (1 + torch.erf(x / 2**0.5)), (X,), ["gelu"]),
     "gelu_tanh": (lambda x: F.gelu(x, approximate="tanh"), (X,), None),
     "relu": (F.relu, (X,), ["relu"]),
+    "relu_of_a_norm": (lambda x: F.relu(x.square().sum(-1).sqrt()), (X,), ["square", "reduce_sum", "sqrt"]),
+    "relu_of_a_difference": (lambda x: F.relu(x.square() - 1), (X,), ["square", "sub", "relu"]),
     "tanh_erf": (lambda x: torch.tanh(x) + torch.erf(x), (X,), ["tanh", "erf", "add"]),
     "sin_cos": (lambda x: torch.sin(x) * torch.cos(x), (X,), ["sin", "cos", "mul"]),
     "max_min": (lambda x, y: torch.maximum(x, y) * torch.minimum(x, y), (X, Y), ["max", "min", "mul"]),

@@ -37,6 +37,11 @@ def is_defined(value: Value, producer: Producer) -> bool:
     return True
 
 
+def is_not_negative(value: Value, producer: Producer) -> bool:
+    """Whether `value` is nowhere negative where it is a number, as far as signs tell."""
+    return _sign(value, producer, {}) >= NOT_NEGATIVE
+
+
 def _sign(value: Value, producer: Producer, signs: dict[Value, int]) -> int:
     if value not in signs:
         signs[value] = ANY

@@ -18,6 +18,7 @@ from superopt.errors import IllegalProgram
 from superopt.operators import infer_type
 from superopt.program import Attr, TensorType, Value
 from superopt.transforms.ingest.builder import GraphBuilder
+from superopt.transforms.ingest.defined import is_not_negative
 
 Attrs: TypeAlias = dict[str, Attr]
 Operands: TypeAlias = tuple[Value, ...]
@@ -433,6 +434,12 @@ def _clamp(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Va
     if (relu := build.defined_by(x, "relu")) is not None:
         return build.emit("clamp", relu.operands[0], low=0.0, high=high)
     return None
+
+
+@rule("relu")
+def _not_negative(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
+    """relu(x) -> x, if x is nowhere negative: a norm in f16 that is kept above 1e-12, say, which f16 rounds to 0"""
+    return operands[0] if is_not_negative(operands[0], build.node_of) else None
 
 
 # --- selections -------------------------------------------------------------------------------------------
