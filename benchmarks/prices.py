@@ -20,11 +20,15 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.record import keep, load
 from benchmarks.verification_before import commit
+
+if TYPE_CHECKING:
+    from superopt.program import KernelGraph
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, BEGIN, END = ROOT / "docs" / "benchmarking.md", "<!-- prices -->", "<!-- /prices -->"
@@ -37,14 +41,21 @@ def programs() -> dict[str, Path]:
 
 
 def measure(path: Path, gpu: str, budget: float) -> dict[str, Any]:
+    """The row of a file."""
+    from superopt.diagnostics import Diagnostics
+    from superopt.inputs.programs import read_program
+
+    return priced(lambda: read_program(path, Diagnostics()), gpu, budget)
+
+
+def priced(read: Callable[[], KernelGraph], gpu: str, budget: float) -> dict[str, Any]:
     """One row: the delivered kernels, the best that a user has, and the limit of the hardware."""
     from superopt.cost import target
     from superopt.diagnostics import Diagnostics
-    from superopt.inputs.programs import read_program
     from superopt.pipeline import Superoptimize, superoptimize
 
     start = time.process_time()
-    graph = read_program(path, Diagnostics())
+    graph = read()
     made = superoptimize(graph, Superoptimize(target=gpu, budget=budget, store=None), Diagnostics())
     report = made.report
     kernels = [k.predicted_seconds for k in (*report.kernels, *report.others)]
@@ -163,9 +174,9 @@ def _reason(row: dict[str, Any]) -> str:
     return f"bound by {row['limit']}"
 
 
-def in_child(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """The row of a program, made in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.prices", "--child", "--programs", name]
+def in_child(module: str, name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """The row of a program, made in a process of its own by a module's `--child`."""
+    command = [sys.executable, "-m", module, "--child", "--programs", name]
     command += ["--budget", str(arguments.budget), "--target", arguments.target]
     try:
         done = subprocess.run(
@@ -201,7 +212,7 @@ def main() -> None:
         for name in arguments.programs.split(","):
             if name in rows and not arguments.again:
                 continue
-            rows[name] = in_child(name, arguments)
+            rows[name] = in_child("benchmarks.prices", name, arguments)
             print(f"{name}: {rows[name]}", flush=True)
             keep("prices", rows, target=arguments.target, budget_seconds=arguments.budget)
     before, _, rest = PAGE.read_text().partition(BEGIN)

@@ -438,7 +438,7 @@ def _clamp(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Va
 
 @rule("relu")
 def _not_negative(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
-    """relu(x) -> x, if x is nowhere negative: a norm in f16 that is kept above 1e-12, say, which f16 rounds to 0"""
+    """relu(x) -> x, if x is nowhere negative: a norm in f16, kept above 1e-12, say, which f16 rounds to 0"""
     return operands[0] if is_not_negative(operands[0], build.node_of) else None
 
 

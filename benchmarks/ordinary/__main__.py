@@ -1,0 +1,102 @@
+"""What is delivered for ordinary programs, beside what an expert would write: one model for both.
+
+    python -m benchmarks.ordinary                        every program, kept in benchmarks/results/ordinary.json
+    python -m benchmarks.ordinary --programs geglu       some of them
+    python -m benchmarks.ordinary --table                put what is kept into docs/benchmarking.md
+
+Each PyTorch module is imported and goes through the whole flow in a process of its own, proofs included. Rows of
+an earlier run are kept, so that an interrupted run goes on; `--again` repeats them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from benchmarks.ordinary.experts import Expert
+from benchmarks.ordinary.programs import PROGRAMS, Program
+from benchmarks.prices import PAGE, in_child, priced
+from benchmarks.record import keep, load
+
+BEGIN, END = "<!-- ordinary -->", "<!-- /ordinary -->"
+# What an expert is allowed to be better by.
+CLOSE = 1.05
+
+
+def measure(program: Program, gpu: str, budget: float) -> dict[str, Any]:
+    """One row: as `priced`, with what an expert takes."""
+    from superopt.cost import target
+    from superopt.transforms.ingest import from_torch
+
+    row = priced(lambda: from_torch(*program.module()).graph, gpu, budget)
+    expert = program.expert(Expert(target(gpu), program.dtype))
+    return {**row, "expert_us": round(sum(expert) * 1e6, 2), "expert_kernels": len(expert)}
+
+
+def seconds(row: dict[str, Any]) -> float:
+    """What a user gets, in microseconds: where the input is returned, the best that there was."""
+    return row["delivered_us"] if row["improved"] else row["best_us"]
+
+
+def table(rows: dict[str, Any]) -> str:
+    """The rows as Markdown, and how many are as fast as an expert's."""
+    made = {name: row for name, row in rows.items() if "failed" not in row}
+    close = [name for name, row in made.items() if seconds(row) <= CLOSE * row["expert_us"]]
+    lines = [
+        f"{len(made)} of {len(PROGRAMS)} programs, {len(close)} of them within 5 % of what an expert would "
+        "write, or faster.",
+        "",
+        "| program | dtype | delivered | kernels | best a user has | an expert | kernels | to the expert | CPU s "
+        "| code | |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, row in sorted(rows.items()):
+        if "failed" in row:
+            lines.append(f"| {name} | {PROGRAMS[name].dtype} | | | | | | | | | {row['failed']} |")
+            continue
+        cells = [
+            name,
+            PROGRAMS[name].dtype,
+            f"{row['delivered_us']} us" if row["improved"] else "the input",
+            str(row["kernels"]) if row["improved"] else "",
+            f"{row['best_us']} us ({row['best']})",
+            f"{row['expert_us']} us",
+            str(row["expert_kernels"]),
+            f"{row['expert_us'] / seconds(row):.2f}",
+            f"{row['cpu_seconds']:.0f}",
+            row["commit"],
+            "" if name in close else "; ".join(row["remarks"]) or f"bound by {row['limit']}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure, print, store."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--programs", default=",".join(PROGRAMS), help="comma-separated")
+    parser.add_argument("--budget", type=float, default=60.0, help="seconds of work for each")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds that a program may take")
+    parser.add_argument("--target", default="sm_90")
+    parser.add_argument("--again", action="store_true", help="measure again what is kept already")
+    parser.add_argument("--table", action="store_true", help="write the table of what is kept")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        print(json.dumps(measure(PROGRAMS[arguments.programs], arguments.target, arguments.budget)))
+        return
+    rows = load("ordinary")
+    for name in [] if arguments.table else arguments.programs.split(","):
+        if name in rows and not arguments.again:
+            continue
+        rows[name] = in_child("benchmarks.ordinary", name, arguments)
+        print(f"{name}: {rows[name]}", flush=True)
+        keep("ordinary", rows, target=arguments.target, budget_seconds=arguments.budget)
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{table(rows)}\n\n{END}{after}")
+
+
+if __name__ == "__main__":
+    main()
