@@ -497,12 +497,9 @@ def _hidden_weights(build: GraphBuilder, op: str, operands: Operands, attrs: Att
         quotient = build.defined_by(weights, "div")
         if truth is None or quotient is None or truth.size > weights.type.elements:
             continue
-        e, total = (build.node_of(v) for v in quotient.operands)
-        if (
-            e is None
-            or total is None
-            or (e.op, total.op, total.operands) != ("exp", "reduce_sum", (e.result,))
-        ):
+        numerator, denominator = quotient.operands
+        e, total = build.defined_by(numerator, "exp"), build.defined_by(denominator, "reduce_sum")
+        if e is None or total is None or total.operands != (numerator,):
             continue
         difference = build.defined_by(e.operands[0], "sub")
         top = build.defined_by(difference.operands[1], "reduce_max") if difference is not None else None

@@ -71,7 +71,14 @@ def superoptimize_range(
     given = source(searched)
     read = _read_anew(given, source, over)
     found = superoptimize(given, settings, diagnostics)
-    family = Family(found.original, found.lowered, over)
+    try:
+        family = Family(found.original, found.lowered, over)
+    except UnsupportedProgram as error:
+        if found.report.improved:
+            raise
+        raise UnsupportedProgram(
+            f"{error.message}: at {_text(searched)} nothing faster was found, and the kernels are the input's"
+        ) from None
     emitted = written(family)
     diagnostics.progress(f"kernels for {' and '.join(map(str, over))}", None)
     compiled = tuple(compile_all(emitted.kernels, [settings.target]))
