@@ -322,14 +322,11 @@ def _roofline(data: Data) -> list[tuple[Any, str]]:
         return []
     axes = plots.axes(8, 4.5, xlabel="flops for each byte of device memory", ylabel="flop/s")
     for program in data.programs:
-        mine = [(r, s) for r, s in points if r["program"] == program]
-        flops = [
-            math.expm1(r["features"]["log_tensor"]) + math.expm1(r["features"]["log_vector"]) for r, _ in mine
-        ]
-        moved = [math.expm1(r["features"]["log_dram"]) for r, _ in mine]
+        mine = [(*_work(r), s) for r, s in points if r["program"] == program]
+        mine = [(flops, moved, s) for flops, moved, s in mine if flops > 0]  # copies have no place here
         axes.scatter(
-            [f / max(b, 1) for f, b in zip(flops, moved, strict=True)],
-            [f / s for f, (_, s) in zip(flops, mine, strict=True)],
+            [flops / max(moved, 1) for flops, moved, _ in mine],
+            [flops / s for flops, _, s in mine],
             label=plots.plain(program),
         )
     low, high = axes.get_xlim()
@@ -341,6 +338,13 @@ def _roofline(data: Data) -> list[tuple[Any, str]]:
     axes.set(xscale="log", yscale="log")
     _legend(axes)
     return [(axes, "Roofline: the peaks of device memory and of the matrix units.")]
+
+
+def _work(row: Record) -> tuple[float, float]:
+    """Flops of a row's kernels, and the bytes that they move."""
+    found = row["features"]
+    flops = math.expm1(found["log_tensor"]) + math.expm1(found["log_vector"])
+    return flops, math.expm1(found["log_dram"])
 
 
 def _best_against_time(data: Data) -> list[tuple[Any, str]]:
@@ -404,7 +408,8 @@ def _legend(axes: Any) -> None:
     """What has a label, each label once."""
     handles, labels = axes.get_legend_handles_labels()
     once = dict(zip(labels, handles, strict=True))
-    axes.legend(once.values(), once.keys(), fontsize=8)
+    # Above the plot: inside, it would lie over bars and points.
+    axes.legend(once.values(), once.keys(), fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
 
 
 def _best_seconds(row: Record) -> float | None:
