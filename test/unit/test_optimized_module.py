@@ -10,6 +10,7 @@ import io
 import pickle
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -445,6 +446,25 @@ def test_objects_are_neither_arguments_nor_results(x: Any) -> None:
         UnsupportedProgram, match=r"expected results of tensors, numbers and texts, got Cache"
     ):
         superopt.optimize(with_cache, (x,), **SETTINGS)
+
+
+@dataclass
+class Made:
+    y: Any
+
+
+def in_a_dataclass(x: Any) -> Made:
+    return Made(torch.relu(x) / 2)
+
+
+def test_dataclasses_are_results_once_torch_knows_them(x: Any) -> None:
+    with pytest.raises(
+        UnsupportedProgram, match=r"got Made; torch\.export\.register_dataclass says what is in it"
+    ):
+        superopt.optimize(in_a_dataclass, (x,), **SETTINGS)
+    torch.export.register_dataclass(Made)
+    made = superopt.optimize(in_a_dataclass, (x,), **SETTINGS)
+    assert torch.equal(made(x).y, torch.relu(x) / 2)
 
 
 def halved(x: Any) -> Any:

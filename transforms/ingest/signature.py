@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import Any
 
 from superopt.errors import UNKNOWN, BadInput, Location, UnsupportedProgram
@@ -94,8 +95,9 @@ class Signature:
         leaves, nesting = _pytree().tree_flatten(results)
         for leaf in leaves:
             if not (_is_tensor(leaf) or _is_fixed(leaf)):
+                hint = "; torch.export.register_dataclass says what is in it" if is_dataclass(leaf) else ""
                 raise UnsupportedProgram(
-                    f"expected results of tensors, numbers and texts, got {type(leaf).__name__}",
+                    f"expected results of tensors, numbers and texts, got {type(leaf).__name__}{hint}",
                     self.location,
                 )
         self.returns = ([None if _is_tensor(x) else x for x in leaves], nesting)
