@@ -279,5 +279,7 @@ def test_residues_side_by_side_are_wrong_at_their_ends(graph: KernelGraph, wrong
     assert np.array_equal(region.mask(), differ)
     assert not certify(graph, mutant.graph).equivalent
     made = dict(repairs(mutant, region))
-    assert set(made) == ({"zeros", "gap"} if graph is G2BMM else {"gap"})
+    in_one_kernel = {"load guard", "store guard", "second pass"}
+    assert set(made) - in_one_kernel == ({"zeros", "gap"} if graph is G2BMM else {"gap"})
+    assert set(made) & in_one_kernel
     assert all(certify(graph, repaired).equivalent for repaired in made.values())

@@ -159,6 +159,12 @@ def _cases(torch: Any) -> dict[str, list[Case]]:
             ([], {"lower": -1, "upper": 1, "inside": 2.0, "outside": -0.5, "shape": (3, 5), "dtype": "f32"},
              lambda: torch.where(torch.ones(3, 5).tril(1).triu(-1) > 0, 2.0, -0.5)),
         ],
+        "nest": [
+            ([(2, 4), (3, 4)], {"extents": (2, 3, 4), "rank": 2, "maps": "(d0, d2); (d1, d2)"},
+             lambda x, y: x @ y.T),
+            ([(2, 4)], {"extents": (2, 6), "rank": 2, "maps": "(d0, d1 - 1)", "guards": "d1 - 1 >= 0 and 4 - d1 >= 0"},
+             lambda x: f.pad(x, (1, 1))),
+        ],
     }  # fmt: skip
 
 

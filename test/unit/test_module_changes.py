@@ -187,3 +187,14 @@ def test_transforms_see_the_original(made: Any, x: Any, transform: Callable[[Any
 def test_sparse_tensors_are_refused(made: Any, x: Any) -> None:
     with torch.no_grad(), pytest.raises(BadInput, match=r"expected argument 0 \('x'\) as a dense tensor"):
         made(x.to_sparse())
+
+
+def test_buffers_that_are_not_read_may_change() -> None:
+    """A count of batches, after a step of training or in another checkpoint; what is read may not."""
+    original = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.BatchNorm1d(16)).eval()
+    x = torch.randn(8, 16)
+    made = superopt.optimize(original, (x,), interpret="cpu", **SETTINGS)
+    made.load_state_dict({n: t + 3 if "num" in n else t * 2 for n, t in original.state_dict().items()})
+    with torch.no_grad():
+        torch.testing.assert_close(made(x), original(x), rtol=1e-5, atol=1e-5)
+    assert made.calls["kernels"] == 1

@@ -147,6 +147,7 @@ def _read(
     read = _read_torch if via == "torch" else _read_linalg
     changed = _overwritten(exported, lifted.fixed_names, location)
     graph = read(exported, lifted, name, diagnostics, narrow_f64, location)
+    lifted.fixed = {n: lifted.fixed[n] for n in _read_of(original, lifted.fixed_names)}
     _state_overwritten(graph, changed)
     overwritten, first = pairs(graph.aliases).values(), len(lifted.examples)
     graph.weights = tuple(i for i in range(first, len(graph.inputs)) if i not in overwritten)
@@ -232,6 +233,14 @@ def _overwritten(exported: Any, fixed: Sequence[str], location: Location) -> lis
             changed.append(inputs.index(spec.target))
             spec.kind, spec.target = OutputKind.USER_OUTPUT, None
     return changed
+
+
+def _read_of(exported: Any, fixed: Sequence[str]) -> list[str]:
+    """The buffers that the program reads: counts of batches, say, may change."""
+    used = {n.name for n in exported.graph.nodes if n.users}
+    specs = exported.graph_signature.input_specs
+    targets = {s.target for s in specs if s.arg.name in used}
+    return [name for i, name in enumerate(fixed) if f"fixed_{i}" in targets]
 
 
 def _state_overwritten(graph: KernelGraph, changed: Sequence[int]) -> None:
