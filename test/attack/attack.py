@@ -26,6 +26,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -37,7 +38,7 @@ from oracle import decide
 from pairs import FAMILIES, LARGE, Draw, Pair, with_twin
 
 from superopt.errors import SuperoptError
-from superopt.verify import certifier, certify
+from superopt.verify import certifier, certify, one_point
 from superopt.verify.checker import compare
 from superopt.verify.hashing import canonical_text
 
@@ -93,17 +94,21 @@ class Trial:
         return "wrong and accepted" if self.accepted else f"{self.oracle}, refused"
 
 
+def _module_of(limit: str) -> ModuleType:
+    return one_point if hasattr(one_point, limit) else certifier
+
+
 @contextmanager
 def limits(path: str) -> Generator[None]:
     """The certifier's limits as `path` needs them."""
-    before = {name: getattr(certifier, name) for name in PATHS[path]}
+    before = {name: getattr(_module_of(name), name) for name in PATHS[path]}
     try:
         for name, value in PATHS[path].items():
-            setattr(certifier, name, value)
+            setattr(_module_of(name), name, value)
         yield
     finally:
         for name, value in before.items():
-            setattr(certifier, name, value)
+            setattr(_module_of(name), name, value)
 
 
 def drawn(number: int, seed: int) -> tuple[str, str, Pair]:

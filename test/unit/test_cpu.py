@@ -16,6 +16,7 @@ from test_bands import fused, reference
 from test_in_place import updated_cache
 from test_ragged import attention, linear
 
+from superopt.errors import UnsupportedProgram
 from superopt.numerics.child import ChildFailed
 from superopt.numerics.cpu import Bound, Cpu, run
 from superopt.program import (
@@ -45,6 +46,12 @@ Array = np.ndarray[Any, Any]
 
 # The programs that Triton's interpreter is tried on: every operator, and random block graphs among them.
 globals().update({name: test for name, test in vars(test_interpreter).items() if name.startswith("test_")})
+
+
+def test_a_nest_alone() -> None:
+    """What reads by an index of its own has no place in a kernel of the CPU yet."""
+    with pytest.raises(UnsupportedProgram, match="expected no views on the CPU"):
+        test_interpreter.test_a_nest_alone("f32")
 
 
 @pytest.fixture(autouse=True)

@@ -277,7 +277,7 @@ class WindowLowering:
         """Tiles of an implicit matrix product; None where it is not one, or too narrow for matrix units."""
         if self.entry.combiner != "add" or (len(self.nest.operands) != 2 and not self.nest.reads):
             return None
-        if not self.nest.reductions:
+        if not self.nest.reductions or len(self.nest.result) < 3:
             return None
         f, c, positions = 1, self.nest.reductions[0], range(2, len(self.nest.result))
         groups = self.grouped is not None

@@ -142,8 +142,9 @@ class _TileChecker:
                 define(Node("tile.load", (), (statement.result,)), defined)
             else:
                 if statement.buffer in self.inputs or statement.buffer.view is not None:
+                    what = "input" if statement.buffer in self.inputs else "view"
                     raise IllegalProgram(
-                        f"expected a store to an output or a local, got '{statement.buffer.name}'"
+                        f"expected a store to an output or a local, got {what} '{statement.buffer.name}'"
                     )
                 if statement.value not in defined:
                     raise IllegalProgram("'tile.store' expected a value defined before, got one that is not")
