@@ -74,8 +74,16 @@ def priced(read: Callable[[], KernelGraph], gpu: str, budget: float) -> dict[str
         "limit": slowest.limit if slowest is not None else "",
         "guarantee": report.guarantee,
         "cpu_seconds": round(time.process_time() - start, 1),
-        "remarks": [r for r in report.remarks if "the input is returned" in r or "budget" in r],
+        "remarks": [
+            _without_places(r) for r in report.remarks if "the input is returned" in r or "budget" in r
+        ],
     }
+
+
+def _without_places(remark: str) -> str:
+    """What a remark says, without the places in files, which have other names on each machine."""
+    said = re.sub(r"^.*?(?:remark|warning): ", "", remark)
+    return re.sub(r" \(\S+:\d+:\d+\)", "", said)
 
 
 def least_seconds(graph: Any, hardware: Any) -> float:
