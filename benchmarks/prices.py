@@ -13,25 +13,20 @@ the code that made it.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.record import keep, load
+from benchmarks.campaign import ROOT, Campaign
+from benchmarks.record import load
 from benchmarks.verification_before import commit
 
 if TYPE_CHECKING:
     from superopt.program import KernelGraph
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE, BEGIN, END = ROOT / "docs" / "benchmarking.md", "<!-- prices -->", "<!-- /prices -->"
 FOLDERS = ("mugraph", "trinity")
 
 
@@ -182,50 +177,24 @@ def _reason(row: dict[str, Any]) -> str:
     return f"bound by {row['limit']}"
 
 
-def in_child(module: str, name: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """The row of a program, made in a process of its own by a module's `--child`."""
-    command = [sys.executable, "-m", module, "--child", "--programs", name]
-    command += ["--budget", str(arguments.budget), "--target", arguments.target]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=arguments.limit, cwd=ROOT
-        )
-    except subprocess.TimeoutExpired:
-        return {"failed": f"took more than {arguments.limit:g} s"}
-    if done.returncode:
-        return {"failed": (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]}
-    return json.loads(done.stdout)
-
-
 def main() -> None:
     """Measure, print, store."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--programs", default=",".join(programs()), help="comma-separated")
-    parser.add_argument("--budget", type=float, default=60.0, help="seconds of work for each")
-    parser.add_argument("--limit", type=float, default=900.0, help="seconds that a program may take")
-    parser.add_argument("--target", default="sm_90")
-    parser.add_argument("--again", action="store_true", help="measure again what is kept already")
-    parser.add_argument("--table", action="store_true", help="write the table of what is kept")
+    campaign = Campaign(
+        "prices",
+        list(programs()),
+        lambda name, gpu, budget: measure(programs()[name], gpu, budget),
+        table,
+        limit=900.0,
+    )
+    parser = campaign.parser(__doc__)
     parser.add_argument("--limits", action="store_true", help="work out the limits of what is kept again")
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.child:
-        print(json.dumps(measure(programs()[arguments.programs], arguments.target, arguments.budget)))
-        return
-    rows = load("prices")
     if arguments.limits:
+        rows = load("prices")
         _limits(rows, arguments.target)
-        keep("prices", rows, target=arguments.target, budget_seconds=arguments.budget)
-    elif not arguments.table:
-        for name in arguments.programs.split(","):
-            if name in rows and not arguments.again:
-                continue
-            rows[name] = in_child("benchmarks.prices", name, arguments)
-            print(f"{name}: {rows[name]}", flush=True)
-            keep("prices", rows, target=arguments.target, budget_seconds=arguments.budget)
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{table(rows)}\n\n{END}{after}")
+        campaign.keep(rows, arguments)
+        arguments.table = True
+    campaign.run(arguments)
 
 
 if __name__ == "__main__":

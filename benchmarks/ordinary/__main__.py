@@ -10,16 +10,13 @@ an earlier run are kept, so that an interrupted run goes on; `--again` repeats t
 
 from __future__ import annotations
 
-import argparse
-import json
 from typing import Any
 
+from benchmarks.campaign import Campaign
 from benchmarks.ordinary.experts import Expert
 from benchmarks.ordinary.programs import PROGRAMS, Program
-from benchmarks.prices import PAGE, in_child, priced
-from benchmarks.record import keep, load
+from benchmarks.prices import priced
 
-BEGIN, END = "<!-- ordinary -->", "<!-- /ordinary -->"
 # What an expert is allowed to be better by.
 CLOSE = 1.05
 
@@ -72,31 +69,13 @@ def table(rows: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Measure, print, store."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--programs", default=",".join(PROGRAMS), help="comma-separated")
-    parser.add_argument("--budget", type=float, default=60.0, help="seconds of work for each")
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds that a program may take")
-    parser.add_argument("--target", default="sm_90")
-    parser.add_argument("--again", action="store_true", help="measure again what is kept already")
-    parser.add_argument("--table", action="store_true", help="write the table of what is kept")
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.child:
-        print(json.dumps(measure(PROGRAMS[arguments.programs], arguments.target, arguments.budget)))
-        return
-    rows = load("ordinary")
-    for name in [] if arguments.table else arguments.programs.split(","):
-        if name in rows and not arguments.again:
-            continue
-        rows[name] = in_child("benchmarks.ordinary", name, arguments)
-        print(f"{name}: {rows[name]}", flush=True)
-        keep("ordinary", rows, target=arguments.target, budget_seconds=arguments.budget)
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{table(rows)}\n\n{END}{after}")
-
+CAMPAIGN = Campaign(
+    "ordinary",
+    list(PROGRAMS),
+    lambda name, gpu, budget: measure(PROGRAMS[name], gpu, budget),
+    table,
+    limit=600.0,
+)
 
 if __name__ == "__main__":
-    main()
+    CAMPAIGN.run(CAMPAIGN.parser(__doc__).parse_args())

@@ -61,6 +61,9 @@ FAULTS = {
     "a box": (r"(box_dim[^;]*0x1, )%r\d+;", r"\g<1>4;", 0, "wait for ever|another value|race"),
     "an extent": (r"(global_dim[^;]*0x1, )%r\d+;", r"\g<1>39;", 0, "another value"),
     "a stride": (r"(global_stride[^;]*0x0, )%rd\d+;", r"\g<1>256;", 0, "another value|of element"),
+    "a stride to another argument": (
+        r"(global_stride[^;]*0x0, )%rd\d+;", rf"\g<1>{1 << 40};", 0, "a box that leaves its argument",
+    ),
     "a rank": (r"(rank[^;]*, )0x1;", r"\g<1>0x0;", 0, "dimensions"),
     "swapped coordinates": (r"\{(%r\d+), (%r\d+)\}\], \[", r"{\2, \1}], [", 0, "another value"),
     "another place": (r"(tensor\.2d[^;]*bytes )\[(%r\d+)\]", r"\1[\2+128]", 0, "another value|race"),

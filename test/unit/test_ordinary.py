@@ -1,0 +1,40 @@
+"""Ordinary programs: what is kept of them is in the page, and experts are bound by the hardware, too."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+
+pytest.importorskip("torch")
+from benchmarks.campaign import PAGE
+from benchmarks.ordinary.__main__ import table
+from benchmarks.ordinary.experts import Expert
+from benchmarks.ordinary.programs import PROGRAMS
+from benchmarks.prices import table as table_of_prices
+from benchmarks.record import RESULTS, load
+
+from superopt.cost import target
+
+
+def test_the_page_has_what_is_kept() -> None:
+    text = PAGE.read_text()
+    assert table(load("ordinary")) in text
+    assert table_of_prices(load("prices")) in text
+
+
+@pytest.mark.parametrize("name", ["ordinary", "prices"])
+def test_rows_name_no_place_of_a_machine(name: str) -> None:
+    assert not re.search(r"/\S+:\d+:\d+", (RESULTS / f"{name}.json").read_text())
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_an_expert_takes_no_less_than_the_launches_and_the_inputs(name: str) -> None:
+    """Inputs that are read once: masks by position, indices and the columns that a gather leaves out aside."""
+    gpu, program = target("sm_90"), PROGRAMS[name]
+    kernels = program.expert(Expert(gpu, program.dtype))
+    read = sum(math.prod(s) for s in program.shapes if not isinstance(s[-1], str))
+    size = {"f32": 4}.get(program.dtype, 2) * read
+    assert all(seconds >= gpu.launch_seconds + gpu.floor_seconds for seconds in kernels)
+    assert sum(kernels) >= gpu.launch_seconds + size / gpu.dram_bytes_per_second
