@@ -7,6 +7,7 @@ import copy
 import pickle
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -111,12 +112,16 @@ def _absent(layer: Any) -> None:
     ("change", "said"),
     [
         (_eps, "expected 'eps' of 'norm' to be 1e-06, as when the kernels were made, got 5.0"),
-        (_bias, "expected none as 'bias' of 'out', as when the kernels were made, got one"),
-        (_adapter, "expected a Linear as 'out', as when the kernels were made, got a Adapted"),
-        (_hidden, "expected the submodules of 'out' that the kernels were made for, got others"),
-        (_forward, "expected the forward of 'norm' that the kernels were made for, got another"),
-        (_without, "expected one as 'weight' of 'norm', as when the kernels were made, got none"),
-        (_absent, "expected 'norm' as it was when the kernels were made, got another"),
+        (_bias, "expected 'bias' of 'out' to be None, as when the kernels were made, got a tensor"),
+        (_adapter, "expected 'out' to be Linear, as when the kernels were made, got Adapted"),
+        (_hidden, "expected the submodules of 'out' to be none, as when the kernels were made, got extra"),
+        (
+            _forward,
+            "expected 'forward' of 'norm' to be torch.nn.modules.normalization.RMSNorm.forward, as when the "
+            "kernels were made, got torch._VariableFunctionsClass.relu",
+        ),
+        (_without, "expected 'weight' of 'norm' to be a tensor, as when the kernels were made, got None"),
+        (_absent, "expected 'norm' to be RMSNorm, as when the kernels were made, got None"),
     ],
 )
 def test_another_module_is_noticed(made: Any, x: Any, change: Callable[[Any], None], said: str) -> None:
@@ -131,6 +136,197 @@ def test_another_module_is_noticed(made: Any, x: Any, change: Callable[[Any], No
         if change is not _absent:
             with pytest.warns(UserWarning, match="runs the original"):
                 assert torch.equal(made(x), made.original(x))
+
+
+OFFSET = 1.0
+
+
+@dataclass
+class Config:
+    """What modules of transformers hold."""
+
+    power: float = 2.0
+    unread: int = 3
+
+
+def _shifted(x: Any) -> Any:
+    return x + OFFSET
+
+
+def _other(x: Any) -> Any:
+    return x - OFFSET
+
+
+def _as_it_is(_: Any, x: Any) -> Any:
+    return x
+
+
+def _within(limit: float) -> Callable[[Any], Any]:
+    return lambda x: torch.clamp(x, -limit, limit)
+
+
+class Depends(torch.nn.Module):
+    """Reads all kinds of places."""
+
+    scale = 2.0
+
+    def __init__(self) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        self.factors, self.parts, self._bias = [2.0, 3.0], {"more": 0.5}, 0.25
+        self.config, self.act, self.note = Config(), torch.relu, "not read"
+
+    def forward(self, x: Any) -> Any:
+        x = self.act(x) ** self.config.power * self.factors[1] + self.parts["more"]
+        return _shifted(x * self.scale + self._bias) + self.helper(x)
+
+    def helper(self, x: Any) -> Any:
+        return x * 0.5
+
+
+class Limited(torch.nn.Module):
+    """Its function has a closure, and it holds a tensor that is no buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        self.limit, self.table = _within(1.0), torch.arange(32.0)
+
+    def forward(self, x: Any) -> Any:
+        return self.limit(x) * 2 + self.table
+
+
+@pytest.fixture(scope="module")
+def depends(x: Any) -> Any:
+    return superopt.optimize(Depends(), (x,), interpret="cpu", **SETTINGS)
+
+
+HERE = __name__
+CHANGES: list[tuple[Callable[[Any, Any], None], str]] = [
+    (lambda m, _: m.factors.__setitem__(1, 4.0), "'factors' to be [2.0, 3.0]"),
+    (lambda m, _: m.parts.update(more=1.5), "'parts' to be {'more': 0.5}"),
+    (lambda m, _: setattr(m, "_bias", 2.0), "'_bias' to be 0.25"),
+    (lambda m, _: setattr(m, "act", torch.sigmoid), "'act' to be torch."),
+    (lambda m, _: setattr(m, "helper", torch.sigmoid), "'helper' to be"),
+    (lambda m, _: setattr(m, "scale", 3.0), "'scale' to be 2.0"),
+    (lambda m, _: setattr(m.config, "power", 3.0), "'power' of 'config' to be 2.0"),
+    (lambda m, p: p.setattr(Depends, "scale", 3.0), "'scale' to be 2.0"),
+    (lambda m, p: p.setattr(Depends, "helper", _as_it_is), "'helper' to be"),
+    (lambda m, p: p.setattr(Depends, "forward", _as_it_is), "'forward' to be"),
+    (lambda m, p: p.setitem(globals(), "OFFSET", 2.0), f"'OFFSET' of {HERE} to be 1.0"),
+    (lambda m, p: p.setitem(globals(), "_shifted", _other), f"'_shifted' of {HERE} to be"),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), CHANGES)
+def test_what_the_module_reads_is_noticed(
+    depends: Any, x: Any, change: Any, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = copy.deepcopy(depends)
+    with torch.no_grad():
+        assert torch.allclose(made(x), made.original(x), rtol=1e-4, atol=1e-4)
+        made.original.note, made.original.config.unread = "neither is this", 4
+        made(x)
+        loaded = superopt.load(made.save(tmp_path / "bundle"), made.original, interpret="cpu")
+        loaded(x)
+        change(made.original, monkeypatch)
+        for each in (made, pickle.loads(pickle.dumps(made)), loaded):
+            with pytest.raises(BadInput) as caught:
+                each(x)
+            assert f"expected {said}" in caught.value.message
+
+
+def test_a_class_of_the_same_name_is_noticed(x: Any) -> None:
+    def one() -> Any:
+        class Same(torch.nn.Module):
+            def forward(self, x: Any) -> Any:
+                return torch.relu(x) * 2 + 1
+
+        return Same()
+
+    def other() -> Any:
+        class Same(torch.nn.Module):
+            def forward(self, x: Any) -> Any:
+                return torch.relu(x) * 3 + 1
+
+        Same.__qualname__ = type(one()).__qualname__
+        return Same()
+
+    model = torch.nn.Sequential(one())
+    made = superopt.optimize(model, (x,), interpret="cpu", **SETTINGS)
+    with torch.no_grad():
+        model[0] = one()
+        made(x)
+        model[0] = other()
+        with pytest.raises(BadInput, match="expected 'forward' of '0' to be"):
+            made(x)
+
+
+def test_closures_and_tensors_are_noticed(x: Any) -> None:
+    """Graphs of torch.compile could not notice them in each call: they run the original."""
+    made: Any = superopt.optimize(Limited(), (x,), interpret="cpu", **SETTINGS)
+    with torch.no_grad():
+        made(x)
+        compiled = torch.compile(made, backend="eager", fullgraph=True)
+        limit: Any = _within(1.0)
+        made.original.limit, made.original.table = limit, torch.arange(32.0)
+        for _ in range(2):
+            made(x)
+            torch.testing.assert_close(compiled(x), made.original(x))
+        limit.__closure__[0].cell_contents = 2.0
+        with pytest.raises(BadInput, match="expected 'limit' to be"):
+            made(x)
+        made.original.limit = _within(1.0)
+        made(x)
+        made.original.table += 1
+        with pytest.raises(BadInput, match="expected 'table' to be a tensor of"):
+            made(x)
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("fallback", [True, False])
+@pytest.mark.parametrize("change", [_eps, _bias, _adapter, _without, _forward])
+def test_torch_compile_notices_another_module(made: Any, x: Any, change: Any, fallback: bool) -> None:
+    """Before it compiles, and in a call of what it compiled."""
+    made.fallback = fallback
+    with torch.no_grad():
+        compiled = torch.compile(made, backend="eager")
+        torch.testing.assert_close(compiled(x), made.original(x), rtol=1e-4, atol=1e-4)
+        change(made.original)
+        for each in (compiled, torch.compile(copy.deepcopy(made), backend="eager")):
+            if fallback:
+                torch.testing.assert_close(each(x), made.original(x), rtol=1e-4, atol=1e-4)
+            else:
+                with pytest.raises(BadInput, match="as when the kernels were made"):
+                    each(x)
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize(("change", "said"), CHANGES)
+def test_torch_compile_notices_what_the_module_reads(
+    depends: Any, x: Any, change: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, graphs = copy.deepcopy(depends), list[str]()
+    made.fallback = True
+
+    def kept(graph: Any, _: Any) -> Any:
+        graphs.append(graph.code)
+        return graph.forward
+
+    with torch.no_grad():
+        compiled = torch.compile(made, backend=kept)
+        for _ in range(3):
+            compiled(x)
+        change(made.original, monkeypatch)
+        torch.testing.assert_close(compiled(x), made.original(x), rtol=1e-4, atol=1e-4)
+    assert ["superopt" in code for code in graphs] == [True, False]
+    torch._dynamo.reset()
+
+
+def test_torch_export_notices_another_module(made: Any, x: Any) -> None:
+    with torch.no_grad():
+        torch.export.export(made, (x,))
+        _eps(made.original)
+        with pytest.raises(BadInput, match="expected 'eps'"):
+            torch.export.export(made, (x,))
 
 
 def test_what_may_change_is_no_other_module(made: Any, x: Any, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from superopt.errors import Location, SuperoptError, UnsupportedProgram
 from superopt.program import KernelGraph
 from superopt.transforms.ingest.against_source import DRAWS, first_difference, graph_values
 from superopt.transforms.ingest.smaller_source import same_reading
+from superopt.transforms.ingest.structure import Structure
 from superopt.transforms.ingest.torch_types import torch_module
 from superopt.verify.reduce import work
 from superopt.weights import of_weights
@@ -38,11 +39,13 @@ USUAL_WORK = 1 << 28
 
 @dataclass(frozen=True)
 class Read:
-    """A module whose weights are arguments, its exported program, and the graph read from it."""
+    """A module whose weights are arguments, its exported program, the graph read from it, and what else that
+    depends on."""
 
     lifted: Any
     exported: Any
     graph: KernelGraph
+    structure: Structure
 
     @property
     def too_large(self) -> str:

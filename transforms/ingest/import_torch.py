@@ -24,7 +24,7 @@ from superopt.transforms.ingest.against_module import Read, check_import, few, o
 from superopt.transforms.ingest.ingest_linalg import read_linalg, the_function
 from superopt.transforms.ingest.locate import locate
 from superopt.transforms.ingest.signature import Signature
-from superopt.transforms.ingest.structure import Structure, steady, structure
+from superopt.transforms.ingest.structure import Structure, reads, recorded, steady, structure
 from superopt.transforms.ingest.torch_dialect import TorchReader, find_overload, refuse_random
 from superopt.transforms.ingest.torch_types import torch_module
 
@@ -97,7 +97,6 @@ def from_torch(
             part.training = False
         reading = partial(_read, module, via=via, name=name, narrow_f64=narrow_f64, location=location)
         with _attributes_kept(module):
-            before = structure(module)
             read = reading(inputs, kwargs, diagnostics)
             with one_thread():
                 check_import(
@@ -106,7 +105,7 @@ def from_torch(
                     diagnostics,
                     location,
                 )
-            known = steady(before, structure(module))
+        known = steady(read.structure, structure(module, read.structure.reads))
     except SuperoptError as error:
         if error.location == UNKNOWN:
             error.location = location
@@ -141,7 +140,7 @@ def _read(
     """The graph of a module in evaluation mode, on these example inputs."""
     lifted = lift(module, inputs, kwargs, location)
     with one_thread():
-        _try(lifted, location)
+        known = _tried(module, lifted, location)
     with _attributes_kept(module):
         original, exported = _exported(lifted, via, location)
     read = _read_torch if via == "torch" else _read_linalg
@@ -151,7 +150,7 @@ def _read(
     _state_overwritten(graph, changed)
     overwritten, first = pairs(graph.aliases).values(), len(lifted.examples)
     graph.weights = tuple(i for i in range(first, len(graph.inputs)) if i not in overwritten)
-    return Read(lifted, original, graph)
+    return Read(lifted, original, graph, known)
 
 
 def _has_modes(part: Any) -> bool:
@@ -184,31 +183,39 @@ def _attributes_kept(module: Any) -> Generator[None]:
                     now[name] = before[name]
 
 
-def _try(lifted: Any, location: Location) -> None:
-    """Run the module twice: raises UnsupportedProgram, at the line of the module, for what it raises by itself,
-    and where it gives two results for the same arguments."""
+def _tried(module: Any, lifted: Any, location: Location) -> Structure:
+    """Run the module twice; returns what it depends on besides tensors.
+
+    Raises UnsupportedProgram, at the line of the module, for what it raises by itself, and where it gives two
+    results for the same arguments.
+    """
     torch = torch_module()
 
     def run() -> list[Any]:
         torch.manual_seed(0)
-        results, after = run_module(lifted, [*lifted.examples, *lifted.weights])
+        try:
+            results, after = run_module(lifted, [*lifted.examples, *lifted.weights])
+        except SuperoptError:
+            raise
+        except Exception as error:  # a module raises what it likes
+            said = next((line for line in str(error).splitlines() if line.strip()), "")
+            what = f"the module raises {type(error).__name__} on the example inputs: {said}"
+            raise UnsupportedProgram(what, _raised_at(error) or location) from error
         return [t.nan_to_num() if t.is_floating_point() else t for t in (*results, *after)]
 
-    try:
-        with _quiet(), torch.random.fork_rng(devices=[]):
-            equal = all(itertools.starmap(torch.equal, zip(run(), run(), strict=True)))
-    except SuperoptError:
-        raise
-    except Exception as error:  # a module raises what it likes
-        first = next((line for line in str(error).splitlines() if line.strip()), "")
-        what = f"the module raises {type(error).__name__} on the example inputs: {first}"
-        raise UnsupportedProgram(what, _raised_at(error) or location) from error
-    if not equal:
+    with _quiet(), torch.random.fork_rng(devices=[]):
+        with recorded() as ran:
+            first = run()
+        before = structure(module, reads(ran))
+        second = run()
+        known = steady(before, structure(module, before.reads))
+    if not all(itertools.starmap(torch.equal, zip(first, second, strict=True))):
         raise UnsupportedProgram(
             "expected equal results for equal arguments, got others from the second call: the module keeps "
             "numbers outside of its buffers",
             location,
         )
+    return known
 
 
 def _overwritten(exported: Any, fixed: Sequence[str], location: Location) -> list[int]:

@@ -17,8 +17,9 @@ from superopt.transforms.emit.dispatch import Dispatcher
 from superopt.transforms.emit.launcher import Launcher
 from superopt.transforms.emit.prepared import Seen, seen
 from superopt.transforms.ingest import from_torch
-from superopt.transforms.ingest.structure import Structure, changed
+from superopt.transforms.ingest.structure import Structure, changed, structure
 from superopt.transforms.ingest.torch_types import torch_module
+from superopt.transforms.ingest.watched import Watched
 
 if TYPE_CHECKING:
     from superopt.report import Report, Schedule
@@ -61,9 +62,10 @@ class OptimizedModule(torch.nn.Module):
     "cpu", for the tile programs that the kernels were emitted from, compiled for the CPU. The original runs, with
     one warning, where gradients are wanted, the module is in training mode, or torch.autocast asks for other
     dtypes than it did when the kernels were made. For arguments that the kernels were not made for it raises
-    BadInput, or, with one warning, runs the original where `fallback` is true; so it does where submodules
-    or plain attributes of the original, such as `eps`, have changed since. Results of kernels are contiguous,
-    whatever the original's are; `report.remarks` says so where they are not.
+    BadInput, or, with one warning, runs the original where `fallback` is true; so it does where something else
+    that the original reads has changed since, such as `eps` (`transforms.ingest.structure`). Graphs of
+    torch.compile notice that, too, and run the original where they could not (`_wants_original`). Results of
+    kernels are contiguous, whatever the original's are; `report.remarks` says so where they are not.
 
     It starts in evaluation mode, as does the original, whose submodules, parameters and buffers it shares:
     `state_dict`, `load_state_dict`, `to` and the like act on both. Submodules' hooks run where the original does.
@@ -93,6 +95,8 @@ class OptimizedModule(torch.nn.Module):
         self.calls = {"kernels": 0, "original": 0}
         self._warned: set[str] = set()
         self._seen: dict[str, Seen] = {}
+        self._watched = Watched()
+        self._another()
         self.eval()
 
     # --- what was found
@@ -190,8 +194,10 @@ class OptimizedModule(torch.nn.Module):
         if _is_transformed(tensors):
             self._warn("is called by torch.func or forward-mode gradients", "call it outside of them")
             return True
-        if torch.compiler.is_compiling() and (self.calling.fixed or self.calling.ties):
-            return True  # a compiled graph would not notice that a constant or a tie has changed
+        if torch.compiler.is_compiling() and (self.calling.fixed or self.calling.ties or self._watched.blind):
+            return (
+                True  # a compiled graph would not notice a change of constants, ties, closures and the like
+            )
         if not (self.interpret or (tensors and tensors[0].is_cuda)):
             return True
         if (now := autocast_of(tensors)) != self.calling.autocast:
@@ -223,13 +229,24 @@ class OptimizedModule(torch.nn.Module):
 
     def _check_structure(self) -> None:
         """Raise BadInput where the original is another than its program was read of."""
-        known = self.calling.structure
-        if (
-            known is not None
-            and not torch.compiler.is_compiling()
-            and (said := changed(self.original, known))
-        ):
+        said = self._another()
+        if torch.compiler.is_dynamo_compiling():
+            self._watched.traced()
+        if said:
             raise BadInput(said)
+
+    def _another(self) -> str:
+        """What of the original is not as its program was read of it; empty where all of it is."""
+        known = self.calling.structure
+        if known is None or (self._watched.places and self._watched.same()):
+            return ""
+        watched = Watched()
+        if not (said := changed(structure(self.original, known.reads, watched), known)):
+            self._watched = watched
+        return said
+
+    # torch.compile calls it as it is, once; its own decorator for that takes seconds to import.
+    _another._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
 
     def _check_held(self) -> None:
         """Raise BadInput where a constant of the program has changed, or weights that it holds as one differ."""
