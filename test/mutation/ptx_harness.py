@@ -48,7 +48,6 @@ from superopt.transforms.schedule import fit as schedule
 from superopt.verify.infinities import Extended
 from superopt.verify.ptx.check import Reference, blocks_of
 from superopt.verify.ptx.decode import Decoded, decode
-from superopt.verify.ptx.grid import Grid
 from superopt.verify.ptx.launch import Launch, Stored
 from superopt.verify.ptx.parser import parse
 from superopt.verify.ttir.artifact import kernel_texts
@@ -74,14 +73,16 @@ class Subject:
     grid: tuple[int, int, int]
     first: Reference | Family
     second: Reference | Family
+    others: Sequence[int] = ()
 
     def fate(self, text: str, reference: Reference | Family) -> str:
         """What the check says of a text; empty where it passes."""
         try:
-            decoded, grid = decode(parse(text, "mutant.ptx")), Grid(self.grid)
-            reference.compare(decoded, self.shared_bytes, grid=grid)
-            while isinstance(reference, Reference) and (block := grid.next(0)) is not None:
-                reference.of([block]).compare(decoded, self.shared_bytes, grid=grid)
+            decoded = decode(parse(text, "mutant.ptx"))
+            if reference is self.first:
+                reference.prove(decoded, self.shared_bytes)
+            else:  # whether they are proved or not
+                reference.compare(decoded, self.shared_bytes, self.others)
         except (BadInput, UnsupportedProgram):
             return "refused"
         except IllegalProgram:
@@ -106,11 +107,15 @@ class Family:
                 made[-1].fill(self._field.random(f"x{i}", (size,)))
         return Launch(decoded, (self._kernel.grid, 1, 1), made, self._field, shared_bytes)
 
+    def prove(self, decoded: Decoded, shared_bytes: int) -> None:
+        """Run all blocks."""
+        self.compare(decoded, shared_bytes)
+
     def compare(
-        self, decoded: Decoded, shared_bytes: int, planted: Decoded | None = None, grid: Grid | None = None
+        self, decoded: Decoded, shared_bytes: int, blocks: Sequence[int] = (), planted: Decoded | None = None
     ) -> Launch:
-        """Run all blocks, as `Reference.compare`; `grid` says nothing more."""
-        del grid
+        """Run all blocks, as `Reference.compare` runs `blocks`."""
+        del blocks
         launch = self.launch(decoded, shared_bytes)
         if planted is not None:
             launch.plant(planted)
@@ -169,14 +174,14 @@ def subjects(programs: Sequence[str], targets: Sequence[str], most: int) -> list
 
 
 def subject_of(name: str, node: Node, kernel: KernelText, compiled: Any) -> Subject:
-    made: list[Reference] = []
-    blocks = blocks_of(kernel, 0)
     count = kernel.grid[0] * kernel.grid[1] * kernel.grid[2]
     others = random.Random(name).sample(range(count), min(MORE_BLOCKS, count))
-    for point, chosen in (("first", blocks), ("second", sorted({*blocks, *others}))):
-        domain = Extended(ImageTriton(("mutation", point), lattice="order"))
-        made.append(Reference(node, kernel, chosen, domain))
-    return Subject(name, compiled.ptx, compiled.shared_bytes, kernel.grid, *made)
+    first, second = (
+        Reference(node, kernel, Extended(ImageTriton(("mutation", point), lattice="order")))
+        for point in ("first", "second")
+    )
+    every = sorted({*blocks_of(kernel, 0), *others})
+    return Subject(name, compiled.ptx, compiled.shared_bytes, kernel.grid, first, second, every)
 
 
 def explained(subject: Subject, kind: str, text: str) -> str:
@@ -189,7 +194,7 @@ def explained(subject: Subject, kind: str, text: str) -> str:
     launch = reference.launch(original, subject.shared_bytes)
     count = launch.blocks
     with contextlib.suppress(SuperoptError):
-        if reference.compare(original, subject.shared_bytes, mutant).differences:
+        if reference.compare(original, subject.shared_bytes, subject.others, mutant).differences:
             return "dead"
         launch.plant(mutant)
         for block in random.Random(subject.name).sample(range(count), min(MOST_BLOCKS, count)):

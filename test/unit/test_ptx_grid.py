@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from typing_extensions import override
 
 from superopt.errors import IllegalProgram, NotEquivalent
 from superopt.program import KernelGraph, Node, TensorType, Value
@@ -16,10 +18,10 @@ from superopt.transforms.emit.program_source import emit_program
 from superopt.transforms.lower import lower
 from superopt.verify.domains import Array
 from superopt.verify.fields import ImageField
-from superopt.verify.ptx.check import PtxText, verify_ptx
+from superopt.verify.ptx.check import PtxText, blocks_of, verify_ptx
 from superopt.verify.ptx.decode import Decoded, decode
 from superopt.verify.ptx.grid import Box, Grid, Instances, Part
-from superopt.verify.ptx.launch import Axis, Launch
+from superopt.verify.ptx.launch import Axis, Launch, Stored
 from superopt.verify.ptx.parser import parse
 from superopt.verify.ptx.record import PtxKernelRecord
 from superopt.verify.ttir.artifact import kernel_texts
@@ -291,3 +293,50 @@ def test_instances_that_access_other_elements_are_not_proved(
     found = record(product)
     assert found.addressed < found.blocks
     assert found.evaluated > honest
+
+
+class Careless(Launch):
+    """A launch that says of each block that all others do what it does."""
+
+    _spans: Sequence[tuple[int, int, int]] = ()
+
+    @override
+    def run_around(
+        self, block: int, axes: Sequence[Axis], spans: Sequence[tuple[int, int, int]]
+    ) -> list[Stored] | tuple[int, int, int, int]:
+        self._spans = spans
+        return super().run_around(block, axes, spans)
+
+    @property
+    def region(self) -> list[tuple[int, int]]:
+        return [(start, end) for start, _, end in self._spans]
+
+
+def everything(_: Instances, ptx: Launch, part: Part, block: int, box: Box, blocks: Array) -> Array:
+    """All blocks are alike."""
+    del ptx, part, block, box
+    return np.ones(len(blocks), np.bool_)
+
+
+def test_a_second_block_tests_the_proof(monkeypatch: pytest.MonkeyPatch):
+    """All blocks are said to be proved by the last one; the second one that runs stores something else."""
+    a, o = (Value(TensorType((1 << 12,), "f32"), name) for name in "ao")
+    graph = KernelGraph("twice", [a], [Node("add", (a, a), (o,))], [o])
+    lowered = lower(graph)
+    emitted = emit_program(lowered)
+    compiled = compile_all(emitted.kernels, ("sm_80",))
+    given = lowered, kernel_texts(emitted, compiled)[0], PtxText(compiled[0].ptx, compiled[0].shared_bytes)
+    second = blocks_of(given[1], 0)[-1]
+    assert second != given[1].grid[0] - 1
+    monkeypatch.setattr("superopt.verify.ptx.check.Launch", Careless)
+    monkeypatch.setattr(Instances, "alike", everything)
+    found = record(given)
+    assert (found.addressed, found.evaluated) == (found.blocks, 2)
+    loaded = re.search(r"ld\.param\.b64\s+(%rd\d+), \[\w+_param_0\];", given[2].ptx)
+    assert loaded
+    fault = (
+        f"{loaded[0]}\n{{ .reg .pred %odd<3>; .reg .b32 %at<3>;\nmov.u32 %at0, %ctaid.x;\n"
+        f"setp.eq.s32 %odd0, %at0, {second};\n@%odd0 add.s64 {loaded[1]}, {loaded[1]}, 16;\n}}"
+    )
+    with pytest.raises((NotEquivalent, IllegalProgram)):
+        record(given, given[2].ptx.replace(loaded[0], fault))

@@ -114,6 +114,7 @@ std::vector<std::pair<u64, u32>> Machine::reached(std::size_t buffer) const {
 
 void Machine::start(const std::vector<std::pair<u32, std::vector<u64>>> &preset) {
   numbers_.clear();
+  compactAt_ = kCompactAt;
   std::ranges::fill(tags_, Tag::Undefined);
   for (const auto &[reg, values] : preset)
     for (std::size_t t = 0; t < threads_; ++t) {
@@ -267,7 +268,7 @@ bool Machine::step(Group &group) {
     poison(*faulty);
   }
   ++group.pc;
-  if (numbers_.size() > kCompactAt)
+  if (numbers_.size() > compactAt_)
     compact();
   return true;
 }

@@ -41,7 +41,9 @@ constexpr u32 kOld = static_cast<u32>(Part::Map) << 29 | ((1u << 29) - 1);
 // Who wrote something: a thread, several of one warp (this and the warp's number), of several warps, or
 // nobody.
 constexpr u16 kNobody = 0xffff, kSeveral = 0xfffe, kSomeOfWarp = 0x8000;
-constexpr std::size_t kCompactAt = std::size_t{1} << 23; // numbers
+// Once there are so many numbers, or twice those that were held last, those that nothing holds are dropped:
+// few enough for a cache. And how many may be held.
+constexpr std::size_t kCompactAt = std::size_t{1} << 19, kMostHeld = std::size_t{1} << 22;
 constexpr unsigned kBufferBits = 40; // of offsets in a buffer, in what `Machine::globalAddress` returns
 constexpr unsigned kAligned = 16;    // bytes; the launcher promises no more
 
@@ -444,6 +446,7 @@ private:
   std::size_t exited_ = 0;
   const Instr *current_ = nullptr;
   u32 step_ = 0, epoch_ = 1;
+  std::size_t compactAt_ = kCompactAt;
   // Of each warp: its epoch, and up to which epoch of each warp it knows everything (vector clocks: Lamport;
   // Mattern, 1989).
   std::vector<u32> warpEpoch_;

@@ -193,7 +193,8 @@ void Machine::compact() {
   }
   pool = std::move(kept);
   bytes_ = std::move(bytes);
-  if (pool.size() > kCompactAt / 2)
+  compactAt_ = std::max(kCompactAt, 2 * pool.size());
+  if (pool.size() > kMostHeld)
     throw Unknown("a block that holds more numbers than fit");
 }
 

@@ -4,17 +4,16 @@ Some blocks of every kernel run over the fields, from the text that ptxas gets: 
 elements that the TTIR's instance stores, and the same residues, at one random point. Each must also be free of
 races under every schedule, and never touch what is still being copied or multiplied.
 
-The blocks are those at corners of the grid, where offsets and tails go wrong, and a random other.
+Each block that runs proves those that do what it does (`grid`). The last one comes first; what else runs is not
+proved by then: blocks at other corners of the grid, where offsets and tails go wrong, then random ones.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import math
 import random
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -22,12 +21,13 @@ import numpy as np
 
 from superopt.errors import IllegalProgram, NotEquivalent, UnsupportedProgram
 from superopt.program import KernelGraph, Node, TileProgram
+from superopt.verify.domains import Array
 from superopt.verify.hashing import canonical_text
 from superopt.verify.infinities import Extended
 from superopt.verify.primes import Primes, drawn
 from superopt.verify.ptx.decode import Decoded, decode
 from superopt.verify.ptx.grid import Grid, Instances
-from superopt.verify.ptx.launch import MOST_SHARED, Launch
+from superopt.verify.ptx.launch import MOST_SHARED, Launch, Stored
 from superopt.verify.ptx.parser import parse
 from superopt.verify.ptx.record import PtxKernelRecord, PtxRecord
 from superopt.verify.ttir.check import ImageTriton, KernelText, at_some_point, flat_operands
@@ -145,101 +145,113 @@ def ordering_rules(decoded: Decoded) -> list[str]:
 def _compare(
     decoded: Decoded, node: Node, kernel: KernelText, shared_bytes: int, seed: int, primes: Primes
 ) -> tuple[int, int]:
-    """Run some blocks of the PTX and the same instances of the TTIR; how many these prove, and how many ran."""
-    chosen, found = blocks_of(kernel, seed), (0, 0)
+    """Prove blocks of the PTX at a point; how many are, and how many ran."""
+    found = (0, 0)
 
     def test(domain: Extended) -> None:
         nonlocal found
-        grid, ran = Grid(kernel.grid), len(chosen)
-        reference = Reference(node, kernel, chosen, domain)
-        reference.compare(decoded, shared_bytes, grid=grid)
-        while (block := grid.next(seed)) is not None:
-            reference.of([block]).compare(decoded, shared_bytes, grid=grid)
-            ran += 1
-        found = grid.proved, ran
+        found = Reference(node, kernel, domain).prove(decoded, shared_bytes, seed)
 
     at_some_point(False, (seed, kernel.name, "ptx"), primes, test)
     return found
 
 
+_Stores: TypeAlias = Sequence[tuple[Array, Array]]
+"""By buffer, the places that an instance stores, in order, and their residues."""
+
+
 class Reference:
     """What instances of a kernel's TTIR store at a point, to compare its PTX with."""
 
-    def __init__(self, node: Node, kernel: KernelText, blocks: Sequence[int], domain: Extended) -> None:
+    def __init__(self, node: Node, kernel: KernelText, domain: Extended) -> None:
         self.kernel, self._node, self._domain, self._field = kernel, node, domain, domain.field
         self._function, self._instances = kernel.function(), Instances(node, kernel)
         self._operands = flat_operands(node, domain)
-        self._run(blocks)
-
-    def of(self, blocks: Sequence[int]) -> Reference:
-        """The same of other blocks."""
-        found = copy(self)
-        found._run(blocks)
-        return found
-
-    def _run(self, blocks: Sequence[int]) -> None:
-        self.blocks = blocks
-        self._expected, _ = launch_buffers(self._node, self.kernel.arguments, self._operands)
-        launch(self._function, self.kernel.grid, self._expected, self._domain, blocks)
+        self._stores: dict[int, _Stores] = {}
 
     def launch(self, decoded: Decoded, shared_bytes: int) -> Launch:
         """The kernel on the same operands, none of its blocks run."""
         given, _ = launch_buffers(self._node, self.kernel.arguments, self._operands)
         return Launch(decoded, self.kernel.grid, given, self._field, shared_bytes, self.kernel.extents)
 
-    def compare(
-        self,
-        decoded: Decoded,
-        shared_bytes: int,
-        planted: Decoded | None = None,
-        grid: Grid | None = None,
-    ) -> Launch:
-        """Run the blocks, with what a mutant changes undefined (`Launch.plant`), and prove others of a `grid`.
+    def prove(self, decoded: Decoded, shared_bytes: int, seed: int = 0) -> tuple[int, int]:
+        """Run blocks that are not proved by those before, as long as `Grid.next` has some; how many are, and ran.
 
-        Raises NotEquivalent where one stores something else, and what `Launch.run` and `plant` raise.
+        Two run at least, or one twice: shared memory starts elsewhere then, and the second one tests the proof.
+        Raises NotEquivalent where one stores something else, and as `Launch.run`.
+        """
+        ptx, grid, ran = self.launch(decoded, shared_bytes), Grid(self.kernel.grid), 0
+        chosen = blocks_of(self.kernel, seed)
+        corners = iter(chosen)
+        while True:
+            block = next((b for b in corners if not grid.has(b)), None)
+            block = grid.next(seed) if block is None else block
+            if block is None:
+                break
+            self._check(ptx, block, grid.run(ptx, block, self._instances))
+            ran += 1
+        if ran == 1:
+            self._check(ptx, chosen[-1], ptx.run(chosen[-1]))
+            ran += 1
+        return grid.proved, ran
+
+    def compare(
+        self, decoded: Decoded, shared_bytes: int, blocks: Sequence[int], planted: Decoded | None = None
+    ) -> Launch:
+        """Run `blocks`, with what a mutant changes undefined (`Launch.plant`); proves no others.
+
+        Raises as `prove` and `Launch.plant`.
         """
         ptx = self.launch(decoded, shared_bytes)
         if planted is not None:
             ptx.plant(planted)
-        used: list[tuple[int, int]] = []
-        for block in self.blocks:
-            made = ptx.run(block) if grid is None else grid.run(ptx, block, self._instances)
-            for buffer, found in zip(self._expected, made, strict=True):
-                if found.atomics.any():
-                    raise UnsupportedProgram(
-                        f"kernel '{self.kernel.name}': expected stores, got atomics, whose TTIR is not read"
-                    )
-                places = buffer.places_of(block) if buffer.writable else found.places[:0]
-                what = f"kernel '{self.kernel.name}' for {decoded.kernel.target}, block {block}"
-                if not np.array_equal(places, found.places):
-                    odd = np.setxor1d(places, found.places)[0]
-                    raise NotEquivalent(
-                        f"{what}: expected the elements of '{buffer.name}' that the TTIR stores, got element "
-                        f"{odd} {'as well' if odd in found.places else 'not stored'}"
-                    )
-                if not places.size:
-                    continue
-                assert buffer.contents is not None
-                different = buffer.contents.planes[0][places] != found.values
-                if different.any():
-                    raise NotEquivalent(
-                        f"{what}: expected '{buffer.name}' as the TTIR computes it, got another value at element "
-                        f"{places[np.argmax(different)]}"
-                    )
-            used.append(ptx.scratch)
-        used = sorted(u for u in used if u[0] < u[1])
-        if any(a[1] > b[0] for a, b in itertools.pairwise(used)):
-            raise IllegalProgram(
-                f"kernel '{self.kernel.name}': expected scratch of each block's own, got one for two"
-            )
+        self._run([b for b in blocks if b not in self._stores])
+        for block in blocks:
+            self._check(ptx, block, ptx.run(block))
         return ptx
+
+    def _run(self, blocks: Sequence[int]) -> None:
+        """Run instances of the TTIR."""
+        made, _ = launch_buffers(self._node, self.kernel.arguments, self._operands)
+        launch(self._function, self.kernel.grid, made, self._domain, blocks)
+        none = np.zeros(0, np.int64)
+        for block in blocks:
+            places = [b.places_of(block) if b.writable else none for b in made]
+            self._stores[block] = [
+                (at, b.contents.planes[0][at] if b.contents is not None and at.size else none)
+                for b, at in zip(made, places, strict=True)
+            ]
+
+    def _check(self, ptx: Launch, block: int, made: Sequence[Stored]) -> None:
+        """Compare what a block stored with what its instance stores."""
+        if block not in self._stores:
+            self._run([block])
+        what = f"kernel '{self.kernel.name}' for {ptx.decoded.kernel.target}, block {block}"
+        for buffer, (places, values), found in zip(ptx.buffers, self._stores[block], made, strict=True):
+            if found.atomics.any():
+                raise UnsupportedProgram(
+                    f"kernel '{self.kernel.name}': expected stores, got atomics, whose TTIR is not read"
+                )
+            if not np.array_equal(places, found.places):
+                odd = np.setxor1d(places, found.places)[0]
+                raise NotEquivalent(
+                    f"{what}: expected the elements of '{buffer.name}' that the TTIR stores, got element "
+                    f"{odd} {'as well' if odd in found.places else 'not stored'}"
+                )
+            different = values != found.values
+            if different.any():
+                raise NotEquivalent(
+                    f"{what}: expected '{buffer.name}' as the TTIR computes it, got another value at element "
+                    f"{places[np.argmax(different)]}"
+                )
 
 
 def blocks_of(kernel: KernelText, seed: int) -> list[int]:
-    """The first and the last block, the last along each dimension of the grid alone, and a random one.
+    """The last block, the last along each dimension of the grid alone, the first one, and a random one.
 
     Those of one dimension tell the block's numbers apart: the first and the last have them alike.
     """
     (x, y, z), count = kernel.grid, math.prod(kernel.grid)
     corners = {0, count - 1, x - 1, (y - 1) * x, (z - 1) * x * y}
-    return sorted({*corners, random.Random(f"{seed} {kernel.name} ptx").randrange(count)})
+    drawn_one = random.Random(f"{seed} {kernel.name} ptx").randrange(count)
+    return list(dict.fromkeys([*sorted(corners, reverse=True), drawn_one]))

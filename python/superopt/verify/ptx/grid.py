@@ -142,6 +142,10 @@ class Grid:
         """How many blocks are."""
         return int(np.count_nonzero(self._proved))
 
+    def has(self, block: int) -> bool:
+        """Whether a block is proved."""
+        return bool(self._proved[block])
+
     def next(self, seed: object) -> int | None:
         """A block that is not proved yet; None where all are, or enough ran."""
         left = np.flatnonzero(~self._proved)
@@ -152,12 +156,10 @@ class Grid:
         return int(left[random.Random(f"{seed} {self._ran}").randrange(len(left))])
 
     def run(self, ptx: Launch, block: int, instances: Instances) -> list[Stored]:
-        """Run a block, and prove those around it where it is not proved yet.
+        """Run a block that is not proved yet, and prove those around it.
 
         Raises IllegalProgram where two blocks use the same scratch, and as `Launch.run`.
         """
-        if self._proved[block]:
-            return ptx.run(block)
         while True:
             part = next(p for p in reversed(self._parts) if p.holds(block))
             at = part.coordinates(np.asarray([block]))[0].tolist()

@@ -116,6 +116,7 @@ class Launch:
         )
         self._draws = random.Random(key_of(field.seed, "shared memory"))
         self._bases = range(0, _SHARED_SPACE - shared_bytes + 1, _SHARED_STEP)
+        self._base = -1  # of the last block that ran
 
     def run(self, block: int) -> list[Stored]:
         """What one block (x fastest) stores in each buffer.
@@ -171,7 +172,8 @@ class Launch:
 
     def _preset(self, block: int) -> list[tuple[int, list[int]]]:
         """What the kernel finds set; where shared memory starts is drawn for each block."""
-        base = self._draws.choice(self._bases)
+        base = self._draws.choice([b for b in self._bases if b != self._base] or self._bases)
+        self._base = base
         self._core.set_shared_base(base)
         return [(self.decoded.preset[n], v) for n, v in self._special(block, base).items()]
 
