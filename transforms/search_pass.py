@@ -10,6 +10,7 @@ from superopt import cost
 from superopt.errors import BadOption, IllegalProgram
 from superopt.run.settings import SearchSettings
 from superopt.transforms.lower.choose_layouts import choose_layouts
+from superopt.transforms.lower.join_parts import join_parts
 from superopt.transforms.optimizers import Optimizer, Proposals
 from superopt.transforms.partition.segments import stitch
 from superopt.transforms.passes import GraphPass
@@ -58,7 +59,7 @@ class SearchPass(SearchSettings, GraphPass, Optimizer, ABC):
             if better is not None:
                 stitched = stitch(stitched, segment, better)
         if stitched is not graph:
-            stitched = choose_layouts(stitched, target)
+            stitched = join_parts(choose_layouts(stitched, target), target)
         better = self._searched(whole, None, end - clock.now(), target, diagnostics, stitched)
         return stitched if better is None else better
 

@@ -25,8 +25,7 @@ from superopt.levels.block import (
 from superopt.levels.common import check_defined, check_table, define, expect
 from superopt.levels.ragged import Reach, Reaches, reaches
 from superopt.levels.tile import WARPS, check_tile, check_tiled
-from superopt.operators import Move, is_windowed, move_of, nest_of
-from superopt.program import DTYPE_BYTES, KernelGraph, Node, NodeKind, TileProgram, Value
+from superopt.program import DTYPE_BYTES, KernelGraph, NodeKind, Value
 from superopt.weights import check_weights
 
 __all__ = [
@@ -42,7 +41,6 @@ __all__ = [
     "iterator_type",
     "reaches",
     "saved_type",
-    "slices_in_place",
     "stages",
 ]
 
@@ -99,20 +97,3 @@ def _check_type(value: Value, what: str, location: Location) -> None:
         raise UnsupportedProgram(
             f"expected {what} to have extents of 1 to {MAX_EXTENT}, got {value.type}", location
         )
-
-
-def slices_in_place(graph: KernelGraph) -> dict[Value, Node]:
-    """The `slice` nodes, by their results, that only kernels read: their loads begin where the slice does
-    (`lower/fold_slices.py`), so nothing is moved.
-    """
-    found = {n.result: n for n in graph.nodes if move_of(n) is Move.SLICE}
-    for node in graph.nodes if found else ():
-        viewed = isinstance(node.body, TileProgram) and any(b.view is not None for b in node.body.locals)
-        by_text = is_windowed(node) and (nest := nest_of(node)) is not None and bool(nest.reads)
-        kept = node.op == NodeKind.EXTERN or move_of(node) in (Move.RESHAPE, Move.SLICE)
-        if kept or viewed or by_text:
-            for value in node.operands:
-                found.pop(value, None)
-    for value in graph.outputs:
-        found.pop(value, None)
-    return found

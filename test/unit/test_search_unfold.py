@@ -12,12 +12,13 @@ from search_programs import Array, Program, run, same
 
 from superopt.cost import cost, target
 from superopt.diagnostics import Diagnostics
+from superopt.moves import moves_in_place
 from superopt.numerics.interpreter import Interpreter
 from superopt.program import BlockGraph, KernelGraph, Node, TensorType, Value
-from superopt.spec import check_kernel, slices_in_place
+from superopt.spec import check_kernel
 from superopt.transforms.emit.program_source import emit_program
 from superopt.transforms.lower import lower
-from superopt.transforms.lower.fold_slices import FoldSlices
+from superopt.transforms.lower.fold_moves import FoldMoves
 from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
 from superopt.transforms.mugraph_search.plans import search_plans
 from superopt.transforms.named_axes.axis_table import Unsearchable
@@ -242,12 +243,12 @@ def test_candidates_for_slices_and_concatenations_compute_the_same(name: str):
 
 
 @pytest.mark.parametrize("build", [joined_depth, joined_columns, joined_lora, fused_gate, fused_heads])
-def test_one_kernel_reads_slices_in_place(build: Callable[[], KernelGraph]):
+def test_one_kernel_reads_moves_in_place(build: Callable[[], KernelGraph]):
     graph = build()
     best = search_plans(graph, TARGET, budget=120).graphs[0]
     kernels = [n for n in best.nodes if n.op not in ("reshape", "slice")]
     assert [n.op for n in kernels] == ["custom"]
-    assert all(n.result in slices_in_place(best) for n in best.nodes if n.op == "slice")
+    assert all(n.result in moves_in_place(best) for n in best.nodes if n.op == "slice")
     lowered = lower(best)
     assert [n.op for n in lowered.nodes if n.op != "reshape"] == ["tiled"]
     assert certify(graph, best).equivalent
@@ -297,12 +298,12 @@ def test_slices_are_kept_where_something_else_reads_them():
     x = p.input(16, 64, name="x")
     left = cut(p, x, 1, 0, 32)
     graph = p.graph(p("exp", left), left)
-    assert slices_in_place(graph) == {}
-    assert FoldSlices().apply(graph, Diagnostics()).nodes == graph.nodes
+    assert moves_in_place(graph) == {}
+    assert FoldMoves().apply(graph, Diagnostics()).nodes == graph.nodes
     p = Program("cut_twice")
     y = cut(p, cut(p, p.input(16, 64, name="x"), 1, 0, 32), 1, 8, 8)
     graph = p.graph(p("exp", y))
-    assert list(slices_in_place(graph)) == [y]
+    assert list(moves_in_place(graph)) == [y]
     assert same(graph, lower_and_back(graph))
 
 
@@ -313,7 +314,7 @@ def lower_and_back(graph: KernelGraph) -> KernelGraph:
     return graph
 
 
-def test_library_kernels_read_slices_in_place():
+def test_library_kernels_read_moves_in_place():
     p = Program("library")
     x, w = p.input(16, 64, name="x"), p.input(32, 48, name="w")
     graph = p.graph(p("matmul", cut(p, x, 1, 32, 32), cut(p, w, 1, 5, 16)))

@@ -1,9 +1,10 @@
 """Lowering: library operators and block graphs become tile programs.
 
 transposes       --choose-layouts--> maps         the storage order of values between kernels; by the search
+reductions       --join-parts------> iterators    sums of parts that the next kernel joins itself; by the search
 kernel operators --kernel-to-tile--> tiled        a default schedule, derived from the operator's loop nest
 block graphs     --block-to-tile---> tiled        grid, loops, accumulators and maps, as loops and windows
-slices           --fold-slices-----> tiled        loads that begin where the slice does
+moves            --fold-moves------> tiled        loads that begin at a slice, or turn what they load
 operators of a block --fuse-thread-graphs--> fused    steps that stay in registers
 """
 

@@ -29,6 +29,7 @@ from superopt.cost import target as find_target
 from superopt.cost.gpus import DEFAULT_TARGET, TargetName
 from superopt.diagnostics import Diagnostics
 from superopt.errors import IllegalProgram
+from superopt.moves import SECTOR_BYTES
 from superopt.operators import Move, is_contraction, move_of
 from superopt.program import (
     DTYPE_BYTES,
@@ -46,10 +47,6 @@ from superopt.program import (
 from superopt.spec import check_kernel
 from superopt.transforms.fingerprints import fingerprints
 from superopt.transforms.tunable import Pick, Picked, Site, Tunable
-
-# Bytes of device memory moved at once.
-SECTOR_BYTES = 32
-
 
 # What may become of a value that a transpose moves: the transpose stays, its maker saves it, its users read it.
 STAYS, SAVED, READ = "stays", "saved", "read"

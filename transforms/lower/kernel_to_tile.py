@@ -25,6 +25,7 @@ from superopt.aliasing import updates_in_place
 from superopt.cost.gpus import DEFAULT_TARGET, Target, TargetName
 from superopt.cost.gpus import target as find_target
 from superopt.diagnostics import Diagnostics
+from superopt.moves import copies_together, moves_in_place
 from superopt.operators import (
     NEUTRAL,
     OPERATORS,
@@ -52,7 +53,6 @@ from superopt.program import (
     Window,
     live_nodes,
 )
-from superopt.spec import slices_in_place
 from superopt.transforms.lower.builder import (
     apply_scalar,
     compute,
@@ -62,6 +62,7 @@ from superopt.transforms.lower.builder import (
     store,
     whole,
 )
+from superopt.transforms.lower.side_by_side import side_by_side
 from superopt.transforms.lower.windows import WindowLowering
 from superopt.transforms.passes import GraphPass
 from superopt.transforms.schedule.launch import choose_launch
@@ -85,8 +86,8 @@ class KernelToTile(GraphPass):
     fuse: bool = True
     """Fuse a chain of elementwise operators into one kernel if nothing else uses its intermediate results."""
 
-    keep_slices: bool = False
-    """Keep slices that only kernels read, for `fold-slices` to fold into those kernels."""
+    keep_moves: bool = False
+    """Keep slices and transpositions that only kernels read, for `fold-moves` to fold into those kernels."""
 
     def __post_init__(self) -> None:
         find_target(self.target)
@@ -104,16 +105,30 @@ class KernelToTile(GraphPass):
         splats = {n.result: n for n in graph.nodes if splat_of(n) is not None}
         kept_splats = {v for v in graph.outputs if v in splats}
         kept_splats |= {v for n in graph.nodes if _is_kept(n) for v in n.operands if v in splats}
-        kept_slices = slices_in_place(graph) if self.keep_slices else {}
+        kept_moves = moves_in_place(graph) if self.keep_moves else {}
+        for node in graph.nodes:  # a library reads whole tensors
+            if any(v in kept for v in node.results):
+                for value in node.operands:
+                    kept_moves.pop(value, None)
+        together = {group[-1]: group for group in copies_together(graph)} if self.fuse else {}
+        others = {node for group in together.values() for node in group[:-1]}
         in_place = updates_in_place(graph)
         nodes: list[Node] = []
         for group in _groups(graph, fuse=self.fuse):
             node = group[-1]
-            if _is_kept(node) or node.results[0] in kept_slices or node.results[0] in kept:
+            name = f"{identifier(graph.name, 'kernel')}_{len(nodes)}"
+
+            def tiled(group: list[Node], name: str = name) -> Node:
+                return _tiled(group, splats, name, gpu, in_place=group[-1] in in_place)
+
+            if _is_kept(node) or node.results[0] in kept_moves or node.results[0] in kept:
                 nodes.append(node)
+            elif node in others:
+                continue
+            elif node in together:
+                nodes.append(side_by_side([tiled([n]) for n in together[node]], name))
             elif node.result not in splats or node.result in kept_splats:
-                name = f"{identifier(graph.name, 'kernel')}_{len(nodes)}"
-                nodes.append(_tiled(group, splats, name, gpu, in_place=node in in_place))
+                nodes.append(tiled(group))
         return replace(graph, nodes=nodes)
 
 

@@ -15,7 +15,7 @@ from superopt.operators import is_contraction
 from superopt.program import KernelGraph, Node, TileProgram
 from superopt.spec import check_kernel
 from superopt.transforms.lower.block_to_tile import BlockToTile
-from superopt.transforms.lower.fold_slices import FoldSlices
+from superopt.transforms.lower.fold_moves import FoldMoves
 from superopt.transforms.lower.fuse_thread_graphs import FuseThreadGraphs
 from superopt.transforms.lower.kernel_to_tile import KernelToTile
 from superopt.transforms.lower.refine_loops import RefineLoops
@@ -40,8 +40,8 @@ def lower(
     lowered = FuseThreadGraphs().apply(lowered, diagnostics)
     lowered = BlockToTile(target=name).apply(lowered, diagnostics)
     left = frozenset(_product(graph, i).result for i in library)
-    lowered = KernelToTile(target=name, keep_slices=True).apart_from(left, lowered)
-    lowered = FoldSlices().apply(lowered, diagnostics)
+    lowered = KernelToTile(target=name, keep_moves=True).apart_from(left, lowered)
+    lowered = FoldMoves().apply(lowered, diagnostics)
     mark_bands(lowered)
     for node in lowered.nodes:
         if isinstance(node.body, TileProgram):

@@ -15,6 +15,7 @@ from superopt import clock, cost
 from superopt.operators import Move, move_of
 from superopt.program import NodeKind
 from superopt.transforms.lower.choose_layouts import choose_layouts
+from superopt.transforms.lower.join_parts import join_parts
 from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
 from superopt.transforms.mugraph_search.plans import search_plans
 from superopt.transforms.optimizers import Proposal, Proposals, never
@@ -72,7 +73,7 @@ def propose(
             if better.found and better.found[0].seconds < cost.cost(part.graph, target).seconds:
                 stitched = stitch(stitched, part, better.found[0].graph)
         if stitched is not graph:
-            stitched = choose_layouts(stitched, target)
+            stitched = join_parts(choose_layouts(stitched, target), target)
             _insert(found, stitched, cost.cost(stitched, target).seconds)
 
     if len(apart) > 1:

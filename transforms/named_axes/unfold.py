@@ -7,7 +7,7 @@
 A concatenation moves on until what runs over it is reduced, as a sum over parts, or until it is an output; a
 slice moves back until it cuts an input. So an axis is cut into independent parts, and the search
 sees plain operators. `fold` adapts a candidate to the original program: slices of inputs come before it, where a
-kernel's loads can begin (`lower/fold_slices.py`), concatenations of outputs after it.
+kernel's loads can begin (`lower/fold_moves.py`), concatenations of outputs after it.
 """
 
 from __future__ import annotations

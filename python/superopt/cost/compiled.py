@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING
 from superopt.cost.gpus import WARP_THREADS, Target
 from superopt.cost.library import contraction_cost
 from superopt.cost.model import (
-    SECTOR,
     Traffic,
     copy_costs,
     is_view,
@@ -43,6 +42,7 @@ from superopt.cost.model import (
     tile_reads,
 )
 from superopt.hidden_trips import trips_of_limited
+from superopt.moves import SECTOR_BYTES
 from superopt.operators import is_contraction
 from superopt.program import DTYPE_BYTES, KernelGraph, Load, Loop, Node, Store, TileProgram, within_loops
 from superopt.transforms.core import _cost
@@ -189,7 +189,7 @@ def _counted(counts: KernelCounts | None, traffic: Traffic, more: float) -> tupl
         return traffic.l2_bytes, 0.0
     copied = counts.sectors["copies"].made * more
     cycles = more * counts.shared.made + (more * counts.device.made - copied) / SECTORS_A_CYCLE
-    return max(traffic.l2_bytes, traffic.blocks * SECTOR * copied), cycles
+    return max(traffic.l2_bytes, traffic.blocks * SECTOR_BYTES * copied), cycles
 
 
 def resident_blocks(facts: Compiled, warps: int, target: Target) -> int:

@@ -16,6 +16,7 @@ from superopt.bands import bands
 from superopt.cost.gpus import Target
 from superopt.hidden_trips import masked_shares, trips_of_limited
 from superopt.levels.ragged import saved_shape
+from superopt.moves import SECTOR_BYTES, copies_together, moves_in_place
 from superopt.nests import Nest, int_attr
 from superopt.operators import (
     OPERATORS,
@@ -51,7 +52,7 @@ from superopt.program import (
     within_loops,
 )
 from superopt.separate_loads import separated
-from superopt.spec import block_bytes, reaches, slices_in_place, stages
+from superopt.spec import block_bytes, reaches, stages
 from superopt.transforms.core import _cost
 from superopt.transforms.schedule.tiles import copy_tiles, default_tiles
 from superopt.weights import main_part
@@ -60,8 +61,6 @@ from superopt.weights import main_part
 LIBRARY_TILE = 128
 # Bytes in a row from which the length of rows does not matter.
 LONG_RUN = 128
-# Bytes that memory gives at once.
-SECTOR = 32
 
 
 @dataclass(frozen=True)
@@ -113,8 +112,8 @@ def is_view(node: Node) -> bool:
 
 
 def cost(graph: KernelGraph, target: Target, known: dict[Node, KernelCost] | None = None) -> Cost:
-    """Predicted cost of a call of `graph` on `target`; views, constants, slices read in place, and what is
-    prepared (`superopt.weights`) cost nothing.
+    """Predicted cost of a call of `graph` on `target`; views, constants, what is read in place (`superopt.moves`)
+    and what is prepared (`superopt.weights`) cost nothing.
 
     An output that is returned in an argument's memory is copied there where no kernel wrote it there. `known` are
     the costs of nodes that many graphs share; it grows.
@@ -127,13 +126,25 @@ def cost(graph: KernelGraph, target: Target, known: dict[Node, KernelCost] | Non
             known[node] = kernel_cost(node, target, computed)
         return known[node]
 
-    in_place, free = updates_in_place(graph), slices_in_place(graph)
-    kernels = [
-        update_cost(node, target) if node in in_place else alone(node)
-        for node in graph.nodes
-        if not is_view(node) and free.keys().isdisjoint(node.results)
-    ]
-    return Cost((*kernels, *copy_costs(graph, target, {node.result for node in in_place})))
+    in_place, free = updates_in_place(graph), moves_in_place(graph)
+    priced = [n for n in graph.nodes if not is_view(n) and free.keys().isdisjoint(n.results)]
+    costs = {n: update_cost(n, target) if n in in_place else alone(n) for n in priced}
+    for group in copies_together(graph):
+        *others, last = group
+        costs[last] = _together([costs[n] for n in group], target)
+        for node in others:
+            del costs[node]
+    return Cost((*costs.values(), *copy_costs(graph, target, {node.result for node in in_place})))
+
+
+def _together(costs: Sequence[KernelCost], target: Target) -> KernelCost:
+    """The cost of one kernel whose blocks do what the blocks of all these do, one after the other."""
+    sums = {
+        name: sum(getattr(c.traffic, name) for c in costs)
+        for name in ("dram_bytes", "l2_bytes", "vector_flops", "loop_trips")
+    }
+    traffic = replace(costs[0].traffic, **sums)
+    return KernelCost(costs[0].name, kernel_seconds(traffic, target), traffic)
 
 
 def copy_costs(graph: KernelGraph, target: Target, done: Container[Value] = ()) -> list[KernelCost]:
@@ -249,7 +260,7 @@ def run_bytes(tensor: TensorType, tile: Sequence[int], strides: Sequence[int] = 
     ):
         if stride != 1 and extent > 1:
             run = max(elements, 1) * size
-            return max(min(run * extent, SECTOR / stride), run)
+            return max(min(run * extent, SECTOR_BYTES / stride), run)
         elements *= min(extent, whole)
         if extent < whole:
             break

@@ -23,6 +23,7 @@ from superopt.run.context import Run
 from superopt.run.propose import Candidate, repeats
 from superopt.run.settings import UNBOUNDED
 from superopt.transforms.lower.choose_layouts import choose_layouts
+from superopt.transforms.lower.join_parts import join_parts
 from superopt.transforms.optimizers import SEGMENTS
 from superopt.transforms.partition.segments import Segment, stitch
 
@@ -80,7 +81,7 @@ def _of_segments(
             run.earlier.keep_result(graph, stitched, None, finished=False)
     if stitched is graph:
         return None
-    stitched = choose_layouts(stitched, run.target)  # of values between segments
+    stitched = join_parts(choose_layouts(stitched, run.target), run.target)  # of values between segments
     return Candidate(stitched, run.predicted(stitched), SEGMENTS)
 
 
