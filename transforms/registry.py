@@ -30,6 +30,7 @@ _PASSES: dict[str, str] = {
     "refine-loops": "superopt.transforms.lower.refine_loops:RefineLoops",
     "block-to-tile": "superopt.transforms.lower.block_to_tile:BlockToTile",
     "fold-moves": "superopt.transforms.lower.fold_moves:FoldMoves",
+    "merge-twins": "superopt.transforms.lower.merge_twins:MergeTwins",
     "choose-splits": "superopt.transforms.schedule.choose_splits:ChooseSplits",
     "choose-tiles": "superopt.transforms.schedule.choose_tiles:ChooseTiles",
     "choose-launch": "superopt.transforms.schedule.choose_launch:ChooseLaunch",

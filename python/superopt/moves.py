@@ -1,18 +1,15 @@
-"""What of a kernel graph's operators that only arrange elements needs no kernel of its own.
+"""Which operators that only arrange elements need no kernel, as those that read them do it.
 
-Lowering and prices ask the same questions, so that what is priced is what is lowered.
+Lowering and prices ask the same question, so that what is priced is what is lowered.
 """
 
 from __future__ import annotations
 
-from superopt.aliasing import updates_in_place
 from superopt.operators import Move, is_contraction, is_windowed, move_of, nest_of
 from superopt.program import DTYPE_BYTES, KernelGraph, Load, Node, NodeKind, TileProgram, Value
 
 # Bytes that device memory gives at once.
 SECTOR_BYTES = 32
-
-_COPIES = (Move.CONCAT, Move.REPEAT, Move.UPDATE)
 
 
 def moves_in_place(graph: KernelGraph) -> dict[Value, Node]:
@@ -55,24 +52,3 @@ def _reads_rows(node: Node, move: Node) -> bool:
         return all(load.windows[last].size >= row for load in loads)
     swapped = perm[:-2] == tuple(range(len(perm) - 2))  # the product's own attribute says so
     return is_contraction(node) and not is_windowed(node) and last >= len(perm) - 2 and not swapped
-
-
-def copies_together(graph: KernelGraph) -> list[list[Node]]:
-    """Copies that one kernel makes: the keys and the values that two caches are joined with, say.
-
-    They do the same to tensors of the same types, none needs what another makes, and nothing between the first
-    and the last of them in the order of `graph` does.
-    """
-    in_place = updates_in_place(graph)
-    groups: list[list[Node]] = []
-    open_groups: dict[object, list[Node]] = {}
-    for node in graph.nodes:
-        used = set(node.operands)
-        for key, group in list(open_groups.items()):
-            if any(used.intersection(n.results) for n in group):
-                groups.append(open_groups.pop(key))
-        if move_of(node) in _COPIES:
-            types = tuple((v.shape, v.dtype) for v in node.operands)
-            key = (node.op, types, tuple(sorted(node.attrs.items())), node in in_place)
-            open_groups.setdefault(key, []).append(node)
-    return [group for group in (*groups, *open_groups.values()) if len(group) > 1]

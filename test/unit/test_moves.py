@@ -11,12 +11,13 @@ from search_programs import Program
 
 from superopt.cost import cost, target
 from superopt.diagnostics import Diagnostics
-from superopt.moves import copies_together, moves_in_place
+from superopt.moves import moves_in_place
 from superopt.program import BlockGraph, KernelGraph, Node, NodeKind, TensorType, TileProgram, Value
 from superopt.transforms.lower import lower
 from superopt.transforms.lower.fold_moves import FoldMoves
 from superopt.transforms.lower.join_parts import join_parts
-from superopt.transforms.lower.side_by_side import side_by_side
+from superopt.transforms.lower.merge_twins import merge
+from superopt.twins import twins
 from superopt.verify import certify
 from superopt.verify.domains import FloatDomain
 from superopt.verify.evaluate import evaluate
@@ -164,23 +165,58 @@ def test_copies_that_need_each_other_are_apart() -> None:
     first = p("concat", a, b, dim=0)
     second = p("concat", p("slice", first, offsets=(0, 0), sizes=(16, 8), strides=(1, 1)), b, dim=0)
     graph = p.graph(first, second)
-    assert copies_together(graph) == []
+    assert twins(graph) == []
     assert certify(graph, lower(graph)).equivalent
-    # What is used before the second is made is made before.
+
+
+def test_twins_that_stand_apart_are_one_kernel() -> None:
+    """The first one's result is used before the second one is made: the second one is made earlier."""
     p = Program("used")
     a, b = p.input(16, 8), p.input(16, 8)
     first = p("concat", a, b, dim=0)
     used = p("exp", first)
-    graph = p.graph(used, p("concat", b, a, dim=0))
-    assert copies_together(graph) == []
-    assert certify(graph, lower(graph)).equivalent
+    second = p("concat", p("reshape", p("reshape", b, shape=(8, 16)), shape=(16, 8)), a, dim=0)
+    graph = p.graph(used, p("mul", second, used))
+    lowered = lower(graph)
+    assert len(kernels(lowered)) == 3
+    assert certify(graph, lowered).equivalent
 
 
-def test_kernels_of_other_grids_are_not_joined() -> None:
+def test_chains_of_twins() -> None:
+    """Random graphs of copies: as many kernels as are priced, and the same results."""
+    rng, merged = random.Random(3), 0
+    for _ in range(25):
+        p = Program("chains")
+        values = [p.input(8, 4) for _ in range(3)]
+        for _ in range(rng.randint(3, 9)):
+            a, b = rng.choice(values), rng.choice(values)
+            both = p("concat", a, b, dim=rng.randrange(2))
+            half = p("slice", both, offsets=(0, 0), sizes=(8, 4), strides=(1, 1))
+            values.append(p("neg", half) if rng.random() < 0.5 else half)
+        graph = p.graph(*values[-3:])
+        lowered = lower(graph)
+        assert certify(graph, lowered).equivalent
+        groups = twins(graph)
+        merged += len(groups)
+        assert all(len({id(n) for n in g}) == len(g) for g in groups)
+    assert merged > 10
+
+
+def test_kernels_of_other_grids_are_not_merged() -> None:
     p = Program("grids")
     graph = lower(p.graph(p("exp", p.input(4096, 64)), p("exp", p.input(4096, 8))))
-    with pytest.raises(ValueError, match="the same grid"):
-        side_by_side(graph.nodes, "both")
+    assert merge(graph, [[n.result for n in graph.nodes]]) is graph
+
+
+def test_twins_are_merged_where_that_is_faster() -> None:
+    """Small kernels are launches; large ones would only have longer blocks."""
+    for rows, count in ((64, 1), (1 << 20, 2)):
+        p = Program("projections")
+        nodes = [reader(p.input(rows, 64, name=name), 64, 0) for name in ("k", "v")]
+        graph = KernelGraph("projections", p.inputs, nodes, [n.result for n in nodes])
+        lowered = lower(graph)
+        assert certify(graph, lowered).equivalent
+        assert len(kernels(lowered)) == len(cost(graph, GPU).kernels) == count
 
 
 def reader(value: Value, size: int, dim: int) -> Node:

@@ -5,6 +5,7 @@ reductions       --join-parts------> iterators    sums of parts that the next ke
 kernel operators --kernel-to-tile--> tiled        a default schedule, derived from the operator's loop nest
 block graphs     --block-to-tile---> tiled        grid, loops, accumulators and maps, as loops and windows
 moves            --fold-moves------> tiled        loads that begin at a slice, or turn what they load
+twins            --merge-twins-----> tiled        one kernel for those that do the same to other tensors
 operators of a block --fuse-thread-graphs--> fused    steps that stay in registers
 """
 

@@ -25,7 +25,7 @@ from superopt.aliasing import updates_in_place
 from superopt.cost.gpus import DEFAULT_TARGET, Target, TargetName
 from superopt.cost.gpus import target as find_target
 from superopt.diagnostics import Diagnostics
-from superopt.moves import copies_together, moves_in_place
+from superopt.moves import moves_in_place
 from superopt.operators import (
     NEUTRAL,
     OPERATORS,
@@ -62,7 +62,6 @@ from superopt.transforms.lower.builder import (
     store,
     whole,
 )
-from superopt.transforms.lower.side_by_side import side_by_side
 from superopt.transforms.lower.windows import WindowLowering
 from superopt.transforms.passes import GraphPass
 from superopt.transforms.schedule.launch import choose_launch
@@ -110,25 +109,15 @@ class KernelToTile(GraphPass):
             if any(v in kept for v in node.results):
                 for value in node.operands:
                     kept_moves.pop(value, None)
-        together = {group[-1]: group for group in copies_together(graph)} if self.fuse else {}
-        others = {node for group in together.values() for node in group[:-1]}
         in_place = updates_in_place(graph)
         nodes: list[Node] = []
         for group in _groups(graph, fuse=self.fuse):
             node = group[-1]
-            name = f"{identifier(graph.name, 'kernel')}_{len(nodes)}"
-
-            def tiled(group: list[Node], name: str = name) -> Node:
-                return _tiled(group, splats, name, gpu, in_place=group[-1] in in_place)
-
             if _is_kept(node) or node.results[0] in kept_moves or node.results[0] in kept:
                 nodes.append(node)
-            elif node in others:
-                continue
-            elif node in together:
-                nodes.append(side_by_side([tiled([n]) for n in together[node]], name))
             elif node.result not in splats or node.result in kept_splats:
-                nodes.append(tiled(group))
+                name = f"{identifier(graph.name, 'kernel')}_{len(nodes)}"
+                nodes.append(_tiled(group, splats, name, gpu, in_place=node in in_place))
         return replace(graph, nodes=nodes)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from superopt.bands import mark_bands
 from superopt.cost.gpus import DEFAULT_TARGET, Target
 from superopt.cost.gpus import target as find_target
-from superopt.cost.model import program_seconds
+from superopt.cost.model import merged_twins, program_seconds
 from superopt.diagnostics import Diagnostics
 from superopt.errors import UnsupportedProgram
 from superopt.operators import is_contraction
@@ -18,6 +18,7 @@ from superopt.transforms.lower.block_to_tile import BlockToTile
 from superopt.transforms.lower.fold_moves import FoldMoves
 from superopt.transforms.lower.fuse_thread_graphs import FuseThreadGraphs
 from superopt.transforms.lower.kernel_to_tile import KernelToTile
+from superopt.transforms.lower.merge_twins import merge
 from superopt.transforms.lower.refine_loops import RefineLoops
 
 
@@ -36,12 +37,14 @@ def lower(
     """
     diagnostics = diagnostics if diagnostics is not None else Diagnostics()
     name = target if isinstance(target, str) else target.name
+    together = [[v for n in group for v in n.results] for group in merged_twins(graph, find_target(name))]
     lowered = RefineLoops().apply(graph, diagnostics)
     lowered = FuseThreadGraphs().apply(lowered, diagnostics)
     lowered = BlockToTile(target=name).apply(lowered, diagnostics)
     left = frozenset(_product(graph, i).result for i in library)
     lowered = KernelToTile(target=name, keep_moves=True).apart_from(left, lowered)
     lowered = FoldMoves().apply(lowered, diagnostics)
+    lowered = merge(lowered, together)
     mark_bands(lowered)
     for node in lowered.nodes:
         if isinstance(node.body, TileProgram):

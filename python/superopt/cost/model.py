@@ -16,7 +16,7 @@ from superopt.bands import bands
 from superopt.cost.gpus import Target
 from superopt.hidden_trips import masked_shares, trips_of_limited
 from superopt.levels.ragged import saved_shape
-from superopt.moves import SECTOR_BYTES, copies_together, moves_in_place
+from superopt.moves import SECTOR_BYTES, moves_in_place
 from superopt.nests import Nest, int_attr
 from superopt.operators import (
     OPERATORS,
@@ -55,10 +55,13 @@ from superopt.separate_loads import separated
 from superopt.spec import block_bytes, reaches, stages
 from superopt.transforms.core import _cost
 from superopt.transforms.schedule.tiles import copy_tiles, default_tiles
+from superopt.twins import twins
 from superopt.weights import main_part
 
 # Rows and columns of the tile of a library matrix product.
 LIBRARY_TILE = 128
+# Kernels become one for at least so much: a longer block may need more registers than the model knows.
+WORTH_MERGING = 0.95
 # Bytes in a row from which the length of rows does not matter.
 LONG_RUN = 128
 
@@ -129,22 +132,32 @@ def cost(graph: KernelGraph, target: Target, known: dict[Node, KernelCost] | Non
     in_place, free = updates_in_place(graph), moves_in_place(graph)
     priced = [n for n in graph.nodes if not is_view(n) and free.keys().isdisjoint(n.results)]
     costs = {n: update_cost(n, target) if n in in_place else alone(n) for n in priced}
-    for group in copies_together(graph):
-        *others, last = group
-        costs[last] = _together([costs[n] for n in group], target)
-        for node in others:
-            del costs[node]
+    for group in twins(graph):
+        if together := _together([costs[n] for n in group], target):
+            for node in group[:-1]:
+                del costs[node]
+            costs[group[-1]] = together
     return Cost((*costs.values(), *copy_costs(graph, target, {node.result for node in in_place})))
 
 
-def _together(costs: Sequence[KernelCost], target: Target) -> KernelCost:
-    """The cost of one kernel whose blocks do what the blocks of all these do, one after the other."""
-    sums = {
-        name: sum(getattr(c.traffic, name) for c in costs)
-        for name in ("dram_bytes", "l2_bytes", "vector_flops", "loop_trips")
-    }
+def _together(costs: Sequence[KernelCost], target: Target) -> KernelCost | None:
+    """The cost of one kernel whose blocks do what the blocks of all these do, if that is worth while."""
+    summed = ("dram_bytes", "l2_bytes", "tensor_flops", "vector_flops", "special_operations", "loop_trips")
+    sums = {name: sum(getattr(c.traffic, name) for c in costs) for name in summed}
     traffic = replace(costs[0].traffic, **sums)
-    return KernelCost(costs[0].name, kernel_seconds(traffic, target), traffic)
+    seconds = kernel_seconds(traffic, target)
+    worth_while = seconds < WORTH_MERGING * sum(c.seconds for c in costs)
+    return KernelCost(costs[0].name, seconds, traffic) if worth_while else None
+
+
+def merged_twins(graph: KernelGraph, target: Target) -> list[list[Node]]:
+    """The twins in `graph` that are priced as one kernel."""
+    graph, computed, in_place = main_part(graph), bands(graph), updates_in_place(graph)
+
+    def alone(node: Node) -> KernelCost:
+        return update_cost(node, target) if node in in_place else kernel_cost(node, target, computed)
+
+    return [group for group in twins(graph) if _together([alone(n) for n in group], target)]
 
 
 def copy_costs(graph: KernelGraph, target: Target, done: Container[Value] = ()) -> list[KernelCost]:
