@@ -2,8 +2,9 @@
 
     superopt-import benchmarks/expressions/modules.py:resnet18 -o resnet18.mlir
 
-They are those of PET (OSDI 2021, Table 2) and OLLIE (OSDI 2023, Table 1) that convolve, with random weights, in
-f16, for inference: batch norms take the statistics that they hold. `inception_v3` is one block of each kind.
+They are those of PET (OSDI 2021, Table 2) and OLLIE (OSDI 2023, Table 1), with random weights, in f16, for
+inference: batch norms take the statistics that they hold. `inception_v3` is one block of each kind, `bert` and
+`longformer` are one layer, whose others are like it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 Tensor = torch.Tensor
 Example = tuple[nn.Module, tuple[Tensor, ...]]
@@ -206,3 +208,68 @@ def gcn() -> Example:
         nn.Sequential(nn.Conv2d(21, 21, 3, padding=1), nn.ReLU(), nn.Conv2d(21, 21, 3, padding=1)),
     )
     return _example(nn.Sequential(large, border, nn.ConvTranspose2d(21, 21, 4, 2, 1)), 1, 2048, 16, 16)
+
+
+class Attention(nn.Module):
+    """Self-attention of 64 numbers a head; with `reach`, of places no farther apart (Beltagy et al., 2020).
+
+    Chunks of `reach` queries see three chunks of keys, as in Longformer's implementation, under a mask.
+    """
+
+    def __init__(self, width: int, reach: int = 0) -> None:
+        super().__init__()
+        self.reach = reach
+        self.q, self.k, self.v, self.out = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        q, k, v = (
+            part(x).view(batch, length, width // 64, 64).transpose(1, 2) for part in (self.q, self.k, self.v)
+        )
+        if not self.reach:
+            made = functional.scaled_dot_product_attention(q, k, v)
+        else:
+            mask, (q, k, v) = self.seen(length), (self.chunks(q, 1), self.chunks(k, 3), self.chunks(v, 3))
+            scores = (q @ k.transpose(-1, -2)) * 0.125
+            made = (scores.masked_fill(~mask, -torch.inf).softmax(-1) @ v).flatten(2, 3)
+        return self.out(made.transpose(1, 2).reshape(batch, length, width))
+
+    def chunks(self, x: Tensor, together: int) -> Tensor:
+        """(batch, heads, chunks, together * reach, 64): each chunk between its neighbours, zeros at the ends."""
+        batch, heads, length, width = x.shape
+        count = length // self.reach
+        x = x.reshape(batch, heads, count, self.reach, width)
+        if together == 1:
+            return x
+        x = functional.pad(x, (0, 0, 0, 0, 1, 1))
+        return torch.cat([x[:, :, i : i + count] for i in range(3)], 3)
+
+    def seen(self, length: int) -> Tensor:
+        """(chunks, reach, 3 * reach): which keys a query sees."""
+        query = torch.arange(length).view(-1, self.reach, 1)
+        key = query[:, :1] + torch.arange(-self.reach, 2 * self.reach)
+        return ((query - key).abs() <= self.reach) & (key >= 0) & (key < length)
+
+
+class Layer(nn.Module):
+    """A layer of BERT (Devlin et al., 2019), with norms after what they norm."""
+
+    def __init__(self, width: int, reach: int = 0) -> None:
+        super().__init__()
+        self.attention = Attention(width, reach)
+        self.dense = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norms[0](x + self.attention(x))
+        return self.norms[1](x + self.dense(x))
+
+
+def bert() -> Example:
+    """A layer of BERT-base, for 512 tokens."""
+    return _example(Layer(768), 1, 512, 768)
+
+
+def longformer() -> Example:
+    """A layer of Longformer-base, which sees 256 tokens to each side, for 2048 tokens."""
+    return _example(Layer(768, 256), 1, 2048, 768)

@@ -12,10 +12,11 @@ result is 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from superopt.nests import Attrs, Index, Nest, Shape, fail, int_attr, ints_attr
 from superopt.program import Attr
-from superopt.quasi_affine import ALWAYS, Read, parse
+from superopt.quasi_affine import ALWAYS, Linear, Read, parse
 from superopt.scalars import Scalar, arg
 
 TERMS = "terms"
@@ -50,6 +51,23 @@ def nest_by_text(shapes: Sequence[Shape], attrs: Attrs) -> Nest:
         tuple(reads),
         where,
     )
+
+
+def whole_dims(nest: Nest, shapes: Sequence[Shape]) -> dict[int, list[tuple[int, int]]]:
+    """The dimensions that reads have as they are or not at all: operand and axis of each such index, as long
+    as the dimension. All else (guards, floors, sums) leaves them out: the same text holds at other extents.
+    """
+    found: dict[int, list[tuple[int, int]]] = {d: [] for d in range(len(nest.extents))}
+    others = set[int](() if nest.where is None else nest.where.dims)
+    for number, (read, shape) in enumerate(zip(nest.reads, shapes, strict=False)):
+        for axis, (index, extent) in enumerate(zip(read.index, shape, strict=True)):
+            d = index.terms[0][0] if index.terms else -1
+            if index == Linear(0, ((d, 1),)) and d < read.rank and nest.extents[d] == extent:
+                found[d].append((number, axis))
+            else:
+                others.update(replace(read, index=(index,), guard=ALWAYS).dims)
+        others.update(replace(read, index=()).dims)
+    return {d: places for d, places in found.items() if d not in others}
 
 
 def nest_attrs(

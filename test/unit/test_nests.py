@@ -20,11 +20,12 @@ from test_windows import program, run, some, windows
 from superopt.dialects.reader import read
 from superopt.dialects.writer import to_text
 from superopt.errors import IllegalProgram
-from superopt.nests_by_text import nest_attrs
+from superopt.nests_by_text import nest_attrs, nest_by_text, whole_dims
 from superopt.operators import infer_type
 from superopt.program import (
     Attr,
     Buffer,
+    Compute,
     KernelGraph,
     Load,
     Node,
@@ -46,6 +47,7 @@ from superopt.verify import certify
 from superopt.verify.checker import check_certificate
 from superopt.verify.hashing import canonical_text
 from superopt.verify.hashing import parse as parse_text
+from superopt.verify.reduce import reduce_extents
 
 Array = np.ndarray[Any, Any]
 
@@ -406,3 +408,53 @@ def test_what_is_no_sum_of_products_between_moves_is_not_folded() -> None:
     x = Value(TensorType((4,), "f32"), "x")
     with pytest.raises(Unfoldable, match="one operator besides moves"):
         folded(KernelGraph("f", [x], [], [x]))
+
+
+def test_a_second_pass_takes_no_product_of_its_own() -> None:
+    """The loads of both passes are added, and multiplied once with the weight that they share."""
+    shapes = [(1, 32, 12, 12), (16, 32, 3, 3)]
+    (node,) = (graph := program("conv", shapes, windows(2, pad=1))).nodes
+    mutant = mutants(alone(node), "blocks")[0]
+    made = dict(guarded(mutant.source, mutant.graph))["second pass"]
+    lowered = one_kernel(made)
+    statements = [s for n in lowered.nodes if isinstance(n.body, TileProgram) for s in n.body.statements()]
+    products = [s for s in statements if isinstance(s, Compute) and s.op == "matmul"]
+    views = {s.buffer for s in statements if isinstance(s, Load) and s.buffer.view is not None}
+    assert (len(products), len([b for b in views if b.view and b.view.source == 0])) == (9, 2)
+    assert certify(graph, lowered).equivalent
+
+
+def test_dimensions_that_are_read_whole_shrink_in_proofs() -> None:
+    """Batch and depth of a band product do; its rows and places, which guards and floors need, stay."""
+    source = band(rows=200)
+    small = reduce_extents(source, source)
+    assert small is not None
+    mutant = mutants(source, "residues")[0]
+    made = dict(guarded(source, mutant.graph))["store guard"]
+    pair = reduce_extents(source, made)
+    assert pair is not None
+    for graph in pair:
+        assert [v.shape for v in graph.outputs] == [(2, 200, 5)]
+        assert [v.shape for v in graph.inputs] == [(2, 200, 2)] * 2
+    arrays = whole_numbers(pair[0])
+    np.testing.assert_array_equal(run(pair[1], arrays), run(pair[0], arrays))
+    lowered = reduce_extents(source, lower(made))
+    assert lowered is not None
+    assert [v.shape for v in lowered[1].inputs] == [(2, 200, 2)] * 2
+
+
+@pytest.mark.parametrize(
+    ("places", "guard", "whole"),
+    [
+        ("(d0, d1)", "true", {0, 1, 2}),
+        ("(d0, d1)", "d1 >= 3", {0, 2}),  # guarded
+        ("(d0, d1 + 1)", "true", {0, 2}),  # moved
+        ("(d0, (d1 floordiv 2))", "true", {0, 2}),
+        ("(d0 + d1, d1)", "true", {2}),  # d1 is in a sum elsewhere
+        ("(d1, d1)", "true", {0, 2}),  # the first dimension is longer
+    ],
+)
+def test_which_dimensions_are_read_whole(places: str, guard: str, whole: set[int]) -> None:
+    attrs = nest_attrs((4, 6, 5), 2, [parse(3, places, guard)])
+    nest = nest_by_text([(4, 6)], {"guards": "", "where": "true", "terms": (), **attrs})
+    assert {*whole_dims(nest, [(4, 6)])} == whole

@@ -419,11 +419,13 @@ class WindowLowering:
         return self.operand(out, node.operands[0], tuple(windows[d] for d in order)), order
 
     def _along(
-        self, out: list[Statement], tile: Value, dims: Sequence[int | None], order: Sequence[int] = ()
+        self, out: list[Statement], tile: Value, dims: Sequence[int | None], order: Sequence[int | None] = ()
     ) -> Value:
         """`tile`, whose dimensions are these of the iteration (or none), in an order: the result's."""
         order = order or self.order
-        sizes = {d: n for d, n in zip(dims, tile.shape, strict=True) if d is not None and n > 1}
+        sizes: dict[int | None, int] = {
+            d: n for d, n in zip(dims, tile.shape, strict=True) if d is not None and n > 1
+        }
         wanted = [d for d in order if d in sizes]
         # A group's dimension may be in two: with one number in each group, in one of one element.
         held = [(d, i) for i, (d, n) in enumerate(zip(dims, tile.shape, strict=True)) if n > 1]
@@ -523,9 +525,19 @@ class WindowLowering:
             if not self.is_product:
                 value = compute(out, join, [value, self._points(out, at)])
                 continue
-            for pair in self._products(self.nest):
-                value = compute(out, join, [value, self._product(out, at, *pair)])
+            for firsts, second in self._factored():
+                value = compute(out, join, [value, self._product(out, at, firsts, second)])
         return value
+
+    def _factored(self) -> list[tuple[list[int], int]]:
+        """The products, those of one second operand as one, of the sum of their first operands: a second pass,
+        which holds where the first does not, takes loads and no product of its own.
+        """
+        found: dict[tuple[Value, tuple[Index, ...]], tuple[list[int], int]] = {}
+        for first, second in self._products(self.nest):
+            key = self.operands[second], self.nest.operands[second]
+            found.setdefault(key, ([], second))[0].append(first)
+        return list(found.values())
 
     # --- tiles ---
 
@@ -541,10 +553,13 @@ class WindowLowering:
         lanes = [next((d for d in maps[i].dims if at.places[d].size > 1), maps[i].dim) for i in order]
         return (mask(out, tile, bounds, self.nest.outside) if bounds else tile), lanes
 
-    def _product(self, out: list[Statement], at: _At, first: int, second: int) -> Value:
+    def _product(self, out: list[Statement], at: _At, firsts: Sequence[int], second: int) -> Value:
         """(rows, depth) @ (depth, positions); with channels last (positions, depth) @ (depth, columns)."""
         f, c = 1, self.nest.reductions[0]
-        (x, along), (w, order) = self._read(out, first, at), self._read(out, second, at)
+        (x, along), *others = (self._read(out, first, at) for first in firsts)
+        for other, dims in others:
+            x = compute(out, "add", [x, other if dims == along else self._along(out, other, dims, along)])
+        w, order = self._read(out, second, at)
         wide = [d for d, n in zip(along, x.shape, strict=True) if n > 1]
         depth, turned = at.places[c].size, wide[-1:] == [c]
         positions = x.type.elements // depth

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from superopt.aliasing import pairs
+from superopt.nests_by_text import whole_dims
 from superopt.operators import OPERATORS, Index, Nest, normalize_attrs
 from superopt.program import (
     UNBOUNDED,
@@ -29,6 +30,7 @@ from superopt.program import (
     ThreadGraph,
     TileProgram,
     Value,
+    View,
     Window,
     is_conversion,
 )
@@ -138,10 +140,9 @@ class Axes:
                 self.same(self.of(x), self.of(y))
             for out, at in pairs(body.aliases).items():
                 self.same(self.of(body.params[body.n_inputs + out]), self.of(body.params[at]))
-            for view in (b for b in body.locals if b.view is not None):
-                sources = body.params[view.view.source : view.view.source + 1] if view.view else ()
-                for b in (view, *sources):
-                    fix([f for d in self.of(b) for f in d])
+            for buffer in body.locals:
+                if buffer.view is not None:
+                    self.view(buffer, buffer.view, body.params)
             self.guards.update(w for s in body.statements() if isinstance(s, Compute) for w in s.windows)
             self.statements(body.body)
         elif node.op in OPERATORS:
@@ -164,10 +165,10 @@ class Axes:
                 self.arranged(op, [self.of(v) for v in operands], target, values)
             return
         nest = entry.nest([v.shape for v in operands], values)
-        if nest.reads:  # what is read depends on extents in its own way
-            fix([f for v in (*operands, result) for d in self.of(v) for f in d])
-            return
         space = [dim(e) for e in nest.extents]
+        if nest.reads:
+            self.read_by_text(nest, operands, target, space)
+            return
         if entry.finish is not None:
             self.means.append((nest.reduced, [f for d in nest.reductions for f in space[d]]))
         for value, maps in zip(operands, nest.operands, strict=True):
@@ -182,6 +183,40 @@ class Axes:
         for d, source in zip(target, nest.result, strict=True):
             if source is not None:
                 unify(d, space[source])
+
+    def view(self, buffer: Buffer, view: View, params: Sequence[Buffer]) -> None:
+        """Tie the dimensions that a view has of its input as they are; others stay."""
+        seen = params[view.source : view.source + 1] if view.source >= 0 else ()
+        extents = buffer.type.shape
+        shown = Nest(extents, (), tuple(range(len(extents))), (), 0.0, (view.read,))
+        whole = whole_dims(shown, [b.type.shape for b in seen])
+        for d, factors in enumerate(self.of(buffer)):
+            if not whole.get(d):
+                fix(factors)
+        places = {axis: d for d, found in whole.items() for _, axis in found}
+        for b in seen:
+            for axis, factors in enumerate(self.of(b)):
+                if axis in places:
+                    unify(factors, self.of(buffer)[places[axis]])
+                else:
+                    fix(factors)
+
+    def read_by_text(
+        self, nest: Nest, operands: Sequence[Value], target: list[Dim], space: list[Dim]
+    ) -> None:
+        """Tie the dimensions that a nest without a name reads as they are; others stay."""
+        whole = whole_dims(nest, [v.shape for v in operands])
+        fix([f for d, factors in enumerate(space) if d not in whole for f in factors])
+        places = {place: d for d, found in whole.items() for place in found}
+        for number, value in enumerate(operands):
+            for axis, factors in enumerate(self.of(value)):
+                if (number, axis) in places:
+                    unify(factors, space[places[number, axis]])
+                else:
+                    fix(factors)
+        for factors, d in zip(target, nest.result, strict=True):
+            assert d is not None
+            unify(factors, space[d])
 
     def read(self, d: Dim, extent: int, index: Index, nest: Nest, space: list[Dim]) -> None:
         """Tie a dimension that a nest reads outside of, or in windows.

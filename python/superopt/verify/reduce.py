@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from superopt.bands import mark_bands
 from superopt.errors import SuperoptError
+from superopt.nests_by_text import nest_by_text, whole_dims
 from superopt.operators import OPERATORS, normalize_attrs
 from superopt.program import (
     UNBOUNDED,
@@ -153,7 +154,7 @@ class _Rebuild:
     def node(self, node: Node) -> Node:
         attrs = node.attrs
         if node.op in OPERATORS:
-            attrs = self.attrs(node.attrs, node.operands, node.result)
+            attrs = self.attrs(node)
         body = node.body
         if isinstance(body, BlockGraph):
             grid, loops = (tuple(map(self.extent, dims)) for dims in self.axes.extents[body])
@@ -169,9 +170,17 @@ class _Rebuild:
         operands, results = tuple(map(self.value, node.operands)), tuple(map(self.value, node.results))
         return Node(node.op, operands, results, dict(attrs), node.location, body)
 
-    def attrs(self, attrs: Mapping[str, Attr], operands: Sequence[Value], result: Value) -> dict[str, Attr]:
+    def attrs(self, node: Node | Compute) -> dict[str, Attr]:
         """The attributes, with extents replaced; the operator table names those."""
-        out, shape = dict(attrs), self.shape(result)
+        operands, result, entry = node.operands, node.result, OPERATORS[node.op]
+        out, shape = dict(node.attrs), self.shape(result)
+        if entry.nest is nest_by_text:
+            nest = nest_by_text([v.shape for v in operands], normalize_attrs(entry, out))
+            extents = [*shape, *nest.extents[len(shape) :]]
+            for d, places in whole_dims(nest, [v.shape for v in operands]).items():
+                for number, axis in places:
+                    extents[d] = self.shape(operands[number])[axis]
+            out["extents"] = tuple(extents)
         if "shape" in out:
             out["shape"] = shape
             if "lower" in out:
@@ -231,7 +240,7 @@ class _Rebuild:
                 list(map(self.statement, s.body)),
             )
         if isinstance(s, Compute):
-            attrs = self.attrs(s.attrs, s.operands, s.result)
+            attrs = self.attrs(s)
             operands, result = tuple(map(self.value, s.operands)), self.value(s.result)
             bounds = tuple(self.bound(b, s) for b in s.bounds)
             return Compute(s.op, operands, result, attrs, bounds)
@@ -353,7 +362,10 @@ def _fix_reduced(axes: Axes, nodes: Sequence[Node | Statement]) -> None:
             _fix_reduced(axes, node.body.body)
         elif isinstance(node, Node | Compute) and (entry := OPERATORS.get(node.op)) and entry.nest:
             nest = entry.nest([v.shape for v in node.operands], normalize_attrs(entry, node.attrs))
-            if nest.reads:  # its extents are fixed anyway
+            if nest.reads:
+                for d, places in whole_dims(nest, [v.shape for v in node.operands]).items():
+                    for number, axis in places if d in nest.reductions else ():
+                        fix(axes.of(node.operands[number])[axis])
                 continue
             for value, maps in zip(node.operands, nest.operands, strict=True):
                 for d, index in zip(axes.of(value), maps, strict=True):

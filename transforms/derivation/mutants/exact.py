@@ -17,8 +17,8 @@ from superopt.verify import relation
 if TYPE_CHECKING:
     import islpy as isl
 
-# Positions, along the dimensions that matter, that are listed one by one.
-_MOST_POSITIONS = 1 << 18
+# Positions, along the dimensions that matter, that are looked at one by one, and that are listed as boxes.
+_MOST_COUNTED, _MOST_POSITIONS = 1 << 26, 1 << 18
 
 
 def difference(source: KernelGraph, mutant: KernelGraph) -> Region:
@@ -30,12 +30,11 @@ def difference(source: KernelGraph, mutant: KernelGraph) -> Region:
     if isinstance(found, relation.Abstained):
         raise Undecided(found.reason)
     (output,), (positions,) = source.outputs, found.outputs
-    boxes = _boxes(positions, output.shape)
-    return Region(output.shape, tuple(boxes), sum(math.prod(map(len, box)) for box in boxes))
+    return _region(positions, output.shape)
 
 
-def _boxes(positions: isl.Set, shape: tuple[int, ...]) -> list[tuple[Places, ...]]:
-    """Disjoint boxes that hold exactly these positions."""
+def _region(positions: isl.Set, shape: tuple[int, ...]) -> Region:
+    """Disjoint boxes that hold exactly these positions, or, where they are many, how many these are."""
     import islpy as isl
 
     dims = isl.dim_type.set
@@ -48,16 +47,20 @@ def _boxes(positions: isl.Set, shape: tuple[int, ...]) -> list[tuple[Places, ...
     for d in reversed(range(len(shape))):
         if d not in matter:
             positions = positions.project_out(dims, d, 1)
-    wrong = relation.members(positions, tuple(shape[d] for d in matter))
+    extents = tuple(shape[d] for d in matter)
+    if math.prod(extents) > _MOST_COUNTED:
+        raise Undecided(f"expected at most {_MOST_COUNTED} positions, got {math.prod(extents)}")
+    wrong = relation.members(positions, extents)
     if wrong.sum() > _MOST_POSITIONS:
-        raise Undecided(f"expected at most {_MOST_POSITIONS} positions that differ")
+        rest = math.prod(shape) // math.prod(extents)
+        return Region(shape, (), int(wrong.sum()) * rest, listed=False)
     along = [_alike(wrong, i) for i in range(len(matter))]
     boxes: list[tuple[Places, ...]] = []
     for combined in itertools.product(*along):
         if wrong[tuple(places[0] for places in combined)]:
             box = dict(zip(matter, combined, strict=True))
             boxes.append(tuple(box.get(d, tuple(range(e))) for d, e in enumerate(shape)))
-    return boxes
+    return Region(shape, tuple(boxes), sum(math.prod(map(len, box)) for box in boxes))
 
 
 def _alike(wrong: Array, dim: int) -> list[Places]:

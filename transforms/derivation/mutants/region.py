@@ -18,12 +18,13 @@ Places: TypeAlias = tuple[int, ...]
 class Region:
     """A set of positions of a tensor of `shape`: disjoint boxes, each a product of places along the dimensions.
 
-    `count`: how many positions it has.
+    `count`: how many positions it has. Where they are too many, they are not `listed`, and there are no boxes.
     """
 
     shape: Shape
     boxes: tuple[tuple[Places, ...], ...]
     count: int
+    listed: bool = True
 
     @property
     def size(self) -> int:

@@ -29,16 +29,17 @@ def repairs(mutant: Mutant, region: Region) -> Iterator[tuple[str, KernelGraph]]
     """Programs for the source that are right if `region` holds every position where the mutant is wrong.
 
     `as it is`: the mutant, which is right everywhere. `zeros`: the source is zero there, and a mask says where.
-    `recompute`: slices of the source in place of the mutant's. What else its rule knows comes after them, and
-    those of one kernel (`guards.py`).
+    `recompute`: slices of the source in place of the mutant's; both need the region's boxes. What else its rule
+    knows comes after them, and those of one kernel (`guards.py`).
     """
-    if not region.boxes:
+    if region.listed and not region.boxes:
         yield "as it is", mutant.graph
         return
-    if _zero(mutant.source, region):
-        yield "zeros", _masked(mutant, region)
-    with contextlib.suppress(Undecided):
-        yield "recompute", _recomputed(mutant, region)
+    if region.listed:
+        if _zero(mutant.source, region):
+            yield "zeros", _masked(mutant, region)
+        with contextlib.suppress(Undecided):
+            yield "recompute", _recomputed(mutant, region)
     yield from mutant.repaired
     yield from guarded(mutant.source, mutant.graph)
 

@@ -1,0 +1,117 @@
+"""The networks of two papers on derived expressions through the whole flow, as a user's modules.
+
+    python -m benchmarks.networks                        every network, kept in benchmarks/results/networks.json
+    python -m benchmarks.networks --programs dcgan       some of them
+    python -m benchmarks.networks --table                put what is kept into docs/benchmarking.md
+
+Each goes through `superopt.optimize` in a process of its own, with its certificate and its bundle, whose kernels
+then run on this machine (compiled for the CPU, from their tile programs) beside the module in fp64 and in f16.
+`seconds` are of the clock on the wall, `cpu_seconds` those of all processes. Rows of an earlier run are kept;
+`--again` repeats them.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.campaign import ROOT, Campaign
+from benchmarks.verification_before import commit
+
+NAMES = (
+    "resnet18", "csrnet", "inception_v3", "bert", "resnet3d18", "infogan", "dcgan", "srcnn", "gcn", "longformer"
+)  # fmt: skip
+
+
+def measure(name: str, gpu: str, budget: float) -> dict[str, Any]:
+    """The row of a network."""
+    import torch
+    from benchmarks.expressions import modules
+
+    import superopt
+
+    module, inputs = getattr(modules, name)()
+    start, worked = time.monotonic(), _worked()
+    found = superopt.optimize(
+        module, inputs, target=gpu, budget=budget, against="operators", allow="congruence-without-bound",
+        store=None, interpret="cpu",
+    )  # fmt: skip
+    seconds, worked = time.monotonic() - start, _worked() - worked
+    report = found.report
+    row: dict[str, Any] = {
+        "commit": commit(ROOT),
+        "seconds": round(seconds, 1),
+        "cpu_seconds": round(worked, 1),
+        "extern": sum(n.op == "extern" for n in superopt.from_torch(module, inputs).graph.nodes),
+        "improved": report.improved,
+        "us": round(report.predicted_seconds * 1e6, 1),
+        "operators_us": round(report.input_predicted_seconds * 1e6, 1),
+        "inductor_us": round(report.baseline_seconds * 1e6, 1),
+        "kernels": len(report.kernels),
+        "optimizers": sorted({c.optimizer for c in report.candidates if c.outcome == "chosen"}),
+        "guarantee": report.guarantee,
+        "remarks": [r.split(": ", 1)[-1] for r in report.remarks],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        found.save(Path(folder) / "bundle")
+        row["bundle_files"] = len(list((Path(folder) / "bundle").iterdir()))
+    start = time.monotonic()
+    with torch.no_grad():
+        (wanted, eager) = module.double()(*(x.double() for x in inputs)), module.half()(*inputs)
+        ours = found(*inputs)
+    scale = float(wanted.abs().max())
+    row["error"] = float((ours.double() - wanted).abs().max()) / scale
+    row["eager_error"] = float((eager.double() - wanted).abs().max()) / scale
+    row["run_seconds"] = round(time.monotonic() - start, 1)
+    return row
+
+
+def _worked() -> float:
+    """Processor seconds of this process and its children, those that still run among them."""
+    spent = os.times()
+    seconds, ticks = sum(spent[:4]), os.sysconf("SC_CLK_TCK")
+    waiting = [os.getpid()]
+    while waiting:
+        process = waiting.pop()
+        for thread in Path(f"/proc/{process}/task").glob("*"):
+            children = [int(c) for c in (thread / "children").read_text().split()]
+            waiting += children
+            for child in children:
+                fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+                seconds += sum(map(int, fields[11:15])) / ticks
+    return seconds
+
+
+def table(rows: dict[str, Any]) -> str:
+    """The rows as Markdown."""
+    columns = (
+        "network",
+        "s",
+        "CPU s",
+        "one by one, us",
+        "delivered, us",
+        "kernels",
+        "Inductor, us",
+        "guarantee",
+    )
+    lines = [
+        f"| {' | '.join(columns)} | error | eager's |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, r in rows.items():
+        if "failed" in r:
+            lines.append(f"| {name} | {r['failed']} |" + " |" * 8)
+            continue
+        lines.append(
+            f"| {name} | {r['seconds']} | {r['cpu_seconds']} | {r['operators_us']} | {r['us']} | {r['kernels']} "
+            f"| {r['inductor_us']} | {r['guarantee']} | {r['error']:.1e} | {r['eager_error']:.1e} |"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    campaign = Campaign("networks", NAMES, measure, table, limit=540)
+    campaign.run(campaign.parser(__doc__).parse_args())
