@@ -84,6 +84,16 @@ func.func @f(%x: FULL) -> FULL {
   return %y : FULL
 }"""
 ELEMENTWISE = {
+    "relu": """
+func.func @f(%x: FULL) -> FULL {
+  %y = "kernel.relu"(%x) : (FULL) -> FULL
+  return %y : FULL
+}""",
+    "a/b": """
+func.func @f(%x: FULL, %z: FULL) -> FULL {
+  %y = "kernel.div"(%x, %z) : (FULL, FULL) -> FULL
+  return %y : FULL
+}""",
     "relu squared": """
 func.func @f(%x: FULL) -> FULL {
   %a = "kernel.relu"(%x) : (FULL) -> FULL
