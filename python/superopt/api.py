@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, cast, get_origin, overload
 
 from superopt.diagnostics import Diagnostics
 from superopt.driver.console import progress as shown
 from superopt.errors import BadInput, BadOption, NoKernels
-from superopt.inputs.programs import is_text, read_module, read_program, read_text
-from superopt.options import did_you_mean, fits
+from superopt.inputs.programs import is_text, naming, read_module, read_program, read_text
+from superopt.options import did_you_mean, fits, split_list
 from superopt.pipeline import Superoptimize, superoptimize
 from superopt.program import KernelGraph
 from superopt.result import Optimized
@@ -89,7 +89,8 @@ def optimize(
                     "expected 'dynamic' with a path or text of MLIR, got a program of PyTorch, which takes "
                     "dynamic_shapes"
                 )
-            return Optimized(superoptimize_linalg(read_module(program), options, diagnostics))
+            with naming(program):
+                return Optimized(superoptimize_linalg(read_module(program), options, diagnostics))
         if (graph := _program(program, diagnostics)) is not None:
             return Optimized(superoptimize(graph, options, diagnostics))
         prepare_compiler()  # while PyTorch exports the module
@@ -124,6 +125,8 @@ def settings_of(given: Mapping[str, Any]) -> Superoptimize:
         values[name] = str(value) if isinstance(value, Path) else value
         if isinstance(value, list):
             values[name] = tuple(cast("list[Any]", value))
+        elif isinstance(value, str) and get_origin(known[name].annotation) is tuple:
+            values[name] = tuple(split_list(value))  # as on a command line
         if not fits(known[name].annotation, values[name]):
             raise BadOption(f"expected {name} to be {known[name].type_name}, got {value!r}")
     return Superoptimize(**values)

@@ -26,6 +26,9 @@ DRAWS = 4
 """Draws of a source's roundings, where its reading is out of the tolerance of one run."""
 
 
+_HIDDEN = ", as the softmax of a row that a mask hides wholly, where PyTorch gives 0,"
+
+
 @dataclass(frozen=True)
 class Difference:
     """An output of the graph that the source does not compute."""
@@ -38,7 +41,7 @@ class Difference:
     def __str__(self) -> str:
         row = self.comparison
         how = "in its own dtypes" if self.rounded else "in fp64"
-        off = f"is off by {row.error:.2e}" if math.isfinite(row.error) else "is not finite"
+        off = f"is off by {row.error:.2e}" if math.isfinite(row.error) else f"is not finite{_HIDDEN}"
         return f"result {self.output} {off} {how} on '{row.distribution}' inputs ({row.tolerance:.2e} is allowed)"
 
     def error(self, source: str, where: Location) -> UnsupportedProgram:

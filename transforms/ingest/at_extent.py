@@ -1,4 +1,4 @@
-"""Linalg whose tensors have dynamic extents, as the program at some: every `?` of the function is a number.
+"""Linalg or TOSA whose tensors have dynamic extents, as the program at some: every `?` is a number.
 
     func.func @f(%x: tensor<?x64xf32>) { %d = tensor.dim %x, %c0 ... tensor.empty(%d) ... }
     ->  func.func @f(%x: tensor<37x64xf32>) { ... tensor.empty() : tensor<37x64xf32> ... }
@@ -19,6 +19,7 @@ from superopt.dialects.mlir import ir, passmanager
 from superopt.errors import BadInput
 from superopt.transforms.ingest.ingest_linalg import read_linalg, the_function
 from superopt.transforms.ingest.locate import locate
+from superopt.transforms.ingest.tosa import has_tosa, infer_shapes, lower_tosa
 
 if TYPE_CHECKING:
     from superopt.diagnostics import Diagnostics
@@ -33,7 +34,7 @@ _PROPAGATE = (
 
 @dataclass(frozen=True)
 class DynamicProgram:
-    """A module in linalg whose function takes tensors with dynamic extents."""
+    """A module in linalg or TOSA whose function takes tensors with dynamic extents."""
 
     module: Any
 
@@ -116,13 +117,19 @@ def at_extents(module: Any, sizes: Mapping[tuple[int, int], int]) -> Any:
         type_ = ir.TypeAttr(function.attributes["function_type"]).value
         inputs = [fixed(i, t) for i, t in enumerate(type_.inputs)]
         block = function.regions[0].blocks[0]
+        tosa = has_tosa(function)  # whose own pass knows what its operations make of extents
         for argument, old, new in zip(block.arguments, type_.inputs, inputs, strict=True):
-            if old != new:
+            if tosa:
+                argument.set_type(new)
+            elif old != new:
                 argument.set_type(new)
                 with ir.InsertionPoint.at_block_begin(block):
                     cast = ir.Operation.create("tensor.cast", results=[old], operands=[argument])
                 argument.replace_all_uses_except(cast.result, cast)
         function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, type_.results))
+        if tosa:
+            infer_shapes(copy, function)
+            lower_tosa(copy, function)
         manager = passmanager.PassManager.parse(_PROPAGATE, copy.context)
         manager.run(copy)
         returned = block.operations[len(block.operations) - 1].operation
@@ -136,8 +143,9 @@ def at_extents(module: Any, sizes: Mapping[tuple[int, int], int]) -> Any:
     for operation in function.regions[0].blocks[0].operations:
         dynamic = [v for v in operation.operation.results if not getattr(v.type, "has_static_shape", True)]
         if operation.operation.name == "tensor.cast" or dynamic:
+            where = locate(operation.operation)
             raise BadInput(
                 "expected results whose extents follow from the arguments', got one that does not",
-                locate(operation.operation),
+                where if where.line else locate(function),
             )
     return copy

@@ -156,10 +156,11 @@ def log_softmax(x, dim, dtype=None):
 
 
 def logsumexp(x, dim, keepdim=False):
-    """max + log(sum of exp(x - max))"""
+    """max + log(sum of exp(x - max)), with a finite number for an infinite maximum: inf - inf is nan."""
     dims = [dim] if isinstance(dim, int) else list(dim)
     y = wide(x)
-    top = y.amax(dims, keepdim=True)
+    most = torch.finfo(y.dtype).max
+    top = y.amax(dims, keepdim=True).clamp(-most, most)
     out = (torch.log(torch.exp(y - top).sum(dims, keepdim=True)) + top).to(x.dtype)
     return out if keepdim else out.squeeze(dims)
 

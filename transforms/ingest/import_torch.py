@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import itertools
 import logging
@@ -89,9 +90,20 @@ def from_torch(
         raise UnsupportedProgram(f"expected a torch.nn.Module, got {type(module).__name__}", location)
     if not isinstance(inputs, list | tuple):
         raise UnsupportedProgram(f"expected a tuple of example inputs, got {type(inputs).__name__}", location)
+    parts = [
+        name or "the module" for name, m in module.named_modules() if isinstance(m, torch.jit.ScriptModule)
+    ]
+    if parts:
+        raise UnsupportedProgram(
+            f"expected modules of Python code, got one that torch.jit made: {parts[0]}; give the module that it "
+            "was made of",
+            location,
+        )
     if any(m.training and _has_modes(m) for m in module.modules()):
         diagnostics.remark("the module is in training mode; it is imported in evaluation mode", location)
     modes = [(m, m.training) for m in module.modules()]
+    exporting = _one_at_a_time()
+    exporting.acquire()
     try:
         for part, _ in modes:  # `eval` of an exported program's module raises
             part.training = False
@@ -111,6 +123,7 @@ def from_torch(
             error.location = location
         raise
     finally:
+        exporting.release()
         for part, mode in modes:
             part.training = mode
     lifted = read.lifted
@@ -124,6 +137,11 @@ def from_torch(
         diagnostics,
         known,
     )
+
+
+def _one_at_a_time() -> Any:
+    """The lock of torch.compile: torch.export takes no two threads at once, and is called within the former."""
+    return importlib.import_module("torch._dynamo.convert_frame").compile_lock
 
 
 def _read(

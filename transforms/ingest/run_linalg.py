@@ -18,7 +18,7 @@ from superopt.errors import UnsupportedProgram
 from superopt.transforms.ingest.builder import NotExpressible
 from superopt.transforms.ingest.held import Array
 from superopt.transforms.ingest.interpret import scalar_operation, to_dtype
-from superopt.transforms.ingest.tensor_ops import dense_array
+from superopt.transforms.ingest.tensor_ops import dense_array, static_numbers
 
 
 @lru_cache(maxsize=16)
@@ -83,27 +83,23 @@ def _run(operation: Any, env: Mapping[Any, Array]) -> list[Array]:
     raise NotExpressible(f"'{name}' lacks an evaluation in numpy")
 
 
-def _numbers(operation: Any, name: str) -> list[int]:
-    return [int(x) for x in operation.attributes[name]]
-
-
 def _padded(operation: Any, env: Mapping[Any, Array]) -> Array:
     source = env[operation.operands[0]]
     yielded = list(operation.regions[0].blocks[0].operations)[-1].operation.operands[0]
     number = env[yielded] if yielded in env else np.asarray(yielded.owner.attributes["value"].value)
-    amounts = list(zip(_numbers(operation, "static_low"), _numbers(operation, "static_high"), strict=True))
+    amounts = list(zip(static_numbers(operation, "low"), static_numbers(operation, "high"), strict=True))
     return np.pad(source, amounts, constant_values=number.item())
 
 
 def _cut(operation: Any) -> tuple[slice, ...]:
-    offsets, sizes, strides = (_numbers(operation, f"static_{n}") for n in ("offsets", "sizes", "strides"))
+    offsets, sizes, strides = (static_numbers(operation, n) for n in ("offsets", "sizes", "strides"))
     return tuple(slice(o, o + n * s, s) for o, n, s in zip(offsets, sizes, strides, strict=True))
 
 
 def _inserted(operation: Any, source: Array | None, target: Array | None) -> Array:
     assert source is not None
     out = np.array(target)
-    out[_cut(operation)] = source.reshape(_numbers(operation, "static_sizes"))
+    out[_cut(operation)] = source.reshape(static_numbers(operation, "sizes"))
     return out
 
 

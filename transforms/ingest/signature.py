@@ -35,9 +35,16 @@ class Signature:
         self.tensors = [i for i, leaf in enumerate(leaves) if _is_tensor(leaf)]
         defaults = [default for _, default, _ in self.parameters]
         for leaf in leaves:
-            if not (_is_tensor(leaf) or _is_fixed(leaf) or any(leaf is d for d in defaults)):
+            if _is_tensor(leaf):
+                if kind := _not_dense(leaf):
+                    raise UnsupportedProgram(
+                        f"expected dense tensors as arguments, got a {kind} one", location
+                    )
+            elif not (_is_fixed(leaf) or any(leaf is d for d in defaults)):
+                hint = "; torch.compile(backend='superopt') takes modules with arguments that are objects"
                 raise UnsupportedProgram(
-                    f"expected arguments of tensors, numbers and texts, got {type(leaf).__name__}", location
+                    f"expected arguments of tensors, numbers and texts, got {type(leaf).__name__}{hint}",
+                    location,
                 )
         self.examples = [leaves[i] for i in self.tensors]
         self.fixed = [None if _is_tensor(leaf) else leaf for leaf in leaves]
@@ -191,6 +198,13 @@ def _is_tensor(leaf: Any) -> bool:
     import torch  # not `torch_module`, whose cache torch.compile warns about
 
     return isinstance(leaf, torch.Tensor)
+
+
+def _not_dense(tensor: Any) -> str:
+    """What kind of tensor this is, where its elements are no plain block of numbers; else empty."""
+    if tensor.is_nested:
+        return "nested"
+    return "" if tensor.layout == torch_module().strided else str(tensor.layout).removeprefix("torch.")
 
 
 def _is_fixed(leaf: Any) -> bool:

@@ -132,18 +132,33 @@ def _same(reader: LinalgReader, operation: Any) -> Held:
     return reader.value(operation.operands[0]) if held is None else held
 
 
-def _static(operation: Any, name: str) -> tuple[int, ...]:
-    numbers = tuple(int(x) for x in operation.attributes[name])
-    if _DYNAMIC in numbers:
-        raise NotExpressible(f"'{operation.name}' with {name.replace('static_', '')} that are not constant")
-    return numbers
+_SEGMENTS = {"low": -2, "high": -1, "offsets": -3, "sizes": -2, "strides": -1}
+"""Which group of an operation's operands has those numbers that are not in its attribute."""
+
+
+def static_numbers(operation: Any, name: str) -> tuple[int, ...]:
+    """The `low`, `offsets` or the like of an operation; raises NotExpressible where one is no constant."""
+    counts = [int(n) for n in operation.attributes["operandSegmentSizes"]]
+    start = sum(counts[: _SEGMENTS[name]])
+    operands = iter(list(operation.operands)[start:])
+    return tuple(
+        _number(operation, next(operands), name) if int(n) == _DYNAMIC else int(n)
+        for n in operation.attributes[f"static_{name}"]
+    )
+
+
+def _number(operation: Any, value: Any, name: str) -> int:
+    made = value.owner
+    if getattr(made, "name", "") != "arith.constant":  # a block has none
+        raise NotExpressible(f"'{operation.name}' with {name} that are not constant")
+    return int(made.attributes["value"].value)
 
 
 def _window(operation: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     return (
-        _static(operation, "static_offsets"),
-        _static(operation, "static_sizes"),
-        _static(operation, "static_strides"),
+        static_numbers(operation, "offsets"),
+        static_numbers(operation, "sizes"),
+        static_numbers(operation, "strides"),
     )
 
 
@@ -226,7 +241,7 @@ def _overwritten(reader: LinalgReader, target: Value, piece: Piece) -> Value:
 
 def _pad(reader: LinalgReader, operation: Any) -> Held:
     """A constant padding: concatenations with constants."""
-    low, high = _static(operation, "static_low"), _static(operation, "static_high")
+    low, high = static_numbers(operation, "low"), static_numbers(operation, "high")
     padding = list(operation.regions[0].blocks[0].operations)[-1].operation.operands[0]
     held = reader.held.get(padding)
     if isinstance(padding.owner, type(operation)) and held is None:

@@ -16,21 +16,43 @@ def lower_tosa(module: Any, function: Any, filename: str = "") -> None:
 
     Raises UnsupportedProgram, located, for an operation that MLIR does not lower.
     """
-    if not _tosa(function):
+    if not has_tosa(function):
         return
-    root = getattr(module, "operation", module)
-    try:
-        pipeline = f"builtin.module(func.func({PASSES}))"
-        passmanager.PassManager.parse(pipeline, root.context).run(root)
-    except ir.MLIRError as error:
-        first = next((d.message for d in error.error_diagnostics), str(error))
-        said = first.split(": %")[0]  # the operation is printed behind it
-        where = locate(function, filename)
-        raise UnsupportedProgram(f"MLIR cannot lower TOSA to linalg: {said}", where) from None
+    _run(
+        f"builtin.module(func.func({PASSES}))", module, function, filename, "MLIR cannot lower TOSA to linalg"
+    )
+    for op in reversed(_tosa(function)):
+        if op.name == "tosa.const_shape" and not any(True for _ in op.results[0].uses):
+            op.erase()  # who read it holds the extents
     if left := _tosa(function):
         raise UnsupportedProgram(
             f"expected TOSA that MLIR lowers to linalg, got {left[0].name}", locate(left[0], filename)
         )
+
+
+def has_tosa(function: Any) -> bool:
+    """Whether there is TOSA in the function."""
+    return bool(_tosa(function))
+
+
+def infer_shapes(module: Any, function: Any) -> None:
+    """Carry the extents of a function's arguments to all that TOSA computes of them, in place.
+
+    Raises UnsupportedProgram, located, where an operation is not defined for them.
+    """
+    _run("builtin.module(func.func(tosa-infer-shapes))", module, function, "", "TOSA has no such extents")
+
+
+def _run(passes: str, module: Any, function: Any, filename: str, what: str) -> None:
+    root = getattr(module, "operation", module)
+    where = locate(function, filename)
+    try:
+        passmanager.PassManager.parse(passes, root.context).run(root)
+    except ir.MLIRError as error:
+        first = next(iter(error.error_diagnostics), None)
+        said = (first.message if first else str(error)).split(": %")[0]  # the operation is printed behind it
+        place = locate(first.location, filename) if first else where
+        raise UnsupportedProgram(f"{what}: {said}", place if place.line else where) from None
 
 
 def _tosa(function: Any) -> list[Any]:

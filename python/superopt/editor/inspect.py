@@ -18,6 +18,7 @@ from superopt.errors import Location, SuperoptError, UnsupportedProgram
 from superopt.inputs import source
 from superopt.inputs.source import Message, Source, SourceError
 from superopt.transforms.ingest.linalg_reader import LinalgReader
+from superopt.transforms.ingest.tosa import lower_tosa
 
 _NAMES = re.compile(r"(%[\w.$-]+)(?::(\d+))?")
 _WORD = re.compile(r"%[\w.$-]+(?:#\d+)?|[\w.$-]+")
@@ -142,6 +143,7 @@ def _price(module: Any, chunk: Source, target: Target, found: Inspected) -> None
             if reader.is_kernel_function(function):
                 graph = reader.read_function(function, chunk.name)
             else:
+                lower_tosa(module, function, chunk.name)
                 graph = LinalgReader(function, diagnostics, False, chunk.name).read()
         except UnsupportedProgram as error:  # well-formed MLIR, which others may read
             found.messages.append(Message("warning", error.message, error.location).named(chunk.name))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from superopt.errors import SuperoptError
 from superopt.inputs import source
 
 if TYPE_CHECKING:
@@ -39,6 +43,17 @@ def read_module(program: str | Path) -> Any:
     )
 
 
+@contextmanager
+def naming(program: str | Path) -> Generator[None]:
+    """Errors inside it name the program, where MLIR calls what it parsed `-`."""
+    try:
+        yield
+    except SuperoptError as error:
+        if error.location.file == "-":
+            error.location = replace(error.location, file="<text>" if is_text(program) else str(program))
+        raise
+
+
 def is_text(program: str | Path) -> bool:
     """Whether this is the text of a program, not its path."""
     return isinstance(program, str) and ("\n" in program or "func.func" in program)
@@ -47,7 +62,7 @@ def is_text(program: str | Path) -> bool:
 def _read(text: source.Source, diagnostics: Diagnostics) -> KernelGraph:
     from superopt.transforms.ingest.ingest_linalg import read_linalg
 
-    return read_linalg(_module(text), diagnostics)
+    return read_linalg(_module(text), diagnostics, filename=text.name)
 
 
 def _module(text: source.Source) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -164,7 +164,14 @@ class OptimizedModule(torch.nn.Module):
             self._launcher.forget()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the original returns."""
+        """What the original returns; a node that calls this module, where torch.fx traces another around it."""
+        given = (*args, *kwargs.values())
+        proxy = next((x for x in given if isinstance(x, torch.fx.Proxy)), None)
+        if proxy is not None:
+            tracer = proxy.tracer
+            if tracer.root is self:
+                return self.original(*args, **kwargs)
+            return tracer.create_proxy("call_module", tracer.path_of_module(self), args, kwargs)
         if self._launcher is None or self._operator is None:
             return self._original(args, kwargs)
         try:
@@ -284,6 +291,19 @@ class OptimizedModule(torch.nn.Module):
             if name.startswith("__") or "original" not in self.__dict__:
                 raise
             return getattr(self.__dict__["original"], name)
+
+    # A Sequential is indexed and walked; Python does not ask `__getattr__` for that.
+    def __getitem__(self, index: Any) -> Any:
+        return self.original[index]
+
+    def __len__(self) -> int:
+        return len(self.original)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.original)
+
+    def __bool__(self) -> bool:
+        return True
 
     def train(self, mode: bool = True) -> Any:
         """Set training mode of this module and of the original."""

@@ -70,7 +70,7 @@ def replace(
     options = settings_of(settings)
     if buckets is not None and dynamic_shapes is None:
         raise BadOption("expected buckets with dynamic_shapes, got none of these")
-    names = [name for name, _ in model.named_modules() if name]
+    names = [name for name, _ in model.named_modules(remove_duplicate=False) if name]
     chosen = [name for name in names if _matches(name, pattern)]
     if not chosen:
         raise BadInput(f"expected modules named '{pattern}', got none{did_you_mean(pattern, names)}")
@@ -84,9 +84,13 @@ def replace(
     if dynamic_shapes is not None:
         varying = Varying(dynamic.marked(model, *given, dynamic_shapes)[0], called)
     calls = called(*given) if varying is None else varying.calls
-    done, known = Replaced(), dict[tuple[str, tuple[Axis, ...]], Optimized | str]()
+    done, shared = Replaced(), dict[Any, OptimizedModule]()
+    known = dict[tuple[str, tuple[Axis, ...]], Optimized | str]()
     for name, (args, named) in calls.items():
         module = model.get_submodule(name)
+        if module in shared:
+            _put(model, name, shared[module], done)
+            continue
         if isinstance(module, OptimizedModule):
             done.kept[name] = "it was replaced before"
             continue
@@ -109,10 +113,15 @@ def replace(
             done.kept[name] = "nothing is predicted to be faster"
             continue
         made = optimized(module, program, result, (args, named), fallback=fallback, interpret=interpret)
-        parent, _, last = name.rpartition(".")
-        setattr(model.get_submodule(parent), last, made)
-        done.modules[name] = made
+        shared[module] = made
+        _put(model, name, made, done)
     return done
+
+
+def _put(model: Any, name: str, made: OptimizedModule, done: Replaced) -> None:
+    parent, _, last = name.rpartition(".")
+    setattr(model.get_submodule(parent), last, made)
+    done.modules[name] = made
 
 
 def _searched(

@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, cast
 
-from superopt.errors import BadInput
-from superopt.pytorch.module import Calling, OptimizedModule, called
+from superopt.errors import UNKNOWN, BadInput, Location
+from superopt.pytorch.module import Calling, OptimizedModule, called, place
 from superopt.result import Saved
 from superopt.transforms.emit.bundle import save_bundle
 from superopt.transforms.emit.launcher import Interpret
@@ -28,15 +28,16 @@ _KINDS = {"dtype": torch.dtype, "memory_format": torch.memory_format, "layout": 
 def save(module: OptimizedModule, folder: Path) -> Path:
     """Write the bundle; raises BadInput for arguments that JSON cannot hold."""
     signature = module.calling.signature.__getstate__()
+    where = place(module.original)
     leaves, results = signature["returns"]
     described = {
         "module": called(module.original),
         "parameters": [[n, _default(d), by_position] for n, d, by_position in signature["parameters"]],
         "arguments": signature["nesting"],
         "tensors": signature["tensors"],
-        "fixed": [_plain(x) for x in signature["fixed"]],
+        "fixed": [_plain(x, where) for x in signature["fixed"]],
         "results": results,
-        "returned": [_plain(x) for x in leaves],
+        "returned": [_plain(x, where) for x in leaves],
         "places": signature["places"],
         "weights": list(module.calling.weights),
         "constants": list(module.calling.fixed),
@@ -69,7 +70,7 @@ def load(
     folder = Path(folder)
     saved = Saved(folder)
     if not saved.holds("module.json"):
-        raise BadInput(f"expected the bundle of a module, got one without module.json: {folder}")
+        raise BadInput("expected the bundle of a module, got one without module.json", Location(str(folder)))
     try:
         described: dict[str, Any] = json.loads((folder / "module.json").read_text())
         signature = Signature.__new__(Signature)
@@ -95,11 +96,13 @@ def load(
         known = None if plain is None else from_json(plain)
         calling = Calling(signature, tuple(described["weights"]), constants, ties, under, known)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInput(f"expected the description of a module in {folder}/module.json: {error}") from None
+        where = Location(str(folder / "module.json"))
+        raise BadInput(f"expected the description of a module: {error}", where) from None
     for name in (*calling.weights, *calling.fixed, *(tied for tied, _ in ties)):
         if name not in _tensors(held):
             raise BadInput(
-                f"expected a {described['module']} with '{name}' as the original, got a {called(held)} without"
+                f"expected a {described['module']} with '{name}' as the original, got a {called(held)} without",
+                place(held),
             )
     return OptimizedModule(held, calling, saved, fallback=fallback, interpret=interpret)
 
@@ -147,7 +150,7 @@ def _default(value: Any) -> list[Any]:
         return []
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, where: Location = UNKNOWN) -> Any:
     """`value` as JSON, tagged where JSON lacks its type."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -156,7 +159,7 @@ def _plain(value: Any) -> Any:
             return {kind: str(value).removeprefix("torch.")}
     if isinstance(value, torch.device):
         return {"device": str(value)}
-    raise BadInput(f"expected arguments of tensors, numbers and texts to save, got {value!r}")
+    raise BadInput(f"expected arguments of tensors, numbers and texts to save, got {value!r}", where)
 
 
 def _value(plain: Any) -> Any:

@@ -49,6 +49,10 @@ class Varying:
         for a, here, (other, calls) in zip(self.over, self.here, self.others, strict=True):
             if name not in calls or len(moved := _shapes(_ordered(module, calls[name]))) != len(shapes):
                 raise UnsupportedProgram(f"expected a call with the same arguments at every {a.name}")
+            for before, after in zip(_rest(call), _rest(_ordered(module, calls[name])), strict=True):
+                if before != after:
+                    got = f"{before!r} at {here} and {after!r} at {other}"
+                    raise UnsupportedProgram(f"expected the same argument at every {a.name}, got {got}")
             for i, (before, after) in enumerate(zip(shapes, moved, strict=True)):
                 if len(before) != len(after):
                     raise UnsupportedProgram(f"expected tensors of the same dimensions at every {a.name}")
@@ -76,6 +80,12 @@ def _ordered(module: Any, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def _shapes(call: Call) -> list[Sequence[int]]:
     leaves = torch.utils._pytree.tree_leaves((call[0], dict(call[1])))
     return [tuple(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _rest(call: Call) -> list[Any]:
+    """The arguments that are no tensors, with None for those that are."""
+    leaves = torch.utils._pytree.tree_leaves((call[0], dict(call[1])))
+    return [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
 
 
 def _marks(module: Any, call: Call, over: Sequence[Axis]) -> dict[str, Any]:
