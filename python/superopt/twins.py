@@ -6,34 +6,93 @@ they are (`cost/model.py:merged_twins`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from heapq import heapify, heappop, heappush
+
 from superopt.aliasing import updates_in_place
 from superopt.operators import Move, move_of
-from superopt.program import KernelGraph, Node, NodeKind, Value
+from superopt.program import KernelGraph, Node, NodeKind, Value, producers
 from superopt.transforms.fingerprints import kernel_fingerprint
 
 _COPIES = (Move.CONCAT, Move.REPEAT, Move.UPDATE)
 
 
 def twins(graph: KernelGraph) -> list[list[Node]]:
-    """Custom kernels, tile programs and copies that are the same but for their tensors, as far from the inputs.
+    """Custom kernels, tile programs and copies that are the same but for their tensors.
 
-    None of a group needs what another makes: there are as many kernels before each of them.
+    None of a group needs what another makes, whether directly or by way of other groups.
     """
-    depth: dict[Value, int] = {}
     alike: dict[object, list[Node]] = {}
     for node in graph.nodes:
-        before = max((depth.get(v, 0) for v in node.operands), default=0)
-        view = move_of(node) is Move.RESHAPE
-        depth.update(dict.fromkeys(node.results, before + (not view)))
         if node.op in (NodeKind.CUSTOM, NodeKind.TILED) or move_of(node) in _COPIES:
             types = tuple((v.shape, v.dtype) for v in (*node.operands, *node.results))
-            alike.setdefault((before, node.op, types), []).append(node)
-    found: list[list[Node]] = []
+            alike.setdefault((node.op, types), []).append(node)
+    alike = {key: nodes for key, nodes in alike.items() if len(nodes) > 1}
+    if not alike:
+        return []
     in_place = updates_in_place(graph)
-    for group in alike.values():
-        if len(group) > 1:
-            same: dict[object, list[Node]] = {}
-            for node in group:
-                same.setdefault((kernel_fingerprint(node), node in in_place), []).append(node)
-            found += [nodes for nodes in same.values() if len(nodes) > 1]
+    same: dict[object, list[Node]] = {}
+    for nodes in alike.values():
+        for node in nodes:
+            same.setdefault((kernel_fingerprint(node), node in in_place), []).append(node)
+    needed = _needed(graph.nodes)
+    found: list[list[Node]] = []
+    of: dict[Node, list[Node]] = {}
+    for left in same.values():
+        while len(left) > 1:
+            group = left[:1]
+            for node in left[1:]:
+                # Nodes stand in order, so the earlier one cannot need the later one.
+                if any(needed[node] >> number & 1 for number in map(graph.nodes.index, group)):
+                    continue
+                wider = [*group, node]
+                if in_order(graph.nodes, {**of, **dict.fromkeys(wider, wider)}) is not None:
+                    group = wider
+            left = [n for n in left if n not in group]
+            if len(group) > 1:
+                of.update(dict.fromkeys(group, group))
+                found.append(group)
     return found
+
+
+def _needed(nodes: Sequence[Node]) -> dict[Node, int]:
+    """The numbers of the nodes that each node needs, by whatever way, as bits."""
+    of_value: dict[Value, int] = {}
+    found: dict[Node, int] = {}
+    for number, node in enumerate(nodes):
+        needed = 0
+        for value in node.operands:
+            needed |= of_value.get(value, 0)
+        found[node] = needed
+        of_value.update(dict.fromkeys(node.results, needed | 1 << number))
+    return found
+
+
+def in_order(nodes: Sequence[Node], of: Mapping[Node, list[Node]]) -> list[list[Node]] | None:
+    """The nodes, those of one group together, after all that they need, and else as late as the last of them.
+
+    `of` has the groups by their members. None where a group needs what it makes itself.
+    """
+    position = {node: i for i, node in enumerate(nodes)}
+    made_by = producers(nodes)
+    units = {position[group[-1]]: group for group in (of.get(node, [node]) for node in nodes)}
+    unit_of = {node: i for i, group in units.items() for node in group}
+    needs = {
+        i: {unit_of[made_by[v]] for node in group for v in node.operands if v in made_by}
+        for i, group in units.items()
+    }
+    used_by: dict[int, list[int]] = {i: [] for i in units}
+    for i, needed in needs.items():
+        for other in needed:
+            used_by[other].append(i)
+    ready = [i for i, needed in needs.items() if not needed]
+    heapify(ready)
+    ordered: list[list[Node]] = []
+    while ready:
+        i = heappop(ready)
+        ordered.append(units[i])
+        for user in used_by[i]:
+            needs[user].discard(i)
+            if not needs[user]:
+                heappush(ready, user)
+    return ordered if len(ordered) == len(units) else None

@@ -202,6 +202,21 @@ def test_chains_of_twins() -> None:
     assert merged > 10
 
 
+def test_groups_that_would_need_each_other_are_not_both_made() -> None:
+    """a -> b and d -> c: with {a, c} as one kernel, b needs it, and it needs d."""
+    p = Program("crossed")
+    x, y = p.input(8, 4), p.input(16, 4)
+    a = p("concat", x, p.input(8, 4), dim=0)
+    b = p("concat", a, y, dim=0)
+    d = p("concat", p.input(16, 4), y, dim=0)
+    c = p("concat", p("slice", d, offsets=(0, 0), sizes=(8, 4), strides=(1, 1)), x, dim=0)
+    graph = p.graph(b, c)
+    assert [len(g) for g in twins(graph)] == [2]
+    assert {v for g in twins(graph) for n in g for v in n.results} == {a, c}
+    lowered = lower(graph)
+    assert certify(graph, lowered).equivalent
+
+
 def test_kernels_of_other_grids_are_not_merged() -> None:
     p = Program("grids")
     graph = lower(p.graph(p("exp", p.input(4096, 64)), p("exp", p.input(4096, 8))))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from heapq import heapify, heappop, heappush
 from typing import ClassVar
 
 from superopt.cost import target as find_target
@@ -32,6 +31,7 @@ from superopt.program import (
     producers,
 )
 from superopt.transforms.passes import GraphPass
+from superopt.twins import in_order
 
 
 @dataclass(frozen=True)
@@ -66,34 +66,9 @@ def merge(graph: KernelGraph, groups: Sequence[Sequence[Value]]) -> KernelGraph:
             of.update(dict.fromkeys(nodes, nodes))
     if not of:
         return graph
-    return replace(graph, nodes=[side_by_side(g) if len(g) > 1 else g[0] for g in _in_order(graph.nodes, of)])
-
-
-def _in_order(nodes: Sequence[Node], of: Mapping[Node, list[Node]]) -> list[list[Node]]:
-    """The nodes, those of one group together, after all that they need, and else as late as the last of them."""
-    position = {node: i for i, node in enumerate(nodes)}
-    made_by = producers(nodes)
-    units = {position[group[-1]]: group for group in (of.get(node, [node]) for node in nodes)}
-    unit_of = {node: i for i, group in units.items() for node in group}
-    needs = {
-        i: {unit_of[made_by[v]] for node in group for v in node.operands if v in made_by}
-        for i, group in units.items()
-    }
-    used_by: dict[int, list[int]] = {i: [] for i in units}
-    for i, needed in needs.items():
-        for other in needed:
-            used_by[other].append(i)
-    ready = [i for i, needed in needs.items() if not needed]
-    heapify(ready)
-    ordered: list[list[Node]] = []
-    while ready:
-        i = heappop(ready)
-        ordered.append(units[i])
-        for user in used_by[i]:
-            needs[user].discard(i)
-            if not needs[user]:
-                heappush(ready, user)
-    return ordered
+    units = in_order(graph.nodes, of)
+    assert units is not None, "expected kernels that do not need each other"
+    return replace(graph, nodes=[side_by_side(unit) if len(unit) > 1 else unit[0] for unit in units])
 
 
 def side_by_side(nodes: Sequence[Node]) -> Node:
