@@ -412,6 +412,13 @@ def within_loops(
             yield from within_loops(statement.body, (*around, statement))
 
 
+def parallel_loops(body: Sequence[Statement]) -> list[Loop]:
+    """The parallel loops of a program, outermost first."""
+    if len(body) == 1 and isinstance(body[0], Loop) and body[0].parallel:
+        return [body[0], *parallel_loops(body[0].body)]
+    return []
+
+
 def executions(around: Sequence[Loop]) -> int:
     """How often all blocks together run a statement inside these loops."""
     return math.prod(loop.trips for loop in around)

@@ -6,18 +6,11 @@ import math
 from collections.abc import Sequence
 
 from superopt.operators import is_contraction
-from superopt.program import Compute, Load, Loop, Statement, TileProgram, executions
+from superopt.program import Compute, Load, Loop, TileProgram, executions, parallel_loops
 from superopt.transforms.emit.writer import Writer
 
 _GRID_LIMIT = 65535  # of the second and third grid dimension
 _GROUP = 8  # rows of tiles that blocks traverse together
-
-
-def parallel_loops(body: Sequence[Statement]) -> list[Loop]:
-    """The parallel loops of a program, outermost first."""
-    if len(body) == 1 and isinstance(body[0], Loop) and body[0].parallel:
-        return [body[0], *parallel_loops(body[0].body)]
-    return []
 
 
 def lay_out(program: TileProgram, writer: Writer, *, number: bool) -> tuple[int, int, int]:
@@ -29,7 +22,7 @@ def lay_out(program: TileProgram, writer: Writer, *, number: bool) -> tuple[int,
     loops = parallel_loops(program.body)
     trips = [loop.trips for loop in loops]
     total = math.prod(trips)
-    outputs = ", ".join(b.name for b in program.params[program.n_inputs :])
+    outputs = ", ".join(dict.fromkeys(b.name for b in program.params[program.n_inputs :]))
     if loops:
         writer.header.append(f"    # {total} blocks, each computes its tile of {outputs}.")
     if _grouped(program, loops):

@@ -6,9 +6,8 @@ import contextlib
 import math
 from collections.abc import Generator, Sequence
 
-from superopt.program import Bound, Buffer, Load, Loop, TileProgram, Value, Window, executions
+from superopt.program import Bound, Buffer, Load, Loop, TileProgram, Value, Window, executions, parallel_loops
 from superopt.transforms.emit.descriptors import described_loads
-from superopt.transforms.emit.grid import parallel_loops
 from superopt.transforms.emit.padding import Padding, expansion
 from superopt.transforms.emit.writer import Writer
 

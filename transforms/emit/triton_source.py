@@ -31,11 +31,12 @@ from superopt.program import (
     TensorType,
     TileProgram,
     executions,
+    parallel_loops,
     statements,
 )
 from superopt.separate_loads import separated
 from superopt.transforms.emit.bounds import Bounds, Part
-from superopt.transforms.emit.grid import lay_out, parallel_loops
+from superopt.transforms.emit.grid import lay_out
 from superopt.transforms.emit.legalize import legalize
 from superopt.transforms.emit.loops import counted_in_elements, streams_past_products
 from superopt.transforms.emit.memory import Memory, in_memory

@@ -28,6 +28,7 @@ from superopt.program import (
     TileProgram,
     Value,
     Window,
+    parallel_loops,
     producers,
 )
 from superopt.transforms.passes import GraphPass
@@ -75,12 +76,14 @@ def side_by_side(nodes: Sequence[Node]) -> Node:
     """One `tiled` node for these, whose grids are the same; its results are theirs, in their order."""
     programs = [node.body for node in nodes if isinstance(node.body, TileProgram)]
     first = programs[0]
-    shared = _grid(first)
+    shared = parallel_loops(first.body)
     body: list[Statement] = []
     aliases: list[int] = []
     inputs = 0
     for program in programs:
-        variables = {mine.var: theirs.var for mine, theirs in zip(_grid(program), shared, strict=True)}
+        variables = {
+            mine.var: theirs.var for mine, theirs in zip(parallel_loops(program.body), shared, strict=True)
+        }
         body += [_with_variables(s, variables) for s in _inside(program)]
         own = program.aliases or (-1,) * (len(program.params) - program.n_inputs)
         aliases += [a if a < 0 else a + inputs for a in own]
@@ -104,22 +107,12 @@ def side_by_side(nodes: Sequence[Node]) -> Node:
 
 
 def _extents(program: TileProgram) -> tuple[tuple[int, int, int], ...]:
-    return tuple((loop.start, loop.stop, loop.step) for loop in _grid(program))
-
-
-def _grid(program: TileProgram) -> list[Loop]:
-    """The parallel loops, outermost first."""
-    found: list[Loop] = []
-    body = program.body
-    while len(body) == 1 and isinstance(body[0], Loop) and body[0].parallel:
-        found.append(body[0])
-        body = body[0].body
-    return found
+    return tuple((loop.start, loop.stop, loop.step) for loop in parallel_loops(program.body))
 
 
 def _inside(program: TileProgram) -> list[Statement]:
     """What a block does."""
-    loops = _grid(program)
+    loops = parallel_loops(program.body)
     return loops[-1].body if loops else program.body
 
 
