@@ -3,6 +3,7 @@
     python -m benchmarks.ordinary                        every program, kept in benchmarks/results/ordinary.json
     python -m benchmarks.ordinary --programs geglu       some of them
     python -m benchmarks.ordinary --table                put what is kept into docs/benchmarking.md
+    python -m benchmarks.ordinary --experts              price what experts write again, beside what is kept
 
 Each PyTorch module is imported and goes through the whole flow in a process of its own, proofs included. Rows of
 an earlier run are kept, so that an interrupted run goes on; `--again` repeats them.
@@ -16,6 +17,7 @@ from benchmarks.campaign import Campaign
 from benchmarks.ordinary.experts import Expert
 from benchmarks.ordinary.programs import PROGRAMS, Program
 from benchmarks.prices import priced
+from benchmarks.record import load
 
 # What an expert is allowed to be better by.
 CLOSE = 1.05
@@ -23,12 +25,16 @@ CLOSE = 1.05
 
 def measure(program: Program, gpu: str, budget: float) -> dict[str, Any]:
     """One row: as `priced`, with what an expert takes."""
-    from superopt.cost import target
     from superopt.transforms.ingest import from_torch
 
-    row = priced(lambda: from_torch(*program.module()).graph, gpu, budget)
+    return {**priced(lambda: from_torch(*program.module()).graph, gpu, budget), **_of_expert(program, gpu)}
+
+
+def _of_expert(program: Program, gpu: str) -> dict[str, Any]:
+    from superopt.cost import target
+
     expert = program.expert(Expert(target(gpu), program.dtype))
-    return {**row, "expert_us": round(sum(expert) * 1e6, 2), "expert_kernels": len(expert)}
+    return {"expert_us": round(sum(expert) * 1e6, 2), "expert_kernels": len(expert)}
 
 
 def seconds(row: dict[str, Any]) -> float:
@@ -77,5 +83,21 @@ CAMPAIGN = Campaign(
     limit=600.0,
 )
 
+
+def main() -> None:
+    """Measure, print, store."""
+    parser = CAMPAIGN.parser(__doc__)
+    parser.add_argument("--experts", action="store_true", help="price experts' kernels of what is kept again")
+    arguments = parser.parse_args()
+    if arguments.experts:
+        rows = load("ordinary")
+        for name, row in rows.items():
+            if "failed" not in row:
+                row.update(_of_expert(PROGRAMS[name], arguments.target))
+        CAMPAIGN.keep(rows, arguments)
+        arguments.table = True
+    CAMPAIGN.run(arguments)
+
+
 if __name__ == "__main__":
-    CAMPAIGN.run(CAMPAIGN.parser(__doc__).parse_args())
+    main()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from superopt.cost import Target, Traffic, kernel_seconds
-from superopt.cost.library import attention_cost, product_cost
+from superopt.cost.library import Share, attention_cost, product_cost
 from superopt.program import DTYPE_BYTES
 
 Kernels: TypeAlias = tuple[float, ...]
@@ -33,14 +33,18 @@ class Expert:
         return min(ways, key=sum)
 
     def product(self, rows: int, columns: int, depth: int, *, more: int = 0, vector: float = 0.0) -> Kernels:
-        """A product whose epilogue reads `more` elements, and which computes so many `vector` flops beside it."""
+        """A product whose epilogue reads `more` elements, and which computes so many `vector` flops beside it.
+
+        Where the depth is split over blocks, none of them has the sums that an epilogue needs: a kernel of its
+        own applies it then, as cuBLAS and Inductor have it.
+        """
         size = DTYPE_BYTES[self.dtype]
-        made = (
-            [product_cost(self.target, rows, columns, depth, dtype=self.dtype).seconds] if not vector else []
-        )
+        split = (product_cost(self.target, rows, columns, depth, dtype=self.dtype).seconds,)
+        if not more and not vector:
+            return split
         extra = Traffic(dram_bytes=more * size, l2_bytes=more * size, vector_flops=vector)
-        made.append(product_cost(self.target, rows, columns, depth, dtype=self.dtype, extra=extra).seconds)
-        return (min(made),)
+        whole = product_cost(self.target, rows, columns, depth, dtype=self.dtype, extra=extra).seconds
+        return self.best((whole,), split + self.elementwise(rows * columns, 1, 1))
 
     def gated(self, rows: int, inner: int, depth: int) -> Kernels:
         """Both halves of a gate in one product, of which half the columns are written."""
@@ -49,9 +53,9 @@ class Expert:
         return (product_cost(self.target, rows, 2 * inner, depth, dtype=self.dtype, extra=saved).seconds,)
 
     def attention(
-        self, heads: int, rows: int, keys: int, width: int, *, key_heads: int = 0, share: float = 1.0
+        self, heads: int, rows: int, keys: int, width: int, *, key_heads: int = 0, share: Share | float = 1.0
     ) -> Kernels:
-        """FlashAttention, or FlashDecoding where that is faster; `share` of the scores is computed."""
+        """FlashAttention, or FlashDecoding where that is faster; `share` of the tiles of scores is computed."""
         parts = attention_cost(
             self.target,
             heads,

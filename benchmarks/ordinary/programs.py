@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody writes it
 from benchmarks.ordinary.experts import Expert, Kernels
 
+from superopt.cost.library import Share
+
 Tensor: TypeAlias = torch.Tensor
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
 
@@ -75,6 +77,19 @@ def add(
 # --- attention ------------------------------------------------------------------------------------------
 
 
+def _seen(tokens: int, window: int) -> Share:
+    """The share of the tiles of scores in which a query sees one of the `window` keys up to its own."""
+
+    def share(rows: int, keys: int) -> float:
+        starts = range(0, tokens, rows)
+        last = [min(i + rows, tokens) - 1 for i in starts]
+        first = [max(i - window + 1, 0) for i in starts]
+        seen = sum(b // keys - a // keys + 1 for a, b in zip(first, last, strict=True))
+        return seen / (len(starts) * -(-tokens // keys))
+
+    return share
+
+
 def _attention(
     name: str,
     dtype: str,
@@ -92,11 +107,7 @@ def _attention(
 ) -> None:
     q, kv = queries or tokens, key_heads or heads
     shapes: list[tuple[Any, ...]] = [(batch, heads, q, width), *[(batch, kv, tokens, width)] * 2]
-    share = 1.0
-    if causal:
-        share = (tokens + 1) / (2 * tokens)
-    if window:
-        share = (window * tokens - window * (window - 1) / 2) / tokens**2
+    share = _seen(tokens, window or tokens) if causal or window else 1.0
     mask: list[tuple[Any, ...]] = [(batch, 1, 1, tokens, "bool")] if padded else []
 
     def attend(q: Tensor, k: Tensor, v: Tensor, *given: Tensor) -> Tensor:
@@ -306,7 +317,7 @@ def _gate(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
 
 add("moe_gate_mixtral", "f32", [(7, 4096), (8, 4096)], lambda e: e.product(7, 8, 4096), _gate)
 add(
-    "moe_gate_sigmoid", "f32", [(197, 576), (64, 576)], lambda e: e.product(197, 64, 576),
+    "moe_gate_sigmoid", "f32", [(197, 576), (64, 576)], lambda e: e.product(197, 64, 576, vector=4.0 * 197 * 64),
     lambda x, w: F.linear(x, w).sigmoid(),
 )  # fmt: skip
 

@@ -145,6 +145,39 @@ def test_candidates_of_other_loops_are_not_like_those_that_failed(monkeypatch: p
     assert chosen(run, product(), [*(copy.deepcopy(wrong) for _ in range(4)), right]).graph is right
 
 
+def test_what_multiplies_the_same_as_three_that_were_unsafe_is_not_proved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A norm's weight is multiplied by the rows, or by the columns of the product: of one kind, three are proved."""
+    program = rmsnorm_linear(16, 256, 512)
+    plans = search_plans(program, H100, budget=5).graphs
+
+    def multiplied(graph: KernelGraph) -> object:
+        attempt = check.Attempt(program, graph)
+        assert not check.lowered(started(program), attempt)
+        return choose._multiplied(attempt)  # pyright: ignore[reportPrivateUsage]
+
+    kinds = {multiplied(p): p for p in plans if len(p.nodes) == 1}
+    (wrong, bad), (_, good), *_ = kinds.items()
+    prices(monkeypatch, 1e-6, 1e-6)
+
+    def refuse(run: Run, attempt: check.Attempt, gates: Sequence[check.Gate]) -> str:
+        if gates is check.PROVED and choose._multiplied(attempt) == wrong:  # pyright: ignore[reportPrivateUsage]
+            return f"{check.UNSAFE}: error 4"
+        return check.passes(run, attempt, gates)
+
+    monkeypatch.setattr(choose, "passes", refuse)
+    run = started(program, budget=60)
+    # They differ in what they promise, or they would count as alike and not even be compiled.
+    tried = [Candidate(copy.deepcopy(bad), 1e-7 * (i + 1), "mugraph") for i in range(5)]
+    found = [*tried, Candidate(good, 1e-6, "mugraph")]
+    assert choose.choose(run, program, parts(program), [found]).graph is good
+    outcomes = [c.outcome for c in run.report.candidates]
+    assert outcomes[:3] == [f"{check.UNSAFE}: error 4"] * 3
+    assert outcomes[3:5] == ["not tried: 3 that multiply the same were numerically unsafe"] * 2
+    assert outcomes[5] == "chosen"
+
+
 def block_loops(graph: KernelGraph) -> list[object]:
     bodies = (n.body for n in graph.nodes)
     return [(b.grid, b.loops) for b in bodies if isinstance(b, BlockGraph)]

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 from benchmarks.campaign import PAGE
 from benchmarks.ordinary.__main__ import table
 from benchmarks.ordinary.experts import Expert
-from benchmarks.ordinary.programs import PROGRAMS
+from benchmarks.ordinary.programs import PROGRAMS, _seen  # pyright: ignore[reportPrivateUsage]
 from benchmarks.prices import table as table_of_prices
 from benchmarks.record import RESULTS, load
 
@@ -38,3 +38,24 @@ def test_an_expert_takes_no_less_than_the_launches_and_the_inputs(name: str) -> 
     size = {"f32": 4}.get(program.dtype, 2) * read
     assert all(seconds >= gpu.launch_seconds + gpu.floor_seconds for seconds in kernels)
     assert sum(kernels) >= gpu.launch_seconds + size / gpu.dram_bytes_per_second
+
+
+@pytest.mark.parametrize("window", [1, 64, 197])
+@pytest.mark.parametrize("tile", [(16, 32), (64, 64), (128, 64)])
+def test_an_expert_computes_the_tiles_of_scores_of_which_something_is_seen(
+    window: int, tile: tuple[int, int]
+) -> None:
+    tokens, (rows, keys) = 197, tile
+    seen = {
+        (q // rows, k // keys) for q in range(tokens) for k in range(tokens) if 0 <= q - k < window
+    }  # fmt: skip
+    all_of_them = -(-tokens // rows) * -(-tokens // keys)
+    assert _seen(tokens, window)(rows, keys) == pytest.approx(len(seen) / all_of_them)
+
+
+def test_a_split_product_has_its_epilogue_in_a_kernel_of_its_own() -> None:
+    expert = Expert(target("sm_90"), "f16")
+    assert len(expert.product(3, 768, 3072)) == 1
+    plain, biased = (sum(expert.product(3, 768, 3072, more=more)) for more in (0, 768))
+    assert biased >= plain
+    assert sum(expert.product(3, 768, 3072, more=768)) <= plain + sum(expert.elementwise(3 * 768, 1, 1))

@@ -505,6 +505,24 @@ def test_extents_that_divide_are_tiled_as_before() -> None:
         assert all(extent % w == 0 for w in width_choices(extent)), extent
 
 
+def test_rows_and_columns_that_no_product_takes_have_tiles_of_their_own() -> None:
+    """The sums of 512 long rows: a block for each row, which takes its columns in a few trips."""
+    x = value(512, 50257)
+    f = Builder()
+    total = f("reduce_sum", f("exp", x), dims=(1,))
+    best = optimizers.load("saturation").propose(
+        KernelGraph("sums", [x], f.nodes, [total]), target("sm_90"), budget=10
+    )
+    (node,) = best.found[0].graph.nodes
+    assert isinstance(node.body, TileProgram)
+    rows, columns = [s for s in node.body.statements() if isinstance(s, Loop)]
+    assert (rows.trips, rows.parallel) == (512, True)
+    assert columns.trips < 50257 // 256
+    assert width_choices(50257, (512, 8)) == [50257, 8, 16, 32, 64, 128, 256, 512]
+    assert width_choices(1024, (512, 8)) == [8, 16, 32, 64, 128, 256, 512]
+    assert width_choices(24, (8,)) == [24]
+
+
 def _updated(f: Builder, x: Value) -> Value:
     part = f("slice", x, offsets=(0, 0), sizes=(8, 3), strides=(1, 1))
     return f("exp", f("update_slice", x, part, dim=1, offset=2))

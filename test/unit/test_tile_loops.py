@@ -118,3 +118,43 @@ def test_the_axes_of_an_operator_are_those_of_its_nest(monkeypatch: pytest.Monke
     assert axes.of(a, 0) is axes.of(b, 1) is axes.of(c, 0)
     assert axes.of(a, 1) is axes.of(b, 0) is axes.of(c, 1)
     assert axes.of(a, 0) is not axes.of(a, 1)
+
+
+def test_short_dimensions_of_every_output_are_cut_one_by_one() -> None:
+    """Rotary embeddings of queries and keys: one loop along both batches, and along their heads if as many."""
+    from benchmarks.trinity.programs import Builder
+
+    for heads in (8, 2):
+        b = Builder("f", "f32")
+        q, k, c = b.input("q", 7, 8, 16), b.input("k", 7, heads, 16), b.input("c", 16)
+        graph = b.outputs(b.op("mul", q, c), b.op("mul", k, c))
+        axes = CutAxes(graph)
+        batch, ours, theirs = axes.of(q, 0), axes.of(q, 1), axes.of(k, 1)
+        assert batch is not None
+        assert batch is axes.of(k, 0)
+        assert batch.cut == "elem"
+        assert (ours is theirs) == (heads == 8)
+        assert ours is not None
+        assert ours.cut == ("elem" if heads == 8 else "full")
+        assert (width := axes.of(q, 2)) is not None
+        assert width.cut == "full"  # contiguous
+
+
+def test_short_dimensions_that_are_reduced_or_multiplied_stay_whole() -> None:
+    from benchmarks.trinity.programs import Builder
+
+    b = Builder("f", "f32")
+    x, w = b.input("x", 8, 16, 32), b.input("w", 32, 128)
+    total = b.op("reduce_sum", x, dims=(1,))
+    axes = CutAxes(b.outputs(b.op("matmul", total, w)))
+    assert [axis.cut for d in range(3) if (axis := axes.of(x, d))] == ["full"] * 3
+
+
+def test_outputs_share_no_loop_where_a_tensor_would_have_one_axis_twice() -> None:
+    from benchmarks.trinity.programs import Builder
+
+    b = Builder("f", "f32")
+    x = b.input("x", 4, 4, 16)
+    one, other = b.op("neg", x), b.op("exp", b.op("transpose", x, perm=(1, 0, 2)))
+    axes = CutAxes(b.outputs(one, other))
+    assert axes.of(one, 0) is axes.of(other, 1) is not axes.of(other, 0)

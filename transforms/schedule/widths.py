@@ -11,16 +11,23 @@ from superopt.transforms.schedule.triton_limits import SMALLEST_DOT
 
 # Widths that a tile may have, from the least that a matrix product takes; each divides its extent where one does.
 WIDTHS = tuple(SMALLEST_DOT << i for i in range(5))
+# Widths that tiles may have, too, in kernels without products: along what is contiguous in memory (a loop over a
+# long row waits in each of its trips), and along other dimensions (a row for each block).
+WIDE, NARROW = (512, 1024, 2048, 4096), (1, 2, 4, 8)
 # Widths at which costs are estimated before one is chosen, the best guess first.
 _NOMINAL = (64, 128, 32, 16)
 # Extents up to this are not cut, as a tile may hold them whole.
 WHOLE = 64
 
 
-def width_choices(extent: int) -> list[int]:
-    """The widths that divide `extent`; where none does the extent itself, and those that reach past its end."""
-    found = [w for w in WIDTHS if extent % w == 0 and w <= extent]
-    return found or [extent, *(w for w in WIDTHS if w < extent and extent > WHOLE)]
+def width_choices(extent: int, more: Sequence[int] = ()) -> list[int]:
+    """The widths, `more` among them, that divide `extent`; where none does, the extent itself and those that
+    reach past its end.
+    """
+    widths = sorted((*more, *WIDTHS))
+    if any(extent % w == 0 and w <= extent for w in WIDTHS):
+        return [w for w in widths if extent % w == 0 and w <= extent]
+    return [extent, *(w for w in widths if w < extent and extent > WHOLE)]
 
 
 def nominal_width(extent: int) -> int:

@@ -3,7 +3,8 @@
 Dimensions that one dimension of an operator's nest runs along share an axis. The uses of an axis determine how it
 is cut:
 
-    elem    one at a time: the batch of a matrix product, the outer part of a dimension that a reshape splits
+    elem    one at a time: the batch of a matrix product, the outer part of a dimension that a reshape splits, a
+            short dimension of every output that operators only walk along (rows of a norm, a batch)
     tile    by a tile parameter; by the inner part's extent where a reshape splits the dimension (16 x 4096 to
             16 x 32 x 128 cuts 4096 by 128, and the 32 one at a time, both by one variable)
     full    not at all: small extents, inner parts of reshapes, extents without a good divisor
@@ -11,7 +12,7 @@ is cut:
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -65,9 +66,11 @@ class CutAxes:
         self._full: set[Dim] = set(whole)
         self._splits: list[tuple[Dim, list[Dim]]] = []  # a merged dimension and those it splits into
         values = [*graph.inputs, *(r for n in graph.nodes for r in n.results)]
+        self._nodes, self._outputs = graph.nodes, graph.outputs
         for node in graph.nodes:
             self._relate(node)
         self._unify_splits()
+        self._join_outputs(graph, values)
         self._axes: dict[Dim, CutAxis] = {}
         names = iter(f"{c}{i or ''}" for i in range(1000) for c in "nkphmabcde")
         for value in values:
@@ -127,7 +130,39 @@ class CutAxes:
                 if same and merged[0].shape[merged[1]] == other[0].shape[other[1]]:
                     self._join(other, merged)
 
+    def _join_outputs(self, graph: KernelGraph, values: Sequence[Value]) -> None:
+        """Join leading dimensions of outputs that are as long, such as the batch of queries and of keys.
+
+        Nothing in the program ties them, but then one loop can run along both.
+        """
+        for other in graph.outputs[1:]:
+            first = graph.outputs[0]
+            for d, extent in enumerate(other.shape[:-1]):
+                if first.shape[: d + 1] != other.shape[: d + 1]:
+                    break
+                ours, theirs = self._find((first, d)), self._find((other, d))
+                if extent > 1 and not any(
+                    {ours, theirs} <= {self._find((v, i)) for i in range(len(v.shape))} for v in values
+                ):
+                    self._join((first, d), (other, d))
+
     # --- cuts ---
+
+    def _kept(self) -> Iterator[Dim]:
+        """Dimensions that stay whole where they are short: contiguous, reduced, reshaped, put together of pieces,
+        or those of a product."""
+        for node in self._nodes:
+            nest = nest_of(node)
+            for value in (*node.operands, node.result):
+                yield value, len(value.shape) - 1
+                together = move_of(node) is Move.RESHAPE or is_contraction(node)
+                for d, extent in enumerate(value.shape):
+                    if together or (nest is None and extent != node.result.shape[d]):
+                        yield value, d
+            for value, maps in zip(node.operands, nest.operands if nest else (), strict=False):
+                yield from (
+                    (value, d) for d, index in enumerate(maps) if nest and index.dim in nest.reductions
+                )
 
     def _inner(self, dim: Dim) -> bool:
         """Whether a dimension is an inner part of another reshape, which keeps it whole."""
@@ -140,6 +175,11 @@ class CutAxes:
             axis.cut = "full" if small else "tile"
         for dim in self._elem:
             if (axis := self._axes.get(self._find(dim))) is not None:
+                axis.cut = "elem"
+        kept = set(map(self._find, self._kept()))
+        everywhere = [{self._find((v, d)) for d in range(len(v.shape))} for v in self._outputs]
+        for dim in set[Dim]().union(*everywhere[:1]).intersection(*everywhere) - kept:
+            if (axis := self._axes.get(dim)) is not None and axis.cut == "full":
                 axis.cut = "elem"
         for dim in self._full:
             if (axis := self._axes.get(self._find(dim))) is not None:

@@ -10,10 +10,11 @@ from dataclasses import replace
 from superopt import program as ir
 from superopt.cost import Target, kernel_cost
 from superopt.errors import IllegalProgram, UnsupportedProgram
+from superopt.operators import OPERATORS
 from superopt.program import KernelGraph, Node, TensorType, Value
 from superopt.transforms.lower.builder import identifier
 from superopt.transforms.schedule.launch import choose_launch
-from superopt.transforms.schedule.widths import cheapest, fits, width_choices
+from superopt.transforms.schedule.widths import NARROW, WIDE, cheapest, fits, width_choices
 from superopt.transforms.tile_saturation.accesses import Rejected, accesses
 from superopt.transforms.tile_saturation.exposed import exposed
 from superopt.transforms.tile_saturation.extracted import opened, without_dead
@@ -148,7 +149,10 @@ def _choose(
 ) -> Mapping[TermVar, int] | str:
     """The best widths of one kernel's parameters, or why none fit."""
     parameters = _parameters(statement)
-    choices = [width_choices(v.end) for v in parameters]
+    along = [] if _multiplies(statement) else [a.region.dims for a in accesses((statement,))]
+    wide = {dims[-1].var for dims in along if dims}
+    narrow = {i.var for dims in along for i in dims[:-1]}
+    choices = [width_choices(v.end, WIDE * (v in wide) + NARROW * (v in narrow)) for v in parameters]
     tried: dict[tuple[int, ...], float] = {}
     reason = "no tile sizes fit"
 
@@ -169,6 +173,12 @@ def _choose(
 
     best = cheapest(choices, seconds)
     return dict(zip(parameters, best, strict=True)) if math.isfinite(seconds(best)) else reason
+
+
+def _multiplies(statement: StatementTerm) -> bool:
+    """Whether a kernel has a product, whose tiles are those that its instructions take."""
+    values = (expr for store in stores((statement,)) for expr in store.value.walk())
+    return any((entry := OPERATORS.get(v.op)) is not None and entry.contraction for v in values)
 
 
 def retiled(statement: StatementTerm) -> StatementTerm:

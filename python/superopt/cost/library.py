@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TypeAlias
 
 from superopt.cost.gpus import Target
 from superopt.cost.model import KernelCost, Traffic, kernel_cost, kernel_seconds
@@ -29,6 +31,8 @@ DEPTHS, DEPTH_F32 = (64, 128), 16
 LEAST_GAIN = 0.95
 # Bytes of the tiles of a trip that are under way at once.
 STAGES = 3
+# The part of the scores that is computed with tiles of so many rows and keys.
+Share: TypeAlias = Callable[[int, int], float]
 
 
 def product_cost(
@@ -134,12 +138,13 @@ def attention_cost(
     value_width: int | None = None,
     key_heads: int | None = None,
     extra_bytes: int = 0,
-    share: float = 1,
+    share: Share | float = 1,
 ) -> tuple[KernelCost, ...]:
     """Attention of `rows` queries for each of `heads` as a library runs it: one kernel, or two with split keys.
 
     With fewer `key_heads`, the queries of the heads that share keys may be packed as rows of one head. `share`
-    is the part of the scores that is computed (about a half where they are causal).
+    is the part of the scores that is computed (about a half where they are causal), or gives it for tiles of so
+    many rows and keys, which are computed whole.
     """
     best: tuple[KernelCost, ...] = ()
     groups = {(heads, rows), (key_heads or heads, rows * heads // (key_heads or heads))}
@@ -151,9 +156,10 @@ def attention_cost(
                 for split in _powers(max(keys // part, 1)):
                     if split > 1 and keys // split < part:
                         continue
+                    computed = share(block, part) if callable(share) else share
                     made = _attention(
                         target, blocks, packed, keys, width, value_width or width, key_heads or heads, dtype,
-                        block, part, split, extra_bytes, share,
+                        block, part, split, extra_bytes, computed,
                     )  # fmt: skip
                     if made and (not best or sum(k.seconds for k in made) < sum(k.seconds for k in best)):
                         best = made

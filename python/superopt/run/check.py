@@ -31,6 +31,9 @@ from superopt.verify.ttir import ArtifactRecord, checked
 if TYPE_CHECKING:
     from superopt.report import Schedule
 
+# How the outcome of what loses too many bits begins.
+UNSAFE = "numerically unsafe"
+
 
 @dataclass(frozen=True)
 class Accepted:
@@ -201,12 +204,12 @@ def numerically_safe(run: Run, attempt: Attempt) -> str:
     rows = measured.rows
     if attempt.candidate is attempt.original:
         rows = tuple(row for row in rows if row.compared)
-    return "" if all(row.passed for row in rows) else f"numerically unsafe: {measured.summary}"
+    return "" if all(row.passed for row in rows) else f"{UNSAFE}: {measured.summary}"
 
 
 Gate: TypeAlias = Callable[[Run, Attempt], str]
 BUILT: tuple[Gate, ...] = (legal, lowered, compiled)
-PROVED: tuple[Gate, ...] = (equivalent, artifact, ptx, numerically_safe)
+PROVED: tuple[Gate, ...] = (equivalent, numerically_safe, artifact, ptx)
 
 
 def passes(run: Run, attempt: Attempt, gates: Sequence[Gate]) -> str:

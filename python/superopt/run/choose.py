@@ -11,14 +11,26 @@ import copy
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from superopt import clock, cost
 from superopt.errors import NoKernels
-from superopt.program import BlockGraph, KernelGraph, Loop, Node, TileProgram, within_loops
+from superopt.operators import OPERATORS
+from superopt.program import (
+    BlockGraph,
+    Buffer,
+    Compute,
+    KernelGraph,
+    Load,
+    Loop,
+    Node,
+    Store,
+    TileProgram,
+    within_loops,
+)
 from superopt.report import CandidateReport
-from superopt.run.check import BUILT, PROVED, Accepted, Attempt, check, passes
+from superopt.run.check import BUILT, PROVED, UNSAFE, Accepted, Attempt, check, passes
 from superopt.run.context import Run
 from superopt.run.propose import Candidate, repeats
 from superopt.run.settings import UNBOUNDED
@@ -109,6 +121,7 @@ class _Race:
         self._built = Counter[str]()  # by optimizer: the candidates of one may all promise what none keeps
         self._proved = 0
         self._failed = Counter[tuple[object, ...]]()  # by what is alike
+        self._inexact = Counter[object]()  # numerically unsafe ones, by what their products multiply
 
     def enter(self, candidate: Candidate) -> None:
         """Let a candidate take part."""
@@ -186,9 +199,14 @@ class _Race:
             entry.outcome = "not tried: the budget is spent"
             budget.missed["candidate not proved"] += 1
             return
+        multiplied = _multiplied(entry.attempt)
+        if self._inexact[multiplied] >= ENOUGH_FAILED and entry.attempt.candidate is not self._graph:
+            entry.outcome = f"not tried: {ENOUGH_FAILED} that multiply the same were numerically unsafe"
+            return
         begun = clock.now()
         self._proved += 1
         entry.outcome = passes(self._run, entry.attempt, PROVED)
+        self._inexact[multiplied] += entry.outcome.startswith(UNSAFE)
         budget.checks.append(clock.now() - begun)
         if entry.outcome:
             assert entry.candidate is not None
@@ -232,6 +250,48 @@ def _loops(node: Node) -> object:
         inside = within_loops(node.body.body)
         return tuple((len(around), s.parallel, s.trips) for s, around in inside if isinstance(s, Loop))
     return (node.body.grid, node.body.loops) if isinstance(node.body, BlockGraph) else node.op
+
+
+def _multiplied(attempt: Attempt) -> object:
+    """What the products of a lowered candidate multiply: the inputs and operators that each operand is made of.
+
+    Operands are rounded, so candidates that are alike in this lose the same bits, whatever their tiles.
+    """
+    assert attempt.lowered is not None
+    found: list[object] = []
+    for node in attempt.lowered.nodes:
+        if not isinstance(program := node.body, TileProgram):
+            continue
+        made: dict[object, list[object]] = {}
+        for s in program.statements():
+            if isinstance(s, Compute):
+                made[s.result] = [s.op, *s.operands]
+            elif isinstance(s, Load):
+                made[s.result] = [s.buffer]
+            elif isinstance(s, Store):
+                made.setdefault(s.buffer, []).append(s.value)
+        for s in program.statements():
+            if isinstance(s, Compute) and OPERATORS[s.op].contraction:
+                found.append(tuple(_parts(v, made, program) for v in s.operands))
+    return frozenset(found)
+
+
+def _parts(value: object, made: Mapping[object, Sequence[object]], program: TileProgram) -> frozenset[object]:
+    """The parameters, by number, and the operators behind a value of a tile program."""
+    number = {buffer: i for i, buffer in enumerate(program.params)}
+    seen, waiting, found = set[object](), [value], set[object]()
+    while waiting:
+        part = waiting.pop()
+        if part in seen:
+            continue
+        seen.add(part)
+        if isinstance(part, str):
+            found.add(part)
+        elif isinstance(part, Buffer) and part in number:
+            found.add(number[part])
+        else:
+            waiting += made.get(part, ())
+    return frozenset(found)
 
 
 def _unchanged(run: Run, graph: KernelGraph) -> Accepted:
