@@ -445,3 +445,17 @@ func.func @f(%x: tensor<4096x128xf16>, %y: tensor<4096x128xf16>) -> tensor<4096x
         lowered = lower(read(text.replace("BY", by).replace("TYPE", kind)), "sm_90")
         (node,) = (n for n in lowered.nodes if isinstance(n.body, TileProgram))
         assert node_traffic(node, target("sm_90")).special_operations == special
+
+
+def test_of_what_an_opaque_operation_picks_from_a_sector_for_each_is_read() -> None:
+    """A loss picks the logit of its class from each of 512 rows of 50,257, and leaves the others."""
+    x, at, picked = (
+        Value(TensorType(s, d)) for s, d in [((512, 50257), "f32"), ((512,), "i64"), ((512,), "f32")]
+    )
+    args = '[{"tensor": 0}, {"tensor": 1}, null, 0, -100]'
+    loss = Node(
+        "extern", (x, at), (picked,), {"target": "aten.nll_loss_nd.default", "reason": "", "args": args}
+    )
+    other = dataclasses.replace(loss, attrs={**loss.attrs, "target": "aten.sort.default"})
+    read = [node_traffic(node, target("sm_90")).dram_bytes for node in (loss, other)]
+    assert read == [512 * 32 + 512 * (8 + 4), 4 * 512 * 50257 + 512 * (8 + 4)]

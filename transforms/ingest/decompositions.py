@@ -350,11 +350,23 @@ def mse_loss(x, target, reduction=1):
 
 
 def cross_entropy(x, target, weight=None, reduction=1, ignore_index=-100, label_smoothing=0.0):
-    """`log_softmax`, from which PyTorch then picks the classes (numbers) in `target`."""
+    """log(sum of exp(x - max)) + (max - x[target]): PyTorch picks the logits of the classes in `target`.
+
+    Picked from the logits, and not from their `log_softmax`, which nothing else needs and no memory then holds.
+    """
     if target.is_floating_point() or label_smoothing:
         return NotImplemented
-    logarithms = log_softmax(x, 1 if x.dim() > 1 else 0)
-    return torch.ops.aten.nll_loss_nd(logarithms, target, weight, reduction, ignore_index)
+    classes = 1 if x.dim() > 1 else 0
+    if weight is not None:
+        picked = log_softmax(x, classes)
+        return torch.ops.aten.nll_loss_nd(picked, target, weight, reduction, ignore_index)
+    picked = torch.ops.aten.nll_loss_nd(x, target, None, 0, ignore_index)  # negated
+    y = wide(x)
+    top = y.amax(classes, keepdim=True)
+    total = torch.exp(y - top).sum(classes)
+    counted = (target != ignore_index).to(y.dtype)
+    off = (torch.log(total) + (top.squeeze(classes) + picked)) * counted
+    return {0: off, 1: off.sum() / counted.sum(), 2: off.sum()}[reduction].to(x.dtype)
 
 
 def triu(x, diagonal=0):

@@ -64,6 +64,8 @@ LIBRARY_TILE = 128
 WORTH_MERGING = 0.95
 # Bytes in a row from which the length of rows does not matter.
 LONG_RUN = 128
+# Opaque operations that read one element of their first operand for each number of their second one.
+PICKING = "aten.nll_loss"
 
 
 @dataclass(frozen=True)
@@ -284,13 +286,14 @@ def _library_traffic(node: Node, target: Target) -> Traffic:
     """A library operator as the kernel of its own that `kernel-to-tile` makes of it, by the same tiles.
 
     What it reduces is not split over blocks: a sum to few elements has few blocks. An opaque operation reads
-    every operand, writes every result, and does what is known of its work.
+    every operand (of what it picks from, a sector for each that it picks), writes every result, and does what is
+    known of its work.
     """
     nest = nest_of(node)
     if nest is not None and nest.plain and node.result.type.elements:
         return _nest_traffic(node, nest, target)
     count = _Count(target)
-    size = sum(v.type.bytes for v in (*node.operands, *node.results))
+    size = sum(v.type.bytes for v in (*node.operands, *node.results)) - _not_picked(node)
     count.launch(target.multiprocessors)
     if nest is not None and node.result.type.elements:
         return _window_traffic(node, nest, target)
@@ -385,6 +388,14 @@ def opaque_products(node: Node) -> int | None:
     (image, weight, *_), out = node.operands, node.results[0]
     spread = image if out.type.elements > image.type.elements and _is_transposed(node) else out
     return spread.type.elements * weight.type.elements // weight.shape[0]
+
+
+def _not_picked(node: Node) -> int:
+    """Bytes of its first operand that an opaque operation leaves out: a loss picks one class of each row."""
+    if not str(node.attrs.get("target", "")).startswith(PICKING):
+        return 0
+    rows, picks = node.operands[:2]
+    return max(rows.type.bytes - SECTOR * picks.type.elements, 0)
 
 
 def _is_transposed(node: Node) -> bool:
