@@ -320,7 +320,10 @@ def _gate(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     return values / values.sum(-1, keepdim=True), at
 
 
-add("moe_gate_mixtral", "f32", [(7, 4096), (8, 4096)], lambda e: e.product(7, 8, 4096), _gate)
+add(
+    "moe_gate_mixtral", "f32", [(7, 4096), (8, 4096)],
+    lambda e: e.product(7, 8, 4096, vector=10.0 * 7 * 8), _gate,
+)  # fmt: skip
 add(
     "moe_gate_sigmoid", "f32", [(197, 576), (64, 576)], lambda e: e.product(197, 64, 576, vector=4.0 * 197 * 64),
     lambda x, w: F.linear(x, w).sigmoid(),

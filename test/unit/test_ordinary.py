@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 from benchmarks.campaign import PAGE
-from benchmarks.ordinary.__main__ import table
+from benchmarks.ordinary.__main__ import CLOSE, WHY, seconds, table
 from benchmarks.ordinary.experts import Expert
 from benchmarks.ordinary.programs import PROGRAMS, _seen  # pyright: ignore[reportPrivateUsage]
 from benchmarks.prices import table as table_of_prices
@@ -59,3 +59,10 @@ def test_a_split_product_has_its_epilogue_in_a_kernel_of_its_own() -> None:
     plain, biased = (sum(expert.product(3, 768, 3072, more=more)) for more in (0, 768))
     assert biased >= plain
     assert sum(expert.product(3, 768, 3072, more=768)) <= plain + sum(expert.elementwise(3 * 768, 1, 1))
+
+
+def test_each_program_that_an_expert_does_better_has_a_reason() -> None:
+    rows = load("ordinary")
+    dearer = {name for name, row in rows.items() if seconds(row) > CLOSE * row["expert_us"]}
+    assert dearer <= set(WHY)
+    assert set(WHY) <= dearer

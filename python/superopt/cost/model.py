@@ -395,7 +395,7 @@ def _not_picked(node: Node) -> int:
     if not str(node.attrs.get("target", "")).startswith(PICKING):
         return 0
     rows, picks = node.operands[:2]
-    return max(rows.type.bytes - SECTOR * picks.type.elements, 0)
+    return max(rows.type.bytes - SECTOR_BYTES * picks.type.elements, 0)
 
 
 def _is_transposed(node: Node) -> bool:
