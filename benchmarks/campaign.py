@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -18,6 +19,12 @@ from benchmarks.record import keep, load
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "benchmarking.md"
+
+
+def without_places(remark: str) -> str:
+    """What a remark says, without the places in files, which have other names on each machine."""
+    said = re.sub(r"^.*?(?:remark|warning): ", "", remark)
+    return re.sub(r" \(\S+:\d+:\d+\)|\S+:\d+:\d+: ", "", said)
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,8 @@ class Campaign:
             print(json.dumps(self.measure(arguments.programs, arguments.target, arguments.budget)))
             return
         rows = load(self.name)
-        for program in [] if arguments.table else arguments.programs.split(","):
+        asked: list[str] = [] if arguments.table else arguments.programs.split(",")
+        for program in asked:
             if program in rows and not arguments.again:
                 continue
             rows[program] = self._in_child(program, arguments)

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.campaign import ROOT, Campaign
+from benchmarks.campaign import ROOT, Campaign, without_places
 from benchmarks.verification_before import commit
 
 NAMES = (
@@ -53,7 +53,7 @@ def measure(name: str, gpu: str, budget: float) -> dict[str, Any]:
         "kernels": len(report.kernels),
         "optimizers": sorted({c.optimizer for c in report.candidates if c.outcome == "chosen"}),
         "guarantee": report.guarantee,
-        "remarks": [r.split(": ", 1)[-1] for r in report.remarks],
+        "remarks": [without_places(r) for r in report.remarks],
     }
     with tempfile.TemporaryDirectory() as folder:
         found.save(Path(folder) / "bundle")

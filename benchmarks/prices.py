@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.campaign import ROOT, Campaign
+from benchmarks.campaign import ROOT, Campaign, without_places
 from benchmarks.record import load
 from benchmarks.verification_before import commit
 
@@ -70,15 +70,9 @@ def priced(read: Callable[[], KernelGraph], gpu: str, budget: float) -> dict[str
         "guarantee": report.guarantee,
         "cpu_seconds": round(time.process_time() - start, 1),
         "remarks": [
-            _without_places(r) for r in report.remarks if "the input is returned" in r or "budget" in r
+            without_places(r) for r in report.remarks if "the input is returned" in r or "budget" in r
         ],
     }
-
-
-def _without_places(remark: str) -> str:
-    """What a remark says, without the places in files, which have other names on each machine."""
-    said = re.sub(r"^.*?(?:remark|warning): ", "", remark)
-    return re.sub(r" \(\S+:\d+:\d+\)", "", said)
 
 
 def least_seconds(graph: Any, hardware: Any) -> float:
