@@ -4,6 +4,7 @@ were made for."""
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 import threading
 from collections.abc import Callable
@@ -280,6 +281,33 @@ def test_closures_and_tensors_are_noticed(x: Any) -> None:
         with pytest.raises(BadInput, match="expected 'table' to be a tensor of"):
             made(x)
     torch._dynamo.reset()
+
+
+@functools.cache
+def _factor() -> float:
+    return OFFSET * 2
+
+
+class Decorated(torch.nn.Module):
+    """Its functions are wrapped by PyTorch's decorator, and by Python's."""
+
+    @torch.no_grad()
+    def forward(self, x: Any) -> Any:
+        return torch.relu(x) * _factor()
+
+
+def test_decorated_functions_are_noticed(x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = superopt.optimize(Decorated(), (x,), interpret="cpu", **SETTINGS)
+    with torch.no_grad():
+        made(x)
+        with monkeypatch.context() as patch:
+            patch.setitem(globals(), "OFFSET", 2.0)
+            with pytest.raises(BadInput, match="expected 'OFFSET' of"):
+                made(x)
+        made(x)
+        monkeypatch.setattr(Decorated, "forward", torch.no_grad()(_as_it_is))
+        with pytest.raises(BadInput, match="expected 'forward' to be"):
+            made(x)
 
 
 @pytest.mark.parametrize("fallback", [True, False])

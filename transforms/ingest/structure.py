@@ -200,6 +200,8 @@ class _Walk:
             return self.function(value, of)
         if isinstance(value, type | types.ModuleType):
             return self.named(value, of)
+        if (inner := getattr(value, "__wrapped__", None)) is not None:  # functools.cache
+            return self.text(inner, of)
         if (name := getattr(value, "__qualname__", None)) is not None:  # written in C
             return f"{getattr(value, '__module__', '')}.{name}"
         return self.object(value, of)
@@ -225,7 +227,8 @@ class _Walk:
         """A function by name; if it ran, by its code, its defaults and closure, and its globals are noted."""
         name, code = f"{function.__module__}.{function.__qualname__}", function.__code__
         if (digest := _digest(code)) not in self.reads.codes:
-            return name
+            inner = getattr(function, "__wrapped__", None)  # PyTorch's decorators, such as torch.no_grad()
+            return name if inner is None else self.text(inner, of)
         self.watched.code(function)
         if self.once(function):
             cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
