@@ -1,29 +1,38 @@
 """Mutants of published convolutions: where they are wrong, what corrects them, whether that pays.
 
-    python -m benchmarks.expressions.corrections      kept in benchmarks/results/corrections.json, and printed
+    python -m benchmarks.expressions.corrections            kept in benchmarks/results/corrections.json
+    python -m benchmarks.expressions.corrections g2bmm      this case again
 
 Seconds are those of the processor. Every repair is certified as a whole, at the published sizes, and priced for
-sm_90 beside its source; `chosen` is what the search takes.
+sm_90 beside its source; `chosen` is what the search takes. Those of one kernel are compiled for each of
+`TARGETS`, and their TTIR is checked. Found is also printed, as a table.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
 from benchmarks.expressions.cases import CASES, program, windows
-from benchmarks.record import commit, keep
+from benchmarks.record import commit, keep, load
 
 from superopt.cost import cost, target
 from superopt.program import KernelGraph
 from superopt.transforms.derivation.mutants.correction import DIFFERENCES
 from superopt.transforms.derivation.mutants.derived import MUTANTS, Mutant, alone, derived
 from superopt.transforms.derivation.mutants.generated import AGREEMENT, MOST_WORK, generated
+from superopt.transforms.derivation.mutants.points import Undecided
 from superopt.transforms.derivation.mutants.repairs import repairs
+from superopt.transforms.emit.compile import compile_all
+from superopt.transforms.emit.program_source import emit_program
+from superopt.transforms.lower import lower
 from superopt.verify import certify
+from superopt.verify.ttir import verify_compiled
 
 # PET's cases, OLLIE's, and pairs of images (PET, Figure 1).
-NAMES = ("dilated", "conv5x5_small", "strided", "images")
+NAMES = ("dilated", "conv5x5_small", "strided", "images", "g2bmm")
+TARGETS = ("sm_80", "sm_90", "sm_100")
 MORE = CASES | {"images": ("conv", (16, 64, 14, 14), [(64, 64, 3, 3)], windows(pad=1))}
 # Operators of generated mutants.
 OPERATORS = 3
@@ -36,7 +45,11 @@ def row(mutant: Mutant) -> dict[str, Any]:
     region = None
     for name, decide in DIFFERENCES.items():
         start = time.process_time()
-        decided = decide(mutant.source, mutant.graph)
+        try:
+            decided = decide(mutant.source, mutant.graph)
+        except Undecided as reason:
+            found[name] = {"undecided": str(reason)}
+            continue
         found[name] = {"differ": decided.count, "seconds": round(time.process_time() - start, 3)}
         region = region or decided
     assert region is not None
@@ -53,6 +66,8 @@ def row(mutant: Mutant) -> dict[str, Any]:
             "us": round(us, 1),
             "chosen": us < before * 1e6,
         }
+        if len(graph.nodes) == 1:
+            made[repair] |= one_kernel(mutant, graph)
     return {
         "mutant": mutant.name,
         "outputs": region.size,
@@ -61,6 +76,28 @@ def row(mutant: Mutant) -> dict[str, Any]:
         "uncorrected_us": round(cost(mutant.graph, gpu).seconds * 1e6, 1),
         "source_us": round(before * 1e6, 1),
         "repairs": made,
+    }
+
+
+def one_kernel(mutant: Mutant, graph: KernelGraph) -> dict[str, Any]:
+    """The proof of its tile program, and the check of the TTIR for each target."""
+    start = time.process_time()
+    lowered = lower(graph)
+    equivalent = certify(mutant.source, lowered).equivalent
+    seconds = time.process_time() - start
+    emitted, checked = emit_program(lowered), dict[str, Any]()
+    for gpu in TARGETS:
+        compiled, start = compile_all(emitted.kernels, [gpu]), time.process_time()
+        records = verify_compiled(mutant.source, lowered, emitted, compiled)
+        checked[gpu] = {
+            "end_to_end": all(record.end_to_end for record in records.values()),
+            "seconds": round(time.process_time() - start, 3),
+        }
+    return {
+        "kernels": len(lowered.nodes),
+        "tiles": equivalent,
+        "seconds_tiles": round(seconds, 3),
+        "ttir": checked,
     }
 
 
@@ -88,7 +125,9 @@ def table(found: dict[str, Any]) -> None:
         for m in data["derived"]["mutants"]:
             for repair, r in m["repairs"].items():
                 differ = f"{m['relation']['differ']:,} of {m['outputs']:,}"
-                asked = f"{m['relation']['seconds']:.2f}, {m['boxes']['seconds']:.2f}"
+                asked = ", ".join(
+                    f"{m[d]['seconds']:.2f}" if "differ" in m[d] else "none" for d in DIFFERENCES
+                )
                 us = f"{m['source_us']}, {m['uncorrected_us']}, {r['us']}"
                 mutant, proof = f"`{m['mutant']}`", f"{r['seconds']:.2f}"
                 lines.append([case, mutant, differ, asked, f"`{repair}`", proof, us])
@@ -97,8 +136,10 @@ def table(found: dict[str, Any]) -> None:
 
 def main() -> None:
     """See the module's docstring."""
-    found = {name: rows(alone(program(name, MORE).nodes[0])) for name in NAMES}
-    keep("corrections", found, commit=commit())
+    found = load("corrections")
+    for name in sys.argv[1:] or NAMES:
+        found[name] = rows(alone(program(name, MORE).nodes[0])) | {"commit": commit()}
+        keep("corrections", found)
     table(found)
 
 

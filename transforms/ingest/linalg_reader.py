@@ -6,9 +6,9 @@ Only what the results need is read. A tensor value is held as one of three thing
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ from superopt.transforms.ingest.extern import linalg_source
 from superopt.transforms.ingest.held import Array, Held, Unwritten
 from superopt.transforms.ingest.interpret import predicate, scalar_operation, to_dtype
 from superopt.transforms.ingest.locate import locate
+from superopt.transforms.ingest.maps import Axis, axis, extents_of, is_axis, result_dims, spread_array
+from superopt.transforms.ingest.quasi_affine_maps import dims_of, read_elements, spread, sum_of_products
 from superopt.transforms.ingest.space import Aligned, Space
 from superopt.transforms.ingest.tensor_ops import OPERATIONS
 from superopt.transforms.ingest.windows import read_windows, reads_windows
@@ -263,16 +265,16 @@ class LinalgReader:
         n_out = len(operation.results)
         operands = list(operation.operands)
         n_in = len(operands) - n_out
-        extents = _extents(maps, operands, self._shape)
+        extents = extents_of(maps, operands, self._shape)
         yielded = list(list(block.operations)[-1].operation.operands)
-        if n_out == 1 and reads_windows(maps[:n_in]):
-            return [self._windows(operation, maps, extents, yielded[0])]
+        if n_out == 1 and (made := self._by_maps(operation, maps, extents, yielded[0])) is not None:
+            return [made]
         held: list[Held | None] = []
         for i in range(n_out):
             if operation.results[i] not in self.needed:
                 held.append(None)
                 continue
-            out_dims = _result_dims(maps[n_in + i], extents)
+            out_dims = result_dims(maps[n_in + i], extents)
             order = [d for d in out_dims if d is not None]
             order += [d for d in range(len(extents)) if d not in order]
             body = self._body(extents, order)
@@ -280,13 +282,30 @@ class LinalgReader:
             held.append(self._result(body, block, yielded[i], operands, n_in, i, out_dims))
         return held
 
-    def _windows(self, operation: Any, maps: Sequence[Any], extents: Sequence[int], yielded: Any) -> Held:
-        """A sum or maximum over windows, and what it starts from."""
+    def _by_maps(
+        self, operation: Any, maps: Sequence[Any], extents: Sequence[int], yielded: Any
+    ) -> Held | None:
+        """A sum or maximum over windows, or a sum of products that are read at quotients and remainders, and what
+        it starts from; None for any other operation.
+        """
+        if all(is_axis(e) for m in maps[:-1] for e in m.results):
+            return None
         start, accumulator = operation.operands[-1], operation.regions[0].blocks[0].arguments[-1]
         if (combination := _combination(yielded, accumulator)) is None:
-            raise NotExpressible("a reduction that is not a sum, maximum or minimum")
+            return None
         kind, term = combination
-        made = read_windows(self, operation, maps, extents, kind, term)  # pyright: ignore[reportArgumentType]
+        made: Value | None = None
+        if reads_windows(maps[:-1]):
+            with contextlib.suppress(NotExpressible):
+                reads = operation, maps, extents, kind, term
+                made = read_windows(self, *reads)  # pyright: ignore[reportArgumentType]
+        result = [d for d in result_dims(maps[-1], extents) if d is not None]
+        if made is None and kind == "sum" and len(result) == len(maps[-1].results):
+            with contextlib.suppress(NotExpressible):
+                reads = operation, maps, extents, result, term
+                made = sum_of_products(self, *reads)  # pyright: ignore[reportArgumentType]
+        if made is None:
+            return None
         first = self.value(start)
         if self.build.scalar(first) == {"sum": 0.0, "max": -math.inf}[kind]:
             return made
@@ -306,14 +325,16 @@ class LinalgReader:
 
     def _aligned_operand(self, value: Any, map: Any, space: Space) -> Form:
         held = self.held.get(value)
-        axes = [_axis(e) for e in map.results]
+        if not all(is_axis(e) for e in map.results):
+            return self._spread_operand(value, map, space)
+        axes = [axis(e) for e in map.results]
         array = held if isinstance(held, np.ndarray) else None
         if isinstance(held, Value):
             elements = self.build.elements(held)
             array = elements if elements is not None and elements.size <= FOLD_LIMIT else None
         if array is not None and all(a.dim is not None or array.shape[i] == 1 for i, a in enumerate(axes)):
             number = self.build.scalar(held) if isinstance(held, Value) else None
-            return np.asarray(number) if number is not None else _spread_array(array, axes, space.extents)
+            return np.asarray(number) if number is not None else spread_array(array, axes, space.extents)
         if isinstance(held, Value) and held in self.comparisons:
             kind, *sides = self.comparisons[held]
             left, right = (self._aligned_value(side, axes, space) for side in sides)
@@ -322,11 +343,23 @@ class LinalgReader:
             return Truth(self._aligned_value(self.truth(held), axes, space))
         return self._aligned_value(self.value(value), axes, space)
 
-    def _aligned_value(self, source: Value, axes: Sequence[_Axis], space: Space) -> Aligned:
-        for i, axis in enumerate(axes):
-            extent = 1 if axis.dim is None else space.extents[axis.dim]
-            if extent != source.shape[i] or axis.stride != 1:
-                source = self.build.slice(source, i, axis.offset, extent, axis.stride)
+    def _spread_operand(self, value: Any, map: Any, space: Space) -> Form:
+        """An operand that is read at sums, quotients or remainders of dimensions."""
+        held = self.held.get(value)
+        array = held if isinstance(held, np.ndarray) else None
+        if isinstance(held, Value):
+            array = self.build.elements(held)
+        if array is not None and math.prod(space.extents[d] for d in dims_of(map)) <= FOLD_LIMIT:
+            return read_elements(array, map, space.extents)
+        if isinstance(held, Value) and held.dtype == "i1":
+            return Truth(Aligned(*spread(self.build, self.truth(held), map, space.extents)))
+        return Aligned(*spread(self.build, self.value(value), map, space.extents))
+
+    def _aligned_value(self, source: Value, axes: Sequence[Axis], space: Space) -> Aligned:
+        for i, along in enumerate(axes):
+            extent = 1 if along.dim is None else space.extents[along.dim]
+            if extent != source.shape[i] or along.stride != 1:
+                source = self.build.slice(source, i, along.offset, extent, along.stride)
         dims = [a.dim for a in axes]
         kept = tuple(d for d in dims if d is not None)
         if len(set(kept)) != len(kept):
@@ -396,68 +429,6 @@ class LinalgReader:
 
 
 # --- reading maps and bodies ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Axis:
-    """One result of an indexing map: `offset + stride * dim`, or the constant `offset`."""
-
-    dim: int | None
-    stride: int = 1
-    offset: int = 0
-
-
-def _axis(expression: Any) -> _Axis:
-    """An affine expression in at most one dimension; raises NotExpressible for any other."""
-    kind = type(expression).__name__
-    if kind == "AffineDimExpr":
-        return _Axis(expression.position)
-    if kind == "AffineConstantExpr":
-        return _Axis(None, 1, expression.value)
-    if kind in ("AffineAddExpr", "AffineMulExpr"):
-        left, right = _axis(expression.lhs), _axis(expression.rhs)
-        if left.dim is None:
-            left, right = right, left
-        if right.dim is None and kind == "AffineAddExpr":
-            return _Axis(left.dim, left.stride, left.offset + right.offset)
-        if right.dim is None:
-            return _Axis(left.dim, left.stride * right.offset, left.offset * right.offset)
-    raise NotExpressible(f"an operand is read at {expression}")
-
-
-def _extents(
-    maps: Sequence[Any], operands: Sequence[Any], shape: Callable[[Any], Sequence[int]]
-) -> list[int]:
-    """The extent of each iteration dimension, from operands with an axis that only it indexes."""
-    extents = [0] * maps[0].n_dims
-    for map, operand in zip(maps, operands, strict=True):
-        for expression, extent in zip(map.results, shape(operand), strict=True):
-            if type(expression).__name__ == "AffineDimExpr":
-                extents[expression.position] = extent
-    if 0 in extents:
-        raise NotExpressible("an iteration dimension without an operand axis of its own")
-    return extents
-
-
-def _result_dims(map: Any, extents: Sequence[int]) -> list[int | None]:
-    axes = [_axis(e) for e in map.results]
-    dims = [a.dim for a in axes if a.dim is not None]
-    if any(a.stride != 1 or a.offset != 0 for a in axes) or len(set(dims)) != len(dims):
-        raise NotExpressible("a result that is written with gaps or along a diagonal")
-    return [a.dim for a in axes]
-
-
-def _spread_array(array: Array, axes: Sequence[_Axis], extents: Sequence[int]) -> Array:
-    """`array` as read over the iteration space, one axis per dimension."""
-    for i, axis in enumerate(axes):
-        if axis.dim is not None and (axis.stride, axis.offset, extents[axis.dim]) != (1, 0, array.shape[i]):
-            array = array.take(axis.offset + axis.stride * np.arange(extents[axis.dim]), axis=i)
-    kept = [i for i, a in enumerate(axes) if a.dim is not None]
-    dims = [a.dim for a in axes if a.dim is not None]
-    if len(set(dims)) != len(dims):
-        raise NotExpressible("an operand is read along a diagonal")
-    array = array.reshape([array.shape[i] for i in kept]).transpose(np.argsort(dims))
-    return array.reshape([e if d in dims else 1 for d, e in enumerate(extents)])
 
 
 _COMBINERS = {"arith.addf": "sum", "arith.maximumf": "max", "arith.maxnumf": "max", "arith.minimumf": "min",

@@ -50,7 +50,7 @@ def read_windows(
     """The sum or maximum, from its neutral element, of what `term` computes at each point of the windows."""
     block = operation.regions[0].blocks[0]
     arguments = list(block.arguments)
-    names = _factors(term)
+    names = factors(term)
     numbers = [arguments.index(v) for v in names if v in arguments]
     if len(numbers) != len(names) or len(names) > 2 or (kind != "sum" and len(names) > 1) or kind == "min":
         raise NotExpressible("windows of which anything but a product is summed")
@@ -150,13 +150,13 @@ def _band_product(
     return _back(build, made, [*batch, m, w], extents, result)
 
 
-def _factors(term: Any) -> list[Any]:
+def factors(term: Any) -> list[Any]:
     """The factors of a product, or what is not one; conversions to wider numbers do not count."""
     owner = term.owner
     name = getattr(owner, "name", "")
     if name == "arith.mulf":
-        return [f for v in owner.operands for f in _factors(v)]
-    return _factors(owner.operands[0]) if name == "arith.extf" else [term]
+        return [f for v in owner.operands for f in factors(v)]
+    return factors(owner.operands[0]) if name == "arith.extf" else [term]
 
 
 def _window(terms: Mapping[int, int], result: Sequence[int]) -> tuple[int, int, int, int]:
