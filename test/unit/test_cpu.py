@@ -14,9 +14,10 @@ import test_interpreter
 from random_programs import random_kernel
 from test_bands import fused, reference
 from test_in_place import updated_cache
+from test_mutants import whole_numbers
+from test_nests import cases
 from test_ragged import attention, linear
 
-from superopt.errors import UnsupportedProgram
 from superopt.numerics.child import ChildFailed
 from superopt.numerics.cpu import Bound, Cpu, run
 from superopt.program import (
@@ -38,6 +39,7 @@ from superopt.program import (
 )
 from superopt.spec import check_kernel
 from superopt.transforms.cpu.source import CpuKernel
+from superopt.transforms.derivation.mutants.guards import guarded
 from superopt.transforms.lower import lower
 from superopt.verify.domains import FloatDomain
 from superopt.verify.evaluate import evaluate
@@ -46,12 +48,6 @@ Array = np.ndarray[Any, Any]
 
 # The programs that Triton's interpreter is tried on: every operator, and random block graphs among them.
 globals().update({name: test for name, test in vars(test_interpreter).items() if name.startswith("test_")})
-
-
-def test_a_nest_alone() -> None:
-    """What reads by an index of its own has no place in a kernel of the CPU yet."""
-    with pytest.raises(UnsupportedProgram, match="expected no views on the CPU"):
-        test_interpreter.test_a_nest_alone("f32")
 
 
 @pytest.fixture(autouse=True)
@@ -218,3 +214,15 @@ def test_what_was_read_of_a_tile_stays_when_the_tile_changes() -> None:
         Store(out, ALL, new),
     ]
     np.testing.assert_array_equal(written_by(adding, local, x, out), 4 * matrix)
+
+
+@pytest.mark.parametrize("case", cases())
+def test_corrections_in_one_kernel(case: str) -> None:
+    """Guards on loads and on the store, floors and second passes: what the source computes, exactly."""
+    mutant, _ = cases()[case]
+    for name, made in guarded(mutant.source, mutant.graph):
+        arrays = [np.asarray(x, np.float32) % 11 for x in whole_numbers(mutant.source)]
+        (found,) = run(lower(made), arrays)
+        domain = FloatDomain()
+        (expected,) = evaluate(mutant.source, [domain.tensor(x.astype(np.float64)) for x in arrays], domain)
+        np.testing.assert_array_equal(found, expected.planes[0], err_msg=name)

@@ -140,7 +140,7 @@ def masked(
         number = source.read(point)
         for bound in needed:
             place = window_text(bound.window, point[bound.dim], names)
-            at = _place(writer, place)
+            at = index_of(writer, place)
             extent = writer.let(f"arith.constant {bound.extent} : index")
             exists = writer.let(f"arith.cmpi ult, {at}, {extent} : index")
             number = writer.let(f"arith.select {exists}, {number}, {writer.number(fill)} : f32")
@@ -155,7 +155,7 @@ def banded(writer: Writer, band: Band, windows: Sequence[Window], names: dict[Lo
 
     def read(point: Sequence[str]) -> str:
         below = f"{window_text(column, point[-1], names)} - ({window_text(row, point[-2], names)})"
-        distance, number = _place(writer, below), writer.number(band.inside)
+        distance, number = index_of(writer, below), writer.number(band.inside)
         outside = writer.number(band.outside)
         for side, compare, none in ((band.lower, "sge", -UNBOUNDED), (band.upper, "sle", UNBOUNDED)):
             if side != none:
@@ -167,7 +167,7 @@ def banded(writer: Writer, band: Band, windows: Sequence[Window], names: dict[Lo
     return Source(read)
 
 
-def _place(writer: Writer, text: str) -> str:
+def index_of(writer: Writer, text: str) -> str:
     """An affine expression of loop variables as a number."""
     names = sorted({word for word in text.replace("(", " ").replace(")", " ").split() if word[0] == "%"})
     dims = {name: f"d{i}" for i, name in enumerate(names)}

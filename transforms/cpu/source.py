@@ -34,6 +34,7 @@ from superopt.program import (
     Store,
     TileProgram,
     Value,
+    View,
     Window,
     statements,
 )
@@ -53,6 +54,7 @@ from superopt.transforms.cpu.operators import (
     window_text,
 )
 from superopt.transforms.cpu.products import multiplied
+from superopt.transforms.cpu.views import viewed
 from superopt.transforms.cpu.writer import Tile, Writer, linear, row_major
 
 
@@ -85,11 +87,10 @@ class _Emitter:
         self.chip: dict[Buffer, Tile] = {}
         self.variables: dict[LoopVar, str] = {}
         self.ranges: dict[LoopVar, tuple[int, int]] = {}
-        memory = [*program.arguments, *(b for b in program.locals if b.placement != "chip")]
+        local = (b for b in program.locals if b.placement != "chip" and b.view is None)
+        memory = [*program.arguments, *local]
         self.memory = {b: f"%p{i}" for i, b in enumerate(memory)}
         for buffer in memory:
-            if buffer.view is not None:
-                raise UnsupportedProgram(f"expected no views on the CPU, got '{buffer.name}'")
             if buffer.type.dtype not in COMPUTE_DTYPES:
                 raise UnsupportedProgram(f"expected f16, bf16 or f32 on the CPU, got {buffer.type.dtype}")
         self.body_of: dict[int, int] = {}
@@ -194,7 +195,12 @@ class _Emitter:
             self.values[value] = of_tile(self.writer, self.chip[buffer], frozenset({buffer}), exact=False)
             return
         band, windows = buffer.band, statement.windows
-        source = banded(self.writer, band, windows, self.variables) if band else self.from_memory(statement)
+        if buffer.view is not None:
+            source = self.from_view(buffer.view, windows)
+        elif band:
+            source = banded(self.writer, band, windows, self.variables)
+        else:
+            source = self.from_memory(statement)
         if all(map(self.inside, statement.windows, buffer.type.shape)):
             self.values[value] = source
             if not self.read_once(value):
@@ -217,6 +223,11 @@ class _Emitter:
             return number if dtype == "f32" else self.writer.let(f"arith.extf {number} : {dtype} to f32")
 
         return Source(read, frozenset({buffer}), frozenset({buffer}), direct=True, exact=True)
+
+    def from_view(self, view: View, windows: Sequence[Window]) -> Source:
+        shown = None if view.source < 0 else self.program.params[view.source]
+        source = None if shown is None else (self.memory[shown], shown.type)
+        return viewed(self.writer, view, source, windows, self.variables)
 
     def place(self, buffer: Buffer, windows: Sequence[Window], point: Sequence[str]) -> str:
         """Where an element of a window lies in a buffer."""
