@@ -152,3 +152,22 @@ def test_what_windows_cannot_say_stays_opaque(function: Callable[..., Any], inpu
     imported = from_torch(Fn(function), inputs)
     assert imported.externs >= 1
     assert close(run_imported(imported, inputs), function(*inputs)) < 2e-5
+
+
+@pytest.mark.parametrize(
+    ("shape", "scale"), [((2, 3, 5), 3), ((1, 3, 6, 5), 2), ((2, 3, 2, 2, 2), (1, 2, 3))]
+)
+def test_nearest_upsampling_is_a_broadcast(shape: tuple[int, ...], scale: Any) -> None:
+    x = rand(*shape)
+    module = torch.nn.Upsample(scale_factor=scale)
+    imported = from_torch(module, (x,))
+    assert imported.externs == 0
+    assert [n.op for n in imported.graph.nodes] == ["reshape", "broadcast", "reshape"]
+    (ours,) = run_imported(imported, (x,))
+    assert torch.equal(ours, module(x).double())
+
+
+@pytest.mark.parametrize("scale", [1.5, 0.5])
+def test_other_scales_stay_opaque(scale: float) -> None:
+    """Rounding of places is PyTorch's own."""
+    assert from_torch(torch.nn.Upsample(scale_factor=scale), (rand(1, 3, 6, 4),)).externs == 1

@@ -191,3 +191,21 @@ def _adaptive(r: TorchReader, args: Args, rank: int) -> Value:
     blocks = r.build.reshape(x, (*lead, *cut))
     mean = r.build.reduce("mean", blocks, [len(lead) + 2 * i + 1 for i in range(rank)])
     return r.build.cast(r.build.reshape(mean, (*lead, *sizes)), r.element)
+
+
+# --- larger images ------------------------------------------------------------------------------------------
+
+
+@handles("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec")
+def _upsample_nearest(r: TorchReader, args: Args) -> Value:
+    """(x, sizes, scales): each element of an image as often, along each dimension, as the result is larger."""
+    x, sizes = value_of(r, args[0]), args[1]
+    spatial, scales = x.shape[2:], [float(s) for s in args[2] or ()]
+    times = [n / e for n, e in zip(sizes, spatial, strict=True)] if sizes is not None else scales
+    if len(times) != len(spatial) or any(t < 1 or t != int(t) for t in times) or (scales and scales != times):
+        raise NotExpressible("a result that is not a whole number of times as large")
+    apart, wide = [*x.shape[:2]], [*x.shape[:2]]
+    for extent, count in zip(spatial, map(int, times), strict=True):
+        apart, wide = [*apart, extent, 1], [*wide, extent, count]
+    spread = r.build.broadcast(r.build.reshape(x, apart), wide)
+    return r.build.reshape(spread, (*x.shape[:2], *(e * int(t) for e, t in zip(spatial, times, strict=True))))
