@@ -7,7 +7,7 @@ import contextlib
 
 import numpy as np
 import pytest
-from test_ptx import FIELD, HEAD, LOAD, STORE, run
+from ptx_texts import FIELD, HEAD, LOAD, STORE, launched, run
 
 from superopt.errors import BadInput, IllegalProgram, SuperoptError, UnsupportedProgram
 from superopt.verify.ptx.decode import decode
@@ -42,14 +42,6 @@ def test_nothing_depends_on_where_memory_lies(name: str):
     (x,) = (b.contents.planes[0] for b in launch.buffers if b.contents is not None)
     with contextlib.suppress(UnsupportedProgram, IllegalProgram):
         assert not all(np.array_equal(launch.run(0)[1].values, x) for _ in range(16))
-
-
-def launched(body: str, head: str = HEAD) -> Launch:
-    """64 threads, an input of as many numbers and an output, none of the blocks run."""
-    text = head.replace("THREADS", "64") + body + "\nret;\n}\n"
-    given, made = Buffer("x", 64, "f32", writable=False), Buffer("o", 64, "f32", writable=True)
-    given.fill(FIELD.random("x", (64,)))
-    return Launch(decode(parse(text, "k.ptx")), (1, 1, 1), [given, made], FIELD, 1024)
 
 
 MOVED = {
@@ -177,7 +169,7 @@ def test_directives_and_arguments_are_those_that_are_launched(old: str, new: str
     assert old in HEAD
     launched(LOAD + STORE).run(0)
     with pytest.raises((UnsupportedProgram, IllegalProgram, BadInput)):
-        launched(LOAD + STORE, HEAD.replace(old, new)).run(0)
+        launched(LOAD + STORE, head=HEAD.replace(old, new)).run(0)
 
 
 @pytest.mark.parametrize("after", [".func f () { ret; }", ".alias f, g;", ".global .b32 x = 1;"])

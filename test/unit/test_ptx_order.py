@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from test_ptx import FIELD, LOAD, STORE, run
+from ptx_texts import FIELD, LOAD, STORE, run
 
 from superopt.errors import IllegalProgram, SuperoptError, UnsupportedProgram
 
