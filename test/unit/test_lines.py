@@ -5,12 +5,16 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
+from superopt.program import KernelGraph, Node, TensorType, TileProgram, Value
+from superopt.transforms.lower import lower
 from superopt.verify.domains import Array
 from superopt.verify.drawn import LEAST, drawn
+from superopt.verify.evaluate_tile import evaluate_written
 from superopt.verify.fields import ImageField
 from superopt.verify.ttir.integers import computed
 from superopt.verify.ttir.lines import Lines, NotAffine
@@ -103,6 +107,44 @@ def test_what_changes_within_the_box_is_refused(
         Lines([(0, 4)]).follow(op, x, y, computed(op, x, y, "here"))
 
 
+@pytest.mark.parametrize(
+    ("words", "a", "b", "end"),
+    [
+        (("slt",), [0, 1], [3], 3),  # equal at the end
+        (("sge",), [0, 1], [3], 3),
+        (("sle",), [3, 4], [3], 2),  # equal here only
+        (("sgt",), [3, 4], [3], 2),
+        (("ult",), [-2, -1], [5], 3),  # above 5 while they are negative
+        (("ult",), [5], [-2, -1], 3),
+        (("slt",), [[0, 9], [1, 10]], [[4, 4]], 4),  # of two elements one is decided
+        (("eq",), [False, True], [True], 1),
+    ],
+)
+def test_comparisons_are_the_same_in_the_whole_box(words: tuple[str, ...], a: Any, b: Any, end: int):
+    op, x, y = operation("cmpi", words), np.asarray(a), np.asarray(b)
+    with pytest.raises(NotAffine):
+        Lines([(0, end)]).follow(op, x, y, np.zeros(x.shape, np.bool_))
+
+
+def test_results_that_a_type_does_not_hold_somewhere_are_refused():
+    top = 1 << 31
+    for first, end in ((top - 4, 3), (-top + 3, 3)):
+        step = 1 if first > 0 else -1
+        Lines([(0, end)]).fits(I32, np.asarray([first, first + step]))
+        with pytest.raises(NotAffine):
+            Lines([(0, end + 1)]).fits(I32, np.asarray([first, first + step]))
+    with pytest.raises(NotAffine):  # truth values are the same everywhere
+        Lines([(0, 1)]).fits(I1, np.asarray([0, -1]))
+
+
+def test_what_must_be_the_same_is():
+    lines = Lines([(0, 3)])
+    lines.same(np.asarray([True]))
+    lines.same(np.asarray([4, 4]))
+    with pytest.raises(NotAffine):
+        lines.same(np.asarray([4, 5]))
+
+
 def test_large_steps_do_not_overflow_what_follows_them():
     """2^40 from one instance to the next, 2^30 instances: modulo 2^64 the last one is where the first is."""
     op = operation("cmpi", ("slt",))
@@ -129,3 +171,28 @@ def test_inputs_that_are_drawn_where_they_are_read_are_those_that_are_drawn_whol
             assert not isinstance(mine, np.ndarray)
             assert mine[places].tolist() == theirs.reshape(-1)[places].tolist()
             assert np.array_equal(np.asarray(mine), theirs.reshape(-1))
+            shaped = mine.reshape(*shape)
+            rows, columns = np.ix_([0, 5, shape[0] - 1], [127, 2])
+            assert np.array_equal(shaped[rows, columns], theirs[rows, columns])
+            assert np.array_equal(np.asarray(shaped), theirs)
+            with pytest.raises(ValueError, match="elements"):
+                mine.reshape(shape[0], 127)
+            with pytest.raises(IndexError, match="2 dimensions"):
+                shaped[rows]
+
+
+@pytest.mark.parametrize("columns", [256, 250])
+def test_tile_programs_read_inputs_that_are_drawn(columns: int):
+    """With windows that end within the input, and such that reach past it."""
+    x, o = Value(TensorType((512, columns), "f16"), "x"), Value(TensorType((512,), "f16"), "o")
+    node = Node("reduce_sum", (x,), (o,), {"dims": (1,)})
+    (lowered,) = lower(KernelGraph("sums", [x], [node], [o])).nodes
+    assert isinstance(lowered.body, TileProgram)
+    field = ImageField("point")
+    flat = drawn(field, 0, x.shape, exponent=False)
+    assert not isinstance(flat.planes[0], np.ndarray)
+    shaped = field.move(lambda a: a.reshape(*x.shape), flat)
+    whole = field.random(0, x.shape, exponent=False)
+    (found, written), (wanted, _) = (evaluate_written(lowered.body, [t], field)[0] for t in (shaped, whole))
+    assert written.all()
+    assert not field.differs(found, wanted).any()

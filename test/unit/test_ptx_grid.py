@@ -277,6 +277,21 @@ def test_a_fault_of_any_one_block_is_found(product: tuple[KernelGraph, KernelTex
             record(product, product[2].ptx.replace(loaded[0], fault))
 
 
+@pytest.mark.parametrize("where", ["eq", "ne"])
+def test_what_depends_on_where_shared_memory_starts_is_found(
+    product: tuple[KernelGraph, KernelText, PtxText], where: str
+):
+    """An operand is moved where it starts behind the kilobyte that CUDA keeps, or elsewhere."""
+    loaded = re.search(r"ld\.param\.b64\s+(%rd\d+), \[\w+_param_0\];", product[2].ptx)
+    assert loaded
+    fault = (
+        f"{loaded[0]}\n{{ .reg .pred %odd<3>; .reg .b32 %at<3>;\nmov.b32 %at0, global_smem;\n"
+        f"setp.{where}.s32 %odd0, %at0, 1024;\n@%odd0 add.s64 {loaded[1]}, {loaded[1]}, 16;\n}}"
+    )
+    with pytest.raises((NotEquivalent, IllegalProgram)):
+        record(product, product[2].ptx.replace(loaded[0], fault))
+
+
 class Tilted(Launch):
     """A launch that says of its accesses that they move by more than they do."""
 

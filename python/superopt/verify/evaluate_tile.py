@@ -34,6 +34,7 @@ from superopt.program import (
 )
 from superopt.verify.degrees import CONSTANT, Degree
 from superopt.verify.domains import Array, Domain, Shape, Tensor
+from superopt.verify.drawn import Drawn
 from superopt.verify.evaluate import evaluate_operator
 
 _NOBODY, _EVERYBODY = -1, -2  # owners: unwritten; written before this grid of blocks started
@@ -271,7 +272,7 @@ class _TileRun:
             raise IllegalProgram(f"expected '{buffer.name}' to be written before it is read")
         place = self.place(statement, every_block=not memory.input)
         inside: Array | None = None
-        if place.inside:
+        if place.inside and not any(isinstance(x, Drawn) for x in memory.planes):
             planes = [place.view(x, private=memory.private) for x in memory.planes]
             if not memory.input:
                 planes = [x.copy() for x in planes]
@@ -285,7 +286,7 @@ class _TileRun:
         if not memory.input:
             self.note_readers(memory, place)
         loaded = Tensor(tuple(planes), memory.degree, memory.dtype)
-        return loaded if inside is None else self.with_unknowns(loaded, inside)
+        return loaded if place.inside or inside is None else self.with_unknowns(loaded, inside)
 
     def load_view(self, statement: Load, view: View) -> Tensor:
         """What a view shows within its windows."""

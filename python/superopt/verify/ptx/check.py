@@ -177,7 +177,7 @@ class Reference:
     def prove(self, decoded: Decoded, shared_bytes: int, seed: int = 0) -> tuple[int, int]:
         """Run blocks that are not proved by those before, as long as `Grid.next` has some; how many are, and ran.
 
-        Two run at least, or one twice: shared memory starts elsewhere then, and the second one tests the proof.
+        One more runs then, or one again: its shared memory starts elsewhere, and it tests the proof.
         Raises NotEquivalent where one stores something else, and as `Launch.run`.
         """
         ptx, grid, ran = self.launch(decoded, shared_bytes), Grid(self.kernel.grid), 0
@@ -190,10 +190,8 @@ class Reference:
                 break
             self._check(ptx, block, grid.run(ptx, block, self._instances))
             ran += 1
-        if ran == 1:
-            self._check(ptx, chosen[-1], ptx.run(chosen[-1]))
-            ran += 1
-        return grid.proved, ran
+        self._check(ptx, chosen[-1], ptx.run(chosen[-1]))
+        return grid.proved, ran + 1
 
     def compare(
         self, decoded: Decoded, shared_bytes: int, blocks: Sequence[int], planted: Decoded | None = None

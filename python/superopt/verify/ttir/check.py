@@ -36,7 +36,7 @@ from superopt.program import KernelGraph, Node, TileProgram, Value
 from superopt.verify.certificate import Record
 from superopt.verify.certifier import certify
 from superopt.verify.demand import feeds_exponential
-from superopt.verify.domains import FLOAT_PRIMITIVES, Array, Domain, Tensor
+from superopt.verify.domains import FLOAT_PRIMITIVES, Array, Domain, Shape, Tensor
 from superopt.verify.drawn import drawn as drawn_input
 from superopt.verify.evaluate import evaluate
 from superopt.verify.evaluate_tile import evaluate_written
@@ -322,7 +322,7 @@ def _at_point(
             alone = KernelGraph("node", list(dict.fromkeys(node.operands)), [node], list(node.results))
             results = evaluate(alone, [env[v] for v in alone.inputs], domain)
         if node in programs:
-            found = _launched(*programs[node], node, operands, None, domain)
+            found = _launched(*programs[node], node, [flat(t, domain) for t in operands], None, domain)
             if original is None:
                 _compare(programs[node][1], found, node, results, domain)
             else:
@@ -377,14 +377,8 @@ def graph_of(node: Node) -> KernelGraph:
     return KernelGraph("node", inputs, [*made.values(), node], list(node.results))
 
 
-def operands_at(graph: KernelGraph, domain: Extended) -> tuple[list[Tensor], list[Tensor]]:
-    """A random point for the inputs of `graph_of` a node, and the node's operands there."""
-    inputs, (*made, node) = random_inputs(graph, domain), graph.nodes
-    return inputs, evaluate(KernelGraph("operands", graph.inputs, made, list(node.operands)), inputs, domain)
-
-
 def flat_operands(node: Node, domain: Extended) -> list[Tensor]:
-    """The operands of a node as `operands_at` has them, flat; large ones are drawn where they are read."""
+    """The operands of `graph_of` a node at `random_inputs`, flat; large ones are drawn where they are read."""
     graph = graph_of(node)
     (*made, _), wanted = graph.nodes, feeds_exponential(graph)
     env = {
@@ -397,6 +391,11 @@ def flat_operands(node: Node, domain: Extended) -> list[Tensor]:
     return [env[v] for v in node.operands]
 
 
+def _shaped(tensor: Tensor, shape: Shape, domain: Domain) -> Tensor:
+    """A flat tensor in its shape."""
+    return domain.move(lambda x: x.reshape(*shape), tensor)
+
+
 def _launched(
     function: Function,
     kernel: KernelText,
@@ -405,8 +404,8 @@ def _launched(
     instances: Sequence[int] | None,
     domain: Extended,
 ) -> list[Buffer]:
-    """Run the instances; returns the memory that they stored to."""
-    buffers, stored = launch_buffers(node, kernel.arguments, [flat(t, domain) for t in operands])
+    """Run the instances on flat operands; returns the memory that they stored to."""
+    buffers, stored = launch_buffers(node, kernel.arguments, operands)
     launch(function, kernel.grid, buffers, domain, instances)
     return stored
 
@@ -464,19 +463,20 @@ def _alone(
     run: set[int] = set()
 
     def test(domain: Extended) -> None:
-        graph = graph_of(node)
-        inputs, operands = operands_at(graph, domain)
+        operands = flat_operands(node, domain)
 
         def whole(instances: Sequence[int]) -> None:
             found = _launched(function, kernel, node, operands, instances, domain)
-            results = evaluate(graph, inputs, domain)
+            graph = graph_of(node)
+            results = evaluate(graph, random_inputs(graph, domain), domain)
             _compare(kernel, found, node, results, domain, [np.flatnonzero(b.stored) for b in found])
             run.update(instances)
 
         for part in parts:
             if part is None:
                 continue
-            written = evaluate_written(part, operands, domain)
+            shaped = [_shaped(t, v.shape, domain) for t, v in zip(operands, node.operands, strict=True)]
+            written = evaluate_written(part, shaped, domain)
             places = [np.flatnonzero(mask) for _, mask in written]
             instances = instances_of(stored, places)
             found = _launched(function, kernel, node, operands, instances, domain)
