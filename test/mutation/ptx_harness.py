@@ -7,7 +7,7 @@ Faults are injected into the PTX of kernels of the benchmarks, for three targets
 swizzles and descriptors, types, fields of tensor maps, atomics, named barriers, swapped operands and stores, faults
 that one block alone has, instructions, copies, waits, fences and barriers dropped.
 
-A mutant is *refused* by the reader, *illegal* (a race, a bound, something undefined) or *different* (another value
+A mutant is *refused* by the reader or as some blocks are not proved, *illegal* (a race, a bound, something undefined) or *different* (another value
 or place). One that passes is run again at other points of the fields and on other blocks: if it is found there, it
 is *wrong and accepted*, and the exit code is 1. The rest changes nothing that is stored, and it is shown why: *dead*
 where all that it changes may be undefined instead (`Launch.plant`), *without effect* where it changes no register
@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import random
 import sys
 import time
@@ -80,7 +81,9 @@ class Subject:
         try:
             decoded = decode(parse(text, "mutant.ptx"))
             if reference is self.first:
-                reference.prove(decoded, self.shared_bytes)
+                proved, _ = reference.prove(decoded, self.shared_bytes)
+                if proved < math.prod(self.grid):
+                    return "refused"
             else:  # whether they are proved or not
                 reference.compare(decoded, self.shared_bytes, self.others)
         except (BadInput, UnsupportedProgram):
@@ -107,9 +110,10 @@ class Family:
                 made[-1].fill(self._field.random(f"x{i}", (size,)))
         return Launch(decoded, (self._kernel.grid, 1, 1), made, self._field, shared_bytes)
 
-    def prove(self, decoded: Decoded, shared_bytes: int) -> None:
+    def prove(self, decoded: Decoded, shared_bytes: int) -> tuple[int, int]:
         """Run all blocks."""
         self.compare(decoded, shared_bytes)
+        return self._kernel.grid, self._kernel.grid
 
     def compare(
         self, decoded: Decoded, shared_bytes: int, blocks: Sequence[int] = (), planted: Decoded | None = None

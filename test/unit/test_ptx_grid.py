@@ -308,6 +308,7 @@ def test_instances_that_access_other_elements_are_not_proved(
     found = record(product)
     assert found.addressed < found.blocks
     assert found.evaluated > honest
+    assert found.unverified == f"expected all {found.blocks} blocks to be proved, got {found.addressed}"
 
 
 class Careless(Launch):

@@ -110,6 +110,8 @@ def verify_kernel(
         ordering = ordering_rules(decoded)
         templates = sorted({o[1:].split(".")[0] for o in decoded.opcodes if o.startswith("@")})
         addressed, evaluated = _compare(decoded, node, kernel, text.shared_bytes, seed, primes)
+        if addressed < math.prod(kernel.grid):
+            reason = f"expected all {math.prod(kernel.grid)} blocks to be proved, got {addressed}"
     except UnsupportedProgram as error:
         reason = error.message
     return PtxKernelRecord(

@@ -13,7 +13,7 @@ Where numbers are taken apart by a division (`block % 8`, `block / 8`), they are
 Blocks may be taken apart in several ways, as those of the last, smaller group of a grid in groups are: each
 `Part` has axes of its own. What is proved is a mark of each block by itself, whatever the axes say. What is
 left when `MOST_BOXES` blocks have run, or `FIRST_BOXES` where that many would not do at their rate, is not
-proved by this, but checked where blocks are drawn.
+proved, and a kernel with such blocks is not verified.
 """
 
 from __future__ import annotations

@@ -149,7 +149,9 @@ class Launch:
             for i, a in enumerate(axes)
         ]
         given = [(*span, a.extent, k) for span, a, k in zip(spans, axes, onward, strict=True)]
-        split = self._guarded(lambda: self._core.run_region(self._preset(block, _SHARED_START), given, slopes))
+        split = self._guarded(
+            lambda: self._core.run_region(self._preset(block, _SHARED_START), given, slopes)
+        )
         return self._stored() if split is None else split
 
     @property

@@ -10,7 +10,7 @@ class PtxKernelRecord(Record):
     """What was checked on one kernel: how many of its blocks ran, and the rules of order that its text needs.
 
     `addressed` blocks do what one of those does, with other elements (`superopt.verify.ptx.grid`): where they are
-    fewer than all, the others are known by those that ran. `templates` are library functions found in its text.
+    fewer than all, the kernel is not verified. `templates` are library functions found in its text.
     `unverified` is the reason why it was not checked; empty where it was.
     """
 
