@@ -21,7 +21,7 @@ from superopt.bands import recognized
 from superopt.cost import compiled_cost, target
 from superopt.cost.compiled import trips_run
 from superopt.cost.counted import KernelCounts, Transactions
-from superopt.cost.model import band_flops, node_traffic
+from superopt.cost.traffic import band_flops, node_traffic
 from superopt.dialects import reader, writer
 from superopt.errors import IllegalProgram, NotEquivalent
 from superopt.program import (

@@ -22,7 +22,7 @@ from superopt.cost import (
     target_names,
 )
 from superopt.cost.counted import KernelCounts, Transactions
-from superopt.cost.model import run_bytes
+from superopt.cost.traffic import run_bytes
 from superopt.dialects.reader import read
 from superopt.operators import OPERATORS
 from superopt.program import (

@@ -16,7 +16,7 @@ from collections.abc import Callable, Container, Sequence
 from functools import cache
 from typing import TypeAlias
 
-from superopt.cost.model import LIBRARY_TILE
+from superopt.cost.traffic import LIBRARY_TILE
 from superopt.operators import OPERATORS, is_contraction, nest_of
 from superopt.program import Node, Value
 

@@ -5,7 +5,8 @@ from superopt.cost.compiled import CompiledCost, PricedKernel, compiled_cost, co
 from superopt.cost.gpus import Target, host, target, target_names
 from superopt.cost.learned import Model, Prediction, load
 from superopt.cost.library import contraction_cost, left_to_library
-from superopt.cost.model import Cost, KernelCost, Traffic, cost, kernel_cost, kernel_seconds, node_traffic
+from superopt.cost.model import Cost, KernelCost, cost, kernel_cost
+from superopt.cost.traffic import Traffic, kernel_seconds, node_traffic
 
 __all__ = [
     "Baseline",

@@ -20,7 +20,8 @@ from superopt.cost.attention import Attention, attentions
 from superopt.cost.fusion import Fusion, Group, is_fusible, is_product, total_seconds
 from superopt.cost.gpus import Target
 from superopt.cost.library import contraction_cost
-from superopt.cost.model import KernelCost, Traffic, kernel_cost, update_cost
+from superopt.cost.model import KernelCost, kernel_cost, update_cost
+from superopt.cost.traffic import Traffic
 from superopt.operators import Move, move_of
 from superopt.program import KernelGraph, Node, TensorType, Value
 from superopt.weights import main_part

@@ -32,15 +32,8 @@ from typing import TYPE_CHECKING
 
 from superopt.cost.gpus import WARP_THREADS, Target
 from superopt.cost.library import contraction_cost
-from superopt.cost.model import (
-    Traffic,
-    copy_costs,
-    is_view,
-    kernel_cost,
-    kernel_seconds,
-    node_traffic,
-    tile_reads,
-)
+from superopt.cost.model import copy_costs, is_view, kernel_cost
+from superopt.cost.traffic import Traffic, kernel_seconds, node_traffic, tile_reads
 from superopt.hidden_trips import trips_of_limited
 from superopt.moves import SECTOR_BYTES
 from superopt.operators import is_contraction

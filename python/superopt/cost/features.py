@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from superopt.cost.compiled import compiled_seconds, resident_blocks
 from superopt.cost.gpus import Target
-from superopt.cost.model import Traffic, cost, kernel_cost
+from superopt.cost.model import cost, kernel_cost
+from superopt.cost.traffic import Traffic
 from superopt.program import Compute, KernelGraph, Load, Loop, TileProgram
 from superopt.transforms.core import _cost
 

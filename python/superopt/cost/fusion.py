@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from superopt.aliasing import updates_in_place
 from superopt.cost.gpus import Target
-from superopt.cost.model import KernelCost, Traffic, is_view, kernel_seconds
+from superopt.cost.model import KernelCost, is_view
+from superopt.cost.traffic import Traffic, kernel_seconds
 from superopt.operators import (
     OPERATORS,
     Move,

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from superopt.cost.gpus import Target
-from superopt.cost.model import KernelCost, Traffic, kernel_cost, kernel_seconds
+from superopt.cost.model import KernelCost, kernel_cost
+from superopt.cost.traffic import Traffic, kernel_seconds
 from superopt.operators import Move, is_constant, is_contraction, move_of, nest_of
 from superopt.program import DTYPE_BYTES, KernelGraph, Node, producers
 from superopt.transforms.core import _cost

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 from superopt import clock
 from superopt.cost.compiled import resident_blocks
 from superopt.cost.gpus import WARP_THREADS, Target
-from superopt.cost.model import Traffic
+from superopt.cost.traffic import Traffic
 from superopt.transforms.core import _cost
 
 if TYPE_CHECKING:
