@@ -15,7 +15,7 @@ from superopt.transforms.ingest.import_torch import Imported
 from superopt.transforms.ingest.ingest_linalg import read_linalg
 from superopt.transforms.ingest.torch_types import DTYPE_NAMES
 from superopt.verify.domains import FloatDomain
-from superopt.verify.evaluate import evaluate_operator
+from superopt.verify.evaluate_operator import evaluate_operator
 
 
 def read_text(text: str, **options: Any) -> tuple[KernelGraph, Diagnostics]:

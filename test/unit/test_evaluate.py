@@ -35,7 +35,8 @@ from superopt.transforms.lower import lower
 from superopt.verify import certify
 from superopt.verify.demand import feeds_exponential
 from superopt.verify.domains import FloatDomain, round_to
-from superopt.verify.evaluate import evaluate, evaluate_operator
+from superopt.verify.evaluate import evaluate
+from superopt.verify.evaluate_operator import evaluate_operator
 from superopt.verify.evaluate_tile import evaluate_tile
 from superopt.verify.fields import FormalField, ImageField, P, Q, ScreenField
 

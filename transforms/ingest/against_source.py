@@ -18,7 +18,7 @@ from superopt.numerics.checking import Comparison, compare, farthest
 from superopt.program import KernelGraph, Value
 from superopt.transforms.ingest.extern import run_extern_arrays
 from superopt.verify.domains import FloatDomain, Tensor, round_to
-from superopt.verify.evaluate import evaluate_operator
+from superopt.verify.evaluate_operator import evaluate_operator
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 

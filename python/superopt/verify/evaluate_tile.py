@@ -35,7 +35,7 @@ from superopt.program import (
 from superopt.verify.degrees import CONSTANT, Degree
 from superopt.verify.domains import Array, Domain, Shape, Tensor
 from superopt.verify.drawn import Drawn
-from superopt.verify.evaluate import evaluate_operator
+from superopt.verify.evaluate_operator import evaluate_operator
 
 _NOBODY, _EVERYBODY = -1, -2  # owners: unwritten; written before this grid of blocks started
 
