@@ -24,6 +24,7 @@ from superopt import cost, pipeline
 from superopt.cost.counted import counted
 from superopt.diagnostics import Diagnostics
 from superopt.driver.emission import summary
+from superopt.errors import UnsupportedProgram
 from superopt.pipeline import Superoptimize, superoptimize
 from superopt.program import BlockGraph, KernelGraph
 from superopt.report import TIE
@@ -240,6 +241,23 @@ def test_a_refusal_is_said_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> N
     chosen(run, product(), [plan("relu")])
     (said,) = (m.message for m in run.diagnostics.messages if m.message.startswith("the input is returned"))
     assert said.endswith(f"was refused: numerically unsafe (1); the first: {unsafe}")
+
+
+def test_what_the_verifier_cannot_express_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A selection between a logarithm and a number by an unknown sign, say: the run goes on."""
+
+    def certify_lowered(
+        original: KernelGraph, candidate: KernelGraph, lowered: KernelGraph, **others: int
+    ) -> object:
+        if candidate is not original:
+            raise UnsupportedProgram("expected numbers that are defined everywhere")
+        return check_lowered(original, candidate, lowered, **others)
+
+    check_lowered = check.certify_lowered
+    monkeypatch.setattr(check, "certify_lowered", certify_lowered)
+    made = superoptimize(rmsnorm_linear(16, 256, 512), Superoptimize(budget=5, store=None), Diagnostics())
+    assert not made.report.improved
+    assert "not proved to be equivalent: expected numbers" in " ".join(made.report.remarks)
 
 
 def test_a_budget_that_ran_out_is_said_and_hides_no_check_of_the_best(

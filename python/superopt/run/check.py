@@ -142,6 +142,13 @@ def equivalent(run: Run, attempt: Attempt) -> str:
 
     With `lower`'s tiles where others fail.
     """
+    try:
+        return _equivalent(run, attempt)
+    except UnsupportedProgram as error:
+        return f"not proved to be equivalent: {error.message}"
+
+
+def _equivalent(run: Run, attempt: Attempt) -> str:
     assert attempt.lowered is not None
     assert attempt.scheduled is not None
     verdict, kept = _certified(run, attempt, attempt.scheduled.lowered)
