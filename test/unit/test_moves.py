@@ -73,6 +73,14 @@ def test_products_turn_what_they_load() -> None:
     assert folded > 5
 
 
+@pytest.mark.parametrize("depth", [65, 66, 70, 129, 130])
+def test_a_last_trip_of_less_than_a_sector_leaves_no_move(depth: int) -> None:
+    p = Program("remainder", "f32")
+    a, w = p.input(64, 2, depth, name="a"), p.input(2, depth, 64, name="w")
+    lowered = lower(p.graph(p("matmul", p("transpose", a, perm=(1, 0, 2)), w)))
+    assert [n.op for n in lowered.nodes] == [NodeKind.TILED]
+
+
 def test_a_library_reads_what_is_in_memory() -> None:
     p = Program("left")
     x, w = p.input(4, 32, 64, name="x"), p.input(64, 4, 64, name="w")
