@@ -7,8 +7,8 @@
 // TILE-COUNT-1: "tile.store"
 // TILE-NOT: "tile.store"
 // TILE: aliases = array<i64: 0>
-// LOOPS: [:, 3:4, :] = {{.*}}[:, :, :]
-// LOOPS-NOT: [:, 0:3, :]
+// LOOPS: [elem n, 3:4, :] = {{.*}}[elem n, :, :]
+// LOOPS-NOT: [{{.*}}, 0:3, :]
 func.func @f(%cache: tensor<2x8x4xf32> {superopt.aliasing_output = 0 : i64}, %new: tensor<2x1x4xf32>) -> tensor<2x8x4xf32> {
   %0 = "kernel.update_slice"(%cache, %new) {dim = 1, offset = 3} : (tensor<2x8x4xf32>, tensor<2x1x4xf32>) -> tensor<2x8x4xf32>
   return %0 : tensor<2x8x4xf32>

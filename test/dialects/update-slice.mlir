@@ -6,9 +6,9 @@
 // CHECK: "kernel.update_slice"(%arg0, %arg1) {dim = 1 : i64, offset = 3 : i64}
 // TILE-COUNT-3: "tile.store"
 // TILE-NOT: "tile.store"
-// LOOPS: [:, 0:3, :] = {{.*}}[:, 0:3, :]
-// LOOPS: [:, 3:4, :] = {{.*}}[:, :, :]
-// LOOPS: [:, 4:8, :] = {{.*}}[:, 4:8, :]
+// LOOPS: [elem n, 0:3, :] = {{.*}}[elem n, 0:3, :]
+// LOOPS: [elem n, 3:4, :] = {{.*}}[elem n, :, :]
+// LOOPS: [elem n, 4:8, :] = {{.*}}[elem n, 4:8, :]
 func.func @f(%cache: tensor<2x8x4xf32>, %new: tensor<2x1x4xf32>) -> tensor<2x8x4xf32> {
   %0 = "kernel.update_slice"(%cache, %new) {dim = 1, offset = 3} : (tensor<2x8x4xf32>, tensor<2x1x4xf32>) -> tensor<2x8x4xf32>
   return %0 : tensor<2x8x4xf32>

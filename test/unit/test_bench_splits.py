@@ -120,8 +120,16 @@ def test_the_space_has_splits_as_a_parameter() -> None:
     assert space.at({**first.parameters, "split": 5}) is None
 
 
-def two() -> KernelGraph:
-    a, b = read(SPLIT_K, "first"), read(SPLIT_K, "second")
+# A sum of as many parts, each twice as long.
+LONGER = SPLIT_K.replace("4x64x", "4x128x").replace("x4x64x", "x4x128x").replace("16x256x", "16x512x")
+LONGER = (
+    LONGER.replace("256x32x", "512x32x").replace("16x1x64x", "16x1x128x").replace("1x64x32x", "1x128x32x")
+)
+LONGER = LONGER.replace("<16x64x", "<16x128x").replace("<64x32x", "<128x32x")
+
+
+def two(other: str = LONGER) -> KernelGraph:
+    a, b = read(SPLIT_K, "first"), read(other, "second")
     return KernelGraph("two", [*a.inputs, *b.inputs], [*a.nodes, *b.nodes], [*a.outputs, *b.outputs])
 
 
@@ -131,6 +139,7 @@ def test_splits_are_decisions_that_are_made_together() -> None:
     first, second = ChooseSplits().sites(lowered, quiet)
     assert first.choices[0] == "4"
     assert set(first.choices) == {"2", "4", "8", "16"}
+    assert set(second.choices) == {"2", "4", "8", "16", "32"}
     made = ChooseSplits().applied(lowered, {first.at: "2", second.at: "8"}, quiet)
     assert [split.parts for split in Splits(made).found.values()] == [2, 8]
     assert certify(two(), made).equivalent
@@ -141,3 +150,14 @@ def test_splits_are_decisions_that_are_made_together() -> None:
     assert [split.parts for split in Splits(again).found.values()] == [2, 8]
     assert with_splits(lowered, {"split": 3}) is None
     assert with_splits(lowered, {"other": 2}) is None
+
+
+def test_kernels_that_compute_side_by_side_share_their_parts() -> None:
+    """Both products are one kernel's: one number of parts, each with an axis of its own within them."""
+    lowered = lower(two(SPLIT_K))
+    assert sum(n.op == "tiled" and len(n.results) == 2 for n in lowered.nodes) == 1
+    (site,) = ChooseSplits().sites(lowered, Diagnostics())
+    assert set(site.choices) == {"2", "4", "8", "16"}
+    made = ChooseSplits().applied(lowered, {site.at: "8"}, Diagnostics())
+    assert {n.result.shape for n in made.nodes if n.op == "reshape"} == {(16, 8, 32), (8, 32, 32)}
+    assert certify(two(SPLIT_K), made).equivalent

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from superopt import clock, cost
-from superopt.operators import Move, move_of
 from superopt.program import NodeKind
 from superopt.transforms.lower.choose_layouts import choose_layouts
 from superopt.transforms.lower.join_parts import join_parts
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
 WHOLE = 0.5
 # Segments with fewer values are not cut again.
 SMALLEST = 6
-# Plans to choose from where the search does not know what moving values between library kernels costs.
-UNPRICED_PLANS = 256
 
 
 def propose(
@@ -55,8 +51,7 @@ def propose(
     # A small graph is not cut, so these results are final.
     whole = budget * WHOLE if large or len(apart) > 1 else budget
     options = options or MugraphOptimizer()
-    asked = _wider(options) if _moves_values(graph) else options
-    found = search_plans(graph, target, budget=whole, seed=seed, options=asked, stop=stop)
+    found = search_plans(graph, target, budget=whole, seed=seed, options=options, stop=stop)
     _lay_out(found, target, options.candidates)
 
     def propose_parts(parts: Sequence[Segment], share: float) -> None:
@@ -83,18 +78,6 @@ def propose(
         if len(halves) > 1:
             propose_parts(halves, 1.0)
     return found
-
-
-def _moves_values(graph: KernelGraph) -> bool:
-    """Whether dimensions of a value are reordered, for which plans over named axes are not charged."""
-    return any(move_of(n) is Move.TRANSPOSE and n.operands[0] not in graph.inputs for n in graph.nodes)
-
-
-def _wider(options: MugraphOptimizer) -> MugraphOptimizer:
-    """The options of a search that underestimates its plans: it keeps many, for `_lay_out` to choose from."""
-    return replace(
-        options, candidates=max(options.candidates, UNPRICED_PLANS), margin=max(options.margin, 1.0)
-    )
 
 
 def _lay_out(found: Proposals, target: Target, most: int) -> None:

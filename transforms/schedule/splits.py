@@ -26,13 +26,17 @@ from superopt.verify.reduce import resized
 
 @dataclass(frozen=True)
 class Split:
-    """A number of parts that may change: currently `parts`, of `total` points in all."""
+    """A number of parts that may change: currently `parts`, of `total` points in all.
+
+    `inner` has the factors within a part once for every axis that is divided: kernels that compute side by side
+    share the parts, not what these consist of.
+    """
 
     name: str
     parts: int
     total: int
     factor: Factor
-    inner: tuple[Factor, ...]
+    inner: tuple[tuple[Factor, ...], ...]
 
     def choices(self) -> list[int]:
         """The current number, and powers of two from 2 on that leave each part what a matrix product takes."""
@@ -59,10 +63,10 @@ class Splits:
         for factor, values in self._between_kernels().items():
             inner = () if factor.fixed else self._within(factor)
             held = {f for v in values for d in self.axes.of(v) for f in leaves(d)}
-            if not inner or held.intersection(inner):
+            if not inner or held.intersection(f for part in inner for f in part):
                 continue
             name = "split" if not self.found else f"split_{len(self.found)}"
-            total = factor.size * math.prod(f.size for f in inner)
+            total = factor.size * math.prod(f.size for f in inner[0])
             self.found[name] = Split(name, factor.size, total, factor, inner)
 
     def _between_kernels(self) -> dict[Factor, list[Value]]:
@@ -80,33 +84,38 @@ class Splits:
                             found.setdefault(factor, []).append(value)
         return found
 
-    def _within(self, factor: Factor) -> tuple[Factor, ...]:
-        """The factors within a part, outermost first: those that follow it in every input that has it."""
-        lists = [
-            dims[dims.index(factor) + 1 :]
+    def _within(self, factor: Factor) -> tuple[tuple[Factor, ...], ...]:
+        """The factors within a part, outermost first: what follows it in an input, for all inputs that have it.
+
+        None where a part is not as long in all of them.
+        """
+        lists = dict.fromkeys(
+            tuple(dims[dims.index(factor) + 1 :])
             for v in self.lowered.inputs
             for dims in map(leaves, self.axes.of(v))
             if factor in dims
-        ]
-        alike = bool(lists) and all(x == lists[0] for x in lists)
-        return tuple(lists[0]) if alike and not any(f.fixed for f in lists[0]) else ()
+        )
+        lengths = {math.prod(f.size for f in inner) for inner in lists}
+        usable = len(lengths) == 1 and all(inner and not any(f.fixed for f in inner) for inner in lists)
+        return tuple(lists) if usable else ()
 
     def apply(self, name: str, parts: int) -> KernelGraph | None:
         """The program with this many parts; None where that is impossible."""
         split = self.found.get(name)
         if split is None or parts < 1 or split.total % parts:
             return None
-        sizes = {split.factor: parts}
-        grow, shrink = math.gcd(parts, split.parts), 1
-        grow, shrink = split.parts // grow, parts // grow  # factors for the size of a part
-        for number, factor in enumerate(split.inner):
-            size = factor.size * grow if number == 0 else factor.size
-            common = math.gcd(size, shrink)
-            sizes[factor], shrink = size // common, shrink // common
-        if shrink != 1:
-            return None
         if parts == split.parts:
             return self.lowered
+        sizes = {split.factor: parts}
+        common = math.gcd(parts, split.parts)
+        for inner in split.inner:
+            grow, shrink = split.parts // common, parts // common  # factors for the size of a part
+            for number, factor in enumerate(inner):
+                size = factor.size * grow if number == 0 else factor.size
+                divided = math.gcd(size, shrink)
+                sizes[factor], shrink = size // divided, shrink // divided
+            if shrink != 1:
+                return None
 
         def extent(factors: Sequence[Factor]) -> int:
             return math.prod(sizes.get(f, f.size) for f in leaves(factors))
