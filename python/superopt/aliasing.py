@@ -9,6 +9,8 @@ launcher copies the output into the argument at the end.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from superopt.errors import IllegalProgram
 from superopt.operators import Move, move_of
 from superopt.program import KernelGraph, Node, NodeKind, TileProgram, Value
@@ -105,6 +107,25 @@ def _overwritten(graph: KernelGraph, node: Node, at: int, memory: dict[Value, in
     if sum(memory.get(v) == place for v in node.operands) > 1:
         raise IllegalProgram("expected what is updated in place as one operand, got it twice", node.location)
     return place
+
+
+def read_before(nodes: Sequence[Node]) -> dict[int, set[int]]:
+    """For every node that overwrites an operand, by number: the nodes before it that read the same memory."""
+    memory: dict[Value, set[Value]] = {}
+    readers: dict[Value, set[int]] = {}
+    found: dict[int, set[int]] = {}
+    for i, node in enumerate(nodes):
+        overwritten = pairs(node.body.aliases) if isinstance(node.body, TileProgram) else {}
+        places = [memory.get(v, {v}) for v in node.operands]
+        for at in overwritten.values():
+            found.setdefault(i, set()).update(*(readers.get(p, ()) for p in places[at]))
+        for place in set[Value]().union(*places):
+            readers.setdefault(place, set()).add(i)
+        memory.update({node.results[out]: places[at] for out, at in overwritten.items()})
+        # An opaque operation may return a view of any of its operands.
+        if move_of(node) in (Move.RESHAPE, Move.SLICE) or node.op == NodeKind.EXTERN:
+            memory.update(dict.fromkeys(node.results, set[Value]().union(*places)))
+    return found
 
 
 def updates_in_place(graph: KernelGraph) -> set[Node]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-from superopt.aliasing import updates_in_place
+from superopt.aliasing import read_before, updates_in_place
 from superopt.operators import Move, move_of
 from superopt.program import KernelGraph, Node, NodeKind, Value, producers
 from superopt.transforms.fingerprints import kernel_fingerprint
@@ -71,7 +71,8 @@ def _needed(nodes: Sequence[Node]) -> dict[Node, int]:
 def in_order(nodes: Sequence[Node], of: Mapping[Node, list[Node]]) -> list[list[Node]] | None:
     """The nodes, those of one group together, after all that they need, and else as late as the last of them.
 
-    `of` has the groups by their members. None where a group needs what it makes itself.
+    `of` has the groups by their members. None where a group needs what it makes itself, or overwrites what it
+    reads. What a node overwrites has been read by all that read it before.
     """
     position = {node: i for i, node in enumerate(nodes)}
     made_by = producers(nodes)
@@ -81,6 +82,8 @@ def in_order(nodes: Sequence[Node], of: Mapping[Node, list[Node]]) -> list[list[
         i: {unit_of[made_by[v]] for node in group for v in node.operands if v in made_by}
         for i, group in units.items()
     }
+    for i, readers in read_before(nodes).items():
+        needs[unit_of[nodes[i]]].update(unit_of[nodes[reader]] for reader in readers)
     used_by: dict[int, list[int]] = {i: [] for i in units}
     for i, needed in needs.items():
         for other in needed:

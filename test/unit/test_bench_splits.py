@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -121,11 +122,7 @@ def test_the_space_has_splits_as_a_parameter() -> None:
 
 
 # A sum of as many parts, each twice as long.
-LONGER = SPLIT_K.replace("4x64x", "4x128x").replace("x4x64x", "x4x128x").replace("16x256x", "16x512x")
-LONGER = (
-    LONGER.replace("256x32x", "512x32x").replace("16x1x64x", "16x1x128x").replace("1x64x32x", "1x128x32x")
-)
-LONGER = LONGER.replace("<16x64x", "<16x128x").replace("<64x32x", "<128x32x")
+LONGER = re.sub(r"(?<=\D)(64|256)(?=x)", lambda m: str(2 * int(m[0])), SPLIT_K)
 
 
 def two(other: str = LONGER) -> KernelGraph:

@@ -13,6 +13,7 @@ from superopt.cost import cost, target
 from superopt.diagnostics import Diagnostics
 from superopt.moves import moves_in_place
 from superopt.program import BlockGraph, KernelGraph, Node, NodeKind, TensorType, TileProgram, Value
+from superopt.spec import check_kernel
 from superopt.transforms.lower import lower
 from superopt.transforms.lower.fold_moves import FoldMoves
 from superopt.transforms.lower.join_parts import join_parts
@@ -223,6 +224,55 @@ def test_groups_that_would_need_each_other_are_not_both_made() -> None:
     assert {v for g in twins(graph) for n in g for v in n.results} == {a, c}
     lowered = lower(graph)
     assert certify(graph, lowered).equivalent
+
+
+def overwriting(cache: Value, new: Value) -> Node:
+    """A kernel that puts `new` into the rows from the fourth on of `cache`, in its memory."""
+    p = Program("update")
+    changed = p("update_slice", cache, new, dim=0, offset=4)
+    (node,) = lower(KernelGraph("update", [cache, new], p.nodes, [changed], aliases=(0,))).nodes
+    return node
+
+
+def test_what_is_overwritten_has_been_read() -> None:
+    """Random graphs with kernels that overwrite caches: twins become one without one that reads the old contents."""
+    rng, merged = random.Random(5), 0
+    while merged < 40:
+        p = Program("caches", "f32")
+        olds = [p.input(16, 8) for _ in range(2)]
+        halves, rows, caches = [p.input(8, 8) for _ in range(2)], p.input(4, 8), list(olds)
+        values: list[Value] = []
+        for _ in range(rng.randint(3, 8)):
+            kind = rng.choice(["copy", "read", "overwrite"])
+            if kind == "copy":
+                values.append(p("concat", *rng.choices(halves, k=2), dim=0))
+            elif kind == "read":
+                values.append(p("add", rng.choice([*values, *caches]), rng.choice(caches)))
+            else:
+                at = rng.randrange(2)
+                p.nodes.append(overwriting(caches[at], rows))
+                caches[at] = p.nodes[-1].results[0]
+        changed = [(at, c) for at, c in enumerate(caches) if c is not olds[at]]
+        outputs = [c for _, c in changed] + values
+        aliases = (*(at for at, _ in changed), *(-1 for _ in values))
+        graph = KernelGraph("caches", p.inputs, p.nodes, outputs, aliases=aliases)
+        check_kernel(graph)
+        lowered = lower(graph)
+        assert certify(graph, lowered).equivalent
+        merged += len(kernels(lowered)) < len(graph.nodes)
+
+
+def test_a_kernel_does_not_read_what_its_twin_overwrites() -> None:
+    p = Program("crossed", "f32")
+    olds, rows = [p.input(16, 8), p.input(16, 8)], p.input(4, 8)
+    first = overwriting(olds[0], p("slice", olds[1], offsets=(0, 0), sizes=(4, 8), strides=(1, 1)))
+    graph = KernelGraph(
+        "crossed", [*olds, rows], [*p.nodes, first, second := overwriting(olds[1], rows)],
+        [first.result, second.result], aliases=(0, 1),
+    )  # fmt: skip
+    check_kernel(graph)
+    assert twins(graph) == []
+    assert certify(graph, lower(graph)).equivalent
 
 
 def test_kernels_of_other_grids_are_not_merged() -> None:

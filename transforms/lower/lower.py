@@ -44,6 +44,7 @@ def lower(
     left = frozenset(_product(graph, i).result for i in library)
     lowered = KernelToTile(target=name, keep_moves=True).apart_from(left, lowered)
     lowered = FoldMoves().apply(lowered, diagnostics)
+    lowered = KernelToTile(target=name).apart_from(left, lowered)  # moves that no kernel does after all
     lowered = merge(lowered, together)
     mark_bands(lowered)
     for node in lowered.nodes:

@@ -37,11 +37,13 @@ from superopt.program import (
     Node,
     NodeKind,
     Statement,
+    Store,
     TensorType,
     ThreadGraph,
     TileProgram,
     Value,
     executions,
+    parallel_loops,
     power_of_two,
     within_loops,
 )
@@ -415,7 +417,7 @@ class _TileCounts:
         masked, absent = masked_shares(program) if program.separate_masks else ({}, frozenset[Statement]())
         # A loop that is written as several fills its pipeline again for each.
         self.blocks, self.trips = 1, _trips(program.body, shown) + sum(more for _, more in masked.values())
-        self.shared = sum(b.type.bytes for b in program.locals if b.is_tile)
+        self.shared = _held(program)
         parameters = set(program.params)
         for statement, around in within_loops(program.body):
             times = executions(around) * math.prod(shown.get(s.var, s.trips) / s.trips for s in around)
@@ -458,6 +460,18 @@ class _TileCounts:
             and len(shapes) == 1
             and not self.products.isdisjoint(statement.operands)
         )
+
+
+def _held(program: TileProgram) -> int:
+    """The most bytes of tiles that a block holds at once; each is kept from its first use to its last."""
+    loops = parallel_loops(program.body)
+    uses: dict[Buffer, list[int]] = {}
+    for place, outer in enumerate(loops[-1].body if loops else program.body):
+        for statement, _ in within_loops([outer]):
+            if isinstance(statement, Load | Store) and statement.buffer.is_tile:
+                uses.setdefault(statement.buffer, []).append(place)
+    spans = [(tile.type.bytes, places[0], places[-1]) for tile, places in uses.items()]
+    return max((sum(n for n, a, b in spans if a <= begin <= b) for _, begin, _ in spans), default=0)
 
 
 def _trips(body: Iterable[Statement], shown: Mapping[LoopVar, float]) -> float:
