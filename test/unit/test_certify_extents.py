@@ -114,13 +114,19 @@ def test_slices_keep_their_place() -> None:
     assert pair[0].nodes[0].attrs["sizes"] == (2, 2)
 
 
-def test_cuts_that_do_not_fit_are_not_reduced() -> None:
+def test_cuts_that_cross_are_kept_and_what_lies_around_them_is_reduced() -> None:
+    """Rows of 5 and of 6 meet after 30 elements: two such parts of ten remain."""
+
     def cut(rows: int) -> KernelGraph:
         return program(
-            [(12, 5)], lambda f, x: f("reshape", f("reshape", x, shape=(rows, 60 // rows)), shape=(60,))
+            [(60, 5)], lambda f, x: f("reshape", f("reshape", x, shape=(rows, 300 // rows)), shape=(300,))
         )
 
-    assert reduce_extents(cut(10), cut(12)) is None
+    pair = reduce_extents(cut(60), cut(50))
+    assert pair
+    assert [graph.inputs[0].shape for graph in pair] == [(12, 5), (12, 5)]
+    assert [graph.nodes[0].result.shape for graph in pair] == [(12, 5), (10, 6)]
+    assert certify(*pair).equivalent
 
 
 def mean_of_products(divisor: float, *, cut: int) -> KernelGraph:

@@ -1,7 +1,8 @@
 """Axes of programs as products of factors, unified and split until every program that uses them agrees.
 
 A dimension is a list of factors, outermost first. Where a grid, a loop, a reshape or a concatenation cuts a
-dimension, its list says so: `[grid, loop, tile]`. Equal dimensions have equal lists. A dimension that places
+dimension, its list says so: `[grid, loop, tile]`. Equal dimensions have equal lists, but for
+factors that are fixed where two cuts cross. A dimension that places
 others of different extents side by side, such as a cache and what is appended to it, is `Joined`: a sum of
 products (`superopt.verify.cuts` chooses its extents).
 """
@@ -15,7 +16,7 @@ from typing import TypeAlias
 
 
 class Irreducible(Exception):
-    """Two cuts of one dimension lack a common refinement."""
+    """Lists that should be of one extent are not, or no small extents suit what depends on them."""
 
 
 @dataclass(eq=False)
@@ -67,7 +68,12 @@ def reduced(factors: Sequence[Factor]) -> int:
 
 
 def unify(a: Sequence[Factor], b: Sequence[Factor]) -> None:
-    """Make two lists of one total extent the same, splitting factors as needed; raises Irreducible."""
+    """Make two lists of one total extent the same, splitting factors as needed.
+
+    Where cuts cross (rows of 7 and tiles of 8), both lists keep their own factors, fixed, for as many positions
+    as both divide (56), and are the same around them: every extent of the others has the same crossings, as often
+    as it has such positions. Raises Irreducible where the total extents differ.
+    """
     xs, ys = leaves(a), leaves(b)
     while xs and ys:
         x, y = xs.pop(), ys.pop()
@@ -75,18 +81,45 @@ def unify(a: Sequence[Factor], b: Sequence[Factor]) -> None:
             continue
         if x.size < y.size:
             x, y, xs, ys = y, x, ys, xs
-        if x.size % y.size:
-            raise Irreducible(f"{x.size} and {y.size}")
-        y.fixed |= x.fixed
-        x.parts = [y]
-        if x.size != y.size:
-            outer = Factor(x.size // y.size, x.fixed)
-            x.parts = [outer, y]
-            xs.append(outer)
+        common = math.gcd(x.size, y.size)
+        if common == y.size:
+            y.fixed |= x.fixed
+            x.parts = [y]
+            if x.size != y.size:
+                outer = Factor(x.size // y.size, x.fixed)
+                x.parts = [outer, y]
+                xs.append(outer)
+        elif common > 1:
+            shared = Factor(common, x.fixed or y.fixed)
+            x.parts = [Factor(x.size // common, x.fixed), shared]
+            y.parts = [Factor(y.size // common, y.fixed), shared]
+            xs, ys = [*xs, x], [*ys, y]
+        else:
+            xs, ys = _crossed([*xs, x], [*ys, y])
         # A leaf that is split here may also stand further out in a list.
         xs, ys = leaves(xs), leaves(ys)
     if math.prod(f.size for f in (*xs, *ys)) != 1:
         raise Irreducible("extents differ")
+
+
+def _crossed(a: Dim, b: Dim) -> tuple[Dim, Dim]:
+    """What lies around the innermost factors of two lists that are as long together; those are fixed."""
+    lists, inside = (list(a), list(b)), ([a[-1]], [b[-1]])
+    for d in lists:
+        d.pop()
+    while (sizes := [math.prod(f.size for f in d) for d in inside])[0] != sizes[1]:
+        side = int(sizes[0] == (together := math.lcm(*sizes)))
+        if not (around := leaves(lists[side])):
+            raise Irreducible("extents differ")
+        lists[side][:] = around
+        part = lists[side].pop()
+        if 1 < (wanted := math.gcd(part.size, together // sizes[side])) < part.size:
+            part.parts = [Factor(part.size // wanted, part.fixed), Factor(wanted, part.fixed)]
+            lists[side].append(part.parts[0])
+            part = part.parts[1]
+        inside[side].insert(0, part)
+    fix([*inside[0], *inside[1]])
+    return lists
 
 
 @dataclass(frozen=True)

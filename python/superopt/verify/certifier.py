@@ -51,6 +51,7 @@ from superopt.verify.certificate import (
 from superopt.verify.dense import without_dense
 from superopt.verify.hashing import canonical_text, parse, program_hash
 from superopt.verify.one_point import (
+    LATTICE_WORK,
     RULES_WORK,
     Kind,
     Outcome,
@@ -266,17 +267,11 @@ class _Question:
 
         Pieces with the same text are not tested: what is undefined in both must have shown up at reduced extents.
         """
-        programs, _ = _affordable([self.a, self.b], BLOCKS_WORK)
-        if max(map(work, programs)) <= BLOCKS_WORK:
-            return False
+        most = max(map(work, _affordable([self.a, self.b], BLOCKS_WORK)[0]))
         small = self.reduced
-        if not small and (small := reduce_extents(self.a, self.b, most_work=CUT_WORK)):
-            made = outcomes_of(
-                small[0], [small[1]], "image", "reduced", self.seed, 0, self.primes, self.arbitrary
-            )
-            self.undefined |= any(o.undefined for o in made)
-            self.agreed |= not failure_of(made)
-        if self.undefined:
+        if not small and most > LATTICE_WORK:
+            small = self._agreed_when_reduced()
+        if most <= BLOCKS_WORK or self.undefined:
             return False
         parts = _cut(self.a, self.b, small, self.seed, self.primes) if small else []
         made = self._tests_of_pieces([_affordable([p.first, p.second], PIECE_WORK) for p in parts], "image")
@@ -284,6 +279,16 @@ class _Question:
         if made:
             self.notes.append(f"at full extents the programs were compared in {len(parts)} pieces")
         return bool(made)
+
+    def _agreed_when_reduced(self) -> tuple[KernelGraph, KernelGraph] | None:
+        """Programs that are too large for formal tests when reduced, compared there with max and min by sets."""
+        small = reduce_extents(self.a, self.b, most_work=CUT_WORK)
+        if small:
+            rest = self.seed, 0, self.primes, self.arbitrary
+            made = outcomes_of(small[0], [small[1]], "image", "reduced", *rest)
+            self.undefined |= any(o.undefined for o in made)
+            self.agreed |= not failure_of(made)
+        return small
 
     def _tests_of_pieces(
         self, parts: Sequence[tuple[list[KernelGraph], Extents]], kind: Kind

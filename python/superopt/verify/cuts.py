@@ -31,7 +31,7 @@ def settle(joined: Sequence[Joined]) -> None:
 
     Dimensions that are cut at the same places have the same pieces. Raises Irreducible.
     """
-    _same_pieces(joined)
+    same_pieces(joined)
     for group in _connected(joined):
         free = list(dict.fromkeys(leaf for j in group for leaf in j.leaves if not leaf.fixed))
         best = _best(group, free)
@@ -40,6 +40,27 @@ def settle(joined: Sequence[Joined]) -> None:
         else:
             for leaf, size in zip(free, best, strict=True):
                 leaf.chosen = size
+
+
+def same_pieces(joined: Sequence[Joined]) -> None:
+    """Unify the pieces of dimensions that have the same factors and the same cuts, until nothing changes.
+
+    Also tiles of the same extents over the same dimension, which may reach past its end.
+    """
+    before = -1
+    while before != (now := sum(len(j.leaves) for j in joined)):
+        before = now
+        known: dict[tuple[int, ...], Joined] = {}
+        covered: dict[tuple[tuple[int, ...], ...], Joined] = {}
+        for j in joined:
+            sizes = (math.prod(f.size for f in leaves(piece)) for piece in j.pieces)
+            first = known.setdefault((*map(id, leaves(j.whole)), -1, *sizes), j)
+            for x, y in zip(first.pieces, j.pieces, strict=True):
+                unify(x, y)
+            factors = (tuple(f.size for f in leaves(d)) for d in (j.whole, *j.pieces[1:]))
+            first = covered.setdefault((tuple(map(id, leaves(j.pieces[0]))), *factors), j)
+            for x, y in zip((first.whole, *first.pieces), (j.whole, *j.pieces), strict=True):
+                unify(x, y)
 
 
 def _best(group: Sequence[Joined], free: Sequence[Factor]) -> list[int] | None:
@@ -208,27 +229,6 @@ def _alike(group: Sequence[Joined]) -> bool:
                     to.add(source.ends, to.ends, start, sign)
                     start = start[0] + piece.extent[0], start[1] + piece.extent[1]
     return all(p.alike() for p in found.values())
-
-
-def _same_pieces(joined: Sequence[Joined]) -> None:
-    """Unify the pieces of dimensions that have the same factors and the same cuts, until nothing changes.
-
-    Also tiles of the same extents over the same dimension, which may reach past its end.
-    """
-    before = -1
-    while before != (now := sum(len(j.leaves) for j in joined)):
-        before = now
-        known: dict[tuple[int, ...], Joined] = {}
-        covered: dict[tuple[tuple[int, ...], ...], Joined] = {}
-        for j in joined:
-            sizes = (math.prod(f.size for f in leaves(piece)) for piece in j.pieces)
-            first = known.setdefault((*map(id, leaves(j.whole)), -1, *sizes), j)
-            for x, y in zip(first.pieces, j.pieces, strict=True):
-                unify(x, y)
-            factors = (tuple(f.size for f in leaves(d)) for d in (j.whole, *j.pieces[1:]))
-            first = covered.setdefault((tuple(map(id, leaves(j.pieces[0]))), *factors), j)
-            for x, y in zip((first.whole, *first.pieces), (j.whole, *j.pieces), strict=True):
-                unify(x, y)
 
 
 def _connected(joined: Sequence[Joined]) -> Iterator[list[Joined]]:

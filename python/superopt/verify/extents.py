@@ -35,7 +35,7 @@ from superopt.program import (
     is_conversion,
 )
 from superopt.verify.axes import Dim, Factor, Irreducible, Joined, dim, fix, leaves, reduced, unify
-from superopt.verify.cuts import settle
+from superopt.verify.cuts import same_pieces, settle
 
 # Parts of a dimension that windows traverse one by one; beyond this many, the dimension keeps its extent.
 _MOST_PIECES = 4
@@ -80,11 +80,13 @@ class Axes:
 
     def settle(self) -> None:
         """Choose extents that add up, with as many windows as have each place of theirs inside."""
+        same_pieces(self.joined)
         cut = {leaf for j in self.joined for d in (j.whole, *j.pieces) for leaf in leaves(d)}
         for windows, least in self.windows:
-            # Cuts two apart keep as many windows as leave borders and an inside.
+            # Cuts two apart keep as many windows as leave borders and an inside, where these are not kept anyway.
             pairs_, extent = math.ceil(least / 2), _extent(windows)
-            if cut.isdisjoint(leaves(windows)) or all(leaf.fixed for leaf in leaves(windows)):
+            fewest = math.prod(leaf.size if leaf.fixed else min(leaf.size, 2) for leaf in leaves(windows))
+            if cut.isdisjoint(leaves(windows)) or fewest >= min(least, extent):
                 continue
             if extent < 2 * pairs_:
                 fix(windows)
