@@ -3,8 +3,6 @@ directives and on what the hardware chooses is refused, whatever the block store
 
 from __future__ import annotations
 
-import contextlib
-
 import numpy as np
 import pytest
 from ptx_texts import FIELD, HEAD, LOAD, STORE, launched, run
@@ -31,17 +29,81 @@ ADDRESSES = {
     "a word in memory": "st.shared.b64 [%r2], %rd1;\nld.shared.b32 %r20, [%r2];\nsetp.eq.s32 %p1, %r20, 0;",
     "a constant": "mov.b64 %rd5, 2199023255552;\nadd.s64 %rd5, %rd5, %rd3;\nsetp.eq.s32 %p1, %r1, %r1;",
     "shared memory": "setp.eq.s32 %p1, %r2, 1024;",
-    "bits of shared memory": "and.b32 %r20, %r2, 1024;\nsetp.ne.s32 %p1, %r20, 0;",
+    "an order in shared memory": "setp.lt.u32 %p1, %r2, %r6;",
+    "null in shared memory": "setp.ne.s32 %p1, %r2, 0;",
+    "bits of shared memory": "and.b32 %r20, %r2, 1024;\nsetp.eq.s32 %p1, %r20, 1024;",
+    "higher bits": "and.b32 %r20, %r2, 2048;\nsetp.eq.s32 %p1, %r20, 0;",
+    "bits that carry": "add.s32 %r20, %r2, 1048576;\nand.b32 %r20, %r20, 1056768;\nsetp.eq.s32 %p1, %r20, 1048576;",
+    "all bits but some": "and.b32 %r20, %r2, -2049;\nsub.s32 %r20, %r2, %r20;\nsetp.eq.s32 %p1, %r20, 0;",
+    "bits that are set": "or.b32 %r20, %r2, 2048;\nsub.s32 %r20, %r20, %r2;\nsetp.ne.s32 %p1, %r20, 0;",
+    "kilobytes": "shr.u32 %r20, %r2, 10;\nand.b32 %r20, %r20, 2;\nsetp.eq.s32 %p1, %r20, 0;",
+    "kilobytes by two": "shr.u32 %r20, %r2, 11;\nsetp.eq.s32 %p1, %r20, 0;",
+    "half a kilobyte": "shr.u32 %r20, %r2, 9;\nmad.lo.s32 %r20, %r20, -512, %r2;\nsetp.eq.s32 %p1, %r20, 0;",
+    "what wraps around": "add.s32 %r20, %r2, -2048;\nshr.u32 %r20, %r20, 4;\nbfe.u32 %r21, %r2, 4, 14;\nsub.s32 %r20, %r21, %r20;\nsetp.eq.s32 %p1, %r20, 128;",
+    "what wraps around in a wider word": "add.s32 %r20, %r2, -2048;\ncvt.u64.u32 %rd6, %r20;\ncvt.u64.u32 %rd7, %r2;\nsub.s64 %rd6, %rd7, %rd6;\nsetp.eq.s64 %p1, %rd6, 2048;",
+    "a sign": "add.s32 %r20, %r2, 2147481600;\ncvt.s64.s32 %rd6, %r20;\ncvt.u64.u32 %rd7, %r20;\nsub.s64 %rd6, %rd7, %rd6;\nsetp.eq.s64 %p1, %rd6, 0;",
+    "a field too narrow": "bfe.u32 %r20, %r2, 4, 10;\nbfe.u32 %r21, %r2, 4, 14;\nsub.s32 %r20, %r21, %r20;\nsetp.eq.s32 %p1, %r20, 0;",
+    "a product that moves": "mad.lo.s32 %r20, %r2, 2, %r2;\nsub.s32 %r20, %r20, %r2;\nsetp.eq.s32 %p1, %r20, 0;",
+    "a multiple": "mul.lo.s32 %r20, %r2, 3;\nand.b32 %r20, %r20, 4096;\nsetp.eq.s32 %p1, %r20, 0;",
+    "a sum of places": "add.s32 %r20, %r2, %r2;\nand.b32 %r20, %r20, 4096;\nsetp.eq.s32 %p1, %r20, 0;",
+    "a remainder": "rem.u32 %r20, %r2, 3;\nsetp.eq.s32 %p1, %r20, 1;",
+    "a maximum": "max.u32 %r20, %r2, 4096;\nsub.s32 %r20, %r20, 4096;\nsetp.eq.s32 %p1, %r20, 0;",
+    "bits that differ": "xor.b32 %r20, %r2, 1024;\nsetp.lt.u32 %p1, %r20, 1024;",
+    "a place in memory": "st.shared.b32 [%r4], %r2;\nld.shared.b32 %r20, [%r4];\nsetp.eq.s32 %p1, %r20, 1024;",
+    "a place by halves": "mov.b32 {%rs1, %rs2}, %r2;\nsetp.eq.s16 %p1, %rs1, 1024;",
+    "bytes of a place": "prmt.b32 %r20, %r2, 0, 0x4441;\nsetp.eq.s32 %p1, %r20, 4;",
+    "a place from another thread": "shfl.sync.idx.b32 %r20, %r2, 0, 31, -1;\nsetp.eq.s32 %p1, %r20, 1024;",
+    "a place as a number": "cvt.rn.f32.u32 %r10, %r2;\nsetp.eq.s32 %p1, %r1, %r1;",
+    "an address in shared memory": "st.shared.b32 [1024], %r10;\nsetp.eq.s32 %p1, %r1, %r1;",
+    "an offset in shared memory": "st.shared.b32 [%r3+1024], %r10;\nsetp.eq.s32 %p1, %r1, %r1;",
+    "a double place": "add.s32 %r20, %r4, %r2;\nst.shared.b32 [%r20], %r10;\nsetp.eq.s32 %p1, %r1, %r1;",
+    "the size of a copy": "shr.u32 %r20, %r2, 8;\ncp.async.ca.shared.global [%r4], [%rd4], 4, %r20;\nsetp.eq.s32 %p1, %r1, %r1;",
+    "a barrier": "shr.u32 %r20, %r2, 10;\nbar.sync %r20, 64;\nsetp.eq.s32 %p1, %r1, %r1;",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ADDRESSES)
 def test_nothing_depends_on_where_memory_lies(name: str):
-    """Shared memory starts elsewhere in each run: some run stores another number."""
-    launch = launched(LOAD + ADDRESSES[name] + "\n" + GUARDED)
-    (x,) = (b.contents.planes[0] for b in launch.buffers if b.contents is not None)
-    with contextlib.suppress(UnsupportedProgram, IllegalProgram):
-        assert not all(np.array_equal(launch.run(0)[1].values, x) for _ in range(16))
+    with pytest.raises((UnsupportedProgram, IllegalProgram)):
+        run(LOAD + ADDRESSES[name] + "\n" + GUARDED)
+
+
+# How far a place is from the start of shared memory, or the field of a descriptor from that of the start.
+PLACES = {
+    "a difference": ("sub.s32 %r20, %r4, %r2;", 4),
+    "a field": ("bfe.u32 %r20, %r4, 4, 14;\nbfe.u32 %r21, %r2, 4, 14;\nsub.s32 %r20, %r20, %r21;", 0.25),
+    "a shift": ("shr.u32 %r20, %r4, 4;\nand.b32 %r20, %r20, 16383;\nshr.u32 %r21, %r2, 4;\nsub.s32 %r20, %r20, %r21;", 0.25),
+    "a descriptor": (
+        "bfe.u32 %r20, %r4, 4, 14;\ncvt.u64.u32 %rd6, %r20;\nor.b64 %rd6, %rd6, 4611756662049472512;\n"
+        "add.s64 %rd6, %rd6, -4611756662049472512;\ncvt.u32.u64 %r20, %rd6;\nshr.u32 %r21, %r2, 4;\nsub.s32 %r20, %r20, %r21;",
+        0.25,
+    ),
+    "a choice": ("setp.eq.s32 %p1, %r1, %r1;\nselp.b32 %r20, %r4, %r2, %p1;\nsub.s32 %r20, %r20, %r2;", 4),
+    "a product": ("mad.lo.s32 %r20, %r1, 12, %r2;\nsub.s32 %r20, %r20, %r2;", 12),
+    "below the start": ("add.s32 %r20, %r2, -64;\nadd.s32 %r20, %r20, %r3;\nsub.s32 %r20, %r20, %r2;\nadd.s32 %r20, %r20, 64;", 4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_places_in_shared_memory_are_followed(name: str):
+    body, step = PLACES[name]
+    stored, _ = run(body + "\ncvt.rn.f32.s32 %r10, %r20;\n" + STORE)
+    assert list(stored.values) == [int(step * t) for t in range(64)]
+
+
+def test_a_descriptor_is_a_place():
+    """Whatever its number is: where shared memory starts differs."""
+    head = "mov.b32 %r10, 0;\nmov.b32 %r11, 0;\nmov.b32 %r12, 0;\nmov.b32 %r13, 0;\n"
+    body = "wgmma.fence.sync.aligned;\nwgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 "
+    body = head + body + "{%r10, %r11, %r12, %r13}, %rd6, %rd6, 1, 1, 1, 0, 0;\n"
+    for made in (
+        "mov.b64 %rd6, 64;",
+        "cvt.u64.u32 %rd6, %r2;",
+        "shr.u32 %r20, %r2, 5;\ncvt.u64.u32 %rd6, %r20;",
+        "bfe.u32 %r20, %r2, 4, 14;\nadd.s32 %r20, %r20, 12288;\ncvt.u64.u32 %rd6, %r20;",
+    ):
+        with pytest.raises((UnsupportedProgram, IllegalProgram), match="matrix descriptor"):
+            run(made + "\n" + body, 128)
 
 
 MOVED = {

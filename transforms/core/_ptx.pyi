@@ -19,10 +19,7 @@ def ops() -> dict[str, int]:
 class Launch:
     """A kernel with a point of the fields and its memory."""
 
-    def __init__(self, code: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], args: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], registers: int, threads: int, shared: int, p: int, q: int, root: int, order: int, functions: Sequence[Sequence[int]], buffers: Sequence[tuple[int, int, bool, Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, Sequence[int]]], pointers: Sequence[tuple[int, int]]) -> None: ...
-
-    def set_shared_base(self, base: int) -> None:
-        """where shared memory starts for blocks that run from now on"""
+    def __init__(self, code: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], args: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], registers: int, threads: int, shared: int, p: int, q: int, root: int, order: int, functions: Sequence[Sequence[int]], buffers: Sequence[tuple[int, int, bool, Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, Sequence[int]]], pointers: Sequence[tuple[int, int]], shared_start: int) -> None: ...
 
     def run(self, preset: Sequence[tuple[int, Sequence[int]]]) -> None:
         """runs one block; registers start as given"""

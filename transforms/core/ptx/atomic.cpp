@@ -15,7 +15,7 @@ void Machine::atomic(const Instr &in, std::span<const u16> lanes) {
   std::array<Cell, 16> held{};
   std::vector<std::pair<u16, u64>> accesses;
   for (u16 t : lanes) {
-    const u64 address = isShared ? bits(arg(in, n), t) + arg(in, n + 1).imm : globalAddress(in, n, t);
+    const u64 address = isShared ? sharedAddress(in, n, t) : globalAddress(in, n, t);
     accesses.emplace_back(t, address);
     if (isShared) {
       atomicShared(in, address, t);

@@ -89,7 +89,7 @@ NB_MODULE(_ptx, m) {
           [](Launch *self, const Ints &code, const Ints &args, std::size_t registers, std::size_t threads,
              std::size_t shared, u64 p, u64 q, u64 root, u64 order,
              const std::vector<std::array<u64, 4>> &functions, const std::vector<Given> &buffers,
-             const std::vector<std::pair<u32, u32>> &pointers) {
+             const std::vector<std::pair<u32, u32>> &pointers, i32 sharedStart) {
             new (self) Launch{decoded(code, args, registers), {}, nullptr, nullptr};
             Point point{p, q, root, order, {}};
             if (functions.size() != point.functions.size())
@@ -112,16 +112,15 @@ NB_MODULE(_ptx, m) {
             for (const auto &[reg, buffer] : pointers)
               if (reg >= registers || buffer > made.size())
                 throw std::invalid_argument("expected registers and buffers that exist");
+            if (sharedStart < -1 || sharedStart >= static_cast<i64>(registers))
+              throw std::invalid_argument("expected a register that exists");
             self->numbers = std::make_unique<Numbers>(point);
             self->machine = std::make_unique<Machine>(self->program, *self->numbers, made, threads, shared,
-                                                      pointers);
+                                                      pointers, sharedStart);
           },
           nb::arg("code"), nb::arg("args"), nb::arg("registers"), nb::arg("threads"), nb::arg("shared"),
           nb::arg("p"), nb::arg("q"), nb::arg("root"), nb::arg("order"), nb::arg("functions"),
-          nb::arg("buffers"), nb::arg("pointers"))
-      .def(
-          "set_shared_base", [](Launch &self, u32 base) { self.machine->setSharedBase(base); }, nb::arg("base"),
-          "where shared memory starts for blocks that run from now on")
+          nb::arg("buffers"), nb::arg("pointers"), nb::arg("shared_start"))
       .def(
           "run",
           [](Launch &self, const std::vector<std::pair<u32, std::vector<u64>>> &preset) {

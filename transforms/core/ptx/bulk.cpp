@@ -30,7 +30,7 @@ u16 Machine::mapAt(std::size_t first) const {
 
 // A change makes another map: what was published stays as it was.
 void Machine::mapReplace(const Instr &in, u16 t) {
-  const u64 address = bits(arg(in, 0), t) + arg(in, 1).imm;
+  const u64 address = sharedAddress(in, 0, t);
   const std::size_t first = slot(address, kMapBytes);
   bool empty = true;
   for (u32 i = 0; i < kMapCells; ++i) {
@@ -92,9 +92,9 @@ void Machine::mapReplace(const Instr &in, u16 t) {
 void Machine::mapPublish(const Instr &in, std::span<const u16> lanes) {
   warps(lanes, [&](u16 first) {
     clock_[first / kWarp][first / kWarp] = ++warpEpoch_[first / kWarp];
-    const u64 to = globalAddress(in, 0, first), from = bits(arg(in, 2), first) + arg(in, 3).imm;
+    const u64 to = globalAddress(in, 0, first), from = sharedAddress(in, 2, first);
     for (u16 t = first; t < first + kWarp; ++t)
-      if (globalAddress(in, 0, t) != to || bits(arg(in, 2), t) + arg(in, 3).imm != from)
+      if (globalAddress(in, 0, t) != to || sharedAddress(in, 2, t) != from)
         throw Illegal("expected threads of a warp that copy the same tensor map, got others");
     const u64 base = (buffers_.size() + 1) << kBufferBits;
     if (to >> kBufferBits != buffers_.size() + 1 || to % kMapBytes != 0)
@@ -185,8 +185,7 @@ bool Machine::complete(u32 bulk, u16 t) const {
 // where in global memory, in the order of the copy, then the mbarrier of a load, then coordinates or a size.
 std::vector<Machine::Piece> Machine::pieces(const Instr &in, u16 t, bool isLoad, unsigned &size) {
   const std::size_t shared = isLoad ? 0 : 2, global = isLoad ? 2 : 0, after = isLoad ? 6 : 4;
-  const u64 at = (bits(arg(in, shared), t) + arg(in, shared + 1).imm) & 0xffffffff,
-            from = globalAddress(in, global, t);
+  const u64 at = sharedAddress(in, shared, t), from = globalAddress(in, global, t);
   std::vector<Piece> found;
   const auto fits = [&](u64 bytes) {
     if (bytes > 2 * shared_.size())
@@ -255,7 +254,7 @@ std::vector<Machine::Piece> Machine::pieces(const Instr &in, u16 t, bool isLoad,
 void Machine::bulkLoad(const Instr &in, u16 t) {
   unsigned size = 0;
   const std::vector<Piece> moved = pieces(in, t, true, size);
-  Mbarrier &m = barrierAt(bits(arg(in, 4), t) + arg(in, 5).imm, t);
+  Mbarrier &m = barrierAt(sharedAddress(in, 4, t), t);
   if (m.by == kNobody || !ordered(m.by, m.epoch, m.warpEpoch, t))
     throw Illegal("race: expected a barrier between mbarrier.arrive.expect_tx and its bulk copy");
   bulk_.push_back({m.id, m.phase(), moved.size() * size});

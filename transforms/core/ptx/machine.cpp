@@ -62,9 +62,9 @@ std::size_t results(const Instr &in) {
 }
 
 Machine::Machine(const Program &program, Numbers &numbers, std::vector<Buffer> buffers, std::size_t threads,
-                 std::size_t sharedBytes, std::vector<std::pair<u32, u32>> pointers)
+                 std::size_t sharedBytes, std::vector<std::pair<u32, u32>> pointers, i32 sharedStart)
     : program_(program), numbers_(numbers), buffers_(std::move(buffers)), threads_(threads),
-      pointers_(std::move(pointers)), shared_(sharedBytes / 2) {
+      pointers_(std::move(pointers)), sharedStart_(sharedStart), shared_(sharedBytes / 2) {
   if (threads == 0 || threads % kWarp != 0 || threads > 1024)
     throw Unknown("a block of " + std::to_string(threads) + " threads");
   for (std::vector<u64> *each : {&counts_.executed, &counts_.waits, &counts_.inFlight})
@@ -127,6 +127,8 @@ void Machine::start(const std::vector<std::pair<u32, std::vector<u64>>> &preset)
       values_[i] = 0;
       highs_[i] = buffer;
     }
+  for (std::size_t t = 0; t < threads_; ++t)
+    setPlace({sharedStart_, 0}, static_cast<u16>(t), 0, kPlaceStep);
   std::ranges::fill(shared_, Slot{});
   stored_.assign(buffers_.size(), {});
   read_.assign(buffers_.size(), {});

@@ -20,7 +20,8 @@ namespace superopt::ptx {
 // What a register holds for one thread.
 // Address: in device memory, an offset of bytes (`values_`) from a buffer (`highs_`), or from scratch after
 // the last one. It has no bits: where memory lies differs from launch to launch.
-enum class Tag : u8 { Undefined, Bits, Number, Mixed, Address };
+// Shared: an integer that moves with where shared memory starts (place.cpp).
+enum class Tag : u8 { Undefined, Bits, Number, Mixed, Address, Shared };
 
 // Sixteen bits of anything: 3 bits of tag, then the bits themselves or a number's handle.
 using Cell = u32;
@@ -46,6 +47,7 @@ constexpr u16 kNobody = 0xffff, kSeveral = 0xfffe, kSomeOfWarp = 0x8000;
 constexpr std::size_t kCompactAt = std::size_t{1} << 19, kMostHeld = std::size_t{1} << 22;
 constexpr unsigned kBufferBits = 40; // of offsets in a buffer, in what `Machine::globalAddress` returns
 constexpr unsigned kAligned = 16;    // bytes; the launcher promises no more
+constexpr u64 kPlaceStep = 1024;     // bytes; shared memory starts at a multiple
 
 [[noreturn]] void race(const char *what, const char *with);
 constexpr std::size_t kWarp = 32, kStreams = 2;
@@ -170,12 +172,11 @@ struct Split {
 
 class Machine {
 public:
-  // `pointers` are registers that start as the address of a buffer, or of scratch after the last one.
+  // `pointers` are registers that start as the address of a buffer, or of scratch after the last one, and
+  // `sharedStart` one that starts as that of shared memory, or -1.
   Machine(const Program &program, Numbers &numbers, std::vector<Buffer> buffers, std::size_t threads,
-          std::size_t sharedBytes, std::vector<std::pair<u32, u32>> pointers);
+          std::size_t sharedBytes, std::vector<std::pair<u32, u32>> pointers, i32 sharedStart);
 
-  // Where shared memory starts for blocks that run from now on.
-  void setSharedBase(u32 sharedBase) { sharedBase_ = sharedBase; }
   // Runs one block; registers named in `preset` start as these bits, the same for all threads or one each.
   void run(const std::vector<std::pair<u32, std::vector<u64>>> &preset);
   // The same, and which blocks around it do the same (affine.cpp): `region` becomes smaller; registers start
@@ -226,6 +227,15 @@ private:
   u64 globalAddress(const Instr &in, std::size_t i, u16 t) const;
   u64 globalAddress(const Arg &a, u16 t, u64 further) const;
   bool moveAddress(const Instr &in, u16 t);
+  // places in shared memory
+  bool sameBits(const Arg &a, u16 t, u16 u) const;
+  bool isPlace(const Arg &a, u16 t) const;
+  u64 mostOf(u64 value, u64 slope) const;
+  bool movePlace(const Instr &in, u16 t);
+  void setPlace(const Arg &a, u16 t, u64 value, u64 slope);
+  u64 sharedAddress(const Instr &in, std::size_t i, u16 t) const;
+  u64 descriptor(const Arg &a, u16 t) const;
+  std::size_t slot(u64 address, unsigned bytes) const;
   bool allBits(const Arg &a, std::span<const u16> lanes) const;
   void setBits(const Arg &a, u16 t, u64 value);
   void setNumber(const Arg &a, u16 t, Handle h);
@@ -265,7 +275,6 @@ private:
   void copy(const Instr &in, std::span<const u16> lanes);
   void copyWait(const Instr &in, std::span<const u16> lanes);
   void matrixMove(const Instr &in, std::span<const u16> lanes);
-  std::size_t slot(u64 address, unsigned bytes) const;
   void atomic(const Instr &in, std::span<const u16> lanes);
   void atomicShared(const Instr &in, u64 address, u16 t);
   void accumulate(u64 address, unsigned bytes, u16 t, const Cell *in, Atomic how, bool bulk);
@@ -392,7 +401,7 @@ private:
   std::vector<Buffer> buffers_;
   std::size_t threads_;
   std::vector<std::pair<u32, u32>> pointers_;
-  u32 sharedBase_ = 0;
+  i32 sharedStart_;
   Counts counts_;
 
   std::map<u32, Instr> faults_;

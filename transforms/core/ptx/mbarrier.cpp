@@ -9,7 +9,6 @@ namespace superopt::ptx {
 
 // The mbarrier at an address, for thread `t` to use.
 Machine::Mbarrier &Machine::barrierAt(u64 address, u16 t) {
-  address &= 0xffffffff;
   const Slot &s = shared_[slot(address, 8)];
   const auto found = mbarriers_.find(address);
   if (found == mbarriers_.end())
@@ -33,7 +32,7 @@ void Machine::arriveAt(Mbarrier &m) {
 void Machine::mbarrier(const Instr &in, std::span<const u16> lanes) {
   const bool test = in.op == Op::mbarrier_test;
   for (u16 t : lanes) {
-    const u64 address = (bits(arg(in, test), t) + arg(in, test + 1u).imm) & 0xffffffff;
+    const u64 address = sharedAddress(in, test, t);
     const std::size_t first = slot(address, 8);
     if (in.op == Op::mbarrier_init) {
       if (mbarriers_.contains(address))

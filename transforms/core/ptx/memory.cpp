@@ -51,18 +51,6 @@ void Machine::disordered(const char *what, const char *with, bool certain) const
 
 // --- shared
 
-std::size_t Machine::slot(u64 address, unsigned bytes) const {
-  address &= 0xffffffff;
-  if (address % bytes != 0)
-    throw Illegal("expected an address in shared memory that is a multiple of " + std::to_string(bytes) +
-                  ", got " + std::to_string(address));
-  if (address < sharedBase_ || address - sharedBase_ + bytes > 2 * shared_.size())
-    throw Illegal("out of bounds: an access to byte " +
-                  std::to_string(static_cast<i64>(address) - sharedBase_) + " of " +
-                  std::to_string(2 * shared_.size()) + " in shared memory");
-  return (address - sharedBase_) / 2;
-}
-
 void Machine::readable(Slot &s, u16 t) {
   if (s.inFlight)
     throw Illegal("race: expected a wait for cp.async first, got a read of what is still being copied");
@@ -302,7 +290,7 @@ void Machine::load(const Instr &in, std::span<const u16> lanes) {
         setUndefined(arg(in, i), t);
       continue;
     }
-    const u64 address = isShared ? bits(arg(in, n), t) + arg(in, n + 1).imm : globalAddress(in, n, t);
+    const u64 address = isShared ? sharedAddress(in, n, t) : globalAddress(in, n, t);
     accesses.emplace_back(t, address);
     if (!isShared) {
       const std::size_t index = address >> kBufferBits;
@@ -334,7 +322,7 @@ void Machine::store(const Instr &in, std::span<const u16> lanes) {
   std::array<Cell, 16> held{};
   std::vector<std::pair<u16, u64>> accesses;
   for (u16 t : lanes) {
-    const u64 address = isShared ? bits(arg(in, 0), t) + arg(in, 1).imm : globalAddress(in, 0, t);
+    const u64 address = isShared ? sharedAddress(in, 0, t) : globalAddress(in, 0, t);
     accesses.emplace_back(t, address);
     for (unsigned i = 0; i < n; ++i)
       if (each > 0) {
@@ -366,7 +354,7 @@ void Machine::copy(const Instr &in, std::span<const u16> lanes) {
   std::array<Cell, 8> held{};
   std::vector<std::pair<u16, u64>> to, from;
   for (u16 t : lanes) {
-    const u64 address = bits(arg(in, 0), t) + arg(in, 1).imm;
+    const u64 address = sharedAddress(in, 0, t);
     const bool unknown = poisoned(arg(in, 2), t) || (in.count > 4 && poisoned(arg(in, 4), t)) ||
                          (in.pred >= 0 && poisoned({in.pred, 0}, t));
     const u64 used = unknown ? 0 : in.count > 4 ? bits(arg(in, 4), t) & 0xffffffff : bytes;
@@ -438,7 +426,7 @@ void Machine::matrixMove(const Instr &in, std::span<const u16> lanes) {
       std::vector<std::pair<u16, u64>> accesses;
       for (std::size_t r = 0; r < 8; ++r) {
         const u16 t = static_cast<u16>(first + 8 * m + r);
-        const u64 at = bits(arg(in, address), t) + arg(in, address + 1).imm;
+        const u64 at = sharedAddress(in, address, t);
         rows[r] = slot(at, 16);
         accesses.emplace_back(static_cast<u16>(first + r), at);
       }

@@ -15,6 +15,8 @@ u64 Machine::bits(const Arg &a, u16 t) const {
     throw Illegal("expected an integer, got a register that was never written");
   if (tags_[i] == Tag::Address)
     throw Unknown("an address in device memory used as an integer");
+  if (tags_[i] == Tag::Shared)
+    throw Unknown("a place in shared memory used as an integer");
   throw Unknown("a number used as an integer");
 }
 
@@ -89,6 +91,8 @@ void Machine::cells(const Arg &a, u16 t, unsigned width, Cell *out) const {
       break;
     case Tag::Address:
       throw Unknown("the bits of an address in device memory");
+    case Tag::Shared:
+      throw Unknown("the bits of a place in shared memory");
     case Tag::Mixed:
       out[i] = static_cast<Cell>((i < 2 ? value : high) >> (32 * (i % 2)));
       break;

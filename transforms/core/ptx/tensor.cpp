@@ -30,7 +30,7 @@ void Machine::tensor(const Instr &in, std::span<const u16> lanes) {
       if (columns < 32 || (columns & (columns - 1)) != 0 || start + columns > kColumns)
         throw Illegal("expected tensor memory that there is, got " + std::to_string(columns) + " columns");
       allocated_[start] = columns;
-      const std::size_t at = slot(bits(arg(in, 0), first) + arg(in, 1).imm, 4);
+      const std::size_t at = slot(sharedAddress(in, 0, first), 4);
       writeShared(at, first, cell(Part::Bits, start));
       writeShared(at + 1, first, cell(Part::Bits, 0));
     });
@@ -76,7 +76,7 @@ void Machine::tensor(const Instr &in, std::span<const u16> lanes) {
     for (u16 t : lanes) {
       if (tensorBy_ != kNobody && tensorBy_ != t)
         throw Unknown("tcgen05.commit of products that another thread started");
-      arriveAt(barrierAt(bits(arg(in, 0), t) + arg(in, 1).imm, t));
+      arriveAt(barrierAt(sharedAddress(in, 0, t), t));
     }
     return;
   default:
@@ -184,14 +184,13 @@ void Machine::tensorMma(const Instr &in, u16 t) {
         a[row][k] =
             numbers_.get(size == 4 ? number(c.low, c.high) : half(k % 2 != 0 ? c.high : c.low, aType));
       } else {
-        a[row][k] = asyncRead(operandAddress(bits(arg(in, 2), t), true, field(15, 1) != 0, row, k, size),
-                              aType, issue);
+        a[row][k] = asyncRead(
+            operandAddress(descriptor(arg(in, 2), t), true, field(15, 1) != 0, row, k, size), aType, issue);
       }
-  const u64 descriptor = bits(arg(in, fromTensor ? 4 : 3), t);
+  const u64 right = descriptor(arg(in, fromTensor ? 4 : 3), t);
   for (u32 column = 0; column < n; ++column)
     for (u32 k = 0; k < depth; ++k)
-      b[column][k] =
-          asyncRead(operandAddress(descriptor, true, field(16, 1) != 0, column, k, size), bType, issue);
+      b[column][k] = asyncRead(operandAddress(right, true, field(16, 1) != 0, column, k, size), bType, issue);
   for (u32 row = 0; row < rows; ++row)
     for (u32 column = 0; column < n; ++column) {
       TensorCell &c = tensorCell(laneOf(to, row), (to & 0xffff) + column);

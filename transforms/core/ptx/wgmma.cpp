@@ -159,19 +159,18 @@ void Machine::wgmma(const Instr &in, std::span<const u16> lanes) {
           elements(arg(in, results + r), static_cast<u16>(first + lane), type,
                    a[lane / 32 * 16 + lane % 32 / 4 + 8 * (r % 2)].data() + each * (lane % 4 + 4 * (r / 2)));
     } else {
-      const u64 descriptor = bits(arg(in, results), first);
+      const u64 left = descriptor(arg(in, results), first);
       for (unsigned row = 0; row < kRows; ++row)
         for (unsigned k = 0; k < depth; ++k)
-          a[row][k] = asyncRead(operandAddress(descriptor, false, aTransposed, row, k, size), type, issue);
+          a[row][k] = asyncRead(operandAddress(left, false, aTransposed, row, k, size), type, issue);
     }
-    const u64 descriptor = bits(arg(in, after), first);
+    const u64 right = descriptor(arg(in, after), first);
     for (unsigned column = 0; column < n; ++column)
       for (unsigned k = 0; k < depth; ++k)
-        b[column][k] =
-            asyncRead(operandAddress(descriptor, false, bTransposed, column, k, size), bType, issue);
+        b[column][k] = asyncRead(operandAddress(right, false, bTransposed, column, k, size), bType, issue);
     for (u16 t = first; t - first < kWarpGroup; ++t)
       for (std::size_t j = fromRegisters ? after : results; j < in.count; ++j)
-        if (bits(arg(in, j), t) != bits(arg(in, j), first))
+        if (!sameBits(arg(in, j), t, first))
           throw Illegal("expected operands of wgmma that are the same for all threads, got others");
     const bool accumulate = predicate(arg(in, after + 1), first);
     for (std::size_t lane = 0; lane < kWarpGroup; ++lane) {

@@ -179,7 +179,7 @@ class Reference:
     def prove(self, decoded: Decoded, shared_bytes: int, seed: int = 0) -> tuple[int, int]:
         """Run blocks that are not proved by those before, as long as `Grid.next` has some; how many are, and ran.
 
-        One more runs then, or one again: its shared memory starts elsewhere, and it tests the proof.
+        One more runs then, or one again, which tests the proof.
         Raises NotEquivalent where one stores something else, and as `Launch.run`.
         """
         ptx, grid, ran = self.launch(decoded, shared_bytes), Grid(self.kernel.grid), 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,10 +25,6 @@ _OPS = _ptx.ops()
 # In the core's order.
 _FUNCTIONS = ("sqrt", "log", "exp", "erf", "sin", "cos", "where")
 MOST_SHARED = 232_448  # bytes that a block can have on any target
-# Shared memory starts at a multiple of this, as swizzles need, that the hardware chooses; where it does behind
-# the kilobyte of each block that CUDA keeps for itself (CUDA C++ Programming Guide, "Shared Memory"); and the
-# bytes that descriptors of the tensor core can address.
-_SHARED_STEP, _SHARED_START, _SHARED_SPACE = 1024, 1024, 1 << 18
 _POINTER_BITS, _EXTENT_BITS = 64, 32
 
 
@@ -114,25 +109,22 @@ class Launch:
             [_keys(field.seed, name) for name in _FUNCTIONS],
             given,
             [(decoded.numbers[p], b) for b, p in enumerate(pointers) if p in decoded.numbers],
+            decoded.numbers.get(SHARED_MEMORY, -1),
         )
-        self._draws = random.Random(key_of(field.seed, "shared memory"))
-        every = range(0, _SHARED_SPACE - shared_bytes + 1, _SHARED_STEP)
-        self._bases = [b for b in every if b != _SHARED_START]
 
     def run(self, block: int) -> list[Stored]:
-        """What one block (x fastest) stores in each buffer; where its shared memory starts is drawn.
+        """What one block (x fastest) stores in each buffer.
 
         Raises IllegalProgram for a race, an access out of bounds, an undefined address or result,
         UnsupportedProgram for what the core does not decide.
         """
-        base = self._draws.choice(self._bases)
-        self._guarded(lambda: self._core.run(self._preset(block, base)))
+        self._guarded(lambda: self._core.run(self._preset(block)))
         return self._stored()
 
     def run_around(
         self, block: int, axes: Sequence[Axis], spans: Sequence[tuple[int, int, int]]
     ) -> list[Stored] | tuple[int, int, int, int]:
-        """As `run`, where shared memory usually starts; `region` then has blocks that run the same instructions.
+        """As `run`; `region` then has blocks that run the same instructions.
 
         `spans` are along each axis the first coordinate to think of, the block's and the last one. Returns an
         axis to split, and the extent of its inner part, where that is to be done first. With an extent of 0,
@@ -149,9 +141,7 @@ class Launch:
             for i, a in enumerate(axes)
         ]
         given = [(*span, a.extent, k) for span, a, k in zip(spans, axes, onward, strict=True)]
-        split = self._guarded(
-            lambda: self._core.run_region(self._preset(block, _SHARED_START), given, slopes)
-        )
+        split = self._guarded(lambda: self._core.run_region(self._preset(block), given, slopes))
         return self._stored() if split is None else split
 
     @property
@@ -174,10 +164,9 @@ class Launch:
         places, numbers = self._core.reached(buffer)
         return places.astype(np.int64), numbers.astype(np.int64)
 
-    def _preset(self, block: int, base: int) -> list[tuple[int, list[int]]]:
-        """What the kernel finds set, with shared memory from `base` on."""
-        self._core.set_shared_base(base)
-        return [(self.decoded.preset[n], v) for n, v in self._special(block, base).items()]
+    def _preset(self, block: int) -> list[tuple[int, list[int]]]:
+        """What the kernel finds set."""
+        return [(self.decoded.preset[n], v) for n, v in self._special(block).items()]
 
     def _guarded(self, run: Callable[[], Any]) -> Any:
         kernel = self.decoded.kernel
@@ -197,7 +186,7 @@ class Launch:
             found.append(Stored(places[order].astype(np.int64), values[order], atomics[order]))
         return found
 
-    def _special(self, block: int, shared_base: int) -> Mapping[str, list[int]]:
+    def _special(self, block: int) -> Mapping[str, list[int]]:
         """The registers that the kernel finds set, for all threads or for each."""
         threads, (x, y, z) = self.decoded.kernel.threads, self.grid
         values = {
@@ -209,7 +198,6 @@ class Launch:
                 for a, v in zip("xyz", (block % x, block // x % y, block // (x * y)), strict=True)
             },
             **{f"%nctaid.{a}": [v] for a, v in zip("xyz", (x, y, z), strict=True)},
-            SHARED_MEMORY: [shared_base],
             **{name: [value] for name, value in self._numbers.items()},
         }
         return {name: values[name] for name in self.decoded.preset if name in values}
