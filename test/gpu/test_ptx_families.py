@@ -19,10 +19,10 @@ from superopt.verify.domains import Tensor
 from superopt.verify.ptx.decode import decode
 from superopt.verify.ptx.launch import Launch
 from superopt.verify.ptx.parser import parse
-from superopt.verify.ttir.check import ImageTriton
 from superopt.verify.ttir.evaluate import launch as launch_ttir
 from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.parser import parse as parse_ttir
+from superopt.verify.ttir.points import ImageTriton
 
 FIELD = ImageTriton("families", lattice="order")
 PRIMES = [f.modulus for f in FIELD.fields]

@@ -52,8 +52,9 @@ from superopt.verify.ptx.decode import Decoded, decode
 from superopt.verify.ptx.launch import Launch, Stored
 from superopt.verify.ptx.parser import parse
 from superopt.verify.ttir.artifact import kernel_texts
-from superopt.verify.ttir.check import ImageTriton, KernelText
+from superopt.verify.ttir.check import KernelText
 from superopt.verify.ttir.memory import Buffer
+from superopt.verify.ttir.points import ImageTriton
 
 TARGETS = ("sm_80", "sm_90", "sm_100")
 PROGRAMS = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from superopt.verify.fields import ImageField
+from superopt.verify.ptx.budget import Budget
 from superopt.verify.ptx.decode import decode
 from superopt.verify.ptx.launch import Launch, Stored
 from superopt.verify.ptx.parser import parse
@@ -42,12 +43,14 @@ STORE = "st.global.b32 [%rd5 + 0], {%r10};\n"
 FIELD = ImageField("ptx", lattice="order")
 
 
-def launched(body: str, threads: int = 64, shared: int = 1024, head: str = HEAD) -> Launch:
+def launched(
+    body: str, threads: int = 64, shared: int = 1024, head: str = HEAD, *, budget: Budget | None = None
+) -> Launch:
     """A head with a body: as many numbers as threads, and an output; none of its blocks run."""
     text = head.replace("THREADS", str(threads)) + body + "\nret;\n}\n"
     given, made = Buffer("x", threads, "f32", writable=False), Buffer("o", threads, "f32", writable=True)
     given.fill(FIELD.random("x", (threads,)))
-    return Launch(decode(parse(text, "k.ptx")), (1, 1, 1), [given, made], FIELD, shared)
+    return Launch(decode(parse(text, "k.ptx")), (1, 1, 1), [given, made], FIELD, shared, budget=budget)
 
 
 def run(body: str, threads: int = 64, shared: int = 1024) -> tuple[Stored, np.ndarray]:

@@ -17,8 +17,9 @@ from superopt.program import KernelGraph, Loop, Node, TensorType, TileProgram, V
 from superopt.verify.domains import FloatDomain
 from superopt.verify.fields import ImageField
 from superopt.verify.ttir import Buffer, KernelText, launch, parse, verify_ttir
-from superopt.verify.ttir.check import FULL_WORK, ImageTriton
+from superopt.verify.ttir.check import FULL_WORK
 from superopt.verify.ttir.parser import same_ttir
+from superopt.verify.ttir.points import ImageTriton
 from superopt.verify.ttir.sampling import some_blocks
 
 

@@ -65,8 +65,11 @@ class Launch:
         """
 
     @property
-    def steps(self) -> int:
-        """instructions of the last block"""
+    def left(self) -> int:
+        """operations of threads that blocks may take from now on"""
+
+    @left.setter
+    def left(self, arg: int, /) -> None: ...
 
     @property
     def scratch(self) -> tuple[int, int]:

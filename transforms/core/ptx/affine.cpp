@@ -363,6 +363,7 @@ std::optional<Slope> Machine::lineOf(const Formula &f, const std::array<u64, 3> 
   points_ += points;
   if (points > kMostPoints || points_ > kMostTried)
     return std::nullopt;
+  spend(static_cast<u64>(points));
   const u64 keep = ones(f);
   std::array<i64, kAxes> point = region_->at;
   const u64 here = apply(f, x, s, point);
@@ -448,6 +449,7 @@ Slope Machine::tried(const Formula &f, const std::array<u64, 3> &x, const std::a
     i64 period = 2;
     while (period <= region_->high[j] && straight(0, period))
       ++period;
+    spend(static_cast<u64>(period));
     if (period > region_->high[j])
       continue;
     bool again = !straight(period, period);

@@ -235,8 +235,10 @@ NB_MODULE(_ptx, m) {
           },
           nb::arg("buffer"),
           "places of a buffer, the residues that the last block stored there, and which atomic did, from one")
-      .def_prop_ro(
-          "steps", [](const Launch &self) { return self.machine->steps(); }, "instructions of the last block")
+      .def_prop_rw(
+          "left", [](const Launch &self) { return self.machine->left(); },
+          [](Launch &self, u64 operations) { self.machine->setLeft(operations); },
+          "operations of threads that blocks may take from now on")
       .def_prop_ro(
           "scratch", [](const Launch &self) { return self.machine->scratch(); },
           "the bytes of scratch that the last block used: the first, and the one after the last")

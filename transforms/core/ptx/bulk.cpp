@@ -201,6 +201,7 @@ std::vector<Machine::Piece> Machine::pieces(const Instr &in, u16 t, bool isLoad,
     const std::size_t index = from >> kBufferBits;
     if (index > 0 && index <= buffers_.size() && buffers_[index - 1].type == Type::F32)
       size = 4;
+    spend(bytes / size);
     for (u64 i = 0; i < bytes; i += size)
       found.push_back({at + i, from + i, true});
     return found;
@@ -231,6 +232,7 @@ std::vector<Machine::Piece> Machine::pieces(const Instr &in, u16 t, bool isLoad,
   if (map.address % 16 != 0 || width % 16 != 0 || at % kMapBytes != 0 ||
       (map.swizzle != 0 && width > span * 16))
     throw Illegal("expected a box whose rows fit its swizzle, at multiples of 16 bytes, got another");
+  spend(total);
   for (u64 i = 0; i < total; ++i) {
     u64 rest = i, place = map.address;
     bool inside = true;

@@ -4,7 +4,7 @@
 
 namespace superopt::ptx {
 
-constexpr u32 kMostSteps = 1u << 26;
+constexpr u64 kStepWork = 16; // of an instruction, however few threads execute it
 
 // How many of the first operands are results.
 std::size_t results(const Instr &in) {
@@ -184,6 +184,12 @@ void Machine::start(const std::vector<std::pair<u32, std::vector<u64>>> &preset)
   }
 }
 
+void Machine::spend(u64 operations) {
+  if (operations > left_)
+    throw Unknown("a kernel that takes more work than its check may");
+  left_ -= operations;
+}
+
 // --- control
 
 void Machine::loop() {
@@ -232,8 +238,8 @@ bool Machine::step(Group &group) {
     throw Illegal("expected the kernel to return, got its end");
   const Instr &in = program_.code[group.pc];
   current_ = &in;
-  if (++step_ > kMostSteps)
-    throw Unknown("a block of more than " + std::to_string(kMostSteps) + " steps");
+  ++step_;
+  spend(kStepWork);
   switch (in.op) {
   case Op::branch:
     branch(group, in);
@@ -286,6 +292,7 @@ std::size_t Machine::perform(const Instr &in, std::span<const u16> lanes) {
   }
   if (lanes.empty())
     return 0;
+  spend(lanes.size());
   if (locked_ || in.op == Op::wgmma)
     touch(in, lanes);
   testFailed_ = false;

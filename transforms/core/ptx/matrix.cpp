@@ -46,6 +46,7 @@ void Machine::mma(const Instr &in, std::span<const u16> lanes) {
   const std::size_t each = 4 / bytesOf(type), k = static_cast<std::size_t>(in.aux & 0xffff),
                     nb = k / (4 * each), na = 2 * nb;
   warps(lanes, [&](u16 first) {
+    spend(16 * 8 * k);
     std::array<std::array<Number, kMostDepth>, 16> a{};
     std::array<std::array<Number, kMostDepth>, 8> b{}; // by column
     std::array<std::array<Handle, 8>, 16> c{};

@@ -160,6 +160,7 @@ void Machine::tensorMma(const Instr &in, u16 t) {
       (rows != 64 && rows != 128) || n == 0 || n > 256 || (fromTensor && kind == 2))
     throw Unknown("tcgen05.mma with such an instruction descriptor");
   const unsigned size = bytesOf(aType), depth = 32 / size;
+  spend(u64{rows} * n * depth);
   tensorBy_ = tensorBy_ == kNobody || tensorBy_ == t ? t : kSeveral;
   Issue issue{++sequence_, 0, t, fences_[t].empty() ? 0 : fences_[t].back().epoch};
   const u32 to = static_cast<u32>(bits(arg(in, 0), t) + arg(in, 1).imm);

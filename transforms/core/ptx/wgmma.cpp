@@ -147,6 +147,7 @@ void Machine::wgmma(const Instr &in, std::span<const u16> lanes) {
       if (r >= results && reg >= 0 && accumulating_[stream][static_cast<std::size_t>(reg)] != 0)
         throw Illegal("expected a wait for wgmma first, got its result as an operand");
     }
+    spend(kRows * n * depth);
     Issue issue{++sequence_, stream, kNobody, ~0u};
     for (std::size_t t = first; t < first + std::size_t{kWarpGroup}; ++t)
       issue.fenceEpoch = std::min(issue.fenceEpoch, fences_[t].empty() ? 0 : fences_[t].back().epoch);

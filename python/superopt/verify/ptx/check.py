@@ -25,15 +25,18 @@ from superopt.verify.domains import Array
 from superopt.verify.hashing import canonical_text
 from superopt.verify.infinities import Extended
 from superopt.verify.primes import Primes, drawn
+from superopt.verify.ptx.budget import Budget
 from superopt.verify.ptx.decode import Decoded, decode
 from superopt.verify.ptx.grid import Grid, Instances
 from superopt.verify.ptx.launch import MOST_SHARED, Launch, Stored
 from superopt.verify.ptx.parser import parse
 from superopt.verify.ptx.record import PtxKernelRecord, PtxRecord
-from superopt.verify.ttir.check import ImageTriton, KernelText, at_some_point, flat_operands
+from superopt.verify.ttir.check import KernelText, flat_operands
 from superopt.verify.ttir.evaluate import launch
 from superopt.verify.ttir.launch_memory import launch_buffers
 from superopt.verify.ttir.memory import Buffer
+from superopt.verify.ttir.points import ImageTriton, at_some_point
+from superopt.verify.ttir.work import instance_work
 
 # Random numbers for a buffer where only addresses matter: large ones hold them again and again.
 MOST_RANDOM = 1 << 16
@@ -148,11 +151,11 @@ def _compare(
     decoded: Decoded, node: Node, kernel: KernelText, shared_bytes: int, seed: int, primes: Primes
 ) -> tuple[int, int]:
     """Prove blocks of the PTX at a point; how many are, and how many ran."""
-    found = (0, 0)
+    found, budget = (0, 0), Budget()
 
     def test(domain: Extended) -> None:
         nonlocal found
-        found = Reference(node, kernel, domain).prove(decoded, shared_bytes, seed)
+        found = Reference(node, kernel, domain, budget).prove(decoded, shared_bytes, seed)
 
     at_some_point(False, (seed, kernel.name, "ptx"), primes, test)
     return found
@@ -165,16 +168,21 @@ _Stores: TypeAlias = Sequence[tuple[Array, Array]]
 class Reference:
     """What instances of a kernel's TTIR store at a point, to compare its PTX with."""
 
-    def __init__(self, node: Node, kernel: KernelText, domain: Extended) -> None:
+    def __init__(
+        self, node: Node, kernel: KernelText, domain: Extended, budget: Budget | None = None
+    ) -> None:
         self.kernel, self._node, self._domain, self._field = kernel, node, domain, domain.field
-        self._function, self._instances = kernel.function(), Instances(node, kernel)
+        self._budget = budget or Budget()
+        self._function, self._instances = kernel.function(), Instances(node, kernel, self._budget)
+        self._work = instance_work(self._function, kernel.grid)
         self._operands = flat_operands(node, domain)
         self._stores: dict[int, _Stores] = {}
 
     def launch(self, decoded: Decoded, shared_bytes: int) -> Launch:
         """The kernel on the same operands, none of its blocks run."""
         given, _ = launch_buffers(self._node, self.kernel.arguments, self._operands)
-        return Launch(decoded, self.kernel.grid, given, self._field, shared_bytes, self.kernel.extents)
+        kernel, budget = self.kernel, self._budget
+        return Launch(decoded, kernel.grid, given, self._field, shared_bytes, kernel.extents, budget=budget)
 
     def prove(self, decoded: Decoded, shared_bytes: int, seed: int = 0) -> tuple[int, int]:
         """Run blocks that are not proved by those before, as long as `Grid.next` has some; how many are, and ran.
@@ -212,6 +220,7 @@ class Reference:
 
     def _run(self, blocks: Sequence[int]) -> None:
         """Run instances of the TTIR."""
+        self._budget.spend(len(blocks) * self._work, f"kernel '{self.kernel.name}', numbers of its TTIR")
         made, _ = launch_buffers(self._node, self.kernel.arguments, self._operands)
         launch(self._function, self.kernel.grid, made, self._domain, blocks)
         none = np.zeros(0, np.int64)

@@ -29,6 +29,7 @@ import numpy as np
 from superopt.errors import IllegalProgram, UnsupportedProgram
 from superopt.program import Node
 from superopt.verify.domains import Array
+from superopt.verify.ptx.budget import Budget
 from superopt.verify.ptx.launch import Axis, Launch, Stored
 from superopt.verify.ttir.batch import Batch
 from superopt.verify.ttir.check import KernelText
@@ -37,6 +38,7 @@ from superopt.verify.ttir.launch_memory import launch_buffers
 from superopt.verify.ttir.lines import Lines, NotAffine
 from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.values import ShapeDomain
+from superopt.verify.ttir.work import instance_work
 
 # Blocks that run to find boxes: the first ones, as many as that if they would do, and blocks whose instances are
 # compared at once.
@@ -237,8 +239,9 @@ _Moves: TypeAlias = Mapping[str, tuple[Array, Array]]
 class Instances:
     """The instances of a kernel's TTIR, run without numbers."""
 
-    def __init__(self, node: Node, kernel: KernelText) -> None:
+    def __init__(self, node: Node, kernel: KernelText, budget: Budget) -> None:
         self._node, self._kernel, self._function = node, kernel, kernel.function()
+        self._budget, self._work = budget, instance_work(self._function, kernel.grid)
 
     def alike(self, ptx: Launch, part: Part, block: int, box: Box, blocks: Array) -> Array | None:
         """Which instances of a box's `blocks` do what that of `block` does, moved as its accesses are.
@@ -267,6 +270,7 @@ class Instances:
         def note(_: Batch, event: _Event) -> None:
             first.append(event)
 
+        self._spend(1 + len(blocks))
         self._launch([block], note)
         follower = _Follower(first, moves, dict(zip(blocks.tolist(), steps, strict=True)))
         try:
@@ -307,12 +311,17 @@ class Instances:
         x, y, _ = self._kernel.grid
         rows = block + lines.steps @ np.asarray(strides, np.int64)
         numbers = [np.stack([n % x, n // x % y, n // (x * y)], axis=-1) for n in (rows, blocks)]
+        self._spend(len(rows))
         try:
             lines.leaf(numbers[0], steps, numbers[1])
             self._launch(rows.tolist(), see, lines)
         except (NotAffine, UnsupportedProgram):
             return False
         return True
+
+    def _spend(self, instances: int) -> None:
+        """Before they run."""
+        self._budget.spend(instances * self._work, f"kernel '{self._kernel.name}', integers of its TTIR")
 
     def _launch(
         self, blocks: Sequence[int], see: Callable[[Batch, _Event], None], lines: Lines | None = None

@@ -15,6 +15,7 @@ from superopt.transforms.core import _ptx
 from superopt.verify.domains import Array
 from superopt.verify.drawn import Drawn
 from superopt.verify.fields import ImageField, key_of
+from superopt.verify.ptx.budget import Budget
 from superopt.verify.ptx.decode import Decoded
 from superopt.verify.ptx.operands import BF16, E4M3, E5M2, F16, F32
 from superopt.verify.ptx.parser import SHARED_MEMORY
@@ -59,7 +60,7 @@ class Launch:
 
     `seed` and the primes of `field` are the point; `buffers` hold contents over that field. `extents` are
     the numbers that follow them among the arguments. `repeating` contents may be shorter than
-    their buffers, for what depends on addresses alone.
+    their buffers, for what depends on addresses alone. What blocks take is spent from `budget`.
     """
 
     def __init__(
@@ -72,9 +73,11 @@ class Launch:
         extents: Sequence[int] = (),
         *,
         repeating: bool = False,
+        budget: Budget | None = None,
     ) -> None:
         assert repeating or all(b.contents is None or b.contents.shape == (b.size,) for b in buffers)
         self.decoded, self.grid, self.buffers = decoded, grid, buffers
+        self._budget = budget or Budget()
         kernel, count = decoded.kernel, len(buffers) + len(extents)
         # Triton appends pointers to scratch, for tensor maps, and to memory for profiles, which is not there.
         if not count <= len(kernel.params) <= count + 2:
@@ -171,12 +174,15 @@ class Launch:
     def _guarded(self, run: Callable[[], Any]) -> Any:
         kernel = self.decoded.kernel
         where = f"kernel '{kernel.name}' for {kernel.target}, "
+        self._core.left = self._budget.left
         try:
             return run()
         except _ptx.Illegal as error:
             raise IllegalProgram(where + str(error)) from None
         except _ptx.Unknown as error:
             raise UnsupportedProgram(where + f"expected what can be verified, got: {error}") from None
+        finally:
+            self._budget.left = self._core.left
 
     def _stored(self) -> list[Stored]:
         found: list[Stored] = []

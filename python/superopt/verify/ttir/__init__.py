@@ -3,6 +3,7 @@
 parser    text -> functions, operations, regions
 values    integers and pointers, which are concrete, and numbers of a domain
 memory    device memory: bounds, races, barriers, initialisation
+points    the fields, with constants as Triton holds them
 batch     the instances that run side by side, and what their values hold
 lines     the integers of a box of instances, from few of them
 shapes    operations that arrange elements

@@ -25,7 +25,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -36,11 +36,10 @@ from superopt.program import KernelGraph, Node, TileProgram, Value
 from superopt.verify.certificate import Record
 from superopt.verify.certifier import certify
 from superopt.verify.demand import feeds_exponential
-from superopt.verify.domains import FLOAT_PRIMITIVES, Array, Domain, Shape, Tensor
+from superopt.verify.domains import Array, Domain, Shape, Tensor
 from superopt.verify.drawn import drawn as drawn_input
 from superopt.verify.evaluate import evaluate
 from superopt.verify.evaluate_tile import evaluate_written
-from superopt.verify.fields import FormalField, ImageField
 from superopt.verify.hashing import canonical_text
 from superopt.verify.infinities import Extended
 from superopt.verify.primes import Primes, drawn
@@ -51,6 +50,7 @@ from superopt.verify.ttir.floats import check_floats
 from superopt.verify.ttir.launch_memory import launch_buffers
 from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.parser import Function, at_extents, parse
+from superopt.verify.ttir.points import at_some_point
 from superopt.verify.ttir.sampling import instances_of, some_blocks
 from superopt.verify.ttir.values import ShapeDomain
 from superopt.verify.ttir.work import instance_work
@@ -61,7 +61,6 @@ FULL_WORK = 200_000_000
 KERNEL_WORK = 10_000_000
 FORMAL_WORK = 100_000
 FEWEST_SAMPLED = 4
-ATTEMPTS = 4
 
 
 @dataclass(frozen=True)
@@ -225,64 +224,6 @@ def _addresses(function: Function, node: Node, kernel: KernelText) -> list[Buffe
 
 
 _Programs = Mapping[Node, tuple[Function, KernelText]]
-
-
-class _Fp32Constants(ImageField):
-    """Constants as Triton holds them, and what is computed from constants alone as Triton folds it: in fp32."""
-
-    def __init__(self, *given: Any, **settings: Any) -> None:
-        self._numbers: dict[int, float] = {}  # by first component
-        super().__init__(*given, **settings)
-
-    def constant(self, value: float | Array) -> Tensor:
-        rounded = np.asarray(value, np.float32).astype(np.float64)
-        made = super().constant(rounded)
-        if rounded.ndim == 0:
-            self._numbers[int(made.planes[0])] = float(rounded)
-        return made
-
-    def apply(self, primitive: str, *operands: Tensor) -> Tensor:
-        numbers = [self._number(t) for t in operands]
-        if None not in numbers:
-            with np.errstate(all="ignore"):
-                found = np.float32(FLOAT_PRIMITIVES[primitive](*map(np.float64, numbers)))
-            if np.isfinite(found):
-                shape = np.broadcast_shapes(*(t.shape for t in operands))
-                return self.move(lambda x: np.broadcast_to(x, shape), self.constant(float(found)))
-        return super().apply(primitive, *operands)
-
-    def _number(self, t: Tensor) -> float | None:
-        """The constant that every element is."""
-        first = t.planes[0]
-        if not first.size or (found := self._numbers.get(int(first.flat[0]))) is None:
-            return None
-        return found if bool((first == first.flat[0]).all()) else None
-
-
-class ImageTriton(_Fp32Constants, ImageField):
-    """The field that kernels run over."""
-
-
-class _FormalTriton(_Fp32Constants, FormalField):
-    pass
-
-
-def at_some_point(formal: bool, seed: object, primes: Primes, test: Callable[[Extended], None]) -> None:
-    """One random point, with infinities; another where a denominator vanishes by chance."""
-    for attempt in range(ATTEMPTS):
-        point = ("ttir", seed, attempt)
-        try:
-            test(
-                Extended(
-                    _FormalTriton(point, primes=primes)
-                    if formal
-                    else ImageTriton(point, lattice="order", primes=primes)
-                )
-            )
-        except ZeroDivisionError:
-            continue
-        return
-    raise NotEquivalent(f"expected denominators that do not vanish, got zero at {ATTEMPTS} random points")
 
 
 # --- all instances ----------------------------------------------------------------------------------------
