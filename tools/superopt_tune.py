@@ -13,6 +13,8 @@ from typing import Any, cast
 
 from superopt.api import settings_of
 from superopt.errors import BadInput, BadOption, Location, SuperoptError
+from superopt.run.reuse import own_code
+from superopt.store import versions
 from superopt.tuning.pool import Answer, Job, LocalPool, Pool
 from superopt.tuning.ray_pool import RayPool
 
@@ -28,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return run(options, _pool(options.workers, options.timeout))
     except SuperoptError as error:
-        print(f"superopt-tune: error: {error}", file=sys.stderr)
+        print(f"superopt-tune: {error}", file=sys.stderr)
         return 2
 
 
@@ -84,6 +86,7 @@ def run(options: argparse.Namespace, pool: Pool) -> int:
     settings = _settings(options)
     output = Path(options.output) if options.output else None
     done = _done(output)
+    _write(output, done)  # a mistake in its name is found before hours of work
     jobs = {file: _key(file, settings) for file in dict.fromkeys(options.files)}
     failed = 0
     missing: dict[str, str] = {}  # files that hold the same are one job
@@ -93,6 +96,8 @@ def run(options: argparse.Namespace, pool: Pool) -> int:
     for answer in pool.answers([Job(file, settings) for file in missing.values()]):
         failed += answer.report is None
         print(_said(answer), flush=True)
+        for warning in answer.warnings:
+            print(f"{answer.job.file}: warning: {warning}", file=sys.stderr, flush=True)
         if answer.report is not None:
             done[jobs[answer.job.file]] = {"file": answer.job.file, "report": answer.report}
             _write(output, done)
@@ -109,17 +114,20 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
             raise BadOption(f"expected a setting as NAME=VALUE, got '{text}'")
         given[name] = value
     parsed = type(settings_of({})).parse(" ".join(f"{n.replace('_', '-')}={v}" for n, v in given.items()))
+    if parsed.tune != options.evaluations:
+        raise BadOption(f"expected the number of programs to price as --evaluations, got tune={parsed.tune}")
     chosen = {o.field: getattr(parsed, o.field) for o in parsed.options()}
     return {name: value for name, value in chosen.items() if value != getattr(settings_of({}), name)}
 
 
 def _key(file: str, settings: dict[str, Any]) -> str:
-    """What a result belongs to: the file's contents and the settings; raises BadInput."""
+    """What a result belongs to: the file's contents, the settings and superopt itself; raises BadInput."""
     try:
         data = Path(file).read_bytes()
     except OSError as error:
         raise BadInput(f"cannot read: {error.strerror}", Location(file)) from None
-    return hashlib.sha256(data + json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    by = [settings, own_code(), versions()]
+    return hashlib.sha256(data + json.dumps(by, sort_keys=True).encode()).hexdigest()
 
 
 def _done(output: Path | None) -> dict[str, Any]:
@@ -136,10 +144,14 @@ def _done(output: Path | None) -> dict[str, Any]:
 
 
 def _write(output: Path | None, done: dict[str, Any]) -> None:
+    """Write the results so far, whole or not at all; raises BadInput."""
     if output is not None:
         draft = output.with_name(f".{output.name}.{os.getpid()}")
-        draft.write_text(json.dumps({"tuned": done}, indent=1) + "\n")
-        draft.replace(output)
+        try:
+            draft.write_text(json.dumps({"tuned": done}, indent=1) + "\n")
+            draft.replace(output)
+        except OSError as error:
+            raise BadInput(f"cannot write: {error.strerror}", Location(str(output))) from None
 
 
 def _said(answer: Answer) -> str:

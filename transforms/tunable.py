@@ -111,7 +111,12 @@ class Tunable(GraphPass):
 
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
         """The graph after the pass with the choices of `config`; raises BadOption for one that is not valid."""
-        choices = read_config(self.config).get(self.flag, {})
+        config = read_config(self.config)
+        if config and self.flag not in config:
+            diagnostics.remark(
+                f"{self.flag}: the configuration has choices of {', '.join(config)}, and none of this pass"
+            )
+        choices = config.get(self.flag, {})
         picked = Picked(choices)
         made = self.decided(graph, picked, diagnostics)
         for at, site in picked.sites.items():
@@ -139,7 +144,7 @@ def read_config(text: str) -> Config:
         raise BadOption(
             f"expected a configuration or a file with one, got '{text}': {error.strerror}"
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadOption(f"expected a configuration as JSON, got '{text[:60]}': {error}") from None
     if not _is_config(found):
         raise BadOption('expected a configuration as in {"PASS": {"SITE": "CHOICE"}}, got other JSON')

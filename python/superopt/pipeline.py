@@ -79,6 +79,8 @@ def superoptimize(graph: KernelGraph, settings: Settings, diagnostics: Diagnosti
         if settings.tune:
             diagnostics.progress("tuning", None)
             accepted = improve.improved(run, graph, parts, candidates, accepted)
+            if accepted.graph is graph:
+                choose.say_unchanged(run, graph)
         if known is not None and known.seconds < (price := run.price(accepted.scheduled)):
             accepted = _reused(graph, known, run, price) or accepted
         if stopped():

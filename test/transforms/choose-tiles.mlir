@@ -19,6 +19,8 @@
 // INVALID: choose-tiles.mlir:{{[0-9]+}}:8: error: choose-tiles: expected one of 'i0=16 i1=32 i2=64', {{.*}} at site a51f1f50723ddfb7, got 'i0=7'
 // RUN: superopt-opt %s --kernel-to-tile --choose-tiles='config={"choose-tiles": {"0123456789abcdef": "i0=7"}}' 2>&1 | filecheck %s --check-prefix=OTHERS
 // OTHERS: remark: choose-tiles: the program lacks 1 sites of the configuration, such as 0123456789abcdef
+// RUN: superopt-opt %s --kernel-to-tile --choose-tiles='config={"chose-tiles": {"a51f1f50723ddfb7": "i0=64 i1=64 i2=32"}}' 2>&1 | filecheck %s --check-prefix=PASS
+// PASS: remark: choose-tiles: the configuration has choices of chose-tiles, and none of this pass
 // RUN: not superopt-opt %s --kernel-to-tile --choose-tiles=config=[1] 2>&1 | filecheck %s --check-prefix=TEXT
 // TEXT: error: expected a configuration or a file with one, got '[1]'
 // RUN: not superopt-opt %s --cse --list-sites 2>&1 | filecheck %s --check-prefix=NONE

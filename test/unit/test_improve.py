@@ -61,6 +61,27 @@ def test_what_choosing_missed_is_found_proved_and_replayed(monkeypatch: pytest.M
     assert again.report.predicted_seconds == outcome.report.predicted_seconds
 
 
+def test_what_loses_to_what_a_user_has_is_not_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tuned or not, a result needs no more than the input takes a user; who is told that it is returned gets it."""
+    slower(monkeypatch)
+    plain = superoptimize(scaled_product(), SETTINGS, Diagnostics())
+    for least, improved in ((1.1, True), (0.9, False)):
+        bar = least * plain.report.predicted_seconds
+        monkeypatch.setattr(Run, "most_seconds", property(lambda run, bar=bar: bar))
+        diagnostics = Diagnostics()
+        outcome = superoptimize(scaled_product(), SETTINGS, diagnostics)
+        assert outcome.report.improved == improved
+        said = [m.message for m in diagnostics.messages if m.message.startswith("the input is returned")]
+        assert len(said) == (not improved)
+
+
+def test_a_program_that_takes_no_time(tmp_path: Path) -> None:
+    x, y = Value(TensorType((64, 64), "f16"), "x"), Value(TensorType((4096,), "f16"), "y")
+    program = KernelGraph("f", [x], [Node("reshape", (x,), (y,), {"shape": (4096,)})], [y])
+    outcome = superoptimize(program, replace(SETTINGS, store=str(tmp_path)), Diagnostics())
+    assert outcome.report.predicted_seconds == 0.0
+
+
 def test_a_price_that_lies_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = ByKernels.evaluate
 

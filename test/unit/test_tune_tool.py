@@ -96,6 +96,39 @@ def test_files_that_hold_the_same_are_tuned_once(tmp_path: Path, monkeypatch: py
     assert main([*files, "-o", str(tmp_path / "out.json")]) == 2
 
 
+def test_results_of_other_code_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    class Fake:
+        def answers(self, jobs: Sequence[Job]) -> Iterator[Answer]:
+            for job in jobs:
+                asked.append(job.file)
+                yield Answer(job, {"predicted_seconds": 1e-6, "tuning": None})
+
+    def fake(workers: str, timeout: float) -> Fake:
+        return Fake()
+
+    monkeypatch.setattr("superopt.tools.superopt_tune._pool", fake)
+    file, out = tmp_path / "f.mlir", tmp_path / "out.json"
+    file.write_text(PROGRAM)
+    with monkeypatch.context() as older:
+        older.setattr("superopt.tools.superopt_tune.own_code", lambda: "an older version")
+        assert main([str(file), "-o", str(out)]) == 0
+    assert main([str(file), "-o", str(out)]) == 0
+    assert main([str(file), "-o", str(out)]) == 0
+    assert asked == [str(file)] * 2
+
+
+def test_a_store_that_cannot_be_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, store = tmp_path / "f.mlir", tmp_path / "store"
+    file.write_text(PROGRAM.replace("N", "64"))
+    store.write_text("no folder")
+    settings = ["optimizers=saturation", "against=operators", "budget=5", f"store={store}"]
+    arguments = [word for s in settings for word in ("--settings", s)]
+    assert main([str(file), "--evaluations", "1", *arguments]) == 0
+    assert f"{file}: warning: the result was not stored" in capsys.readouterr().err
+
+
 def test_a_run_goes_on_where_it_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [tmp_path / f"{n}.mlir" for n in (64, 128)]
     for file in files:
@@ -150,6 +183,9 @@ def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "cannot read: No such file" in said(str(tmp_path / "none.mlir"))
     assert "expected a setting as NAME=VALUE, got 'budget'" in said(program, "--settings", "budget")
     assert "has no option 'bugdet' (did you mean 'budget'?)" in said(program, "--settings", "bugdet=1")
+    assert "as --evaluations, got tune=7" in said(program, "--settings", "tune=7")
+    assert "cannot write: No such file" in said(program, "-o", str(tmp_path / "none" / "out.json"))
+    assert said(str(tmp_path)).startswith(f"superopt-tune: {tmp_path}: error: cannot read: Is a directory")
     assert "expected results of superopt-tune, or no file" in said(
         program, "-o", str(tmp_path / "other.json")
     )

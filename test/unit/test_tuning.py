@@ -155,6 +155,25 @@ def test_a_result_is_never_slower_than_the_start(name: str) -> None:
     assert trials.evaluations <= 30
 
 
+def test_starts_are_priced_while_evaluations_are_left() -> None:
+    starts = [Question({"a": {"site 0": digit}}) for digit in ("1", "3", "4")]
+    for evaluations in range(1, 5):
+        trials = Trials(space(Digits("a", 3)), Priced(hills))
+        search(trials, starts, [frozenset("a")], evaluations=evaluations, strategy="evolution")
+        assert trials.evaluations == evaluations
+    again = Trials(space(Digits("a", 3)), Priced(hills))
+    search(again, [starts[0], starts[0], starts[1]], [], evaluations=2, strategy="evolution")
+    assert again.evaluations == 2, "what is known costs nothing"
+
+
+@pytest.mark.parametrize("name", strategies.names())
+def test_programs_that_take_no_time(name: str) -> None:
+    """Nothing runs where only reshapes are left."""
+    trials = Trials(space(Digits("a", 2)), Priced(lambda d: float(sum(d) > 9)))
+    best = search(trials, [Question({})], [frozenset("a")], evaluations=60, strategy=name)
+    assert best.seconds == 0.0
+
+
 @pytest.mark.parametrize("name", strategies.names())
 def test_only_what_may_move_moves(name: str) -> None:
     trials = Trials(space(Digits("a", 2), Digits("b", 2)), Priced(lambda d: float(sum(d)) + 1))
@@ -261,6 +280,16 @@ def trial(choice: str, seconds: float, evaluator: str) -> Trial:
     return Trial(question, space(Digits("a", 1)).trace(question), Evaluation(seconds, PRICED, evaluator))
 
 
+@pytest.mark.parametrize("interval", ["[1]", "{}", "5", '"ab"', "[[], []]", "[1e-6, null]"])
+def test_intervals_that_cannot_be_are_not_read_from_a_log(tmp_path: Path, interval: str) -> None:
+    (tmp_path / "trials").mkdir()
+    line = (
+        '{"key": "k", "seconds": 1e-6, "status": "", "evaluator": "tiles", "work": 0.0, "interval": INTERVAL}'
+    )
+    (tmp_path / "trials" / "log.jsonl").write_text(line.replace("INTERVAL", interval))
+    assert Log(tmp_path, "log").known.keys() <= {("tiles", "k")}
+
+
 @pytest.mark.parametrize("seconds", ["NaN", "-1.0", "-Infinity", "Infinity", '"fast"'])
 def test_prices_that_cannot_be_are_not_read_from_a_log(tmp_path: Path, seconds: str) -> None:
     (tmp_path / "trials").mkdir()
@@ -283,10 +312,38 @@ def test_what_was_good_before(tmp_path: Path) -> None:
     assert again.choice("a", "even") in ("7", "8")
     assert ConfStore(tmp_path, "sm_100", steps).choice("a", "site 0") is None
     assert ConfStore(None, "sm_90", steps).choice("a", "site 0") is None
+    for before in (0.0, math.inf):  # nothing to compare with
+        again.keep(trial("1", 0.0, "kernels"), before, program="r", seed=0)
+    assert len(ConfStore(tmp_path, "sm_90", steps).remembered("a", "site 0")) == 3
     known = Space(KernelGraph("f", [X], [], [X]), steps, again.choice)
     assert digits(known.trace(Question({}, remembered=True)).program)[0] == 4
     assert digits(known.trace(Question({})).program)[0] == 0
     assert digits(known.trace(Question({"a": {"site 0": "3"}}, remembered=True)).program) == [3]
+
+
+def test_what_other_code_remembered_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sites of one name, and their prices, mean something else in another version."""
+    steps = [Digits("a", 1)]
+    with monkeypatch.context() as older:
+        older.setattr("superopt.tuning.confstore.own_code", lambda: "an older version")
+        ConfStore(tmp_path, "sm_90", steps).keep(trial("4", 1.0, "kernels"), 8.0, program="p", seed=0)
+        assert ConfStore(tmp_path, "sm_90", steps).choice("a", "site 0") == "4"
+    assert ConfStore(tmp_path, "sm_90", steps).choice("a", "site 0") is None
+
+
+def test_a_remembered_choice_that_a_site_lacks_is_repaired(tmp_path: Path) -> None:
+    steps = [Digits("a", 1)]
+    store = ConfStore(tmp_path, "sm_90", steps)
+    store.keep(trial("4", 1.0, "kernels"), 8.0, program="p", seed=0)
+    keys = Store(tmp_path).keys()
+    (key,) = (k for k in keys if k["program"] == "site 0")
+    gone = {"choice": "99", "seconds": 0.1, "before_seconds": 8.0, "evaluator": "kernels", "seed": 0}
+    data = json.dumps({**gone, "program": "p"}).encode()
+    Store(tmp_path).publish(read_key(key), {"choice.json": data}, seconds=0.0)
+    again = ConfStore(tmp_path, "sm_90", steps)
+    assert again.choice("a", "site 0") == "99"
+    known = Space(KernelGraph("f", [X], [], [X]), steps, again.choice)
+    assert digits(known.trace(Question({}, remembered=True)).program)[0] == 0
 
 
 def test_stores_merge_in_either_order(tmp_path: Path) -> None:

@@ -296,12 +296,8 @@ def _parts(value: object, made: Mapping[object, Sequence[object]], program: Tile
 
 def _unchanged(run: Run, graph: KernelGraph) -> Accepted:
     """The program as it is, compiled: what is returned where nothing better passed every gate."""
-    baseline = run.baseline
-    run.diagnostics.remark(
-        f"the input is returned: {baseline.name} is predicted to take {baseline.seconds * 1e6:.1f} us"
-        f"{_instead(run)}",
-        graph.location,
-    )
+    if not run.settings.tune:  # which may find something yet
+        say_unchanged(run, graph)
     accepted, outcome = check(run, graph, graph)
     if accepted is None:
         why = f"expected a program that can be compiled, got one where: {outcome}"
@@ -312,6 +308,16 @@ def _unchanged(run: Run, graph: KernelGraph) -> Accepted:
             f"the program is kept, though a candidate is {refused[0]}; allow=congruence-without-bound accepts it"
         )
     return accepted
+
+
+def say_unchanged(run: Run, graph: KernelGraph) -> None:
+    """Remark that the program is returned as it is, and why."""
+    baseline = run.baseline
+    run.diagnostics.remark(
+        f"the input is returned: {baseline.name} is predicted to take {baseline.seconds * 1e6:.1f} us"
+        f"{_instead(run)}",
+        graph.location,
+    )
 
 
 def _instead(run: Run) -> str:

@@ -128,7 +128,7 @@ class Earlier:
         return {
             "what": "result", "seed": s.seed, "delta": s.delta, "allow": s.allow, "against": s.against,
             "optimizers": ",".join(s.optimizers), "candidates": s.candidates, "numerics": s.numerics,
-            "tune": s.tune, "code": code(*s.optimizers),
+            "tune": s.tune, "tune-by": s.tune_by, "code": code(*s.optimizers),
         }  # fmt: skip
 
     def _search_policy(self, optimizer: str) -> dict[str, str | int | float | bool]:

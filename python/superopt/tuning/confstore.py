@@ -3,7 +3,8 @@
 Every result of a search adds entries and none is changed, so that stores of several machines merge by union, in
 any order. What is best is decided when it is read: compiled prices before prices by tiles, and of one evaluator
 the choice that left the least share of its program's seconds. An entry is a hint where to start: a choice that a
-site lacks is repaired, and what comes of it passes every gate.
+site lacks is repaired, and what comes of it passes every gate. Entries belong to the code that made them: with
+other rules or prices, a choice means something else at a site of the same name.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
+from superopt.run.reuse import own_code
 from superopt.store import Key, Store, StoreUnavailable, versions
 from superopt.transforms import registry
 from superopt.tuning.space import Step
@@ -75,6 +77,10 @@ class ConfStore:
         """Remember the choices of a trial; raises StoreUnavailable."""
         if self._store is None or trial.evaluation.seconds is None:
             return
+        if (
+            not 0 < before_seconds < math.inf
+        ):  # nothing to compare with: nothing runs, or the start has no price
+            return
         for decision in trial.traced.decisions:
             kept = Remembered(
                 decision.choice,
@@ -89,10 +95,11 @@ class ConfStore:
             self._store.publish(key, {_FILE: data}, seconds=kept.seconds / kept.before_seconds)
 
     def _key(self, flag: str, at: str) -> Key:
-        return Key(at, self._target, versions(), {"what": "conf", "pass": flag, "code": self._code(flag)})
+        what = {"what": "conf", "pass": flag, "pass-code": self._code(flag), "code": own_code()}
+        return Key(at, self._target, versions(), what)
 
     def _code(self, flag: str) -> str:
-        """A digest of the pass's module: choices of another version may mean something else.
+        """A digest of the pass's module, which may stand outside of superopt.
 
         A step may ask for decisions of a pass that is not a step itself.
         """

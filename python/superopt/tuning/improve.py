@@ -19,7 +19,7 @@ from superopt.run.check import Accepted, check
 from superopt.run.choose import NOT_FASTER
 from superopt.run.propose import Candidate, propose_for
 from superopt.run.reuse import own_code
-from superopt.store import StoreUnavailable
+from superopt.store import StoreUnavailable, versions
 from superopt.transforms.fingerprints import named
 from superopt.transforms.lower.choose_layouts import ChooseLayouts
 from superopt.transforms.partition.segments import Segment
@@ -72,7 +72,8 @@ def improved(
 ) -> Accepted:
     """`accepted`, or a program that is predicted to be faster and passes the same gates.
 
-    It prices `tune` programs by their tiles, and an eighth as many by their kernels, or on the CPU.
+    It needs no more than any other result may: what the input takes a user (`Run.most_seconds`). It prices
+    `tune` programs by their tiles, and an eighth as many by their kernels, or on the CPU.
     """
     on_cpu = run.settings.tune_by == "cpu"
     first = ByTiles(host(), "tiles on cpu") if on_cpu else ByTiles(run.target)
@@ -86,12 +87,16 @@ def improved(
         return math.inf if found.seconds is None else found.seconds
 
     before = price(accepted)
+    least = before if on_cpu else min(before, run.most_seconds)
     plan = Plan(parts, [_sound(run, f) for f in candidates], run.target, lambda s: of_other_cuts(run, s))
     steps, folder = steps_of(plan, run.target), run.earlier.folder
     store = ConfStore(folder, run.target.name, steps)
     space = Space(graph, steps, store.choice)
     program = program_hash(graph)
-    log = Log(folder, hashlib.sha256(f"{program} {run.target.name} {own_code()}".encode()).hexdigest()[:32])
+    log = Log(
+        folder,
+        hashlib.sha256(f"{program} {run.target.name} {own_code()} {versions()}".encode()).hexdigest()[:32],
+    )
     now = {PLAN: plan.choices([accepted.graph, *_of_segments(run, parts, candidates)])}
     starts = [Question(now), Question(now, remembered=True), Question({}, remembered=True)]
     strategy, count, seed = strategies.names()[0], run.settings.tune, run.settings.seed
@@ -106,14 +111,14 @@ def improved(
         by_kernels = Trials(space, last, Log(None, "") if on_cpu else log, screen=learned)
         most = math.ceil(count / COMPILED)
         # A price by kernels is never less than that by tiles.
-        finalists = [t for t in by_tiles.best() if on_cpu or t.seconds < before][: min(FINALISTS, most)]
+        finalists = [t for t in by_tiles.best() if on_cpu or t.seconds < least][: min(FINALISTS, most)]
         by_kernels.run([t.question for t in finalists])
         if best := by_kernels.best():
             search(
                 by_kernels, [Question(best[0].traced.config)], phases("all", (), KERNEL),
                 evaluations=most - by_kernels.evaluations, strategy=strategy, seed=seed, stop=run.stopped,
             )  # fmt: skip
-        better = [t for t in by_kernels.best() if t.seconds < before]
+        better = [t for t in by_kernels.best() if t.seconds < least]
         by_code = Trials(space, ByCode(run.compiler), log)
         if not on_cpu and len(better) > 1:
             by_code.run([t.question for t in better[: 2 * PROVED]])
@@ -136,7 +141,7 @@ def improved(
     run.report.tuning = report
     for trial in better[:PROVED]:
         made, reason = check(run, graph, trial.traced.graphs["choose-layouts"], _schedule(run, trial))
-        if made is not None and (seconds := price(made)) < before:
+        if made is not None and (seconds := price(made)) < least:
             report.after_seconds, report.config = seconds, trial.traced.config
             said = f"{seconds * 1e6:.2f} us instead of {before * 1e6:.2f} us"
             how = "measured on the CPU" if on_cpu else "predicted"

@@ -63,7 +63,8 @@ class Learned:
     def learn(self, programs: Sequence[KernelGraph], evaluations: Sequence[Evaluation]) -> None:
         """Take prices of the dearer evaluator; what was rejected teaches nothing."""
         for program, evaluation in zip(programs, evaluations, strict=True):
-            if evaluation.seconds is not None and (row := self.describe(program)) is not None:
+            # What runs nothing has no logarithm.
+            if evaluation.seconds and (row := self.describe(program)) is not None:
                 self._rows.append((row, math.log(evaluation.seconds)))
         if len(self._rows) >= max(FEWEST, (1 + _REFIT) * self._fitted):
             self._fit()

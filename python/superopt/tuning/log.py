@@ -64,7 +64,7 @@ class Log:
             self.path = None
 
     def _read(self, line: bytes) -> None:
-        with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        with contextlib.suppress(ValueError, LookupError, TypeError, OverflowError, RecursionError):
             record = cast("dict[str, Any]", json.loads(line))
             seconds = record["seconds"]
             if seconds is not None and not 0 <= float(seconds) < math.inf:

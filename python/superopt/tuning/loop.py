@@ -151,11 +151,14 @@ def search(
     """The best program after `evaluations` prices, from the best of `starts` on; `moving` are the phases.
 
     Each phase starts from the best program so far and has a share of what is left, in proportion to the passes
-    that move in it. The starts are priced, too, so the result is never slower, by this evaluator, than any of
-    them. `trials.ended` says why it ended.
+    that move in it. The starts are priced, too, the first of them in any case and others while evaluations are
+    left, so the result is never slower, by this evaluator, than any of these. `trials.ended` says why it ended.
     """
     last = trials.evaluations + evaluations
-    best = min(trials.run(starts), key=lambda t: t.seconds)
+    (best,) = trials.run(starts[:1])
+    for start in starts[1:]:
+        if trials.evaluations < last:
+            best = min(best, *trials.run([start]), key=lambda t: t.seconds)
     moving = [phase - trials.evaluator.blind for phase in moving if phase - trials.evaluator.blind]
     trials.ended = EXHAUSTED
     for number, phase in enumerate(moving):

@@ -28,12 +28,16 @@ class Job:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a job: the report of its run as JSON, or why there is none; `attempts` is how often it ran."""
+    """What came of a job: the report of its run as JSON, or why there is none; `attempts` is how often it ran.
+
+    `warnings` are what its run warned of, such as a store that cannot be written.
+    """
 
     job: Job
     report: dict[str, Any] | None
     error: str = ""
     attempts: int = 1
+    warnings: tuple[str, ...] = ()
 
 
 class Pool(Protocol):
@@ -79,7 +83,8 @@ class LocalPool:
             if done.returncode == 0:
                 with suppress(ValueError, KeyError, TypeError):
                     found = cast("dict[str, Any]", json.loads(done.stdout))
-                    return Answer(job, found["report"], found["error"], attempt)
+                    warnings = tuple(map(str, found.get("warnings", ())))
+                    return Answer(job, found["report"], found["error"], attempt, warnings)
                 reason = f"expected an answer as JSON, got '{done.stdout[:40]}'"
                 continue
             said = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]

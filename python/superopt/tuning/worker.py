@@ -19,14 +19,15 @@ def main() -> int:
     job = cast("dict[str, Any]", json.loads(sys.stdin.read()))
     # A worker that outlived the tool would write to the log beside the one that a resumed run begins.
     die_with(job["parent"])
-    report, error = None, ""
+    report, error, diagnostics = None, "", Diagnostics()
     try:
         settings = settings_of(job["settings"])
-        outcome = superoptimize(read_program(job["file"], Diagnostics()), settings, Diagnostics())
+        outcome = superoptimize(read_program(job["file"], Diagnostics()), settings, diagnostics)
         report = outcome.report.model_dump(mode="json")
     except SuperoptError as mistake:
         error = str(mistake)
-    sys.stdout.write(json.dumps({"report": report, "error": error}))
+    warnings = [m.message for m in diagnostics.messages if m.severity == "warning"]
+    sys.stdout.write(json.dumps({"report": report, "error": error, "warnings": warnings}))
     return 0
 
 

@@ -38,6 +38,9 @@ class Mcmc(Strategy):
         for trial in trials:
             if math.isinf(trial.seconds):
                 continue
-            worse = math.log(trial.seconds / self.now.seconds) if math.isfinite(self.now.seconds) else -1.0
-            if worse <= 0 or self.random.random() < math.exp(-worse / max(self.temperature, 1e-9)):
+            if trial.seconds <= self.now.seconds:
+                self.now = trial
+                continue
+            worse = math.log(trial.seconds / self.now.seconds) if self.now.seconds else math.inf
+            if self.random.random() < math.exp(-worse / max(self.temperature, 1e-9)):
                 self.now = trial
