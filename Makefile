@@ -99,7 +99,7 @@ ptx-functions: $(VENV)/installed-test ## try all 2^32 inputs of the library func
 	  $(BIN)/python -m pytest -q -p no:xdist test/unit/test_ptx_templates.py -k they_are_the_functions
 
 TRITONS ?= 3.6.0 3.7.1 3.8.0 3.9.0
-TRITON_TESTS := $(patsubst %,test/unit/test_%.py,emission ttir ptx ptx_functions descriptors ranges separate_loads selections \
+TRITON_TESTS := $(patsubst %,test/unit/test_%.py,emission ttir ptx ptx_fences ptx_functions descriptors ranges separate_loads selections \
   schedule interpreter cubins hot_loops)
 tritons: $(VENV)/installed-test ## run the tests that compile kernels with each version of Triton that is allowed, or TRITONS=3.9.0
 	@for v in $(TRITONS); do \
