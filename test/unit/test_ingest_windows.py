@@ -171,3 +171,30 @@ def test_nearest_upsampling_is_a_broadcast(shape: tuple[int, ...], scale: Any) -
 def test_other_scales_stay_opaque(scale: float) -> None:
     """Rounding of places is PyTorch's own."""
     assert from_torch(torch.nn.Upsample(scale_factor=scale), (rand(1, 3, 6, 4),)).externs == 1
+
+
+@pytest.mark.parametrize("via", ["torch", "linalg"])
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+@pytest.mark.parametrize(("x", "amounts"), [(LINE, (3, 0)), (IMAGE, (1, 2, 3, 1)), (IMAGE, (0, 0, 0, 2))])
+def test_borders_made_of_elements_are_slices(via: Any, mode: str, x: Any, amounts: tuple[int, ...]) -> None:
+    imported = from_torch(Fn(lambda x: F.pad(x, amounts, mode=mode)), (x,), via=via)
+    assert imported.externs == 0, imported.diagnostics.messages
+    assert set(ops(imported.graph)) <= {"slice", "concat", "broadcast", "reshape"}
+    (ours,) = run_imported(imported, (x,))
+    assert torch.equal(ours, F.pad(x, amounts, mode=mode).double())
+
+
+def test_a_convolution_with_a_mirrored_border_has_nothing_opaque() -> None:
+    module = torch.nn.Conv2d(4, 5, 3, padding=2, padding_mode="reflect")
+    imported = from_torch(module, (IMAGE,))
+    assert imported.externs == 0
+    assert "conv" in ops(imported.graph)
+    assert close(run_imported(imported, (IMAGE,)), module(IMAGE).detach()) < 2e-5
+
+
+@pytest.mark.parametrize(("mode", "amounts"), [("reflect", (9, 9)), ("circular", (-1, 2))])
+def test_a_wide_mirror_and_what_is_cut_off_stay_opaque(mode: str, amounts: tuple[int, ...]) -> None:
+    x = rand(2, 3, 12)
+    imported = from_torch(Fn(lambda x: F.pad(x, amounts, mode=mode)), (x,))
+    assert imported.externs == 1
+    assert close(run_imported(imported, (x,)), F.pad(x, amounts, mode=mode)) == 0

@@ -21,6 +21,9 @@ import torch
 Tensor: TypeAlias = Any
 Table: TypeAlias = "dict[Any, Callable[..., Any]]"
 
+# Elements of a mirrored border, each of them a slice.
+_MOST_MIRRORED = 8
+
 
 def wide(x: Tensor) -> Tensor:
     """`x` in the precision in which PyTorch's kernels compute on it: f32 for f16 and bf16."""
@@ -369,6 +372,37 @@ def cross_entropy(x, target, weight=None, reduction=1, ignore_index=-100, label_
     return {0: off, 1: off.sum() / counted.sum(), 2: off.sum()}[reduction].to(x.dtype)
 
 
+def pad(x, amounts, mode="constant", value=None):
+    """What lies around `x`: a number, or elements of it: mirrored, those of its edge, or of its other end.
+
+    Slices side by side, so that nothing is looked up; a wide mirror stays with PyTorch.
+    """
+    if mode == "constant":
+        return torch.ops.aten.constant_pad_nd(x, amounts, 0.0 if value is None else value)
+    if min(amounts) < 0 or (mode == "reflect" and max(amounts) > _MOST_MIRRORED):
+        return NotImplemented
+    for number in range(len(amounts) // 2):
+        dim, (low, high) = x.dim() - 1 - number, amounts[2 * number : 2 * number + 2]
+        last = x.shape[dim] - 1
+        if mode == "reflect":
+            before = [x.narrow(dim, i, 1) for i in range(low, 0, -1)]
+            behind = [x.narrow(dim, last - i, 1) for i in range(1, high + 1)]
+        elif mode == "replicate":
+            shape = [-1] * x.dim()
+            before, behind = (
+                [x.narrow(dim, at, 1).expand(*shape[:dim], n, *shape[dim + 1 :])] if n else []
+                for at, n in ((0, low), (last, high))
+            )
+        elif mode == "circular":
+            before = [x.narrow(dim, last + 1 - low, low)] if low else []
+            behind = [x.narrow(dim, 0, high)] if high else []
+        else:
+            return NotImplemented
+        if before or behind:
+            x = torch.cat([*before, x, *behind], dim)
+    return x
+
+
 def triu(x, diagonal=0):
     """Zero below the diagonal."""
     rows = torch.arange(x.shape[-2], device=x.device)[:, None]
@@ -440,6 +474,12 @@ def table() -> Table:
         a.adaptive_avg_pool1d.default: adaptive_average,
         a.adaptive_avg_pool2d.default: adaptive_average,
         a.cross_entropy_loss.default: cross_entropy,
+        a.pad.default: pad,
+        **{
+            getattr(a, f"{kind}_pad{rank}d").default: lambda x, amounts, mode=mode: pad(x, amounts, mode)
+            for kind, mode in (("reflection", "reflect"), ("replication", "replicate"))
+            for rank in (1, 2, 3)
+        },
         a.triu.default: triu,
         a.tril.default: tril,
         a.dropout.default: lambda x, p, train: NotImplemented if train and p else identity(x),
