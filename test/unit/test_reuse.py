@@ -183,6 +183,19 @@ def test_a_run_that_died_goes_on_behind_its_last_search(tmp_path: Path, monkeypa
     assert resumed.report.funnel.search["store.mugraph"] > 0
 
 
+def test_what_the_cpu_decided_is_no_answer_for_the_model(tmp_path: Path) -> None:
+    from superopt.cost import target
+
+    def earlier(**settings: Any) -> reuse.Earlier:
+        return reuse.Earlier(Superoptimize(store=str(tmp_path), **settings), target("sm_90"), Diagnostics())
+
+    graph = read(PROGRAM)
+    earlier(tune=4, tune_by="cpu").keep_result(graph, graph, None, finished=True)
+    assert earlier(tune=4, tune_by="cpu").result(graph) is not None
+    assert earlier(tune=4).result(graph) is None
+    assert earlier(tune=8, tune_by="cpu").result(graph) is None
+
+
 def publish_result(folder: Path, text: str, seconds: float = 1e-9, effort: float = 1e9) -> None:
     """What a hostile store may hold: any program under the key of ours, said to be very fast."""
     settings = Superoptimize(budget=20.0, numerics=False, optimizers=("mugraph",), store=str(folder))
