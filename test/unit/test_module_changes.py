@@ -269,6 +269,8 @@ def test_closures_and_tensors_are_noticed(x: Any) -> None:
         compiled = torch.compile(made, backend="eager", fullgraph=True)
         limit: Any = _within(1.0)
         made.original.limit, made.original.table = limit, torch.arange(32.0)
+        with pytest.warns(UserWarning, match="Limited reads constants.*; to run the kernels, keep it out of"):
+            compiled(x)
         for _ in range(2):
             made(x)
             torch.testing.assert_close(compiled(x), made.original(x))

@@ -201,11 +201,11 @@ class OptimizedModule(torch.nn.Module):
         if _is_transformed(tensors):
             self._warn("is called by torch.func or forward-mode gradients", "call it outside of them")
             return True
-        if torch.compiler.is_compiling() and (self.calling.fixed or self.calling.ties or self._watched.blind):
-            return (
-                True  # a compiled graph would not notice a change of constants, ties, closures and the like
-            )
         if not (self.interpret or (tensors and tensors[0].is_cuda)):
+            return True
+        if torch.compiler.is_compiling() and (self.calling.fixed or self.calling.ties or self._watched.blind):
+            why = "reads constants, tied weights, closures or the like, which torch.compile does not watch"
+            self._warn(why, "keep it out of the graph with torch.compiler.disable")
             return True
         if (now := autocast_of(tensors)) != self.calling.autocast:
             made = f"under {self.calling.autocast}" if self.calling.autocast else "without autocast"
@@ -222,10 +222,12 @@ class OptimizedModule(torch.nn.Module):
             self.calls[what] += 1
 
     def _warn(self, why: str, remedy: str) -> None:
-        if why not in self._warned and not torch.compiler.is_compiling():
+        if why not in self._warned:
             self._warned.add(why)
             said = f"{self._called} {why}, and runs the original; to run the kernels, {remedy}"
             warnings.warn(said, stacklevel=_callers())
+
+    _warn._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess] # as `_another`
 
     @property
     def _called(self) -> str:
