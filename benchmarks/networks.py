@@ -28,12 +28,17 @@ NAMES = (
 
 def measure(name: str, gpu: str, budget: float) -> dict[str, Any]:
     """The row of a network."""
-    import torch
     from benchmarks.expressions import modules
+
+    return measured(*getattr(modules, name)(), gpu, budget)
+
+
+def measured(module: Any, inputs: tuple[Any, ...], gpu: str, budget: float) -> dict[str, Any]:
+    """The row of a module in f16."""
+    import torch
 
     import superopt
 
-    module, inputs = getattr(modules, name)()
     start, worked = time.monotonic(), _worked()
     found = superopt.optimize(
         module, inputs, target=gpu, budget=budget, against="operators", allow="congruence-without-bound",
@@ -60,13 +65,21 @@ def measure(name: str, gpu: str, budget: float) -> dict[str, Any]:
         row["bundle_files"] = len(list((Path(folder) / "bundle").iterdir()))
     start = time.monotonic()
     with torch.no_grad():
-        (wanted, eager) = module.double()(*(x.double() for x in inputs)), module.half()(*inputs)
-        ours = found(*inputs)
-    scale = float(wanted.abs().max())
-    row["error"] = float((ours.double() - wanted).abs().max()) / scale
-    row["eager_error"] = float((eager.double() - wanted).abs().max()) / scale
+        wanted = _results(module.double()(*(x.double() for x in inputs)))
+        eager, ours = _results(module.half()(*inputs)), _results(found(*inputs))
+    row["error"], row["eager_error"] = _error(ours, wanted), _error(eager, wanted)
     row["run_seconds"] = round(time.monotonic() - start, 1)
     return row
+
+
+def _results(made: Any) -> tuple[Any, ...]:
+    return made if isinstance(made, tuple) else (made,)
+
+
+def _error(found: tuple[Any, ...], wanted: tuple[Any, ...]) -> float:
+    """The largest deviation of a result, as a share of its largest number."""
+    pairs = zip(found, wanted, strict=True)
+    return max(float((a.double() - b).abs().max() / b.abs().max()) for a, b in pairs)
 
 
 def _worked() -> float:

@@ -1,56 +1,30 @@
 """Simplifications applied while a graph is built, one rule per function, keyed by the operator emitted.
 
-A rule looks at the operator about to be emitted and at the nodes that define its operands; it returns the
-value to use instead, or None. The rules are equalities of real numbers. They also assume that a constant
-within one unit in the last place of float32 is the irrational number it rounds (sqrt 2 in gelu), and that no
-comparison ever meets a NaN.
+The rules (`simplify_rules`) are equalities of real numbers. They also assume that a constant within one unit in
+the last place of float32 is the irrational number it rounds (sqrt 2 in gelu), and that no comparison ever meets a
+NaN.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 import numpy as np
 
-from superopt.errors import IllegalProgram
-from superopt.operators import infer_type
-from superopt.program import Attr, TensorType, Value
+from superopt.program import Value
 from superopt.transforms.ingest.builder import GraphBuilder
 from superopt.transforms.ingest.defined import is_not_negative
+from superopt.transforms.ingest.simplify_moves import MOVES
+from superopt.transforms.ingest.simplify_rules import Attrs, Operands, Rules, ints, type_of
 
-Attrs: TypeAlias = dict[str, Attr]
-Operands: TypeAlias = tuple[Value, ...]
-Rule: TypeAlias = Callable[[GraphBuilder, str, tuple[Value, ...], Attrs], "Value | None"]
-Shape: TypeAlias = tuple[int, ...]
-
-_RULES: dict[str, list[Rule]] = {}
+_COMPUTING = Rules()
 
 
-def rule(*ops: str) -> Callable[[Rule], Rule]:
-    """Register a rule for the operators `ops`; rules are tried in source order."""
-
-    def register(function: Rule) -> Rule:
-        for op in ops:
-            _RULES.setdefault(op, []).append(function)
-        return function
-
-    return register
-
-
-def simplify(build: GraphBuilder, op: str, operands: tuple[Value, ...], attrs: Attrs) -> Value | None:
+def simplify(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
     """The value that a rule gives for `op`, or None."""
-    for function in _RULES.get(op, ()):
-        if (value := function(build, op, operands, attrs)) is not None:
-            return value
-    return None
-
-
-def _ints(attrs: Attrs, name: str) -> Shape:
-    value = attrs[name]
-    assert isinstance(value, tuple)
-    return value
+    made = MOVES.apply(build, op, operands, attrs)
+    return made if made is not None else _COMPUTING.apply(build, op, operands, attrs)
 
 
 def _close(value: float | None, target: float) -> bool:
@@ -58,101 +32,7 @@ def _close(value: float | None, target: float) -> bool:
     return value is not None and abs(value - target) <= 2.0**-23 * abs(target)
 
 
-def _type_of(op: str, operands: Sequence[Value], attrs: Attrs) -> TensorType | None:
-    try:
-        return infer_type(op, [v.type for v in operands], attrs)
-    except IllegalProgram:
-        return None
-
-
-# --- moving data ------------------------------------------------------------------------------------------
-
-
-@rule("reshape")
-def _reshape(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
-    """reshape(x, x's shape) -> x; reshape(reshape(x)) -> reshape(x); reshape(reduce(x)) -> keepdims."""
-    (x,) = operands
-    shape = _ints(attrs, "shape")
-    if shape == x.shape:
-        return x
-    if (inner := build.defined_by(x, "reshape")) is not None:
-        return build.reshape(inner.operands[0], shape)
-    for op in ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min"):
-        inner = build.defined_by(x, op)
-        if inner is not None and not inner.attrs["keepdims"]:
-            (source,), dims = inner.operands, _ints(inner.attrs, "dims")
-            kept = tuple(1 if d in dims else e for d, e in enumerate(source.shape))
-            if kept == shape:
-                return build.emit(op, source, dims=dims, keepdims=True)
-    return None
-
-
-@rule("transpose")
-def _transpose(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
-    """transpose(x, id) -> x; transpose(transpose(x)) -> transpose(x); moving unit extents -> reshape."""
-    (x,) = operands
-    perm = _ints(attrs, "perm")
-    if perm == tuple(range(len(perm))):
-        return x
-    if (inner := build.defined_by(x, "transpose")) is not None:
-        first = _ints(inner.attrs, "perm")
-        return build.transpose(inner.operands[0], [first[p] for p in perm])
-    moved = [p for p in perm if x.shape[p] != 1]
-    shape = [x.shape[p] for p in perm]
-    if moved == sorted(moved):
-        return build.reshape(x, shape)
-    # A reshape that only adds or drops unit extents moves after the transposition.
-    inner = build.defined_by(x, "reshape")
-    source = inner.operands[0] if inner is not None else x
-    wide = [d for d, e in enumerate(source.shape) if e != 1]
-    if source is not x and [source.shape[d] for d in wide] == [e for e in x.shape if e != 1]:
-        rank = {d: i for i, d in enumerate(sorted(moved))}
-        order = iter(wide[rank[p]] for p in moved)
-        swapped = build.transpose(source, [next(order) if d in wide else d for d in range(len(source.shape))])
-        return build.reshape(swapped, shape)
-    return None
-
-
-@rule("broadcast")
-def _broadcast(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
-    """broadcast(x, x's shape) -> x; broadcast(broadcast(x)) -> broadcast(x)."""
-    (x,) = operands
-    shape = _ints(attrs, "shape")
-    if shape == x.shape:
-        return x
-    if math.prod(shape) == x.type.elements:
-        return build.reshape(x, shape)
-    if (inner := build.defined_by(x, "broadcast")) is not None:
-        return build.broadcast(inner.operands[0], shape)
-    return None
-
-
-@rule("slice")
-def _slice(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
-    """The slice of all of x -> x."""
-    (x,) = operands
-    return x if _ints(attrs, "sizes") == x.shape else None
-
-
-@rule("conv")
-def _pointwise(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
-    """conv by a kernel of one position, which reads in place -> matmul, which every search knows."""
-    x, w = operands
-    windows = [*_ints(attrs, "low"), *_ints(attrs, "high"), *(s - 1 for s in _ints(attrs, "strides"))]
-    if math.prod(w.shape[2:]) != 1 or attrs.get("groups", 1) != 1 or any(windows):
-        return None
-    (n, c, *extents), columns = x.shape, w.shape[0]
-    source = build.reshape(x, (n, c, math.prod(extents)))
-    return build.reshape(build.emit("matmul", build.reshape(w, (columns, c)), source), (n, columns, *extents))
-
-
-@rule("concat")
-def _concat(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
-    """concat(x) -> x."""
-    return operands[0] if len(operands) == 1 else None
-
-
-@rule("cast")
+@_COMPUTING.rule("cast")
 def _cast(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
     """cast to x's dtype -> x; narrow -> f32 -> narrow -> x; a wide matmul of narrow operands -> a narrow one.
 
@@ -177,13 +57,13 @@ def _cast(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Val
 # --- operands that broadcast by themselves ----------------------------------------------------------------
 
 
-@rule("add", "sub", "mul", "div", "max", "min", "matmul")
+@_COMPUTING.rule("add", "sub", "mul", "div", "max", "min", "matmul")
 def _strip_broadcasts(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
     """add(x, broadcast(y)) -> add(x, y), and likewise for leading unit extents and splat constants.
 
     A tensor that is not broadcast at all keeps its unit extents, so that all operands of a chain have one rank.
     """
-    whole = _type_of(op, operands, attrs)
+    whole = type_of(op, operands, attrs)
     if whole is None:
         return None
     for i, value in enumerate(operands):
@@ -197,7 +77,7 @@ def _strip_broadcasts(build: GraphBuilder, op: str, operands: Operands, attrs: A
         if (source := _unspread(build, value)) is None:
             continue
         narrowed = (*operands[:i], source, *operands[i + 1 :])
-        if _type_of(op, narrowed, attrs) == whole:
+        if type_of(op, narrowed, attrs) == whole:
             return build.emit(op, *narrowed, **attrs)
     return None
 
@@ -215,7 +95,7 @@ def _unspread(build: GraphBuilder, value: Value) -> Value | None:
     return build.reshape(node.operands[0], value.shape[lead:])
 
 
-@rule("matmul")
+@_COMPUTING.rule("matmul")
 def _matmul(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
     """matmul(a, transpose(b)) -> matmul(a, b) {transpose_b}; likewise for a and through merged batches."""
     for i, name in enumerate(("transpose_a", "transpose_b")):
@@ -229,7 +109,7 @@ def _transposed_source(build: GraphBuilder, value: Value) -> Value | None:
     """`x` where `value` is x with its last two dimensions exchanged."""
     rank = len(value.shape)
     node = build.defined_by(value, "transpose")
-    if node is not None and _ints(node.attrs, "perm") == (*range(rank - 2), rank - 1, rank - 2):
+    if node is not None and ints(node.attrs, "perm") == (*range(rank - 2), rank - 1, rank - 2):
         return node.operands[0]
     joined = build.defined_by(value, "reshape")
     inner = joined.operands[0] if joined is not None else value
@@ -240,10 +120,10 @@ def _transposed_source(build: GraphBuilder, value: Value) -> Value | None:
     return build.reshape(source, (*value.shape[:-2], *source.shape[-2:]))
 
 
-@rule("matmul")
+@_COMPUTING.rule("matmul")
 def _flat_matmul(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
     """A matmul of batches of one matrix -> the product of the matrices, reshaped."""
-    whole = _type_of(op, operands, attrs)
+    whole = type_of(op, operands, attrs)
     if whole is None or len(whole.shape) == 2 or math.prod(whole.shape[:-2]) != 1:
         return None
     flat: list[Value] = []
@@ -258,28 +138,28 @@ def _flat_matmul(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs)
 # --- arithmetic -------------------------------------------------------------------------------------------
 
 
-@rule("add", "mul", "max", "min")
+@_COMPUTING.rule("add", "mul", "max", "min")
 def _constant_second(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
     """op(constant, x) -> op(x, constant)"""
     a, b = operands
     return build.emit(op, b, a) if a in build.constants and b not in build.constants else None
 
 
-@rule("add", "sub")
+@_COMPUTING.rule("add", "sub")
 def _add_zero(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
     """x + 0 -> x, x - 0 -> x"""
     x, y = operands
     return _same_shape(build, x, y) if build.scalar(y) == 0 else None
 
 
-@rule("sub")
+@_COMPUTING.rule("sub")
 def _sub_from_zero(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
     """0 - x -> -x"""
     zero, x = operands
     return build.emit("neg", x) if build.scalar(zero) == 0 and not zero.shape else None
 
 
-@rule("mul", "div")
+@_COMPUTING.rule("mul", "div")
 def _times_one(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
     """x * 1 -> x, x / 1 -> x"""
     x, y = operands
@@ -288,11 +168,11 @@ def _times_one(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -
 
 def _same_shape(build: GraphBuilder, x: Value, y: Value) -> Value | None:
     """`x`, broadcast to the common shape of `x` and `y`."""
-    whole = _type_of("add", (x, y), {})
+    whole = type_of("add", (x, y), {})
     return None if whole is None else build.broadcast(x, whole.shape)
 
 
-@rule("mul")
+@_COMPUTING.rule("mul")
 def _mul(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
     """x * x -> square(x), x * -1 -> -x, x * sigmoid(x) -> silu(x)"""
     a, b = operands
@@ -307,7 +187,7 @@ def _mul(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Valu
     return None
 
 
-@rule("mul")
+@_COMPUTING.rule("mul")
 def _gelu(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
     """The factors x, 1/2 and 1 + erf(x / sqrt 2), in any order and nesting -> gelu(x)"""
     for one_plus in _factors(build, operands, None):
@@ -347,7 +227,7 @@ def _erf_argument(build: GraphBuilder, value: Value) -> Value | None:
     return None
 
 
-@rule("div")
+@_COMPUTING.rule("div")
 def _div(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
     """1 / x -> reciprocal(x); sum / n -> mean; x / (1 + exp(-x)) -> silu(x)"""
     x, y = operands
@@ -355,7 +235,7 @@ def _div(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Valu
     total = build.defined_by(x, "reduce_sum")
     if total is not None and number is not None and not y.shape:
         (source,) = total.operands
-        dims = _ints(total.attrs, "dims")
+        dims = ints(total.attrs, "dims")
         if number == math.prod(source.shape[d] for d in dims):
             return build.emit("reduce_mean", source, **total.attrs)
     if build.scalar(x) == 1 and not x.shape:
@@ -375,7 +255,7 @@ def _logistic_argument(build: GraphBuilder, value: Value) -> Value | None:
     return negative.operands[0] if negative is not None else None
 
 
-@rule("reciprocal")
+@_COMPUTING.rule("reciprocal")
 def _reciprocal(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
     """1 / sqrt(x) -> rsqrt(x); 1 / (1 + exp(-x)) -> sigmoid(x)"""
     (x,) = operands
@@ -386,7 +266,7 @@ def _reciprocal(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) 
     return None
 
 
-@rule("pow")
+@_COMPUTING.rule("pow")
 def _pow(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
     """x^1 -> x, x^2 -> square, x^(1/2) -> sqrt, x^(-1/2) -> rsqrt, x^-1 -> reciprocal"""
     (x,) = operands
@@ -401,7 +281,7 @@ def _pow(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Valu
 # --- bounds -----------------------------------------------------------------------------------------------
 
 
-@rule("max")
+@_COMPUTING.rule("max")
 def _relu(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
     """max(x, 0) -> relu(x); max(x, -inf) -> x; max(min(x, high), low) -> clamp(x) for low <= high"""
     x, bound = operands
@@ -417,7 +297,7 @@ def _relu(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Val
     return build.emit("relu", x) if low == 0 else None
 
 
-@rule("min")
+@_COMPUTING.rule("min")
 def _clamp(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
     """min(max(x, low), high) -> clamp(x); min(relu(x), high) -> clamp(x, 0, high); min(x, inf) -> x"""
     x, bound = operands
@@ -436,7 +316,7 @@ def _clamp(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Va
     return None
 
 
-@rule("relu")
+@_COMPUTING.rule("relu")
 def _not_negative(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
     """relu(x) -> x, if x is nowhere negative: a norm in f16, kept above 1e-12, say, which f16 rounds to 0"""
     return operands[0] if is_not_negative(operands[0], build.node_of) else None
@@ -447,7 +327,7 @@ def _not_negative(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs
 LOWEST = {"f16": -65504.0, "bf16": -float.fromhex("0x1.fep127"), "f32": -float.fromhex("0x1.fffffep127")}
 
 
-@rule("select", "step")
+@_COMPUTING.rule("select", "step")
 def _by_sign(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
     """select(step(t), x) -> select(t, x); step(step(t)) -> step(t)"""
     truth, *rest = operands
@@ -458,7 +338,7 @@ def _by_sign(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> 
     return build.emit(op, inner.operands[0], *rest, **attrs)
 
 
-@rule("add")
+@_COMPUTING.rule("add")
 def _hidden_sum(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
     """select(t, y; -inf) + x -> select(t, y + x; -inf)"""
     for hidden, x in (operands, operands[::-1]):
@@ -469,7 +349,7 @@ def _hidden_sum(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) 
     return None
 
 
-@rule("exp")
+@_COMPUTING.rule("exp")
 def _hidden_exponential(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
     """exp(S - max S) for S = select(t, x; -inf) -> the same with the lowest finite number
 
@@ -486,7 +366,7 @@ def _hidden_exponential(build: GraphBuilder, op: str, operands: Operands, attrs:
     return build.emit("exp", build.emit("sub", finite, build.emit("reduce_max", finite, **top.attrs)))
 
 
-@rule("mul")
+@_COMPUTING.rule("mul")
 def _hidden_weights(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
     """(e / sum e) t -> e / sum e, for e = exp(S - max S), S = x + (0 where t is 1, -inf where it is 0)
 
@@ -508,7 +388,7 @@ def _hidden_weights(build: GraphBuilder, op: str, operands: Operands, attrs: Att
         added = build.defined_by(difference.operands[0], "add")
         biases = [] if added is None else [b for v in added.operands if (b := build.elements(v)) is not None]
         rank = len(weights.shape)
-        shown_in_row = truth.reshape((1,) * (rank - truth.ndim) + truth.shape).any(_ints(total.attrs, "dims"))
+        shown_in_row = truth.reshape((1,) * (rank - truth.ndim) + truth.shape).any(ints(total.attrs, "dims"))
         hidden = np.where(truth == 1, 0.0, -math.inf)
         if len(biases) == 1 and np.isin(truth, (0, 1)).all() and shown_in_row.all():
             return weights if (biases[0] == hidden).all() else None
@@ -531,7 +411,7 @@ def _constant(build: GraphBuilder, x: Value) -> bool:
     return x in build.constants or (node is not None and all(_constant(build, v) for v in node.operands))
 
 
-@rule("sub")
+@_COMPUTING.rule("sub")
 def _twice_negated(build: GraphBuilder, op: str, operands: Operands, attrs: Attrs) -> Value | None:
     """1 - (1 - x) -> x"""
     number, x = operands

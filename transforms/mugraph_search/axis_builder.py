@@ -123,12 +123,15 @@ class Builder:
         return Named(value, tuple(None if d in over else d for d in x.dims))
 
     def contract(self, a: Named, b: Named, over: Sequence[Piece]) -> Named:
-        """Sum of products over the axes `over`: a (batched) matrix product, or a product and a sum."""
+        """Sum of products over the axes `over`: a (batched) matrix product, or a product and a sum.
+
+        Matrix units would multiply a single row sixteen times, and need it as often in registers.
+        """
         shared = [p for p in a.pieces if p in b.pieces and p not in over]
         rows, columns = [[p for p in x.pieces if p not in shared and p not in over] for x in (a, b)]
-        if not rows and not columns:
+        if not rows or not columns:
             return self.reduce("reduce_sum", self.elementwise("mul", (a, b), "product"), over)
-        if columns and (not rows or min(columns) < min(rows)):
+        if min(columns) < min(rows):
             a, b, rows, columns = b, a, columns, rows
         a, b = self._dot_operand(a), self._dot_operand(b)
         batch = [p for p in a.pieces if p in shared]
@@ -142,10 +145,8 @@ class Builder:
         product = self.op(
             "matmul", (left, right), "product", transpose_a=transpose_a, transpose_b=transpose_b
         )
-        flat = Named(product, (*batch, *(rows[:1] or [None]), *(columns[:1] or [None])))
-        return (
-            flat if len(rows) < 2 and len(columns) < 2 else self._unmerge(product, [*batch, *rows, *columns])
-        )
+        dims = [*batch, *rows, *columns]
+        return Named(product, tuple(dims)) if len(rows) == len(columns) == 1 else self._unmerge(product, dims)
 
     def _unmerge(self, product: Value, dims: list[Piece]) -> Named:
         shape = tuple(map(self.extent, dims))
@@ -166,7 +167,7 @@ class Builder:
         """
         straight = [*batch, *side, *depth] if rows_first else [*batch, *depth, *side]
         crossed = [*batch, *depth, *side] if rows_first else [*batch, *side, *depth]
-        order = crossed if x.pieces == tuple(crossed) and side else straight
+        order = crossed if x.pieces == tuple(crossed) else straight
         x = self.arrange(x, order)
         first, second = (side, depth) if (order == straight) == rows_first else (depth, side)
         shape = tuple(map(self.extent, batch))
