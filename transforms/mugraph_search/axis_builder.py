@@ -129,11 +129,11 @@ class Builder:
         """
         shared = [p for p in a.pieces if p in b.pieces and p not in over]
         rows, columns = [[p for p in x.pieces if p not in shared and p not in over] for x in (a, b)]
+        a, b = self._dot_operand(a), self._dot_operand(b)
         if not rows or not columns:
             return self.reduce("reduce_sum", self.elementwise("mul", (a, b), "product"), over)
         if min(columns) < min(rows):
             a, b, rows, columns = b, a, columns, rows
-        a, b = self._dot_operand(a), self._dot_operand(b)
         batch = [p for p in a.pieces if p in shared]
         depth = [p for p in a.pieces if p in over]
         left, transpose_a = self._matrix(a, batch, rows, depth, rows_first=True)

@@ -61,6 +61,8 @@ void Sizing::prepare_memory() {
         std::find(after.begin(), after.end(), how.b) != after.end())
       after.push_back(v);
     bytes_of_[v] = std::max(bytes_of_[how.a], bytes_of_[how.b]);
+    if (how.op == Op::Contract && !is_dot(step(i)))
+      hold(values_.all()[how.a].mask | values_.all()[how.b].mask, bytes, i, i);
     // An exponential is relative to the maximum of its tile, the running maximum, and their factor; or to a
     // stored maximum.
     if (const Mask over = how.op == Op::Unary ? problem_.functions[how.function].over : 0) {

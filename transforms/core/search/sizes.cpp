@@ -133,6 +133,11 @@ bool Sizing::wide_enough(const Side &side) const {
   return value(side.tile) >= std::min(dot_extent_, value(side.whole));
 }
 
+bool Sizing::is_dot(const Step &step) const {
+  const Mask a = values_.all()[step.how.a].mask, b = values_.all()[step.how.b].mask;
+  return step.how.op == Op::Contract && (!kernel_->custom || ((a & ~b) && (b & ~a)));
+}
+
 // Drop the extents that are too small for a matrix product whatever the others are.
 bool Sizing::drop_narrow() {
   for (std::size_t u = 0; u < units_.size(); ++u) {

@@ -21,8 +21,6 @@ inline std::int64_t trips(std::int64_t extent, std::int64_t tile) { return (exte
 // A tile's extent once it is padded.
 inline double padded_tile_extent(std::int64_t tile) { return padded(static_cast<double>(tile)); }
 
-inline bool is_dot(const Step &step) { return step.how.op == Op::Contract; }
-
 // One kernel whose extents are being chosen. The parts of its cost are expressed once as terms over the
 // units (the axes whose extents are open): a constant times tile extents and trips (of the loop or the
 // grid) of some units. An assignment of extents then costs a few table look-ups per term.
@@ -33,6 +31,8 @@ public:
   bool run(const Kernel &kernel, double limit, std::int64_t split, Extents &out);
 
 private:
+  // Whether a step runs on matrix units: blocks multiply a single row element by element.
+  bool is_dot(const Step &step) const;
   struct Unit {                // an axis that one number cuts
     std::uint32_t tile_factor; // the factor whose tile extent is chosen
     std::int64_t loop_factor;  // the factor that takes the rest as trips, or -1 (the rest is the grid)

@@ -146,6 +146,9 @@ void Sizing::prepare() {
           whole = times(whole, full(kernel_->loops & ~side));
         sides_.push_back({tile(side), whole});
       }
+    } else if (step.how.op == Op::Contract) {
+      work.elements = padded_tile(a | b);
+      work.each = 2;
     } else {
       // What a loop adds up is counted where it is made, but for what it rescales on the way.
       if ((step.how.reduced & kernel_->loops) && kernel_->custom && values_.all()[step.value].degrees.empty())
