@@ -179,7 +179,8 @@ def layer(name: str) -> tuple[Any, tuple[Any, ...]]:
 
 def measure(name: str, gpu: str, budget: float) -> dict[str, Any]:
     """The row of a layer."""
-    return measured(*layer(name), gpu, budget)
+    module, inputs = layer(name)
+    return measured(module, inputs, gpu, budget)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import os
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from benchmarks.campaign import ROOT, Campaign, without_places
 from benchmarks.verification_before import commit
@@ -30,7 +30,8 @@ def measure(name: str, gpu: str, budget: float) -> dict[str, Any]:
     """The row of a network."""
     from benchmarks.expressions import modules
 
-    return measured(*getattr(modules, name)(), gpu, budget)
+    module, inputs = getattr(modules, name)()
+    return measured(module, inputs, gpu, budget)
 
 
 def measured(module: Any, inputs: tuple[Any, ...], gpu: str, budget: float) -> dict[str, Any]:
@@ -72,11 +73,11 @@ def measured(module: Any, inputs: tuple[Any, ...], gpu: str, budget: float) -> d
     return row
 
 
-def _results(made: Any) -> tuple[Any, ...]:
-    return made if isinstance(made, tuple) else (made,)
+def _results(made: Any) -> list[Any]:
+    return [*cast("tuple[Any, ...]", made)] if isinstance(made, tuple) else [made]
 
 
-def _error(found: tuple[Any, ...], wanted: tuple[Any, ...]) -> float:
+def _error(found: list[Any], wanted: list[Any]) -> float:
     """The largest deviation of a result, as a share of its largest number."""
     pairs = zip(found, wanted, strict=True)
     return max(float((a.double() - b).abs().max() / b.abs().max()) for a, b in pairs)
