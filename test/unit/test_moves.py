@@ -262,6 +262,17 @@ def test_what_is_overwritten_has_been_read() -> None:
         merged += len(kernels(lowered)) < len(graph.nodes)
 
 
+def test_a_slice_costs_what_is_read_of_it() -> None:
+    """Tiles of eight columns, of which half a sector each is used, of a third of a tensor."""
+    p = Program("part", "f16")
+    x = p.input(1600, 75, 64)
+    part = p("slice", x, offsets=(0, 25, 0), sizes=(1600, 25, 64), strides=(1, 1, 1))
+    graph = KernelGraph("part", p.inputs, [*p.nodes, made := reader(part, 8, 2)], [made.result])
+    (kernel,) = cost(lower(graph), GPU).kernels
+    assert kernel.traffic.dram_bytes == 2 * part.type.bytes
+    assert kernel.traffic.l2_bytes == 4 * part.type.bytes
+
+
 def test_a_kernel_does_not_read_what_its_twin_overwrites() -> None:
     p = Program("crossed", "f32")
     olds, rows = [p.input(16, 8), p.input(16, 8)], p.input(4, 8)

@@ -42,6 +42,7 @@ from superopt.program import (
     ThreadGraph,
     TileProgram,
     Value,
+    Window,
     executions,
     parallel_loops,
     power_of_two,
@@ -390,7 +391,7 @@ def tile_traffic(program: TileProgram, target: Target) -> Traffic:
     for flops in tiles.banded:
         count.elements(flops)
     for (buffer, run), moved in tiles.moved.items():
-        count.move(buffer.type.bytes, moved, run)
+        count.move(tiles.region_bytes(buffer), moved, run)
     return count.traffic()
 
 
@@ -409,6 +410,7 @@ class _TileCounts:
     def __init__(self, program: TileProgram) -> None:
         program, _ = separated(program)
         self.moved: dict[tuple[Buffer, float], float] = {}
+        self._boxes: dict[Buffer, list[tuple[int, int]]] = {}
         self.computed: list[tuple[Compute, float]] = []
         self.banded: list[float] = []
         self.products, self.numbers = set[Value](), set[Value]()
@@ -451,6 +453,15 @@ class _TileCounts:
                 inside = math.prod(min(w.size, e) for w, e in zip(windows, buffer.type.shape, strict=True))
                 moved = inside * DTYPE_BYTES[tile.dtype] * times
                 self.moved[buffer, run] = self.moved.get((buffer, run), 0) + moved
+                box = [_reach(w, e, around) for w, e in zip(windows, buffer.type.shape, strict=True)]
+                known = zip(self._boxes.get(buffer, box), box, strict=True)
+                self._boxes[buffer] = [(min(a, c), max(b, d)) for (a, b), (c, d) in known]
+
+    def region_bytes(self, buffer: Buffer) -> int:
+        """Bytes of the part of a parameter that windows are in: of a slice, where a kernel reads one in place."""
+        if (box := self._boxes.get(buffer)) is None:  # read element by element
+            return buffer.type.bytes
+        return math.prod(stop - start for start, stop in box) * DTYPE_BYTES[buffer.type.dtype]
 
     def added(self, statement: Compute) -> bool:
         """Whether it adds a product to a tile of its shape, which the product's own instruction does."""
@@ -460,6 +471,16 @@ class _TileCounts:
             and len(shapes) == 1
             and not self.products.isdisjoint(statement.operands)
         )
+
+
+def _reach(window: Window, extent: int, around: Sequence[Loop]) -> tuple[int, int]:
+    """The first element of a dimension that a window has in any trip of the loops, and that behind the last."""
+    scales = dict(window.terms)
+    start = stop = window.base
+    for loop in around:
+        ends = [scales.get(loop.var, 0) * v for v in (loop.start, loop.start + (loop.trips - 1) * loop.step)]
+        start, stop = start + min(ends), stop + max(ends)
+    return max(start, 0), min(stop + (window.size - 1) * window.stride + 1, extent)
 
 
 def _held(program: TileProgram) -> int:
