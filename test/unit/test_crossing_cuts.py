@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -191,3 +192,49 @@ def test_programs_that_are_large_when_reduced_are_compared_there_by_sets(
         assert verdict.equivalent is equivalent
         assert equivalent or "too many numbers" in str(verdict.counterexample)
     assert "too many numbers" in str(certify(wrong, lowered).counterexample)
+
+
+def centred(mean: Callable[[Value, Value, TensorType], list[Node]]) -> KernelGraph:
+    """The largest of each column of 240 rows of 256, the rows less what `mean` gives."""
+    x, middle = Value(TensorType((240, 256), "f16"), "x"), Value(TensorType((240, 1), "f16"))
+    rest, top = Value(x.type), Value(TensorType((256,), "f16"))
+    last = [
+        Node("sub", (x, middle), (rest,)),
+        Node("reduce_max", (rest,), (top,), {"dims": (0,), "keepdims": False}),
+    ]
+    return KernelGraph("f", [x], [*mean(x, middle, middle.type), *last], [top])
+
+
+def divided(by: float) -> Callable[[Value, Value, TensorType], list[Node]]:
+    """The sum over `by`."""
+
+    def mean(x: Value, middle: Value, kind: TensorType) -> list[Node]:
+        total, count = Value(kind), Value(TensorType((), "f16"))
+        return [
+            Node("constant", (), (count,), {"value": by, "shape": (), "dtype": "f16"}),
+            Node("reduce_sum", (x,), (total,), {"dims": (1,), "keepdims": True}),
+            Node("div", (total, count), (middle,)),
+        ]
+
+    return mean
+
+
+def test_numbers_that_are_extents_shrink_in_programs_that_are_large_when_reduced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One program divides by 256 where the other takes a mean of as many."""
+
+    def mean(x: Value, middle: Value, kind: TensorType) -> list[Node]:
+        return [Node("reduce_mean", (x,), (middle,), {"dims": (1,), "keepdims": True})]
+
+    real = certifier.reduce_extents
+
+    def of_much_work(*graphs: KernelGraph, numbers: bool = False, most_work: int = 0) -> Any:
+        return real(*graphs, numbers=numbers, most_work=most_work) if most_work else None
+
+    monkeypatch.setattr(certifier, "reduce_extents", of_much_work)
+    monkeypatch.setattr(lattices, "MOST_LEAVES", 1000)
+    monkeypatch.setattr(certifier, "LATTICE_WORK", 0)
+    monkeypatch.setattr(one_point, "LATTICE_WORK", 0)
+    assert certify(centred(mean), centred(divided(256.0))).equivalent
+    assert not certify(centred(mean), centred(divided(32.0))).equivalent

@@ -282,13 +282,19 @@ class _Question:
 
     def _agreed_when_reduced(self) -> tuple[KernelGraph, KernelGraph] | None:
         """Programs that are too large for formal tests when reduced, compared there with max and min by sets."""
-        small = reduce_extents(self.a, self.b, most_work=CUT_WORK)
-        if small:
+        first = None
+        for numbers in (False, True):  # as where they are small enough for formal tests
+            small = reduce_extents(self.a, self.b, numbers=numbers, most_work=CUT_WORK)
+            if small is None:
+                break
             rest = self.seed, 0, self.primes, self.arbitrary
             made = outcomes_of(small[0], [small[1]], "image", "reduced", *rest)
             self.undefined |= any(o.undefined for o in made)
-            self.agreed |= not failure_of(made)
-        return small
+            if not failure_of(made):
+                self.agreed = True
+                return small
+            first = first or small
+        return first
 
     def _tests_of_pieces(
         self, parts: Sequence[tuple[list[KernelGraph], Extents]], kind: Kind

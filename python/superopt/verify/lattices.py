@@ -18,7 +18,10 @@ import numpy as np
 from superopt.verify.degrees import Degree
 from superopt.verify.domains import Array
 
-MOST_LEAVES = 1 << 22  # that max and min remember, 8 bytes each
+# Leaves that max and min remember, 8 bytes each: running maxima of 577 rows of as many scores are 8 million.
+MOST_LEAVES = 1 << 24
+# The same for those of vector lattices, whose forms take more.
+MOST_LEAVES_OF_FORMS = 1 << 19
 # Constants whose order, and multiples by which, a vector lattice knows.
 MOST_NUMBERS = 12
 
@@ -55,7 +58,7 @@ class Lattices:
                 m,
                 self._keys("vector", i),
                 self._infinity(i),
-                MOST_LEAVES // 8,
+                MOST_LEAVES_OF_FORMS,
                 residues(gaps),
                 residues(scales),
             )
