@@ -28,12 +28,13 @@ from superopt.errors import UnsupportedProgram
 from superopt.pipeline import Superoptimize, superoptimize
 from superopt.program import BlockGraph, KernelGraph
 from superopt.report import TIE
-from superopt.run import check, choose, context, outcome
+from superopt.run import check, choose, context, outcome, propose
 from superopt.run.context import Run
 from superopt.run.propose import Candidate, parts
 from superopt.run.reuse import Known
 from superopt.transforms.emit.compile import compile_all
 from superopt.transforms.mugraph_search.plans import search_plans
+from superopt.transforms.optimizers import Proposals
 from superopt.transforms.schedule.fit import Scheduled
 
 H100 = cost.target("sm_90")
@@ -291,3 +292,27 @@ def test_a_stored_result_dearer_than_the_input_is_dropped() -> None:
         found = pipeline._reused(graph, Known(plan("relu"), 0.0, enough=True), run)  # pyright: ignore[reportPrivateUsage]
         assert (found is not None) == kept
     assert run.report.remarks[-1].endswith(f"was dropped: {choose.NOT_FASTER}")
+
+
+def test_an_optimizer_that_overruns_leaves_the_others_a_part_of_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph, now, given = plan("exp"), [0.0], list[float]()
+
+    class Slow:
+        name = "slow"
+
+        def refusal(self, _: KernelGraph) -> str:
+            return ""
+
+        def propose(self, _: KernelGraph, *__: object, budget: float, **___: object) -> Proposals:
+            given.append(budget)
+            now[0] += 7.0
+            return Proposals()
+
+    monkeypatch.setattr(propose.optimizers, "load", lambda _: Slow())  # type: ignore[reportUnknownLambdaType]
+    run = started(graph)
+    monkeypatch.setattr(propose.clock, "now", lambda: now[0])
+    run.budget.started = 0.0
+    propose.propose_for(parts(graph)[-1], run, 6.0, 6.0)
+    assert given == [2.0, 1.0, 1.0]

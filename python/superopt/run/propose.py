@@ -23,6 +23,9 @@ from superopt.transforms.partition.segments import MAX_VALUES, Segment, partitio
 from superopt.verify import program_hash
 from superopt.weights import main_part
 
+# Of the equal share of each optimizer: what one has where others took more than theirs.
+LEAST_SHARE = 0.5
+
 
 @dataclass(frozen=True)
 class Candidate(Proposal):
@@ -105,11 +108,12 @@ def propose_for(part: Segment, run: Run, seconds: float, nominal: float) -> list
     candidates: list[Candidate] = []
     refused: list[str] = []
     for i, text in enumerate(asked):
-        share = (end - clock.now()) / (len(asked) - i)
+        # One that overran its share leaves the others a part of theirs.
+        share = max((end - clock.now()) / (len(asked) - i), LEAST_SHARE * seconds / len(asked))
         if run.stopped():
             break
         optimizer = optimizers.load(text)
-        if share <= 0:
+        if share <= 0 or run.budget.left < 0:
             run.budget.missed["search not made"] += 1
             refused.append(f"{optimizer.name} did not search {part.described}: the budget is spent")
             continue
