@@ -330,6 +330,23 @@ def test_faults_in_compiled_kernels_are_found(
     assert isinstance(caught.value, (IllegalProgram, NotEquivalent, UnsupportedProgram))
 
 
+@pytest.mark.parametrize(
+    ("index", "opcode"),
+    [(1, "wgmma.wait_group"), (1, "wgmma.commit_group"), (1, "wgmma.fence"), (2, "tcgen05.wait::ld")],
+)
+def test_what_a_warp_waits_for_the_others_do_not_have(
+    matmul: tuple[KernelGraph, EmittedProgram, list[Compiled]], index: int, opcode: str
+):
+    """The other three warps go on without it, and wait before tensor memory is freed."""
+    ptx = matmul[2][index].ptx
+    first = "{ .reg .pred %one; .reg .b32 %me; mov.u32 %me, %tid.x; setp.lt.u32 %one, %me, 32; @%one "
+    line = re.search(rf"{opcode}[^;]*;", ptx)
+    assert line is not None
+    late = re.sub(r"(bar\.sync[^;]*;[^;]*tcgen05\.dealloc)", rf"{line[0]}\n\1", ptx)
+    with pytest.raises(IllegalProgram):
+        verified(matmul, index, ptx, late.replace(line[0], f"{first}{line[0]} }}", 1))
+
+
 @pytest.mark.parametrize("grid", [(2, 2, 32), (7, 1, 3), (5, 1, 1), (1, 1, 1)])
 def test_the_blocks_tell_their_numbers_apart(grid: tuple[int, int, int]):
     """Some block has each number at its end and the others at 0: an offset by another one's is seen."""
@@ -372,6 +389,28 @@ def test_order_alone(matmul: tuple[KernelGraph, EmittedProgram, list[Compiled]])
         assert "fence.proxy.async" in order_fault(PtxText(without, made.shared_bytes), kernel.grid, given)
     inputs = [(name, elements, dtype, False) for name, elements, dtype, _ in given]
     assert "to input" in order_fault(PtxText(made.ptx, made.shared_bytes), kernel.grid, inputs)
+
+
+@pytest.mark.parametrize("threads", ["all", "one"])
+def test_a_maximum_leaves_nothing_out(threads: str):
+    """A random order would pick another number in most rows."""
+    x, o = Value(TensorType((4, 512), "f32"), "x"), Value(TensorType((4,), "f32"), "o")
+    lowered = lower(
+        KernelGraph("largest", [x], [Node("reduce_max", (x,), (o,), {"dims": (1,), "keepdims": False})], [o])
+    )
+    emitted = emit_program(lowered)
+    made = lowered, emitted, compile_all(emitted.kernels, ["sm_90"])
+    verified(made, 0)
+    line = re.search(r"max\.f32\s+(%r\d+), (%r\d+), (%r\d+);", made[2][0].ptx)
+    assert line is not None
+    for kept in line[2], line[3]:
+        other = f"mov.b32 {line[1]}, {kept};"
+        if threads == "one":
+            other = "{ .reg .pred %out; .reg .b32 %me; mov.u32 %me, %tid.x; setp.eq.u32 %out, %me, 5; " + (
+                f"{line[0]} @%out {other} }}"
+            )
+        with pytest.raises(NotEquivalent, match="another value"):
+            verified(made, 0, line[0], other)
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])

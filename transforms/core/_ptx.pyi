@@ -13,13 +13,16 @@ class Illegal(RuntimeError):
 class Unknown(RuntimeError):
     pass
 
+class TooManyLeaves(MemoryError):
+    pass
+
 def ops() -> dict[str, int]:
     """the operations by name"""
 
 class Launch:
     """A kernel with a point of the fields and its memory."""
 
-    def __init__(self, code: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], args: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], registers: int, threads: int, shared: int, p: int, q: int, root: int, order: int, functions: Sequence[Sequence[int]], buffers: Sequence[tuple[int, int, bool, Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, Sequence[int]]], pointers: Sequence[tuple[int, int]], shared_start: int) -> None: ...
+    def __init__(self, code: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], args: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], registers: int, threads: int, shared: int, p: int, q: int, root: int, order: int, functions: Sequence[Sequence[int]], buffers: Sequence[tuple[int, int, bool, Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, Sequence[int]]], pointers: Sequence[tuple[int, int]], shared_start: int, joins: Sequence[Sequence[int]]) -> None: ...
 
     def run(self, preset: Sequence[tuple[int, Sequence[int]]]) -> None:
         """runs one block; registers start as given"""

@@ -99,6 +99,12 @@ class Lattices:
         left = ranks[0] >= ranks[1] if kind == "max" else ranks[0] <= ranks[1]
         return ((left & (a != bottom)) | (b == bottom)).astype(bool)
 
+    @property
+    def joins(self) -> list[tuple[int, int]]:
+        """The key and the neutral element of free joins: of minima and maxima, for each plane."""
+        kinds: tuple[Kind, Kind] = ("min", "max")
+        return [(self._keys("lattice", k, i), self._bottom(k, i)) for k in kinds for i in range(2)]
+
     def _bottom(self, kind: Kind, plane: int) -> int:
         above = self._infinity(plane)
         return above if kind == "min" else -above % self._fields[plane].modulus

@@ -44,6 +44,8 @@ public:
     return value;
   }
 
+  // How many leaves the last join has.
+  std::size_t joined() const { return leaves_.size(); }
   // Distinct joins so far: how many random residues a collision could be among.
   std::size_t size() const { return joins_.size(); }
 

@@ -72,6 +72,7 @@ NB_MODULE(_ptx, m) {
   m.attr("__doc__") = "superopt PTX core: runs blocks of a kernel over prime fields";
   nb::exception<Illegal>(m, "Illegal", PyExc_RuntimeError);
   nb::exception<Unknown>(m, "Unknown", PyExc_RuntimeError);
+  nb::exception<TooManyLeaves>(m, "TooManyLeaves", PyExc_MemoryError);
   m.def(
       "ops",
       [] {
@@ -89,9 +90,12 @@ NB_MODULE(_ptx, m) {
           [](Launch *self, const Ints &code, const Ints &args, std::size_t registers, std::size_t threads,
              std::size_t shared, u64 p, u64 q, u64 root, u64 order,
              const std::vector<std::array<u64, 4>> &functions, const std::vector<Given> &buffers,
-             const std::vector<std::pair<u32, u32>> &pointers, i32 sharedStart) {
+             const std::vector<std::pair<u32, u32>> &pointers, i32 sharedStart,
+             const std::vector<std::array<u64, 2>> &joins) {
             new (self) Launch{decoded(code, args, registers), {}, nullptr, nullptr};
-            Point point{p, q, root, order, {}};
+            Point point{p, q, root, order, {}, joins};
+            if (!joins.empty() && joins.size() != 4)
+              throw std::invalid_argument("expected joins of minima and maxima for both planes, or none");
             if (functions.size() != point.functions.size())
               throw std::invalid_argument("expected the keys of every function");
             std::copy(functions.begin(), functions.end(), point.functions.begin());
@@ -120,7 +124,7 @@ NB_MODULE(_ptx, m) {
           },
           nb::arg("code"), nb::arg("args"), nb::arg("registers"), nb::arg("threads"), nb::arg("shared"),
           nb::arg("p"), nb::arg("q"), nb::arg("root"), nb::arg("order"), nb::arg("functions"),
-          nb::arg("buffers"), nb::arg("pointers"), nb::arg("shared_start"))
+          nb::arg("buffers"), nb::arg("pointers"), nb::arg("shared_start"), nb::arg("joins"))
       .def(
           "run",
           [](Launch &self, const std::vector<std::pair<u32, std::vector<u64>>> &preset) {

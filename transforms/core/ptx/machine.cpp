@@ -299,6 +299,7 @@ std::size_t Machine::perform(const Instr &in, std::span<const u16> lanes) {
   if (region_)
     follow(in, lanes);
   execute(in, lanes);
+  spend(numbers_.takeJoined());
   for (std::size_t i = 0; i < results(in); ++i)
     if (arg(in, i).reg >= 0)
       registerStep_[static_cast<std::size_t>(arg(in, i).reg)] = in.op == Op::wgmma ? 0 : step_;

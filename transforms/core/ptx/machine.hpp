@@ -204,6 +204,7 @@ private:
   void countWait(u64 bytes);
   void countBulk(const std::vector<Piece> &moved, unsigned size, std::size_t kind);
   void tensor(const Instr &in, std::span<const u16> lanes);
+  void unlockLoaded();
   void tensorMove(const Instr &in, std::span<const u16> lanes);
   void tensorMma(const Instr &in, u16 t);
   TensorCell &tensorCell(u32 lane, u32 column);

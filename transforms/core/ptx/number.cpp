@@ -6,6 +6,8 @@
 namespace superopt::ptx {
 namespace {
 
+constexpr std::size_t kMostLeaves = std::size_t{1} << 22; // that maxima remember, 8 bytes each
+
 constexpr int signOf(Kind kind) { return kind == kPlus ? 1 : kind == kMinus ? -1 : 0; }
 constexpr Kind kindOf(int sign) { return sign > 0 ? kPlus : kMinus; }
 
@@ -23,6 +25,25 @@ float half(u16 bits) {
 Numbers::Numbers(const Point &point)
     : p_(point.p), q_(point.q), point_(point), powers_(p_, point.root), zero_(constant32(0)),
       one_(constant32(0x3f800000)), log2e_(constant32(0x3fb8aa3b)) {}
+
+void Numbers::clear() {
+  pool_.clear();
+  joins_.clear();
+  for (std::size_t i = 0; i < point_.joins.size(); ++i)
+    joins_.emplace_back((i % 2 == 0 ? p_ : q_).value(), point_.joins[i][0], point_.joins[i][1], kMostLeaves);
+}
+
+u64 Numbers::join(bool largest, std::size_t plane, u64 x, u64 y) {
+  field::Semilattice &of = joins_[2 * largest + plane];
+  const u64 both[2] = {x, y};
+  try {
+    const u64 made = of.join(both, 2);
+    joined_ += of.joined();
+    return made;
+  } catch (const std::length_error &error) {
+    throw TooManyLeaves(error.what());
+  }
+}
 
 u64 Numbers::residue(const Modulus &m, double value) const {
   int exponent = 0;
@@ -117,6 +138,9 @@ Handle Numbers::extreme(bool largest, Handle x, Handle y) {
     return x;
   if (a.kind() != kFinite || b.kind() != kFinite)
     return put(special(kindOf(-neutral)));
+  if (!joins_.empty())
+    return put(
+        {join(largest, 0, a.a, b.a), a.b == kNone || b.b == kNone ? kNone : join(largest, 1, a.b, b.b)});
   const u64 r = field::residue(p_, point_.order, a.a), s = field::residue(p_, point_.order, b.a);
   Number picked = (largest ? r >= s : r <= s) ? a : b;
   if (a.b == kNone || b.b == kNone)

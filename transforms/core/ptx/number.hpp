@@ -13,8 +13,10 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
+#include "field/lattice.hpp"
 #include "field/modular.hpp"
 #include "field/random.hpp"
 
@@ -35,6 +37,11 @@ struct Illegal : std::runtime_error {
 };
 // What this interpreter does not decide.
 struct Unknown : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Maxima join more numbers than are remembered.
+struct TooManyLeaves : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
@@ -59,6 +66,9 @@ struct Point {
   u64 p, q, root, order;
   // By function: for each plane, the key of its argument and of its result.
   std::array<std::array<u64, 4>, static_cast<std::size_t>(Function::Count)> functions;
+  // The key and the neutral element of joins: of minima and maxima, for each plane. Empty where the order
+  // picks.
+  std::vector<std::array<u64, 2>> joins{};
 };
 
 class Numbers {
@@ -116,7 +126,9 @@ public:
   const Modulus &q() const { return q_; }
   std::size_t size() const { return pool_.size(); }
   std::vector<Number> &pool() { return pool_; }
-  void clear() { pool_.clear(); }
+  void clear();
+  // Leaves joined since this was asked last.
+  u64 takeJoined() { return std::exchange(joined_, 0); }
 
 private:
   Number sum(Handle x, Handle y, bool minus) const;
@@ -146,11 +158,14 @@ private:
     }
   };
   u64 uninterpreted(const Modulus &m, Function f, int plane, u64 x) const;
+  u64 join(bool largest, std::size_t plane, u64 x, u64 y);
   static Number special(Kind kind) { return {u64{kind} << 62 | 1, kNone}; }
 
   Modulus p_, q_;
   Point point_;
   field::Powers powers_;
+  std::vector<field::Semilattice> joins_; // as `Point::joins`
+  u64 joined_ = 0;
   std::array<Inverses, 2> inverses_; // modulo p, modulo q
   std::unordered_set<u64> truths_;   // residues of what is 1 or 0
   std::vector<Number> pool_, constants_;

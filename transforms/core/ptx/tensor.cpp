@@ -61,11 +61,8 @@ void Machine::tensor(const Instr &in, std::span<const u16> lanes) {
       }
       (in.mode != 0 ? loading_ : storing_)[t].clear();
     }
-    if (in.mode != 0) {
-      locked_ = false;
-      for (auto &table : accumulating_)
-        std::ranges::fill(table, 0);
-    }
+    if (in.mode != 0)
+      unlockLoaded();
     return;
   case Op::tensor_mma:
     for (u16 t : lanes)
@@ -81,6 +78,17 @@ void Machine::tensor(const Instr &in, std::span<const u16> lanes) {
     return;
   default:
     return tensorMove(in, lanes);
+  }
+}
+
+// Registers that are loaded, once all threads of a warp group that load have waited.
+void Machine::unlockLoaded() {
+  for (std::size_t s = 0; s < kStreams; ++s) {
+    bool loads = false;
+    for (std::size_t t = s * kLanes; t < std::min<std::size_t>(threads_, (s + 1) * kLanes); ++t)
+      loads = loads || !loading_[t].empty();
+    if (!loads)
+      unlock(s, kLoading);
   }
 }
 
@@ -132,8 +140,10 @@ void Machine::tensorMove(const Instr &in, std::span<const u16> lanes) {
     }
     if (isLoad)
       for (std::size_t r = 0; r < n; ++r)
-        if (arg(in, r).reg >= 0 && first / 128u < kStreams) {
-          accumulating_[first / 128][static_cast<std::size_t>(arg(in, r).reg)] = kLoading;
+        if (arg(in, r).reg >= 0) {
+          if (first / kLanes >= kStreams)
+            throw Unknown("tcgen05.ld by more than two warp groups");
+          accumulating_[first / kLanes][static_cast<std::size_t>(arg(in, r).reg)] = kLoading;
           locked_ = true;
         }
   });

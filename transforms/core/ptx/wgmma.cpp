@@ -140,8 +140,12 @@ void Machine::wgmma(const Instr &in, std::span<const u16> lanes) {
     if (stream >= kStreams)
       throw Unknown("wgmma of more than two warp groups");
     Pending &pending = pending_[stream];
+    if (pending.fenceStep == 0)
+      throw Illegal("expected wgmma.fence before the first wgmma");
     for (std::size_t r = 0; r < (fromRegisters ? after : results); ++r) {
       const i32 reg = arg(in, r).reg;
+      if (reg >= 0 && r < results && reading_[stream][static_cast<std::size_t>(reg)] != 0)
+        throw Illegal("expected a wait for wgmma first, got its operand as a result");
       if (reg >= 0 && registerStep_[static_cast<std::size_t>(reg)] >= std::max(pending.fenceStep, 1u))
         throw Illegal("expected wgmma.fence between a write to a register and wgmma");
       if (r >= results && reg >= 0 && accumulating_[stream][static_cast<std::size_t>(reg)] != 0)
@@ -194,8 +198,12 @@ void Machine::wgmma(const Instr &in, std::span<const u16> lanes) {
 void Machine::wgmmaWait(const Instr &in, std::span<const u16> lanes) {
   for (std::size_t stream = 0; stream < kStreams; ++stream) {
     const u16 first = static_cast<u16>(stream * kWarpGroup);
-    if (std::ranges::find(lanes, first) == lanes.end())
+    const auto there =
+        std::ranges::count_if(lanes, [&](u16 t) { return t >= first && t - first < kWarpGroup; });
+    if (there == 0)
       continue;
+    if (there != kWarpGroup)
+      throw Illegal("expected whole warp groups, got some of their threads");
     Pending &pending = pending_[stream];
     if (in.op == Op::wgmma_fence) {
       pending.fenceStep = step_;
@@ -206,7 +214,7 @@ void Machine::wgmmaWait(const Instr &in, std::span<const u16> lanes) {
       if (pending.groups.size() <= left)
         continue;
       const u32 done = pending.groups[pending.groups.size() - 1 - left];
-      for (u16 t = first; t - first < kWarpGroup && t < threads_; ++t)
+      for (u16 t = first; t - first < kWarpGroup; ++t)
         completed_[stream][t] = std::max(completed_[stream][t], done);
       unlock(stream, done);
     }

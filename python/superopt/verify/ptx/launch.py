@@ -113,13 +113,14 @@ class Launch:
             given,
             [(decoded.numbers[p], b) for b, p in enumerate(pointers) if p in decoded.numbers],
             decoded.numbers.get(SHARED_MEMORY, -1),
+            field.lattices.joins if field.lattice == "free" else [],
         )
 
     def run(self, block: int) -> list[Stored]:
         """What one block (x fastest) stores in each buffer.
 
         Raises IllegalProgram for a race, an access out of bounds, an undefined address or result,
-        UnsupportedProgram for what the core does not decide.
+        UnsupportedProgram for what the core does not decide, MemoryError for maxima of too many numbers.
         """
         self._guarded(lambda: self._core.run(self._preset(block)))
         return self._stored()

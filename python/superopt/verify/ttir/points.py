@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -56,8 +56,18 @@ class _FormalTriton(_Fp32Constants, FormalField):
     pass
 
 
-def at_some_point(formal: bool, seed: object, primes: Primes, test: Callable[[Extended], None]) -> None:
-    """One random point, with infinities; another where a denominator vanishes by chance."""
+def at_some_point(
+    formal: bool,
+    seed: object,
+    primes: Primes,
+    test: Callable[[Extended], None],
+    *,
+    lattice: Literal["free", "order"] = "order",
+) -> None:
+    """One random point, with infinities; another where a denominator vanishes by chance.
+
+    `lattice` says how `max` and `min` are interpreted where exponentials are not formal.
+    """
     for attempt in range(ATTEMPTS):
         point = ("ttir", seed, attempt)
         try:
@@ -65,7 +75,7 @@ def at_some_point(formal: bool, seed: object, primes: Primes, test: Callable[[Ex
                 Extended(
                     _FormalTriton(point, primes=primes)
                     if formal
-                    else ImageTriton(point, lattice="order", primes=primes)
+                    else ImageTriton(point, lattice=lattice, primes=primes)
                 )
             )
         except ZeroDivisionError:
