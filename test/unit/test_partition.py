@@ -14,7 +14,7 @@ from superopt import verify
 from superopt.cost import cost, target
 from superopt.diagnostics import Diagnostics
 from superopt.errors import BadOption
-from superopt.program import Attr, KernelGraph, Node, Value
+from superopt.program import Attr, BlockGraph, KernelGraph, Node, Value
 from superopt.spec import check_kernel
 from superopt.transforms.mugraph_search.descend import propose as propose_in_parts
 from superopt.transforms.mugraph_search.mugraph_search import MugraphSearch
@@ -232,6 +232,17 @@ def test_plans_are_ranked_by_what_is_priced_between_their_kernels():
     found = propose_in_parts(graph, gpu, budget=300)
     assert found.predicted == sorted(cost(c, gpu).seconds for c in found.graphs)
     assert len(found.graphs) <= MugraphOptimizer().candidates + 1
+
+
+def test_a_single_row_is_multiplied_element_by_element():
+    """On matrix units it would be sixteen rows, and its operand as often in registers."""
+    gpu = target("sm_90")
+    for rows, products in ((1, 0), (16, 1)):
+        found = propose_in_parts(rmsnorm_linear(rows, 256, 64), gpu, budget=60)
+        blocks = [n.body for n in found.graphs[0].nodes if isinstance(n.body, BlockGraph)]
+        assert blocks
+        assert sum(n.op == "matmul" for b in blocks for n in b.nodes) == products
+        assert same(rmsnorm_linear(rows, 256, 64), found.graphs[0])
 
 
 def test_a_candidate_may_hand_back_an_input():
