@@ -165,6 +165,23 @@ def test_a_mutant_that_mostly_agrees_is_refused() -> None:
     assert not certify(mutant.source, mutant.graph).equivalent
 
 
+def test_without_boxes_a_clipped_border_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PET's public code compares inner positions only, its check of boxes being off: as if all were one box."""
+    source = program("conv", [(1, 2, 8), (2, 2, 3)], {**windows(1), "low": (0,), "high": (1,)})
+    shorter, y = program("conv", [(1, 2, 8), (2, 2, 3)], windows(1)), source.outputs[0]
+    mutant = written(replace(shorter, inputs=source.inputs), ("pad", {"low": (0, 0, 0), "high": (0, 0, 1)}))
+    mutant.nodes[0] = replace(mutant.nodes[0], operands=tuple(source.inputs))
+    assert mutant.outputs[0].shape == y.shape
+    assert boxes.difference(source, mutant).count == wrong_places(Mutant("clipped", source, mutant)).sum() == 2
+    monkeypatch.setattr(boxes, "classes", _one_box)
+    assert boxes.difference(source, mutant).count == 0
+    assert not certify(source, mutant).equivalent
+
+
+def _one_box(graph: KernelGraph) -> list[Array]:
+    return [np.zeros(e, np.int64) for e in graph.outputs[0].shape]
+
+
 def test_a_correction_that_is_too_small_is_refused() -> None:
     """The halo that PET's public code corrects is always 0."""
     for case, (few, _, name, number, _) in CASES.items():

@@ -19,7 +19,7 @@ from test_windows import program, run, some, windows
 
 from superopt.dialects.reader import read
 from superopt.dialects.writer import to_text
-from superopt.errors import IllegalProgram
+from superopt.errors import IllegalProgram, NotEquivalent
 from superopt.nests_by_text import nest_attrs, nest_by_text, whole_dims
 from superopt.operators import infer_type
 from superopt.program import (
@@ -220,6 +220,29 @@ def test_floors_of_negative_numbers_are_floors_in_kernels() -> None:
     assert interpret(graph, [x])[0].tolist() == expected
 
 
+def test_a_kernel_whose_floors_are_truncated_is_refused() -> None:
+    """Shifted, the quotient has no negative dividend; what Triton makes of -5 // 2 is -2, one place too far."""
+    pytest.importorskip("triton")
+    from superopt.transforms.emit.compile import compile_all
+    from superopt.transforms.emit.program_source import emit_program
+    from superopt.verify.ttir import verify_compiled
+
+    graph = nest({"extents": (9,), "rank": 1, "maps": "((d0 - 5) floordiv 2 + 3)"}, (5,))
+    lowered = lower(graph)
+    emitted = emit_program(lowered)
+    (kernel,) = emitted.kernels
+    shifted = "((span_16) + 1) // 2"
+    assert kernel.source.count(shifted) == 1
+    for quotient in (shifted, "((span_16) - 5) // 2 + 3"):
+        made = replace(kernel, source=kernel.source.replace(shifted, quotient))
+        compiled = compile_all([made], ["sm_90"])
+        if quotient == shifted:
+            assert verify_compiled(graph, lowered, emitted, compiled)["sm_90"].end_to_end
+        else:
+            with pytest.raises(NotEquivalent):
+                verify_compiled(graph, lowered, emitted, compiled)
+
+
 # --- tile programs ----------------------------------------------------------------------------------------
 
 BORDERS: dict[str, Attr] = {
@@ -352,6 +375,21 @@ def test_mutants_are_repaired_in_one_kernel(case: str) -> None:
         assert certify(mutant.source, one_kernel(made)).equivalent
         np.testing.assert_array_equal(run(made, arrays), expected)
         np.testing.assert_allclose(interpret(made, small)[0], run(mutant.source, small), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("case", "column"), [("pairs of images", 0), ("dilated", 12)])
+def test_an_infinity_stays_where_the_source_has_it(case: str, column: int) -> None:
+    """A guard keeps a term from being loaded; a mask on its product would leave 0 times infinity."""
+    pytest.importorskip("triton")
+    mutant, wanted = cases()[case]
+    made = dict(guarded(mutant.source, mutant.graph))[wanted]
+    arrays = [np.abs(np.asarray(x)) % 11 + 1 for x in whole_numbers(mutant.source)]
+    arrays[0][-1, :, :, column] = np.inf
+    with np.errstate(invalid="ignore"):
+        expected, garbage = run(mutant.source, arrays), run(mutant.graph, arrays)
+        assert (np.isfinite(expected) & ~np.isfinite(garbage)).any()
+        (found,) = interpret(made, arrays)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("case", cases())
