@@ -26,9 +26,13 @@ class Classes(Generic[K]):
 
     def find(self, key: K) -> K:
         """The key that represents the set of `key`."""
-        while (parent := self._parent.get(key, key)) != key:
+        root = key
+        while (parent := self._parent.get(root, root)) != root:
+            root = parent
+        while (parent := self._parent.get(key, root)) != root:  # so that the next search is short
+            self._parent[key] = root
             key = parent
-        return key
+        return root
 
     def join(self, a: K, b: K) -> None:
         """Merge the sets of two keys."""

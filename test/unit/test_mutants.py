@@ -172,7 +172,9 @@ def test_without_boxes_a_clipped_border_is_accepted(monkeypatch: pytest.MonkeyPa
     mutant = written(replace(shorter, inputs=source.inputs), ("pad", {"low": (0, 0, 0), "high": (0, 0, 1)}))
     mutant.nodes[0] = replace(mutant.nodes[0], operands=tuple(source.inputs))
     assert mutant.outputs[0].shape == y.shape
-    assert boxes.difference(source, mutant).count == wrong_places(Mutant("clipped", source, mutant)).sum() == 2
+    assert (
+        boxes.difference(source, mutant).count == wrong_places(Mutant("clipped", source, mutant)).sum() == 2
+    )
     monkeypatch.setattr(boxes, "classes", _one_box)
     assert boxes.difference(source, mutant).count == 0
     assert not certify(source, mutant).equivalent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from superopt.transforms.emit.compile import CompilationFailed, Compiled
 from superopt.transforms.emit.triton_source import TritonKernel
 from superopt.transforms.lower import lower
 from superopt.transforms.schedule import fit as schedule
+from superopt.transforms.schedule import tilings
 from superopt.transforms.schedule.fit import Compiler, Scheduled, as_scheduled, fit, ordered
 from superopt.transforms.schedule.launch import registers
 from superopt.transforms.schedule.races import packed_early
@@ -57,6 +59,19 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> list[TritonKernel]:
 
     monkeypatch.setattr("superopt.transforms.schedule.fit.compile_all", compile_all)
     return asked
+
+
+def test_of_a_kernel_of_many_statements_the_nearest_tilings_are_priced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lowered = lower(matmul(512, 1024, 512))
+    (node,), body = lowered.nodes, tile_body(lowered)
+    monkeypatch.setattr(tilings, "_MOST_STATEMENTS", 9 * sum(1 for _ in body.statements()))
+    found = tilings.kernel_tiles(node, H100, funnel := Counter[str]())
+    assert funnel["tilings"] == 9
+    own = tuple((name, p.extent) for name, p in Tiling(body).parameters.items())
+    assert own in {tiles.extents for tiles in found}
+    assert max(tiles.order for tiles in found) <= 2
 
 
 def test_what_does_not_spill_stays(limited: list[TritonKernel]) -> None:

@@ -28,6 +28,9 @@ from superopt.transforms.schedule.splits import Splits
 
 # Tilings of one kernel that are kept, to be combined with those of the others.
 _KEPT = 48
+# Statements, of all tilings of one kernel together, that are written to be priced; where it has more, the tilings
+# nearest to its own are: some 2 CPU s.
+_MOST_STATEMENTS = 40_000
 
 
 @dataclass(frozen=True)
@@ -119,23 +122,32 @@ def kernel_tiles(node: Node, target: Target, funnel: Counter[str], *, free: bool
     found: list[KernelTiles] = []
     now = [tiling.parameters[n].extent for n in names]
     choices = [tiling.parameters[n].choices() for n in names] if free else [[extent] for extent in now]
-    for extents in itertools.product(*choices):
+
+    def distance(extents: Sequence[int]) -> float:
+        return sum(abs(math.log2(e / n)) for e, n in zip(extents, now, strict=True))
+
+    most = max(_MOST_STATEMENTS // sum(1 for _ in node.body.statements()), 1)
+    tried = list(itertools.product(*choices))
+    if len(tried) > most:
+        tried = sorted(tried, key=distance)[:most]
+    for extents in tried:
         funnel["tilings"] += 1
         try:
             program = tiling.apply(dict(zip(names, extents, strict=True)))
             moved = dataclasses.replace(node, body=program)
+            if not _holds(program, target):
+                funnel["rejected: more than a block holds"] += 1
+                continue
             check_kernel(KernelGraph("kernel", operands, [moved], list(node.results)))
         except (CannotRetile, IllegalProgram):
             funnel["rejected: extents that do not fit"] += 1
             continue
-        if not _holds(program, target):
-            funnel["rejected: more than a block holds"] += 1
-            continue
         choose_launch(program, target, None, None)
         seconds = cost.kernel_cost(moved, target).seconds
         if math.isfinite(seconds):
-            order = sum(abs(math.log2(e / n)) for e, n in zip(extents, now, strict=True))
-            found.append(KernelTiles(seconds, order, tuple(zip(names, extents, strict=True)), program))
+            found.append(
+                KernelTiles(seconds, distance(extents), tuple(zip(names, extents, strict=True)), program)
+            )
     return sorted(found, key=lambda c: (c.seconds, c.order, c.extents))[:_KEPT]
 
 
