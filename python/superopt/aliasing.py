@@ -4,7 +4,8 @@ Values never change: `%keys = update_slice(%cache, %new)` differs from `%cache`.
 that it returns an output in an argument's memory (`superopt.aliasing_output` of the argument), as a decoder does
 that appends to its cache; the caller's tensor is then overwritten. Kernels may use that: an output of a
 tile program that has an alias starts as that operand and is changed where it is stored. Where no kernel does, the
-launcher copies the output into the argument at the end.
+launcher copies the output into the argument at the end. What an opaque operation returns is in memory of its own:
+the launcher copies what PyTorch returns in the memory of an argument that is overwritten.
 """
 
 from __future__ import annotations
@@ -51,11 +52,6 @@ def check_aliases(graph: KernelGraph) -> dict[Value, int]:
         view = move is Move.RESHAPE or (move is Move.SLICE and node.result not in graph.outputs)
         if view and node.operands[0] in memory:
             put(node.result, memory[node.operands[0]])
-        elif node.op == NodeKind.EXTERN:  # may return a view of its operands
-            for operand in node.operands:
-                if memory.get(operand) in stated.values():
-                    for result in node.results:
-                        put(result, memory[operand])
         elif isinstance(node.body, TileProgram):
             for out, at in pairs(node.body.aliases).items():
                 place = _overwritten(graph, node, at, memory, set(stated.values()))

@@ -6,6 +6,7 @@ from the first ones in the names of variables. Schedules and the store keep the 
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Iterator, Sequence
 
@@ -23,6 +24,12 @@ from superopt.program import (
 )
 
 MOST_CHARACTERS = 200
+GENERATED = frozenset((
+    *keyword.kwlist,
+    *("apart", "call", "constant", "extern", "externs", "isinstance", "json", "kernels", "list", "made", "np"),
+    *("device", "overwritten", "prepare", "prepared", "run", "scratch", "tl", "torch", "triton", "tuple", "Path"),
+))  # fmt: skip
+"""Names that kernels or what launches them use, which no tensor or extent may have there."""
 _VALUE = re.compile(r"[\w.:/ -]*", re.ASCII)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 

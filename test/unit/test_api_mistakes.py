@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,10 @@ GOOD = """func.func @f(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
 
 
 class Object:
-    """Neither tensor nor number."""
+    """Holds neither tensors nor numbers."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
 
 
 def chosen(x: Any) -> Any:
@@ -89,7 +93,7 @@ MISTAKES: list[tuple[str, Callable[[], Any], type[SuperoptError], str]] = [
     ("an argument of no name", run(RELU, (X,), kwargs={"dim": 1}), UnsupportedProgram, "unexpected keyword argument 'dim'"),
     ("an empty tensor", run(RELU, torch.ones(0, 8)), UnsupportedProgram, "expected input 'input' to have extents of 1 to"),
     ("complex numbers", run(torch.abs, torch.ones(4, dtype=torch.complex64)), UnsupportedProgram, "complex"),
-    ("an object", run(RELU, (Object(),)), UnsupportedProgram, "expected arguments of tensors, numbers and texts, got Object"),
+    ("an object", run(RELU, (Object(),)), UnsupportedProgram, "expected arguments of tensors, numbers, texts and objects that hold these, got lock"),
     # what programs do
     ("a shape that depends on data", run(grows, X), UnsupportedProgram, r"test_api_mistakes.py:\d+:1: error: |dynamic|static"),
     ("a choice that depends on data", run(chosen, X), UnsupportedProgram, r"test_api_mistakes.py:\d+:1: error: |dynamic|static"),

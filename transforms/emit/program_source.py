@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import keyword
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from superopt.aliasing import copied, pairs
 from superopt.bands import needed_nodes
 from superopt.errors import UnsupportedProgram
 from superopt.extent import multiple_of
+from superopt.naming import GENERATED
 from superopt.operators import (
     OPERATORS,
     Move,
@@ -70,6 +70,15 @@ def extern(target, args, operands):
     return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 '''
 
+APART_HELPER = '''
+def apart(tensor, overwritten):
+    """The tensor, contiguous, and not in the memory of one of those that are overwritten."""
+    memory = [t.untyped_storage().data_ptr() for t in overwritten]
+    if tensor.untyped_storage().data_ptr() in memory:
+        return tensor.clone(memory_format=torch.contiguous_format)
+    return tensor.contiguous()
+'''
+
 
 @dataclass(frozen=True)
 class EmittedProgram:
@@ -90,7 +99,7 @@ def emit_program(lowered: KernelGraph) -> EmittedProgram:
     Raises UnsupportedProgram for a program that still holds library operators or custom kernels.
     """
     extents = tuple(extents_of(lowered.inputs))
-    names = unique_names(lowered, (*_RESERVED, *extents))
+    names = unique_names(lowered, extents)
     bodies: dict[Node, str] = {}
     kernels: list[TritonKernel] = []
     taken: set[str] = set()
@@ -108,7 +117,7 @@ def emit_program(lowered: KernelGraph) -> EmittedProgram:
             dtype = TORCH_DTYPES[node.result.dtype]
             bodies[node] = f'{names[node.result]} = constant("{kept}", {dtype}, device)'
         elif node.op == NodeKind.EXTERN:
-            bodies[node] = _call_extern(node, names)
+            bodies[node] = _call_extern(node, names, overwrites=bool(pairs(lowered.aliases)))
         elif is_contraction(node):
             bodies[node] = _call_library(node, names)
         else:
@@ -161,10 +170,7 @@ def extents_of(inputs: Sequence[Value]) -> dict[str, ExtentPlace]:
     return found
 
 
-_RESERVED = ("device", "externs", "prepared", "scratch", "torch", "triton", "kernels")
-
-
-def unique_names(graph: KernelGraph, reserved: Sequence[str] = _RESERVED) -> dict[Value, str]:
+def unique_names(graph: KernelGraph, reserved: Sequence[str] = ()) -> dict[Value, str]:
     """A Python name for every value of a kernel graph, based on its own name where it has one."""
     names: dict[Value, str] = {}
     used = set(reserved)
@@ -173,14 +179,11 @@ def unique_names(graph: KernelGraph, reserved: Sequence[str] = _RESERVED) -> dic
     for value, default in defaults:
         base = identifier(value.name, default)
         name, i = base, 1
-        while name in used or name in _PYTHON:
+        while name in used or name in GENERATED:
             name, i = f"{base}_{i}", i + 1
         used.add(name)
         names[value] = name
     return names
-
-
-_PYTHON = frozenset({*keyword.kwlist, "constant", "extern", "prepare", "run", "json", "np"})
 
 
 def _emitted(program: TileProgram, taken: set[str], extents: Sequence[str]) -> TritonKernel:
@@ -221,15 +224,17 @@ def _call_library(node: Node, names: dict[Value, str]) -> str:
     return f"{names[node.result]} = torch.matmul({a}, {b})"
 
 
-def _call_extern(node: Node, names: dict[Value, str]) -> str:
+def _call_extern(node: Node, names: dict[Value, str], *, overwrites: bool) -> str:
+    """A call of PyTorch; what it returns shares no memory with arguments that the program overwrites."""
     target = str(node.attrs["target"])
     operands = "[" + ", ".join(names[v] for v in node.operands) + "]"
     results = ", ".join(names[v] for v in node.results) + ","
     args = node.attrs.get("args")
+    each = "apart(m, overwritten)" if overwrites else "m.contiguous()"
     lines = [
         f"call = externs.get({target!r})",
         f"made = call(*{operands}) if call else extern({target!r}, {args!r}, {operands})",
-        f"{results} = (m.contiguous() for m in (made if isinstance(made, (tuple, list)) else (made,)))",
+        f"{results} = ({each} for m in (made if isinstance(made, (tuple, list)) else (made,)))",
     ]
     return "\n".join(lines)
 
@@ -268,6 +273,8 @@ def _launcher(
         ]
     if has_extern:
         lines.append(EXTERN_HELPER)
+    if has_extern and pairs(graph.aliases):
+        lines.append(APART_HELPER)
     allocate = [
         "def scratch(size, alignment, stream):",
         '    """Where kernels put their tensor descriptors."""',
@@ -303,6 +310,8 @@ def _launcher(
         lines.append(f"    {name} = {whole}{f' // {place.times}' if place.times > 1 else ''}")
     if descriptors:
         lines += _indented(["", *allocate])
+    if has_extern and pairs(graph.aliases):
+        lines.append(f"    overwritten = [{overwritten}]")
     if held:
         lines.append(f"    {held} = prepare({', '.join(taken)}) if prepared is None else prepared")
     lines += _indented([bodies[n] for n in parts.main if n in bodies])

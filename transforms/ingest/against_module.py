@@ -15,6 +15,7 @@ from superopt.diagnostics import Diagnostics
 from superopt.errors import Location, SuperoptError, UnsupportedProgram
 from superopt.program import KernelGraph
 from superopt.transforms.ingest.against_source import DRAWS, first_difference, graph_values
+from superopt.transforms.ingest.opened import mapped
 from superopt.transforms.ingest.smaller_source import same_reading
 from superopt.transforms.ingest.structure import Structure
 from superopt.transforms.ingest.torch_types import torch_module
@@ -96,7 +97,7 @@ def few(
             t = t.narrow(i, 0, min(_FEW, t.shape[i]))
         return t
 
-    return tree.tree_map(part, (tuple(inputs), dict(kwargs or {})))
+    return mapped(part, (tuple(inputs), dict(kwargs or {})))
 
 
 def check_import(

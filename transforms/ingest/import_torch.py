@@ -117,7 +117,8 @@ def from_torch(
                     diagnostics,
                     location,
                 )
-        known = steady(read.structure, structure(module, read.structure.reads))
+        again = structure(module, read.structure.reads, kinds=read.lifted.signature.kinds)
+        known = steady(read.structure, again)
     except SuperoptError as error:
         if error.location == UNKNOWN:
             error.location = location
@@ -224,9 +225,10 @@ def _tried(module: Any, lifted: Any, location: Location) -> Structure:
     with _quiet(), torch.random.fork_rng(devices=[]):
         with recorded() as ran:
             first = run()
-        before = structure(module, reads(ran))
+        kinds = lifted.signature.kinds
+        before = structure(module, reads(ran), kinds=kinds)
         second = run()
-        known = steady(before, structure(module, before.reads))
+        known = steady(before, structure(module, before.reads, kinds=kinds))
     if not all(itertools.starmap(torch.equal, zip(first, second, strict=True))):
         raise UnsupportedProgram(
             "expected equal results for equal arguments, got others from the second call: the module keeps "
@@ -314,8 +316,11 @@ def lift(
         def forward(self, *args: Any) -> Any:
             state = dict(zip(named, args[count:], strict=True))
             state.update({n: getattr(self, f"fixed_{i}") for i, n in enumerate(fixed)})
-            arguments, by_name = signature.as_called(args[:count])
-            return signature.returned(torch.func.functional_call(module, state, arguments, by_name))
+            called = signature.as_called(args[:count])
+            before = signature.opening()
+            before.opened(called)
+            results = torch.func.functional_call(module, state, *called)
+            return signature.returned(results, called, before, args[:count])
 
     return Lifted().eval()
 

@@ -81,11 +81,16 @@ def reads(ran: Ran) -> Reads:
     return Reads(frozenset(names), frozenset(codes))
 
 
-def structure(module: Any, read: Reads, watched: Watched | None = None) -> Structure:
-    """The module as it is now; `watched` takes what tells cheaply that it still is."""
+def structure(
+    module: Any, read: Reads, watched: Watched | None = None, kinds: Iterable[type] = ()
+) -> Structure:
+    """The module as it is now; `watched` takes what tells cheaply that it still is. `kinds` are the classes of
+    arguments that are objects."""
     walk = _Walk(read, Watched() if watched is None else watched)
     walk.inside.update(id(m) for m in module.modules())
     walk.module(module, "")
+    for kind in dict.fromkeys(c for k in kinds for c in k.__mro__):
+        walk.named(kind, f" of {kind.__name__}")
     return Structure(read, walk.found)
 
 

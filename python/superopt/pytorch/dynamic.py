@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from superopt.transforms.ingest.import_torch import Imported
 
 torch: Any = torch_module()
+GROWS = "torch.compile(backend='superopt') takes caches that grow; one of static size needs no dynamic_shapes"
+"""What helps where an argument of varying extents is an object."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,9 @@ def marked(
 ) -> tuple[Dynamic, dict[str, Any]]:
     """The same, but for what PyTorch says of it, and the marks by the names of all arguments."""
     signature = Signature(args, kwargs, module.forward)  # numbers the tensors as the program will
+    if signature.opens:
+        kinds = ", ".join(kind.__name__ for kind in signature.kinds)
+        raise BadInput(f"expected dynamic_shapes with arguments of tensors, got {kinds}; {GROWS}")
     args, kwargs = signature.arguments(signature.examples)
     names = [name for name, _, by_position in signature.parameters if by_position]
     given = dict(zip(names, args, strict=False)) | kwargs

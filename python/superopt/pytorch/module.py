@@ -174,9 +174,14 @@ class OptimizedModule(torch.nn.Module):
             return tracer.create_proxy("call_module", tracer.path_of_module(self), args, kwargs)
         if self._launcher is None or self._operator is None:
             return self._original(args, kwargs)
+        if torch.compiler.is_compiling() and self.calling.signature.has_state:
+            why = "takes objects or changes its arguments, which a graph of torch.compile cannot"
+            self._warn(why, "keep it out of the graph with torch.compiler.disable")
+            return self._original(args, kwargs)
         try:
             self._check_structure()
-            tensors = [*self.calling.signature.flat(args, kwargs), *self._weights()]
+            given_tensors = self.calling.signature.flat(args, kwargs)
+            tensors = [*given_tensors, *self._weights()]
             self._launcher.check(tensors)
             if not torch.compiler.is_compiling():  # where tensors have no memory yet
                 self._launcher.check_memory(tensors)
@@ -189,7 +194,7 @@ class OptimizedModule(torch.nn.Module):
         if self._wants_original(tensors):
             return self._original(args, kwargs)
         self._count("kernels")
-        return self.calling.signature.nested(self._operator(tensors))
+        return self.calling.signature.finished(args, kwargs, given_tensors, self._operator(tensors))
 
     def _wants_original(self, tensors: Sequence[Any]) -> bool:
         if self.training:
@@ -250,7 +255,8 @@ class OptimizedModule(torch.nn.Module):
         if known is None or (self._watched.places and self._watched.same()):
             return ""
         watched = Watched()
-        if not (said := changed(structure(self.original, known.reads, watched), known)):
+        now = structure(self.original, known.reads, watched, self.calling.signature.kinds)
+        if not (said := changed(now, known)):
             self._watched = watched
         return said
 

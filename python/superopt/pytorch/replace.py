@@ -21,6 +21,7 @@ from superopt.result import Optimized
 from superopt.run.buckets import Buckets
 from superopt.transforms.emit.compile import prepare_compiler
 from superopt.transforms.emit.launcher import Interpret
+from superopt.transforms.ingest.opened import snapshot
 from superopt.transforms.ingest.torch_types import torch_module
 from superopt.verify import program_hash
 from superopt.verify.ranges import Axis, representatives
@@ -164,7 +165,8 @@ def _calls(
 
     def hook(name: str) -> Any:
         def called(module: Any, given: Any, by_name: Any) -> None:
-            calls.setdefault(name, (given, by_name))
+            if name not in calls:  # as they are now, not as the call leaves them
+                calls[name] = snapshot((given, by_name))
 
         return model.get_submodule(name).register_forward_pre_hook(called, with_kwargs=True)
 

@@ -17,11 +17,13 @@ from superopt.pytorch.module import Calling, OptimizedModule, called, place
 from superopt.result import Saved
 from superopt.transforms.emit.bundle import save_bundle
 from superopt.transforms.emit.launcher import Interpret
-from superopt.transforms.ingest.signature import Signature
+from superopt.transforms.ingest.opened import Kind, Placed, Same
+from superopt.transforms.ingest.signature import Given, Made, Signature
 from superopt.transforms.ingest.structure import from_json, to_json
 from superopt.transforms.ingest.torch_types import torch_module
 
 torch: Any = torch_module()
+_NUMBERED = {"same": Same, "given": Given, "made": Made}
 _KINDS = {"dtype": torch.dtype, "memory_format": torch.memory_format, "layout": torch.layout}
 
 
@@ -30,6 +32,7 @@ def save(module: OptimizedModule, folder: Path) -> Path:
     signature = module.calling.signature.__getstate__()
     where = place(module.original)
     leaves, results = signature["returns"]
+    left = signature["left"]
     described = {
         "module": called(module.original),
         "parameters": [[n, _default(d), by_position] for n, d, by_position in signature["parameters"]],
@@ -39,6 +42,8 @@ def save(module: OptimizedModule, folder: Path) -> Path:
         "results": results,
         "returned": [_plain(x, where) for x in leaves],
         "places": signature["places"],
+        "objects": signature["opens"],
+        "left": left and [[_plain(x, where) for x in left[0]], left[1]],
         "weights": list(module.calling.weights),
         "constants": list(module.calling.fixed),
         "ties": module.calling.ties,
@@ -85,6 +90,8 @@ def load(
                 "fixed": [_value(x) for x in described["fixed"]],
                 "returns": ([_value(x) for x in described["returned"]], described["results"]),
                 "places": described["places"],
+                "opens": described["objects"],
+                "left": (left := described["left"]) and ([_value(x) for x in left[0]], left[1]),
             }
         )
         weights = torch.load(folder / "weights.pt", weights_only=True, map_location="cpu")
@@ -159,15 +166,26 @@ def _plain(value: Any, where: Location = UNKNOWN) -> Any:
             return {kind: str(value).removeprefix("torch.")}
     if isinstance(value, torch.device):
         return {"device": str(value)}
+    if isinstance(value, Placed):
+        return {"placed": str(value.device)}
+    for kind, type_ in _NUMBERED.items():
+        if isinstance(value, type_):
+            return {kind: value.number}
+    if isinstance(value, Kind):
+        return {"class": value.name}
     raise BadInput(f"expected arguments of tensors, numbers and texts to save, got {value!r}", where)
 
 
 def _value(plain: Any) -> Any:
     if not isinstance(plain, dict):
         return plain
-    ((kind, text),) = cast("dict[str, str]", plain).items()
-    if kind == "device":
-        return torch.device(text)
+    ((kind, text),) = cast("dict[str, Any]", plain).items()
+    if kind in ("device", "placed"):
+        return torch.device(text) if kind == "device" else Placed(torch.device(text))
+    if kind in _NUMBERED:
+        return _NUMBERED[kind](int(text))
+    if kind == "class":
+        return Kind(str(text))
     found = getattr(torch, text)
     if not isinstance(found, _KINDS[kind]):
         raise ValueError(f"expected a {kind}, got {text!r}")

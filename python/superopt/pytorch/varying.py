@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from superopt.errors import BadInput, UnsupportedProgram
-from superopt.pytorch.dynamic import Dynamic, checked
+from superopt.pytorch.dynamic import GROWS, Dynamic, checked
 from superopt.run.ranged import axis
 from superopt.transforms.ingest.signature import Signature
 from superopt.transforms.ingest.torch_types import torch_module
@@ -74,6 +74,9 @@ class Varying:
 def _ordered(module: Any, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments in the order in which the module's program has them."""
     signature = Signature(*call, module.forward)
+    if signature.opens:
+        kinds = ", ".join(kind.__name__ for kind in signature.kinds)
+        raise UnsupportedProgram(f"expected arguments of tensors where extents vary, got {kinds}; {GROWS}")
     return signature.arguments(signature.examples)
 
 

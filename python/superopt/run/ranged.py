@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from superopt.diagnostics import Diagnostics
 from superopt.errors import BadOption, NotEquivalent, UnsupportedProgram
+from superopt.naming import GENERATED
 from superopt.numerics import gate
 from superopt.pipeline import superoptimize
 from superopt.program import KernelGraph
@@ -48,6 +49,10 @@ def axis(name: str, low: int, high: int, places: Iterable[tuple[int, int, int]])
         raise BadOption(f"expected 1 <= min < max for '{name}', got {low} and {high}")
     if not name.isidentifier():
         raise BadOption(f"expected a name for the extent, got '{name}'")
+    if name in GENERATED:
+        raise BadOption(
+            f"expected an extent by another name than '{name}', which kernels or their launcher use"
+        )
     return Axis(name=name, low=low, high=high, places=tuple(places))
 
 
