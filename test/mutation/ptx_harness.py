@@ -100,7 +100,7 @@ class Family:
     """What a kernel of `test/gpu` computes of random numbers, to compare its PTX with; all blocks run."""
 
     def __init__(self, name: str, point: str) -> None:
-        self._kernel, self._field = KERNELS[name], ImageTriton(("mutation", point), lattice="order")
+        self._kernel, self._field = KERNELS[name], ImageTriton(("mutation", point))
 
     def launch(self, decoded: Decoded, shared_bytes: int) -> Launch:
         """The kernel on its operands, none of its blocks run."""
@@ -182,8 +182,7 @@ def subject_of(name: str, node: Node, kernel: KernelText, compiled: Any) -> Subj
     count = kernel.grid[0] * kernel.grid[1] * kernel.grid[2]
     others = random.Random(name).sample(range(count), min(MORE_BLOCKS, count))
     first, second = (
-        Reference(node, kernel, Extended(ImageTriton(("mutation", point), lattice="order")))
-        for point in ("first", "second")
+        Reference(node, kernel, Extended(ImageTriton(("mutation", point)))) for point in ("first", "second")
     )
     every = sorted({*blocks_of(kernel, 0), *others})
     return Subject(name, compiled.ptx, compiled.shared_bytes, kernel.grid, first, second, every)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,7 @@ def test_wrong_moduli_are_refused() -> None:
 
 
 def test_semilattice() -> None:
-    lattice = _field.Semilattice(P, 1, 99, 1000)
+    lattice = _field.Semilattice(P, 1, 99, 1000, 1000)
     a, b, c = (_array([n]) for n in (10, 11, 12))
     join = lattice.join
     assert join(a, b) == join(b, a)
@@ -129,10 +130,43 @@ def test_semilattice() -> None:
     assert len({int(x[0]) for x in (join(a, b), join(a, c), join(b, c), a, b, c)}) == 6
 
 
+def test_a_join_is_the_set_of_its_leaves() -> None:
+    """Whatever the order, overlaps, and how many are joined at once; of large sets lists are dropped and made again."""
+    rng = random.Random(3)
+    lattice = _field.Semilattice(P, 1, 0, 10**7, 10**9)
+    leaves = [rng.randrange(1, P) for _ in range(6000)]
+    made: list[tuple[int, frozenset[int]]] = [(x, frozenset({x})) for x in leaves]
+    values: dict[frozenset[int], int] = {s: v for v, s in made}
+    for step in range(3000):
+        count = rng.choice((2, 2, 2, 2, 3, 7))
+        some = [rng.choice(made if step % 50 == 0 else made[:6000]) for _ in range(count - 1)]
+        some.append(made[-1])
+        rng.shuffle(some)
+        given = _array([v for v, _ in some])
+        join = lattice.join(given[:1], given[1:])[0] if count == 2 else lattice.reduce(given)
+        union = frozenset[int]().union(*(s for _, s in some))
+        assert values.setdefault(union, int(join)) == int(join)
+        made.append((int(join), union))
+    assert len(set(values.values())) == len(values)
+    assert max(map(len, values)) > 1000
+
+
 def test_semilattice_is_bounded() -> None:
-    lattice = _field.Semilattice(P, 1, 0, 10)
-    with pytest.raises(MemoryError):
-        lattice.reduce(np.arange(1, 100, dtype=np.uint64))
+    for limit, work in ((10, 1000), (1000, 10)):
+        lattice = _field.Semilattice(P, 1, 0, limit, work)
+        with pytest.raises(MemoryError):
+            lattice.reduce(np.arange(1, 100, dtype=np.uint64))
+
+
+def test_running_maxima_remember_what_they_join() -> None:
+    """The maxima of 2,000 numbers so far: sets of two million leaves in all, in the room of few."""
+    for work, good in ((10**7, True), (10**6, False)):
+        lattice = _field.Semilattice(P, 1, 0, 40_000, work)
+        with nullcontext() if good else pytest.raises(MemoryError):
+            top = _array([1])
+            for leaf in range(2, 2002):
+                top = lattice.join(top, _array([leaf]))
+            assert lattice.reduce(np.arange(1, 2002, dtype=np.uint64)) == top
 
 
 # --- formal exponentials ----------------------------------------------------------------------------------

@@ -148,8 +148,8 @@ def proved(
         extents=extents,
         delta=verdict.certificate.delta,
         delta_extents=verdict.certificate.delta_extents,
-        instances=sum(record.counts[0]),
-        blocks=sum(record.counts[1]),
+        instances=sum(record.drawn.instances),
+        blocks=sum(record.drawn.blocks),
         form=form,
     )
 

@@ -18,7 +18,8 @@ import numpy as np
 from superopt.verify.degrees import Degree
 from superopt.verify.domains import Array
 
-# Leaves that max and min remember, 8 bytes each: running maxima of 577 rows of as many scores are 8 million.
+# What max and min remember, 8 bytes each, and the leaves of what they join: running maxima of 577 rows of as many
+# scores have 8 million.
 MOST_LEAVES = 1 << 24
 # The same for those of vector lattices, whose forms take more.
 MOST_LEAVES_OF_FORMS = 1 << 19
@@ -37,6 +38,7 @@ class Lattices:
         self._core, self._fields, self._keys, self._infinity = core, fields, keys, infinity
         self._free: dict[tuple[str, int], Any] = {}
         self._vector: list[Any] = []
+        self.most_joined = MOST_LEAVES  # leaves of all free joins, which take time
         self.leaf = Degree()  # a bound for all leaves of the vector lattices
 
     @property
@@ -116,6 +118,7 @@ class Lattices:
                 self._keys("lattice", kind, plane),
                 self._bottom(kind, plane),
                 MOST_LEAVES,
+                self.most_joined,
             )
         return self._free[kind, plane]
 

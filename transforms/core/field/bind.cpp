@@ -236,10 +236,10 @@ void bind_lattice(nb::module_ &m) {
   nb::class_<Semilattice>(m, "Semilattice", "max or min as an associative, commutative, idempotent join.")
       .def(
           "__init__",
-          [](Semilattice *self, u64 modulus, u64 key, u64 bottom, std::size_t limit) {
-            new (self) Semilattice(checked(modulus).value(), key, bottom, limit);
+          [](Semilattice *self, u64 modulus, u64 key, u64 bottom, std::size_t limit, std::size_t work) {
+            new (self) Semilattice(checked(modulus).value(), key, bottom, limit, work);
           },
-          nb::arg("modulus"), nb::arg("key"), nb::arg("bottom"), nb::arg("limit"))
+          nb::arg("modulus"), nb::arg("key"), nb::arg("bottom"), nb::arg("limit"), nb::arg("work"))
       .def("join",
            [join](Semilattice &s, In a, In b) {
              if (shape_of(a) != shape_of(b))

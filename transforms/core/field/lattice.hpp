@@ -8,8 +8,13 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <deque>
+#include <memory>
+#include <span>
 #include <stdexcept>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "field/random.hpp"
@@ -18,53 +23,185 @@ namespace superopt::field {
 
 class Semilattice {
 public:
-  // `bottom` is the neutral element (-inf of a max); `limit` bounds the leaves remembered, 8 bytes each.
-  Semilattice(u64 modulus, u64 key, u64 bottom, std::size_t limit)
-      : mod_(modulus), key_(key), bottom_(bottom), limit_(limit) {}
+  // `bottom` is the neutral element (-inf of a max); `limit` bounds what is remembered, 8 bytes each, and
+  // `work` the leaves of all joins that are remembered.
+  Semilattice(u64 modulus, u64 key, u64 bottom, std::size_t limit, std::size_t work)
+      : mod_(modulus), key_(key), bottom_(bottom), limit_(limit), work_(work) {}
 
   u64 join(const u64 *values, std::size_t n) {
-    leaves_.clear();
-    for (std::size_t i = 0; i < n; ++i)
-      append(values[i]);
-    std::sort(leaves_.begin(), leaves_.end());
-    leaves_.erase(std::unique(leaves_.begin(), leaves_.end()), leaves_.end());
-    if (leaves_.empty())
+    if (n == 2)
+      return joinPair({values[0], values[1]});
+    std::vector<u64> leaves = gathered(values, n);
+    looked_ = leaves.size();
+    if (leaves.empty())
       return bottom_;
-    if (leaves_.size() == 1)
-      return leaves_.front();
-    u64 digest = key_;
-    for (const u64 leaf : leaves_)
-      digest = hash(digest, leaf);
-    const u64 value = residue(mod_, digest, leaves_.size());
-    if (joins_.try_emplace(value, leaves_).second) {
-      stored_ += leaves_.size();
-      if (stored_ > limit_)
-        throw std::length_error("too many leaves under max or min");
-    }
+    if (leaves.size() == 1)
+      return leaves.front();
+    Digest digest;
+    for (const u64 leaf : leaves)
+      digest.add(key_, leaf);
+    const u64 value = valueOf(digest);
+    if (!joins_.contains(value))
+      remember(value, digest, std::move(leaves), values, n);
     return value;
   }
 
-  // How many leaves the last join has.
-  std::size_t joined() const { return leaves_.size(); }
+  // How many leaves the last join looked at.
+  std::size_t looked() const { return looked_; }
   // Distinct joins so far: how many random residues a collision could be among.
   std::size_t size() const { return joins_.size(); }
 
 private:
-  void append(u64 value) {
-    if (value == bottom_)
-      return;
+  // Of a set: a sum over its leaves, and how many they are.
+  struct Digest {
+    u64 sum = 0, count = 0;
+    void add(u64 key, u64 leaf) {
+      sum += hash(key, leaf);
+      ++count;
+    }
+  };
+  // What is joined, from `first` in `held_`: its leaves in order, or other joins as well. `seen` is when it
+  // was gathered last.
+  struct Join {
+    Digest digest;
+    std::size_t first = 0, count = 0;
+    bool leaves = false;
+    u64 seen = 0;
+  };
+  // Leaves in order, and who owns them where that is not the lattice.
+  using List = std::shared_ptr<const std::vector<u64>>;
+  struct Leaves {
+    std::span<const u64> all;
+    List owner;
+  };
+  // Joins of more leaves remember what they join: those of running maxima would hold all that came before.
+  static constexpr std::size_t kFew = 16;
+  // Leaves in lists that are kept for the next join: a row's maximum so far, while other rows have their
+  // turn.
+  static constexpr std::size_t kMostListed = std::size_t{1} << 21;
+  static constexpr std::size_t kCopied = 8; // leaves that take as long to copy as one to look up
+
+  u64 valueOf(Digest digest) const { return residue(mod_, hash(key_, digest.sum), digest.count); }
+
+  // Running maxima join few leaves with many: these are neither sorted nor hashed again.
+  u64 joinPair(const std::array<u64, 2> pair) {
+    looked_ = 1;
+    if (pair[0] == pair[1] || pair[1] == bottom_)
+      return pair[0];
+    if (pair[0] == bottom_)
+      return pair[1];
+    Leaves many = leavesOf(pair[0]), few = leavesOf(pair[1]);
+    const bool swapped = many.all.size() < few.all.size();
+    if (swapped)
+      std::swap(many, few);
+    const u64 larger = pair[swapped];
+    Digest digest;
+    if (many.all.size() == 1)
+      digest.add(key_, larger);
+    else
+      digest = joins_.at(larger).digest;
+    std::vector<u64> others;
+    for (const u64 leaf : few.all)
+      if (!std::ranges::binary_search(many.all, leaf)) {
+        others.push_back(leaf);
+        digest.add(key_, leaf);
+      }
+    looked_ += few.all.size();
+    if (others.empty())
+      return larger;
+    const u64 value = valueOf(digest);
+    if (joins_.contains(value))
+      return value;
+    std::vector<u64> leaves(digest.count);
+    std::ranges::merge(many.all, others, leaves.begin());
+    looked_ += leaves.size() / kCopied;
+    remember(value, digest, std::move(leaves), pair.data(), pair.size());
+    return value;
+  }
+
+  // Of what stays where it is until something is remembered.
+  Leaves leavesOf(const u64 &value) {
     const auto known = joins_.find(value);
     if (known == joins_.end())
-      leaves_.push_back(value);
-    else
-      leaves_.insert(leaves_.end(), known->second.begin(), known->second.end());
+      return {{&value, 1}, nullptr};
+    if (known->second.leaves)
+      return {held(known->second), nullptr};
+    const auto listed = lists_.find(value);
+    if (listed != lists_.end())
+      return {*listed->second, listed->second};
+    List made = std::make_shared<const std::vector<u64>>(gathered(&value, 1));
+    looked_ += made->size();
+    keep(value, made);
+    return {*made, made};
+  }
+
+  std::span<const u64> held(const Join &join) const { return {held_.data() + join.first, join.count}; }
+
+  static void makeDistinct(std::vector<u64> &values) {
+    std::ranges::sort(values);
+    values.erase(std::unique(values.begin(), values.end()), values.end());
+  }
+
+  // The leaves of values, in order.
+  std::vector<u64> gathered(const u64 *values, std::size_t n) {
+    ++now_;
+    std::vector<u64> leaves, left(values, values + n);
+    while (!left.empty()) {
+      const u64 value = left.back();
+      left.pop_back();
+      if (value == bottom_)
+        continue;
+      const auto known = joins_.find(value);
+      if (known == joins_.end())
+        leaves.push_back(value);
+      else if (std::exchange(known->second.seen, now_) != now_) {
+        const auto listed = known->second.leaves ? lists_.end() : lists_.find(value);
+        const auto from =
+            listed == lists_.end() ? held(known->second) : std::span<const u64>(*listed->second);
+        auto &to = known->second.leaves || listed != lists_.end() ? leaves : left;
+        to.insert(to.end(), from.begin(), from.end());
+      }
+    }
+    makeDistinct(leaves);
+    return leaves;
+  }
+
+  // A new join of values, with its leaves.
+  void remember(u64 value, Digest digest, std::vector<u64> leaves, const u64 *values, std::size_t n) {
+    std::vector<u64> joined(values, values + n);
+    std::erase(joined, bottom_);
+    makeDistinct(joined);
+    const bool few = leaves.size() <= std::max(kFew, joined.size());
+    const std::vector<u64> &kept = few ? leaves : joined;
+    leavesOfAll_ += leaves.size();
+    if (held_.size() + kept.size() > limit_ || leavesOfAll_ > work_)
+      throw std::length_error("too many leaves under max or min");
+    joins_.emplace(value, Join{digest, held_.size(), kept.size(), few});
+    held_.insert(held_.end(), kept.begin(), kept.end());
+    if (!few)
+      keep(value, std::make_shared<const std::vector<u64>>(std::move(leaves)));
+  }
+
+  void keep(u64 value, const List &list) {
+    listed_ += list->size();
+    lists_.emplace(value, list);
+    oldest_.push_back(value);
+    while (listed_ > kMostListed) {
+      const auto last = lists_.find(oldest_.front());
+      listed_ -= last->second->size();
+      lists_.erase(last);
+      oldest_.pop_front();
+    }
   }
 
   Modulus mod_;
   u64 key_, bottom_;
-  std::size_t limit_, stored_ = 0;
-  std::unordered_map<u64, std::vector<u64>> joins_;
-  std::vector<u64> leaves_;
+  std::size_t limit_, work_, leavesOfAll_ = 0, looked_ = 0, listed_ = 0;
+  std::unordered_map<u64, Join> joins_;
+  std::vector<u64> held_;
+  std::unordered_map<u64, List> lists_; // some, by value
+  std::deque<u64> oldest_;              // first
+  u64 now_ = 0;
 };
 
 } // namespace superopt::field

@@ -2,11 +2,12 @@
 
 #include <bit>
 #include <cmath>
+#include <limits>
 
 namespace superopt::ptx {
 namespace {
 
-constexpr std::size_t kMostLeaves = std::size_t{1} << 22; // that maxima remember, 8 bytes each
+constexpr std::size_t kMostJoined = std::size_t{1} << 23; // that maxima remember, 8 bytes each
 
 constexpr int signOf(Kind kind) { return kind == kPlus ? 1 : kind == kMinus ? -1 : 0; }
 constexpr Kind kindOf(int sign) { return sign > 0 ? kPlus : kMinus; }
@@ -30,7 +31,8 @@ void Numbers::clear() {
   pool_.clear();
   joins_.clear();
   for (std::size_t i = 0; i < point_.joins.size(); ++i)
-    joins_.emplace_back((i % 2 == 0 ? p_ : q_).value(), point_.joins[i][0], point_.joins[i][1], kMostLeaves);
+    joins_.emplace_back((i % 2 == 0 ? p_ : q_).value(), point_.joins[i][0], point_.joins[i][1], kMostJoined,
+                        std::numeric_limits<std::size_t>::max()); // what they take is spent
 }
 
 u64 Numbers::join(bool largest, std::size_t plane, u64 x, u64 y) {
@@ -38,7 +40,7 @@ u64 Numbers::join(bool largest, std::size_t plane, u64 x, u64 y) {
   const u64 both[2] = {x, y};
   try {
     const u64 made = of.join(both, 2);
-    joined_ += of.joined();
+    joined_ += of.looked();
     return made;
   } catch (const std::length_error &error) {
     throw TooManyLeaves(error.what());

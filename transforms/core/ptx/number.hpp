@@ -127,7 +127,7 @@ public:
   std::size_t size() const { return pool_.size(); }
   std::vector<Number> &pool() { return pool_; }
   void clear();
-  // Leaves joined since this was asked last.
+  // Leaves that joins looked at since this was asked last.
   u64 takeJoined() { return std::exchange(joined_, 0); }
 
 private:

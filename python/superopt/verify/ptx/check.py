@@ -35,7 +35,7 @@ from superopt.verify.ttir.check import KernelText, flat_operands
 from superopt.verify.ttir.evaluate import launch
 from superopt.verify.ttir.launch_memory import launch_buffers
 from superopt.verify.ttir.memory import Buffer
-from superopt.verify.ttir.points import ImageTriton, at_some_point
+from superopt.verify.ttir.points import ImageTriton, Maxima, at_some_point
 from superopt.verify.ttir.work import instance_work
 
 # Random numbers for a buffer where only addresses matter: large ones hold them again and again.
@@ -104,6 +104,7 @@ def verify_kernel(
 ) -> PtxKernelRecord:
     """Check the PTX of one kernel, that of a `tiled` node; raises as `verify_ptx`."""
     addressed, evaluated, reason, ordering, templates = 0, 0, "", list[str](), list[str]()
+    maxima: Maxima = "none"
     try:
         decoded = decode(parse(text.ptx, f"{kernel.name}.ptx"))
         if decoded.kernel.name != kernel.name:
@@ -112,7 +113,7 @@ def verify_kernel(
             )
         ordering = ordering_rules(decoded)
         templates = sorted({o[1:].split(".")[0] for o in decoded.opcodes if o.startswith("@")})
-        addressed, evaluated = _compare(decoded, node, kernel, text.shared_bytes, seed, primes)
+        addressed, evaluated, maxima = _compare(decoded, node, kernel, text.shared_bytes, seed, primes)
         if addressed < math.prod(kernel.grid):
             reason = f"expected all {math.prod(kernel.grid)} blocks to be proved, got {addressed}"
     except UnsupportedProgram as error:
@@ -125,6 +126,7 @@ def verify_kernel(
         evaluated=evaluated,
         templates=templates,
         ordering=ordering,
+        maxima=maxima,
         unverified=reason,
     )
 
@@ -149,21 +151,18 @@ def ordering_rules(decoded: Decoded) -> list[str]:
 
 def _compare(
     decoded: Decoded, node: Node, kernel: KernelText, shared_bytes: int, seed: int, primes: Primes
-) -> tuple[int, int]:
-    """Prove blocks of the PTX at a point; how many are, and how many ran."""
-    found, budget = (0, 0), Budget()
+) -> tuple[int, int, Maxima]:
+    """Prove blocks of the PTX at a point; how many are, how many ran, and how maxima were compared."""
+    found = (0, 0)
+    budgets = {"free": Budget(), "order": Budget()}  # by how maxima are interpreted
 
     def test(domain: Extended) -> None:
         nonlocal found
+        budget = budgets[domain.field.lattice]
         found = Reference(node, kernel, domain, budget).prove(decoded, shared_bytes, seed)
 
-    point = (seed, kernel.name, "ptx")
-    try:
-        at_some_point(False, point, primes, test, lattice="free")
-    except MemoryError:  # of maxima: one random order needs none, and tells little of what they leave out
-        budget = Budget()
-        at_some_point(False, point, primes, test)
-    return found
+    maxima = at_some_point(False, (seed, kernel.name, "ptx"), primes, test)
+    return *found, maxima
 
 
 _Stores: TypeAlias = Sequence[tuple[Array, Array]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from superopt.diagnostics import counted
 from superopt.verify.certificate import Record
+from superopt.verify.ttir.points import Maxima, said_of
 
 
 class PtxKernelRecord(Record):
@@ -11,7 +12,8 @@ class PtxKernelRecord(Record):
 
     `addressed` blocks do what one of those does, with other elements (`superopt.verify.ptx.grid`): where they are
     fewer than all, the kernel is not verified. `templates` are library functions found in its text.
-    `unverified` is the reason why it was not checked; empty where it was.
+    `maxima` says how maxima and minima were compared. `unverified` is the reason why it was not checked; empty
+    where it was.
     """
 
     name: str
@@ -21,6 +23,7 @@ class PtxKernelRecord(Record):
     evaluated: int
     templates: list[str]
     ordering: list[str]
+    maxima: Maxima
     unverified: str
 
 
@@ -47,5 +50,6 @@ class PtxRecord(Record):
         done = f"PTX of {len(good)} of {counted(number, 'kernel')}: values and order of {of} blocks"
         if blocks < every:
             done += f", and of {all_of} by their addresses"
+        done += said_of(k.maxima for k in good)
         reasons = sorted({k.unverified for k in self.kernels if k.unverified})
         return "; ".join([done, *reasons])

@@ -25,9 +25,10 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
 from superopt.bands import band_node
 from superopt.diagnostics import counted
@@ -50,7 +51,7 @@ from superopt.verify.ttir.floats import check_floats
 from superopt.verify.ttir.launch_memory import launch_buffers
 from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.parser import Function, at_extents, parse
-from superopt.verify.ttir.points import at_some_point
+from superopt.verify.ttir.points import Maxima, at_some_point, said_of
 from superopt.verify.ttir.sampling import instances_of, some_blocks
 from superopt.verify.ttir.values import ShapeDomain
 from superopt.verify.ttir.work import instance_work
@@ -83,7 +84,7 @@ class KernelText:
 
 
 class KernelRecord(Record):
-    """What was checked on one kernel."""
+    """What was checked on one kernel; `maxima` says how maxima and minima were compared at full extents."""
 
     name: str
     ttir_sha256: str
@@ -91,6 +92,16 @@ class KernelRecord(Record):
     instances: int
     addressed: int
     evaluated: int
+    maxima: Maxima
+
+
+class Drawn(NamedTuple):
+    """By kernel, how many blocks of TTIR and of PTX ran, how many the latter prove, and the maxima of both."""
+
+    instances: list[int]
+    blocks: list[int]
+    proved: list[int]
+    maxima: list[Maxima]
 
 
 class ArtifactRecord(Record):
@@ -101,7 +112,7 @@ class ArtifactRecord(Record):
     """
 
     version: Literal[1] = 1
-    seed: int
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)]
     kernels: list[KernelRecord]
     formal: bool
     end_to_end: bool
@@ -109,13 +120,14 @@ class ArtifactRecord(Record):
     ptx: PtxRecord | None = None
 
     @property
-    def counts(self) -> tuple[list[int], list[int], list[int]]:
-        """How many blocks of each kernel ran, of its TTIR and of its PTX, and how many the latter prove."""
+    def drawn(self) -> Drawn:
+        """What depends on the blocks that are drawn."""
         blocks = self.ptx.kernels if self.ptx else []
-        return (
+        return Drawn(
             [k.evaluated for k in self.kernels],
             [k.evaluated for k in blocks],
             [k.addressed for k in blocks],
+            [k.maxima for k in (*self.kernels, *blocks)],
         )
 
     @property
@@ -129,6 +141,7 @@ class ArtifactRecord(Record):
         count = sum(k.instances for k in self.kernels)
         values = sum(k.evaluated for k in self.kernels)
         how = "exponentials formal" if self.formal else "exponentials as powers of a random root"
+        how += said_of(k.maxima for k in self.kernels)
         against = "against the program" if self.end_to_end else "against the lowered program"
         done = f"addresses of {count} instances, values of {values} {against}, {how}"
         ptx = f"; {self.ptx.summary}" if self.ptx else ""
@@ -163,14 +176,17 @@ def verify_ttir(
     # Numbers come last: by then all addresses are known to be legal, and which instance stores what.
     whole = sum(math.prod(k.grid) * instance_work(f, k.grid) for f, k in programs.values()) <= full_work
     evaluated = {n: math.prod(k.grid) for n, (_, k) in programs.items()}
+    maxima: dict[Node, Maxima] = {}
     primes = drawn(canonical_text(original), canonical_text(lowered), *(k.ttir for k in kernels))
     formal, notes = whole and work(lowered) <= FORMAL_WORK, list[str]()
     end_to_end = whole
     if whole:
-        end_to_end = _values(original, lowered, programs, seed, primes, formal=formal)
+        end_to_end, how = _values(original, lowered, programs, seed, primes, formal=formal)
+        maxima = dict.fromkeys(programs, how)
     else:
         limit = min(full_work, KERNEL_WORK)
-        evaluated = {n: _alone(n, f, k, stored[n], (seed, primes), limit) for n, (f, k) in programs.items()}
+        for n, (f, k) in programs.items():
+            evaluated[n], maxima[n] = _alone(n, f, k, stored[n], (seed, primes), limit)
     texts = {n: (f, k.grid, k.arguments) for n, (f, k) in programs.items()}
     if reason := check_floats(lowered, texts, stored, seed):
         notes.append(reason)
@@ -192,6 +208,7 @@ def verify_ttir(
             instances=math.prod(k.grid),
             addressed=math.prod(k.grid),
             evaluated=evaluated[n],
+            maxima=maxima[n],
         )
         for n, k in zip(nodes, kernels, strict=True)
     ]
@@ -237,16 +254,17 @@ def _values(
     primes: Primes,
     *,
     formal: bool,
-) -> bool:
+) -> tuple[bool, Maxima]:
     """Run all instances of all kernels; compare with `original`, or else with each node alone.
 
-    False where the kernels compute `lowered`, and this field does not show that it equals `original`.
+    False where the kernels compute `lowered`, and this field does not show that it equals `original`; and how
+    maxima were compared.
     """
     found: list[bool] = []
-    at_some_point(
+    maxima = at_some_point(
         formal, seed, primes, lambda domain: found.append(_at_point(original, lowered, programs, domain))
     )
-    return found[-1]
+    return found[-1], maxima
 
 
 def _at_point(
@@ -389,8 +407,8 @@ def _alone(
     stored: Sequence[Buffer],
     point: tuple[int, Primes],
     limit: int,
-) -> int:
-    """Compare instances of a kernel with its node, on its own operands; returns how many.
+) -> tuple[int, Maxima]:
+    """Compare instances of a kernel with its node, on its own operands; returns how many, and how maxima were.
 
     `stored` says which instance stores what.
     """
@@ -404,6 +422,7 @@ def _alone(
     run: set[int] = set()
 
     def test(domain: Extended) -> None:
+        run.clear()
         operands = flat_operands(node, domain)
 
         def whole(instances: Sequence[int]) -> None:
@@ -429,8 +448,8 @@ def _alone(
             # Offsets and tails go wrong in the first and the last instance.
             whole(sorted({0, count - 1, *chosen_by.sample(range(count), min(fit, count))}))
 
-    at_some_point(False, (seed, kernel.name), primes, test)
-    return len(run)
+    maxima = at_some_point(False, (seed, kernel.name), primes, test)
+    return len(run), maxima
 
 
 def flat(tensor: Tensor, domain: Domain) -> Tensor:
