@@ -35,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _parser().error(f"argument --seconds: expected a positive number, got {options.seconds}")
     if not 0 < options.delta < 1:
         _parser().error(f"argument --delta: expected a probability between 0 and 1, got {options.delta}")
+    if options.seed is not None and not 0 <= options.seed < 1 << 63:
+        _parser().error(f"argument --seed: expected a number from 0 to 2^63 - 1, got {options.seed}")
 
     code = isolated(lambda: _work(options), "superopt-verify")
     return {0: 0, _DIFFERENT: 1, _UNDECIDED: 3}.get(code, 2)

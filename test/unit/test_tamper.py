@@ -91,8 +91,8 @@ def test_a_field_that_has_a_default_is_needed(
     assert said.startswith(("not equivalent: expected", "expected")), said
 
 
-@pytest.mark.parametrize("of", ["ttir", "ptx", "addressed"])
-@pytest.mark.parametrize("seed", [0, 7, -1])
+@pytest.mark.parametrize("of", ["ttir", "ptx", "addressed", "maxima"])
+@pytest.mark.parametrize("seed", [0, 7])
 def test_blocks_that_did_not_run_are_not_counted(
     tamper: Any, made: tuple[Path, Path], tmp_path: Path, of: str, seed: int
 ):
@@ -103,13 +103,32 @@ def test_blocks_that_did_not_run_are_not_counted(
     content = json.loads((folder / "artifact.json").read_text())
     for record in content.values():
         record["seed"] = seed
-        what = "addressed" if of == "addressed" else "evaluated"
-        (record if of == "ttir" else record["ptx"])["kernels"][0][what] += 1
+        kernel = (record if of == "ttir" else record["ptx"])["kernels"][0]
+        if of == "maxima":
+            kernel["maxima"] = "order" if kernel["maxima"] != "order" else "sets"
+        else:
+            kernel["addressed" if of == "addressed" else "evaluated"] += 1
     (folder / "artifact.json").write_text(json.dumps(content))
     tamper.fitted(folder)
     code, said = tamper.judged(program, folder)
     assert code > 0
     assert said.startswith("not equivalent: expected 'artifact.json'"), said
+
+
+@pytest.mark.parametrize("seed", [-1, 1 << 63])
+def test_a_seed_that_nobody_draws_is_refused(tamper: Any, made: tuple[Path, Path], tmp_path: Path, seed: int):
+    program, bundle = made
+    folder = tmp_path / "bundle"
+    shutil.copytree(bundle, folder)
+    content = json.loads((folder / "artifact.json").read_text())
+    for record in content.values():
+        record["seed"] = seed
+    (folder / "artifact.json").write_text(json.dumps(content))
+    tamper.fitted(folder)
+    code, said = tamper.judged(program, folder)
+    assert code > 0
+    assert said.startswith("expected what superopt writes, got seed: Input should be "), said
+    assert "artifact.json" in said
 
 
 def test_a_launch_is_needed(tamper: Any, made: tuple[Path, Path], tmp_path: Path):
