@@ -145,6 +145,7 @@ CASES = (
     Case("a truncated certificate", ("--replay", "c.json"), "c.json: error: expected a certificate, got the document: Invalid JSON", {"c.json": '{"version": 1, "prog'}, exit_code=2, tool="superopt-verify"),
     Case("a certificate that is another document", ("--replay", "c.json"), "c.json: error: expected a certificate, got", {"c.json": '{"version": 1}'}, exit_code=2, tool="superopt-verify"),
     Case("a certificate that is missing", ("--replay", "c.json"), "c.json: error: ", exit_code=2, tool="superopt-verify"),
+    Case("a seed of tests that nobody draws", ("x.mlir", "x.mlir", "--seed=-1"), "superopt-verify: error: argument --seed: expected a number from 0 to 2^63 - 1, got -1", _GOOD, exit_code=2, tool="superopt-verify"),
     Case("one program to compare", ("x.mlir",), "superopt-verify: error: expected two programs, a bundle's folder, or --replay", _GOOD, exit_code=2, tool="superopt-verify"),
     Case("a program to compare that does not parse", ("x.mlir", "y.mlir"), "y.mlir:1:14: error: expected non-function type", {**_GOOD, "y.mlir": "func.func @f( {\n}\n"}, exit_code=2, tool="superopt-verify"),
     Case("a bundle that is none", (".",), "superopt-run: error: expected a bundle, got a folder without bundle.json", exit_code=2, tool="superopt-run"),
