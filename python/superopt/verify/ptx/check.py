@@ -24,6 +24,7 @@ from superopt.program import KernelGraph, Node, TileProgram
 from superopt.verify.domains import Array
 from superopt.verify.hashing import canonical_text
 from superopt.verify.infinities import Extended
+from superopt.verify.maxima import Maxima
 from superopt.verify.primes import Primes, drawn
 from superopt.verify.ptx.budget import Budget
 from superopt.verify.ptx.decode import Decoded, decode
@@ -35,7 +36,7 @@ from superopt.verify.ttir.check import KernelText, flat_operands
 from superopt.verify.ttir.evaluate import launch
 from superopt.verify.ttir.launch_memory import launch_buffers
 from superopt.verify.ttir.memory import Buffer
-from superopt.verify.ttir.points import ImageTriton, Maxima, at_some_point
+from superopt.verify.ttir.points import ImageTriton, at_some_point
 from superopt.verify.ttir.work import instance_work
 
 # Random numbers for a buffer where only addresses matter: large ones hold them again and again.

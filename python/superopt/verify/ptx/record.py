@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from superopt.diagnostics import counted
 from superopt.verify.certificate import Record
-from superopt.verify.ttir.points import Maxima, said_of
+from superopt.verify.maxima import Maxima, said_of
 
 
 class PtxKernelRecord(Record):

@@ -43,6 +43,7 @@ from superopt.verify.evaluate import evaluate
 from superopt.verify.evaluate_tile import evaluate_written
 from superopt.verify.hashing import canonical_text
 from superopt.verify.infinities import Extended
+from superopt.verify.maxima import Maxima, said_of
 from superopt.verify.primes import Primes, drawn
 from superopt.verify.ptx.record import PtxRecord
 from superopt.verify.reduce import reduce_extents, work
@@ -51,7 +52,7 @@ from superopt.verify.ttir.floats import check_floats
 from superopt.verify.ttir.launch_memory import launch_buffers
 from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.parser import Function, at_extents, parse
-from superopt.verify.ttir.points import Maxima, at_some_point, said_of
+from superopt.verify.ttir.points import at_some_point
 from superopt.verify.ttir.sampling import instances_of, some_blocks
 from superopt.verify.ttir.values import ShapeDomain
 from superopt.verify.ttir.work import instance_work
