@@ -16,8 +16,10 @@ from superopt.errors import IllegalProgram
 from superopt.operators import OPERATORS, Move, is_constant, is_windowed, move_of, splat_of
 from superopt.program import Compute, KernelGraph, Node, TileProgram, Value, live_nodes, producers, users
 
-# A tensor is prepared that takes at most this many times the bytes of the weights that it is made of.
+# A tensor is prepared that takes at most this many times the bytes of the weights that it is made of,
 MOST_GROWTH = 2
+# or at most this many bytes: tables of rotary embeddings are larger than the frequencies.
+MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,8 @@ def check_weights(graph: KernelGraph) -> None:
 
 def split(graph: KernelGraph) -> Split:
     """What is prepared of `graph`: moves and arithmetic on weights and constants alone whose results have at most
-    `MOST_GROWTH` times the bytes of these, and are not returned, as callers may write to what they get. Nor are
-    layouts of weights that operators on windows read as they are.
+    `MOST_GROWTH` times the bytes of these, or `MOST_BYTES`, and are not returned, as callers may write to what they
+    get. Nor are layouts of weights that operators on windows read as they are.
     """
     sources: dict[Value, frozenset[Value]] = {
         graph.inputs[i]: frozenset([graph.inputs[i]]) for i in graph.weights
@@ -66,7 +68,7 @@ def split(graph: KernelGraph) -> Split:
             continue
         elif node.operands and all(v in sources for v in node.operands):
             of = frozenset[Value]().union(*(sources[v] for v in node.operands))
-            most = MOST_GROWTH * sum(v.type.bytes for v in of)
+            most = max(MOST_GROWTH * sum(v.type.bytes for v in of), MOST_BYTES if of else 0)
             if _is_view(node) or (
                 sum(v.type.bytes for v in node.results) <= most and returned.isdisjoint(node.results)
             ):

@@ -115,10 +115,14 @@ def test_nothing_else_is_prepared(name: str) -> None:
     assert _prepared(program(NOT_PREPARED[name])) == []
 
 
-@pytest.mark.parametrize(("times", "count"), [(2, 1), (3, 0)])
-def test_prepared_tensors_are_not_much_larger_than_weights(times: int, count: int) -> None:
+@pytest.mark.parametrize(("times", "small", "count"), [(2, 0, 1), (3, 0, 0), (3, 3 * 96, 1), (4, 3 * 96, 0)])
+def test_prepared_tensors_are_small_or_not_much_larger_than_weights(
+    times: int, small: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("superopt.weights.MOST_BYTES", small)
+
     def build(b: Builder, x: Value, w: Value) -> list[Value]:
-        return [b("matmul", b("repeat", w, times=times, dim=0), x, transpose_b=True)]
+        return [b("matmul", x, b("repeat", w, times=times, dim=0), transpose_b=True)]
 
     assert len(_prepared(program(build))) == count
 

@@ -129,7 +129,7 @@ class Builder:
         """
         shared = [p for p in a.pieces if p in b.pieces and p not in over]
         rows, columns = [[p for p in x.pieces if p not in shared and p not in over] for x in (a, b)]
-        a, b = self._dot_operand(a), self._dot_operand(b)
+        a, b = self.dot_operand(a), self.dot_operand(b)
         if not rows or not columns:
             return self.reduce("reduce_sum", self.elementwise("mul", (a, b), "product"), over)
         if min(columns) < min(rows):
@@ -152,7 +152,7 @@ class Builder:
         shape = tuple(map(self.extent, dims))
         return Named(self.op("reshape", (product,), "product", shape=shape), tuple(dims))
 
-    def _dot_operand(self, x: Named) -> Named:
+    def dot_operand(self, x: Named) -> Named:
         """`x` in the dtype in which this program's matrix products multiply, where it is wider."""
         if self.dot_dtype is not None and x.value.dtype == "f32" and self.dot_dtype != "f32":
             return self.cast(x, self.dot_dtype)

@@ -51,6 +51,7 @@ class _PlanBuilder:
         self.maxima: dict[int, dict[int, Named]] = {}  # of stored values, by function
         self.views: dict[tuple[int, tuple[Piece | None, ...]], Named] = {}
         self.output_values: dict[int, list[int]] = {}
+        self.multiplied = _multiplied(plan)
 
     def run(self) -> KernelGraph:
         graph = self.program.graph
@@ -236,6 +237,8 @@ class _PlanBuilder:
         beside: dict[int, Named] = {}  # each maximum is saved once
         for number in kernel.outputs:
             saved = self._saved(number, block.args[number], builder, factors)
+            if number in self.multiplied and number not in self.output_values and number not in block.shifts:
+                saved = builder.dot_operand(saved)
             name = next(
                 (self.program.graph.outputs[i].name for i in self.output_values.get(number, ())), "partial"
             )
@@ -282,6 +285,17 @@ class _PlanBuilder:
         x = builder.cast(x, self.program.graph.outputs[positions[0]].dtype)
         x = builder.arrange(x, [p for p in order if p not in lost])
         return builder.reshape(x, order) if lost else x
+
+
+def _multiplied(plan: Plan) -> set[int]:
+    """Values that other kernels only multiply in matrix products, so that they are stored as these read them."""
+    uses = [
+        (leaf, step.op == "contract")
+        for kernel in plan.kernels
+        for step in kernel.steps
+        for leaf in set(step.args) & set(kernel.leaves)
+    ]
+    return {leaf for leaf, _ in uses} - {leaf for leaf, product in uses if not product}
 
 
 def _iterators_first_used(nodes: list[Node]) -> list[Node]:

@@ -1,7 +1,7 @@
-"""Repeats a search that does not finish in parts: two halves together may give something better.
+"""Repeats a search that does not finish in parts: two parts together may give something better.
 
 propose(segment)  complete ------------------------------> its candidates
-                  cut off --> halves, each by propose ---> its candidates, and the halves' best, stitched
+                  cut off --> parts, each by propose ----> its candidates, and the parts' best, stitched
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from superopt.transforms.lower.join_parts import join_parts
 from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
 from superopt.transforms.mugraph_search.plans import search_plans
 from superopt.transforms.optimizers import Proposal, Proposals, never
-from superopt.transforms.partition.segments import Segment, counted, partition, stitch
+from superopt.transforms.partition.segments import Segment, before_products, counted, partition, stitch
 
 if TYPE_CHECKING:
     from superopt.cost import Target
@@ -41,9 +41,9 @@ def propose(
     """As `search_plans`, which it runs first, within the same `budget` in seconds of work.
 
     Where a limit or the budget ended that search, or its best has as many custom kernels as it may have, the
-    graph is cut in about two (`partition`), each part is searched likewise, and the program composed of the
-    best of each is another candidate. It is better where the search computes values twice that need not be once
-    they are in device memory.
+    graph is cut in about two (`partition`), and in front of its products, each part is searched likewise, and the
+    program composed of the best of each is another candidate. It is better where the search computes values twice
+    that need not be once they are in device memory.
     """
     end = clock.now() + budget
     large = counted(graph.nodes) >= SMALLEST
@@ -74,6 +74,8 @@ def propose(
     if len(apart) > 1:
         propose_parts(apart, 0.5)
     if large and _limited(found, options):
+        if products := before_products(graph):
+            propose_parts(products, 0.5)
         halves = partition(graph, counted(graph.nodes) // 2)
         if len(halves) > 1:
             propose_parts(halves, 1.0)

@@ -3,30 +3,27 @@
 Savings are counted in bytes of device memory: the launch of a kernel and the traffic between the two, read and
 written, less what would be recomputed. What several groups read is written unless all of them join, so each has
 a share of that: what rotates a value stays with what is done to both of its halves. A product passes its whole
-left operand to every column tile; if it were computed in the same kernel, each tile would compute it. So a
-normalisation joins the products after it, scores join the softmax and the product with the values, and two
-layers stay two segments.
+left operand to every column tile; if it were computed in the same kernel, each tile would compute it. Nor does a
+product join a norm of its rows, which few blocks could hold (`blocks.py`). So a normalisation joins the products
+after it, scores join the softmax and the product with the values, and two layers stay two segments.
 """
 
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Callable, Container, Sequence
 from functools import cache
 from typing import TypeAlias
 
 from superopt.cost.traffic import LIBRARY_TILE
-from superopt.operators import OPERATORS, is_contraction, nest_of
+from superopt.operators import OPERATORS, is_contraction
 from superopt.program import Node, Value
+from superopt.transforms.partition.blocks import L2_SHARE, ceil_div, computed_again, free_extent, whole_rows
 
 Check: TypeAlias = Callable[[Sequence[Node]], bool]
 
 # The cost of a launch in bytes of device memory: about 3 us at about 3 TB/s.
 LAUNCH_BYTES = 8 << 20
-# Bytes from L2 count half.
-L2_SHARE = 0.5
-
 
 # What becomes of a value that one group computes and another reads: it stays inside a segment, or crosses a cut.
 STAYS, CROSSES = "stays", "crosses"
@@ -155,13 +152,31 @@ class _Grouping:
 
     def _saved(self, a: int, b: int) -> float:
         """Bytes of device memory that one kernel in place of two saves, where group `a` feeds group `b`."""
-        saved = float(LAUNCH_BYTES)
+        saved, again = float(LAUNCH_BYTES), 0.0
+        read = {v for i in self.members[b] for v in self.nodes[i].operands}
         for value in self._crossing(a, b):
             saved += value.type.bytes * (1 + self._unwritten(value, a))
+            inputs, products = self._behind(self.producer[value], a)
             if (times := self._times(value, b)) > 1:
-                loaded = self._loaded(self.producer[value], a)
+                loaded = sum(v.type.bytes for v in inputs - read)
                 saved -= (times - 1) * max(loaded - value.type.bytes, 0) * L2_SHARE
-        return saved
+            again = max([again, *(computed_again(products, n, k) for n, k in self._multiplied(value, b))])
+        if saved <= again:
+            return saved - again
+        # Blocks compute while they load.
+        return saved - max(again, whole_rows(self._nodes(a), self._nodes(b), self._leaving(a, b)))
+
+    def _nodes(self, g: int) -> list[Node]:
+        return [self.nodes[i] for i in self.members[g]]
+
+    def _leaving(self, a: int, b: int) -> set[Value]:
+        """The values of two groups that others read."""
+        return {
+            v
+            for i in self.members[a] + self.members[b]
+            for v in self.nodes[i].results
+            if v in self.outputs or any(self.group[u] not in (a, b) for u in self.users[i])
+        }
 
     def _crossing(self, a: int, b: int) -> list[Value]:
         """The values of group `a` that group `b` reads."""
@@ -179,20 +194,25 @@ class _Grouping:
 
     def _times(self, value: Value, g: int) -> int:
         """How often group `g`, as one kernel, would compute `value`: once for each tile multiplied with it."""
+        return max(
+            (ceil_div(free_extent(n, k), LIBRARY_TILE) for n, k in self._multiplied(value, g)), default=1
+        )
+
+    def _multiplied(self, value: Value, g: int) -> list[tuple[Node, int]]:
+        """The products of group `g` that take `value`, or what follows of it, and the number of the operand."""
         reached = {value}
-        times = 1
+        found: list[tuple[Node, int]] = []
         for i in self.members[g]:
             node = self.nodes[i]
             taken = [k for k, v in enumerate(node.operands) if v in reached]
-            if not taken:
-                continue
-            reached.update(node.results)
+            if taken:
+                reached.update(node.results)
             if is_contraction(node):
-                times = max(times, *(math.ceil(_columns(node, k) / LIBRARY_TILE) for k in taken))
-        return times
+                found += [(node, k) for k in taken]
+        return found
 
-    def _loaded(self, node: int, g: int) -> int:
-        """Bytes that group `g` loads to compute `node`'s result."""
+    def _behind(self, node: int, g: int) -> tuple[set[Value], list[Node]]:
+        """What group `g` loads to compute the results of `node`, and the products that it computes for them."""
         stack, seen = [node], {node}
         inputs: set[Value] = set()
         while stack:
@@ -203,7 +223,7 @@ class _Grouping:
                 elif producer not in seen:
                     seen.add(producer)
                     stack.append(producer)
-        return sum(v.type.bytes for v in inputs)
+        return inputs, [n for n in map(self.nodes.__getitem__, sorted(seen)) if is_contraction(n)]
 
     # --- convexity ---
 
@@ -225,11 +245,3 @@ class _Grouping:
                     if self.members[self.group[p]][-1] >= first:
                         stack.append(p)
         return True
-
-
-def _columns(matmul: Node, operand: int) -> int:
-    """Elements of one row of the result that come from the other operand: its free extent."""
-    nest = nest_of(matmul)
-    assert nest is not None
-    *_, rows, columns, _depth = nest.extents
-    return columns if operand == 0 else rows

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from superopt.aliasing import pairs
-from superopt.operators import Move, band_of, is_constant, move_of, splat_of
+from superopt.operators import Move, band_of, is_constant, is_contraction, move_of, splat_of
 from superopt.program import KernelGraph, Node, Value, live_nodes, producers, users
 from superopt.transforms.fingerprints import fingerprints, named
 from superopt.transforms.named_axes.axis_table import Unsearchable
@@ -82,6 +82,30 @@ def partition(
     place = {id(n): i for i, n in enumerate(graph.nodes)}
     groups = sorted([*groups, *chains], key=lambda nodes: place[id(nodes[-1])])
     return [Segment(context.subgraph(nodes)) for nodes in groups if _worthwhile(nodes)]
+
+
+def before_products(graph: KernelGraph) -> list[Segment]:
+    """`graph` in two: what products multiply and no product gave, and the rest. Empty where one lacks work.
+
+    Several products that read one value, as queries, keys and values do, may then share a kernel that loads it.
+    """
+    context = _Context(graph)
+    made_by = producers(graph.nodes)
+    behind: set[Node] = set()  # a product
+    for node in graph.nodes:
+        if is_contraction(node) or any(made_by.get(v) in behind for v in node.operands):
+            behind.add(node)
+    needed: set[Value] = set()
+    for node in reversed(graph.nodes):
+        if (is_contraction(node) and node in behind) or not needed.isdisjoint(node.results):
+            needed.update(node.operands)
+    live = [n for n in graph.nodes if n in context.live and not _is_free(n)]
+    first = [n for n in live if n not in behind and not needed.isdisjoint(n.results)]
+    chosen = set(first)
+    rest = [n for n in live if n not in chosen]
+    if not _worthwhile(first) or not _worthwhile(rest):
+        return []
+    return [Segment(context.subgraph(first)), Segment(context.subgraph(rest))]
 
 
 def _asking(pick: Pick, graph: KernelGraph) -> Stays:
