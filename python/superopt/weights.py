@@ -50,8 +50,8 @@ def check_weights(graph: KernelGraph) -> None:
 
 def split(graph: KernelGraph) -> Split:
     """What is prepared of `graph`: moves and arithmetic on weights and constants alone whose results have at most
-    `MOST_GROWTH` times the bytes of these, or `MOST_BYTES`, and are not returned, as callers may write to what they
-    get. Nor are layouts of weights that operators on windows read as they are.
+    `MOST_GROWTH` times the bytes of these, or `MOST_BYTES`, and are not returned, as callers may write to what
+    they get. Nor are layouts of weights that operators on windows read as they are.
     """
     sources: dict[Value, frozenset[Value]] = {
         graph.inputs[i]: frozenset([graph.inputs[i]]) for i in graph.weights

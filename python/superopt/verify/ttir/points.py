@@ -15,8 +15,8 @@ from superopt.verify.maxima import Maxima
 from superopt.verify.primes import Primes
 
 ATTEMPTS = 4
-# Numbers that are joined, counted for each maximum: 1 to 50 ns each. Running maxima of 1,024 rows of 4,096 scores, by
-# tiles of 64, have 10^8.
+# Numbers that are joined, counted for each maximum: 1 to 50 ns each. Running maxima of 1,024 rows of 4,096
+# scores, by tiles of 64, have 10^8.
 MOST_JOINED = 1 << 30
 
 
