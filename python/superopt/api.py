@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_origin, overload
 
@@ -81,7 +81,7 @@ def optimize(
     A module whose program lacks kernels that are proved, even operator by operator, is returned as one that runs
     the original: a warning and `report.remarks` say why. Raises a SuperoptError for what the caller can fix.
     """
-    options, diagnostics = settings_of(settings), Diagnostics()
+    options, diagnostics = settings_of(settings, optimize), Diagnostics()
     with shown(diagnostics, show=progress):
         if options.dynamic:
             if not isinstance(program, str | Path):
@@ -114,13 +114,15 @@ def optimize(
     return module.optimized(original, imported, result, given, fallback=fallback, interpret=interpret)
 
 
-def settings_of(given: Mapping[str, Any]) -> Superoptimize:
-    """Settings by keyword; raises BadOption for an unknown one, and says which one was meant."""
+def settings_of(given: Mapping[str, Any], function: Callable[..., Any] | None = None) -> Superoptimize:
+    """Settings by keyword; raises BadOption for an unknown one, and says which one was meant, or which argument
+    of `function`."""
+    others = () if function is None else inspect.signature(function).parameters
     known = {o.field: o for o in Superoptimize.options()}
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name not in known:
-            hint = did_you_mean(name, [*known, *inspect.signature(optimize).parameters])
+            hint = did_you_mean(name, [*known, *others])
             raise BadOption(f"expected settings of {', '.join(known)}, got '{name}'{hint}")
         values[name] = str(value) if isinstance(value, Path) else value
         if isinstance(value, list):

@@ -53,6 +53,14 @@ class Diagnostics:
         """Record something worth knowing, such as an operation kept opaque."""
         self.messages.append(Diagnostic("remark", message, location))
 
+    def part(self, name: str) -> Diagnostics:
+        """Those of a part of a run, whose progress is shown as that of `name`."""
+
+        def shown(stage: str, fraction: float | None) -> None:
+            self.progress(f"{name}: {stage}", fraction)
+
+        return Diagnostics(progress=shown)
+
     def warning(self, message: str, location: Location = UNKNOWN) -> None:
         """Record something that may surprise the user."""
         self.messages.append(Diagnostic("warning", message, location))

@@ -7,6 +7,8 @@ import pty
 import subprocess
 import sys
 
+import pytest
+
 RUN = (
     "import sys; from superopt.driver.console import run; "
     "sys.exit(run([sys.executable, '-c', \"import time; print('said', flush=True); time.sleep(0.3); exit(3)\"], "
@@ -19,6 +21,18 @@ superopt.optimize('''func.func @f(%x: tensor<8xf32>) -> tensor<8xf32> {
   return %0 : tensor<8xf32>
 }''', budget=1, store=None)
 """
+
+
+MODEL = """
+import torch, superopt
+model = torch.nn.ModuleDict({"a": torch.nn.Sequential(torch.nn.RMSNorm(32), torch.nn.Linear(32, 32, bias=False))}).eval()
+model.forward = lambda x: x + model.a(x)
+superopt.CALL
+"""
+CALLS = {
+    "replace": 'replace(model, "a", torch.ones(8, 32), budget=1, store=None)',
+    "explain": "explain(model, torch.ones(8, 32), budget=1, store=None)",
+}
 
 
 def on_a_terminal(program: str) -> tuple[int, str]:
@@ -54,6 +68,21 @@ def test_a_search_says_what_it_does() -> None:
     assert code == 0
     # A quick search may end before the bar is drawn for the first time.
     assert "search 1 of 1" in shown or "check of a candidate" in shown
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("call", CALLS)
+def test_so_do_searches_in_a_model(call: str) -> None:
+    pytest.importorskip("torch")
+    code, shown = on_a_terminal(MODEL.replace("CALL", CALLS[call]))
+    assert code == 0
+    path = "a" if call == "replace" else "the whole graph"
+    assert f"{path}: reading" in shown
+    assert f"{path}: search 1 of 1" in shown or f"{path}: check of a candidate" in shown
+    code, shown = on_a_terminal(
+        MODEL.replace("CALL", CALLS[call].replace("budget", "progress=False, budget"))
+    )
+    assert (code, shown) == (0, "")
 
 
 def test_without_a_terminal_it_is_silent() -> None:

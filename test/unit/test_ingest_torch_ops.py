@@ -484,3 +484,15 @@ def test_what_is_no_module_is_refused() -> None:
         from_torch(3, (X,))
     with pytest.raises(UnsupportedProgram, match=r"expected a tuple of example inputs, got Tensor"):
         from_torch(Fn(torch.exp), X)
+
+
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_what_drops_in_training_alone_is_not_random(kind: Any) -> None:
+    torch.manual_seed(0)
+    module = kind(8, 8, num_layers=2, dropout=0.5, batch_first=True).eval()
+    x = torch.randn(1, 4, 8)
+    imported = from_torch(module, (x,))
+    with torch.no_grad():
+        wanted, last = module(x)
+        hidden: tuple[Any, ...] = last if kind is torch.nn.LSTM else (last,)
+        assert close(run_imported(imported, (x,)), (wanted, *hidden)) < 1e-5

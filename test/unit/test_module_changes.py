@@ -109,6 +109,18 @@ def _absent(layer: Any) -> None:
     layer.norm = None
 
 
+def doubled(_: Any, given: Any, made: Any) -> Any:
+    return made * 2
+
+
+def _hooked(layer: Any) -> None:
+    layer.out.register_forward_hook(doubled)
+
+
+def _hooked_itself(layer: Any) -> None:
+    layer.register_forward_pre_hook(print)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -123,6 +135,15 @@ def _absent(layer: Any) -> None:
         ),
         (_without, "expected 'weight' of 'norm' to be a tensor, as when the kernels were made, got None"),
         (_absent, "expected 'norm' to be RMSNorm, as when the kernels were made, got None"),
+        (
+            _hooked,
+            "expected the forward hooks of 'out' to be nothing, as when the kernels were made, got "
+            f"[{__name__}.doubled]",
+        ),
+        (
+            _hooked_itself,
+            "expected the forward pre hooks to be nothing, as when the kernels were made, got [builtins.print]",
+        ),
     ],
 )
 def test_another_module_is_noticed(made: Any, x: Any, change: Callable[[Any], None], said: str) -> None:
@@ -357,6 +378,35 @@ def test_torch_export_notices_another_module(made: Any, x: Any) -> None:
         _eps(made.original)
         with pytest.raises(BadInput, match="expected 'eps'"):
             torch.export.export(made, (x,))
+
+
+class Counts(torch.nn.Module):
+    """Keeps what it computed, and counts."""
+
+    calls = 0
+
+    def forward(self, x: Any) -> Any:
+        self.calls, self.last = self.calls + 1, torch.relu(x) * 2
+        return self.last
+
+
+def test_what_a_call_changes_of_the_module_is_said(x: Any) -> None:
+    made = superopt.optimize(Counts().eval(), (x,), budget=1, store=None, interpret="cpu")
+    (said,) = [r for r in made.report.remarks if "each call" in r]
+    assert said.endswith("remark: each call of the module changes 'calls', 'last': its kernels do not")
+    before = made.original.calls
+    with torch.no_grad():
+        made(x)
+    assert made.original.calls == before
+
+
+def test_hooks_that_were_there_are_part_of_the_program(x: Any) -> None:
+    layers = torch.nn.Sequential(torch.nn.Linear(32, 8), torch.nn.ReLU()).eval()
+    layers[0].register_forward_hook(doubled)
+    made = superopt.optimize(layers, (x,), budget=1, store=None, interpret="cpu")
+    with torch.no_grad():
+        torch.testing.assert_close(made(x), layers(x), rtol=1e-4, atol=1e-4)
+    assert made.calls == {"kernels": 1, "original": 0}
 
 
 def test_what_may_change_is_no_other_module(made: Any, x: Any, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -162,6 +163,24 @@ def test_a_replay_of_an_unchanged_program_improved_nothing(monkeypatch: pytest.M
         monkeypatch.setattr(optimizer, "propose", _constant(Proposals()))
     again = replay(graph, run(graph).schedule, Diagnostics())
     assert not again.report.improved
+
+
+def test_one_remark_for_each_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one for each part; it is where the first of them is."""
+    p = Program("parts")
+    x = p.input(64, 64, name="x")
+    for op in ("exp", "relu", "square", "tanh", "relu", "exp", "relu"):
+        x = p(op, x)
+    graph = p.graph(x)
+    monkeypatch.setattr(propose, "parts", lambda graph: parts(graph, 2))  # pyright: ignore
+    diagnostics = Diagnostics()
+    superoptimize(graph, Superoptimize(budget=1e-9, store=None, numerics=False), diagnostics)
+    said = [m.message for m in diagnostics.messages if "did not search" in m.message]
+    assert len(said) == len(names())
+    assert all(
+        re.search(r"did not search the segment at 'exp' and [2-9] other parts: the budget is spent", m)
+        for m in said
+    )
 
 
 def test_a_spent_budget_is_told() -> None:

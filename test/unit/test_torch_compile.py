@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 import warnings
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import pytest
 import superopt
 from superopt.cost import target
 from superopt.cost.baseline import copy_seconds
-from superopt.errors import BadInput, BadOption, UnsupportedProgram
+from superopt.errors import BadInput, BadOption, IllegalProgram, UnsupportedProgram
 from superopt.report import Report
 
 torch: Any = pytest.importorskip("torch")
@@ -328,8 +329,32 @@ def test_modules_are_replaced_by_their_names(x: Any) -> None:
 def test_a_module_that_takes_as_long_as_before_stays(x: Any) -> None:
     model = torch.nn.Sequential(torch.nn.ReLU())
     done = superopt.replace(model, "0", x, **SETTINGS)
-    assert done.kept == {"0": "nothing is predicted to be faster"}
+    (said,) = done.kept.values()
+    assert re.fullmatch(r"nothing is predicted to be faster than \w+: \d+\.\d us", said)
     assert type(model[0]) is torch.nn.ReLU
+
+
+def test_a_module_that_cannot_be_delivered_stays_and_a_wrong_setting_does_not(
+    x: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The modules before it are replaced by then: an error would leave half of a model."""
+    replacing: Any = import_module("superopt.pytorch.replace")
+    searched = replacing.superoptimize
+
+    def refused(graph: Any, *given: Any) -> Any:
+        if graph.outputs[0].shape[-1] == 48:
+            raise IllegalProgram("expected a program, got another")
+        return searched(graph, *given)
+
+    monkeypatch.setattr(replacing, "superoptimize", refused)
+    model = torch.nn.Sequential(Layer(), torch.nn.Linear(32, 48)).eval()
+    done = superopt.replace(model, "*", x, **SETTINGS)
+    assert list(done.modules) == ["0"]
+    assert done.kept == {"1": "expected a program, got another"}
+    with pytest.raises(BadOption, match="expected a target of "):
+        superopt.replace(Model().eval(), "layers.*", x, target="sm_1", **SETTINGS)
+    with pytest.raises(BadOption, match=r"got 'fallbak' \(did you mean 'fallback'\?\)"):
+        superopt.replace(model, "*", x, fallbak=True, **SETTINGS)
 
 
 class Attends(torch.nn.Module):

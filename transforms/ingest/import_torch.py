@@ -119,6 +119,10 @@ def from_torch(
                 )
         again = structure(module, read.structure.reads, kinds=read.lifted.signature.kinds)
         known = steady(read.structure, again)
+        if changes := sorted(known.reads.ignored):
+            diagnostics.remark(
+                f"each call of the module changes {', '.join(changes)}: its kernels do not", location
+            )
     except SuperoptError as error:
         if error.location == UNKNOWN:
             error.location = location

@@ -148,6 +148,11 @@ class _Walk:
             for name, tensor in held[part].items():
                 self.note(f"'{name}'{of}", "None" if tensor is None else "a tensor")
         self.attributes(module, of)
+        for hooks in ("_forward_pre_hooks", "_forward_hooks"):
+            self.watched.container(held[hooks])
+            if held[hooks]:
+                what = f"the {hooks.removeprefix('_').replace('_', ' ')}{of}"
+                self.note(what, self.text(list(held[hooks].values()), f" of {what}"))
         self.note(f"the submodules{of}", ", ".join(held["_modules"]) or "none")
         for name, child in held["_modules"].items():
             at = f"{path}.{name}" if path else name

@@ -248,7 +248,7 @@ class TorchReader:
             overload = find_overload(name)
         except NotExpressible as error:
             raise UnsupportedProgram(str(error), self.build.location) from None
-        refuse_random(name, overload, self.build.location)
+        refuse_random(name, overload, self.build.location, args)
         operands: list[Value] = []
         packed = json.dumps([_packed(a, operands) for a in _by_name(overload, args)])
         target = str(overload)
@@ -291,9 +291,13 @@ def _converted(name: str, value: Any) -> Any:
     return memory_format_number(value) if name == "memory_format" else value
 
 
-def refuse_random(name: str, overload: Any, where: Location) -> None:
-    """Raise UnsupportedProgram for an operator that draws random numbers."""
-    if not _deterministic(overload):
+def refuse_random(name: str, overload: Any, where: Location, args: Sequence[Any] = ()) -> None:
+    """Raise UnsupportedProgram for an operator that draws random numbers.
+
+    One that draws them for dropout, such as an LSTM, draws none in evaluation.
+    """
+    named = dict(zip((p.name for p in overload._schema.arguments), args, strict=False))
+    if not _deterministic(overload) and named.get("train") is not False:
         raise UnsupportedProgram(
             f"expected equal results for equal arguments, got '{name}', whose result is random; "
             "make what it draws an input",

@@ -18,6 +18,7 @@ from superopt.api import settings_of
 from superopt.cost import target
 from superopt.cost.baseline import copy_seconds
 from superopt.diagnostics import Diagnostics, counted
+from superopt.driver.console import progress as shown
 from superopt.errors import BadInput, BadOption, SuperoptError, UnsupportedProgram
 from superopt.pipeline import INTERRUPTED, Superoptimize, superoptimize
 from superopt.pytorch.module import arguments, interpreted
@@ -127,6 +128,7 @@ def compile_graph(
     """The backend. `options` are the settings of a run (`target`, `budget`, `store`, ...), and
 
     - `rest`: who compiles what is not replaced, "inductor" or "eager"; by default Inductor on a GPU, else eager;
+    - `progress`: whether a bar is shown where standard error is a terminal;
     - `interpret`: on a CPU, run the kernels in Triton's interpreter, or by "cpu" their tile programs, compiled,
       and not the original.
     """
@@ -157,13 +159,15 @@ class Backend:
         rest: str | None = None,
         interpret: Interpret = False,
         planning: bool = False,
+        progress: bool = True,
         **settings: Any,
     ) -> None:
         if rest is not None and rest not in REST:
             raise BadOption(f"expected rest to be one of {', '.join(REST)}, got '{rest}'")
-        self.settings, self.rest = settings_of(settings), rest
+        self.settings, self.rest = settings_of(settings, Backend), rest
         self.interpret: Interpret = interpret
         self.planning = planning
+        self.progress, self.heard = progress, Diagnostics()
         self.plans = Plans(self.settings)
         self.graphs: list[Graph] = []
 
@@ -181,7 +185,8 @@ class Backend:
             for node, given in zip(graph.graph.find_nodes(op="placeholder"), inputs, strict=True):
                 if isinstance(given, torch.nn.Parameter):
                     node.meta[PARAMETER] = given
-            self._descend(nodes, "the whole graph", 0, graph, said.parts)
+            with shown(self.heard, show=self.progress):
+                self._descend(nodes, "the whole graph", 0, graph, said.parts)
             graph.graph.lint()
             graph.recompile()
         if self.planning:
@@ -296,6 +301,7 @@ class Backend:
             unreadable = self.plans.reading(cut)
             if unreadable is None:
                 prepare_compiler()  # while PyTorch exports the region
+                self.heard.progress(f"{cut.path or 'a graph'}: reading", None)
                 _KNOWN[name] = _read(cut)
                 self.plans.keep_reading(cut, _KNOWN[name].unreadable)
             else:
@@ -319,15 +325,16 @@ class Backend:
 
     def _outcome(self, cut: Region, found: Found) -> Outcome:
         """The result of a run; raises as `superoptimize_range` where extents of the region are symbols."""
+        heard = self.heard.part(cut.path or "a graph")
         if not cut.over:
             program = found.program or _imported(cut, ())
-            return superoptimize(program.graph, self.settings, Diagnostics())
+            return superoptimize(program.graph, self.settings, heard)
 
         def source(extents: Point) -> KernelGraph:
             return _imported(cut, extents).graph
 
         with _outside():
-            return superoptimize_range(source, cut.over, self.settings, Diagnostics())
+            return superoptimize_range(source, cut.over, self.settings, heard)
 
 
 _SAID: set[str] = set()

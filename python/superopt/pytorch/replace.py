@@ -9,7 +9,8 @@ from typing import Any, cast
 
 from superopt.api import settings_of
 from superopt.diagnostics import Diagnostics
-from superopt.errors import BadInput, BadOption, NoKernels, SuperoptError
+from superopt.driver.console import progress as shown
+from superopt.errors import BadInput, BadOption, SuperoptError
 from superopt.options import did_you_mean
 from superopt.pipeline import Superoptimize, superoptimize
 from superopt.program import KernelGraph
@@ -54,6 +55,7 @@ def replace(
     buckets: Any = None,
     fallback: bool = True,
     interpret: Interpret = False,
+    progress: bool = True,
     **settings: Any,
 ) -> Replaced:
     """Replace the modules of `model` whose names match `pattern`, such as "model.layers.*.mlp", in place.
@@ -64,11 +66,12 @@ def replace(
     `OptimizedModule`: by default, a replaced module runs the original for other shapes.
 
     `dynamic_shapes` marks dimensions of the model's `inputs`, as in `optimize`, and so do `buckets`. Another call
-    at another extent of each shows which dimensions of the modules' arguments vary with them.
+    at another extent of each shows which dimensions of the modules' arguments vary with them. `progress` shows a
+    bar where standard error is a terminal.
 
     Raises BadInput where no module matches, or the model does not call one that does.
     """
-    options = settings_of(settings)
+    options, heard = settings_of(settings, replace), Diagnostics()
     if buckets is not None and dynamic_shapes is None:
         raise BadOption("expected buckets with dynamic_shapes, got none of these")
     names = [name for name, _ in model.named_modules(remove_duplicate=False) if name]
@@ -87,35 +90,38 @@ def replace(
     calls = called(*given) if varying is None else varying.calls
     done, shared = Replaced(), dict[Any, OptimizedModule]()
     known = dict[tuple[str, tuple[Axis, ...]], Optimized | str]()
-    for name, (args, named) in calls.items():
-        module = model.get_submodule(name)
-        if module in shared:
-            _put(model, name, shared[module], done)
-            continue
-        if isinstance(module, OptimizedModule):
-            done.kept[name] = "it was replaced before"
-            continue
-        try:
-            marks = None if varying is None else varying.of(name, module)
-            example = (args, named) if marks is None else marks.inputs(representatives(marks.over))
-            program = imported(module, *example)
-        except SuperoptError as error:
-            done.kept[name] = error.message
-            continue
-        key = (program_hash(program.graph), () if marks is None else marks.over)
-        if key not in known:
-            done.runs += 1
-            ends = None if marks is None else marks.ends(_of(marks, buckets))
-            known[key] = _searched(program.graph, marks, ends, options)
-        if isinstance(result := known[key], str):
-            done.kept[name] = result
-            continue
-        if not result.report.faster:
-            done.kept[name] = "nothing is predicted to be faster"
-            continue
-        made = optimized(module, program, result, (args, named), fallback=fallback, interpret=interpret)
-        shared[module] = made
-        _put(model, name, made, done)
+    with shown(heard, show=progress):
+        for name, (args, named) in calls.items():
+            module = model.get_submodule(name)
+            if module in shared:
+                _put(model, name, shared[module], done)
+                continue
+            if isinstance(module, OptimizedModule):
+                done.kept[name] = "it was replaced before"
+                continue
+            heard.progress(f"{name}: reading", None)
+            try:
+                marks = None if varying is None else varying.of(name, module)
+                example = (args, named) if marks is None else marks.inputs(representatives(marks.over))
+                program = imported(module, *example)
+            except SuperoptError as error:
+                done.kept[name] = error.message
+                continue
+            key = (program_hash(program.graph), () if marks is None else marks.over)
+            if key not in known:
+                done.runs += 1
+                ends = None if marks is None else marks.ends(_of(marks, buckets))
+                known[key] = _searched(program.graph, marks, ends, options, heard.part(name))
+            if isinstance(result := known[key], str):
+                done.kept[name] = result
+                continue
+            if not result.report.faster:
+                before, way = result.report.best_before
+                done.kept[name] = f"nothing is predicted to be faster than {way}: {before * 1e6:.1f} us"
+                continue
+            made = optimized(module, program, result, (args, named), fallback=fallback, interpret=interpret)
+            shared[module] = made
+            _put(model, name, made, done)
     return done
 
 
@@ -126,18 +132,20 @@ def _put(model: Any, name: str, made: OptimizedModule, done: Replaced) -> None:
 
 
 def _searched(
-    graph: KernelGraph, marks: Dynamic | None, ends: Buckets, options: Superoptimize
+    graph: KernelGraph, marks: Dynamic | None, ends: Buckets, options: Superoptimize, heard: Diagnostics
 ) -> Optimized | str:
     """The result for a program, or for one with the axes of `marks`, or why there is none."""
     if marks is None:
         try:
-            return Optimized(superoptimize(graph, options, Diagnostics()))
-        except NoKernels as error:
-            if error.report is None:
-                raise
+            return Optimized(superoptimize(graph, options, heard))
+        except BadOption:
+            raise
+        except SuperoptError as error:  # the model still runs
             return error.message
     try:
-        return Optimized(marks.optimized(ends, options, Diagnostics())[1])
+        return Optimized(marks.optimized(ends, options, heard)[1])
+    except BadOption:
+        raise
     except SuperoptError as error:  # at some extents it is another program, say
         return error.message
 

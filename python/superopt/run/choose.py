@@ -331,12 +331,10 @@ def _instead(run: Run) -> str:
     said = ""
     if refused:
         kinds = Counter(c.outcome.split(":")[0] for c in refused)
-        said += (
-            f", and what promises less ({prices[id(refused[0])] * 1e6:.1f} us at best) was refused: "
-            + ", ".join(f"{kind} ({count})" for kind, count in kinds.items())
-        )
-        if (first := refused[0].outcome.split("; ")[0]) not in kinds:
-            said += f"; the first: {first}"
+        first = refused[0].outcome.split("; ")[0]
+        counts = ", ".join(f"{kind} ({count})" for kind, count in kinds.items())
+        said += f", and what promises less ({prices[id(refused[0])] * 1e6:.1f} us at best) was refused: "
+        said += first if len(refused) == 1 else counts if first in kinds else f"{counts}; the first: {first}"
     if dearer:
         least = min(dearer)
         said += f"{';' if refused else ','} the best {'other ' * bool(refused)}candidate {least * 1e6:.1f} us"

@@ -88,12 +88,15 @@ def finish(original: KernelGraph, accepted: Accepted, run: Run, diagnostics: Dia
     report.remarks += [str(m) for m in diagnostics.messages]
     if accepted.scheduled.reason:
         report.remarks.append(f"schedule of the kernels: {accepted.scheduled.reason}")
-    report.remarks += [
-        f"kernel '{k.name}' has bank conflicts: {conflicts(k):.2f} times the wavefronts of shared memory that "
-        "suffice, and no variant that was compiled is better"
-        for k in accepted.scheduled.compiled
-        if conflicts(k) > CONFLICTS
-    ]
+    if conflicting := [k for k in accepted.scheduled.compiled if conflicts(k) > CONFLICTS]:
+        worst = max(conflicting, key=conflicts)
+        has = f"kernel '{worst.name}' has bank conflicts:"
+        if len(conflicting) > 1:
+            has = f"{len(conflicting)} kernels have bank conflicts, most of them '{worst.name}':"
+        report.remarks.append(
+            f"{has} {conflicts(worst):.2f} times the wavefronts of shared memory that suffice, and no variant "
+            "that was compiled is better"
+        )
     scheduled = accepted.scheduled
     for priced in cost.priced_kernels(scheduled.lowered, scheduled.compiled, target):
         kernel = priced.compiled

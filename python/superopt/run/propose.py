@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from superopt import clock
+from superopt.diagnostics import counted
 from superopt.errors import BadInput, Location
 from superopt.inputs.python_files import blamed, file_of
 from superopt.program import KernelGraph
@@ -34,6 +35,16 @@ class Candidate(Proposal):
     optimizer: str
 
 
+@dataclass(frozen=True)
+class Unsearched:
+    """A part for which an optimizer has nothing, and the cause; `heard`: it is said on the console, too."""
+
+    what: str
+    part: Segment
+    cause: str
+    heard: bool
+
+
 def parts(graph: KernelGraph, max_values: int = MAX_VALUES) -> list[Segment]:
     """The segments of `graph` in topological order, then the whole unless it is one of them.
 
@@ -54,6 +65,7 @@ def propose(
     distinct = len({*first})
     nominal = run.settings.budget * SEARCHES / distinct
     found: list[list[Candidate]] = []
+    lacking: list[Unsearched] = []
     done = 0
     for number, part in enumerate(searched):
         if first[number] < number:
@@ -61,10 +73,16 @@ def propose(
             continue
         progress(f"search {done + 1} of {distinct}", done / distinct)
         share = run.budget.searches_left / (distinct - done)
-        found.append(propose_for(part, run, share, nominal))
+        found.append(_proposed(part, run, share, nominal, lacking))
         done += 1
-    if done < len(searched):
-        run.report.remarks.append(f"{len(searched) - done} segments repeat others and take their results")
+    tell(run, lacking)
+    if repeated := len(searched) - done:
+        others = (
+            "repeats another and takes its result"
+            if repeated == 1
+            else "repeat others and take their results"
+        )
+        run.report.remarks.append(f"{counted(repeated, 'segment')} {others}")
     *_, (whole, of_whole) = zip(searched, found, strict=True)
     known = {program_hash(p.graph): c for p, c in zip(searched, found, strict=True)}
     if len(searched) > 1 and of_whole:
@@ -103,10 +121,38 @@ def propose_for(part: Segment, run: Run, seconds: float, nominal: float) -> list
 
     A search that an earlier run did for `nominal` seconds, shared by all optimizers, is not repeated.
     """
+    lacking: list[Unsearched] = []
+    found = _proposed(part, run, seconds, nominal, lacking)
+    tell(run, lacking)
+    return found
+
+
+def tell(run: Run, lacking: Sequence[Unsearched]) -> None:
+    """Remark on what was not searched, or in vain: once for each cause, at the first part that has it."""
+    causes: dict[tuple[str, str, bool], list[Segment]] = {}
+    for each in lacking:
+        causes.setdefault((each.what, each.cause, each.heard), []).append(each.part)
+    for (what, cause, heard), of in causes.items():
+        first, others = of[0], f" and {counted(len(of) - 1, 'other part')}" if len(of) > 1 else ""
+        remark = f"{what} {first.described}{others}: {cause}"
+        if heard:
+            nodes = first.graph.nodes
+            run.diagnostics.remark(remark, nodes[0].location if nodes else first.graph.location)
+        else:  # an optimizer that is for other programs: nothing to see on the console
+            run.report.remarks.append(remark)
+
+
+def _proposed(
+    part: Segment, run: Run, seconds: float, nominal: float, lacking: list[Unsearched]
+) -> list[Candidate]:
+    """What `propose_for` returns; adds to `lacking` the optimizers that have nothing.
+
+    Takes from an earlier run what that found in `nominal` seconds, which all optimizers shared.
+    """
     funnel, earlier, asked = run.report.funnel, run.earlier, run.settings.optimizers
     end = clock.now() + seconds
     candidates: list[Candidate] = []
-    refused: list[str] = []
+    refused: list[tuple[str, str]] = []
     for i, text in enumerate(asked):
         # One that overran its share leaves the others a part of theirs.
         share = max((end - clock.now()) / (len(asked) - i), LEAST_SHARE * seconds / len(asked))
@@ -115,13 +161,13 @@ def propose_for(part: Segment, run: Run, seconds: float, nominal: float) -> list
         optimizer = optimizers.load(text)
         if share <= 0 or run.budget.left < 0:
             run.budget.missed["search not made"] += 1
-            refused.append(f"{optimizer.name} did not search {part.described}: the budget is spent")
+            refused.append((optimizer.name, "the budget is spent"))
             continue
         main = main_part(part.graph)
         with untrusted(optimizer, part.graph):
             reason = optimizer.refusal(main)
         if reason:
-            refused.append(f"{optimizer.name} did not search {part.described}: {reason}")
+            refused.append((optimizer.name, reason))
             continue
         reason = "an earlier run found nothing"
         if (kept := earlier.candidates(part.graph, text, nominal / len(asked))) is not None:
@@ -146,19 +192,12 @@ def propose_for(part: Segment, run: Run, seconds: float, nominal: float) -> list
                 legal = [c.graph for c in found]
                 earlier.keep_candidates(part.graph, text, legal, allowed=share, used=used)
         if not found and not run.stopped():
-            _say(run, part, f"{optimizer.name} proposes nothing for {part.described}: {reason}")
+            lacking.append(Unsearched(f"{optimizer.name} proposes nothing for", part, reason, heard=True))
         candidates += found
-    for remark in refused:
-        if candidates:  # an optimizer that is for other programs: nothing to see on the console
-            run.report.remarks.append(remark)
-        else:
-            _say(run, part, remark)
+    lacking += [
+        Unsearched(f"{name} did not search", part, cause, heard=not candidates) for name, cause in refused
+    ]
     return sorted(candidates, key=lambda c: c.seconds)
-
-
-def _say(run: Run, part: Segment, remark: str) -> None:
-    """A remark about a part, in the report and on the console."""
-    run.diagnostics.remark(remark, part.graph.nodes[0].location if part.graph.nodes else part.graph.location)
 
 
 def _ranked(
