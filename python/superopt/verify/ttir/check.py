@@ -24,7 +24,7 @@ import hashlib
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -32,7 +32,7 @@ from pydantic import Field
 
 from superopt.bands import band_node
 from superopt.diagnostics import counted
-from superopt.errors import IllegalProgram, NotEquivalent
+from superopt.errors import IllegalProgram, NotEquivalent, UnsupportedProgram
 from superopt.program import KernelGraph, Node, TileProgram, Value
 from superopt.verify.certificate import Record
 from superopt.verify.certifier import certify
@@ -46,7 +46,7 @@ from superopt.verify.infinities import Extended
 from superopt.verify.maxima import Maxima, said_of
 from superopt.verify.primes import Primes, drawn
 from superopt.verify.ptx.record import PtxRecord
-from superopt.verify.reduce import reduce_extents, work
+from superopt.verify.reduce import elements, reduce_extents, work
 from superopt.verify.ttir.evaluate import launch
 from superopt.verify.ttir.floats import check_floats
 from superopt.verify.ttir.launch_memory import launch_buffers
@@ -62,6 +62,10 @@ FULL_WORK = 200_000_000
 # The same for one kernel, where the program is larger.
 KERNEL_WORK = 10_000_000
 FORMAL_WORK = 100_000
+# Operations of the programs that kernels are compared with, for each element of theirs: most are of products.
+OF_PROGRAMS = 64
+# Where a kernel is compared with its whole node, or with some blocks of it: operations, minutes, and elements.
+MOST_WORK, MOST_ELEMENTS = 1 << 37, 1 << 29
 FEWEST_SAMPLED = 4
 
 
@@ -176,6 +180,7 @@ def verify_ttir(
     stored = {n: _addresses(f, n, k) for n, (f, k) in programs.items()}
     # Numbers come last: by then all addresses are known to be legal, and which instance stores what.
     whole = sum(math.prod(k.grid) * instance_work(f, k.grid) for f, k in programs.values()) <= full_work
+    whole = whole and all(_fits(g, full_work, OF_PROGRAMS * full_work) for g in (original, lowered))
     evaluated = {n: math.prod(k.grid) for n, (_, k) in programs.items()}
     maxima: dict[Node, Maxima] = {}
     primes = drawn(canonical_text(original), canonical_text(lowered), *(k.ttir for k in kernels))
@@ -219,7 +224,7 @@ def verify_ttir(
 def _interface(node: Node, kernel: KernelText) -> None:
     assert isinstance(node.body, TileProgram)
     wanted = [(b.type.elements, b.type.dtype) for b in node.body.arguments]
-    got = [(elements, dtype) for _, elements, dtype in kernel.arguments[: len(wanted)]]
+    got = [(size, dtype) for _, size, dtype in kernel.arguments[: len(wanted)]]
     if wanted != got:
         raise NotEquivalent(f"kernel '{kernel.name}': expected arguments {wanted}, got {got}")
     if any(g < 1 for g in kernel.grid) or math.prod(kernel.grid) > 1 << 31:
@@ -239,6 +244,20 @@ def _addresses(function: Function, node: Node, kernel: KernelText) -> list[Buffe
                 f"kernel '{kernel.name}': expected all of '{buffer.name}' to be stored, got nothing at {at}"
             )
     return stored
+
+
+def _fits(graph: KernelGraph, most_elements: int, most_work: int) -> bool:
+    """Whether a program can be evaluated over a field with so many elements and operations."""
+    return elements(graph) <= most_elements and work(graph) <= most_work
+
+
+def _affordable(kernel: KernelText, graph: KernelGraph) -> None:
+    if not _fits(graph, MOST_ELEMENTS, MOST_WORK):
+        raise UnsupportedProgram(
+            f"kernel '{kernel.name}': expected a program that it can be compared with, of at most "
+            f"{MOST_ELEMENTS:,} elements and {MOST_WORK:,} operations, got {elements(graph):,} and "
+            f"{work(graph):,}"
+        )
 
 
 _Programs = Mapping[Node, tuple[Function, KernelText]]
@@ -427,8 +446,9 @@ def _alone(
         operands = flat_operands(node, domain)
 
         def whole(instances: Sequence[int]) -> None:
-            found = _launched(function, kernel, node, operands, instances, domain)
             graph = graph_of(node)
+            _affordable(kernel, graph)
+            found = _launched(function, kernel, node, operands, instances, domain)
             results = evaluate(graph, random_inputs(graph, domain), domain)
             _compare(kernel, found, node, results, domain, [np.flatnonzero(b.stored) for b in found])
             run.update(instances)
@@ -436,6 +456,7 @@ def _alone(
         for part in parts:
             if part is None:
                 continue
+            _affordable(kernel, KernelGraph("blocks", [], [replace(node, body=part)], []))
             shaped = [_shaped(t, v.shape, domain) for t, v in zip(operands, node.operands, strict=True)]
             written = evaluate_written(part, shaped, domain)
             places = [np.flatnonzero(mask) for _, mask in written]

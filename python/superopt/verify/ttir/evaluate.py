@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from superopt.errors import IllegalProgram
+from superopt.errors import IllegalProgram, UnsupportedProgram
 from superopt.verify.domains import Array, Domain, FloatDomain, Shape
 from superopt.verify.infinities import Number
 from superopt.verify.ttir.accesses import ACCESSES
@@ -28,6 +28,7 @@ from superopt.verify.ttir.values import (
     Descriptor,
     Held,
     Pointer,
+    ShapeDomain,
     Truth,
     integers,
     joined,
@@ -35,7 +36,7 @@ from superopt.verify.ttir.values import (
     number,
     wrapped,
 )
-from superopt.verify.ttir.work import widest
+from superopt.verify.ttir.work import A_NUMBER, AN_OPERATION, Meter, widest
 
 LANES = 1 << 20  # elements of one value held at once
 MOST_TRIPS = 1 << 20
@@ -67,10 +68,17 @@ def launch(
     for given in arguments:
         if isinstance(given, Buffer):
             given.begin_launch()
+    if (elements := widest(kernel.body)) > LANES:  # as Triton has it
+        raise UnsupportedProgram(
+            f"kernel '{kernel.name}': expected tensors of at most {LANES} elements, got {elements}"
+        )
     numbers = np.arange(math.prod(grid)) if programs is None else np.asarray(programs, np.int64)
-    size = len(numbers) if lines is not None else max(1, LANES // widest(kernel.body))
+    size = len(numbers) if lines is not None else max(1, LANES // elements)
+    meter = Meter()
     for start in range(0, len(numbers), size):
-        _Run(kernel, grid, numbers[start : start + size], domain, watch, lines).run(arguments)
+        run = _Run(kernel, grid, numbers[start : start + size], domain, watch, lines)
+        run.meter = meter
+        run.run(arguments)
     for given in arguments:
         if isinstance(given, Buffer):
             given.end_launch()
@@ -101,6 +109,8 @@ _ILL_TYPED = (ValueError, IndexError, KeyError, TypeError, AssertionError, Overf
 class _Run(Batch):
     """A batch that is being run."""
 
+    meter: Meter
+
     def run(self, arguments: Sequence[Buffer | int]) -> None:
         for param, given in zip(self.kernel.params, arguments, strict=True):
             offset = np.zeros(1, np.int64)
@@ -116,6 +126,7 @@ class _Run(Batch):
             self.line = op.line
             if op.name in ("scf.yield", "tt.reduce.return", "tt.scan.return", "tt.return"):
                 return [self.env[v] for v in op.operands]
+            self.meter.spend(self.work(op), self.where)
             try:
                 results = self.operation(op)
             except _ILL_TYPED as error:
@@ -128,6 +139,16 @@ class _Run(Batch):
                 self.fits(results[0], op)
             self.env.update(zip(op.results, results, strict=True))
         return []
+
+    def work(self, op: Operation) -> int:
+        """What an operation takes, by its types."""
+        count = len(self.programs)
+        size = count * max((math.prod(t.shape) for t in op.types), default=1)
+        if isinstance(self.domain, ShapeDomain):
+            return size + AN_OPERATION
+        if op.name == "tt.dot":
+            size = max(size, count * math.prod(op.types[0].shape) * op.types[1].shape[-1] // A_NUMBER)
+        return A_NUMBER * size + AN_OPERATION
 
     def fits(self, value: Held, op: Operation) -> None:
         """Check that a result has the shape stated in the text (an extent of 1 stands for any)."""

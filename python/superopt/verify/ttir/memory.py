@@ -11,12 +11,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from superopt.errors import IllegalProgram
+from superopt.errors import IllegalProgram, UnsupportedProgram
 from superopt.verify.domains import Array, Domain, Tensor
 
 # Who touched an element: nobody, several instances, or an instance by its number plus one. What was never touched
 # is 0, so that a large buffer takes only the memory that a launch touches.
 _NOBODY, _SEVERAL = 0, -1
+
+# Elements of an output: each takes 25 bytes while a launch runs.
+MOST_STORED = 1 << 29
 
 
 def _none() -> Array:
@@ -75,6 +78,11 @@ class Buffer:
         """Forget which instance touched what: launches run one after the other."""
         if not self.writable:
             return
+        if self.size > MOST_STORED:
+            raise UnsupportedProgram(
+                f"'{self.name}': expected an output of at most {MOST_STORED} elements, whose stores can be "
+                f"followed, got {self.size}"
+            )
         if not self.initialised.size:
             self.initialised = np.zeros(self.size, np.bool_)
         self._writer = np.zeros(self.size, np.int32)

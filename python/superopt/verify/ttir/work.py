@@ -1,10 +1,33 @@
-"""How much a kernel computes, estimated before it runs."""
+"""How much a kernel computes: estimated before it runs, and counted while it does, which text cannot evade."""
 
 from __future__ import annotations
 
 import math
 
+from superopt.errors import UnsupportedProgram
 from superopt.verify.ttir.parser import Function, Operation, Region
+
+# What one launch may take, in elements of integers, 4 ns each: ten minutes. The addresses of 1,024 instances of
+# attention to 4,096 keys take 10^10.
+MOST_WORK = 1 << 37
+# What one operation costs on top, and what an element of a field or a term of a product in one costs.
+AN_OPERATION, A_NUMBER = 1 << 11, 8
+
+
+class Meter:
+    """What is left of the work that one launch may take."""
+
+    def __init__(self, most: int = MOST_WORK) -> None:
+        self.left = self.most = most
+
+    def spend(self, work: int, where: str) -> None:
+        """Raises UnsupportedProgram where more is taken than there was."""
+        self.left -= work
+        if self.left < 0:
+            raise UnsupportedProgram(
+                f"{where}: expected a kernel that its check can run, got one that takes more than {self.most:,} "
+                "operations"
+            )
 
 
 def instance_work(kernel: Function, grid: tuple[int, int, int]) -> int:
