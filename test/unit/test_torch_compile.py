@@ -388,6 +388,40 @@ def test_what_surrounds_attention_is_searched_where_the_whole_is_not_faster() ->
     assert f"replaced in all: {total:.1f} us predicted" in str(said)
 
 
+class Breaks(torch.nn.Module):
+    """Branches on numbers, and prints."""
+
+    def forward(self, x: Any) -> Any:
+        y = torch.softmax(x, -1)
+        if y.sum() > 100:
+            y = y + 1
+        print(end="")
+        return torch.relu(y) * 2
+
+
+def test_explain_names_every_graph_and_why_it_ended(x: Any) -> None:
+    captured: list[int] = []
+
+    def count(graph: Any, _: Any) -> Any:
+        captured.append(sum(n.op.startswith("call") for n in graph.graph.nodes))
+        return graph.forward
+
+    torch.compile(Breaks(), backend=count, dynamic=False)(x)
+    torch.compiler.reset()
+    said = superopt.explain(Breaks(), x, **SETTINGS)
+    assert len(captured) > 1
+    assert [g.operations for g in said.graphs] == captured
+    lines = str(said).splitlines()
+    for number, operations in enumerate(captured):
+        assert f"graph {number}, {operations} operations" in lines
+    broken = [each for each in lines if each.startswith("graph break: ")]
+    branch = Breaks.forward.__code__.co_firstlineno + 2
+    assert len(broken) == 2, lines
+    assert any(each.endswith(f"ranching at {__file__}:{branch}") for each in broken), broken
+    assert any("builtin" in each for each in broken), broken
+    assert not superopt.explain(Model().eval(), x, **SETTINGS).breaks
+
+
 def test_weights_are_examples_of_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     """A region of an f16 model is tried with its own weights: numbers of size one would overflow f16."""
     seen: list[Any] = []

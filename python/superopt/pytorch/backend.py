@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -116,7 +118,7 @@ class Explanation:
         if done := self.replaced:
             before, after = sum(p.before for p in done) * 1e6, sum(p.after for p in done) * 1e6
             lines.append(f"replaced in all: {after:.1f} us predicted, {before:.1f} us as it was")
-        lines += [f"graph break, {count} times: {why}" for why, count in self.breaks.items()]
+        lines += [f"graph break{f', {n} times' * (n > 1)}: {why}" for why, n in self.breaks.items()]
         return "\n".join(lines) or "torch.compile captured no graph"
 
     __repr__ = __str__
@@ -417,9 +419,23 @@ def explain(
     """
     args, named = arguments(inputs, kwargs)
     backend = Backend(planning=True, **settings)
-    counters: Any = torch._dynamo.utils.counters["graph_break"]
-    before = dict(counters)
+    before = _counts()
     with torch.no_grad():
         torch.compile(model, backend=backend, dynamic=False)(*args, **named)
-    breaks = {why: n - before.get(why, 0) for why, n in counters.items() if n > before.get(why, 0)}
-    return Explanation(backend.graphs, {str(why).split("\n")[0]: n for why, n in breaks.items()})
+    grown = {kind: counts - before[kind] for kind, counts in _counts().items()}
+    breaks = grown["graph_break"]
+    if grown["resumes"] or not backend.graphs:  # else what could not be traced was not met
+        breaks |= grown["unimplemented"]
+    return Explanation(backend.graphs, {_break(why): n for why, n in breaks.items()})
+
+
+def _counts() -> dict[str, Counter[str]]:
+    """What torch.compile counts of where it begins another graph: branches are not among its graph breaks."""
+    counters: Any = torch._dynamo.utils.counters
+    return {kind: Counter(counters[kind]) for kind in ("graph_break", "unimplemented", "resumes")}
+
+
+def _break(why: str) -> str:
+    """The reason of a graph break in one line, with the place in the user's code where PyTorch says it."""
+    place = re.search(r'File "(.*)", line (\d+)', why)
+    return why.split("\n")[0].rstrip(".") + (f" at {place[1]}:{place[2]}" if place else "")
