@@ -7,12 +7,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from superopt import cost
 from superopt.cost.gpus import DEFAULT_TARGET, target_names
 from superopt.diagnostics import Diagnostics
 from superopt.driver import output
+from superopt.driver.arguments import Parser
 from superopt.driver.isolation import isolated
 from superopt.errors import BadInput, BadOption, SuperoptError
 from superopt.inputs.programs import read_program
@@ -60,16 +61,9 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-class _Parser(argparse.ArgumentParser):
-    """Names the tool, without the whole usage, when the command line is wrong."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"superopt-bench: error: {message}; see superopt-bench --help\n")
-
-
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
-    parser = _Parser("superopt-bench", description=_DESCRIPTION, epilog=_EXIT_CODES, formatter_class=raw)
+    parser = Parser("superopt-bench", description=_DESCRIPTION, epilog=_EXIT_CODES, formatter_class=raw)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     prepare = commands.add_parser("prepare", help="prepare a folder of programs; needs no GPU")
     prepare.add_argument(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from superopt.driver import output
+from superopt.driver.arguments import Parser
 from superopt.driver.isolation import isolated
 from superopt.errors import BadOption, SuperoptError, UnsupportedProgram
 
@@ -43,8 +44,8 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("superopt-import", description=_DESCRIPTION, epilog=_EXIT_CODES)
+def _parser() -> Parser:
+    parser = Parser("superopt-import", description=_DESCRIPTION, epilog=_EXIT_CODES)
     parser.add_argument("source", metavar="FILE.py:FACTORY", help="the function that returns the module")
     parser.add_argument(
         "-o",

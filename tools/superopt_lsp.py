@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 
 from superopt.cost.gpus import DEFAULT_TARGET, target
+from superopt.driver.arguments import Parser
 from superopt.errors import BadOption
 
 _DESCRIPTION = """Speak the Language Server Protocol on standard input and output. Errors are those of
@@ -15,7 +15,7 @@ superopt-opt; the pointer on an operation or a value shows its types and what it
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The console entry; `argv` is `sys.argv` without the program's name, the result the exit code."""
-    parser = argparse.ArgumentParser(prog="superopt-lsp", description=_DESCRIPTION)
+    parser = Parser(prog="superopt-lsp", description=_DESCRIPTION)
     parser.add_argument(
         "--target", default=DEFAULT_TARGET, help=f"the GPU to predict costs for (default: {DEFAULT_TARGET})"
     )

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from superopt.driver import console
+from superopt.driver.arguments import Parser
 from superopt.errors import BadInput, SuperoptError
 from superopt.numerics import runner
 from superopt.transforms.emit.bundle import read_bundle
@@ -22,9 +23,7 @@ from superopt.transforms.emit.bundle_buckets import read_buckets
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The console entry. 0: within tolerance; 1: out of tolerance; 2: it could not run, and why."""
-    parser = argparse.ArgumentParser(
-        prog="superopt-run", description=(__doc__ or "").split("\n", maxsplit=1)[0]
-    )
+    parser = Parser(prog="superopt-run", description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("bundle", help="folder written by --emit=bundle or Optimized.save, of buckets, too")
     parser.add_argument(
         "--device",

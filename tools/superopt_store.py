@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from superopt.diagnostics import counted
+from superopt.driver.arguments import Parser
 from superopt.errors import SuperoptError
 from superopt.store import Store, chosen_folder, listing
 
@@ -17,7 +18,7 @@ _DESCRIPTION = """List the results that superopt keeps, check them, and move the
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The console entry; `argv` is `sys.argv` without the program's name, the result the exit code."""
-    parser = argparse.ArgumentParser(prog="superopt-store", description=_DESCRIPTION)
+    parser = Parser(prog="superopt-store", description=_DESCRIPTION)
     about_store = "the store (default: $SUPEROPT_STORE, or superopt in the user's cache folder)"
     parser.add_argument("--store", default="default", metavar="FOLDER", help=about_store)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

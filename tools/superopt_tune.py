@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from superopt.api import settings_of
+from superopt.driver.arguments import Parser
 from superopt.errors import BadInput, BadOption, Location, SuperoptError
 from superopt.run.reuse import own_code
 from superopt.store import versions
@@ -50,8 +51,8 @@ def _pool(workers: str, timeout: float) -> Pool:
     return RayPool(timeout, workers=int(rest) if rest else 1)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="superopt-tune", description=_DESCRIPTION)
+def _parser() -> Parser:
+    parser = Parser(prog="superopt-tune", description=_DESCRIPTION)
     parser.add_argument(
         "files", nargs="+", metavar="FILE.mlir", help="linalg on tensors or the kernel dialect"
     )

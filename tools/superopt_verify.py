@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from superopt.diagnostics import Diagnostics
+from superopt.driver.arguments import Parser
 from superopt.driver.isolation import isolated
 from superopt.errors import BadInput, IllegalProgram, Location, NotEquivalent, SuperoptError
 from superopt.inputs.programs import read_any, read_program
@@ -42,8 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return {0: 0, _DIFFERENT: 1, _UNDECIDED: 3}.get(code, 2)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="superopt-verify", description=_DESCRIPTION)
+def _parser() -> Parser:
+    parser = Parser(prog="superopt-verify", description=_DESCRIPTION)
     parser.add_argument(
         "programs",
         nargs="*",

@@ -163,4 +163,9 @@ CASES = (
     Case("results that are none", ("report", "r.json"), "error: expected results in r.json, got another document", {"r.json": "{}"}, tool="superopt-bench"),
     Case("results that are missing", ("report", "r.json"), "error: expected results or a prepared folder, got no such file: r.json", tool="superopt-bench"),
     Case("results to learn from that are missing", ("model", "no"), "error: expected a folder of results, got none: no", tool="superopt-bench"),
+    Case("an option of another tool that is misspelt", (".", "--devce=cpu"), "superopt-run: error: unrecognized arguments: --devce=cpu (did you mean '--device'?); see superopt-run --help", exit_code=2, tool="superopt-run"),
+    Case("an option of a tool's command", ("prepare", "x.mlir", "-o", "f", "--budgt=3"), "superopt-bench: error: unrecognized arguments: --budgt=3 (did you mean '--budget'?); see superopt-bench --help", _GOOD, exit_code=2, tool="superopt-bench"),
+    Case("a device that there is not", (".", "--device=cud"), "superopt-run: error: argument --device: expected one of cuda, interpreter, cpu, got 'cud' (did you mean 'cuda'?)", exit_code=2, tool="superopt-run"),
+    Case("a command that is misspelt", ("lst",), "superopt-store: error: argument COMMAND: expected one of list, check, export, merge, got 'lst' (did you mean 'list'?)", exit_code=2, tool="superopt-store"),
+    Case("no factory to import", (), "superopt-import: error: the following arguments are required: FILE.py:FACTORY; see superopt-import --help", exit_code=2, tool="superopt-import"),
 )  # fmt: skip

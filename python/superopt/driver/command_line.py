@@ -15,6 +15,7 @@ from typing import Any, Literal, NoReturn, get_args
 
 from superopt import log
 from superopt.cost.gpus import DEFAULT_TARGET, target, target_names
+from superopt.driver.arguments import versions
 from superopt.driver.runner import captured_stderr
 from superopt.errors import BadOption
 from superopt.inputs.source import SPLIT_MARKER
@@ -107,10 +108,7 @@ class _Once(argparse.Action):
 
 class _Version(argparse.Action):
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
-        from importlib.metadata import version
-
-        versions = ", ".join(f"{name} {version(name)}" for name in ("torch-mlir", "triton"))
-        sys.stdout.write(f"superopt {version('superopt')} ({versions})\n")
+        sys.stdout.write(versions())
         raise SystemExit(0)
 
 

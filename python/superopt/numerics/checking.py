@@ -301,7 +301,8 @@ def table(rows: Sequence[Comparison]) -> str:
         share = f"{row.ratio:.2f}" if math.isfinite(row.ratio) else "not finite"
         note = "" if row.passed else "FAILED" if row.compared else "NOTHING COMPARED"
         if row.exempt:
-            note = f"{note} ({row.exempt} elements are not finite in the reference)".strip()
+            are = "element is" if row.exempt == 1 else "elements are"
+            note = f"{note} ({row.exempt} {are} not finite in the reference)".strip()
         figures = (f"{row.error:.3e}", f"{row.tolerance:.3e}", share, str(row.compared))
         lines.append((row.output, row.distribution, *figures, note))
     widths = [max(len(line[i]) for line in lines) for i in range(7)]
