@@ -127,7 +127,7 @@ MISTAKES: dict[str, tuple[list[str], int, str]] = {
     "dynamic linalg": (["models.py:dynamic", "--via=linalg"], 1, r"models.py:37:\d+: error: expected static extents"),
     "branch": (["models.py:branch"], 1, r"models.py:46:1: error: torch.export refuses the module"),
     "weights": (["models.py:mlp", "--weights=w.txt"], 2, r"error: expected --weights=FILE.npz or FILE.safetensors, got 'w.txt'"),
-    "via": (["models.py:mlp", "--via=onnx"], 2, r"invalid choice: 'onnx'"),
+    "via": (["models.py:mlp", "--via=onnx"], 2, r"expected one of torch, linalg, got 'onnx'"),
     "unwritable": (["models.py:mlp", "-o", "absent/out.mlir"], 1, r"absent/out.mlir: error: cannot write: no such folder"),
     "syntax": (["broken.py:mlp"], 1, r"broken.py:2:\d+: error: expected Python, got a syntax error"),
     "binary": (["noise.py:mlp"], 1, r"noise.py.*: error: expected Python"),
