@@ -31,18 +31,22 @@ public:
   u64 join(const u64 *values, std::size_t n) {
     if (n == 2)
       return joinPair({values[0], values[1]});
-    std::vector<u64> leaves = gathered(values, n);
-    looked_ = leaves.size();
-    if (leaves.empty())
+    gather(values, n);
+    looked_ = leaves_.size();
+    if (leaves_.empty())
       return bottom_;
-    if (leaves.size() == 1)
-      return leaves.front();
+    if (leaves_.size() == 1)
+      return leaves_.front();
     Digest digest;
-    for (const u64 leaf : leaves)
+    for (const u64 leaf : leaves_)
       digest.add(key_, leaf);
     const u64 value = valueOf(digest);
-    if (!joins_.contains(value))
-      remember(value, digest, std::move(leaves), values, n);
+    if (!joins_.contains(value)) {
+      std::vector<u64> joined(values, values + n);
+      std::erase(joined, bottom_);
+      makeDistinct(joined);
+      remember(value, digest, joined);
+    }
     return value;
   }
 
@@ -84,53 +88,69 @@ private:
   u64 valueOf(Digest digest) const { return residue(mod_, hash(key_, digest.sum), digest.count); }
 
   // Running maxima join few leaves with many: these are neither sorted nor hashed again.
-  u64 joinPair(const std::array<u64, 2> pair) {
+  u64 joinPair(std::array<u64, 2> pair) {
     looked_ = 1;
     if (pair[0] == pair[1] || pair[1] == bottom_)
       return pair[0];
     if (pair[0] == bottom_)
       return pair[1];
-    Leaves many = leavesOf(pair[0]), few = leavesOf(pair[1]);
+    if (pair[1] < pair[0])
+      std::swap(pair[0], pair[1]);
+    const Join *const first = find(pair[0]), *const second = find(pair[1]);
+    const bool large = (first && !first->leaves) || (second && !second->leaves);
+    const u64 both = large ? hash(pair[0], pair[1]) : 0;
+    if (large) {
+      const auto known = pairs_.find(both);
+      if (known != pairs_.end() && known->second.first == pair)
+        return known->second.second;
+    }
+    Leaves many = leavesOf(pair[0], first), few = leavesOf(pair[1], second);
     const bool swapped = many.all.size() < few.all.size();
     if (swapped)
       std::swap(many, few);
     const u64 larger = pair[swapped];
+    const Join *const known = swapped ? second : first;
     Digest digest;
-    if (many.all.size() == 1)
-      digest.add(key_, larger);
+    if (known)
+      digest = known->digest;
     else
-      digest = joins_.at(larger).digest;
-    std::vector<u64> others;
+      digest.add(key_, larger);
+    others_.clear();
     for (const u64 leaf : few.all)
       if (!std::ranges::binary_search(many.all, leaf)) {
-        others.push_back(leaf);
+        others_.push_back(leaf);
         digest.add(key_, leaf);
       }
     looked_ += few.all.size();
-    if (others.empty())
-      return larger;
-    const u64 value = valueOf(digest);
-    if (joins_.contains(value))
-      return value;
-    std::vector<u64> leaves(digest.count);
-    std::ranges::merge(many.all, others, leaves.begin());
-    looked_ += leaves.size() / kCopied;
-    remember(value, digest, std::move(leaves), pair.data(), pair.size());
+    const u64 value = others_.empty() ? larger : valueOf(digest);
+    if (!others_.empty() && !joins_.contains(value)) {
+      leaves_.resize(digest.count);
+      std::ranges::merge(many.all, others_, leaves_.begin());
+      looked_ += leaves_.size() / kCopied;
+      remember(value, digest, pair);
+    }
+    if (large && pairs_.size() < limit_)
+      pairs_[both] = {pair, value};
     return value;
   }
 
-  // Of what stays where it is until something is remembered.
-  Leaves leavesOf(const u64 &value) {
+  Join *find(u64 value) {
     const auto known = joins_.find(value);
-    if (known == joins_.end())
+    return known == joins_.end() ? nullptr : &known->second;
+  }
+
+  // Of what stays where it is until something is remembered.
+  Leaves leavesOf(const u64 &value, const Join *known) {
+    if (!known)
       return {{&value, 1}, nullptr};
-    if (known->second.leaves)
-      return {held(known->second), nullptr};
+    if (known->leaves)
+      return {held(*known), nullptr};
     const auto listed = lists_.find(value);
     if (listed != lists_.end())
       return {*listed->second, listed->second};
-    List made = std::make_shared<const std::vector<u64>>(gathered(&value, 1));
-    looked_ += made->size();
+    gather(&value, 1);
+    looked_ += leaves_.size();
+    List made = std::make_shared<const std::vector<u64>>(leaves_);
     keep(value, made);
     return {*made, made};
   }
@@ -142,44 +162,40 @@ private:
     values.erase(std::unique(values.begin(), values.end()), values.end());
   }
 
-  // The leaves of values, in order.
-  std::vector<u64> gathered(const u64 *values, std::size_t n) {
+  // Puts the leaves of values into `leaves_`, in order.
+  void gather(const u64 *values, std::size_t n) {
     ++now_;
-    std::vector<u64> leaves, left(values, values + n);
+    leaves_.clear();
+    std::vector<u64> left(values, values + n);
     while (!left.empty()) {
       const u64 value = left.back();
       left.pop_back();
       if (value == bottom_)
         continue;
-      const auto known = joins_.find(value);
-      if (known == joins_.end())
-        leaves.push_back(value);
-      else if (std::exchange(known->second.seen, now_) != now_) {
-        const auto listed = known->second.leaves ? lists_.end() : lists_.find(value);
-        const auto from =
-            listed == lists_.end() ? held(known->second) : std::span<const u64>(*listed->second);
-        auto &to = known->second.leaves || listed != lists_.end() ? leaves : left;
+      Join *const known = find(value);
+      if (!known)
+        leaves_.push_back(value);
+      else if (std::exchange(known->seen, now_) != now_) {
+        const auto listed = known->leaves ? lists_.end() : lists_.find(value);
+        const auto from = listed == lists_.end() ? held(*known) : std::span<const u64>(*listed->second);
+        auto &to = known->leaves || listed != lists_.end() ? leaves_ : left;
         to.insert(to.end(), from.begin(), from.end());
       }
     }
-    makeDistinct(leaves);
-    return leaves;
+    makeDistinct(leaves_);
   }
 
-  // A new join of values, with its leaves.
-  void remember(u64 value, Digest digest, std::vector<u64> leaves, const u64 *values, std::size_t n) {
-    std::vector<u64> joined(values, values + n);
-    std::erase(joined, bottom_);
-    makeDistinct(joined);
-    const bool few = leaves.size() <= std::max(kFew, joined.size());
-    const std::vector<u64> &kept = few ? leaves : joined;
-    leavesOfAll_ += leaves.size();
+  // A new join of distinct values, whose leaves are in `leaves_`.
+  void remember(u64 value, Digest digest, std::span<const u64> joined) {
+    const bool few = leaves_.size() <= std::max(kFew, joined.size());
+    const std::span<const u64> kept = few ? leaves_ : joined;
+    leavesOfAll_ += leaves_.size();
     if (held_.size() + kept.size() > limit_ || leavesOfAll_ > work_)
       throw std::length_error("too many leaves under max or min");
     joins_.emplace(value, Join{digest, held_.size(), kept.size(), few});
     held_.insert(held_.end(), kept.begin(), kept.end());
     if (!few)
-      keep(value, std::make_shared<const std::vector<u64>>(std::move(leaves)));
+      keep(value, std::make_shared<const std::vector<u64>>(leaves_));
   }
 
   void keep(u64 value, const List &list) {
@@ -198,7 +214,9 @@ private:
   u64 key_, bottom_;
   std::size_t limit_, work_, leavesOfAll_ = 0, looked_ = 0, listed_ = 0;
   std::unordered_map<u64, Join> joins_;
-  std::vector<u64> held_;
+  std::vector<u64> held_, leaves_, others_;
+  // Of what was joined: the threads of a row do the same, and so does who checks them.
+  std::unordered_map<u64, std::pair<std::array<u64, 2>, u64>> pairs_;
   std::unordered_map<u64, List> lists_; // some, by value
   std::deque<u64> oldest_;              // first
   u64 now_ = 0;
