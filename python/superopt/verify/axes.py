@@ -44,15 +44,27 @@ def dim(size: int) -> Dim:
 
 def leaves(factors: Sequence[Factor]) -> Dim:
     """The factors that a list now consists of."""
-    # A loop: a long chain of operators makes a long chain of factors.
     found: Dim = []
-    left = list(reversed(factors))
-    while left:
-        factor = left.pop()
+    for factor in factors:
         if factor.parts:
-            left += reversed(factor.parts)
+            if any(part.parts for part in factor.parts):
+                factor.parts = _parts(factor)  # so that they are found at once from now on
+            found += factor.parts
         else:
             found.append(factor)
+    return found
+
+
+def _parts(factor: Factor) -> Dim:
+    """What a split factor now consists of."""
+    # A loop: a long chain of operators makes a long chain of factors.
+    found, left = list[Factor](), [factor]
+    while left:
+        part = left.pop()
+        if part.parts:
+            left += reversed(part.parts)
+        else:
+            found.append(part)
     return found
 
 
