@@ -240,7 +240,7 @@ def shapes(original: KernelGraph, emitted: EmittedProgram, compiled: Sequence[Co
                 for p in k.parameters
             ],
         }
-        for k in emitted.kernels
+        for k in dict.fromkeys(emitted.kernels)
     ]
     facts = {
         f"{k.target}/{k.name}": {

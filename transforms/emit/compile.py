@@ -150,13 +150,18 @@ def _answer(
 def compile_all(
     kernels: Sequence[TritonKernel], targets: Sequence[str], *, jobs: int | None = None, timeout: float = 120
 ) -> list[Compiled]:
-    """Every kernel for every target, by target and then by kernel, `jobs` at a time (one per processor)."""
-    work = [(k, t) for t in targets for k in kernels]
+    """Every kernel for every target, by target and then by kernel, `jobs` at a time (one per processor).
+
+    What is asked for twice is compiled once.
+    """
+    asked = [(k, t) for t in targets for k in kernels]
+    work = list(dict.fromkeys(asked))
     jobs = min(jobs or len(os.sched_getaffinity(0)), max(len(work), 1))
     with ThreadPoolExecutor(jobs) as pool:
         made = [m.result() for m in [pool.submit(_compiled_kernel, k, t, timeout) for k, t in work]]
     clock.charge(sum(seconds for _, seconds in made))
-    return [compiled for compiled, _ in made]
+    known = {key: compiled for key, (compiled, _) in zip(work, made, strict=True)}
+    return [known[key] for key in asked]
 
 
 class _WorkerDied(Exception):

@@ -31,25 +31,24 @@ class CompiledProgram:
         if kind == "triton":
             return self.emitted.kernels_source
         if kind == "cubin":
-            if len(self.kernels) != 1:
+            if (count := len({k.name for k in self.kernels})) != 1:
                 raise BadOption(
-                    f"expected a program with one kernel for a cubin, got {len(self.kernels)}: "
-                    "a bundle holds them all"
+                    f"expected a program with one kernel for a cubin, got {count}: a bundle holds them all"
                 )
             return self.kernels[0].cubin
         if kind not in _COMMENT:
             raise BadOption(f"expected one of {', '.join(KINDS)} to emit, got '{kind}'")
-        texts: list[str] = [getattr(k, kind) for k in self.kernels]
+        texts: dict[str, str] = {k.name: getattr(k, kind) for k in self.kernels}
         if len(texts) == 1:
-            return texts[0]
-        return "\n".join(f"{_COMMENT[kind]} {k.name}\n{t}" for k, t in zip(self.kernels, texts, strict=True))
+            return next(iter(texts.values()))
+        return "\n".join(f"{_COMMENT[kind]} {name}\n{t}" for name, t in texts.items())
 
     def counted_ptx(self) -> str:
         """The PTX of all kernels, each after comments that say what one of its blocks does (`cost.counted`)."""
         from superopt.cost.counted import text
 
-        kernels = zip(self.emitted.kernels, self.kernels, strict=True)
-        return "\n".join(text(kernel, made) + made.ptx for kernel, made in kernels)
+        kernels = dict(zip(self.emitted.kernels, self.kernels, strict=True))
+        return "\n".join(text(kernel, made) + made.ptx for kernel, made in kernels.items())
 
 
 def compile_graph(lowered: KernelGraph, target: Target | str) -> CompiledProgram:

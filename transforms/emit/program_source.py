@@ -24,6 +24,7 @@ from superopt.operators import (
     normalize_attrs,
 )
 from superopt.program import KernelGraph, Node, NodeKind, TileProgram, Value
+from superopt.transforms.emit.alike import Alike
 from superopt.transforms.emit.compile import PRELUDE
 from superopt.transforms.emit.triton_source import TritonKernel, emit_kernel
 from superopt.transforms.lower.builder import identifier
@@ -82,7 +83,10 @@ def apart(tensor, overwritten):
 
 @dataclass(frozen=True)
 class EmittedProgram:
-    """A lowered program as source: `kernels.py`, `launch.py`, and the arrays that the launcher loads."""
+    """A lowered program as source: `kernels.py`, `launch.py`, and the arrays that the launcher loads.
+
+    `kernels` are those of the tile programs in order: one that several tile programs share is there as often.
+    """
 
     name: str
     kernels: tuple[TritonKernel, ...]
@@ -102,11 +106,14 @@ def emit_program(lowered: KernelGraph) -> EmittedProgram:
     names = unique_names(lowered, extents)
     bodies: dict[Node, str] = {}
     kernels: list[TritonKernel] = []
-    taken: set[str] = set()
+    alike, taken = Alike(), set[str]()
     constants: dict[str, np.ndarray[Any, Any]] = {}
     for node in needed_nodes(lowered):
         if isinstance(node.body, TileProgram):
-            kernel = _emitted(node.body, taken, extents)
+            made = _emitted(node.body, taken, extents)
+            if (kernel := alike.known(made)) is None:
+                kernel = made
+                taken.add(made.name)
             kernels.append(kernel)
             bodies[node] = _launch(kernel, node, node.body, names)
         elif move_of(node) is Move.RESHAPE:
@@ -122,7 +129,7 @@ def emit_program(lowered: KernelGraph) -> EmittedProgram:
             bodies[node] = _call_library(node, names)
         else:
             raise UnsupportedProgram(f"expected a lowered program, got '{node.op}'", node.location)
-    source = PRELUDE + "".join(f"\n\n{k.source}" for k in kernels)
+    source = PRELUDE + "".join(f"\n\n{k.source}" for k in dict.fromkeys(kernels))
     described = any(k.descriptors for k in kernels)
     parts = split(lowered)
     launcher = _launcher(lowered, names, bodies, parts, constants=bool(constants), descriptors=described)
@@ -190,7 +197,6 @@ def _emitted(program: TileProgram, taken: set[str], extents: Sequence[str]) -> T
     name, i = program.name, 1
     while name in taken:
         name, i = f"{program.name}_{i}", i + 1
-    taken.add(name)
     return emit_kernel(dataclasses.replace(program, name=name), extents)
 
 

@@ -26,6 +26,7 @@ from superopt.numerics.cpu_worker import places
 from superopt.operators import OPERATORS, Move, elements_of, is_constant, move_of
 from superopt.program import COMPUTE_DTYPES, KernelGraph, TileProgram, Value
 from superopt.transforms.cpu.source import CpuKernel, cpu_kernel
+from superopt.transforms.emit.program_source import emit_program
 from superopt.verify.domains import round_to
 
 Array = np.ndarray[Any, Any]
@@ -133,8 +134,8 @@ def _bytes(array: Array) -> Array:
 class Kernels:
     """Stands for the module `kernels` of a launcher: its kernels take tensors of the CPU.
 
-    `names` are the kernels' names, in the order of the tile programs of `lowered`. Raises UnsupportedProgram for
-    a kernel that cannot be compiled for the CPU.
+    `names` are the kernels' names, in the order of the tile programs of `lowered`, of which some may share one.
+    Raises UnsupportedProgram for a kernel that cannot be compiled for the CPU.
     """
 
     def __init__(self, lowered: KernelGraph, names: Sequence[str], cpu: Cpu) -> None:
@@ -172,8 +173,14 @@ class _Launched:
 
 
 def kernels_of(text: str, names: Sequence[str]) -> Kernels:
-    """The kernels of a bundle: its lowered program as MLIR, and their names in `launch.py`."""
-    return Kernels(read(text), names, shared_cpu())
+    """The kernels of a bundle: its lowered program as MLIR, and their names in `launch.py`.
+
+    Where tile programs share kernels, emission says which do.
+    """
+    lowered = read(text)
+    if sum(isinstance(n.body, TileProgram) for n in lowered.nodes) != len(names):
+        names = [kernel.name for kernel in emit_program(lowered).kernels]
+    return Kernels(lowered, names, shared_cpu())
 
 
 def run(lowered: KernelGraph, inputs: Sequence[Array], cpu: Cpu | None = None) -> list[Array]:

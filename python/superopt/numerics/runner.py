@@ -27,6 +27,7 @@ import io
 import json
 import linecache
 import math
+import re
 import secrets
 import stat
 from collections.abc import Generator, Iterable
@@ -114,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
     seed = secrets.randbits(63) if args.seed is None else args.seed
     result["seed"] = seed
     if not args.time:
-        sampled = device == "interpreter" and not args.all_blocks and len(described["grids"]) == 1
+        sampled = device == "interpreter" and not args.all_blocks and program.launches == 1
         sampled = sampled and not program.overwritten  # whose elements were written already
         rows = program.check(seed, args.distributions, sampled=sampled)
         passed = all(row.passed for row in rows)
@@ -383,6 +384,8 @@ class Program:
             load_module(name[:-3], folder / name, _listed(folder, name, described))
             for name in ("launch.py", "reference.py")
         )
+        launching = _listed(folder, "launch.py", described).decode()
+        self.launches = len(re.findall(r"^\s+kernels\.\w+\[", launching, re.MULTILINE))
         self.overwritten = set(described.get("overwrites", {}).values())
         self.dtypes = {
             "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64,
