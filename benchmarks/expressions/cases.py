@@ -2,6 +2,7 @@
 
     python -m benchmarks.expressions.cases --write     # the files beside this one
     python -m benchmarks.expressions.cases             # what derivation finds, and at what cost
+    python -m benchmarks.expressions.cases --ablation  # and how many programs it looks at without hints
 
 The cases are those of PET (OSDI 2021, Tables 3 and 4) and OLLIE (OSDI 2023, Table 3). The table is kept in
 `benchmarks/results/expressions.json`, and printed.
@@ -28,6 +29,8 @@ from superopt.verify.relation import equal_sizes
 
 Shape = tuple[int, ...]
 HERE = Path(__file__).parent
+# Programs that a search without hints looks at, and its CPU seconds, at most.
+MOST_STATES, MOST_SECONDS = 5000, 60.0
 
 
 def windows(stride: int = 1, dilation: int = 1, pad: int = 0, **more: Attr) -> dict[str, Attr]:
@@ -104,6 +107,34 @@ def row(file: Path) -> dict[str, Any]:
     return found
 
 
+def without_hints(file: Path) -> dict[str, Any]:
+    """Programs looked at and CPU seconds, with hints and without; `complete` says whether none was left."""
+    graph, gpu = read(file.read_text(), str(file)), target("sm_90")
+    found: dict[str, Any] = {}
+    for name, hints in (("hints", True), ("none", False)):
+        start = time.process_time()
+        made = DerivationOptimizer(limit=MOST_STATES, hints=hints).propose(graph, gpu, budget=MOST_SECONDS)
+        best = min((p.seconds for p in made.found), default=None)
+        found[name] = {
+            "states": made.funnel["looked at"],
+            "complete": made.complete,
+            "seconds": round(time.process_time() - start, 2),
+            "us": best and _us(best),
+        }
+    return found
+
+
+def ablation(found: dict[str, Any]) -> None:
+    """Print one line for each case."""
+    lines = [["case", "programs, with hints", "CPU s", "us", "without", "CPU s", "us"], ["---"] * 7]
+    for name, case in found.items():
+        line: list[Any] = [name]
+        for one in (case["hints"], case["none"]):
+            line += [f"{one['states']}{'' if one['complete'] else ' and more'}", one["seconds"], one["us"]]
+        lines.append(line)
+    print("\n".join(f"| {' | '.join(map(str, line))} |" for line in lines))
+
+
 def _us(seconds: float) -> float:
     return round(seconds * 1e6, 1)
 
@@ -133,11 +164,19 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--write", action="store_true", help="write the .mlir files")
-    if parser.parse_args().write:
+    parser.add_argument("--ablation", action="store_true", help="count programs with and without hints")
+    arguments = parser.parse_args()
+    if arguments.write:
         for name in CASES:
             (HERE / f"{name}.mlir").write_text(to_text(program(name)))
         return
-    found = {file.stem: row(file) for file in sorted(HERE.glob("*.mlir"))}
+    files = sorted(HERE.glob("*.mlir"))
+    if arguments.ablation:
+        counted = {file.stem: without_hints(file) for file in files}
+        keep("derivation_hints", counted, commit=commit())
+        ablation(counted)
+        return
+    found = {file.stem: row(file) for file in files}
     keep("expressions", found, commit=commit())
     table(found)
 

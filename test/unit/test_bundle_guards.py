@@ -349,7 +349,7 @@ MAKING = {
     "more constants": Case("sorted(held.files) == sorted(expected) and ", "", constants(more=["more"]), "'constants.npz' as the programs have it"),
     "unknown files": Case("if unknown := sorted(listed - needed - {*_OPTIONAL})", "if unknown := []",
                           lambda f: (f / "numpy.py").write_text("1"), "expected the files of a bundle, got 'numpy.py'"),
-    "names of kernels": Case('self.expect(list(self.described["grids"]) == self.names,', "self.expect(True,", renamed,
+    "names of kernels": Case('self.expect(list(self.described["grids"]) == called,', "self.expect(True,", renamed,
                              "'bundle.json' as its kernels are called"),
     "grids": Case('self.expect(_nameless(made) == _nameless(stated), "bundle.json"', 'self.expect(True, "bundle.json"',
                   described([99, 1, 1], "grids", "*"), "'bundle.json' as the program gives it"),

@@ -6,6 +6,7 @@ clipped, padding of maxima by zeros.
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import replace
 from typing import Any
@@ -32,7 +33,8 @@ from superopt.program import (
 from superopt.program import rebuild_statements as rebuilt
 from superopt.spec import check_kernel
 from superopt.transforms.derivation.channels_last import channels_last
-from superopt.transforms.derivation.rules import RULES, SCALES
+from superopt.transforms.derivation.optimizer import DerivationOptimizer
+from superopt.transforms.derivation.rules import RULES, SCALES, split_kernels
 from superopt.transforms.emit.reference_source import torch_text
 from superopt.transforms.lower.kernel_to_tile import fuse_windows
 from superopt.transforms.lower.lower import lower
@@ -520,6 +522,36 @@ def scaled(graph: KernelGraph, rng: random.Random) -> None:
 
 # Those of other operators are in test_band_products.py and test_merged_products.py.
 OF_WINDOWS = [name for name in RULES if not name.startswith("band-") and not name.endswith("-matmul")]
+
+
+def test_kernels_are_split_in_every_way() -> None:
+    """In as many positions as there are, or fewer, along each dimension; and so without hints, step by step."""
+    graph, made = program("conv", [(1, 2, 6, 7), (3, 2, 3, 4)], windows(2, pad=2)), 0
+    for inner in itertools.product((1, 2, 3), (1, 2, 3, 4)):
+        split = split_kernels(graph, graph.nodes[0], inner)
+        if split is None:
+            assert inner == (3, 4), "the kernel as it is"
+            continue
+        made += 1
+        assert certify(graph, split).equivalent, inner
+        arrays = [np.round(9 * x) for x in some_arrays(graph)]
+        np.testing.assert_array_equal(run(split, arrays), run(graph, arrays))
+    assert made == 11
+    one = program("conv", [(1, 2, 6), (3, 2, 3)], windows(1, pad=1))
+    assert split_kernels(one, one.nodes[0], (1,)) is not None
+    few = program("conv", [(1, 2, 6), (3, 2, 5)], windows(1, pad=1))
+    assert split_kernels(few, few.nodes[0], (3,)) is None, "kernels of three begin two before what is read"
+    hinted = DerivationOptimizer(limit=100).propose(one, target("sm_90"), budget=60)
+    every = DerivationOptimizer(limit=100, hints=False).propose(one, target("sm_90"), budget=60)
+    assert hinted.complete
+    assert every.complete
+    assert hinted.funnel["rule smaller-kernels"] == 0 < every.funnel["rule smaller-kernels"]
+    assert hinted.funnel["looked at"] < every.funnel["looked at"]
+
+
+def some_arrays(graph: KernelGraph) -> list[Array]:
+    rng = np.random.default_rng(3)
+    return [rng.standard_normal(v.shape) for v in graph.inputs]
 
 
 @pytest.mark.parametrize("rule", OF_WINDOWS)

@@ -16,7 +16,7 @@ from superopt.transforms.derivation.channels_last import channels_last
 from superopt.transforms.derivation.mutants.correction import DIFFERENCE, Corrector, Difference
 from superopt.transforms.derivation.mutants.derived import MUTANTS
 from superopt.transforms.derivation.mutants.generated import AGREEMENT, MOST_OPERATORS
-from superopt.transforms.derivation.rules import RULES, SCALES, Rule
+from superopt.transforms.derivation.rules import RULES, SCALES, SPLIT, Rule, is_conv, split_kernels
 from superopt.transforms.optimizers import Optimizer, Proposal, Proposals, never
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ class DerivationOptimizer(Optimizer):
     """Maximum number of programs to look at."""
     rules: tuple[str, ...] = ()
     """The rules and mutants to apply; all of them where none is given."""
+    hints: bool = True
+    """Split kernels as leads to smaller ones that libraries have; else in every way, as OLLIE's search without
+    guided hints does."""
     difference: Difference = DIFFERENCE
     """How it is decided where a mutant is wrong."""
     mutate: int = 0
@@ -112,7 +115,7 @@ class DerivationOptimizer(Optimizer):
             funnel["looked at"] += 1
             if depth == self.depth:
                 continue
-            for name, made in _derived(graph, rules, corrector):
+            for name, made in _derived(graph, rules, corrector, hints=self.hints):
                 if (text := program_hash(made)) not in seen:
                     seen.add(text)
                     funnel[f"rule {name}"] = funnel.get(f"rule {name}", 0) + 1
@@ -165,7 +168,7 @@ def _everywhere(graph: KernelGraph, rule: Rule) -> KernelGraph:
 
 
 def _derived(
-    graph: KernelGraph, rules: dict[str, Rule], corrector: Corrector
+    graph: KernelGraph, rules: dict[str, Rule], corrector: Corrector, *, hints: bool
 ) -> Iterator[tuple[str, KernelGraph]]:
     """What each rule, and each mutant with each repair, makes of each node, where it fits."""
     for node in graph.nodes:
@@ -173,4 +176,9 @@ def _derived(
             for name, rule in rules.items():
                 if (made := rule(graph, node)) is not None:
                     yield name, made
+            if not hints and is_conv(node):
+                sizes = node.operands[1].shape[2:]
+                for inner in itertools.product(*(range(1, size + 1) for size in sizes)):
+                    if (made := split_kernels(graph, node, inner)) is not None:
+                        yield SPLIT, made
             yield from ((found.mutant, made) for found, made in corrector.of(graph, node))

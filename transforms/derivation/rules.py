@@ -22,7 +22,7 @@ from superopt.weights import of_weights
 Rule: TypeAlias = Callable[[KernelGraph, Node], "KernelGraph | None"]
 
 RULES: dict[str, Rule] = {}
-SCALES = "scales-into-weights"
+SCALES, SPLIT = "scales-into-weights", "smaller-kernels"
 # Residues and kernel positions that are written one by one.
 _MOST_PARTS = 32
 
@@ -131,34 +131,44 @@ def split_depth(graph: KernelGraph, node: Node) -> KernelGraph | None:
     )
 
 
-@rule("smaller-kernels")
+@rule(SPLIT)
 def smaller_kernels(graph: KernelGraph, node: Node) -> KernelGraph | None:
-    """conv(x, w 5x5) -> shifted_sum(conv(x, four kernels of 3x3 as columns)): k = 3 a + b.
-
-    y[f, y] = sum over a of z[a, f, y + 3 a - low], with z[a, f, x] = sum over b of w[f, 3 a + b] x[x + b].
-    """
-    if not is_conv(node):
+    """conv(x, w 5x5) -> shifted_sum(conv(x, four kernels of 3x3 as columns)): `split_kernels` of 3 positions."""
+    if not is_conv(node) or min(sizes := node.operands[1].shape[2:]) < 4 or max(sizes) > 9:
         return None
+    return split_kernels(graph, node, (3,) * len(sizes))
+
+
+def split_kernels(graph: KernelGraph, node: Node, inner: Sequence[int]) -> KernelGraph | None:
+    """conv(x, w) -> shifted_sum(conv(x, kernels of `inner` positions as columns)): k = inner a + b.
+
+    y[f, y] = sum over a of z[a, f, y + 3 a - low], with z[a, f, x] = sum over b of w[f, 3 a + b] x[x + b], for 3.
+    None where nothing is split, or a kernel would begin before what is read.
+    """
     c = Convolution(graph, node)
-    if not c.dense or min(c.sizes) < 4 or max(c.sizes) > 9:
+    counts = [math.ceil(k / n) for k, n in zip(c.sizes, inner, strict=True)]
+    if not c.dense or math.prod(counts) == 1:
         return None
     write, columns = c.write, node.result.shape[1]
-    counts = [math.ceil(k / 3) for k in c.sizes]
-    extra = [3 * n - k for n, k in zip(counts, c.sizes, strict=True)]
+    extra = [m * n - k for m, n, k in zip(counts, inner, c.sizes, strict=True)]
     w = write.pad(c.w, [0] * (2 + c.rank), [0, 0, *extra])
-    w = write.reshape(w, columns, c.channels, *(e for n in counts for e in (n, 3)))
-    outer, inner = range(2, 2 + 2 * c.rank, 2), range(3, 2 + 2 * c.rank, 2)
-    w = write.transpose(w, *outer, 0, 1, *inner)
-    w = write.reshape(w, math.prod(counts) * columns, c.channels, *(3,) * c.rank)
-    # Every position of which something inside is read: two before the first on.
-    part = c.conv(c.x, w, low=(2,) * c.rank, high=(2,) * c.rank)
-    part = write.reshape(part, c.batch, *counts, columns, *part.shape[2:])
-    low = tuple(a - 2 for a in c.low)
-    high = tuple(b - 2 + e for b, e in zip(c.high, extra, strict=True))
-    if min(*low, *high) < 0:
+    w = write.reshape(w, columns, c.channels, *(e for pair in zip(counts, inner, strict=True) for e in pair))
+    outer, within = range(2, 2 + 2 * c.rank, 2), range(3, 2 + 2 * c.rank, 2)
+    w = write.transpose(w, *outer, 0, 1, *within)
+    w = write.reshape(w, math.prod(counts) * columns, c.channels, *inner)
+    # Every position of which something inside is read: `inner` - 1 before the first on. A dimension of one kernel
+    # keeps its pads.
+    cut = [count > 1 for count in counts]
+    before = tuple(n - 1 if many else a for many, n, a in zip(cut, inner, c.low, strict=True))
+    after = tuple(n - 1 if many else b for many, n, b in zip(cut, inner, c.high, strict=True))
+    low = tuple(a - n if many else 0 for many, a, n in zip(cut, c.low, before, strict=True))
+    high = tuple(b - n + e if many else 0 for many, b, n, e in zip(cut, c.high, after, extra, strict=True))
+    if min(*low, *high, 0) < 0:
         return None
-    one, three = (1,) * c.rank, (3,) * c.rank
-    return c.done(write.emit("shifted_sum", part, strides=one, dilations=three, low=low, high=high))
+    part = c.conv(c.x, w, low=before, high=after)
+    part = write.reshape(part, c.batch, *counts, columns, *part.shape[2:])
+    one, steps = (1,) * c.rank, tuple(inner)
+    return c.done(write.emit("shifted_sum", part, strides=one, dilations=steps, low=low, high=high))
 
 
 @rule("strides-as-channels")

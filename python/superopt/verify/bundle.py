@@ -228,11 +228,8 @@ class _Check:
         for facts in (made, stated):
             facts["grids"] = list(facts["grids"].values())
             del facts["superopt"], facts["triton"]
-        self.expect(
-            list(self.described["grids"]) == list(dict.fromkeys(self.names)),
-            "bundle.json",
-            "its kernels are called",
-        )
+        called = list(dict.fromkeys(self.names))  # tile programs may share one
+        self.expect(list(self.described["grids"]) == called, "bundle.json", "its kernels are called")
         self.expect(_nameless(made) == _nameless(stated), "bundle.json", "the program gives it")
 
     def shapes(self, emitted: EmittedProgram, compiled: list[Compiled]) -> None:

@@ -69,7 +69,7 @@ def _best(group: Sequence[Joined], free: Sequence[Factor]) -> list[int] | None:
     if all(j.holds() for j in group) and _alike(group):
         return [leaf.chosen for leaf in free]
     follow = _following(group)
-    tried = [leaf for leaf in free if leaf not in follow]
+    tried, sums = [leaf for leaf in free if leaf not in follow], _sums(follow)
     for most in range(2, len(_SIZES) + 1):
         choices = [sorted({min(n, leaf.size) for n in _SIZES[:most]}) for leaf in tried]
         if math.prod(map(len, choices)) > _MOST_TRIES:
@@ -78,7 +78,7 @@ def _best(group: Sequence[Joined], free: Sequence[Factor]) -> list[int] | None:
         for sizes in itertools.product(*choices):
             for leaf, size in zip(tried, sizes, strict=True):
                 leaf.chosen = size
-            if _follows(follow) and all(j.holds() for j in group) and _alike(group):
+            if all(s.settles() for s in sums) and all(j.holds() for j in group) and _alike(group):
                 found.append((sum(reduced(j.whole) for j in group), [leaf.chosen for leaf in free]))
         if found:
             return min(found)[1]
@@ -134,17 +134,45 @@ def _ordered(follow: dict[Factor, Joined]) -> list[Factor] | None:
     return order
 
 
-def _follows(follow: dict[Factor, Joined]) -> bool:
-    """Give these factors, in order, the extents that make the sums add up, if such extents exist."""
-    for leaf, j in follow.items():
-        sides = [(d, any(leaf is f for f in leaves(d))) for d in j.pieces]
-        rest = sum(reduced(d) for d, mine in sides if not mine)
-        own, total = next(((d, reduced(j.whole) - rest) for d, mine in sides if mine), (j.whole, rest))
-        size, left = divmod(total, math.prod(f.reduced for f in leaves(own) if f is not leaf))
-        if left or not min(leaf.size, 2) <= size <= leaf.size:
+@dataclass(frozen=True)
+class _Sum:
+    """A sum of dimensions, by what its parts consist of, that gives `leaf` its extent.
+
+    `leaf` is in one of the pieces, of which `others` are the other factors and `rest` the other pieces, or else
+    in the whole, of which `others` are the other factors and `rest` all pieces.
+    """
+
+    leaf: Factor
+    whole: Dim | None
+    others: Dim
+    rest: list[Dim]
+
+    def settles(self) -> bool:
+        """Give the factor the extent that makes the sum add up, if there is one."""
+        total = sum(_product(d) for d in self.rest)
+        if self.whole is not None:
+            total = _product(self.whole) - total
+        size, left = divmod(total, _product(self.others))
+        if left or not min(self.leaf.size, 2) <= size <= self.leaf.size:
             return False
-        leaf.chosen = size
-    return True
+        self.leaf.chosen = size
+        return True
+
+
+def _product(factors: Dim) -> int:
+    return math.prod(leaf.reduced for leaf in factors)
+
+
+def _sums(follow: dict[Factor, Joined]) -> list[_Sum]:
+    """The sums that give these factors, in order, their extents."""
+    found: list[_Sum] = []
+    for leaf, j in follow.items():
+        pieces, whole = [leaves(d) for d in j.pieces], leaves(j.whole)
+        own = [d for d in pieces if any(leaf is f for f in d)]
+        rest = [d for d in pieces if not any(leaf is f for f in d)]
+        others = [f for f in (own[0] if own else whole) if f is not leaf]
+        found.append(_Sum(leaf, whole if own else None, others, rest))
+    return found
 
 
 # --- whether reduced programs are cut alike ------------------------------------------------------------------
