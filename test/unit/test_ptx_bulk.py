@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+import numpy as np
 import pytest
+from ptx_texts import LOAD, STORE, run
 from test_bench_space import matmul
 from test_descriptors import TARGETS, described
 
@@ -39,7 +41,7 @@ def verify(made: Made, index: int, ptx: str) -> None:
     record = verify_ptx(made.lowered, [text], [PtxText(ptx, made.compiled[index].shared_bytes)])
     if reason := record.kernels[0].unverified:
         raise UnsupportedProgram(reason)
-    assert {"cp.async.bulk", "fence.proxy.tensormap"} <= set(record.kernels[0].ordering)
+    assert {"cp.async.bulk", "fence.proxy.tensormap", "elect.sync"} <= set(record.kernels[0].ordering)
 
 
 @pytest.mark.parametrize("index", range(len(TARGETS)), ids=TARGETS)
@@ -84,3 +86,89 @@ def test_faults_in_bulk_copies_are_found(made: Made, index: int, name: str) -> N
     changed = text[: at.start()] + at.expand(new) + text[at.end() :]
     with pytest.raises((IllegalProgram, NotEquivalent, UnsupportedProgram), match=message):
         verify(made, index, changed)
+
+
+# --- copies of bytes, written by hand ---------------------------------------------------------------------
+
+INIT = "setp.eq.s32 %p1, %r1, 0;\n@%p1 mbarrier.init.shared::cta.b64 [%r2+512], 1;\nbar.sync 0;\n"
+EXPECT = "@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2+512], 256;\n"
+BULK = (
+    "@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%rd1], 256, [%r2+512];\n"
+)
+WAIT = "$W:\nmbarrier.try_wait.parity.shared::cta.b64 %p2, [%r2+512], 0;\n@!%p2 bra $W;\n"
+READ = "ld.shared.b32 %r10, [%r4];\n"
+GOT = INIT + EXPECT + BULK + WAIT + READ + STORE
+FENCE = "fence.proxy.async.shared::cta;\n"
+OUT = LOAD + "st.shared.b32 [%r4], %r10;\n" + FENCE + "bar.sync 0;\nsetp.eq.s32 %p1, %r1, 0;\n"
+SEND = "@%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd2], [%r2], 256;\n"
+COMMIT, DONE = "cp.async.bulk.commit_group;\n", "cp.async.bulk.wait_group.read 0;\n"
+SENT = OUT + SEND + COMMIT + DONE
+INVAL = "@%p1 mbarrier.inval.shared::cta.b64 [%r2+512];\n"
+OVER = "st.shared.b32 [%r4], 0;\n"
+GOOD = {
+    "a load": GOT,
+    "a store": SENT,
+    "one thread waits for all": INIT + EXPECT + BULK + "@!%p1 bra $X;\n" + WAIT + "$X:\nbar.sync 0;\n" + READ + STORE,
+    "over what was written": OVER + FENCE + GOT,
+    "a fence by who issues": OUT.replace(FENCE + "bar.sync 0;\n", "bar.sync 0;\n" + FENCE) + SEND + COMMIT + DONE,
+    "what was read is written": SENT + "bar.sync 0;\n" + OVER,
+    "the mbarrier ends": GOT + "bar.sync 0;\n" + INVAL,
+    "in halves": INIT + EXPECT + BULK.replace("256,", "128,")
+    + BULK.replace("[%r2], [%rd1], 256,", "[%r2+128], [%rd1+128], 128,") + WAIT + READ + STORE,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_copies_of_bytes_are_followed(name: str) -> None:
+    stored, x = run(GOOD[name])
+    assert np.array_equal(stored.values, x)
+
+
+WRONG = {
+    "an mbarrier between words": (GOT.replace("512", "516"), "a multiple of 8"),
+    "an mbarrier in the data": (GOT.replace("%r2+512", "%r2+248"), "mbarrier"),
+    "part of 16 bytes": (GOT.replace(", 256,", ", 248,"), "multiples of 16 bytes"),
+    "fewer bytes than expected": (GOT.replace("[%rd1], 256", "[%rd1], 128"), "wait for ever"),
+    "two arrivals": (INIT + EXPECT + GOT.removeprefix(INIT), "got another one"),
+    "no bytes expected yet": (INIT + BULK + EXPECT + WAIT + READ + STORE, "race: .*expect_tx"),
+    "expected by none": (GOT.replace(EXPECT, EXPECT.replace("256", "0")), "no more bytes"),
+    "bytes that wrap around": (GOT.replace(EXPECT, EXPECT.replace("256", "-256")), "wait for ever"),
+    "no barrier after the init": (GOT.replace("bar.sync 0;\n", "", 1), "race: .*mbarrier.init"),
+    "an arrival too few": (GOT.replace("+512], 1;", "+512], 2;"), "wait for ever"),
+    "another phase": (GOT.replace("+512], 0;\n@!", "+512], 1;\n@!"), "race"),
+    "no wait": (INIT + EXPECT + BULK + READ + STORE, "race"),
+    "a test that may fail": (GOT.replace("@!%p2 bra $W;\n", ""), "race"),
+    "others do not wait": (INIT + EXPECT + BULK + "@!%p1 bra $X;\n" + WAIT + "$X:\n" + READ + STORE, "race"),
+    "no fence behind a write": (OVER + GOT, "expected fence.proxy.async"),
+    "a write meanwhile": (INIT + EXPECT + BULK + "@%p1 " + OVER + WAIT + READ + STORE, "race"),
+    "two to one place": (INIT + EXPECT.replace("256", "512") + BULK + BULK + WAIT + READ + STORE, "race"),
+    "beyond the argument": (GOT.replace("256", "272"), "out of bounds"),
+    "beyond shared memory": (GOT.replace("[%r2], [%rd1]", "[%r2+896], [%rd1]"), "out of bounds"),
+    "from what is stored": (GOT.replace("[%r2], [%rd1]", "[%r2], [%rd2]"), "may store to"),
+    "an mbarrier that ends early": (INIT + EXPECT + BULK + INVAL + WAIT + READ + STORE, "race"),
+    "an mbarrier that others test": (GOT + INVAL, "race"),
+    "an mbarrier twice": (GOT + "bar.sync 0;\n@%p1 mbarrier.init.shared::cta.b64 [%r2+512], 1;\n", "another mbarrier"),
+    "an mbarrier that is overwritten": (INIT + "@%p1 st.shared.b32 [%r2+512], 0;\n" + GOT.removeprefix(INIT), "mbarrier"),
+    "to other blocks": (GOT.replace("::bytes", "::bytes.multicast::cluster"), "multicast"),
+    "no fence before it is sent": (SENT.replace(FENCE, ""), "expected fence.proxy.async"),
+    "no barrier before it is sent": (SENT.replace("bar.sync 0;\n", ""), "race"),
+    "no group": (OUT + SEND + DONE, "race"),
+    "no wait for the group": (OUT + SEND + COMMIT, "race"),
+    "a wait for another group": (SENT.replace("read 0", "read 1"), "race"),
+    "the group of another thread": (SENT.replace(COMMIT, "@!%p1 " + COMMIT), "race"),
+    "a write before it was read": (OUT + SEND + COMMIT + OVER + DONE, "race"),
+    "a write by those who did not wait": (SENT + OVER, "race"),
+    "a store to the same place": (SENT + STORE, "race"),
+    "a store before": (STORE.replace("%r10", "%r1") + SENT, "race"),
+    "sent twice": (OUT + SEND + SEND + COMMIT + DONE, "race"),
+    "sent by all": (SENT.replace("@%p1 cp", "cp"), "race"),
+    "read again": (SENT + "ld.global.b32 {%r11}, [%rd5+0];\n", "what a bulk copy stor"),
+    "to an input": (SENT.replace("[%rd2]", "[%rd1]"), "to input"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_faults_in_copies_of_bytes_are_found(name: str) -> None:
+    body, message = WRONG[name]
+    with pytest.raises((IllegalProgram, UnsupportedProgram), match=message):
+        run(body)

@@ -142,11 +142,12 @@ _RULES = {
     "cp.async.bulk.wait_group": "cp.async.bulk",
     "fence.proxy.async": "fence.proxy.async",
     "fence.proxy.tensormap": "fence.proxy.tensormap",
+    "elect.sync": "elect.sync",
 }
 
 
 def ordering_rules(decoded: Decoded) -> list[str]:
-    """The instructions that order a kernel's accesses."""
+    """The instructions that order a kernel's accesses, and `elect.sync`, taken to elect the first thread."""
     return [rule for stem, rule in _RULES.items() if any(o.startswith(stem) for o in decoded.opcodes)]
 
 
