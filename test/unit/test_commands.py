@@ -107,6 +107,17 @@ def test_commands_run(page: Path, folder: Path) -> None:
             execute(scaled(command), folder)
 
 
+def test_what_runs_elsewhere_is_there() -> None:
+    every = {command for page in PAGES for command in commands(page)}
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for command, test in ELSEWHERE.items():
+        assert command in every, f"no page has {command}"
+        assert test in globals() or Path(__file__).with_name(test).exists(), test
+    for command in every:
+        if asked := re.search(r"superopt\[(.*)\]", command):
+            assert set(asked[1].split(",")) <= set(extras), command
+
+
 def test_make_targets() -> None:
     """`make demo` runs the command that the README shows with its output, and `make test` these tests."""
     said = {
