@@ -520,6 +520,23 @@ def test_arguments_by_name_in_any_order() -> None:
             torch.testing.assert_close(module(**turned), wanted, rtol=1e-4, atol=1e-4)
 
 
+class Appends(torch.nn.Module):
+    """Its cache grows: one more than the extent that varies."""
+
+    def forward(self, q: Any, k: Any, new: Any) -> Any:
+        k = torch.cat([k, new], 1)
+        return torch.softmax(q @ k.transpose(1, 2), -1) @ k
+
+
+def test_a_concatenation_along_what_varies_is_refused_at_its_place() -> None:
+    n = torch.export.Dim("n", max=64)
+    given = torch.randn(2, 1, 16), torch.randn(2, 9, 16), torch.randn(2, 1, 16)
+    said = r"expected n, whose extent varies, in no concatenation along it, got one; torch.compile\(backend='super"
+    with pytest.raises(UnsupportedProgram, match=said) as caught:
+        superopt.optimize(Appends(), given, dynamic_shapes=(None, {1: n}, None), budget=1, store=None)
+    assert caught.value.location.file == __file__
+
+
 def test_mistakes() -> None:
     n, m = torch.export.Dim("n", min=2, max=64), torch.export.Dim("m", min=2, max=64)
     given: list[tuple[Any, type[Exception], str]] = [

@@ -73,6 +73,9 @@ def _padded(extent: int) -> int:
     return 1 << (extent - 1).bit_length()
 
 
+_JOINED = "in no concatenation along it, got one; torch.compile(backend='superopt') takes caches that grow"
+
+
 class Family:
     """`original` and `lowered` at other extents of some axes of their inputs.
 
@@ -93,7 +96,7 @@ class Family:
                 tied.same(tied.of(x), tied.of(y))
             tied.cut_buffers()
         except Irreducible as error:
-            raise self._refused(f"axes that fit together ({error})") from None
+            raise self._refused(f"to fit together with other axes ({error}), got one that does not") from None
         first = [axis.places[0] for axis in self.axes]
         self.extents: Point = tuple(original.inputs[i].shape[d] // times for i, d, times in first)
         self._known: dict[Factor, Monomial] = {}
@@ -106,8 +109,9 @@ class Family:
         self.tiles = sorted({size for _, size in self._counts.values()})
 
     def _refused(self, expected: str) -> UnsupportedProgram:
-        what = "the axis whose extent varies" if len(self.axes) == 1 else "axes whose extents vary"
-        return UnsupportedProgram(f"expected {expected} as {what}, got another")
+        what = " and ".join(axis.name for axis in self.axes)
+        extents = "extent varies" if len(self.axes) == 1 else "extents vary"
+        return UnsupportedProgram(f"expected {what}, whose {extents}, {expected}", self._programs[0].location)
 
     def _place(self, factors: Sequence[Factor], number: int, times: int) -> None:
         """Note that a dimension of these factors is so many times the extent of an axis."""
@@ -117,7 +121,7 @@ class Family:
             found, what = [f for f in factors if f.size == extent], (1, (number,))
         whole = math.prod(f.size for f in factors) == times * extent
         if len(found) != 1 or found[0].fixed or not whole or self._known.get(found[0], what) != what:
-            raise self._refused("one that is neither split nor sliced")
+            raise self._refused("to be neither split nor sliced, got a part of it")
         self._known[found[0]] = what
 
     def _monomial(self, factors: Sequence[Factor]) -> Monomial:
@@ -144,15 +148,15 @@ class Family:
                 continue
             whole, what = leaves(joined.whole), self._monomial(joined.pieces[0])
             if joined not in tied.ragged or not what[1]:
-                raise self._refused("one that is joined with no other")
+                raise self._refused(_JOINED)
             moved = [leaf for leaf in whole if leaf in outer]
             size = math.prod(leaf.size for leaf in whole if leaf not in moved[:1])
             if len(moved) > 1 or not known.keys().isdisjoint(leaf for leaf in whole if leaf not in moved):
-                raise self._refused("one that is cut into tiles of one size, by one loop,")
+                raise self._refused("to be cut into tiles of one size, by one loop, got others")
             if not moved:  # the axis lies in one tile
                 self._within.add((what, size))
             elif self._counts.setdefault(moved[0], (what, size)) != (what, size):
-                raise self._refused("one that is cut into tiles of one size, by one loop,")
+                raise self._refused("to be cut into tiles of one size, by one loop, got others")
         for leaf in known.keys() & outer:  # loops over single elements
             self._counts[leaf] = known[leaf], 1
 
