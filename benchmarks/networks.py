@@ -49,6 +49,7 @@ def measured(module: Any, inputs: tuple[Any, ...], gpu: str, budget: float) -> d
     report = found.report
     row: dict[str, Any] = {
         "commit": commit(ROOT),
+        "budget": budget,
         "seconds": round(seconds, 1),
         "cpu_seconds": round(worked, 1),
         "extern": sum(n.op == "extern" for n in superopt.from_torch(module, inputs).graph.nodes),
