@@ -9,8 +9,6 @@ namespace superopt {
 
 namespace {
 
-constexpr double sector_bytes = 32; // of L2 and device memory, on every GPU that CUDA knows
-
 double at_least_one(int64_t blocks) { return static_cast<double>(std::max<int64_t>(blocks, 1)); }
 
 // The floor and what exceeds it overlap in part: a smooth maximum, so that less work is always less time.

@@ -78,6 +78,8 @@ double busy_share(const TargetNumbers &target, int64_t blocks);
 // pull only so much each.
 double memory_rate(const TargetNumbers &target, double peak, int64_t blocks);
 
+inline constexpr double sector_bytes = 32; // of L2 and device memory, on every GPU that CUDA knows
+
 // How many times as many bytes memory moves where `run` bytes lie one after the other: whole sectors of 32.
 double sector_share(double run);
 
