@@ -88,10 +88,14 @@ def test_what_holding_rows_costs():
 
 
 def test_what_a_product_costs_that_another_one_multiplies():
-    """A factor of low rank costs nothing in either kernel, a hidden layer is computed once for each tile of columns."""
-    for inner, least, most in ((16, 0, 1 << 20), (4096, 10 << 20, 1 << 40)):
+    """Little for a factor of low rank; much where each tile of columns computes rows again; two loops are none."""
+    for depth, inner, least, most in (
+        (1024, 16, 0, 1 << 20),
+        (128, 1024, 9 << 20, 1 << 40),
+        (1024, 1024, math.inf, math.inf),
+    ):
         p = Program("chain")
-        h = p("matmul", p.input(512, 1024), p.input(1024, inner))
+        h = p("matmul", p.input(512, depth), p.input(depth, inner))
         p("matmul", h, p.input(inner, 4096))
         first, second = p.nodes
         assert least <= computed_again([first], second, 0) <= most

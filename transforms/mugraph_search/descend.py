@@ -40,10 +40,11 @@ def propose(
 ) -> Proposals:
     """As `search_plans`, which it runs first, within the same `budget` in seconds of work.
 
-    Where a limit or the budget ended that search, or its best has as many custom kernels as it may have, the
-    graph is cut in about two (`partition`), and in front of its products, each part is searched likewise, and the
-    program composed of the best of each is another candidate. It is better where the search computes values twice
-    that need not be once they are in device memory.
+    The graph is cut in front of its products, each part is searched likewise, and the program composed of the
+    best of each is another candidate: products multiply what the program rounds, which is numerically safe where
+    a norm that is applied behind them is not. Where a limit or the budget ended the search, or its best has as
+    many custom kernels as it may have, the same is done with about two halves (`partition`). That is better where
+    the search computes values twice that need not be once they are in device memory.
     """
     end = clock.now() + budget
     large = counted(graph.nodes) >= SMALLEST
@@ -73,9 +74,9 @@ def propose(
 
     if len(apart) > 1:
         propose_parts(apart, 0.5)
+    if large and (products := before_products(graph)):
+        propose_parts(products, 0.5)
     if large and _limited(found, options):
-        if products := before_products(graph):
-            propose_parts(products, 0.5)
         halves = partition(graph, counted(graph.nodes) // 2)
         if len(halves) > 1:
             propose_parts(halves, 1.0)

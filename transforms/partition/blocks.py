@@ -29,12 +29,14 @@ L2_SHARE = 0.5
 
 
 def computed_again(first: Sequence[Node], second: Node, operand: int) -> float:
-    """Bytes that products cost more in the kernel of `second` than in their own.
+    """Bytes that products cost more in the kernel of `second` than in their own; infinite where both need a loop.
 
     The product `second` takes what they give as the operand of that number.
     """
     if not first:
         return 0.0
+    if min(max(map(_depth, first)), _depth(second)) > LIBRARY_TILE:
+        return math.inf  # blocks have one loop: inside, the first would be computed again in every trip
     work, own = sum(map(_flops, first)), _flops(second)
     batch, rows, columns, _ = _product(second)
     if operand == 1:
@@ -132,6 +134,10 @@ def _product(node: Node) -> tuple[int, int, int, int]:
 
 def _flops(product: Node) -> int:
     return 2 * math.prod(_product(product))
+
+
+def _depth(product: Node) -> int:
+    return _product(product)[3]
 
 
 def _tiles(product: Node) -> int:

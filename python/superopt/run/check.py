@@ -215,7 +215,8 @@ def numerically_safe(run: Run, attempt: Attempt) -> str:
 
 
 Gate: TypeAlias = Callable[[Run, Attempt], str]
-BUILT: tuple[Gate, ...] = (legal, lowered, compiled)
+LOWERED: tuple[Gate, ...] = (legal, lowered)
+BUILT: tuple[Gate, ...] = (compiled,)
 PROVED: tuple[Gate, ...] = (equivalent, numerically_safe, artifact, ptx)
 
 
@@ -239,7 +240,7 @@ def check(
 ) -> tuple[Accepted | None, str]:
     """Put `candidate` for `original` through every gate; returns it if it passes, and the outcome in a clause."""
     attempt = Attempt(original, candidate, schedule)
-    reason = passes(run, attempt, (*BUILT, *PROVED))
+    reason = passes(run, attempt, (*LOWERED, *BUILT, *PROVED))
     return (None, reason) if reason else (attempt.accepted(), "chosen")
 
 
@@ -253,7 +254,7 @@ def check_scheduled(
     if schedule is None:
         return None, "lacks a schedule"
     attempt = Attempt(original, candidate, schedule)
-    if reason := passes(run, attempt, BUILT):
+    if reason := passes(run, attempt, (*LOWERED, *BUILT)):
         return None, reason
     assert attempt.scheduled is not None
     if run.price(attempt.scheduled) > TIE * seconds:

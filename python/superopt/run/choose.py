@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from superopt import clock, cost
 from superopt.errors import NoKernels
-from superopt.operators import OPERATORS
+from superopt.operators import OPERATORS, is_contraction
 from superopt.program import (
     BlockGraph,
     Buffer,
@@ -27,10 +27,11 @@ from superopt.program import (
     Node,
     Store,
     TileProgram,
+    Value,
     within_loops,
 )
 from superopt.report import CandidateReport
-from superopt.run.check import BUILT, PROVED, UNSAFE, Accepted, Attempt, check, passes
+from superopt.run.check import BUILT, LOWERED, PROVED, UNSAFE, Accepted, Attempt, check, passes
 from superopt.run.context import Run
 from superopt.run.propose import Candidate, repeats
 from superopt.run.settings import UNBOUNDED
@@ -43,6 +44,9 @@ NOT_FASTER = "not predicted to be faster"
 # Candidates that are alike fail alike: after so many that failed, or whose kernels cost so much more than they
 # promised, the rest of them make room for others.
 ENOUGH_FAILED, DEARER = 3, 1.2
+# What multiplies the same loses the same bits: after so many that were numerically unsafe, no other is compiled.
+ENOUGH_UNSAFE = 2
+_SAME = f"{ENOUGH_UNSAFE} that multiply the same were numerically unsafe"
 
 
 def choose(
@@ -180,10 +184,14 @@ class _Race:
             entry.outcome = "not compiled: the budget is spent"
             budget.missed["candidate not compiled"] += 1
         else:
+            attempt = Attempt(self._graph, entry.candidate.graph)
+            entry.outcome = passes(self._run, attempt, LOWERED)
+            if not entry.outcome and self._as_unsafe(attempt):
+                entry.outcome = f"not compiled: {_SAME}"
+                return
             if not own:
                 self._built[optimizer] += 1
-            attempt = Attempt(self._graph, entry.candidate.graph)
-            entry.outcome = passes(self._run, attempt, BUILT)
+            entry.outcome = entry.outcome or passes(self._run, attempt, BUILT)
             if attempt.scheduled is not None and not entry.outcome:
                 entry.attempt, entry.compiled_seconds = attempt, self._run.price(attempt.scheduled)
                 entry.compiled_after = round(budget.spent, 3)
@@ -199,14 +207,13 @@ class _Race:
             entry.outcome = "not tried: the budget is spent"
             budget.missed["candidate not proved"] += 1
             return
-        multiplied = _multiplied(entry.attempt)
-        if self._inexact[multiplied] >= ENOUGH_FAILED and entry.attempt.candidate is not self._graph:
-            entry.outcome = f"not tried: {ENOUGH_FAILED} that multiply the same were numerically unsafe"
+        if self._as_unsafe(entry.attempt):
+            entry.outcome = f"not tried: {_SAME}"
             return
         begun = clock.now()
         self._proved += 1
         entry.outcome = passes(self._run, entry.attempt, PROVED)
-        self._inexact[multiplied] += entry.outcome.startswith(UNSAFE)
+        self._inexact[_multiplied(entry.attempt)] += entry.outcome.startswith(UNSAFE)
         budget.checks.append(clock.now() - begun)
         if entry.outcome:
             assert entry.candidate is not None
@@ -215,6 +222,11 @@ class _Race:
             entry.accepted = entry.attempt.accepted()
             entry.compiled_seconds = self._run.price(entry.accepted.scheduled)
             self._put(entry, entry.compiled_seconds, 2)
+
+    def _as_unsafe(self, attempt: Attempt) -> bool:
+        """Whether enough that multiply the same were numerically unsafe."""
+        own = attempt.candidate is self._graph
+        return not own and self._inexact[_multiplied(attempt)] >= ENOUGH_UNSAFE
 
     def _alike(self, candidate: Candidate) -> tuple[object, ...]:
         """Equal for candidates of the same loops and price: most likely the same kernels but for details."""
@@ -255,30 +267,46 @@ def _loops(node: Node) -> object:
 def _multiplied(attempt: Attempt) -> object:
     """What the products of a lowered candidate multiply: the inputs and operators that each operand is made of.
 
-    Operands are rounded, so candidates that are alike in this lose the same bits, whatever their tiles.
+    Operands are rounded, so candidates that are alike in this lose the same bits, whatever their tiles, and
+    whichever kernels make the operands.
     """
     assert attempt.lowered is not None
+    behind: dict[Value, frozenset[object]] = {v: frozenset([i]) for i, v in enumerate(attempt.lowered.inputs)}
     found: list[object] = []
     for node in attempt.lowered.nodes:
+        given = [behind.get(v, frozenset()) for v in node.operands]
         if not isinstance(program := node.body, TileProgram):
+            found += [frozenset(given)] if is_contraction(node) else []
+            behind.update(dict.fromkeys(node.results, _applied(node.op).union(*given)))
             continue
         made: dict[object, list[object]] = {}
         for s in program.statements():
             if isinstance(s, Compute):
-                made[s.result] = [s.op, *s.operands]
+                made[s.result] = [*_applied(s.op), *s.operands]
             elif isinstance(s, Load):
                 made[s.result] = [s.buffer]
             elif isinstance(s, Store):
                 made.setdefault(s.buffer, []).append(s.value)
+        known = dict(zip(program.params, given, strict=False))
         for s in program.statements():
             if isinstance(s, Compute) and OPERATORS[s.op].contraction:
-                found.append(tuple(_parts(v, made, program) for v in s.operands))
+                found.append(frozenset(_parts(v, made, known) for v in s.operands))
+        for value, buffer in zip(node.results, program.params[program.n_inputs :], strict=True):
+            behind[value] = _parts(buffer, made, known)
     return frozenset(found)
 
 
-def _parts(value: object, made: Mapping[object, Sequence[object]], program: TileProgram) -> frozenset[object]:
-    """The parameters, by number, and the operators behind a value of a tile program."""
-    number = {buffer: i for i, buffer in enumerate(program.params)}
+def _applied(op: str) -> frozenset[object]:
+    """An operator that computes, as a part of what it makes; nothing for constants and what moves elements."""
+    entry = OPERATORS.get(op)
+    computes = entry is None or (entry.move is None and not entry.constant)
+    return frozenset([op] if computes else [])
+
+
+def _parts(
+    value: object, made: Mapping[object, Sequence[object]], known: Mapping[Buffer, frozenset[object]]
+) -> frozenset[object]:
+    """What is behind a value or a buffer of a tile program; what is behind its inputs is `known`."""
     seen, waiting, found = set[object](), [value], set[object]()
     while waiting:
         part = waiting.pop()
@@ -287,10 +315,10 @@ def _parts(value: object, made: Mapping[object, Sequence[object]], program: Tile
         seen.add(part)
         if isinstance(part, str):
             found.add(part)
-        elif isinstance(part, Buffer) and part in number:
-            found.add(number[part])
-        else:
-            waiting += made.get(part, ())
+            continue
+        if isinstance(part, Buffer):
+            found |= known.get(part, frozenset())
+        waiting += made.get(part, ())
     return frozenset(found)
 
 
