@@ -11,9 +11,8 @@ from superopt.cost import target
 from superopt.program import BlockGraph, KernelGraph, Node, Value
 from superopt.spec import check_kernel
 from superopt.transforms.mugraph_search.descend import propose
-from superopt.transforms.partition import partition
 from superopt.transforms.partition.blocks import computed_again, whole_rows
-from superopt.transforms.partition.segments import before_products
+from superopt.transforms.partition.segments import before_products, partition
 
 H100 = target("sm_90")
 
