@@ -8,7 +8,7 @@ import pytest
 from search_programs import Program, same
 
 from superopt.cost import target
-from superopt.program import BlockGraph, KernelGraph, Node, Value
+from superopt.program import BlockGraph, KernelGraph, Node, NodeKind, Value
 from superopt.spec import check_kernel
 from superopt.transforms.mugraph_search.descend import propose
 from superopt.transforms.partition.blocks import computed_again, whole_rows
@@ -134,6 +134,20 @@ def test_products_that_read_one_value_share_a_kernel():
         assert [v.dtype for v in kernels_of(graph)[0].results] == ["f16"]
     small = normed_projections(5, 32)
     assert all(same(small, candidate) for candidate in propose(small, H100, budget=60).graphs)
+
+
+def test_heads_are_stored_in_whole_sectors():
+    """A few columns of every head would make as many blocks as there are multiprocessors, and lie apart in memory."""
+    p = Program("heads")
+    x, made = p.input(197, 768, name="x"), list[Value]()
+    for perm in ((1, 0, 2), (1, 2, 0), (1, 0, 2)):
+        y = p("add", p("matmul", x, p.input(768, 768), transpose_b=True), p.input(768))
+        made.append(p("transpose", p("reshape", y, shape=(197, 12, 64)), perm=perm))
+    best = propose(p.graph(*made), H100, budget=60).graphs[0]
+    bodies = [n.body for n in best.nodes if isinstance(n.body, BlockGraph)]
+    saved = [n.operands[0] for body in bodies for n in body.nodes if n.op == NodeKind.SAVE]
+    assert saved
+    assert all(v.shape[-1] * 2 >= 32 for v in saved), [v.shape for v in saved]
 
 
 def test_sums_that_go_on_are_not_rounded():

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -91,41 +92,44 @@ def test_a_field_that_has_a_default_is_needed(
     assert said.startswith(("not equivalent: expected", "expected")), said
 
 
+def judged_with_records(
+    tamper: Any, made: tuple[Path, Path], folder: Path, change: Callable[[dict[str, Any]], None]
+) -> tuple[int, str]:
+    """What `superopt-verify` says of a copy of the bundle, under `folder`, with every record changed."""
+    program, bundle = made
+    copied = folder / "bundle"
+    shutil.copytree(bundle, copied)
+    content = json.loads((copied / "artifact.json").read_text())
+    for record in content.values():
+        change(record)
+    (copied / "artifact.json").write_text(json.dumps(content))
+    tamper.fitted(copied)
+    return tamper.judged(program, copied)
+
+
 @pytest.mark.parametrize("of", ["ttir", "ptx", "addressed", "maxima"])
 @pytest.mark.parametrize("seed", [0, 7])
 def test_blocks_that_did_not_run_are_not_counted(
     tamper: Any, made: tuple[Path, Path], tmp_path: Path, of: str, seed: int
 ):
     """A run draws other blocks than the one that wrote the record; those of its seed are drawn again."""
-    program, bundle = made
-    folder = tmp_path / "bundle"
-    shutil.copytree(bundle, folder)
-    content = json.loads((folder / "artifact.json").read_text())
-    for record in content.values():
+
+    def counted(record: dict[str, Any]) -> None:
         record["seed"] = seed
         kernel = (record if of == "ttir" else record["ptx"])["kernels"][0]
         if of == "maxima":
             kernel["maxima"] = "order" if kernel["maxima"] != "order" else "sets"
         else:
             kernel["addressed" if of == "addressed" else "evaluated"] += 1
-    (folder / "artifact.json").write_text(json.dumps(content))
-    tamper.fitted(folder)
-    code, said = tamper.judged(program, folder)
+
+    code, said = judged_with_records(tamper, made, tmp_path, counted)
     assert code > 0
     assert said.startswith("not equivalent: expected 'artifact.json'"), said
 
 
 @pytest.mark.parametrize("seed", [-1, 1 << 63])
 def test_a_seed_that_nobody_draws_is_refused(tamper: Any, made: tuple[Path, Path], tmp_path: Path, seed: int):
-    program, bundle = made
-    folder = tmp_path / "bundle"
-    shutil.copytree(bundle, folder)
-    content = json.loads((folder / "artifact.json").read_text())
-    for record in content.values():
-        record["seed"] = seed
-    (folder / "artifact.json").write_text(json.dumps(content))
-    tamper.fitted(folder)
-    code, said = tamper.judged(program, folder)
+    code, said = judged_with_records(tamper, made, tmp_path, lambda record: record.update(seed=seed))
     assert code > 0
     assert said.startswith("expected what superopt writes, got seed: Input should be "), said
     assert "artifact.json" in said

@@ -1,7 +1,8 @@
-"""Repeats a search that does not finish in parts: two parts together may give something better.
+"""Repeats a search in parts: two parts together may give something better.
 
-propose(segment)  complete ------------------------------> its candidates
-                  cut off --> parts, each by propose ----> its candidates, and the parts' best, stitched
+propose(segment) --> its candidates
+                 --> in front of its products, each part by propose ----> the parts' best, stitched
+                 --> cut off: about two halves, each by propose --------> the halves' best, stitched
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import math
 from collections.abc import Container, Iterator, Sequence
 
 from superopt.axes import Classes, Dim, reshape_groups, walked_together
-from superopt.cost.traffic import LIBRARY_TILE
+from superopt.cost.traffic import LIBRARY_TILE, ceil_div
 from superopt.operators import Move, is_contraction, move_of, nest_of, reduction_of
 from superopt.program import Node, Value
 
@@ -119,11 +119,6 @@ def free_extent(product: Node, operand: int) -> int:
     """Elements of one row of the result that come from the other operand."""
     _, rows, columns, _ = _product(product)
     return columns if operand == 0 else rows
-
-
-def ceil_div(a: int, b: int) -> int:
-    """`a` in parts of at most `b`: how many."""
-    return -(-a // b)
 
 
 def _product(node: Node) -> tuple[int, int, int, int]:

@@ -15,10 +15,10 @@ from collections.abc import Callable, Container, Sequence
 from functools import cache
 from typing import TypeAlias
 
-from superopt.cost.traffic import LIBRARY_TILE
+from superopt.cost.traffic import LIBRARY_TILE, ceil_div
 from superopt.operators import OPERATORS, is_contraction
 from superopt.program import Node, Value
-from superopt.transforms.partition.blocks import L2_SHARE, ceil_div, computed_again, free_extent, whole_rows
+from superopt.transforms.partition.blocks import L2_SHARE, computed_again, free_extent, whole_rows
 
 Check: TypeAlias = Callable[[Sequence[Node]], bool]
 

@@ -193,9 +193,9 @@ def _library_traffic(node: Node, target: Target) -> Traffic:
         largest = max(v.shape[dim] for v in node.operands)
         tiles = copy_tiles([largest if d == dim else n for d, n in enumerate(shape)], dim, target)
         times = node.result.shape[dim] // largest if len(node.operands) == 1 else 1
-        trips = times * sum(_ceil_div(v.shape[dim], tiles[dim]) for v in node.operands)
+        trips = times * sum(ceil_div(v.shape[dim], tiles[dim]) for v in node.operands)
         blocks = math.prod(
-            _ceil_div(n, t) for d, (n, t) in enumerate(zip(shape, tiles, strict=True)) if d != dim
+            ceil_div(n, t) for d, (n, t) in enumerate(zip(shape, tiles, strict=True)) if d != dim
         )
         count.launch(blocks, loop_trips=trips)
         for operand in node.operands:
@@ -206,7 +206,7 @@ def _library_traffic(node: Node, target: Target) -> Traffic:
         return count.traffic()
     if (work := opaque_products(node)) is not None:
         side = LIBRARY_TILE
-        count.product(side, side, side, _ceil_div(work, side**3), node.operands[0].dtype)
+        count.product(side, side, side, ceil_div(work, side**3), node.operands[0].dtype)
     return replace(count.traffic(), dram_bytes=size, l2_bytes=size)
 
 
@@ -216,14 +216,14 @@ def _window_traffic(node: Node, nest: Nest, target: Target) -> Traffic:
     if entry.arity == 2:
         batch, rows, columns, depth = nest.product
         tile_rows, tile_columns = min(rows, LIBRARY_TILE), min(columns, LIBRARY_TILE)
-        blocks = batch * _ceil_div(rows, tile_rows) * _ceil_div(columns, tile_columns)
-        count.launch(blocks, loop_trips=_ceil_div(depth, LIBRARY_TILE))
+        blocks = batch * ceil_div(rows, tile_rows) * ceil_div(columns, tile_columns)
+        count.launch(blocks, loop_trips=ceil_div(depth, LIBRARY_TILE))
         count.product(tile_rows, tile_columns, depth, blocks, node.operands[0].dtype)
         if rows == 1 < batch:  # bands: a library has no such product, and spreads what its rows read
             spread = nest.points * DTYPE_BYTES[node.operands[1].dtype]
             count.move(spread, 2 * spread)
     else:
-        count.launch(_ceil_div(node.result.type.elements, LIBRARY_TILE))
+        count.launch(ceil_div(node.result.type.elements, LIBRARY_TILE))
         count.elements(entry.flops([v.shape for v in node.operands], normalize_attrs(entry, node.attrs)))
     for value in (*node.operands, node.result):
         count.move(value.type.bytes, value.type.bytes)
@@ -233,7 +233,7 @@ def _window_traffic(node: Node, nest: Nest, target: Target) -> Traffic:
 def _nest_traffic(node: Node, nest: Nest, target: Target) -> Traffic:
     entry, dtype = OPERATORS[node.op], node.result.dtype
     tiles = default_tiles(nest, dtype, target, contraction=entry.contraction)
-    trips = [_ceil_div(e, t) for e, t in zip(nest.extents, tiles, strict=True)]
+    trips = [ceil_div(e, t) for e, t in zip(nest.extents, tiles, strict=True)]
     reduced = math.prod(trips[d] for d in nest.reductions)
     count, all_trips = _Count(target), math.prod(trips)
     count.launch(all_trips // reduced, loop_trips=reduced if reduced > 1 else 0)
@@ -263,7 +263,8 @@ def band_flops(band: Band) -> int:
     return max(2 * sides - 1, 0) + ((band.inside, band.outside) != (0.0, -math.inf))
 
 
-def _ceil_div(a: int, b: int) -> int:
+def ceil_div(a: int, b: int) -> int:
+    """`a` in parts of at most `b`: how many."""
     return -(-a // b)
 
 
@@ -369,12 +370,12 @@ def _trips_of_block(graph: BlockGraph, computed: Mapping[Value, Band]) -> tuple[
         (loop,), (height, width) = loops, node.result.shape[-2:]
         down = math.prod(n for n, d in zip(graph.grid, imap, strict=True) if d == rows)
         first = [max((band.lower + i * height) // width, 0) for i in range(down)]
-        stop = [min(_ceil_div(band.upper + (i + 1) * height, width), graph.loops[loop]) for i in range(down)]
+        stop = [min(ceil_div(band.upper + (i + 1) * height, width), graph.loops[loop]) for i in range(down)]
         seen = sum(max(b - a, 1) for a, b in zip(first, stop, strict=True))
         trips[loop] = min(trips[loop], seen / down)
         inside = 0
         for i, (start, end) in enumerate(zip(first, stop, strict=True)):
-            begin = max(_ceil_div(band.lower + (i + 1) * height - 1, width), start)
+            begin = max(ceil_div(band.lower + (i + 1) * height - 1, width), start)
             inside += max(min((band.upper + i * height + 1) // width, end) - begin, 0)
         whole = inside / seen
     return trips, whole

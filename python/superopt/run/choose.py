@@ -213,7 +213,8 @@ class _Race:
         begun = clock.now()
         self._proved += 1
         entry.outcome = passes(self._run, entry.attempt, PROVED)
-        self._inexact[_multiplied(entry.attempt)] += entry.outcome.startswith(UNSAFE)
+        if entry.outcome.startswith(UNSAFE):
+            self._inexact[_multiplied(entry.attempt)] += 1
         budget.checks.append(clock.now() - begun)
         if entry.outcome:
             assert entry.candidate is not None
@@ -225,8 +226,9 @@ class _Race:
 
     def _as_unsafe(self, attempt: Attempt) -> bool:
         """Whether enough that multiply the same were numerically unsafe."""
-        own = attempt.candidate is self._graph
-        return not own and self._inexact[_multiplied(attempt)] >= ENOUGH_UNSAFE
+        if not self._inexact or attempt.candidate is self._graph:
+            return False
+        return self._inexact[_multiplied(attempt)] >= ENOUGH_UNSAFE
 
     def _alike(self, candidate: Candidate) -> tuple[object, ...]:
         """Equal for candidates of the same loops and price: most likely the same kernels but for details."""
