@@ -31,6 +31,15 @@ public:
   u64 join(const u64 *values, std::size_t n) {
     if (n == 2)
       return joinPair({values[0], values[1]});
+    if (const std::size_t at = onlyLarge(values, n); at < n) {
+      std::vector<u64> rest(values, values + n);
+      rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(at));
+      const u64 others = join(rest.data(), rest.size());
+      const std::size_t looked = looked_;
+      const u64 value = joinPair({values[at], others});
+      looked_ += looked;
+      return value;
+    }
     gather(values, n);
     looked_ = leaves_.size();
     if (leaves_.empty())
@@ -132,6 +141,15 @@ private:
     if (large && pairs_.size() < limit_)
       pairs_[both] = {pair, value};
     return value;
+  }
+
+  // The place of a join of many leaves among values that are few; n where there is none, or another one.
+  std::size_t onlyLarge(const u64 *values, std::size_t n) {
+    std::size_t found = n;
+    for (std::size_t i = 0; i < n; ++i)
+      if (const Join *const known = find(values[i]); known && !known->leaves && std::exchange(found, i) < n)
+        return n;
+    return found;
   }
 
   Join *find(u64 value) {

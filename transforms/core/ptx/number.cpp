@@ -8,6 +8,7 @@ namespace superopt::ptx {
 namespace {
 
 constexpr std::size_t kMostJoined = std::size_t{1} << 23; // that maxima remember, 8 bytes each
+constexpr u32 kMostUnread = 512; // joins that a maximum is made of before it is read anyway
 
 constexpr int signOf(Kind kind) { return kind == kPlus ? 1 : kind == kMinus ? -1 : 0; }
 constexpr Kind kindOf(int sign) { return sign > 0 ? kPlus : kMinus; }
@@ -29,22 +30,85 @@ Numbers::Numbers(const Point &point)
 
 void Numbers::clear() {
   pool_.clear();
+  pairs_.fill({});
   joins_.clear();
   for (std::size_t i = 0; i < point_.joins.size(); ++i)
     joins_.emplace_back((i % 2 == 0 ? p_ : q_).value(), point_.joins[i][0], point_.joins[i][1], kMostJoined,
                         std::numeric_limits<std::size_t>::max()); // what they take is spent
 }
 
-u64 Numbers::join(bool largest, std::size_t plane, u64 x, u64 y) {
-  field::Semilattice &of = joins_[2 * largest + plane];
-  const u64 both[2] = {x, y};
-  try {
-    const u64 made = of.join(both, 2);
-    joined_ += of.looked();
-    return made;
-  } catch (const std::length_error &error) {
-    throw TooManyLeaves(error.what());
+// Few of them are read: of those that make up a row's maximum, the last one.
+Handle Numbers::joined(bool largest, Handle x, Handle y) {
+  if (x == y)
+    return x;
+  Join made{largest, std::min(x, y), std::max(x, y), 1};
+  for (Handle h : {x, y})
+    if (const Number part = held(h); Join::is(part)) {
+      const Join join = Join::of(part);
+      made.joins += join.largest == largest ? join.joins : kMostUnread;
+    }
+  if (made.joins > kMostUnread) {
+    get(x);
+    get(y);
+    made.joins = 1;
   }
+  const Number packed = made.packed();
+  Pair &last = pairs_[(packed.a * 0x9e3779b97f4a7c15u) >> 54];
+  if (last.of != packed.a)
+    last = {packed.a, put(packed)};
+  return last.made;
+}
+
+// What a maximum or minimum is worth, once somebody reads it.
+Number Numbers::settled(Handle h) {
+  const bool largest = Join::of(pool_[h]).largest;
+  bool second = true;
+  left_.assign(1, h);
+  for (std::vector<u64> &leaves : leaves_)
+    leaves.clear();
+  while (!left_.empty()) {
+    const Number x = held(left_.back());
+    left_.pop_back();
+    if (Join::is(x)) {
+      const Join join = Join::of(x);
+      left_.insert(left_.end(), {join.left, join.right});
+      continue;
+    }
+    leaves_[0].push_back(x.a);
+    leaves_[1].push_back(x.b);
+    second = second && x.b != kNone;
+  }
+  std::array<u64, 2> made{0, kNone};
+  for (std::size_t plane = 0; plane < (second ? 2 : 1); ++plane) {
+    field::Semilattice &of = joins_[2 * largest + plane];
+    try {
+      made[plane] = of.join(leaves_[plane].data(), leaves_[plane].size());
+    } catch (const std::length_error &error) {
+      throw TooManyLeaves(error.what());
+    }
+    looked_ += of.looked();
+  }
+  return pool_[h] = {made[0], made[1]};
+}
+
+Handle Numbers::keep(Kept &kept, Handle h) const {
+  if (h & kConstant)
+    return h;
+  kept.moved.resize(pool_.size(), kMostNumbers);
+  if (kept.moved[h] != kMostNumbers)
+    return kept.moved[h];
+  Number x = pool_[h];
+  if (Join::is(x)) {
+    const Join join = Join::of(x);
+    x = Join{join.largest, keep(kept, join.left), keep(kept, join.right), join.joins}.packed();
+  }
+  kept.numbers.push_back(x);
+  return kept.moved[h] = static_cast<Handle>(kept.numbers.size() - 1);
+}
+
+void Numbers::drop(Kept kept) {
+  pool_ = std::move(kept.numbers);
+  pairs_.fill({});
 }
 
 u64 Numbers::residue(const Modulus &m, double value) const {
@@ -88,7 +152,7 @@ Number Numbers::sum(Number x, Number y) const {
   return s * t < 0 ? undefined() : special(kindOf(s + t));
 }
 
-Number Numbers::sum(Handle x, Handle y, bool minus) const {
+Number Numbers::sum(Handle x, Handle y, bool minus) {
   const Number a = get(x);
   Number b = get(y);
   if (minus) {
@@ -102,7 +166,7 @@ Number Numbers::sum(Handle x, Handle y, bool minus) const {
 
 Handle Numbers::neg(Handle x) { return put(sum(zero_, x, true)); }
 
-Number Numbers::product(Handle x, Handle y) const {
+Number Numbers::product(Handle x, Handle y) {
   const Number a = get(x), b = get(y);
   if ((a.a | b.a) >> 62 == 0)
     return {p_.mul(a.a, b.a), a.b == kNone || b.b == kNone ? kNone : q_.mul(a.b, b.b)};
@@ -130,7 +194,7 @@ Handle Numbers::div(Handle x, Handle y) {
 }
 
 Handle Numbers::extreme(bool largest, Handle x, Handle y) {
-  const Number a = get(x), b = get(y);
+  const Number a = held(x), b = held(y);
   if (a.kind() == kUndefinedNumber || b.kind() == kUndefinedNumber)
     return put(undefined());
   const int neutral = largest ? -1 : 1;
@@ -141,8 +205,7 @@ Handle Numbers::extreme(bool largest, Handle x, Handle y) {
   if (a.kind() != kFinite || b.kind() != kFinite)
     return put(special(kindOf(-neutral)));
   if (!joins_.empty())
-    return put(
-        {join(largest, 0, a.a, b.a), a.b == kNone || b.b == kNone ? kNone : join(largest, 1, a.b, b.b)});
+    return joined(largest, x, y);
   const u64 r = field::residue(p_, point_.order, a.a), s = field::residue(p_, point_.order, b.a);
   Number picked = (largest ? r >= s : r <= s) ? a : b;
   if (a.b == kNone || b.b == kNone)
@@ -204,7 +267,7 @@ Handle Numbers::larger(Handle x, Handle y) {
   return put({s, t.b == kNone ? kNone : uninterpreted(q_, Function::Where, 1, t.b)});
 }
 
-std::optional<bool> Numbers::truth(Handle h) const {
+std::optional<bool> Numbers::truth(Handle h) {
   const Number s = get(h);
   return s.kind() == kFinite && s.a <= 1 ? std::optional(s.a == 1) : std::nullopt;
 }

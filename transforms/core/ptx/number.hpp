@@ -59,6 +59,25 @@ using Handle = u32;
 constexpr Handle kConstant = 1u << 28; // marks handles of constants
 constexpr std::size_t kMostNumbers = kConstant;
 
+// A maximum or minimum of finite numbers that nobody has read yet: what it joins. It stands in a number's
+// place, with `kNone` but for one bit, which no residue has, over how many joins it is made of.
+struct Join {
+  bool largest;
+  Handle left, right;
+  u32 joins;
+
+  static constexpr unsigned kHandleBits = 29;
+  static bool is(Number x) { return x.b >> 62 == 2; }
+  static Join of(Number x) {
+    constexpr u64 mask = (u64{1} << kHandleBits) - 1;
+    return {(x.a >> 2 * kHandleBits) != 0, static_cast<Handle>(x.a >> kHandleBits & mask),
+            static_cast<Handle>(x.a & mask), static_cast<u32>(x.b)};
+  }
+  Number packed() const {
+    return {(u64{largest} << kHandleBits | left) << kHandleBits | right, u64{2} << 62 | joins};
+  }
+};
+
 enum class Function : u8 { Sqrt, Log, Exp, Erf, Sin, Cos, Where, Count };
 
 // What is drawn for a point: the root that exponentials are powers of, keys of the order and the functions.
@@ -75,7 +94,10 @@ class Numbers {
 public:
   explicit Numbers(const Point &point);
 
-  Number get(Handle h) const { return h & kConstant ? constants_[h ^ kConstant] : pool_[h]; }
+  Number get(Handle h) {
+    const Number x = held(h);
+    return Join::is(x) ? settled(h) : x;
+  }
   Handle put(Number x) {
     if (pool_.size() >= kMostNumbers)
       throw Unknown("a block that computes more numbers than fit");
@@ -106,7 +128,7 @@ public:
   // y + s (x - y): x where s is 1, y where it is 0.
   Handle chosen(Handle s, Handle x, Handle y);
   // Whether a number is 1 or 0; nullopt for others.
-  std::optional<bool> truth(Handle h) const;
+  std::optional<bool> truth(Handle h);
   Handle fma(Handle x, Handle y, Handle z) { return add(put(product(x, y)), z); }
   Handle neg(Handle x);
   Handle div(Handle x, Handle y);
@@ -125,15 +147,25 @@ public:
   const Modulus &p() const { return p_; }
   const Modulus &q() const { return q_; }
   std::size_t size() const { return pool_.size(); }
-  std::vector<Number> &pool() { return pool_; }
+  // Numbers that stay, and their handles from then on; what stays for a maximum stays as well.
+  struct Kept {
+    std::vector<Number> numbers{};
+    std::vector<Handle> moved{}; // by handle; `kMostNumbers` for those that are dropped
+  };
+  Handle keep(Kept &kept, Handle h) const;
+  void drop(Kept kept);
   void clear();
   // Leaves that joins looked at since this was asked last.
-  u64 takeJoined() { return std::exchange(joined_, 0); }
+  u64 takeJoined() { return std::exchange(looked_, 0); }
 
 private:
-  Number sum(Handle x, Handle y, bool minus) const;
+  // As `get`, where maxima may be what they join.
+  Number held(Handle h) const { return h & kConstant ? constants_[h ^ kConstant] : pool_[h]; }
+  Number settled(Handle h);
+  Handle joined(bool largest, Handle x, Handle y);
+  Number sum(Handle x, Handle y, bool minus);
   Number sum(Number x, Number y) const;
-  Number product(Handle x, Handle y) const;
+  Number product(Handle x, Handle y);
   static bool constants(Handle x, Handle y) { return (x & y & kConstant) != 0; }
   double exact(Handle h) const { return exact_[h ^ kConstant]; }
   // The constant, if it is an integer that fp32 holds.
@@ -158,16 +190,23 @@ private:
     }
   };
   u64 uninterpreted(const Modulus &m, Function f, int plane, u64 x) const;
-  u64 join(bool largest, std::size_t plane, u64 x, u64 y);
   static Number special(Kind kind) { return {u64{kind} << 62 | 1, kNone}; }
 
   Modulus p_, q_;
   Point point_;
   field::Powers powers_;
   std::vector<field::Semilattice> joins_; // as `Point::joins`
-  u64 joined_ = 0;
-  std::array<Inverses, 2> inverses_; // modulo p, modulo q
-  std::unordered_set<u64> truths_;   // residues of what is 1 or 0
+  u64 looked_ = 0;
+  // The last joins of two numbers: the threads of a row do the same.
+  struct Pair {
+    u64 of = 0; // `Number::a` of what is joined; 0 for none, as two handles differ
+    Handle made = 0;
+  };
+  std::array<Pair, 1024> pairs_{};
+  std::vector<Handle> left_;               // of a join that is being read
+  std::array<std::vector<u64>, 2> leaves_; // modulo p, modulo q
+  std::array<Inverses, 2> inverses_;       // modulo p, modulo q
+  std::unordered_set<u64> truths_;         // residues of what is 1 or 0
   std::vector<Number> pool_, constants_;
   std::vector<signed char> signs_;
   std::vector<double> exact_;

@@ -150,17 +150,8 @@ void Machine::touch(const Instr &in, std::span<const u16> lanes) {
 
 // Drops the numbers that nothing holds.
 void Machine::compact() {
-  std::vector<Number> &pool = numbers_.pool(), kept;
-  std::vector<Handle> moved(pool.size(), kMostNumbers);
-  const auto keep = [&](Handle h) -> Handle {
-    if (h & kConstant)
-      return h;
-    if (moved[h] == kMostNumbers) {
-      moved[h] = static_cast<Handle>(kept.size());
-      kept.push_back(pool[h]);
-    }
-    return moved[h];
-  };
+  Numbers::Kept kept;
+  const auto keep = [&](Handle h) { return numbers_.keep(kept, h); };
   std::vector<std::array<Cell, 2>> bytes;
   std::vector<u32> movedBytes(bytes_.size(), kMostNumbers);
   const auto keepCell = [&](Cell c) {
@@ -195,10 +186,10 @@ void Machine::compact() {
     c.low = keepCell(c.low);
     c.high = keepCell(c.high);
   }
-  pool = std::move(kept);
+  numbers_.drop(std::move(kept));
   bytes_ = std::move(bytes);
-  compactAt_ = std::max(kCompactAt, 2 * pool.size());
-  if (pool.size() > kMostHeld)
+  compactAt_ = std::max(kCompactAt, 2 * numbers_.size());
+  if (numbers_.size() > kMostHeld)
     throw Unknown("a block that holds more numbers than fit");
 }
 
