@@ -22,7 +22,7 @@ from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
 from superopt.transforms.mugraph_search.plans import search_plans
 from superopt.transforms.partition import Segment, partition, stitch
 from superopt.transforms.partition.partition import Partition
-from superopt.transforms.partition.segments import counted
+from superopt.transforms.partition.segments import before_products, counted
 from superopt.verify import Verdict, certify
 
 
@@ -257,6 +257,18 @@ def test_a_candidate_may_hand_back_an_input():
     replaced = stitch(graph, segment, inner.graph(y))
     (out,) = run(replaced, [np.ones((4, 4))])
     assert (out == 1).all()
+
+
+def test_a_candidate_may_keep_a_splat_that_other_segments_use():
+    """As what is stitched of parts of a segment does."""
+    p = Program("splats")
+    x, half = p.input(4, 4, name="x"), p.constant(0.5)
+    graph = p.graph(p("mul", p("matmul", p("mul", x, half), p.input(4, 4)), half))
+    stitched = graph
+    for segment in before_products(graph):
+        stitched = stitch(stitched, segment, segment.graph)
+    check_kernel(stitched)
+    assert same(graph, stitched)
 
 
 def test_a_long_program_is_cut_in_time():

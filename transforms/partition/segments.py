@@ -201,7 +201,8 @@ def stitch(graph: KernelGraph, segment: Segment, candidate: KernelGraph) -> Kern
     """`graph` with the nodes of `segment` replaced by those of `candidate`.
 
     The candidate has the segment's inputs and outputs, in order. The segment's output values stay the same
-    objects, so other segments of the same partition can be stitched afterwards.
+    objects, so other segments of the same partition can be stitched afterwards; what else the candidate computes
+    are new values, as it may share its own with `graph`, which keeps splats that other segments use.
     """
     replaced = set(map(id, segment.graph.nodes))
     mapping: dict[Value, Value] = dict(zip(candidate.inputs, segment.graph.inputs, strict=True))
@@ -211,11 +212,13 @@ def stitch(graph: KernelGraph, segment: Segment, candidate: KernelGraph) -> Kern
             extra.append(Node("reshape", (mapping[inner],), (outer,), {"shape": outer.shape}))
         else:
             mapping[inner] = outer
+    for value in (v for n in candidate.nodes for v in n.results):
+        mapping.setdefault(value, Value(value.type, value.name))
     new = [
         Node(
             n.op,
-            tuple(mapping.get(v, v) for v in n.operands),
-            tuple(mapping.get(v, v) for v in n.results),
+            tuple(mapping[v] for v in n.operands),
+            tuple(mapping[v] for v in n.results),
             n.attrs,
             n.location,
             n.body,
