@@ -30,6 +30,7 @@ from superopt.program import BlockGraph, KernelGraph
 from superopt.report import TIE
 from superopt.run import check, choose, context, outcome, propose
 from superopt.run.context import Run
+from superopt.run.lost_bits import lost_bits
 from superopt.run.propose import Candidate, parts
 from superopt.run.reuse import Known
 from superopt.transforms.emit.compile import compile_all
@@ -147,24 +148,25 @@ def test_candidates_of_other_loops_are_not_like_those_that_failed(monkeypatch: p
     assert chosen(run, product(), [*(copy.deepcopy(wrong) for _ in range(4)), right]).graph is right
 
 
-def test_what_multiplies_the_same_as_two_that_were_unsafe_is_not_compiled(
+def test_what_loses_the_same_bits_as_two_that_were_unsafe_is_not_compiled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A norm's weight is multiplied by the rows, or by the columns of the product: of one kind, two are proved."""
     program = rmsnorm_linear(16, 256, 512)
     plans = search_plans(program, H100, budget=5).graphs
 
-    def multiplied(graph: KernelGraph) -> object:
+    def lost(graph: KernelGraph) -> object:
         attempt = check.Attempt(program, graph)
         assert not check.lowered(started(program), attempt)
-        return choose._multiplied(attempt)  # pyright: ignore[reportPrivateUsage]
+        assert attempt.lowered is not None
+        return lost_bits(attempt.lowered)
 
-    kinds = {multiplied(p): p for p in plans if len(p.nodes) == 1}
+    kinds = {lost(p): p for p in plans if len(p.nodes) == 1}
     (wrong, bad), (_, good), *_ = kinds.items()
     prices(monkeypatch, 1e-6, 1e-6)
 
     def refuse(run: Run, attempt: check.Attempt, gates: Sequence[check.Gate]) -> str:
-        if gates is check.PROVED and choose._multiplied(attempt) == wrong:  # pyright: ignore[reportPrivateUsage]
+        if gates is check.PROVED and attempt.lowered is not None and lost_bits(attempt.lowered) == wrong:
             return f"{check.UNSAFE}: error 4"
         return check.passes(run, attempt, gates)
 
@@ -176,7 +178,7 @@ def test_what_multiplies_the_same_as_two_that_were_unsafe_is_not_compiled(
     assert choose.choose(run, program, parts(program), [found]).graph is good
     outcomes = [c.outcome for c in run.report.candidates]
     assert outcomes[:2] == [f"{check.UNSAFE}: error 4"] * 2
-    same = "2 that multiply the same were numerically unsafe"
+    same = "2 that round and sum the same were numerically unsafe"
     assert outcomes[2:] == [f"not tried: {same}", *[f"not compiled: {same}"] * 2, "chosen"]
 
 

@@ -11,28 +11,23 @@ import copy
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from superopt import clock, cost
 from superopt.errors import NoKernels
-from superopt.operators import OPERATORS, is_contraction
 from superopt.program import (
     BlockGraph,
-    Buffer,
-    Compute,
     KernelGraph,
-    Load,
     Loop,
     Node,
-    Store,
     TileProgram,
-    Value,
     within_loops,
 )
 from superopt.report import CandidateReport
 from superopt.run.check import BUILT, LOWERED, PROVED, UNSAFE, Accepted, Attempt, check, passes
 from superopt.run.context import Run
+from superopt.run.lost_bits import lost_bits
 from superopt.run.propose import Candidate, repeats
 from superopt.run.settings import UNBOUNDED
 from superopt.transforms.lower.choose_layouts import choose_layouts
@@ -44,9 +39,9 @@ NOT_FASTER = "not predicted to be faster"
 # Candidates that are alike fail alike: after so many that failed, or whose kernels cost so much more than they
 # promised, the rest of them make room for others.
 ENOUGH_FAILED, DEARER = 3, 1.2
-# What multiplies the same loses the same bits: after so many that were numerically unsafe, no other is compiled.
+# What loses the same bits is unsafe alike: after so many that were, no other is compiled.
 ENOUGH_UNSAFE = 2
-_SAME = f"{ENOUGH_UNSAFE} that multiply the same were numerically unsafe"
+_SAME = f"{ENOUGH_UNSAFE} that round and sum the same were numerically unsafe"
 
 
 def choose(
@@ -125,7 +120,7 @@ class _Race:
         self._built = Counter[str]()  # by optimizer: the candidates of one may all promise what none keeps
         self._proved = 0
         self._failed = Counter[tuple[object, ...]]()  # by what is alike
-        self._inexact = Counter[object]()  # numerically unsafe ones, by what their products multiply
+        self._inexact = Counter[object]()  # numerically unsafe ones, by the bits that they lose
 
     def enter(self, candidate: Candidate) -> None:
         """Let a candidate take part."""
@@ -214,7 +209,7 @@ class _Race:
         self._proved += 1
         entry.outcome = passes(self._run, entry.attempt, PROVED)
         if entry.outcome.startswith(UNSAFE):
-            self._inexact[_multiplied(entry.attempt)] += 1
+            self._inexact[_lost(entry.attempt)] += 1
         budget.checks.append(clock.now() - begun)
         if entry.outcome:
             assert entry.candidate is not None
@@ -225,10 +220,10 @@ class _Race:
             self._put(entry, entry.compiled_seconds, 2)
 
     def _as_unsafe(self, attempt: Attempt) -> bool:
-        """Whether enough that multiply the same were numerically unsafe."""
+        """Whether enough that lose the same bits were numerically unsafe."""
         if not self._inexact or attempt.candidate is self._graph:
             return False
-        return self._inexact[_multiplied(attempt)] >= ENOUGH_UNSAFE
+        return self._inexact[_lost(attempt)] >= ENOUGH_UNSAFE
 
     def _alike(self, candidate: Candidate) -> tuple[object, ...]:
         """Equal for candidates of the same loops and price: most likely the same kernels but for details."""
@@ -266,62 +261,9 @@ def _loops(node: Node) -> object:
     return (node.body.grid, node.body.loops) if isinstance(node.body, BlockGraph) else node.op
 
 
-def _multiplied(attempt: Attempt) -> object:
-    """What the products of a lowered candidate multiply: the inputs and operators that each operand is made of.
-
-    Operands are rounded, so candidates that are alike in this lose the same bits, whatever their tiles, and
-    whichever kernels make the operands.
-    """
+def _lost(attempt: Attempt) -> object:
     assert attempt.lowered is not None
-    behind: dict[Value, frozenset[object]] = {v: frozenset([i]) for i, v in enumerate(attempt.lowered.inputs)}
-    found: list[object] = []
-    for node in attempt.lowered.nodes:
-        given = [behind.get(v, frozenset()) for v in node.operands]
-        if not isinstance(program := node.body, TileProgram):
-            found += [frozenset(given)] if is_contraction(node) else []
-            behind.update(dict.fromkeys(node.results, _applied(node.op).union(*given)))
-            continue
-        made: dict[object, list[object]] = {}
-        for s in program.statements():
-            if isinstance(s, Compute):
-                made[s.result] = [*_applied(s.op), *s.operands]
-            elif isinstance(s, Load):
-                made[s.result] = [s.buffer]
-            elif isinstance(s, Store):
-                made.setdefault(s.buffer, []).append(s.value)
-        known = dict(zip(program.params, given, strict=False))
-        for s in program.statements():
-            if isinstance(s, Compute) and OPERATORS[s.op].contraction:
-                found.append(frozenset(_parts(v, made, known) for v in s.operands))
-        for value, buffer in zip(node.results, program.params[program.n_inputs :], strict=True):
-            behind[value] = _parts(buffer, made, known)
-    return frozenset(found)
-
-
-def _applied(op: str) -> frozenset[object]:
-    """An operator that computes, as a part of what it makes; nothing for constants and what moves elements."""
-    entry = OPERATORS.get(op)
-    computes = entry is None or (entry.move is None and not entry.constant)
-    return frozenset([op] if computes else [])
-
-
-def _parts(
-    value: object, made: Mapping[object, Sequence[object]], known: Mapping[Buffer, frozenset[object]]
-) -> frozenset[object]:
-    """What is behind a value or a buffer of a tile program; what is behind its inputs is `known`."""
-    seen, waiting, found = set[object](), [value], set[object]()
-    while waiting:
-        part = waiting.pop()
-        if part in seen:
-            continue
-        seen.add(part)
-        if isinstance(part, str):
-            found.add(part)
-            continue
-        if isinstance(part, Buffer):
-            found |= known.get(part, frozenset())
-        waiting += made.get(part, ())
-    return frozenset(found)
+    return lost_bits(attempt.lowered)
 
 
 def _unchanged(run: Run, graph: KernelGraph) -> Accepted:
