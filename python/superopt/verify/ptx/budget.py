@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from superopt.errors import UnsupportedProgram
+from superopt.verify import allowance
 
 # Operations of threads, terms of products, elements of the TTIR: some minutes. The core has the same limit.
 MOST_WORK = 1 << 34
@@ -21,4 +22,9 @@ class Budget:
                 f"{what}: expected work that its check may take, got {work:,} more operations "
                 f"where {self.left:,} were left"
             )
+        self.took(work, what)
+
+    def took(self, work: int, what: str) -> None:
+        """Of what is left, what `what` was found to take; raises as `superopt.verify.allowance.spend`."""
         self.left -= work
+        allowance.spend(allowance.OF_PTX * work, what)

@@ -183,7 +183,7 @@ class Launch:
         except _ptx.Unknown as error:
             raise UnsupportedProgram(where + f"expected what can be verified, got: {error}") from None
         finally:
-            self._budget.left = self._core.left
+            self._budget.took(self._budget.left - self._core.left, f"kernel '{kernel.name}', its PTX")
 
     def _stored(self) -> list[Stored]:
         found: list[Stored] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from superopt.errors import UnsupportedProgram
+from superopt.verify import allowance
 from superopt.verify.ttir.parser import Function, Operation, Region
 
 # What one launch may take, in elements of integers, 4 ns each: ten minutes. The addresses of 1,024 instances of
@@ -23,6 +24,7 @@ class Meter:
     def spend(self, work: int, where: str) -> None:
         """Raises UnsupportedProgram where more is taken than there was."""
         self.left -= work
+        allowance.spend(work, where)
         if self.left < 0:
             raise UnsupportedProgram(
                 f"{where}: expected a kernel that its check can run, got one that takes more than {self.most:,} "
