@@ -8,7 +8,7 @@ order: that is what is proved, and what `run` does where nothing was prepared.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from superopt.aliasing import pairs
@@ -18,7 +18,8 @@ from superopt.program import Compute, KernelGraph, Node, TileProgram, Value, liv
 
 # A tensor is prepared that takes at most this many times the bytes of the weights that it is made of,
 MOST_GROWTH = 2
-# or at most this many bytes: tables of rotary embeddings are larger than the frequencies.
+# or, unless it repeats elements, which kernels do for nothing, at most this many bytes: tables of rotary
+# embeddings are larger than the frequencies.
 MOST_BYTES = 1 << 20
 
 
@@ -50,8 +51,8 @@ def check_weights(graph: KernelGraph) -> None:
 
 def split(graph: KernelGraph) -> Split:
     """What is prepared of `graph`: moves and arithmetic on weights and constants alone whose results have at most
-    `MOST_GROWTH` times the bytes of these, or `MOST_BYTES`, and are not returned, as callers may write to what
-    they get. Nor are layouts of weights that operators on windows read as they are.
+    `MOST_GROWTH` times the bytes of these, or `MOST_BYTES` that are not repeated, and are not returned, as
+    callers may write to what they get. Nor are layouts of weights that operators on windows read as they are.
     """
     sources: dict[Value, frozenset[Value]] = {
         graph.inputs[i]: frozenset([graph.inputs[i]]) for i in graph.weights
@@ -68,10 +69,10 @@ def split(graph: KernelGraph) -> Split:
             continue
         elif node.operands and all(v in sources for v in node.operands):
             of = frozenset[Value]().union(*(sources[v] for v in node.operands))
-            most = max(MOST_GROWTH * sum(v.type.bytes for v in of), MOST_BYTES if of else 0)
-            if _is_view(node) or (
-                sum(v.type.bytes for v in node.results) <= most and returned.isdisjoint(node.results)
-            ):
+            most = MOST_GROWTH * _bytes(of)
+            if of and not _repeats(node):
+                most = max(most, MOST_BYTES)
+            if _is_view(node) or (_bytes(node.results) <= most and returned.isdisjoint(node.results)):
                 sources.update(dict.fromkeys(node.results, of))
                 found[node] = None
     moved = {n for n in found if not _is_view(n)}
@@ -140,6 +141,15 @@ def _is_prepared_alike(node: Node) -> bool:
 def _is_dense(node: Node) -> bool:
     """Whether a node is a constant of several numbers, which a program holds as a tensor."""
     return is_constant(node) and splat_of(node) is None
+
+
+def _repeats(node: Node) -> bool:
+    """Whether a node moves elements to more places than they come from."""
+    return move_of(node) is not None and _bytes(node.results) > _bytes(node.operands)
+
+
+def _bytes(values: Iterable[Value]) -> int:
+    return sum(v.type.bytes for v in values)
 
 
 def _is_view(node: Node) -> bool:

@@ -115,16 +115,38 @@ def test_nothing_else_is_prepared(name: str) -> None:
     assert _prepared(program(NOT_PREPARED[name])) == []
 
 
-@pytest.mark.parametrize(("times", "small", "count"), [(2, 0, 1), (3, 0, 0), (3, 3 * 96, 1), (4, 3 * 96, 0)])
+@pytest.mark.parametrize(
+    ("columns", "small", "count"), [(2, 0, 1), (3, 0, 0), (3, 4 * 72, 1), (4, 4 * 72, 0)]
+)
 def test_prepared_tensors_are_small_or_not_much_larger_than_weights(
-    times: int, small: int, count: int, monkeypatch: pytest.MonkeyPatch
+    columns: int, small: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("superopt.weights.MOST_BYTES", small)
 
     def build(b: Builder, x: Value, w: Value) -> list[Value]:
-        return [b("matmul", x, b("repeat", w, times=times, dim=0), transpose_b=True)]
+        table = b("mul", b("reshape", w, shape=(24, 1)), b.constant(2.0, (1, columns)))
+        return [b("matmul", b("reshape", x, shape=(1, 24)), table)]
 
-    assert len(_prepared(program(build))) == count
+    assert ("mul" in _prepared(program(build))) == count
+
+
+@pytest.mark.parametrize("name", ["broadcast", "repeat", "computed", "joined", "numbers"])
+def test_what_repeats_weights_is_left_to_kernels(name: str) -> None:
+    """They read the weight itself, as often as they need it; what holds more numbers than weights is another thing."""
+
+    def build(b: Builder, x: Value, w: Value) -> list[Value]:
+        if name == "numbers":
+            return [b("mul", x, b("exp", b.constant(1.0, (4, 6))))]
+        if name == "joined":
+            both = b("mul", b("reshape", w, shape=(24, 1)), b("reshape", w, shape=(1, 24)))
+            return [b("matmul", b("reshape", x, shape=(1, 24)), b("concat", both, both, dim=1))]
+        wide = b("reshape", w, shape=(1, 24))
+        moves: dict[str, Any] = {"times": 3, "dim": 0} if name == "repeat" else {"shape": (3, 24)}
+        wide = b("repeat" if name == "repeat" else "broadcast", wide, **moves)
+        wide = b("exp", wide) if name == "computed" else wide
+        return [b("matmul", b("reshape", x, shape=(1, 24)), wide, transpose_b=True)]
+
+    assert _prepared(program(build)) == (["reshape", "reshape", "mul", "concat"] if name == "joined" else [])
 
 
 def test_constants_are_prepared() -> None:
