@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from programs import RMSNORM_LINEAR_CUSTOM
+from search_programs import Program
 from test_emission import FULL_SIZE, matmul_program
 from test_interpreter import Build, attention, tensor
 
 from superopt.dialects.reader import read
-from superopt.numerics import checking, float_gate, gate
+from superopt.numerics import checking, cpu, float_gate, gate
 from superopt.numerics.checking import DISTRIBUTIONS, Input, compare, make_inputs
 from superopt.numerics.float_gate import input_specs
 from superopt.program import Attr, BlockGraph, KernelGraph, Node, TensorType, Value
@@ -334,6 +335,18 @@ def test_rounding_large_arrays_is_rounding_their_parts() -> None:
     for dtype in ("f16", "bf16", "f32"):
         parts = np.stack([round_to(row[:200_000], dtype) for row in x])
         np.testing.assert_array_equal(round_to(x, dtype)[:, :200_000], parts)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+def test_single_numbers_have_no_dimension(dtype: str) -> None:
+    """The mean of all elements by a number: inputs and outputs of rank 0, in the gate and on the CPU."""
+    p = Program("mean", dtype)
+    x, by = p.input(3, 5, name="x"), p.input(name="by")
+    graph = p.graph(p("mul", p("reduce_mean", x, dims=(0, 1)), by))
+    assert gate(graph, lower(graph)).passed
+    (found,) = cpu.run(lower(graph), [np.ones((3, 5)), np.array(1.5)])
+    assert found.shape == ()
+    assert found == 1.5
 
 
 def test_a_wrong_kernel_does_not_pass() -> None:

@@ -241,8 +241,8 @@ def _stored(x: Array, dtype: str) -> Array:
     if dtype not in COMPUTE_DTYPES:
         raise UnsupportedProgram(f"expected f16, bf16 or f32 on the CPU, got {dtype}")
     if dtype == "bf16":
-        rounded = np.ascontiguousarray(round_to(np.ascontiguousarray(x, np.float32), dtype))
-        return (rounded.view(np.uint32) >> 16).astype(np.uint16)
+        rounded = round_to(np.asarray(x, np.float32), dtype)
+        return np.array(rounded.view(np.uint32) >> 16, np.uint16, order="C")
     with np.errstate(over="ignore"):
         return np.array(x, _STORAGE[dtype], order="C")
 

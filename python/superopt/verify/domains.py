@@ -208,7 +208,7 @@ def _rounded(x: Array, dtype: str) -> Array:
     if dtype == "f16":
         with np.errstate(over="ignore"):
             return x.astype(np.float16).astype(np.float32)
-    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    bits = np.asarray(x, np.float32).view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
     return np.where(np.isnan(x), x, rounded.view(np.float32))
 
