@@ -38,13 +38,17 @@ from superopt.operators import OPERATORS, is_contraction, nest_of, normalize_att
 from superopt.program import BlockGraph, KernelGraph, Node, NodeKind, ThreadGraph, Value, is_conversion
 from superopt.verify.domains import Array, FloatDomain, round_to
 from superopt.verify.evaluate import evaluate
-from superopt.verify.hashing import program_hash
-from superopt.verify.reduce import fewer_blocks, fewer_trips, work
+from superopt.verify.hashing import canonical_text, program_hash
+from superopt.verify.pieces import cut
+from superopt.verify.primes import drawn as primes_of
+from superopt.verify.reduce import fewer_blocks, fewer_trips, reduce_extents, work
 
 # Beyond this many scalar operations of one evaluation, loops are shortened, except on these inputs; and to what.
 WHOLE_WORK = 150_000_000
 WHOLE = "ordinary"
 TRIPS = (32, 16, 8, 4)
+# Beyond this many, programs are compared piece by piece, each once: networks of equal layers.
+PIECES_WORK = 8_000_000_000
 # Beyond this many, a program with opaque operations, which cannot be shortened, is not tried.
 OPAQUE_WORK = 2_000_000_000
 
@@ -107,8 +111,9 @@ def gate(
     nobody who wrote a program knows them; the report holds it. The tolerance is that of `numerics.checking`.
     Grids are cut down to two blocks along each dimension where both programs allow it; the work of a block is
     not. Where that is still more than WHOLE_WORK, sums are whole on `WHOLE` inputs, and loops have fewer trips on
-    the others, 4 at least. What is given to an opaque operation is compared as outputs are
-    (`superopt.numerics.externs`).
+    the others, 4 at least. Programs of more than PIECES_WORK are cut at values that both compute, and their
+    pieces compared, on inputs drawn for each; where one does not pass, the whole decides. What is given to an
+    opaque operation is compared as outputs are (`superopt.numerics.externs`).
     """
     start = time.perf_counter()
     nonce = nonce or secrets.token_hex(8)
@@ -121,6 +126,10 @@ def gate(
     # An opaque operation is one of its own shapes, unless it converts each element alone.
     pair = (original, lowered)
     whole, short, blocks = (pair, pair, "all blocks") if opaque else _affordable(original, lowered)
+    if not opaque and max(map(work, whole)) > PIECES_WORK:
+        found = _in_pieces(original, lowered, nonce, distributions)
+        if found and found.passed:
+            return replace(found, seconds=time.perf_counter() - start)
     outputs = [v.name or f"out{i}" for i, v in enumerate(original.outputs)]
 
     def tried(name: str) -> list[Comparison]:
@@ -168,6 +177,32 @@ def gate(
     except UnsupportedProgram as error:
         return NumericsReport((), nonce, error.message, seconds=time.perf_counter() - start)
     return NumericsReport(tuple(rows), nonce, blocks=blocks, seconds=time.perf_counter() - start)
+
+
+def _in_pieces(
+    original: KernelGraph, lowered: KernelGraph, nonce: str, distributions: Sequence[str]
+) -> NumericsReport | None:
+    """The comparisons of all pieces; None where the programs have none.
+
+    What a program stores between pieces is rounded there in both, so their errors add up as the original's do.
+    """
+    reduced = reduce_extents(original, lowered, most_work=WHOLE_WORK)
+    if reduced is None:
+        return None
+    try:
+        primes = primes_of(*map(canonical_text, (original, lowered)))
+        pieces = cut(original, lowered, reduced, nonce, primes, rounded=True)
+    except ZeroDivisionError:
+        return None
+    if not pieces:
+        return None
+    rows: list[Comparison] = []
+    for number, piece in enumerate(pieces):
+        found = gate(piece.first, piece.second, nonce=nonce, distributions=distributions)
+        rows += [replace(row, output=f"{row.output} of piece {number}") for row in found.rows]
+        if found.skipped or not found.passed:
+            return None
+    return NumericsReport(tuple(rows), nonce, blocks=f"{len(pieces)} pieces, one by one")
 
 
 _Pair: TypeAlias = tuple[KernelGraph, KernelGraph]

@@ -71,25 +71,35 @@ def choose(
 def _of_segments(
     run: Run, graph: KernelGraph, segments: Sequence[Segment], found: Sequence[Sequence[Candidate]]
 ) -> Candidate | None:
-    """`graph` with the best candidate of each segment; None where every segment stays as it is."""
+    """`graph` with the best candidate of each segment; None where every segment stays as it is.
+
+    Those that promise most come first, as the budget may not suffice for all.
+    """
     searches_stopped = run.stopped()
     stitched = graph
-    first, won = repeats(segments), dict[int, Accepted | None]()
-    for number, (segment, candidates) in enumerate(zip(segments, found, strict=True)):
+    alike: dict[int, list[Segment]] = {}
+    for first, segment in zip(repeats(segments), segments, strict=True):
+        alike.setdefault(first, []).append(segment)
+
+    def promised(number: int) -> float:
+        saved = run.predicted(segments[number].graph) - min(c.seconds for c in found[number])
+        return saved * len(alike[number])
+
+    for number in sorted([n for n in alike if found[n]], key=promised, reverse=True):
         if run.stopped() and not searches_stopped:
             break
         if run.budget.late_for_the_whole():
-            run.budget.missed["segment not optimized"] += len(segments) - number
-            break
-        if first[number] == number:
-            race = _Race(run, segment.graph, segment=number)
-            for candidate in candidates:
-                race.enter(candidate)
-            won[number] = race.won()
-        if (better := won[first[number]]) is not None:
+            run.budget.missed["segment not optimized"] += len(alike[number])
+            continue
+        race = _Race(run, segments[number].graph, segment=number)
+        for candidate in found[number]:
+            race.enter(candidate)
+        if (won := race.won()) is None:
+            continue
+        for segment in alike[number]:
             # A copy, as values are defined once.
-            stitched = stitch(stitched, segment, copy.deepcopy(better.graph))
-            run.earlier.keep_result(graph, stitched, None, finished=False)
+            stitched = stitch(stitched, segment, copy.deepcopy(won.graph))
+        run.earlier.keep_result(graph, stitched, None, finished=False)
     if stitched is graph:
         return None
     stitched = join_parts(choose_layouts(stitched, run.target), run.target)  # of values between segments

@@ -34,14 +34,23 @@ class Piece:
 
 
 def cut(
-    a: KernelGraph, b: KernelGraph, reduced: tuple[KernelGraph, KernelGraph], seed: object, primes: Primes
+    a: KernelGraph,
+    b: KernelGraph,
+    reduced: tuple[KernelGraph, KernelGraph],
+    seed: object,
+    primes: Primes,
+    *,
+    rounded: bool = False,
 ) -> list[Piece] | None:
     """The pieces to compare in place of `a` and `b`; None where no shared value divides them.
 
-    `reduced` are both programs at smaller extents, node by node. Pieces that are the same text are left out.
+    With `rounded`, what has another dtype is another value.
+
+    `reduced` are both programs at smaller extents, node by node. Pieces whose programs are one text are left out,
+    and those that repeat others, as those of equal layers do.
     Raises ZeroDivisionError where the random inputs make a denominator vanish.
     """
-    shared = _shared(a, b, reduced, seed, primes)
+    shared = _shared(a, b, reduced, seed, primes, rounded=rounded)
     partner = dict(zip(b.inputs, a.inputs, strict=True)) | shared
     wanted: dict[Node, dict[Value, Value]] = {}  # per node of b: its results to prove, with their partners
     makers = {v: n for n in b.nodes for v in n.results}
@@ -50,7 +59,7 @@ def cut(
             wanted.setdefault(makers[y], {})[y] = x
         elif partner.get(y) is not x:
             return None
-    found: list[Piece] = []
+    found: dict[tuple[str, str], Piece] = {}
     for node in reversed(b.nodes):
         if not (targets := wanted.get(node)):
             continue
@@ -71,12 +80,13 @@ def cut(
         for v in ends:
             if v in makers:
                 wanted.setdefault(makers[v], {})[v] = partner[v]
-        if canonical_text(piece.first) != canonical_text(piece.second):
-            found.append(piece)
-    whole = {*a.inputs}, {*a.outputs}
-    if any(({*p.first.inputs} <= whole[0]) and ({*p.first.outputs} == whole[1]) for p in found):
-        return None
-    return found
+        texts = canonical_text(piece.first), canonical_text(piece.second)
+        if texts[0] == texts[1]:
+            continue
+        if {*piece.first.inputs} <= {*a.inputs} and {*piece.first.outputs} == {*a.outputs}:
+            return None
+        found.setdefault(texts, piece)
+    return [*found.values()]
 
 
 def _slice(
@@ -106,7 +116,13 @@ def _without(node: Node, inputs: Container[Value]) -> Node:
 
 
 def _shared(
-    a: KernelGraph, b: KernelGraph, reduced: tuple[KernelGraph, KernelGraph], seed: object, primes: Primes
+    a: KernelGraph,
+    b: KernelGraph,
+    reduced: tuple[KernelGraph, KernelGraph],
+    seed: object,
+    primes: Primes,
+    *,
+    rounded: bool,
 ) -> dict[Value, Value]:
     """The first value of `b` for the first one of `a`, where they have one shape and seem to be equal."""
     field = ImageField((seed, "pieces"), lattice="order", primes=primes)
@@ -116,11 +132,15 @@ def _shared(
         field.random(i, v.shape, exponent=e)
         for i, (v, e) in enumerate(zip(reduced[0].inputs, exponent, strict=True))
     ]
-    known: dict[tuple[Shape, Shape, bytes], Value] = {}
+    known: dict[object, Value] = {}
     for value, key in _values(a, reduced[0], inputs, domain):
-        known.setdefault(key, value)
+        known.setdefault((key, value.dtype if rounded else ""), value)
     # Each value of `a` once: two inputs of a piece are arbitrary tensors.
-    return {v: known.pop(key) for v, key in _values(b, reduced[1], inputs, domain) if key in known}
+    found: dict[Value, Value] = {}
+    for value, key in _values(b, reduced[1], inputs, domain):
+        if (partner := known.pop((key, value.dtype if rounded else ""), None)) is not None:
+            found[value] = partner
+    return found
 
 
 def _values(

@@ -32,7 +32,7 @@ from superopt.verify.ptx.grid import Grid, Instances
 from superopt.verify.ptx.launch import MOST_SHARED, Launch, Stored
 from superopt.verify.ptx.parser import parse
 from superopt.verify.ptx.record import PtxKernelRecord, PtxRecord
-from superopt.verify.ttir.check import KernelText, flat_operands
+from superopt.verify.ttir.check import KernelText, firsts, flat_operands
 from superopt.verify.ttir.evaluate import launch
 from superopt.verify.ttir.launch_memory import launch_buffers
 from superopt.verify.ttir.memory import Buffer
@@ -92,12 +92,12 @@ def verify_ptx(
     """
     nodes = [n for n in lowered.nodes if isinstance(n.body, TileProgram)]
     primes = drawn(canonical_text(lowered), *(t.ptx for t in texts))
-    return PtxRecord(
-        kernels=[
-            verify_kernel(node, kernel, text, primes, seed=seed)
-            for node, kernel, text in zip(nodes, kernels, texts, strict=True)
-        ]
-    )
+    given = list(zip(kernels, texts, strict=True))
+    first, made = firsts(nodes, given), dict[Node, PtxKernelRecord]()
+    for node, (kernel, text) in zip(nodes, given, strict=True):
+        if first[node] is node:
+            made[node] = verify_kernel(node, kernel, text, primes, seed=seed)
+    return PtxRecord(kernels=[made[first[node]] for node in nodes])
 
 
 def verify_kernel(

@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NamedTuple
 
@@ -170,14 +170,17 @@ def verify_ttir(
     Raises NotEquivalent where a kernel computes something else, IllegalProgram where one accesses memory
     illegally, UnsupportedProgram for TTIR that cannot be verified, BadInput for text that is not TTIR.
     """
-    functions = [k.function() for k in kernels]
     nodes = [n for n in lowered.nodes if isinstance(n.body, TileProgram)]
     if len(nodes) != len(kernels):
         raise NotEquivalent(f"expected {len(nodes)} kernels, got {len(kernels)}")
     for node, kernel in zip(nodes, kernels, strict=True):
         _interface(node, kernel)
-    programs = dict(zip(nodes, zip(functions, kernels, strict=True), strict=True))
-    stored = {n: _addresses(f, n, k) for n, (f, k) in programs.items()}
+    first = firsts(nodes, kernels)
+    functions = {k: k.function() for k in dict.fromkeys(kernels)}
+    programs = {n: (functions[k], k) for n, k in zip(nodes, kernels, strict=True)}
+    stored: dict[Node, list[Buffer]] = {}
+    for n, (f, k) in programs.items():
+        stored[n] = stored[first[n]] if first[n] in stored else _addresses(f, n, k)
     # Numbers come last: by then all addresses are known to be legal, and which instance stores what.
     whole = sum(math.prod(k.grid) * instance_work(f, k.grid) for f, k in programs.values()) <= full_work
     whole = whole and all(_fits(g, full_work, OF_PROGRAMS * full_work) for g in (original, lowered))
@@ -192,9 +195,12 @@ def verify_ttir(
     else:
         limit = min(full_work, KERNEL_WORK)
         for n, (f, k) in programs.items():
-            evaluated[n], maxima[n] = _alone(n, f, k, stored[n], (seed, primes), limit)
+            if first[n] is n:
+                evaluated[n], maxima[n] = _alone(n, f, k, stored[n], (seed, primes), limit)
+            else:
+                evaluated[n], maxima[n] = evaluated[first[n]], maxima[first[n]]
     texts = {n: (f, k.grid, k.arguments) for n, (f, k) in programs.items()}
-    if reason := check_floats(lowered, texts, stored, seed):
+    if reason := check_floats(lowered, texts, stored, first, seed):
         notes.append(reason)
     if not formal and compile_again is not None:
         pair = reduce_extents(original, lowered)
@@ -219,6 +225,16 @@ def verify_ttir(
         for n, k in zip(nodes, kernels, strict=True)
     ]
     return ArtifactRecord(seed=seed, kernels=records, formal=formal, end_to_end=end_to_end, notes=notes)
+
+
+def firsts(nodes: Sequence[Node], kernels: Sequence[Hashable]) -> dict[Node, Node]:
+    """For each node the first that computes the same by the same kernel, as those of equal layers do.
+
+    What is found for that one, by itself, holds for the others.
+    """
+    known: dict[tuple[str, Hashable], Node] = {}
+    texts = ((canonical_text(graph_of(node)), kernel) for node, kernel in zip(nodes, kernels, strict=True))
+    return {node: known.setdefault(text, node) for node, text in zip(nodes, texts, strict=True)}
 
 
 def _interface(node: Node, kernel: KernelText) -> None:

@@ -75,18 +75,20 @@ def check_floats(
     lowered: KernelGraph,
     kernels: Mapping[Node, _Kernel],
     stored: Mapping[Node, Sequence[Buffer]],
+    first: Mapping[Node, Node],
     seed: int,
 ) -> str:
     """Compare what instances of each kernel store with the lowered program's numbers.
 
-    `stored` says which instance of a kernel stores what. Returns the reason where a kernel was not compared.
-    Raises NotEquivalent where they differ, and what `launch` raises.
+    `stored` says which instance of a kernel stores what, and `first` which node before computes the same by the
+    same kernel: in a program that is too large that one stands for it. Returns the reason where a kernel was not
+    compared. Raises NotEquivalent where they differ, and what `launch` raises.
     """
     if sum(v.type.elements for v in lowered.inputs) > MOST_ELEMENTS:
         return "kernels were not run in floats: the inputs are too large"
     # Tiles are small: threads of the BLAS would mostly wait for each other.
     with threadpool_limits(1, "blas"):
-        return _compared(lowered, kernels, stored, seed)
+        return _compared(lowered, kernels, stored, first, seed)
 
 
 def _with_large_ends(x: Array) -> Array:
@@ -108,6 +110,7 @@ def _compared(
     lowered: KernelGraph,
     kernels: Mapping[Node, _Kernel],
     stored: Mapping[Node, Sequence[Buffer]],
+    first: Mapping[Node, Node],
     seed: int,
 ) -> str:
     large = work(lowered) > MOST_WORK
@@ -120,15 +123,19 @@ def _compared(
             drawn = make_inputs(input_specs(lowered), "large" if ends else name, seed)
             drawn = [_with_large_ends(x) if ends else x for x in drawn]
             env = {v: domain.tensor(x, v.dtype) for v, x in zip(lowered.inputs, drawn, strict=True)}
+            compared: set[Node] = set()
             for node in lowered.nodes:
                 if any(v not in env for v in node.operands):
                     left.add(node)
+                    continue
+                if large and first.get(node) in compared:
                     continue
                 operands = [env[v] for v in node.operands]
                 # Where only some instances run, what the others compute matters to later nodes alone.
                 few = node in kernels and (large or _instances(*kernels[node][:2], seed) is not None)
                 blocks = few and (large or read.isdisjoint(node.results))
                 if blocks and _compare_blocks(node, kernels[node], stored[node], operands, seed):
+                    compared.add(node)
                     continue
                 if large and not is_constant(node):
                     left.add(node)
