@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Iterator
 
 _REGISTER = re.compile(r"%(?:rd|rs|r|p)\d+")
 _ORDERS = (
@@ -43,6 +44,14 @@ _BULK = re.compile(
 )
 _ARGUMENT = re.compile(r"ld\.param\.b64\s+(%rd\d+), \[\w+_param_\d+\];")
 _RESULT = re.compile(r"(?:add|sub|or|xor|and|mul\.lo|mad\.lo|shl)\.[bsu](?:32|64)\s+(%rd?\d+), ")
+
+
+def without_orders(text: str) -> Iterator[str]:
+    """A kernel without each of its waits, fences and barriers."""
+    lines = text.splitlines()
+    for at, line in enumerate(lines):
+        if any(pattern.search(line.partition("//")[0]) for _, pattern in _ORDERS):
+            yield "\n".join([*lines[:at], "", *lines[at + 1 :]])
 
 
 def _in_one_block(line: str, register: str, dimension: str, block: int) -> str:

@@ -12,8 +12,9 @@ or place). One that passes is run again at other points of the fields and on oth
 is *wrong and accepted*, and the exit code is 1. The rest changes nothing that is stored, and it is shown why: *dead*
 where all that it changes may be undefined instead (`Launch.plant`), *without effect* where it changes no register
 and no memory in up to 64 blocks, *equal in every block* where all blocks of the grid store the same at a random point,
-*redundant order* where a wait, fence or barrier was dropped that orders nothing which others do not, *unexplained*
-otherwise.
+*redundant order* where a wait, fence or barrier was dropped that orders nothing which others do not, as
+`ptx_orders`, which shares no code with the check, finds as well, *redundant order by one rule* where that cannot read
+the text, *unexplained* otherwise.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ sys.path.insert(3, str(Path(__file__).parent.parent / "gpu"))
 
 import mutate_ptx
 import numpy as np
+import ptx_orders
 from about import about
 from kernels import CASES, DTYPES, KERNELS, Compiler
 
@@ -191,7 +193,7 @@ def subject_of(name: str, node: Node, kernel: KernelText, compiled: Any) -> Subj
 def explained(subject: Subject, kind: str, text: str) -> str:
     """Why a mutant that passes stores the same."""
     if kind in mutate_ptx.ORDERS:
-        return "redundant order"
+        return ordered(subject, text)
     reference = subject.second
     original = decode(parse(subject.ptx, "kernel.ptx"))
     mutant = decode(parse(text, "mutant.ptx"), original.numbers)
@@ -210,6 +212,15 @@ def explained(subject: Subject, kind: str, text: str) -> str:
     both = [reference.launch(k, subject.shared_bytes) for k in (original, mutant)]
     same = all(_same(*(k.run(block) for k in both)) for block in range(count))
     return "equal in every block" if same else "wrong and accepted"
+
+
+def ordered(subject: Subject, text: str) -> str:
+    """What a second reading says of a mutant in which nothing races by the first."""
+    try:
+        before, after = (ptx_orders.races(t, subject.shared_bytes) for t in (subject.ptx, text))
+    except ptx_orders.Undecided:
+        return "redundant order by one rule"
+    return "unexplained" if before or after else "redundant order"
 
 
 def _same(first: Sequence[Stored], second: Sequence[Stored]) -> bool:

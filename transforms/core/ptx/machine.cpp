@@ -155,12 +155,13 @@ void Machine::start(const std::vector<std::pair<u32, std::vector<u64>>> &preset)
   storing_.assign(threads_, {});
   loading_.assign(threads_, {});
   for (std::size_t s = 0; s < kStreams; ++s) {
-    completed_[s].assign(threads_, 0);
     pending_[s] = {};
     accumulating_[s].assign(program_.registers, 0);
     reading_[s].assign(program_.registers, 0);
   }
   registerStep_.assign(program_.registers, 0);
+  for (std::vector<u32> &known : completed_)
+    known.assign(threads_, 0);
   mbarriers_.clear();
   known_.clear();
   tensorMaps_.clear();

@@ -169,6 +169,7 @@ private:
   void asyncReadable(const Slot &s, Issue &issue) const;
   Number asyncRead(u64 address, Type type, Issue &issue);
   void unlock(std::size_t stream, u32 upTo);
+  u32 completed(std::size_t stream, u16 t) const;
   // mbarriers and bulk copies
   struct Mbarrier {
     u32 count, id; // arrivals of a phase; the place in `known_`
@@ -337,7 +338,8 @@ private:
   std::vector<std::array<Cell, 2>> bytes_; // what `Part::Bytes` stands for
 
   u32 sequence_ = 0;
-  std::array<std::vector<u32>, kStreams> completed_;
+  // By stream and warp: each warp of a warp group waits for its own part of a product.
+  std::array<std::vector<u32>, kStreams * kParts> completed_;
   struct Pending {
     std::vector<u32> groups; // the last operation of each committed group
     u32 open = 0;

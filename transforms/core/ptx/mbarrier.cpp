@@ -103,7 +103,8 @@ void Machine::testBarrier(const Instr &in, Mbarrier &m, u64 address, u16 t) {
   if (done) {
     known = least;
     if (least > 0)
-      completed_[0][t] = std::max(completed_[0][t], m.sequences[least - 1]);
+      for (std::size_t part = 0; part < kParts; ++part) // the tensor core's products are whole
+        completed_[part][t] = std::max(completed_[part][t], m.sequences[least - 1]);
   }
   setBits(arg(in, 0), t, done);
 }

@@ -98,7 +98,7 @@ void Machine::writable(const Slot &s, u16 t, const Cell *value) const {
   if ((s.bulkWrite != 0 && !complete(s.bulkWrite, t)) || s.bulkReads != 0)
     throw Illegal("race: expected a wait for a bulk copy first, got a write to what it may still be moving");
   for (std::size_t stream = 0; stream < kStreams; ++stream)
-    if (s.asyncRead[stream] > completed_[stream][t])
+    if (s.asyncRead[stream] != 0 && s.asyncRead[stream] > completed(stream, t))
       throw Illegal("race: expected a wait first, got a write to what the tensor core may still be reading");
   if (!written(s, t) && !(value != nullptr && !s.split && s.writeStep == step_ && sameCell(s.held, *value)))
     disordered("write", "a write of", s.writer != kSeveral);

@@ -41,8 +41,8 @@ constexpr unsigned kAligned = 16;       // bytes; the launcher promises no more
 constexpr u64 kMostWork = u64{1} << 34; // so that steps fit 32 bits
 constexpr u64 kPlaceStep = 1024;        // bytes; shared memory starts at a multiple
 
-constexpr std::size_t kWarp = 32, kStreams = 2;
-constexpr std::size_t kMostDepth = 32; // of a product of the tensor core
+constexpr std::size_t kWarp = 32, kStreams = 2, kParts = 4; // warps of a warp group
+constexpr std::size_t kMostDepth = 32;                      // of a product of the tensor core
 
 // Who accessed sixteen bits last: enough to say whether the next access is ordered after.
 struct Slot {

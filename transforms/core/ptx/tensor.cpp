@@ -42,7 +42,7 @@ void Machine::tensor(const Instr &in, std::span<const u16> lanes) {
       for (u32 lane = 0; lane < kLanes; ++lane)
         for (u32 c = found->first; c < found->first + found->second; ++c) {
           const TensorCell &held = tensorCell(lane, c);
-          if (held.pending > completed_[0][first] || held.reading > completed_[0][first] || held.storing ||
+          if (held.pending > completed(0, first) || held.reading > completed(0, first) || held.storing ||
               held.loading ||
               (held.reader != kNobody && held.reader / kWarp != first / kWarp && held.readEpoch >= epoch_))
             throw Illegal("race: expected a wait before tensor memory is freed");
@@ -107,7 +107,7 @@ void Machine::tensorMove(const Instr &in, std::span<const u16> lanes) {
       const u32 column = (at & 0xffff) + (halves ? i / 16 * static_cast<u32>(arg(in, address + 2).imm) : 0);
       for (std::size_t r = 0; r < n; ++r) {
         TensorCell &c = tensorCell(lane, column + static_cast<u32>(r));
-        if (c.pending > completed_[0][t])
+        if (c.pending > completed(0, t))
           throw Illegal(
               "race: expected a wait first, got an access to what the tensor core may still be writing");
         if (c.storing || (!isLoad && c.loading))
@@ -124,7 +124,7 @@ void Machine::tensorMove(const Instr &in, std::span<const u16> lanes) {
           c.loading = true;
           loading_[t].push_back(index);
         } else {
-          if (c.reading > completed_[0][t])
+          if (c.reading > completed(0, t))
             throw Illegal(
                 "race: expected a wait first, got a write to what the tensor core may still be reading");
           Cell held[2];

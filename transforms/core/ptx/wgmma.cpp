@@ -215,10 +215,19 @@ void Machine::wgmmaWait(const Instr &in, std::span<const u16> lanes) {
         continue;
       const u32 done = pending.groups[pending.groups.size() - 1 - left];
       for (u16 t = first; t - first < kWarpGroup; ++t)
-        completed_[stream][t] = std::max(completed_[stream][t], done);
+        if (u32 &own = completed_[stream * kParts + (t - first) / kWarp][t]; own < done)
+          own = done;
       unlock(stream, done);
     }
   }
+}
+
+// The last operation of a stream up to which a thread knows all warps' parts to be complete.
+u32 Machine::completed(std::size_t stream, u16 t) const {
+  u32 least = completed_[stream * kParts][t];
+  for (std::size_t part = 1; part < kParts; ++part)
+    least = std::min(least, completed_[stream * kParts + part][t]);
+  return least;
 }
 
 void Machine::unlock(std::size_t stream, u32 upTo) {

@@ -42,7 +42,7 @@ from superopt.verify.ttir.work import instance_work
 
 # Blocks that run to find boxes: the first ones, as many as that if they would do, and blocks whose instances are
 # compared at once.
-FIRST_BOXES, MOST_BOXES, AT_ONCE = 8, 32, 1 << 16
+FIRST_BOXES, MOST_BOXES, AT_ONCE = 8, 64, 1 << 16
 Box: TypeAlias = tuple[tuple[int, int], ...]
 """First and last coordinate along each axis."""
 
