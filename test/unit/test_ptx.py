@@ -347,6 +347,34 @@ def test_what_a_warp_waits_for_the_others_do_not_have(
         verified(matmul, index, ptx, late.replace(line[0], f"{first}{line[0]} }}", 1))
 
 
+def test_whom_elect_sync_elects_is_named_only_where_it_matters(
+    matmul: tuple[KernelGraph, EmittedProgram, list[Compiled]],
+):
+    """Who issues products may be any thread of its warp; copies of boxes race with any but the first (`test_ptx_bulk`)."""
+    lowered, emitted, compiled = matmul
+    (kernel,) = kernel_texts(emitted, compiled[2:])
+
+    def ordering(ptx: str) -> list[str]:
+        (record,) = verify_ptx(lowered, [kernel], [PtxText(ptx, compiled[2].shared_bytes)]).kernels
+        assert not record.unverified
+        return record.ordering
+
+    ptx = compiled[2].ptx
+    assert "elect.sync" in ptx
+    assert {"tcgen05", "mbarrier"} <= set(ordering(ptx))
+    assert "elect.sync" not in ordering(ptx)
+
+
+@pytest.mark.parametrize("lane", [0, 5, 31])
+def test_another_thread_is_elected(lane: int):
+    body = "mov.b32 %r10, 0f00000000;\nelect.sync %r20|%p1, -1;\n@%p1 st.global.b32 [%rd5 + 0], {%r10};\nret;\n}\n"
+    text = HEAD.replace("THREADS", "64") + body
+    buffers = [Buffer("x", 64, "f32", writable=False), Buffer("o", 64, "f32", writable=True)]
+    decoded = decode(parse(text, "k.ptx"))
+    launch = Launch(decoded.electing(lane) if lane else decoded, (1, 1, 1), buffers, FIELD, 1024)
+    assert launch.run(0)[1].places.tolist() == [lane, 32 + lane]
+
+
 @pytest.mark.parametrize("grid", [(2, 2, 32), (7, 1, 3), (5, 1, 1), (1, 1, 1)])
 def test_the_blocks_tell_their_numbers_apart(grid: tuple[int, int, int]):
     """Some block has each number at its end and the others at 0: an offset by another one's is seen."""

@@ -11,10 +11,10 @@ void Machine::shuffle(const Instr &in, std::span<const u16> lanes) {
     if (static_cast<u32>(bits(members, t)) != ~0u)
       throw Unknown("an exchange among some threads of a warp");
   warps(lanes, [&](u16 first) {
-    if (in.op == Op::elect) { // the first thread, which Triton relies on, too
+    if (in.op == Op::elect) { // the same thread each time (PTX ISA, "elect.sync"): that of `mode`
       for (std::size_t i = 0; i < kWarp; ++i) {
-        setBits(arg(in, 0), static_cast<u16>(first + i), 0);
-        setBits(arg(in, 1), static_cast<u16>(first + i), i == 0);
+        setBits(arg(in, 0), static_cast<u16>(first + i), in.mode);
+        setBits(arg(in, 1), static_cast<u16>(first + i), i == in.mode);
       }
       return;
     }

@@ -114,7 +114,10 @@ def verify_kernel(
             )
         ordering = ordering_rules(decoded)
         templates = sorted({o[1:].split(".")[0] for o in decoded.opcodes if o.startswith("@")})
-        addressed, evaluated, maxima = _compare(decoded, node, kernel, text.shared_bytes, seed, primes)
+        found = _compare(decoded, node, kernel, text.shared_bytes, seed, primes)
+        addressed, evaluated, maxima = found.proved, found.ran, found.maxima
+        if found.anyone:
+            ordering = [rule for rule in ordering if rule != ELECT]
         if addressed < math.prod(kernel.grid):
             reason = f"expected all {math.prod(kernel.grid)} blocks to be proved, got {addressed}"
     except UnsupportedProgram as error:
@@ -132,6 +135,7 @@ def verify_kernel(
     )
 
 
+ELECT = "elect.sync"
 _RULES = {
     "bar.sync": "bar.sync",
     "bar.warp.sync": "bar.warp.sync",
@@ -142,29 +146,40 @@ _RULES = {
     "cp.async.bulk.wait_group": "cp.async.bulk",
     "fence.proxy.async": "fence.proxy.async",
     "fence.proxy.tensormap": "fence.proxy.tensormap",
-    "elect.sync": "elect.sync",
+    ELECT: ELECT,
 }
 
 
 def ordering_rules(decoded: Decoded) -> list[str]:
-    """The instructions that order a kernel's accesses, and `elect.sync`, taken to elect the first thread."""
+    """The instructions that order a kernel's accesses, and `elect.sync`."""
     return [rule for stem, rule in _RULES.items() if any(o.startswith(stem) for o in decoded.opcodes)]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """How many blocks are proved and ran, how maxima were compared, and whether any thread may be elected."""
+
+    proved: int
+    ran: int
+    maxima: Maxima
+    anyone: bool
 
 
 def _compare(
     decoded: Decoded, node: Node, kernel: KernelText, shared_bytes: int, seed: int, primes: Primes
-) -> tuple[int, int, Maxima]:
-    """Prove blocks of the PTX at a point; how many are, how many ran, and how maxima were compared."""
-    found = (0, 0)
+) -> _Found:
+    """Prove blocks of the PTX at a point."""
+    found, anyone = (0, 0), False
     budgets = {"free": Budget(), "order": Budget()}  # by how maxima are interpreted
 
     def test(domain: Extended) -> None:
-        nonlocal found
-        budget = budgets[domain.field.lattice]
-        found = Reference(node, kernel, domain, budget).prove(decoded, shared_bytes, seed)
+        nonlocal found, anyone
+        reference = Reference(node, kernel, domain, budgets[domain.field.lattice])
+        found = reference.prove(decoded, shared_bytes, seed)
+        anyone = reference.elects_anyone(decoded, shared_bytes, seed)
 
     maxima = at_some_point(False, (seed, kernel.name, "ptx"), primes, test)
-    return *found, maxima
+    return _Found(*found, maxima, anyone)
 
 
 _Stores: TypeAlias = Sequence[tuple[Array, Array]]
@@ -208,6 +223,17 @@ class Reference:
             ran += 1
         self._check(ptx, chosen[-1], ptx.run(chosen[-1]))
         return grid.proved, ran + 1
+
+    def elects_anyone(self, decoded: Decoded, shared_bytes: int, seed: int = 0) -> bool:
+        """Whether a block stores the same, in order, where `elect.sync` elects another thread than the first."""
+        if ELECT not in ordering_rules(decoded):
+            return False
+        lane = random.Random(f"{seed} {self.kernel.name} elected").randrange(1, 32)
+        try:
+            self.compare(decoded.electing(lane), shared_bytes, blocks_of(self.kernel, seed)[-1:])
+        except (IllegalProgram, NotEquivalent, UnsupportedProgram):
+            return False
+        return True
 
     def compare(
         self, decoded: Decoded, shared_bytes: int, blocks: Sequence[int], planted: Decoded | None = None

@@ -8,7 +8,7 @@ approximation are not represented.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from superopt.verify.ptx.registers import REGISTERS
 
 _OPS = _ptx.ops()
 _RULES = {**REGISTERS, **ACCESSES}
+_MODE = 2  # the column of an instruction's mode
 
 
 @dataclass
@@ -36,6 +37,12 @@ class Decoded:
     args: Array
     numbers: Mapping[str, int]
     opcodes: tuple[str, ...]
+
+    def electing(self, lane: int) -> Decoded:
+        """The same, where `elect.sync` elects another thread of each warp than the first."""
+        code = self.code.copy()
+        code[code[:, 0] == _OPS["elect"], _MODE] = lane
+        return replace(self, code=code)
 
     @property
     def preset(self) -> Mapping[str, int]:
