@@ -18,6 +18,7 @@ import argparse
 import math
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,8 @@ from benchmarks.winners import COMPILED_FOR, SEARCHED_FOR
 
 if TYPE_CHECKING:
     from superopt.cost import Target
-    from superopt.program import KernelGraph
+    from superopt.program import KernelGraph, Node
+    from superopt.transforms.emit.compile import Compiled
     from superopt.transforms.schedule.fit import Scheduled
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -84,10 +86,15 @@ def compared(graph: KernelGraph, winner: KernelGraph, gpu: str) -> dict[str, Any
 def counts(scheduled: Scheduled, gpu: Target) -> dict[str, Any]:
     """Wavefronts, sectors and prices of counted kernels."""
     from superopt.cost import compiled_seconds, priced_kernels
+    from superopt.program import TileProgram
 
     kernels: list[dict[str, Any]] = []
+    nodes = iter(n for n in scheduled.lowered.nodes if isinstance(n.body, TileProgram))
     for priced in priced_kernels(scheduled.lowered, scheduled.compiled, gpu):
-        if priced.compiled is not None and (found := priced.compiled.counts) is not None:
+        if priced.compiled is None:
+            continue
+        node = next(nodes)
+        if (found := priced.compiled.counts) is not None:
             kernels.append(
                 {
                     "name": priced.compiled.name,
@@ -95,10 +102,21 @@ def counts(scheduled: Scheduled, gpu: Target) -> dict[str, Any]:
                     "sectors": [found.device.made, found.device.needed],
                     "limit": priced.limit,
                     "us": round(priced.seconds * 1e6, 2),
+                    "us_without_conflicts": round(unconflicted(node, priced.compiled, gpu) * 1e6, 2),
                 }
             )
     seconds = compiled_seconds(scheduled.lowered, scheduled.compiled, gpu)
     return {"us": round(seconds * 1e6, 2), "kernels": kernels}
+
+
+def unconflicted(node: Node, kernel: Compiled, gpu: Target) -> float:
+    """What a kernel would cost with the wavefronts that suffice: no launch of it can save more."""
+    from superopt.cost.compiled import compiled_cost
+
+    assert kernel.counts is not None
+    shared = {k: replace(t, made=t.needed) for k, t in kernel.counts.wavefronts.items()}
+    ideal = replace(kernel, counts=replace(kernel.counts, wavefronts=shared))
+    return compiled_cost(node, ideal, gpu).seconds
 
 
 def checked(graph: KernelGraph, now: Scheduled) -> str:
@@ -165,7 +183,37 @@ def table(rows: dict[str, Any]) -> list[str]:
         cells = [" ".join(f"{r:.2f}" for r in ratios(t["kernels"])) for t in (before, now)]
         cells += [str(sum(k["sectors"][0] for k in t["kernels"])) for t in (before, now)]
         out.append(f"| {name} | {' | '.join(cells)} | {before['us']} us | {now['us']} us |")
+    return [*out, "", *left(rows)]
+
+
+def left(rows: dict[str, Any]) -> list[str]:
+    """Markdown: the kernels that are left with conflicts, and what no launch of theirs could save, in percent."""
+    from superopt.cost.counted import CONFLICTS
+
+    out = _head("kernels left with conflicts", *(f"{gpu}: ratio, price, without" for gpu in COMPILED_FOR))
+    for name, made in sorted(rows.items()):
+        at = {g: t["now"]["kernels"] for g, t in made.get("targets", {}).items() if "now" in t}
+        kept = {k["name"]: k for kernels in at.values() for k in kernels if _ratio(k) > CONFLICTS}
+        for kernel in kept:
+            found = [next((k for k in at.get(g, []) if k["name"] == kernel), None) for g in COMPILED_FOR]
+            out.append(
+                f"| {kernel if kernel.startswith(name) else name} | {' | '.join(map(_saved, found))} |"
+            )
     return out
+
+
+def _ratio(kernel: dict[str, Any]) -> float:
+    made, needed = kernel["wavefronts"]
+    return made / needed if needed else 1.0
+
+
+def _saved(kernel: dict[str, Any] | None) -> str:
+    from superopt.cost.counted import CONFLICTS
+
+    if kernel is None or _ratio(kernel) <= CONFLICTS:
+        return ""
+    without = kernel.get("us_without_conflicts")
+    return f"{_ratio(kernel):.2f}, {kernel['us']} us, " + (f"{without} us" if without else "not priced")
 
 
 def _head(*columns: str) -> list[str]:

@@ -11,6 +11,7 @@ from test_bench_space import matmul, tile_body, with_body
 
 from superopt import cost
 from superopt.cost.counted import CONFLICTS, KernelCounts, Transactions, conflicts, counted
+from superopt.cost.counted import text as counts_text
 from superopt.dialects.reader import read
 from superopt.dialects.writer import to_text
 from superopt.program import Compute, KernelGraph, Load
@@ -109,6 +110,15 @@ def test_bank_conflicts_go_and_the_kernel_is_verified(gpu: str) -> None:
         assert not verify_kernel(node, text, text_of, drawn(compiled[0].ptx)).unverified
         ratios.append(counted(emitted.kernels[0], compiled[0]).shared.ratio)
     assert ratios[0] > CONFLICTS > ratios[1]
+
+
+def test_counts_of_what_cannot_be_launched_say_so() -> None:
+    """Triton compiles whatever shared memory a kernel needs."""
+    emitted = emit_program(lower(matmul(64, 64, 64)))
+    (made,) = compile_all(emitted.kernels, ["sm_90"])
+    assert "launched" not in counts_text(emitted.kernels[0], made)
+    larger = counts_text(emitted.kernels[0], dataclasses.replace(made, shared_bytes=232_449))
+    assert "// it cannot be launched: expected at most 232448 bytes of shared memory, got 232449\n" in larger
 
 
 def test_random_programs_compute_what_they_should() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from superopt.cost.gpus import target as find_target
 from superopt.verify.ptx.check import PtxText, first_block
 
 if TYPE_CHECKING:
@@ -131,6 +132,11 @@ def text(kernel: TritonKernel, compiled: Compiled) -> str:
         f"waits for copies at line {w.line} of its PTX: {w.times}, with {w.bytes:.0f} bytes under way"
         for w in found.waits
     ]
+    most = find_target(compiled.target).shared_per_block
+    if compiled.shared_bytes > most:
+        rows.append(
+            f"it cannot be launched: expected at most {most} bytes of shared memory, got {compiled.shared_bytes}"
+        )
     return "".join(f"// {row}\n" for row in rows)
 
 
