@@ -92,4 +92,11 @@ def test_outside_of_bundles_nothing_is_counted():
         with pytest.raises(BadInput, match="at most 10 operations in all, got one that takes more: a kernel"):
             allowance.spend(1, "a kernel")
     assert left.left == -1
+    with allowance.allowed(10) as every:
+        for _ in range(2):
+            with allowance.allowed(6):
+                allowance.spend(4, "a bundle")
+        assert every.left == 2
+        with pytest.raises(BadInput, match="takes more: a bundle"), allowance.allowed(6):
+            allowance.spend(4, "a bundle")
     allowance.spend(1, "a kernel")

@@ -13,6 +13,8 @@ from superopt.errors import BadInput
 MOST_WORK = 1 << 40
 # What an operation of a thread of PTX, and a second, are in these.
 OF_PTX, A_SECOND = 4, 250_000_000
+# How often that a folder of bundles may take it, however many it has.
+OF_FOLDERS = 4
 
 
 class Allowance:
@@ -36,13 +38,17 @@ _ALLOWANCE: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
 
 @contextmanager
 def allowed(most: int | None = None) -> Generator[Allowance]:
-    """All that is checked inside shares one allowance (`MOST_WORK`)."""
+    """All that is checked inside shares one allowance (`MOST_WORK`), which is a part of the one around it."""
+    around = _ALLOWANCE.get()
     made = Allowance(MOST_WORK if most is None else most)
-    token = _ALLOWANCE.set(made)
+    made.left = min(made.left, around.left if around is not None else made.left)
+    given, token = made.left, _ALLOWANCE.set(made)
     try:
         yield made
     finally:
         _ALLOWANCE.reset(token)
+        if around is not None:
+            around.left -= given - made.left
 
 
 @contextmanager
