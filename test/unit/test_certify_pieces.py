@@ -14,7 +14,7 @@ from random_programs import Builder, mutated, random_kernel, rewritten, value
 from superopt.program import BlockGraph, KernelGraph, Node, TensorType, Value
 from superopt.transforms.lower import lower
 from superopt.verify import certifier as certifier_module
-from superopt.verify import certify, certify_lowered, one_point
+from superopt.verify import certify, certify_lowered, lattices, one_point
 from superopt.verify.certifier import replay
 from superopt.verify.checker import check_certificate
 from superopt.verify.fields import FormalField, P, Q
@@ -241,3 +241,50 @@ def test_what_is_undefined_in_a_piece_of_one_text_is_refused(
         return KernelGraph("main", inputs, f.nodes, [f("matmul", p, v)])
 
     assert certify(attention(True), attention(False)).equivalent == (masked < 3)
+
+
+def softmaxes(layers: int, *, rescaled: bool) -> KernelGraph:
+    """Softmax of softmax; `rescaled` subtracts another number, and divides at the end."""
+    x = value(8, 8)
+    f = Builder()
+    y = x
+    for _ in range(layers):
+        low = f("reduce_min" if rescaled else "reduce_max", y, dims=(1,), keepdims=True)
+        e = f("exp", f("sub", y, low))
+        total = f("reduce_sum", e, dims=(1,), keepdims=True)
+        y = f("matmul", f("div", e, total), x)
+    return KernelGraph("main", [x], f.nodes, [y])
+
+
+@pytest.mark.parametrize("layers", [1, 2, 5])
+def test_what_exponentials_give_is_arbitrary_for_the_next_ones(layers: int) -> None:
+    """A field has no exponential of what an exponential gave: the second softmax would look like another one."""
+    first, second = softmaxes(layers, rescaled=False), softmaxes(layers, rescaled=True)
+    parts = _cut(first, second, 0) if layers > 1 else [Piece(first, second)]
+    assert parts
+    assert all(certify(p.first, p.second).equivalent for p in parts)
+    assert max(sum(n.op == "exp" for n in p.first.nodes) for p in parts) == 1
+
+
+@pytest.mark.usefixtures("everything_is_large")
+@pytest.mark.parametrize("left_out", [False, True])
+def test_maxima_of_pieces_are_sets_where_the_whole_has_too_many_numbers(
+    monkeypatch: pytest.MonkeyPatch, *, left_out: bool
+) -> None:
+    """One number of 512 that a maximum leaves out: a random order would seldom tell."""
+
+    def layers(*, leaves_out: bool) -> KernelGraph:
+        x = value(2, 512)
+        f = Builder()
+        y = x
+        for layer in range(3):
+            taken = y
+            if leaves_out and layer == 2:
+                taken = f("slice", y, offsets=(0, 0), sizes=(2, 511), strides=(1, 1))
+            y = f("add", f("mul", y, y), f("reduce_max", taken, dims=(1,), keepdims=True))
+        return KernelGraph("main", [x], f.nodes, [y])
+
+    monkeypatch.setattr(certifier_module, "LATTICE_WORK", 1)
+    monkeypatch.setattr(lattices, "MOST_LEAVES", 1500)
+    verdict = certify(layers(leaves_out=False), lower(layers(leaves_out=left_out)))
+    assert verdict.equivalent != left_out

@@ -11,7 +11,7 @@ from superopt.cost import target
 from superopt.program import BlockGraph, KernelGraph, Node, NodeKind, Value
 from superopt.spec import check_kernel
 from superopt.transforms.mugraph_search.descend import propose
-from superopt.transforms.partition.blocks import computed_again, whole_rows
+from superopt.transforms.partition.blocks import computed_again, shares_sums, whole_rows
 from superopt.transforms.partition.segments import before_products, partition
 
 H100 = target("sm_90")
@@ -47,14 +47,30 @@ def layer(rows: int, width: int, hidden: int, heads: int) -> KernelGraph:
 
 @pytest.mark.parametrize("sizes", [(197, 768, 3072, 12), (577, 1024, 4096, 16), (512, 4096, 14336, 32)])
 def test_layers_are_cut_as_an_expert_would(sizes: tuple[int, int, int, int]):
+    """What joins the parts of a sum adds the residual, too, and the norm behind it needs no launch of its own."""
     cuts = [[n.op for n in s.graph.nodes if n.op in KINDS] for s in partition(layer(*sizes))]
+    parts = (
+        sizes[0] == 197
+    )  # with few tiles: blocks share the sums of the product in front of the second norm
     assert cuts == [
         ["rsqrt", "matmul", "matmul", "matmul"],
         ["matmul", "exp", "matmul"],
-        ["matmul", "add"],
-        ["rsqrt", "matmul", "gelu"],
+        ["matmul"] if parts else ["matmul", "add"],
+        ["add", "rsqrt", "matmul", "gelu"] if parts else ["rsqrt", "matmul", "gelu"],
         ["matmul", "add"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "depth", "shared"),
+    [(197, 768, 768, True), (197, 3072, 768, False), (197, 768, 256, False), (16, 768, 768, False)],
+)
+def test_whose_sums_blocks_share(rows: int, columns: int, depth: int, *, shared: bool):
+    """Those of few tiles that are deep; one of few rows has narrow tiles instead."""
+    p = Program("product")
+    product = p("matmul", p.input(rows, depth), p.input(depth, columns))
+    (node,) = p.graph(product).nodes
+    assert shares_sums(node) == shared
 
 
 KINDS = ("rsqrt", "matmul", "exp", "gelu", "add")

@@ -115,6 +115,15 @@ def _dims(value: Value) -> range:
     return range(len(value.shape))
 
 
+def shares_sums(product: Node) -> bool:
+    """Whether a product has so few tiles, each so deep, that blocks had better share their sums.
+
+    With few rows its tiles are narrow instead: it waits for its weights.
+    """
+    _, rows, _, depth = _product(product)
+    return rows >= ROWS and depth >= 4 * LIBRARY_TILE and _filled(_tiles(product)) <= 0.5
+
+
 def free_extent(product: Node, operand: int) -> int:
     """Elements of one row of the result that come from the other operand."""
     _, rows, columns, _ = _product(product)

@@ -18,7 +18,13 @@ from typing import TypeAlias
 from superopt.cost.traffic import LIBRARY_TILE, ceil_div
 from superopt.operators import OPERATORS, is_contraction
 from superopt.program import Node, Value
-from superopt.transforms.partition.blocks import L2_SHARE, computed_again, free_extent, whole_rows
+from superopt.transforms.partition.blocks import (
+    L2_SHARE,
+    computed_again,
+    free_extent,
+    shares_sums,
+    whole_rows,
+)
 
 Check: TypeAlias = Callable[[Sequence[Node]], bool]
 
@@ -152,7 +158,7 @@ class _Grouping:
 
     def _saved(self, a: int, b: int) -> float:
         """Bytes of device memory that one kernel in place of two saves, where group `a` feeds group `b`."""
-        saved, again = float(LAUNCH_BYTES), 0.0
+        saved, again = 0.0 if self._joins_parts(a, b) else float(LAUNCH_BYTES), 0.0
         read = {v for i in self.members[b] for v in self.nodes[i].operands}
         for value in self._crossing(a, b):
             saved += value.type.bytes * (1 + self._unwritten(value, a))
@@ -165,6 +171,15 @@ class _Grouping:
             return saved - again
         # Blocks compute while they load.
         return saved - max(again, whole_rows(self._nodes(a), self._nodes(b), self._leaving(a, b)))
+
+    def _joins_parts(self, a: int, b: int) -> bool:
+        """Whether blocks share the sums of the product that `a` is, so that a kernel joins their parts anyway.
+
+        Then `b`, which is elementwise, saves no launch; with a norm behind it, it does.
+        """
+        if len(self.members[a]) > 1 or not is_contraction(product := self.nodes[a]):
+            return False
+        return shares_sums(product) and all(OPERATORS[n.op].elementwise for n in self._nodes(b))
 
     def _nodes(self, g: int) -> list[Node]:
         return [self.nodes[i] for i in self.members[g]]

@@ -269,21 +269,31 @@ class _Question:
         Pieces with the same text are not tested: what is undefined in both must have shown up at reduced extents.
         """
         most = max(map(work, _affordable([self.a, self.b], BLOCKS_WORK)[0]))
-        small = self.reduced
-        if not small and most > LATTICE_WORK:
-            small = self._agreed_when_reduced()
+        pairs = [self.reduced] if self.reduced else []
+        if not pairs and most > LATTICE_WORK:
+            pairs = self._agreed_when_reduced()
         if most <= BLOCKS_WORK or self.undefined:
             return False
-        parts = _cut(self.a, self.b, small, self.seed, self.primes) if small else []
-        made = self._tests_of_pieces([_affordable([p.first, p.second], PIECE_WORK) for p in parts], "image")
-        self.outcomes += made
-        if made:
-            self.notes.append(f"at full extents the programs were compared in {len(parts)} pieces")
-        return bool(made)
+        cuts = [_cut(self.a, self.b, small, self.seed, self.primes) for small in pairs]
+        for parts in sorted(filter(None, cuts), key=_largest):
+            whole, self.agreed = self.agreed, self.agreed or all(map(self._agrees_when_reduced, parts))
+            made = self._tests_of_pieces(
+                [_affordable([p.first, p.second], PIECE_WORK) for p in parts], "image"
+            )
+            if made:
+                self.outcomes += made
+                self.notes.append(f"at full extents the programs were compared in {len(parts)} pieces")
+                return True
+            self.agreed = whole
+        return False
 
-    def _agreed_when_reduced(self) -> tuple[KernelGraph, KernelGraph] | None:
-        """Programs that are too large for formal tests when reduced, compared there with max and min by sets."""
-        first = None
+    def _agreed_when_reduced(self) -> list[tuple[KernelGraph, KernelGraph]]:
+        """Programs that are too large for formal tests when reduced, compared there with max and min by sets.
+
+        Of several ways to reduce them the one in which they agree, else all: networks have too many numbers for
+        sets, and exponentials of what exponentials gave; their pieces do not.
+        """
+        found: list[tuple[KernelGraph, KernelGraph]] = []
         for numbers in (False, True):  # as where they are small enough for formal tests
             small = reduce_extents(self.a, self.b, numbers=numbers, most_work=CUT_WORK)
             if small is None:
@@ -293,9 +303,20 @@ class _Question:
             self.undefined |= any(o.undefined for o in made)
             if not failure_of(made):
                 self.agreed = True
-                return small
-            first = first or small
-        return first
+                return [small]
+            found.append(small)
+        return found
+
+    def _agrees_when_reduced(self, piece: Piece) -> bool:
+        """Whether the programs of a piece agree there."""
+        for numbers in (False, True):
+            small = reduce_extents(piece.first, piece.second, numbers=numbers, most_work=CUT_WORK)
+            if small is None:
+                break
+            rest = self.seed, 0, self.primes, len(small[0].inputs)
+            if not failure_of(outcomes_of(small[0], [small[1]], "image", "reduced", *rest)):
+                return True
+        return False
 
     def _tests_of_pieces(
         self, parts: Sequence[tuple[list[KernelGraph], Extents]], kind: Kind
@@ -409,6 +430,11 @@ def _cut(
         return cut(a, b, reduced, seed, primes) or []
     except (ZeroDivisionError, MemoryError, SuperoptError):
         return []
+
+
+def _largest(parts: Sequence[Piece]) -> int:
+    """The work of the largest piece: the better the values that both programs compute were found, the less."""
+    return max(work(p.second) for p in parts)
 
 
 def _enough(outcomes: Sequence[Outcome], delta: float) -> bool:

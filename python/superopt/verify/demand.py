@@ -26,6 +26,18 @@ def feeds_exponential(graph: KernelGraph) -> list[bool]:
     return _inputs(graph.inputs, graph.nodes, set())
 
 
+def exponents(graph: KernelGraph) -> set[Value]:
+    """The values from which something that enters an `exp` is computed."""
+    wanted: set[Value] = set()
+    _inputs(graph.inputs, graph.nodes, wanted)
+    return wanted
+
+
+def exponentiated(node: Node) -> list[bool]:
+    """For each operand of a node, whether the node computes something from it that enters an `exp` there."""
+    return _operands(node, set())
+
+
 def _inputs(inputs: Sequence[Value], nodes: Sequence[Node], wanted: set[Value]) -> list[bool]:
     for node in reversed(nodes):
         wanted.update(v for v, w in zip(node.operands, _operands(node, wanted), strict=True) if w)

@@ -1,28 +1,21 @@
 """Cuts two programs at values that both compute, so that large ones are compared piece by piece.
 
-Which values those are is guessed, from one evaluation of both programs at reduced extents, and then proved: a
-piece is what lies between a value and the nearest ones before it, in both programs, as a function of these. If
-the pieces of every value that is needed are equal, on all inputs, so are the programs, by induction along
-their nodes. (Cut points of combinational equivalence checking, as in Kuehlmann and Krohm, DAC'97.) Pieces that
-differ prove nothing: a piece may rely on how the values before it were computed.
+Which values those are is guessed (`shared_values`), and then proved: a piece is what lies between a value and the
+nearest ones before it, in both programs, as a function of these. If the pieces of every value that is needed are
+equal, on all inputs, so are the programs, by induction along their nodes. (Cut points of combinational
+equivalence checking, as in Kuehlmann and Krohm, DAC'97.) Pieces that differ prove nothing: a piece may rely on
+how the values before it were computed.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from superopt.program import KernelGraph, Node, Value
-from superopt.verify.demand import feeds_exponential
-from superopt.verify.domains import Shape, Tensor
-from superopt.verify.evaluate import evaluate
-from superopt.verify.fields import ImageField
 from superopt.verify.hashing import canonical_text
-from superopt.verify.infinities import Extended, finite
 from superopt.verify.primes import Primes
+from superopt.verify.shared_values import shared_values
 
 
 @dataclass(frozen=True)
@@ -50,7 +43,7 @@ def cut(
     and those that repeat others, as those of equal layers do.
     Raises ZeroDivisionError where the random inputs make a denominator vanish.
     """
-    shared = _shared(a, b, reduced, seed, primes, rounded=rounded)
+    shared = shared_values(a, b, reduced, seed, primes, rounded=rounded)
     partner = dict(zip(b.inputs, a.inputs, strict=True)) | shared
     wanted: dict[Node, dict[Value, Value]] = {}  # per node of b: its results to prove, with their partners
     makers = {v: n for n in b.nodes for v in n.results}
@@ -113,56 +106,3 @@ def _without(node: Node, inputs: Container[Value]) -> Node:
     if not any(v in inputs for v in node.results):
         return node
     return replace(node, results=tuple(Value(v.type) if v in inputs else v for v in node.results))
-
-
-def _shared(
-    a: KernelGraph,
-    b: KernelGraph,
-    reduced: tuple[KernelGraph, KernelGraph],
-    seed: object,
-    primes: Primes,
-    *,
-    rounded: bool,
-) -> dict[Value, Value]:
-    """The first value of `b` for the first one of `a`, where they have one shape and seem to be equal."""
-    field = ImageField((seed, "pieces"), lattice="order", primes=primes)
-    domain = Extended(field)
-    exponent = [any(c) for c in zip(*map(feeds_exponential, reduced), strict=True)]
-    inputs = [
-        field.random(i, v.shape, exponent=e)
-        for i, (v, e) in enumerate(zip(reduced[0].inputs, exponent, strict=True))
-    ]
-    known: dict[object, Value] = {}
-    for value, key in _values(a, reduced[0], inputs, domain):
-        known.setdefault((key, value.dtype if rounded else ""), value)
-    # Each value of `a` once: two inputs of a piece are arbitrary tensors.
-    found: dict[Value, Value] = {}
-    for value, key in _values(b, reduced[1], inputs, domain):
-        if (partner := known.pop((key, value.dtype if rounded else ""), None)) is not None:
-            found[value] = partner
-    return found
-
-
-def _values(
-    graph: KernelGraph, small: KernelGraph, inputs: Sequence[Tensor], domain: Extended
-) -> list[tuple[Value, tuple[Shape, Shape, bytes]]]:
-    """Results of nodes, by their full shape and their elements at reduced extents.
-
-    Omits those that depend on no input or are not finite: the inputs of a piece are arbitrary finite numbers.
-    """
-    env = dict(zip(small.inputs, inputs, strict=True))
-    varying = {*small.inputs}
-    found: list[tuple[Value, tuple[Shape, Shape, bytes]]] = []
-    for node, below in zip(graph.nodes, small.nodes, strict=True):
-        operands = list(dict.fromkeys(below.operands))
-        alone = KernelGraph("node", operands, [below], list(below.results))
-        results = evaluate(alone, [env[v] for v in operands], domain)
-        env.update(zip(below.results, results, strict=True))
-        if not any(v in varying for v in below.operands):
-            continue
-        varying.update(below.results)
-        for value, result in zip(node.results, results, strict=True):
-            if math.prod(result.shape) > 1 and finite(result):
-                elements = np.ascontiguousarray(result.planes[0]).tobytes()
-                found.append((value, (value.shape, result.shape, elements)))
-    return found

@@ -1,0 +1,137 @@
+"""Which values two programs both compute: guessed, from an evaluation of both at reduced extents, over a field.
+
+A field has exponentials of what no exponential gave: of one softmax, not of the next layer's. So what both
+compute from an exponential, and exponentiate again, becomes arbitrary in both, as it is for the pieces between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from superopt.program import KernelGraph, Node, Value
+from superopt.verify.demand import exponentiated, exponents, feeds_exponential
+from superopt.verify.domains import Shape, Tensor
+from superopt.verify.evaluate import evaluate
+from superopt.verify.fields import ImageField
+from superopt.verify.infinities import Extended, finite
+from superopt.verify.primes import Primes
+
+# The full shape of a value, its shape at reduced extents and a hash of its elements there.
+_Key: TypeAlias = tuple[Shape, Shape, bytes]
+
+
+def shared_values(
+    a: KernelGraph,
+    b: KernelGraph,
+    reduced: tuple[KernelGraph, KernelGraph],
+    seed: object,
+    primes: Primes,
+    *,
+    rounded: bool,
+) -> dict[Value, Value]:
+    """The first value of `b` for the first one of `a`, where they have one shape and seem to be equal.
+
+    `reduced` are both programs at smaller extents, node by node. With `rounded`, they have one dtype, too.
+    Raises ZeroDivisionError where the random inputs make a denominator vanish.
+    """
+    field = ImageField((seed, "pieces"), lattice="order", primes=primes)
+    domain = Extended(field)
+    exponent = [any(c) for c in zip(*map(feeds_exponential, reduced), strict=True)]
+    inputs = [
+        field.random(i, v.shape, exponent=e)
+        for i, (v, e) in enumerate(zip(reduced[0].inputs, exponent, strict=True))
+    ]
+    first, second = (_Side(g, small, inputs, domain) for g, small in zip((a, b), reduced, strict=True))
+    found: dict[Value, Value] = {}
+    all_nodes = False
+    while True:
+        waiting = [side.evaluate(all_nodes=all_nodes) for side in (first, second)]
+        before, drawn = len(found), False
+        known: dict[object, Value] = {}
+        taken = set(found.values())
+        for value, key in first.keys.items():
+            if value not in taken:
+                known.setdefault((key, value.dtype if rounded else ""), value)
+        for value, key in second.keys.items():
+            # Each value of `a` once: two inputs of a piece are arbitrary tensors.
+            if value in found or not (partner := known.pop((key, value.dtype if rounded else ""), None)):
+                continue
+            found[value] = partner
+            if first.ends(partner) or second.ends(value):
+                arbitrary = field.random(("shared", len(found)), key[1], exponent=True)
+                first.draw(partner, arbitrary)
+                second.draw(value, arbitrary)
+                drawn = True
+        if not drawn and not any(waiting):
+            return found
+        all_nodes |= len(found) == before
+
+
+class _Side:
+    """One of the programs, and its values as far as they are known."""
+
+    def __init__(
+        self, graph: KernelGraph, small: KernelGraph, inputs: Sequence[Tensor], domain: Extended
+    ) -> None:
+        self.keys: dict[Value, _Key] = {}
+        """Results of nodes. Without those that depend on no input or are not finite: the inputs of a piece are
+        arbitrary finite numbers."""
+        self._nodes = list(zip(graph.nodes, small.nodes, strict=True))
+        self._small = {v: w for n, m in self._nodes for v, w in zip(n.results, m.results, strict=True)}
+        self._known = dict(zip(small.inputs, inputs, strict=True))
+        self._varying, self._drawn, self._changed = {*small.inputs}, set[Value](), set[Value]()
+        self._exponents, self._domain = exponents(small), domain
+
+    def evaluate(self, *, all_nodes: bool) -> bool:
+        """Evaluate the nodes that are not yet, or whose operands have changed; gives whether some wait.
+
+        What would take an exponential of what an exponential gave waits, unless `all_nodes` says otherwise.
+        """
+        waiting = False
+        changed, self._changed = self._changed, set[Value]()
+        for full, node in self._nodes:
+            evaluated = all(v in self._known for v in node.results)
+            if evaluated and changed.isdisjoint(node.operands):
+                continue
+            ready = all(v in self._known for v in node.operands)
+            if not ready or not (all_nodes or self._interpreted(node)):
+                waiting = True
+                continue
+            operands = list(dict.fromkeys(node.operands))
+            alone = KernelGraph("node", operands, [node], list(node.results))
+            results = evaluate(alone, [self._known[v] for v in operands], self._domain)
+            varies = any(v in self._varying for v in node.operands)
+            for value, below, result in zip(full.results, node.results, results, strict=True):
+                if below in self._drawn:
+                    continue
+                self._known[below] = result
+                changed.add(below)
+                if not varies:
+                    continue
+                self._varying.add(below)
+                if math.prod(result.shape) > 1 and finite(result):
+                    elements = np.ascontiguousarray(result.planes[0])
+                    digest = hashlib.blake2b(elements.tobytes(), digest_size=16).digest()
+                    self.keys[value] = value.shape, result.shape, digest
+        return waiting
+
+    def ends(self, value: Value) -> bool:
+        """Whether an exponential gave the value, and another one is to be taken of what is computed from it."""
+        small = self._small[value]
+        return len(self._known[small].planes) == 1 and small in self._exponents
+
+    def draw(self, value: Value, arbitrary: Tensor) -> None:
+        """Take other numbers for a value."""
+        small = self._small[value]
+        self._known[small] = arbitrary
+        self._drawn.add(small)
+        self._changed.add(small)
+
+    def _interpreted(self, node: Node) -> bool:
+        entering = zip(node.operands, exponentiated(node), strict=True)
+        return all(len(self._known[v].planes) == 2 for v, enters in entering if enters)
