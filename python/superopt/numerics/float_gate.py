@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -39,7 +40,7 @@ from superopt.program import BlockGraph, KernelGraph, Node, NodeKind, ThreadGrap
 from superopt.verify.domains import Array, FloatDomain, round_to
 from superopt.verify.evaluate import evaluate
 from superopt.verify.hashing import canonical_text, program_hash
-from superopt.verify.pieces import cut
+from superopt.verify.pieces import CUT_WORK, Piece, cut, finest_first
 from superopt.verify.primes import drawn as primes_of
 from superopt.verify.reduce import fewer_blocks, fewer_trips, reduce_extents, work
 
@@ -186,14 +187,14 @@ def _in_pieces(
 
     What a program stores between pieces is rounded there in both, so their errors add up as the original's do.
     """
-    reduced = reduce_extents(original, lowered, most_work=WHOLE_WORK)
-    if reduced is None:
-        return None
-    try:
-        primes = primes_of(*map(canonical_text, (original, lowered)))
-        pieces = cut(original, lowered, reduced, nonce, primes, rounded=True)
-    except ZeroDivisionError:
-        return None
+    primes = primes_of(*map(canonical_text, (original, lowered)))
+    cuts: list[list[Piece] | None] = []
+    for numbers in (False, True):
+        pair = reduce_extents(original, lowered, numbers=numbers, most_work=CUT_WORK)
+        if pair is not None:
+            with suppress(ZeroDivisionError):
+                cuts.append(cut(original, lowered, pair, nonce, primes, rounded=True))
+    pieces, *_ = [*finest_first(cuts), []]
     if not pieces:
         return None
     rows: list[Comparison] = []

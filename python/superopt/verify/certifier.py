@@ -59,7 +59,7 @@ from superopt.verify.one_point import (
     outcomes_of,
 )
 from superopt.verify.opaque import without_opaque
-from superopt.verify.pieces import Piece, cut
+from superopt.verify.pieces import CUT_WORK, Piece, cut, finest_first
 from superopt.verify.primes import Primes, drawn
 from superopt.verify.reduce import elements, fewer_blocks, reduce_extents, work
 from superopt.verify.relation import Abstained, difference, equal_sizes
@@ -73,9 +73,6 @@ BLOCKS_WORK = 1_000_000_000
 BLOCKS_ELEMENTS = 60_000_000
 # The same for a piece of the programs, where even that takes too long for the whole.
 PIECE_WORK = 50_000_000
-# The same for reduced programs that are run to find the pieces: a network with convolutions keeps large images,
-# an encoder layer of 1,500 tokens its 5,120 hidden columns.
-CUT_WORK = 500_000_000
 # Up to this many, tests at full extents take a second at most: a check of a certificate makes them again.
 CHEAP_WORK = 100_000_000
 MOST_TESTS = 8
@@ -275,7 +272,7 @@ class _Question:
         if most <= BLOCKS_WORK or self.undefined:
             return False
         cuts = [_cut(self.a, self.b, small, self.seed, self.primes) for small in pairs]
-        for parts in sorted(filter(None, cuts), key=_largest):
+        for parts in finest_first(cuts):
             whole, self.agreed = self.agreed, self.agreed or all(map(self._agrees_when_reduced, parts))
             made = self._tests_of_pieces(
                 [_affordable([p.first, p.second], PIECE_WORK) for p in parts], "image"
@@ -430,11 +427,6 @@ def _cut(
         return cut(a, b, reduced, seed, primes) or []
     except (ZeroDivisionError, MemoryError, SuperoptError):
         return []
-
-
-def _largest(parts: Sequence[Piece]) -> int:
-    """The work of the largest piece: the better the values that both programs compute were found, the less."""
-    return max(work(p.second) for p in parts)
 
 
 def _enough(outcomes: Sequence[Outcome], delta: float) -> bool:

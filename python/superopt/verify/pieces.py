@@ -15,7 +15,12 @@ from dataclasses import dataclass, replace
 from superopt.program import KernelGraph, Node, Value
 from superopt.verify.hashing import canonical_text
 from superopt.verify.primes import Primes
+from superopt.verify.reduce import work
 from superopt.verify.shared_values import shared_values
+
+# Operations of reduced programs that are run to find the pieces: a network with convolutions keeps large images,
+# an encoder layer of 1,500 tokens its 5,120 hidden columns.
+CUT_WORK = 500_000_000
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,15 @@ def cut(
             return None
         found.setdefault(texts, piece)
     return [*found.values()]
+
+
+def finest_first(cuts: Iterable[list[Piece] | None]) -> list[list[Piece]]:
+    """Several cuts of the same programs, without those that have no pieces.
+
+    Where numbers of a program stand for extents, only programs that are reduced together with them compute the
+    same, and so show where to cut.
+    """
+    return sorted(filter(None, cuts), key=lambda pieces: max(work(p.second) for p in pieces))
 
 
 def _slice(
