@@ -1,12 +1,12 @@
-"""Layers of transformers' models at their real widths through the whole flow, as a user's modules.
+"""Layers of transformers' models at their real widths through the whole flow, as a user's modules, and models.
 
     python -m benchmarks.layers                          every layer, kept in benchmarks/results/layers.json
     python -m benchmarks.layers --programs gpt2_decode   some of them
     python -m benchmarks.layers --table                  put what is kept into docs/benchmarking.md
 
 Weights are random, in f16. A `prefill` takes whole sequences, causal where the model generates; a `decode` takes
-one token and a cache of 1,023, and returns the caches with the token's keys and values. `benchmarks.networks`
-says what the columns are.
+one token and a cache of 1,023, and returns the caches with the token's keys and values. A `model` has 12 layers,
+and takes an image or the embeddings of 128 tokens. `benchmarks.networks` says what the columns are.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedBaseClass=false
@@ -62,6 +62,18 @@ class Layer(torch.nn.Module):
         made = self.layer(x, **given)
         made = made[0] if isinstance(made, tuple) else made
         return made if cache is None else (made, cache.keys, cache.values)
+
+
+class Model(torch.nn.Module):
+    """A model whose argument, called `name`, and result are one tensor each."""
+
+    def __init__(self, model: Any, name: str) -> None:
+        super().__init__()
+        self.model, self.name = model, name
+
+    def forward(self, x: Any) -> Any:
+        """The states of an image or of embeddings."""
+        return self.model(**{self.name: x})[0]
 
 
 def _llama() -> tuple[Any, Any]:
@@ -155,16 +167,46 @@ LAYERS: dict[str, tuple[Callable[[], tuple[Any, Any]], int, int, int, int, bool]
     "clip_large": (_clip, 1024, 577, 0, 0, False),
     "vit_base": (_vit, 768, 197, 0, 0, False),
 }
+
+
+def _vit_model() -> Any:
+    from transformers import ViTConfig, ViTModel
+
+    return Model(ViTModel(ViTConfig(), add_pooling_layer=False), "pixel_values")
+
+
+def _bert_model() -> Any:
+    from transformers import BertConfig, BertModel
+
+    return Model(BertModel(BertConfig(), add_pooling_layer=False), "inputs_embeds")
+
+
+def _gpt2_model() -> Any:
+    from transformers import GPT2Config, GPT2Model
+
+    return Model(GPT2Model(GPT2Config(use_cache=False)), "inputs_embeds")
+
+
+# Name: model, and the shape of its input.
+MODELS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
+    "vit_base": (_vit_model, (1, 3, 224, 224)),
+    "bert_base": (_bert_model, (1, 128, 768)),
+    "gpt2": (_gpt2_model, (1, 128, 768)),
+}
 NAMES = [
     f"{name}_{phase}"
     for name, (*_, heads, _, _) in LAYERS.items()
     for phase in (("prefill", "decode") if heads else ("prefill",))
-]
+] + [f"{name}_model" for name in MODELS]
 
 
 def layer(name: str) -> tuple[Any, tuple[Any, ...]]:
     """The module of a name and its inputs, in f16."""
     family, _, phase = name.rpartition("_")
+    if phase == "model":
+        torch.manual_seed(0)
+        whole, shape = MODELS[family]
+        return whole().eval().half(), (torch.randn(shape).half(),)
     build, width, tokens, heads, depth, causal = LAYERS[family]
     torch.manual_seed(0)
     made, rotary = build()
