@@ -12,6 +12,7 @@ from superopt.program import BlockGraph, KernelGraph, Node, NodeKind, Value
 from superopt.spec import check_kernel
 from superopt.transforms.mugraph_search.descend import propose
 from superopt.transforms.partition.blocks import computed_again, shares_sums, whole_rows
+from superopt.transforms.partition.grouping import group
 from superopt.transforms.partition.segments import before_products, partition
 
 H100 = target("sm_90")
@@ -171,3 +172,34 @@ def test_sums_that_go_on_are_not_rounded():
     x, w = p.input(16, 65536, name="x"), p.input(65536, 64, name="w")
     split = propose(p.graph(p("relu", p("matmul", x, w))), H100, budget=60).graphs[0]
     assert {v.dtype for n in split.nodes for v in n.results} == {"f32"}
+
+
+def grouped(graph: KernelGraph) -> list[list[str]]:
+    """The operators of each group, where any nodes may be one."""
+
+    def yes(_: object) -> bool:
+        return True
+
+    groups = group(graph.nodes, [True] * len(graph.nodes), graph.outputs, yes, yes)
+    return [[n.op for n in nodes] for nodes in groups]
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_what_a_kernel_reads_anyway_is_not_loaded_again(read: bool):
+    """A gate is computed for each tile of columns, of the rows that another product of the kernel loads for it."""
+    p = Program("gated")
+    x = p.input(4096, 4096, name="x")
+    y = p("mul", x, p.input(4096, 4096, name="gate"))
+    other = x if read else p.input(4096, 4096, name="other")
+    graph = p.graph(p("add", p("matmul", y, p.input(4096, 4096)), p("matmul", other, p.input(4096, 4096))))
+    products = ["matmul", "matmul", "add"]
+    assert grouped(graph) == ([["mul", *products]] if read else [["mul"], products])
+
+
+def test_blocks_compute_again_while_they_wait():
+    """A product whose rows are normed and multiplied: neither the waiting nor the computing costs what a launch does."""
+    p = Program("normed_factor")
+    y = p("matmul", p.input(512, 128), p.input(128, 1024))
+    z = p("mul", y, p("rsqrt", p("reduce_mean", p("square", y), dims=(1,), keepdims=True)))
+    graph = p.graph(p("matmul", z, p.input(1024, 64)), z)
+    assert len(grouped(graph)) == 1
