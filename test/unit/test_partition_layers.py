@@ -11,6 +11,7 @@ from superopt.cost import target
 from superopt.program import BlockGraph, KernelGraph, Node, NodeKind, Value
 from superopt.spec import check_kernel
 from superopt.transforms.mugraph_search.descend import propose
+from superopt.transforms.mugraph_search.plans import search_plans
 from superopt.transforms.partition.blocks import computed_again, shares_sums, whole_rows
 from superopt.transforms.partition.grouping import group
 from superopt.transforms.partition.segments import before_products, partition
@@ -203,3 +204,15 @@ def test_blocks_compute_again_while_they_wait():
     z = p("mul", y, p("rsqrt", p("reduce_mean", p("square", y), dims=(1,), keepdims=True)))
     graph = p.graph(p("matmul", z, p.input(1024, 64)), z)
     assert len(grouped(graph)) == 1
+
+
+def test_what_is_returned_and_multiplied_keeps_its_bits():
+    """The product that reads it rounds it; stored as that reads it, it would be returned with the bits of f16."""
+    p = Program("kept")
+    h = p("cast", p("matmul", p.input(512, 1024), p.input(1024, 1024)), dtype="f32")
+    y = p("relu", h)
+    graph = p.graph(y, p("matmul", p("cast", y, dtype="f16"), p.input(1024, 1024)))
+    found = search_plans(graph, H100, budget=20).graphs
+    assert any(g.outputs[0] in n.operands for g in found for n in kernels_of(g))
+    for candidate in found:
+        assert any(candidate.outputs[0] in n.results for n in kernels_of(candidate))
