@@ -12,10 +12,12 @@ kernel's loads can begin (`lower/fold_moves.py`), concatenations of outputs afte
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from superopt.operators import (
     OPERATORS,
@@ -42,7 +44,7 @@ class Parts:
     dim: int
     values: tuple[Value, ...]
 
-    @property
+    @cached_property
     def bounds(self) -> tuple[int, ...]:
         """Where parts end."""
         return tuple(itertools.accumulate(v.shape[self.dim] for v in self.values))
@@ -178,11 +180,12 @@ class _Unfolder:
         if operand.dim != dim:
             return replace(operand, values=tuple(self.cut(v, dim, offset, size) for v in operand.values))
         found: list[Value] = []
-        for value, end in zip(operand.values, operand.bounds, strict=True):
-            start = end - value.shape[dim]
-            first, last = max(start, offset), min(end, offset + size)
-            if first < last:
-                found.append(self.cut(value, dim, first - start, last - first))
+        for i in range(bisect.bisect_right(operand.bounds, offset), len(operand.values)):
+            value, start = operand.values[i], operand.bounds[i] - operand.values[i].shape[dim]
+            if start >= offset + size:
+                break
+            first, last = max(start, offset), min(operand.bounds[i], offset + size)
+            found.append(self.cut(value, dim, first - start, last - first))
         return found[0] if len(found) == 1 else Parts(dim, tuple(found))
 
     def in_parts(self, node: Node, operands: Sequence[Value | Parts]) -> Value | Parts:
