@@ -218,7 +218,7 @@ def test_pieces_have_a_bound_where_the_whole_has_none(monkeypatch: pytest.Monkey
     assert alone.delta is None
 
 
-def _nowhere(*_: object) -> None:
+def _nowhere(*_: object, **__: object) -> None:
     return None
 
 
@@ -288,3 +288,26 @@ def test_maxima_of_pieces_are_sets_where_the_whole_has_too_many_numbers(
     monkeypatch.setattr(lattices, "MOST_LEAVES", 1500)
     verdict = certify(layers(leaves_out=False), lower(layers(leaves_out=left_out)))
     assert verdict.equivalent != left_out
+
+
+@pytest.mark.usefixtures("everything_is_large")
+@pytest.mark.parametrize("number", [1.0, math.inf])
+@pytest.mark.parametrize("most", [5, 20, 1500])
+def test_what_is_undefined_in_both_is_found_in_pieces(
+    monkeypatch: pytest.MonkeyPatch, most: int, number: float
+) -> None:
+    """Where the whole has too many numbers to be compared at reduced extents: inf - inf equals nothing."""
+
+    def layers(*, swapped: bool) -> KernelGraph:
+        x = value(2, 512)
+        f = Builder()
+        y = x
+        for _ in range(3):
+            top, square = f("reduce_max", y, dims=(1,), keepdims=True), f("mul", y, y)
+            y = f("add", top, square) if swapped else f("add", square, top)
+        more = f("add", x, f.constant(number))
+        return KernelGraph("main", [x], f.nodes, [y, f("sub", more, more)])
+
+    monkeypatch.setattr(certifier_module, "LATTICE_WORK", 1)
+    monkeypatch.setattr(lattices, "MOST_LEAVES", most)
+    assert certify(layers(swapped=False), layers(swapped=True)).equivalent == math.isfinite(number)

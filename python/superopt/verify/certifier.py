@@ -244,17 +244,20 @@ class _Question:
             self.notes.append(f"at {extents} extents there are too many exponentials to keep them formal")
             outcomes = []
         if not outcomes or (any(o.imaged for o in outcomes) and not failure_of(outcomes)):
-            outcomes += self._formal_pieces(a, b, extents)
+            outcomes += self._formal_pieces(a, b, extents, alike=not outcomes)
         return outcomes
 
-    def _formal_pieces(self, a: KernelGraph, b: KernelGraph, extents: Extents) -> list[Outcome]:
-        """Formal tests of all pieces; empty where they would not help."""
-        parts = _cut(a, b, (a, b), self.seed, self.primes)
+    def _formal_pieces(
+        self, a: KernelGraph, b: KernelGraph, extents: Extents, *, alike: bool
+    ) -> list[Outcome]:
+        """Formal tests of all pieces, with `alike` of those of one text, too; empty where they would not help."""
+        found = _cut(a, b, (a, b), self.seed, self.primes, alike=alike)
+        parts = [p for p in found if not p.alike]
         try:
             made = self._tests_of_pieces([([p.first, p.second], extents) for p in parts], "formal")
         except OverflowError:
             return []
-        if not made or any(o.imaged for o in made):
+        if not made or any(o.imaged for o in made) or not self._defined(found):
             return []
         self.notes.append(f"at {extents} extents there is a bound for each of {len(parts)} pieces")
         return made
@@ -263,7 +266,8 @@ class _Question:
         """Whether tests of all pieces passed, tried where the whole would take long: if so, nothing else is
         needed.
 
-        Pieces with the same text are not tested: what is undefined in both must have shown up at reduced extents.
+        Pieces with the same text may be undefined, and are tested where the whole was not compared at reduced
+        extents, where that shows up.
         """
         most = max(map(work, _affordable([self.a, self.b], BLOCKS_WORK)[0]))
         pairs = [self.reduced] if self.reduced else []
@@ -271,13 +275,15 @@ class _Question:
             pairs = self._agreed_when_reduced()
         if most <= BLOCKS_WORK or self.undefined:
             return False
-        cuts = [_cut(self.a, self.b, small, self.seed, self.primes) for small in pairs]
-        for parts in finest_first(cuts):
+        compared = bool(self.outcomes) or self.agreed
+        cuts = [_cut(self.a, self.b, small, self.seed, self.primes, alike=not compared) for small in pairs]
+        for found in finest_first(cuts):
+            parts = [p for p in found if not p.alike]
             whole, self.agreed = self.agreed, self.agreed or all(map(self._agrees_when_reduced, parts))
             made = self._tests_of_pieces(
                 [_affordable([p.first, p.second], PIECE_WORK) for p in parts], "image"
             )
-            if made:
+            if made and self._defined(found):
                 self.outcomes += made
                 self.notes.append(f"at full extents the programs were compared in {len(parts)} pieces")
                 return True
@@ -314,6 +320,15 @@ class _Question:
             if not failure_of(outcomes_of(small[0], [small[1]], "image", "reduced", *rest)):
                 return True
         return False
+
+    def _defined(self, pieces: Sequence[Piece]) -> bool:
+        """Whether those of one text are defined: else they equal nothing."""
+        for number, piece in enumerate(p for p in pieces if p.alike):
+            (first, *others), extents = _affordable([piece.first, piece.second], PIECE_WORK)
+            rest = self.seed, number, self.primes, len(first.inputs), True
+            if failure_of(outcomes_of(first, others, "image", extents, *rest)):
+                return False
+        return True
 
     def _tests_of_pieces(
         self, parts: Sequence[tuple[list[KernelGraph], Extents]], kind: Kind
@@ -420,11 +435,17 @@ def _interface(a: KernelGraph, b: KernelGraph) -> str | None:
 
 
 def _cut(
-    a: KernelGraph, b: KernelGraph, reduced: tuple[KernelGraph, KernelGraph], seed: int, primes: Primes
+    a: KernelGraph,
+    b: KernelGraph,
+    reduced: tuple[KernelGraph, KernelGraph],
+    seed: int,
+    primes: Primes,
+    *,
+    alike: bool = False,
 ) -> list[Piece]:
     """The pieces of both, or an empty list."""
     try:
-        return cut(a, b, reduced, seed, primes) or []
+        return cut(a, b, reduced, seed, primes, alike=alike) or []
     except (ZeroDivisionError, MemoryError, SuperoptError):
         return []
 

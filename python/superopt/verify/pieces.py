@@ -25,10 +25,14 @@ CUT_WORK = 500_000_000
 
 @dataclass(frozen=True)
 class Piece:
-    """Two programs whose inputs are values that the cut programs share; if every piece is equal, so are these."""
+    """Two programs whose inputs are values that the cut programs share; if every piece is equal, so are these.
+
+    `alike` says that they are one text: equal where they are defined.
+    """
 
     first: KernelGraph
     second: KernelGraph
+    alike: bool = False
 
 
 def cut(
@@ -39,10 +43,12 @@ def cut(
     primes: Primes,
     *,
     rounded: bool = False,
+    alike: bool = False,
 ) -> list[Piece] | None:
     """The pieces to compare in place of `a` and `b`; None where no shared value divides them.
 
-    With `rounded`, what has another dtype is another value.
+    With `rounded`, what has another dtype is another value; with `alike`, pieces whose programs are one text are
+    there, too.
 
     `reduced` are both programs at smaller extents, node by node. Pieces whose programs are one text are left out,
     and those that repeat others, as those of equal layers do.
@@ -79,11 +85,15 @@ def cut(
             if v in makers:
                 wanted.setdefault(makers[v], {})[v] = partner[v]
         texts = canonical_text(piece.first), canonical_text(piece.second)
-        if texts[0] == texts[1]:
+        if texts[0] == texts[1] and not alike:
             continue
-        if {*piece.first.inputs} <= {*a.inputs} and {*piece.first.outputs} == {*a.outputs}:
+        if (
+            texts[0] != texts[1]
+            and {*piece.first.inputs} <= {*a.inputs}
+            and {*piece.first.outputs} == {*a.outputs}
+        ):
             return None
-        found.setdefault(texts, piece)
+        found.setdefault(texts, replace(piece, alike=texts[0] == texts[1]))
     return [*found.values()]
 
 
