@@ -34,15 +34,17 @@ def measure(name: str, gpu: str, budget: float) -> dict[str, Any]:
     return measured(module, inputs, gpu, budget)
 
 
-def measured(module: Any, inputs: tuple[Any, ...], gpu: str, budget: float) -> dict[str, Any]:
-    """The row of a module in f16."""
+def measured(
+    module: Any, inputs: tuple[Any, ...], gpu: str, budget: float, against: str = "operators"
+) -> dict[str, Any]:
+    """The row of a module in f16; against the best that a user has, products may be left to a library."""
     import torch
 
     import superopt
 
     start, worked = time.monotonic(), _worked()
     found = superopt.optimize(
-        module, inputs, target=gpu, budget=budget, against="operators", allow="congruence-without-bound",
+        module, inputs, target=gpu, budget=budget, against=against, allow="congruence-without-bound",
         store=None, interpret="cpu",
     )  # fmt: skip
     seconds, worked = time.monotonic() - start, _worked() - worked
@@ -54,7 +56,7 @@ def measured(module: Any, inputs: tuple[Any, ...], gpu: str, budget: float) -> d
         "cpu_seconds": round(worked, 1),
         "extern": sum(n.op == "extern" for n in superopt.from_torch(module, inputs).graph.nodes),
         "improved": report.improved,
-        "us": round(report.predicted_seconds * 1e6, 1),
+        "us": round(_least(report) * 1e6, 1),
         "operators_us": round(report.input_predicted_seconds * 1e6, 1),
         "inductor_us": round(report.baseline_seconds * 1e6, 1),
         "kernels": len(report.kernels),
@@ -72,6 +74,12 @@ def measured(module: Any, inputs: tuple[Any, ...], gpu: str, budget: float) -> d
     row["error"], row["eager_error"] = _error(ours, wanted), _error(eager, wanted)
     row["run_seconds"] = round(time.monotonic() - start, 1)
     return row
+
+
+def _least(report: Any) -> float:
+    """What is delivered takes, or the best of what was found for the whole where the input is kept."""
+    found = [c.compiled_seconds or c.predicted_seconds for c in report.candidates if c.segment is None]
+    return report.predicted_seconds if report.improved or not found else min(found)
 
 
 def _results(made: Any) -> list[Any]:
@@ -120,9 +128,11 @@ def table(rows: dict[str, Any]) -> str:
         if "failed" in r:
             lines.append(f"| {name} | {r['failed']} |" + " |" * 8)
             continue
+        kept = "" if r["improved"] else " (kept)"
         lines.append(
-            f"| {name} | {r['seconds']} | {r['cpu_seconds']} | {r['operators_us']} | {r['us']} | {r['kernels']} "
-            f"| {r['inductor_us']} | {r['guarantee']} | {r['error']:.1e} | {r['eager_error']:.1e} |"
+            f"| {name} | {r['seconds']} | {r['cpu_seconds']} | {r['operators_us']} | {r['us']}{kept} "
+            f"| {r['kernels']} | {r['inductor_us']} | {r['guarantee']} "
+            f"| {r['error']:.1e} | {r['eager_error']:.1e} |"
         )
     return "\n".join(lines)
 
