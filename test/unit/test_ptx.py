@@ -495,3 +495,12 @@ def test_the_ptx_of_another_kernel_is_refused(matmul: tuple[KernelGraph, Emitted
     name = matmul[2][0].name
     with pytest.raises(NotEquivalent, match=f"expected the PTX of kernel '{name}'"):
         verified(matmul, 0, f".entry {name}(", ".entry other(")
+
+
+def test_an_arrival_is_no_commit(matmul: tuple[KernelGraph, EmittedProgram, list[Compiled]]) -> None:
+    """A phase that ends waits for the products that tcgen05.commit names, and for no others."""
+    ptx = matmul[2][2].ptx
+    commit = re.search(r"tcgen05\.commit[^\[]*(\[[^\]]*\]);", ptx)
+    assert commit
+    with pytest.raises(IllegalProgram, match="race"):
+        verified(matmul, 2, commit[0], f"mbarrier.arrive.expect_tx.shared::cta.b64 _, {commit[1]}, 0;")

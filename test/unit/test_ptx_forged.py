@@ -270,3 +270,44 @@ def stored_with_extent(text: str) -> Stored:
     given, made = Buffer("x", 64, "f32", writable=False), Buffer("o", 64, "f32", writable=True)
     given.fill(FIELD.random("x", (64,)))
     return Launch(decode(parse(text, "k.ptx")), (1, 1, 1), [given, made], FIELD, 1024, [300]).run(0)[1]
+
+
+PRODUCT = """
+bfe.u32 %r20, %r2, 4, 14;
+cvt.u64.u32 %rd6, %r20;
+or.b64 %rd6, %rd6, 68719542272;
+mov.b32 %r30, 0f00000000;
+mov.b32 %r31, 0f00000000;
+mov.b32 %r32, 0f00000000;
+mov.b32 %r33, 0f00000000;
+setp.eq.s32 %p1, %r1, 0;
+@%p1 mbarrier.init.shared::cta.b64 [%r2+4096], 1;
+fence.proxy.async.shared::cta;
+bar.sync 0;
+wgmma.fence.sync.aligned;
+wgmma.mma_async.sync.aligned.m64n8k8.f32.tf32.tf32 {%r30, %r31, %r32, %r33}, %rd6, %rd6, 1, 1, 1;
+wgmma.commit_group.sync.aligned;
+"""
+WAITED = "wgmma.wait_group.sync.aligned 0;\nbar.sync 0;\n"
+SEEN = """
+@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2+4096], 0;
+$W:
+mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r2+4096], 0;
+@!%p2 bra $W;
+bar.sync 0;
+"""
+
+
+@pytest.mark.parametrize(
+    ("order", "legal"), [(WAITED, True), ("", False), (SEEN, False), (SEEN + WAITED, True)]
+)
+def test_an_mbarrier_that_ends_says_nothing_of_wgmma(order: str, *, legal: bool) -> None:
+    """An operand is overwritten behind a wait for the product, or for something else."""
+    filled = LOAD + "".join(f"st.shared.b32 [%r4+{512 * i}], %r10;\n" for i in range(5))
+    rest = "" if WAITED in order else WAITED
+    body = f"{filled}{PRODUCT}{order}st.shared.b32 [%r4], 0;\n{rest}{STORE}"
+    if legal:
+        run(body, 128, 8192)
+        return
+    with pytest.raises(IllegalProgram, match="race"):
+        run(body, 128, 8192)

@@ -174,9 +174,9 @@ private:
   struct Mbarrier {
     u32 count, id; // arrivals of a phase; the place in `known_`
     u32 arrived = 0;
-    i64 bytes = 0; // that this phase still expects
-    std::vector<u32>
-        sequences{}; // by phase that is complete: the operations up to which all are then complete
+    i64 bytes = 0;                // that this phase still expects
+    u32 products = 0;             // those up to which tcgen05.commit has made it wait for all
+    std::vector<u32> sequences{}; // by phase that is complete: the products up to which all are then complete
     // Who expected bytes last.
     u16 by = kNobody;
     u32 epoch = 0, warpEpoch = 0;

@@ -24,7 +24,7 @@ void Machine::arriveAt(Mbarrier &m) {
   if (m.arrived < m.count || m.bytes != 0)
     return;
   m.arrived = 0;
-  m.sequences.push_back(sequence_);
+  m.sequences.push_back(m.products);
   for (Group &g : groups_)
     g.stalled = false;
 }

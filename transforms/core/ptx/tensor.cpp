@@ -73,7 +73,9 @@ void Machine::tensor(const Instr &in, std::span<const u16> lanes) {
     for (u16 t : lanes) {
       if (tensorBy_ != kNobody && tensorBy_ != t)
         throw Unknown("tcgen05.commit of products that another thread started");
-      arriveAt(barrierAt(sharedAddress(in, 0, t), t));
+      Mbarrier &m = barrierAt(sharedAddress(in, 0, t), t);
+      m.products = sequence_;
+      arriveAt(m);
     }
     return;
   default:
