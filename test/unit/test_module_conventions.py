@@ -10,6 +10,7 @@ import pytest
 
 import superopt
 from superopt.errors import BadInput, BadOption, UnsupportedProgram
+from superopt.transforms.ingest.torch_types import export_lock
 
 torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -191,3 +192,37 @@ def test_threads_may_optimize_at_once() -> None:
         thread.join()
     assert not faults
     assert len(made) == 3
+
+
+class Slow(torch.nn.Module):
+    """Exporting it takes until another thread has made a call, or half a second."""
+
+    def __init__(self) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        self.began, self.called = threading.Event(), threading.Event()
+
+    def forward(self, x: Any) -> Any:
+        if torch.compiler.is_exporting():
+            self.began.set()
+            self.called.wait(0.5)
+        return torch.relu(x)
+
+
+def test_a_call_waits_while_another_thread_exports(layers: Any) -> None:
+    """PyTorch deletes notes on operators that another thread made while it exports."""
+    slow, order = Slow(), list[str]()
+
+    def call() -> None:
+        assert slow.began.wait(60)
+        with torch.no_grad():
+            layers(torch.randn(8, 16))
+        order.append("called")
+        slow.called.set()
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    with export_lock():
+        torch.export.export(slow, (torch.randn(4, 4),))
+        order.append("exported")
+    caller.join()
+    assert order == ["exported", "called"]

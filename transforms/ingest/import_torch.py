@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import itertools
 import logging
@@ -27,7 +26,7 @@ from superopt.transforms.ingest.locate import locate
 from superopt.transforms.ingest.signature import Signature
 from superopt.transforms.ingest.structure import Structure, reads, recorded, steady, structure
 from superopt.transforms.ingest.torch_dialect import TorchReader, find_overload, refuse_random
-from superopt.transforms.ingest.torch_types import torch_module
+from superopt.transforms.ingest.torch_types import export_lock, torch_module
 
 Via: TypeAlias = Literal["torch", "linalg"]
 
@@ -102,7 +101,7 @@ def from_torch(
     if any(m.training and _has_modes(m) for m in module.modules()):
         diagnostics.remark("the module is in training mode; it is imported in evaluation mode", location)
     modes = [(m, m.training) for m in module.modules()]
-    exporting = _one_at_a_time()
+    exporting = export_lock()
     exporting.acquire()
     try:
         for part, _ in modes:  # `eval` of an exported program's module raises
@@ -142,11 +141,6 @@ def from_torch(
         diagnostics,
         known,
     )
-
-
-def _one_at_a_time() -> Any:
-    """The lock of torch.compile: torch.export takes no two threads at once, and is called within the former."""
-    return importlib.import_module("torch._dynamo.convert_frame").compile_lock
 
 
 def _read(

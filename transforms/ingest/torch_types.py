@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -28,6 +29,12 @@ def torch_module() -> Any:
             "expected PyTorch to be installed to read a module (pip install 'superopt[torch]')"
         ) from None
     return torch
+
+
+def export_lock() -> Any:
+    """The lock of torch.compile, for torch.export: it takes no two threads at once, and is called within the
+    former."""
+    return importlib.import_module("torch._dynamo.convert_frame").compile_lock
 
 
 def held_as(tensor: Any, dtype: str) -> Any:

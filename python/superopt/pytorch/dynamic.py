@@ -12,7 +12,7 @@ from superopt.pytorch.module import called, imported
 from superopt.run.buckets import Buckets, check_ends, superoptimize_buckets
 from superopt.run.ranged import MOST_ELEMENTS, axis
 from superopt.transforms.ingest.signature import Signature
-from superopt.transforms.ingest.torch_types import torch_module
+from superopt.transforms.ingest.torch_types import export_lock, torch_module
 from superopt.verify.ranges import Axis, Point, representatives
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def checked(made: Dynamic, shapes: Mapping[str, Any]) -> Dynamic:
     searched = zip(made.over, representatives(made.over), strict=True)
     args, kwargs = made.inputs(tuple(max(a.low, min(n, a.high)) for a, n in searched))
     try:
-        with torch.no_grad():
+        with export_lock(), torch.no_grad():
             torch.export.export(made.module, args, kwargs, dynamic_shapes=shapes)
     except Exception as error:  # the exporter raises what it likes
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]

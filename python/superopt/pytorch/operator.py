@@ -11,7 +11,7 @@ from superopt.extent import at
 from superopt.program import Value
 from superopt.transforms.emit.dispatch import Dispatcher
 from superopt.transforms.emit.program_source import TORCH_DTYPES
-from superopt.transforms.ingest.torch_types import torch_module
+from superopt.transforms.ingest.torch_types import export_lock, torch_module
 from superopt.transforms.lower.builder import identifier
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 NAMESPACE = "superopt"
 _REGISTERED: dict[str, tuple[Callable[..., Any], Launcher]] = {}
 _REGISTERING = threading.Lock()
+torch: Any = torch_module()
 
 
 def operator(launcher: Launcher | Dispatcher) -> Callable[[Sequence[Any]], list[Any]]:
@@ -42,11 +43,30 @@ def operator(launcher: Launcher | Dispatcher) -> Callable[[Sequence[Any]], list[
     written = sorted(aliases.values())
 
     def called(tensors: Sequence[Any]) -> list[Any]:
-        made = call([t for i, t in enumerate(tensors) if i not in written], *(tensors[i] for i in written))
+        given = [t for i, t in enumerate(tensors) if i not in written]
+        made = _beside_exports(lambda: call(given, *(tensors[i] for i in written)))
         fresh = iter([made] if count - len(aliases) == 1 else made or ())
         return [tensors[aliases[i]] if i in aliases else next(fresh) for i in range(count)]
 
     return called
+
+
+def _beside_exports(call: Callable[[], Any]) -> Any:
+    """The result of `call`, an operator of PyTorch, made when no other thread exports.
+
+    PyTorch notes operators that Python implements in a global dictionary as long as any thread exports: the
+    exporting thread and the calling one delete each other's notes (KeyError).
+    """
+    held = False
+    if torch.compiler.is_dynamo_compiling():  # which takes no locks, and has this one
+        return call()
+    while torch.compiler.is_exporting() and not (held := export_lock().acquire(timeout=0.01)):
+        pass
+    try:
+        return call()
+    finally:
+        if held:
+            export_lock().release()
 
 
 def _listed(made: Any, launcher: Launcher) -> list[Any]:
@@ -54,7 +74,6 @@ def _listed(made: Any, launcher: Launcher) -> list[Any]:
 
 
 def _register(name: str, launcher: Launcher) -> tuple[Callable[..., Any], Launcher]:
-    torch = torch_module()
     written = sorted(launcher.aliases.values())
     fresh = [v for i, v in enumerate(launcher.outputs) if i not in launcher.aliases]
     # A list, as PyTorch's operators have at most 64 arguments.
