@@ -567,3 +567,29 @@ def test_reshapes_of_tiles_that_a_product_pads(rows: int, tokens: int) -> None:
     total = build("reduce_sum", apart, dims=(1,), keepdims=True)
     build.save(build("sub", apart, total), 0)
     check(build.custom([q, k], (heads,), (), (heads, rows, tokens, keys)), scale=0.3)
+
+
+def test_a_batch_of_one_that_another_place_pads() -> None:
+    """The batch of a product is the padded dimension of a transposed operand."""
+    build, x, w = Build(), tensor((2, 1, 1), name="x"), tensor((1, 2), name="w")
+    tile = build.tile(x, (2, 1, 1), (-1,), ())
+    turned = build("transpose", tile, perm=(2, 1, 0))
+    left = build("matmul", turned, build.tile(w, (1, 2), (-1,), ()), transpose_b=True)
+    right = build("matmul", tile, build("constant", value=1.0, shape=(1, 1), dtype="f16"))
+    build.save(build("add", left, build("reduce_sum", right, dims=(0,), keepdims=True)), 0)
+    check(build.custom([x, w], (1,), (), (1, 1, 1)))
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_batches_that_another_place_pads(batch: int) -> None:
+    """The batch of a product in a loop is the depth of another product, and no power of two."""
+    build, x, w = Build(), tensor((batch, 4, 6), name="x"), tensor((6, 5), name="w")
+    v = tensor((5, batch), name="v")
+    tile = build.tile(x, (batch, 4, 3), (-1,), (2,))
+    summed = build.accumulate(build("matmul", tile, build.tile(w, (3, 5), (-1,), (0,))))
+    turned = build("transpose", summed, perm=(1, 2, 0))  # 4 x 5 x batch
+    other = build("matmul", turned, build.tile(v, (5, batch), (-1,), (-1,)), transpose_b=True)
+    build.save(
+        build("add", build("transpose", other, perm=(2, 0, 1)), build("reduce_sum", summed, dims=(0,))), 0
+    )
+    check(build.custom([x, w, v], (1,), (2,), (5, 4, 5)))

@@ -504,3 +504,11 @@ def test_an_arrival_is_no_commit(matmul: tuple[KernelGraph, EmittedProgram, list
     assert commit
     with pytest.raises(IllegalProgram, match="race"):
         verified(matmul, 2, commit[0], f"mbarrier.arrive.expect_tx.shared::cta.b64 _, {commit[1]}, 0;")
+
+
+def test_constants_that_a_loop_joins_are_folded():
+    """As the TTIR's are: no order is drawn for numbers that are known."""
+    for op, wanted in (("max", 0), ("min", -2)):
+        body = LOAD + f"mov.b32 %r30, 0fC0000000;\nmov.b32 %r31, 0f00000000;\n{op}.f32 %r10, %r30, %r31;\n"
+        stored, _ = run(body + STORE)
+        assert (stored.values == wanted % FIELD.fields[0].modulus).all()

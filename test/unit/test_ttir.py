@@ -608,6 +608,23 @@ def test_only_what_is_constant_everywhere_is_folded() -> None:
     assert field.differs(made, field.move(lambda a: a.reshape(1)[[0, 0]], field.apply("exp", two))).any()
 
 
+def test_what_turns_out_to_be_constant_is_not_folded() -> None:
+    """No compiler makes a constant of exp(x - x + 1)."""
+    field = ImageTriton(0)
+    x, one = field.random("x", (4,)), field.constant(1.0)
+    made = field.apply("add", field.apply("sub", x, x), one)
+    assert not field.differs(made, field.move(lambda a: a.reshape(1)[[0] * 4], one)).any()
+    folded = field.move(lambda a: a.reshape(1)[[0] * 4], field.apply("exp", one))
+    assert field.differs(field.apply("exp", made), folded).all()
+
+
+def test_a_choice_of_one_constant_is_that_constant() -> None:
+    field = ImageTriton(0)
+    x, two = field.random("x", (4,)), field.constant(2.0)
+    made = field.apply("max", field.apply("where", x, two, two), field.constant(0.0))
+    assert not field.differs(made, field.move(lambda a: a.reshape(1)[[0] * 4], two)).any()
+
+
 # --- infinities ---------------------------------------------------------------------------------------------
 
 

@@ -349,6 +349,8 @@ class Operators:
         assert nest is not None
         batch = [d for d in range(len(nest.extents) - 3) if nest.extents[d] > 1]
         dot = statement.result
+        pads = [self.axes.pad(dot, d) for d in range(len(dot.shape))]
+        batches = [pads[d] for d in batch]
         texts: list[str] = []
         dtype = statement.operands[0].dtype
         for value, maps, key in zip(
@@ -357,9 +359,10 @@ class Operators:
             rank = len(value.shape)
             inner = [rank - 2, rank - 1]
             contracted = next(d for d in inner if maps[d].dim == len(nest.extents) - 1)
-            tile = self.tile(value)
-            text = self.tiles.full(value, tile, [d for d in range(rank) if d in inner or d in tile.dims])
-            dims = tuple(d for d in range(rank) if d in inner or d in tile.dims)
+            kept = [d for d in range(rank) if d in inner or maps[d].dim in batch]
+            tile = self.tiles.collapsed(value, self.tile(value), kept)
+            dims = tuple(d for d in kept if d in inner or d in tile.dims)
+            text = self.tiles.full(value, tile, dims)
             tile = Tile(text, tile.dtype if tile.constant is None else "f32", dims, tile.padding)
             tile = self.tiles.masked(value, tile, [contracted], 0.0)
             text = tile.text
@@ -367,28 +370,26 @@ class Operators:
                 text = f"{atom(text)}.to({TRITON_DTYPES[dtype]})"
             here = [maps[d].dim for d in dims[:-2]]
             if batch and here != batch:
-                shape = [nest.extents[d] for d in batch] + [self.axes.pad(value, d) for d in inner]
+                shape = batches + [self.axes.pad(value, d) for d in inner]
                 index = "[" + ", ".join([*(":" if d in here else "None" for d in batch), ":", ":"]) + "]"
                 text = f"tl.broadcast_to({atom(text)}{index}, {shape})"
             if len(batch) > 1:
-                shape = [math.prod(nest.extents[d] for d in batch), *(self.axes.pad(value, d) for d in inner)]
+                shape = [math.prod(batches), *(self.axes.pad(value, d) for d in inner)]
                 text = f"tl.reshape({text}, {shape})"
             if statement.attrs.get(key):
                 text = f"tl.permute({text}, (0, 2, 1))" if batch else f"tl.trans({text})"
             texts.append(text)
-        pads = [self.axes.pad(dot, d) for d in range(len(dot.shape) - 2, len(dot.shape))]
-        if any(e & (e - 1) for e in (nest.extents[d] for d in batch)):
-            raise UnsupportedProgram("expected batch extents of a product inside a block to be powers of two")
         extra = ', input_precision="ieee"' if dtype == "f32" else ""
-        dims = self.axes.live(dot)
-        if accumulator is not None and len(batch) <= 1:
+        live = self.axes.live(dot)
+        dims = tuple(d for d in live if d in batch or d >= len(pads) - 2)
+        if accumulator is not None and len(batch) <= 1 and dims == live:
             text = f"tl.dot({', '.join(texts)}, {accumulator}{extra})"
         else:
             text = f"tl.dot({', '.join(texts)}{extra})"
             if len(batch) > 1:
-                text = f"tl.reshape({text}, {[*(nest.extents[d] for d in batch), *pads]})"
+                text = f"tl.reshape({text}, {[*batches, *pads[-2:]]})"
             if accumulator is not None:
-                text = f"{accumulator} + {text}"
+                text, dims = f"{accumulator} + {text}{expansion(dims, live)}", live
         self.tiles.known[target] = Tile(self.tiles.assign(target, text, "product"), "f32", dims)
 
 

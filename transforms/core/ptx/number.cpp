@@ -194,6 +194,8 @@ Handle Numbers::div(Handle x, Handle y) {
 }
 
 Handle Numbers::extreme(bool largest, Handle x, Handle y) {
+  if (constants(x, y) && !std::isnan(exact(x)) && !std::isnan(exact(y)))
+    return (exact(x) >= exact(y)) == largest ? x : y;
   const Number a = held(x), b = held(y);
   if (a.kind() == kUndefinedNumber || b.kind() == kUndefinedNumber)
     return put(undefined());

@@ -21,7 +21,10 @@ MOST_JOINED = 1 << 30
 
 
 class _Fp32Constants(ImageField):
-    """Constants as Triton holds them, and what is computed from constants alone as Triton folds it: in fp32."""
+    """Constants as Triton holds them, and what is computed from constants alone as compilers fold it: in fp32.
+
+    Numbers that turn out to be constants, as x - x, stay what they are: no compiler folds those.
+    """
 
     def __init__(self, *given: Any, **settings: Any) -> None:
         self._numbers: dict[int, float] = {}  # by first component
@@ -37,6 +40,8 @@ class _Fp32Constants(ImageField):
 
     def apply(self, primitive: str, *operands: Tensor) -> Tensor:
         numbers = [self._number(t) for t in operands]
+        if primitive == "where" and numbers[1] == numbers[2] is not None:
+            numbers = [1.0, *numbers[1:]]
         if None not in numbers:
             with np.errstate(all="ignore"):
                 found = np.float32(FLOAT_PRIMITIVES[primitive](*map(np.float64, numbers)))
@@ -46,9 +51,13 @@ class _Fp32Constants(ImageField):
         return super().apply(primitive, *operands)
 
     def _number(self, t: Tensor) -> float | None:
-        """The constant that every element is."""
+        """The constant that every element is by its making."""
         first = t.planes[0]
-        if not first.size or (found := self._numbers.get(int(first.flat[0]))) is None:
+        if (
+            not t.degree.constant
+            or not first.size
+            or (found := self._numbers.get(int(first.flat[0]))) is None
+        ):
             return None
         return found if bool((first == first.flat[0]).all()) else None
 
