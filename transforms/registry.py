@@ -18,6 +18,7 @@ _PASSES: dict[str, str] = {
     "derive": "superopt.transforms.derivation.derive:Derive",
     "print-derivations": "superopt.transforms.derivation.derive:PrintDerivations",
     "mugraph-search": "superopt.transforms.mugraph_search.mugraph_search:MugraphSearch",
+    "split-reductions": "superopt.transforms.split_reductions:SplitReductions",
     "sink-concats": "superopt.transforms.sink_concats:SinkConcats",
     "stabilize-softmax": "superopt.transforms.stabilize_softmax:StabilizeSoftmax",
     "kernel-to-tile-loops": "superopt.transforms.tile_saturation.kernel_to_tile_loops:KernelToTileLoops",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from certify_support import irreducible, program
+from certify_support import nothing_shrinks, program
 from random_programs import Builder, value
 
 from superopt.program import BlockGraph, KernelGraph, Node, TensorType, Value
@@ -174,7 +174,7 @@ def test_sums_stay_whole_on_a_few_blocks(monkeypatch: pytest.MonkeyPatch) -> Non
     """A mean is a division by the extent of its sum: where that shrank, the wrong number would be right."""
     monkeypatch.setattr(certifier_module, "FORMAL_WORK", 0)
     monkeypatch.setattr(certifier_module, "BLOCKS_WORK", 1)
-    monkeypatch.setattr(certifier_module, "reduce_extents", irreducible)  # what follows decides alone
+    nothing_shrinks(monkeypatch)
 
     def mean(f: Builder, x: Value) -> Value:
         return f("reduce_mean", x, dims=(1,), keepdims=True)
@@ -191,7 +191,7 @@ def test_of_library_operators_alone_some_elements_are_computed(monkeypatch: pyte
     """What they reduce, and divide by, is as long as ever."""
     monkeypatch.setattr(certifier_module, "FORMAL_WORK", 0)
     monkeypatch.setattr(certifier_module, "BLOCKS_WORK", 1)
-    monkeypatch.setattr(certifier_module, "reduce_extents", irreducible)
+    nothing_shrinks(monkeypatch)
 
     def mean(f: Builder, x: Value, w: Value) -> Value:
         return f("reduce_mean", f("matmul", x, w), dims=(1,), keepdims=True)

@@ -42,7 +42,7 @@ from superopt.verify.evaluate import evaluate
 from superopt.verify.hashing import canonical_text, program_hash
 from superopt.verify.pieces import CUT_WORK, Piece, cut, finest_first
 from superopt.verify.primes import drawn as primes_of
-from superopt.verify.reduce import fewer_blocks, fewer_trips, reduce_extents, work
+from superopt.verify.reduce import fewer_blocks, fewer_trips, ways_to_reduce, work
 
 # Beyond this many scalar operations of one evaluation, loops are shortened, except on these inputs; and to what.
 WHOLE_WORK = 150_000_000
@@ -189,11 +189,9 @@ def _in_pieces(
     """
     primes = primes_of(*map(canonical_text, (original, lowered)))
     cuts: list[list[Piece] | None] = []
-    for numbers in (False, True):
-        pair = reduce_extents(original, lowered, numbers=numbers, most_work=CUT_WORK)
-        if pair is not None:
-            with suppress(ZeroDivisionError):
-                cuts.append(cut(original, lowered, pair, nonce, primes, rounded=True))
+    for _, pair in ways_to_reduce(original, lowered, CUT_WORK):
+        with suppress(ZeroDivisionError):
+            cuts.append(cut(original, lowered, pair, nonce, primes, rounded=True))
     pieces, *_ = [*finest_first(cuts), []]
     if not pieces:
         return None

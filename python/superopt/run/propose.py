@@ -21,6 +21,7 @@ from superopt.run.context import Run
 from superopt.transforms import optimizers
 from superopt.transforms.optimizers import Optimizer, Proposal
 from superopt.transforms.partition.segments import MAX_VALUES, Segment, partition, stitch
+from superopt.transforms.split_reductions import split
 from superopt.verify import program_hash
 from superopt.weights import main_part
 
@@ -164,8 +165,9 @@ def _proposed(
             refused.append((optimizer.name, "the budget is spent"))
             continue
         main = main_part(part.graph)
+        searched = split(main)
         with untrusted(optimizer, part.graph):
-            reason = optimizer.refusal(main)
+            reason = optimizer.refusal(searched)
         if reason:
             refused.append((optimizer.name, reason))
             continue
@@ -178,7 +180,7 @@ def _proposed(
             start = clock.now()
             with run.timed(f"search: {optimizer.name}"), untrusted(optimizer, part.graph):
                 result = optimizer.propose(
-                    main, run.target, budget=share, seed=run.settings.seed, stop=run.stopped
+                    searched, run.target, budget=share, seed=run.settings.seed, stop=run.stopped
                 )
                 graphs, reason = result.graphs, result.remark or "it does not say why"
                 if main is not part.graph:

@@ -61,7 +61,7 @@ from superopt.verify.one_point import (
 from superopt.verify.opaque import without_opaque
 from superopt.verify.pieces import CUT_WORK, Piece, cut, finest_first
 from superopt.verify.primes import Primes, drawn
-from superopt.verify.reduce import elements, fewer_blocks, reduce_extents, work
+from superopt.verify.reduce import elements, fewer_blocks, reduce_extents, ways_to_reduce, work
 from superopt.verify.relation import Abstained, difference, equal_sizes
 from superopt.verify.symbolic import prove
 
@@ -192,10 +192,7 @@ class _Question:
 
     def _reduced(self) -> None:
         """Formal tests at reduced extents, where there are any; only full extents decide what differs there."""
-        for numbers in (False, True):
-            # A constant may stand for an extent: one program divides a sum by 4096 where the other takes a mean.
-            if not (pair := reduce_extents(self.a, self.b, numbers=numbers)):
-                return
+        for numbers, pair in ways_to_reduce(self.a, self.b):
             outcomes = self._formal_tests(*pair, "reduced")
             if not failure_of(outcomes):
                 self.outcomes, self.reduced = outcomes, pair
@@ -297,10 +294,7 @@ class _Question:
         sets, and exponentials of what exponentials gave; their pieces do not.
         """
         found: list[tuple[KernelGraph, KernelGraph]] = []
-        for numbers in (False, True):  # as where they are small enough for formal tests
-            small = reduce_extents(self.a, self.b, numbers=numbers, most_work=CUT_WORK)
-            if small is None:
-                break
+        for _, small in ways_to_reduce(self.a, self.b, CUT_WORK):
             rest = self.seed, 0, self.primes, self.arbitrary
             made = outcomes_of(small[0], [small[1]], "image", "reduced", *rest)
             self.undefined |= any(o.undefined for o in made)
@@ -312,10 +306,7 @@ class _Question:
 
     def _agrees_when_reduced(self, piece: Piece) -> bool:
         """Whether the programs of a piece agree there."""
-        for numbers in (False, True):
-            small = reduce_extents(piece.first, piece.second, numbers=numbers, most_work=CUT_WORK)
-            if small is None:
-                break
+        for _, small in ways_to_reduce(piece.first, piece.second, CUT_WORK):
             rest = self.seed, 0, self.primes, len(small[0].inputs)
             if not failure_of(outcomes_of(small[0], [small[1]], "image", "reduced", *rest)):
                 return True

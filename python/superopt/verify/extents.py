@@ -56,6 +56,7 @@ class Axes:
     def __init__(self, *, bands_follow: bool = False) -> None:
         self.bands_follow = bands_follow
         self.means: list[tuple[int, Dim]] = []
+        self.means_of: list[tuple[int, Dim]] = []  # each dimension of means over several
         self.dims: dict[Value | Buffer, list[Dim]] = {}
         self.extents: dict[BlockGraph, tuple[list[Dim], list[Dim]]] = {}
         self.trips: dict[LoopVar, Dim] = {}
@@ -107,10 +108,13 @@ class Axes:
             self.dims[value] = [dim(e) for e in value.type.shape]
         return self.dims[value]
 
-    def numbers(self) -> dict[float, float]:
-        """What the extents of means, and their inverses, become; omits those that become several numbers."""
+    def numbers(self, *, each: bool = False) -> dict[float, float]:
+        """What the extents of means, and their inverses, become; omits those that become several numbers.
+
+        With `each`, also the extents of each dimension of a mean over several.
+        """
         found: dict[float, set[float]] = {}
-        for extent, factors in self.means:
+        for extent, factors in [*self.means, *(self.means_of if each else ())]:
             small = reduced(factors)
             found.setdefault(float(extent), set()).add(float(small))
             if extent & (extent - 1) == 0:  # other extents lack an exact inverse
@@ -173,6 +177,8 @@ class Axes:
             return
         if entry.finish is not None:
             self.means.append((nest.reduced, [f for d in nest.reductions for f in space[d]]))
+            joined = [d for d in nest.reductions if nest.extents[d] > 1]
+            self.means_of += [(nest.extents[d], list(space[d])) for d in joined if len(joined) > 1]
         for value, maps in zip(operands, nest.operands, strict=True):
             for d, extent, index in zip(self.of(value), value.shape, maps, strict=True):
                 if not nest.plain:

@@ -8,8 +8,9 @@ block boundaries, opaque operations that do more than convert each element.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from superopt.bands import mark_bands
 from superopt.errors import SuperoptError
@@ -38,26 +39,30 @@ from superopt.program import (
 from superopt.verify.axes import Factor, Irreducible, fix, leaves, reduced
 from superopt.verify.extents import Axes, trips_of
 
+Numbers = Literal["whole", "each"]
+"""Which constants stand for extents, and shrink with them: those of means, or of each of their dimensions."""
 # Reduced programs larger than this (scalar operations) are not worth a formal test.
 MOST_WORK = 4_000_000
 
 
 def reduce_extents(
-    a: KernelGraph, b: KernelGraph, *, numbers: bool = False, most_work: int = MOST_WORK
+    a: KernelGraph, b: KernelGraph, *, numbers: Numbers | None = None, most_work: int = MOST_WORK
 ) -> tuple[KernelGraph, KernelGraph] | None:
     """Both programs with shrunk extents, or None where they cannot be shrunk consistently or to `most_work`.
 
-    With `numbers`, constants that are the extent of a mean, or its inverse, shrink with that extent; None where
-    there are none.
+    With `numbers`, constants that are the extent of a mean, or its inverse, shrink with that extent; where they
+    are "each", those that are an extent of one dimension of a mean over several, too. None where there are none.
     """
     try:
         axes = Axes(bands_follow=True)
         for graph in (a, b):
             axes.graph(graph)
+        if numbers == "each" and not axes.means_of:
+            return None
         for x, y in zip([*a.inputs, *a.outputs], [*b.inputs, *b.outputs], strict=True):
             axes.same(axes.of(x), axes.of(y))
         axes.finish()
-        named = axes.numbers() if numbers else {}
+        named = axes.numbers(each=numbers == "each") if numbers else {}
         rebuilt = [_Rebuild(axes, numbers=named, bands_cut=True) for _ in (a, b)]
         pair = (rebuilt[0].graph(a), rebuilt[1].graph(b))
         if numbers and not any(r.renamed for r in rebuilt):
@@ -65,6 +70,19 @@ def reduce_extents(
         return None if max(map(work, pair)) > most_work else pair
     except (Irreducible, SuperoptError):
         return None
+
+
+def ways_to_reduce(
+    a: KernelGraph, b: KernelGraph, most_work: int = MOST_WORK
+) -> Generator[tuple[Numbers | None, tuple[KernelGraph, KernelGraph]]]:
+    """Both programs with shrunk extents, with constants as they are at first, then those that stand for extents
+    shrunk, too: one program may divide a sum by 4096 where the other takes a mean."""
+    ways: tuple[Numbers | None, ...] = (None, "whole", "each")
+    for numbers in ways:
+        if pair := reduce_extents(a, b, numbers=numbers, most_work=most_work):
+            yield numbers, pair
+        elif numbers is None:
+            return
 
 
 # --- how much work a program is ---------------------------------------------------------------------------
