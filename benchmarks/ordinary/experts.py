@@ -65,6 +65,7 @@ class Expert:
             dtype=self.dtype,
             key_heads=key_heads or heads,
             share=share,
+            early=True,
         )
         return tuple(p.seconds for p in parts)
 

@@ -27,7 +27,8 @@ MOST_CHARACTERS = 200
 GENERATED = frozenset((
     *keyword.kwlist,
     *("apart", "call", "constant", "extern", "externs", "isinstance", "json", "kernels", "list", "made", "np"),
-    *("device", "overwritten", "prepare", "prepared", "run", "scratch", "tl", "torch", "triton", "tuple", "Path"),
+    *("EARLY", "Path", "device", "early", "overwritten", "prepare", "prepared", "run", "scratch", "tl", "torch"),
+    *("triton", "tuple"),
 ))  # fmt: skip
 """Names that kernels or what launches them use, which no tensor or extent may have there."""
 _VALUE = re.compile(r"[\w.:/ -]*", re.ASCII)

@@ -381,7 +381,7 @@ def test_a_kernel_that_is_wrong_at_one_extent_is_refused(twice: Any, tmp_path: P
         )
     )
     ptx = [PtxText(compiled.ptx, compiled.shared_bytes)]
-    record = checked_at(outcome.original, outcome.lowered, outcome.emitted, [wrong], ptx, at)
+    record = checked_at(outcome.original, outcome.lowered, outcome.emitted, [wrong], ptx, "sm_90", at)
     sizes = json.loads((folder / "shapes.json").read_text())
     for of in sizes["compiled"].values():
         of.update({k: getattr(compiled, k) for k in of})

@@ -72,7 +72,7 @@ class Cuda:
             "cuModuleLoadData": self.load,
             "cuModuleGetFunction": self.find,
             "cuFuncSetAttribute": self.set_attribute,
-            "cuLaunchKernel": self.launch,
+            "cuLaunchKernelEx": self.launch,
         }
         self.pushed = 0
         self.fails = ""
@@ -117,10 +117,14 @@ class Cuda:
         assert attribute == 8
         self.shared[function.value] = value
 
-    def launch(self, function: Any, *given: Any) -> None:
+    def launch(self, config: Any, function: Any, pointers: Any, extra: Any) -> None:
         assert self.pushed == 1
-        sizes, (shared, stream, pointers, extra) = given[:6], given[6:]
         assert extra is None
+        # CUlaunchConfig and CUlaunchAttribute, as cuda.h lays them out.
+        raw = ctypes.string_at(ctypes.addressof(config._obj), 56)
+        *sizes, shared, stream, first, count = struct.unpack("<7I4xQQI4x", raw)
+        noted = [struct.unpack("<i4xi", ctypes.string_at(first + 72 * i, 12)) for i in range(count)]
+        assert noted in ([], [(6, 1)])
         cubin, name = self.functions[int(function.value) - 1]
         found = [struct.unpack("<IHHI", data) for a, data in attributes(cubin, name) if a == PARAMETER]
         (threads,) = (struct.unpack("<III", data) for a, data in attributes(cubin, name) if a == THREADS)
@@ -135,7 +139,8 @@ class Cuda:
                 "name": name,
                 "grid": tuple(sizes[:3]),
                 "shared": shared,
-                "stream": stream.value,
+                "stream": stream,
+                "early": bool(noted),
                 "values": values,
             }
         )
@@ -207,6 +212,7 @@ def test_a_bundle_launches_its_cubins(
     for made, kernel in zip(cuda.launches, facts["kernels"], strict=True):
         assert made["grid"] == tuple(kernel["grid"])
         assert made["stream"] == 5
+        assert not made["early"]  # the tensors are not on a GPU
         assert made["shared"] == facts["compiled"][f"sm_90/{made['name']}"]["shared_bytes"]
         *tensors, one, other = made["values"]
         assert (one, other) == (0, 0)
@@ -220,6 +226,19 @@ def test_a_bundle_launches_its_cubins(
     launch.run(*inputs)
     assert len(cuda.modules) == len(described["grids"])  # each once
     assert cuda.pushed == 0
+
+
+def test_a_kernel_starts_early_if_it_waits(bundles: dict[str, Path], cuda: Cuda):
+    """The launch says so of the second kernel, whose cubin waits for the first; of one that does not, never."""
+    folder = bundles["two"]
+    _, name = json.loads((folder / "bundle.json").read_text())["grids"]
+    for target, waits in (("sm_80", False), ("sm_90", True)):
+        cubin, ptx = ((folder / target / f"{name}.{k}").read_bytes() for k in ("cubin", "ptx"))
+        kernel = cubins.Kernel(cubins.Driver(), name, cubin, ptx.decode(), 0)
+        tensors = [torch.zeros(4) for _ in range(len(kernel.parameters) - 2)]
+        kernel[(1, 1, 1)](*tensors, launch_pdl=True)
+        kernel[(1, 1, 1)](*tensors, launch_pdl=False)
+        assert [n["early"] for n in cuda.launches[-2:]] == [waits, False]
 
 
 def test_run_py_checks_cubins(
@@ -266,9 +285,9 @@ def test_what_cannot_be_launched(
         kernel(ptx + "// tensormap.replace")
     with pytest.raises(cubins.CannotLaunch, match="expected the PTX of kernel"):
         kernel(ptx.replace(name, "other"))
-    cuda.fails = "cuLaunchKernel"
+    cuda.fails = "cuLaunchKernelEx"
     with pytest.raises(
-        cubins.CannotLaunch, match="expected cuLaunchKernel to succeed, got 201: invalid device"
+        cubins.CannotLaunch, match="expected cuLaunchKernelEx to succeed, got 201: invalid device"
     ):
         good[(1, 1, 1)](*tensors)
     assert cuda.pushed == 0

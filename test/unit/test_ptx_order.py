@@ -179,5 +179,5 @@ def test_what_depends_on_the_order_is_refused(name: str) -> None:
 def test_device_memory_is_touched_after_the_grid_before() -> None:
     stored, x = run("griddepcontrol.wait;\n" + LOAD + "griddepcontrol.launch_dependents;\n" + STORE)
     assert np.array_equal(stored.values, x)
-    with pytest.raises(UnsupportedProgram, match=re.escape("before griddepcontrol.wait")):
+    with pytest.raises(IllegalProgram, match=re.escape("before griddepcontrol.wait")):
         run(LOAD + "griddepcontrol.wait;\n" + STORE)

@@ -168,7 +168,7 @@ def test_a_kernel_that_forgets_the_extent_is_refused(attention: Any) -> None:
     compiled = compile_all([wrong], ["sm_90"])
     texts = [k.ttir for k in compiled], [PtxText(k.ptx, k.shared_bytes) for k in compiled]
     with pytest.raises((NotEquivalent, IllegalProgram)):
-        checked_at(*family.at((37,)), outcome.emitted, *texts, {"n": 37})
+        checked_at(*family.at((37,)), outcome.emitted, *texts, "sm_90", {"n": 37})
 
 
 def test_another_program_at_some_extent_is_refused(attention: Any) -> None:
@@ -237,7 +237,7 @@ def test_several_whole_tiles_are_proved_in_a_large_range() -> None:
         texts = [made.ttir], [PtxText(made.ptx, made.shared_bytes)]
         for extents in chosen:
             try:
-                checked_at(*family.at(extents), emitted, *texts, {"n": extents[0]})
+                checked_at(*family.at(extents), emitted, *texts, "sm_90", {"n": extents[0]})
             except (NotEquivalent, IllegalProgram):
                 refused[kernels is wrong].append(extents)
     assert not refused[False]

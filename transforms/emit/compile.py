@@ -23,6 +23,7 @@ from typing import IO, TYPE_CHECKING, Literal, TypeAlias
 from superopt import clock
 from superopt.cost.gpus import DEFAULT_TARGET
 from superopt.cost.gpus import target as find_target
+from superopt.early import CAPABILITY
 from superopt.errors import SuperoptError
 from superopt.transforms.emit.triton_source import TritonKernel
 
@@ -91,6 +92,8 @@ def _compiled_kernel(
         "num_stages": kernel.num_stages,
         "extents": kernel.extents,
     }
+    if kernel.early:
+        request["EARLY"] = find_target(target).capability >= CAPABILITY
     return _compiled(kernel.name, target, request, timeout, memory_bytes)
 
 

@@ -109,7 +109,11 @@ def _source(request: dict[str, Any], compiler: Any) -> Any:
     # Every buffer that a launcher passes is aligned to 16 bytes, as torch allocates them.
     attrs = {(i,): [["tt.divisibility", 16]] for i in range(len(signature))}
     signature |= dict.fromkeys(request["extents"], "i32")
-    return compiler.ASTSource(getattr(module, request["name"]), signature, {}, attrs)
+    constants = {}
+    if "EARLY" in request:
+        constants[(len(signature),)] = request["EARLY"]
+        signature["EARLY"] = "constexpr"
+    return compiler.ASTSource(getattr(module, request["name"]), signature, constants, attrs)
 
 
 if __name__ == "__main__":

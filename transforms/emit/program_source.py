@@ -12,6 +12,7 @@ import numpy as np
 
 from superopt.aliasing import copied, pairs
 from superopt.bands import needed_nodes
+from superopt.early import CAPABILITY, early_launches
 from superopt.errors import UnsupportedProgram
 from superopt.extent import multiple_of
 from superopt.naming import GENERATED
@@ -108,14 +109,16 @@ def emit_program(lowered: KernelGraph) -> EmittedProgram:
     kernels: list[TritonKernel] = []
     alike, taken = Alike(), set[str]()
     constants: dict[str, np.ndarray[Any, Any]] = {}
-    for node in needed_nodes(lowered):
+    parts, nodes = split(lowered), needed_nodes(lowered)
+    early = early_launches(parts.main)
+    for node in nodes:
         if isinstance(node.body, TileProgram):
-            made = _emitted(node.body, taken, extents)
+            made = _emitted(node.body, taken, extents, early=bool(early))
             if (kernel := alike.known(made)) is None:
                 kernel = made
                 taken.add(made.name)
             kernels.append(kernel)
-            bodies[node] = _launch(kernel, node, node.body, names)
+            bodies[node] = _launch(kernel, node, node.body, names, early=node in early)
         elif move_of(node) is Move.RESHAPE:
             bodies[node] = f"{names[node.result]} = {names[node.operands[0]]}.reshape({node.attrs['shape']})"
         elif (array := dense_elements(node)) is not None:
@@ -131,8 +134,9 @@ def emit_program(lowered: KernelGraph) -> EmittedProgram:
             raise UnsupportedProgram(f"expected a lowered program, got '{node.op}'", node.location)
     source = PRELUDE + "".join(f"\n\n{k.source}" for k in dict.fromkeys(kernels))
     described = any(k.descriptors for k in kernels)
-    parts = split(lowered)
-    launcher = _launcher(lowered, names, bodies, parts, constants=bool(constants), descriptors=described)
+    launcher = _launcher(
+        lowered, names, bodies, parts, constants=bool(constants), descriptors=described, early=bool(early)
+    )
     read = {v for n in parts.prepare for v in n.operands}
     prepare = tuple(i for i, v in enumerate(lowered.inputs) if v in read) if parts.held else None
     name = identifier(lowered.name, "program")
@@ -193,18 +197,21 @@ def unique_names(graph: KernelGraph, reserved: Sequence[str] = ()) -> dict[Value
     return names
 
 
-def _emitted(program: TileProgram, taken: set[str], extents: Sequence[str]) -> TritonKernel:
+def _emitted(program: TileProgram, taken: set[str], extents: Sequence[str], *, early: bool) -> TritonKernel:
     name, i = program.name, 1
     while name in taken:
         name, i = f"{program.name}_{i}", i + 1
-    return emit_kernel(dataclasses.replace(program, name=name), extents)
+    return emit_kernel(dataclasses.replace(program, name=name), extents, early=early)
 
 
 def _empty(shape: tuple[int, ...], dtype: str) -> str:
     return f"torch.empty({shape}, dtype={TORCH_DTYPES[dtype]}, device=device)"
 
 
-def _launch(kernel: TritonKernel, node: Node, program: TileProgram, names: dict[Value, str]) -> str:
+def _launch(
+    kernel: TritonKernel, node: Node, program: TileProgram, names: dict[Value, str], *, early: bool
+) -> str:
+    """Allocates what a kernel stores, and launches it, `early` while the kernel before it still runs."""
     aliases = pairs(program.aliases)
     lines = [
         f"{names[v]} = {names[node.operands[aliases[i]]] if i in aliases else _empty(v.shape, v.dtype)}"
@@ -216,6 +223,8 @@ def _launch(kernel: TritonKernel, node: Node, program: TileProgram, names: dict[
     arguments += [_empty(p.type.shape, p.type.dtype) for p in kernel.parameters if p.role == "scratch"]
     arguments += kernel.extents
     options = f"num_warps={kernel.num_warps}, num_stages={kernel.num_stages}, enable_fp_fusion=True"
+    if kernel.early:
+        options = f"EARLY=early, {options}{', launch_pdl=early' if early else ''}"
     lines.append(f"kernels.{kernel.name}[{kernel.grid}]({', '.join(arguments)}, {options})")
     return "\n".join(lines)
 
@@ -253,6 +262,7 @@ def _launcher(
     *,
     constants: bool,
     descriptors: bool,
+    early: bool,
 ) -> str:
     inputs = [names[v] for v in graph.inputs]
     types = ", ".join(f"{n}: {v.type}" for n, v in zip(inputs, graph.inputs, strict=True))
@@ -289,10 +299,18 @@ def _launcher(
         "triton.set_allocator(scratch)",
     ]
     read = {v for n in parts.prepare for v in n.operands}
+    asks = [
+        "# Whether a kernel can start while the one before it still runs, and waits for its end.",
+        f'early = device.type == "cuda" and torch.cuda.get_device_capability(device) >= ({CAPABILITY // 10}, 0)',
+    ]
     taken = ["device", *(names[v] for v in graph.inputs if v in read)]
     held = "".join(f"{names[v]}, " for v in parts.held).rstrip()
     if parts.held:
-        within = [*(allocate if descriptors else []), *(bodies[n] for n in parts.prepare if n in bodies)]
+        within = [
+            *(asks if early else []),
+            *(allocate if descriptors else []),
+            *(bodies[n] for n in parts.prepare if n in bodies),
+        ]
         lines += [
             f"\ndef prepare({', '.join(taken)}):",
             '    """What depends on these weights alone: made once, given to `run` until one of them changes."""',
@@ -314,6 +332,8 @@ def _launcher(
     for name, place in extents_of(graph.inputs).items():
         whole = f"{inputs[place.argument]}.shape[{place.dim}]"
         lines.append(f"    {name} = {whole}{f' // {place.times}' if place.times > 1 else ''}")
+    if early:
+        lines += _indented(asks)
     if descriptors:
         lines += _indented(["", *allocate])
     if has_extern and pairs(graph.aliases):

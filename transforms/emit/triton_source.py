@@ -73,6 +73,8 @@ class TritonKernel:
     """Whether it makes tensor descriptors, which need memory that the launcher allocates."""
     extents: tuple[str, ...] = ()
     """The names of the last arguments, extents that shapes depend on (`superopt.extent`), if any."""
+    early: bool = False
+    """Whether it takes `EARLY`: then it waits for the kernel before it, and lets the next one start."""
 
     @property
     def memory(self) -> list[tuple[str, int, str, bool]]:
@@ -80,21 +82,31 @@ class TritonKernel:
         return [(p.name, p.type.elements, p.type.dtype, p.role != "input") for p in self.parameters]
 
 
-def emit_kernel(program: TileProgram, extents: Sequence[str] = ()) -> TritonKernel:
+# What a kernel begins with that is launched while the one before it still runs.
+_WAIT = (
+    "    if EARLY:",
+    "        tl.extra.cuda.gdc_wait()  # for the kernel before this one",
+    "        tl.extra.cuda.gdc_launch_dependents()",
+)
+
+
+def emit_kernel(program: TileProgram, extents: Sequence[str] = (), *, early: bool = False) -> TritonKernel:
     """The Triton function of a tile program; `extents` are the names of those that its shapes depend on.
+
+    With `early`, it may be launched while the kernel before it still runs (`superopt.early`).
 
     Raises UnsupportedProgram for what Triton cannot express: a dense constant inside a kernel, or a tile of
     more than 2^20 elements.
     """
-    return _Emitter(program, extents).kernel()
+    return _Emitter(program, extents, early).kernel()
 
 
 class _Emitter:
     """Writes the statements of a program in order."""
 
-    def __init__(self, program: TileProgram, extents: Sequence[str]) -> None:
+    def __init__(self, program: TileProgram, extents: Sequence[str], early: bool) -> None:
         self.open: set[LoopVar] = set()  # the loops around the current statement
-        self.extents = tuple(extents)
+        self.extents, self.early = tuple(extents), early
         legal, views = legalize(shrink_scratch(counted_in_elements(program)))
         self.program, self.again = separated(legal)
         self.axes = Padding(self.program)
@@ -143,7 +155,11 @@ class _Emitter:
         while len(body) == 1 and isinstance(body[0], Loop) and body[0].parallel:
             body = body[0].body
         self.body(body)
-        arguments = ", ".join([*(p.name for p in parameters), *self.extents])
+        takes = [*(p.name for p in parameters), *self.extents]
+        if self.early:
+            takes.append("EARLY: tl.constexpr")
+            self.writer.header[:0] = _WAIT
+        arguments = ", ".join(takes)
         # One kernel for all extents: Triton would compile others for 1 and for multiples of 16.
         names = ", ".join(f'"{name}"' for name in self.extents)
         decorator = f"@triton.jit(do_not_specialize=[{names}])" if names else "@triton.jit"
@@ -157,6 +173,7 @@ class _Emitter:
             program.num_stages,
             descriptors=bool(self.memory.descriptors),
             extents=self.extents,
+            early=self.early,
         )
 
     def body(self, body: Sequence[Statement]) -> None:

@@ -19,7 +19,7 @@ class Writer:
     def __init__(self) -> None:
         self.header: list[str] = []
         self.lines: list[str] = []
-        self.used: set[str] = {"tl", "triton", *keyword.kwlist, *dir(builtins)}
+        self.used: set[str] = {"EARLY", "tl", "triton", *keyword.kwlist, *dir(builtins)}
         self.tensors: set[str] = set()
         self.loops: dict[LoopVar, str] = {}
         self.sequential: set[LoopVar] = set()

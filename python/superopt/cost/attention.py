@@ -69,7 +69,7 @@ class Attention:
         return attention_cost(
             fusion.target, heads, rows, keys, width, dtype=value.dtype, value_width=second.extents[-2],
             key_heads=key_heads, extra_bytes=sum(extra.values()) + sum(v.type.bytes for v in rows_written),
-            share=share,
+            share=share, early=True,
         )  # fmt: skip
 
     def _masked(self, fusion: Fusion, rows: int, keys: int) -> tuple[float, set[Value]]:

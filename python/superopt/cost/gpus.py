@@ -35,7 +35,8 @@ class Target:
     up to `most_warps` and `most_blocks`. A thread gets registers in multiples of `register_unit`; the system
     takes `reserved_shared` bytes of each block. `matrix_side` is the smallest number of rows, columns and depth
     that the matrix units multiply, `matrix_rows` the rows of a tile at which they reach their rate.
-    `floor_seconds` is the least time of a kernel that loads and stores, without its launch;
+    `early_seconds` of a launch are hidden where a kernel may start while the one before it still runs
+    (`superopt.early`). `floor_seconds` is the least time of a kernel that loads and stores, without its launch;
     `special_operations` are those of the special function units in a second, and with each cycle of the clock
     (`clock_hertz`) a multiprocessor's shared memory serves one wavefront.
     """
@@ -44,6 +45,7 @@ class Target:
     gpu: str
     capability: int
     launch_seconds: float
+    early_seconds: float
     iteration_seconds: float
     floor_seconds: float
     dram_bytes_per_second: float

@@ -140,12 +140,14 @@ def attention_cost(
     key_heads: int | None = None,
     extra_bytes: int = 0,
     share: Share | float = 1,
+    early: bool = False,
 ) -> tuple[KernelCost, ...]:
     """Attention of `rows` queries for each of `heads` as a library runs it: one kernel, or two with split keys.
 
     With fewer `key_heads`, the queries of the heads that share keys may be packed as rows of one head. `share`
     is the part of the scores that is computed (about a half where they are causal), or gives it for tiles of so
-    many rows and keys, which are computed whole.
+    many rows and keys, which are computed whole. With `early`, what joins split keys starts while the parts are
+    computed, as in FlashInfer.
     """
     best: tuple[KernelCost, ...] = ()
     groups = {(heads, rows), (key_heads or heads, rows * heads // (key_heads or heads))}
@@ -160,7 +162,7 @@ def attention_cost(
                     computed = share(block, part) if callable(share) else share
                     made = _attention(
                         target, blocks, packed, keys, width, value_width or width, key_heads or heads, dtype,
-                        block, part, split, extra_bytes, computed,
+                        block, part, split, extra_bytes, computed, early,
                     )  # fmt: skip
                     if made and (not best or sum(k.seconds for k in made) < sum(k.seconds for k in best)):
                         best = made
@@ -169,7 +171,7 @@ def attention_cost(
 
 def _attention(
     target: Target, heads: int, rows: int, keys: int, width: int, value_width: int, key_heads: int, dtype: str,
-    block: int, part: int, split: int, extra: int, share: float,
+    block: int, part: int, split: int, extra: int, share: float, early: bool,
 ) -> tuple[KernelCost, ...]:  # fmt: skip
     size, numbers = DTYPE_BYTES[dtype], target.numbers()
     down, trips = -(-rows // block), -(-keys // (part * split))
@@ -195,7 +197,8 @@ def _attention(
         join = Traffic(
             0, partial, vector_flops=partial / 2, blocks=max(heads * rows, 1), loop_trips=-(-split // 16)
         )
-        made.append(KernelCost("join", kernel_seconds(join, target), join))
+        hidden = target.early_seconds if early else 0.0
+        made.append(KernelCost("join", kernel_seconds(join, target) - hidden, join))
     return tuple(made)
 
 

@@ -13,6 +13,7 @@ from superopt.aliasing import copied, updates_in_place
 from superopt.bands import bands
 from superopt.cost.gpus import Target
 from superopt.cost.traffic import Traffic, kernel_seconds, moved, node_traffic, tile_traffic
+from superopt.early import early_launches
 from superopt.moves import moves_in_place
 from superopt.operators import (
     Move,
@@ -82,6 +83,8 @@ def cost(graph: KernelGraph, target: Target, known: dict[Node, KernelCost] | Non
             for node in group[:-1]:
                 del costs[node]
             costs[group[-1]] = together
+    for node in early_launches(n for n in graph.nodes if n in costs):
+        costs[node] = replace(costs[node], seconds=costs[node].seconds - target.early_seconds)
     return Cost((*costs.values(), *copy_costs(graph, target, {node.result for node in in_place})))
 
 

@@ -34,6 +34,28 @@ _NEEDS = (
     (".explicitcluster", "clusters"),
 )
 
+_STARTS_EARLY = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+
+
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute: its value is a union of 64 bytes, of which a truth value takes the first four."""
+
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_char * 4), ("value", ctypes.c_int * 16))
+
+
+class _Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", ctypes.c_uint),
+    )
+
+
 Read = Callable[[str], bytes]
 """A file of the bundle, by its name."""
 
@@ -105,17 +127,21 @@ class Kernel:
                     f"kernel '{name}': expected one that needs its arguments alone, got {what}"
                 )
         self.threads = int(threads[1])
+        self.waits = "griddepcontrol.wait" in ptx
         self.parameters: list[str] = re.findall(r"\.param\s+\.(\w+)", entry[1])
         self.functions: dict[int, ctypes.c_void_p] = {}  # by device
 
     def __getitem__(self, grid: Sequence[int]) -> Callable[..., None]:
-        def launch(*arguments: Any, **_: Any) -> None:
-            self.launch(tuple(grid), arguments)
+        def launch(*arguments: Any, launch_pdl: bool = False, **_: Any) -> None:
+            self.launch(tuple(grid), arguments, early=launch_pdl)
 
         return launch
 
-    def launch(self, grid: tuple[int, ...], arguments: Sequence[Any]) -> None:
-        """Launch the kernel; `arguments` are tensors, and an extent where it takes one."""
+    def launch(self, grid: tuple[int, ...], arguments: Sequence[Any], *, early: bool = False) -> None:
+        """Launch the kernel; `arguments` are tensors, and an extent where it takes one.
+
+        An `early` one may start while the kernel before it still runs, whose end it must wait for itself.
+        """
         torch: Any = sys.modules["torch"]
         held = self.packed(arguments)
         pointers = (ctypes.c_void_p * len(held))(*(ctypes.addressof(h) for h in held))
@@ -124,8 +150,11 @@ class Kernel:
             if device not in self.functions:
                 self.functions[device] = driver.function(self.cubin, self.name, self.shared_bytes)
             stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-            sizes = *grid, self.threads, 1, 1, self.shared_bytes
-            driver.call("cuLaunchKernel", self.functions[device], *sizes, stream, pointers, None)
+            attribute = _Attribute(_STARTS_EARLY, b"", (ctypes.c_int * 16)(1))
+            sizes = (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(self.threads, 1, 1), self.shared_bytes
+            count = int(early and self.waits)
+            config = _Config(*sizes, stream, ctypes.pointer(attribute), count)
+            driver.call("cuLaunchKernelEx", ctypes.byref(config), self.functions[device], pointers, None)
 
     def packed(self, arguments: Sequence[Any]) -> list[Any]:
         """The values of all parameters, each as wide as the PTX states it."""

@@ -154,8 +154,9 @@ def proved(
     )
 
 
-def _texts(compiled: Sequence[Compiled]) -> tuple[list[str], list[PtxText]]:
-    return [k.ttir for k in compiled], [PtxText(k.ptx, k.shared_bytes) for k in compiled]
+def _texts(compiled: Sequence[Compiled]) -> tuple[list[str], list[PtxText], str]:
+    """TTIR and PTX of kernels, and their target."""
+    return [k.ttir for k in compiled], [PtxText(k.ptx, k.shared_bytes) for k in compiled], compiled[0].target
 
 
 def checked_at(
@@ -164,9 +165,10 @@ def checked_at(
     emitted: EmittedProgram,
     ttir: Sequence[str],
     ptx: Sequence[PtxText],
+    target: str,
     extents: Mapping[str, int],
 ) -> ArtifactRecord:
     """The record of the kernels' TTIR and PTX, launched with extents; raises as `verify_ttir`."""
-    texts = texts_at(emitted, ttir, extents)
+    texts = texts_at(emitted, ttir, target, extents)
     record = verify_ttir(original, lowered, texts)
     return record.model_copy(update={"ptx": verify_ptx(lowered, texts, ptx)})

@@ -372,7 +372,7 @@ class _Check:
         """The record of a target's TTIR and PTX, launched with extents where they are for ranges."""
         seed = self.seed if seed is None else seed
         ttir = [self.text(f"{target}/{name}.ttir") for name in self.names]
-        texts = texts_at(emitted, ttir, dict(zip(self.axes, extents or (), strict=True)), self.names)
+        texts = texts_at(emitted, ttir, target, dict(zip(self.axes, extents or (), strict=True)), self.names)
         record = verify_ttir(program, lowered, texts, seed=seed)
         # With the shared memory that `cubins.py` asks for: of another Triton's kernels nothing else says it.
         ptx = [

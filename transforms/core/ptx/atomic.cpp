@@ -49,7 +49,7 @@ void Machine::accumulate(u64 address, unsigned bytes, u16 t, const Cell *in, Ato
   if (how > Atomic::Min)
     throw Unknown("an atomic of a number's bits");
   if (waitsForGrid_ && !gridReady_[t])
-    throw Unknown("an access to device memory before griddepcontrol.wait");
+    throw Illegal("race: an access to device memory before griddepcontrol.wait");
   if (region_)
     reach(index, place, bytes / bytesOf(b.type), addressSlope_[t]);
   const u8 mine = static_cast<u8>(1 + static_cast<u8>(how));

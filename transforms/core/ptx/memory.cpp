@@ -193,7 +193,7 @@ void Machine::readGlobal(u64 address, unsigned bytes, u16 t, Cell *out) {
   if (region_)
     reach(index, place, bytes / size, addressSlope_[t]);
   if (waitsForGrid_ && !gridReady_[t])
-    throw Unknown("an access to device memory before griddepcontrol.wait");
+    throw Illegal("race: an access to device memory before griddepcontrol.wait");
   for (unsigned i = 0; i < bytes / size; ++i, ++place) {
     Number x;
     const auto found = b.writable ? stored_[index].find(place) : stored_[index].end();
@@ -236,7 +236,7 @@ void Machine::writeGlobal(u64 address, unsigned bytes, u16 t, const Cell *in) {
   if (!b.writable)
     throw Illegal("expected stores to outputs or scratch, got one to input " + std::to_string(index));
   if (waitsForGrid_ && !gridReady_[t])
-    throw Unknown("an access to device memory before griddepcontrol.wait");
+    throw Illegal("race: an access to device memory before griddepcontrol.wait");
   if (region_)
     reach(index, place, bytes / bytesOf(b.type), addressSlope_[t]);
   const u32 now = warpEpoch_[t / kWarp];

@@ -112,6 +112,11 @@ def verify_kernel(
             raise NotEquivalent(
                 f"expected the PTX of kernel '{kernel.name}', got that of '{decoded.kernel.name}'"
             )
+        if kernel.early and not any(o.startswith("griddepcontrol.wait") for o in decoded.opcodes):
+            raise IllegalProgram(
+                f"kernel '{kernel.name}' may start while the one before it runs: expected its PTX to wait for "
+                "that one, got none that does"
+            )
         ordering = ordering_rules(decoded)
         templates = sorted({o[1:].split(".")[0] for o in decoded.opcodes if o.startswith("@")})
         found = _compare(decoded, node, kernel, text.shared_bytes, seed, primes)
@@ -146,6 +151,7 @@ _RULES = {
     "cp.async.bulk.wait_group": "cp.async.bulk",
     "fence.proxy.async": "fence.proxy.async",
     "fence.proxy.tensormap": "fence.proxy.tensormap",
+    "griddepcontrol.wait": "griddepcontrol.wait",
     ELECT: ELECT,
 }
 

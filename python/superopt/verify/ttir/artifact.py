@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from superopt.cost.gpus import target as find_target
+from superopt.early import CAPABILITY
 from superopt.errors import UnsupportedProgram
 from superopt.extent import at
 from superopt.program import KernelGraph
@@ -18,16 +20,18 @@ if TYPE_CHECKING:
 
 def kernel_texts(emitted: EmittedProgram, compiled: Sequence[Compiled]) -> list[KernelText]:
     """The kernels of one target as data, in the order of their launches."""
-    return texts_at(emitted, [made.ttir for made in compiled])
+    return texts_at(emitted, [made.ttir for made in compiled], compiled[0].target if compiled else "")
 
 
 def texts_at(
     emitted: EmittedProgram,
     ttir: Sequence[str],
+    target: str,
     extents: Mapping[str, int] = MappingProxyType({}),
     names: Sequence[str] | None = None,
 ) -> list[KernelText]:
     """The kernels of one target as data, called `names`; those for ranges are launched with `extents`."""
+    early = bool(target) and find_target(target).capability >= CAPABILITY
 
     def number(value: int) -> int:
         return int(at(value, extents))
@@ -39,6 +43,7 @@ def texts_at(
             grid=(number(kernel.grid[0]), number(kernel.grid[1]), number(kernel.grid[2])),
             arguments=tuple((p.name, number(p.type.elements), p.type.dtype) for p in kernel.parameters),
             extents=tuple(extents[name] for name in kernel.extents),
+            early=early and kernel.early,
         )
         for i, (kernel, text) in enumerate(zip(emitted.kernels, ttir, strict=True))
     ]

@@ -55,6 +55,7 @@ from superopt.verify.ttir.parser import Function, at_extents, parse
 from superopt.verify.ttir.points import at_some_point
 from superopt.verify.ttir.sampling import instances_of, some_blocks
 from superopt.verify.ttir.values import ShapeDomain
+from superopt.verify.ttir.waits import check_wait
 from superopt.verify.ttir.work import instance_work
 
 # Elements computed, over all instances of all kernels, up to which all instances run over the field.
@@ -74,7 +75,8 @@ class KernelText:
     """A compiled kernel as data: its TTIR, its grid, and the types of its arguments in order.
 
     `arguments` are those of the kernel's tile program (`TileProgram.arguments`), then scratch: (name, elements,
-    dtype). `extents` are the numbers that a launch passes last to a kernel for ranges of extents.
+    dtype). `extents` are the numbers that a launch passes last to a kernel for ranges of extents. One that is
+    `early` may be launched while the kernel before it still runs (`superopt.early`).
     """
 
     name: str
@@ -82,10 +84,18 @@ class KernelText:
     grid: tuple[int, int, int]
     arguments: tuple[tuple[str, int, str], ...]
     extents: tuple[int, ...] = ()
+    early: bool = False
 
     def function(self) -> Function:
-        """The TTIR, read; raises BadInput for text that is not TTIR."""
-        return at_extents(parse(self.ttir, f"{self.name}.ttir"), self.extents)
+        """The TTIR, read.
+
+        Raises BadInput for text that is not TTIR, IllegalProgram for a kernel that is launched early and does not
+        wait for the one before it.
+        """
+        function = at_extents(parse(self.ttir, f"{self.name}.ttir"), self.extents)
+        if self.early:
+            check_wait(function)
+        return function
 
 
 class KernelRecord(Record):

@@ -21,7 +21,7 @@ from superopt.verify.ttir.batch import Batch, Watch
 from superopt.verify.ttir.integers import computed, is_integer
 from superopt.verify.ttir.lines import Lines
 from superopt.verify.ttir.memory import Buffer
-from superopt.verify.ttir.parser import Function, Operation, Region
+from superopt.verify.ttir.parser import ASSEMBLY, Function, Operation, Region
 from superopt.verify.ttir.shapes import SHAPES
 from superopt.verify.ttir.types import check_types
 from superopt.verify.ttir.values import (
@@ -36,6 +36,7 @@ from superopt.verify.ttir.values import (
     number,
     wrapped,
 )
+from superopt.verify.ttir.waits import KNOWN
 from superopt.verify.ttir.work import A_NUMBER, AN_OPERATION, Meter, widest
 
 LANES = 1 << 20  # elements of one value held at once
@@ -355,6 +356,11 @@ class _Run(Batch):
 
     # --- control
 
+    def assembly(self, op: Operation) -> list[Held]:
+        if op.literal not in KNOWN:
+            raise self.unsupported(f"the assembly '{op.literal}'")
+        return []
+
     def barrier(self, op: Operation) -> list[Held]:
         if op.name == "ttg.barrier" and op.words != ("all",):  # Triton 3.7 on; others leave memory out
             raise self.unsupported(f"'{' '.join((op.name, *op.words))}'")
@@ -430,4 +436,5 @@ _HANDLERS: Mapping[str, Callable[[_Run, Operation], list[Held]]] = {
     "tt.get_num_programs": _Run.num_programs, "tt.make_range": _Run.make_range, "tt.dot": _Run.dot,
     "tt.reduce": _Run.reduce, "tt.scan": _Run.scan, "gpu.barrier": _Run.barrier,
     "ttg.barrier": _Run.barrier, "scf.for": _Run.loop, "scf.if": _Run.branch,
+    ASSEMBLY: _Run.assembly,
 }  # fmt: skip

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from superopt.errors import BadInput, Location, NotEquivalent
 
 MOST_BYTES = 16 << 20
+ASSEMBLY = "tt.elementwise_inline_asm"
 MOST_NESTING = 64
 
 
@@ -291,6 +292,8 @@ class _Parser:
             op = self.branch(number, line, depth)
         else:
             op = self.plain(number, line, depth)
+        if op.name == ASSEMBLY:
+            return op  # it writes no register, so its result must not be used
         op.results = tuple(self.define(n) for n in names)
         return op
 
@@ -327,6 +330,13 @@ class _Parser:
         if name == "arith.constant":
             literal, _, kind = rest.rpartition(":")
             return Operation(name, (), (), (), {}, (self.type(kind),), number, literal=literal.strip())
+        if name == ASSEMBLY:
+            text = re.match(
+                r'"([^"\\]*)" \{constraints = "=r", packed_element = 1 : i32, pure = false\} -> i32$', rest
+            )
+            if text is None:
+                raise self.fail("assembly without operands", line)
+            return Operation(name, (), (), (), {}, (), number, literal=text[1])
         regions: list[Region] = []
         if rest.endswith("({"):
             header = re.match(r"^\^bb\d+\((.*)\):$", self.peek())
