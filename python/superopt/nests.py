@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -182,6 +183,11 @@ def _operand_map(shape: Shape, extents: Shape, dims: Sequence[int]) -> tuple[Ind
 
 def elementwise_nest(shapes: Sequence[Shape], attrs: Attrs) -> Nest:
     """Operands broadcast by numpy's rules."""
+    return _elementwise(tuple(shapes))
+
+
+@lru_cache(1 << 12)
+def _elementwise(shapes: tuple[Shape, ...]) -> Nest:
     extents = broadcast_shapes(shapes)
     maps = tuple(_operand_map(s, extents, range(len(extents) - len(s), len(extents))) for s in shapes)
     return Nest(extents, maps, tuple(range(len(extents))))

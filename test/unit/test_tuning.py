@@ -233,6 +233,31 @@ def test_an_interrupt_ends_the_search() -> None:
     assert trials.ended == STOPPED
 
 
+def test_a_change_lists_the_choices_of_its_site_only() -> None:
+    """To list what the tiles of a kernel may be takes longer than a price."""
+    listed: list[str] = []
+
+    class Dear(Digits):
+        def decided(self, graph: KernelGraph, pick: Pick, diagnostics: Diagnostics) -> KernelGraph:
+            def asked(site: Site) -> str:
+                return pick(Site(site.at, site.default, lambda: listed.append(site.at) or site.choices))
+
+            return super().decided(graph, asked, diagnostics)
+
+    trials = Trials(space(Dear("a", 8)), Priced(hills))
+    (start,) = trials.run([Question({})])
+    strategy = strategies.load("mcmc")(start, frozenset("a"), 0)
+    (question,) = strategy.ask(1)
+    assert len(listed) == 1
+    (changed,) = trials.run([question])
+    differ = [
+        a.key
+        for a, b in zip(start.traced.decisions, changed.traced.decisions, strict=True)
+        if a.choice != b.choice
+    ]
+    assert differ == [("a", listed[0])]
+
+
 def test_choices_that_no_longer_exist_are_repaired() -> None:
     traced = space(Digits("a", 1)).trace(Question({"a": {"site 0": "1", "even": "8"}}))
     assert traced.config == {"a": {"site 0": "1"}}

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from superopt.transforms.fingerprints import named
 from superopt.tuning import strategies
 from superopt.tuning.evaluators import Evaluation, Evaluator
 from superopt.tuning.learned import Learned
@@ -87,7 +86,7 @@ class Trials:
         new: dict[str, tuple[Question, Traced]] = {}
         for question in questions:
             traced = self.space.trace(question)
-            if (key := _key(traced)) not in self.known:
+            if (key := traced.key) not in self.known:
                 new.setdefault(key, (question, traced))
         if not new:
             return self.run(questions[:count])
@@ -99,7 +98,7 @@ class Trials:
         return self._run([new[key][0] for key in taken], [new[key][1] for key in taken])
 
     def _run(self, questions: Sequence[Question], traced: Sequence[Traced]) -> list[Trial]:
-        at = [_key(t) for t in traced]
+        at = [t.key for t in traced]
         name = self.evaluator.name
         new = {key: t for key, t in zip(at, traced, strict=True) if key not in self.known}
         priced = {key: t for key, t in new.items() if not t.error and self.log.get(name, key) is None}
@@ -127,15 +126,8 @@ class Trials:
         found: dict[str, Trial] = {}
         for trial in self.done:
             if trial.evaluation.seconds is not None:
-                found.setdefault(_key(trial.traced), trial)
+                found.setdefault(trial.traced.key, trial)
         return sorted(found.values(), key=lambda t: t.seconds)
-
-
-def _key(traced: Traced) -> str:
-    """What a price belongs to: the program, or the choices that led to none."""
-    if not traced.error:
-        return named(traced.program)
-    return repr([(*d.key, d.choice) for d in traced.decisions])
 
 
 def search(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol, TypeAlias
 
 from typing_extensions import TypeIs
@@ -13,6 +14,7 @@ from superopt.cost import Target
 from superopt.diagnostics import Diagnostics
 from superopt.errors import SuperoptError
 from superopt.program import KernelGraph
+from superopt.transforms.fingerprints import named
 from superopt.transforms.lower.lower import lower
 from superopt.transforms.tunable import Config, Pick, Site
 
@@ -112,6 +114,11 @@ class Traced:
     def program(self) -> KernelGraph:
         """The program after the last step."""
         return list(self.graphs.values())[-1]
+
+    @cached_property
+    def key(self) -> str:
+        """What a price belongs to: the program, or the choices that led to none."""
+        return repr([(*d.key, d.choice) for d in self.decisions]) if self.error else named(self.program)
 
     @property
     def config(self) -> dict[str, dict[str, str]]:

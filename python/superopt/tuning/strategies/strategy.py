@@ -55,11 +55,14 @@ class Strategy(ABC):
 
     def mutated(self, trial: Trial) -> Question:
         """The trial with another choice at one site; sites that exist only then choose what was good before."""
-        if not (sites := self.sites(trial)):
-            return self.sampled()
-        changed = self.random.choice(sites)
-        other = self.random.choice([c for c in changed.site.choices if c != changed.choice])
-        return Question(with_choice(trial, changed, other), remembered=True)
+        sites = [d for d in trial.traced.decisions if d.flag in self.movable]
+        while (
+            sites
+        ):  # to list the choices of a kernel's tiles takes longer than a price: no site's but the one's
+            changed = sites.pop(self.random.randrange(len(sites)))
+            if others := [c for c in changed.site.choices if c != changed.choice]:
+                return Question(with_choice(trial, changed, self.random.choice(others)), remembered=True)
+        return self.sampled()
 
 
 def with_choice(trial: Trial, changed: Decision, choice: str) -> dict[str, dict[str, str]]:
