@@ -144,7 +144,7 @@ def measure(name: str) -> dict[str, Any]:
     evaluator = ByCpu(space.graph)
     trials = Trials(space, evaluator)
     _whole(trials)
-    table = recorded(trials.done)
+    table = recorded(trials.done, MOVING)
     traced = {id(t.evaluation): t.traced for t in trials.done}
     for row, found in zip(table["programs"], traced.values(), strict=True):
         row["predicted"] = None if found.error else cost.cost(found.program, host()).seconds

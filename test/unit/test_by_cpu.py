@@ -80,7 +80,7 @@ def test_a_table_is_searched_like_its_space(tmp_path: Path) -> None:
     here = space(Digits("a", 2))
     trials = Trials(here, Priced(hills))
     search(trials, [Question({})], [frozenset("a")], evaluations=1000, strategy="exhaustive")
-    path.write_text(json.dumps(recorded(trials.done)))
+    path.write_text(json.dumps(recorded(trials.done, {"a"})))
     table = read_table(path)
     assert table.best == min(e.seconds for e in trials.known.values() if e.seconds is not None)
     for name in strategies.names():
@@ -90,11 +90,21 @@ def test_a_table_is_searched_like_its_space(tmp_path: Path) -> None:
         assert [t.seconds for t in again.done] == [t.seconds for t in own.done]
 
 
+def test_a_table_lacks_sites_that_did_not_move(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    trials = Trials(space(Digits("a", 2), Digits("b", 1)), Priced(hills))
+    search(trials, [Question({})], [frozenset("a")], evaluations=1000, strategy="exhaustive")
+    path.write_text(json.dumps(recorded(trials.done, {"a"})))
+    table = read_table(path)
+    assert {d.flag for d in table.trace(Question({})).decisions} == {"a"}
+    assert len(table.evaluations) == trials.evaluations
+
+
 def test_a_table_with_a_hole_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "table.json"
     trials = Trials(space(Digits("a", 2)), Priced(hills))
     search(trials, [Question({})], [frozenset("a")], evaluations=1000, strategy="exhaustive")
-    found = recorded(trials.done)
+    found = recorded(trials.done, {"a"})
     kept = [p for p in found["points"] if p[0] != len(found["programs"]) - 1]
     path.write_text(json.dumps({**found, "points": kept}))
     with pytest.raises(ValueError, match="expected every choice of site"):

@@ -1,14 +1,14 @@
 """Tables: spaces of programs that were measured once, whole, and are searched again by looking seconds up.
 
-A table has the sites of a space, and its points: what was chosen at each site that was asked for, in order, and
-what the program takes. Sites that exist only behind other choices are where the points say. Strategies search a
+A table has the sites of a space that moved, and its points: what was chosen at each that was asked for, in order,
+and what the program takes. Other sites kept what their passes do by themselves. Sites that exist only behind other choices are where the points say. Strategies search a
 table as they search a `Space`; nothing is lowered or run.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,8 +62,8 @@ class Table:
         return min(e.seconds for e in self.evaluations.values() if e.seconds is not None)
 
 
-def recorded(trials: Sequence[Trial]) -> dict[str, Any]:
-    """The trials of a whole space, as JSON: sites, points, and seconds by program."""
+def recorded(trials: Sequence[Trial], moving: Collection[str]) -> dict[str, Any]:
+    """The trials of a whole space, as JSON: sites of the passes that moved, points, and seconds by program."""
     sites: dict[tuple[str, str], dict[str, Any]] = {}
     numbers: dict[tuple[str, str], int] = {}
     programs: dict[int, int] = {}
@@ -72,6 +72,8 @@ def recorded(trials: Sequence[Trial]) -> dict[str, Any]:
     for trial in trials:
         chosen: list[list[int]] = []
         for d in trial.traced.decisions:
+            if d.flag not in moving:
+                continue
             key = d.site.at, d.flag
             known = sites.setdefault(
                 key, {"pass": d.flag, "site": d.site.at, "choices": list(d.site.choices)}
