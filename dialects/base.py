@@ -8,7 +8,7 @@ every unknown name:
 
     superopt.custom   a kernel of our own: its region is a block graph; `grid`, `loops`
     superopt.tiled    a kernel of our own as tile loops; `name`, `num_warps`, `num_stages`, `cache_hints`,
-                      `descriptors`, `separate_loads`, `separate_masks`
+                      `descriptors`, `separate_loads`, `separate_masks`, `alone`
     superopt.extern   something that superopt cannot express: opaque, kept in place; `target`, `reason`
     superopt.fused    a thread graph in a block graph: steps that stay in registers
     superopt.yield    the results of a thread graph

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from superopt.operators import Move, band_of, is_constant, move_of, splat_of
-from superopt.program import Node
+from superopt.program import Node, TileProgram
 
 CAPABILITY = 90
 """The compute capability from which on GPUs launch kernels so, times ten."""
 
 
 def early_launches(nodes: Iterable[Node]) -> set[Node]:
-    """Of nodes that are launched in this order, the kernels of ours that come right after one of ours.
+    """Of nodes that are launched in this order, kernels of ours that come right after one that is not `alone`.
 
     What a library, PyTorch or a copy of a constant to the device launches need not wait for what was before it.
     """
@@ -30,7 +30,7 @@ def early_launches(nodes: Iterable[Node]) -> set[Node]:
             continue
         if after_ours and node.body is not None:
             found.add(node)
-        after_ours = node.body is not None
+        after_ours = node.body is not None and not (isinstance(node.body, TileProgram) and node.body.alone)
     return found
 
 

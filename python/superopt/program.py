@@ -338,7 +338,7 @@ Statement: TypeAlias = "Loop | Load | Store | Compute"
 
 
 # What a launch may switch on, besides its warps and stages.
-LAUNCH_FLAGS = ("cache_hints", "descriptors", "separate_loads", "separate_masks")
+LAUNCH_FLAGS = ("cache_hints", "descriptors", "separate_loads", "separate_masks", "alone")
 
 
 @dataclass(eq=False)
@@ -348,7 +348,8 @@ class TileProgram:
     `cache_hints`: loads say whether what they read will be read again. `descriptors`: tiles that
     loops load come by tensor descriptors, where they may. `separate_loads`: what products and other operators
     use is loaded once for each (`superopt.separate_loads`). `separate_masks`: trips that a band leaves whole run
-    in a loop of their own, without it (`superopt.hidden_trips`). `aliases`: for each output the number of the
+    in a loop of their own, without it (`superopt.hidden_trips`). `alone`: it lets no other kernel start before it
+    ends (`superopt.early`). `aliases`: for each output the number of the
     input whose memory it is, or -1; empty where there is none. Such an output starts as that input, which nothing
     else accesses.
     """
@@ -364,6 +365,7 @@ class TileProgram:
     descriptors: bool = False
     separate_loads: bool = False
     separate_masks: bool = False
+    alone: bool = False
     aliases: tuple[int, ...] = ()
 
     @property

@@ -249,7 +249,8 @@ class Report(BaseModel):
 
 class Launch(BaseModel):
     """How a kernel of the result is launched: warps of a block, stages of the software pipeline, and whether its
-    loads have cache hints and tensor descriptors, and are separate for products, its trips for masks."""
+    loads have cache hints and tensor descriptors, and are separate for products, its trips for masks; whether no
+    other kernel starts before its end."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -259,6 +260,7 @@ class Launch(BaseModel):
     descriptors: bool = False
     separate_loads: bool = False
     separate_masks: bool = False
+    alone: bool = False
 
 
 def launches(lowered: KernelGraph) -> dict[str, Launch]:

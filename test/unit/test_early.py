@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -10,13 +11,16 @@ import pytest
 
 from superopt.cost import target
 from superopt.cost.compiled import compiled_cost, priced_kernels
+from superopt.dialects.reader import read
+from superopt.dialects.writer import to_text
 from superopt.early import early_launches
 from superopt.errors import IllegalProgram, SuperoptError
 from superopt.numerics.interpreter import Interpreter
-from superopt.program import Attr, KernelGraph, Node, TensorType, Value
+from superopt.program import Attr, KernelGraph, Node, TensorType, TileProgram, Value
 from superopt.transforms.emit.compile import Compiled, compile_all
 from superopt.transforms.emit.program_source import EmittedProgram, emit_program
 from superopt.transforms.lower import lower
+from superopt.transforms.schedule.fit import Compiler, Scheduled, fit
 from superopt.verify.ptx.check import PtxText, verify_ptx
 from superopt.verify.ttir import verify_ttir
 from superopt.verify.ttir.artifact import kernel_texts
@@ -92,6 +96,38 @@ def test_each_hides_a_part_of_its_launch() -> None:
     assert hidden == pytest.approx([0.0, *[hopper.early_seconds] * (len(tiled) - 1)], abs=1e-12)
     assert 0 < hopper.early_seconds < hopper.launch_seconds
     assert target("sm_80").early_seconds == 0
+
+
+def test_one_that_is_alone_lets_none_start() -> None:
+    lowered, *_ = made()
+    first, second = [n for n in lowered.nodes if n.body is not None][:2]
+    assert isinstance(first.body, TileProgram)
+    first.body.alone = True
+    again = emit_program(lowered)
+    assert second not in early_launches(lowered.nodes)
+    assert "gdc_launch_dependents" not in again.kernels[0].source
+    assert "gdc_launch_dependents" in again.kernels[1].source
+    bodies = [n.body for n in read(to_text(lowered)).nodes if isinstance(n.body, TileProgram)]
+    assert [b.alone for b in bodies] == [True, *[False] * (len(bodies) - 1)]
+
+
+class Spilling(Compiler):
+    """Kernels that let others start spill."""
+
+    def scheduled(self, graph: KernelGraph, parameters: Mapping[str, int] | None = None) -> Scheduled:
+        found = super().scheduled(graph, parameters)
+        kernels = zip(found.compiled, found.emitted.kernels, strict=True)
+        compiled = [replace(k, spill_bytes=24 * ("gdc_launch" in e.source)) for k, e in kernels]
+        return replace(found, compiled=tuple(compiled))
+
+
+def test_what_spills_to_let_another_start_is_alone() -> None:
+    lowered = lower(two_kernels())
+    best = fit(lowered, Spilling(target("sm_90")), counted=False)
+    assert not any(k.spill_bytes for k in best.compiled)
+    assert "no kernel starts before its end, or it would spill 24 bytes" in best.reason
+    assert [e.num_warps for e in best.emitted.kernels] == [e.num_warps for e in emit_program(lowered).kernels]
+    assert not fit(lowered, Compiler(target("sm_90")), counted=False).reason
 
 
 def check(ttir: dict[int, str] | None = None, ptx: dict[int, str] | None = None) -> None:

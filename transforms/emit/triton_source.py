@@ -74,7 +74,7 @@ class TritonKernel:
     extents: tuple[str, ...] = ()
     """The names of the last arguments, extents that shapes depend on (`superopt.extent`), if any."""
     early: bool = False
-    """Whether it takes `EARLY`: then it waits for the kernel before it, and lets the next one start."""
+    """Whether it takes `EARLY`: then it waits for the kernel before it, and may let the next one start."""
 
     @property
     def memory(self) -> list[tuple[str, int, str, bool]]:
@@ -86,8 +86,8 @@ class TritonKernel:
 _WAIT = (
     "    if EARLY:",
     "        tl.extra.cuda.gdc_wait()  # for the kernel before this one",
-    "        tl.extra.cuda.gdc_launch_dependents()",
 )
+_START = "        tl.extra.cuda.gdc_launch_dependents()"
 
 
 def emit_kernel(program: TileProgram, extents: Sequence[str] = (), *, early: bool = False) -> TritonKernel:
@@ -158,7 +158,7 @@ class _Emitter:
         takes = [*(p.name for p in parameters), *self.extents]
         if self.early:
             takes.append("EARLY: tl.constexpr")
-            self.writer.header[:0] = _WAIT
+            self.writer.header[:0] = _WAIT if program.alone else (*_WAIT, _START)
         arguments = ", ".join(takes)
         # One kernel for all extents: Triton would compile others for 1 and for multiples of 16.
         names = ", ".join(f'"{name}"' for name in self.extents)

@@ -19,9 +19,10 @@ from superopt.transforms.tunable import Pick, Site, Tunable
 if TYPE_CHECKING:
     from superopt.diagnostics import Diagnostics
 
-# The parameters of a launch, and their values: warps, pipeline stages, `LAUNCH_FLAGS`.
+# The parameters of a launch, and their values: warps, pipeline stages, and what it switches on.
 LAUNCH = ("warps", "stages", "hints", "descriptors", "separate", "unmasked")
 Launched: TypeAlias = tuple[int, int, bool, bool, bool, bool]
+_SWITCHED = tuple(flag for flag in LAUNCH_FLAGS if flag != "alone")  # that one only helps what spills
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def launch_of(program: TileProgram) -> Launched:
 def launched(program: TileProgram, launch: Launched) -> TileProgram:
     """`program` with another launch."""
     warps, stages, *flags = launch
-    switched = dict(zip(LAUNCH_FLAGS, flags, strict=True))
+    switched = dict(zip(_SWITCHED, flags, strict=True))
     return replace(program, num_warps=warps, num_stages=stages, **switched)
 
 
@@ -84,7 +85,7 @@ def other_launches(program: TileProgram, target: Target) -> Iterator[Launched]:
 
 
 def _flags(program: TileProgram, target: Target) -> list[tuple[bool, bool, bool, bool]]:
-    """The values of `LAUNCH_FLAGS` that give different kernels, none of them first."""
+    """The values of `_SWITCHED` that give different kernels, none of them first."""
     from superopt.transforms.emit.triton_source import emit_kernel
 
     found: dict[str, tuple[bool, bool, bool, bool]] = {}

@@ -85,6 +85,7 @@ def fit(
         with contextlib.suppress(CompilationFailed):
             first = compiler.counting.scheduled(lowered)
         return first
+    first = _alone(first, compiler)
     best = _rescheduled(first, compiler, stop) if _slow(first, target) else first
     best = _fitting(best, target)
     if counted:
@@ -148,6 +149,22 @@ def _masked(first: Scheduled, compiler: Compiler) -> Iterator[Scheduled]:
     if any(body.separate_masks for _, body in slow):
         with contextlib.suppress(CompilationFailed):
             yield compiler.scheduled(dataclasses.replace(first.lowered, nodes=nodes))
+
+
+def _alone(first: Scheduled, compiler: Compiler) -> Scheduled:
+    """With no kernel beside those that spill for it: to let the next one start takes registers from some."""
+    nodes, said = list(first.lowered.nodes), list[str]()
+    for number, (index, body) in enumerate(_programs(first.lowered)):
+        spilled = first.compiled[number].spill_bytes
+        if spilled and first.emitted.kernels[number].early and not body.alone:
+            nodes[index] = dataclasses.replace(nodes[index], body=dataclasses.replace(body, alone=True))
+            said.append(f"{body.name}: no kernel starts before its end, or it would spill {spilled} bytes")
+    if said:
+        with contextlib.suppress(CompilationFailed):
+            made = compiler.scheduled(dataclasses.replace(first.lowered, nodes=nodes), first.parameters)
+            if _rank(made, compiler.target) < _rank(first, compiler.target):
+                return dataclasses.replace(made, reason="; ".join(said))
+    return first
 
 
 def _without_conflicts(best: Scheduled, compiler: Compiler, stop: Callable[[], bool]) -> Scheduled:
