@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from superopt.program import KernelGraph, Node, TensorType, Value
 from superopt.transforms.lower import lower
 from superopt.tuning import strategies
 from superopt.tuning.by_cpu import MEASURED, ByCpu
+from superopt.tuning.evaluators import Evaluation
 from superopt.tuning.loop import Trials, search
 from superopt.tuning.space import Question
 from superopt.tuning.table import read_table, recorded
@@ -70,6 +73,26 @@ def test_tuning_by_the_cpu_delivers_what_every_gate_passed(monkeypatch: pytest.M
     assert tuning.after_seconds <= tuning.before_seconds
     assert set(tuning.evaluations) == {"tiles on cpu", "cpu"}
     assert outcome.certificate.guarantee
+
+
+@pytest.mark.parametrize(("half", "found"), [(0.5, False), (0.001, True)])
+def test_a_difference_within_the_noise_is_none(
+    half: float, found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every measurement says less than the one before, of whatever program."""
+    rounds = itertools.count()
+
+    class Drifting(ByCpu):
+        def evaluate(self, programs: Sequence[KernelGraph]) -> list[Evaluation]:
+            taken = [1e-3 * 0.95 ** next(rounds) for _ in programs]
+            return [Evaluation(s, MEASURED, "cpu", interval=(s * (1 - half), s * (1 + half))) for s in taken]
+
+    monkeypatch.setattr("superopt.tuning.improve.ByCpu", Drifting)
+    outcome = superoptimize(scaled_product(), replace(SETTINGS, tune_by="cpu"), Diagnostics())
+    tuning = outcome.report.tuning
+    assert tuning is not None
+    assert (tuning.after_seconds < tuning.before_seconds) == found
+    assert bool(tuning.config) == found
 
 
 # --- tables -----------------------------------------------------------------------------------------------

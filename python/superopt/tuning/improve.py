@@ -30,7 +30,7 @@ from superopt.transforms.schedule.choose_tiles import ChooseTiles, parameters
 from superopt.tuning import strategies
 from superopt.tuning.by_cpu import ByCpu
 from superopt.tuning.confstore import ConfStore
-from superopt.tuning.evaluators import ByCode, ByKernels, ByTiles, Evaluator
+from superopt.tuning.evaluators import PRICED, ByCode, ByKernels, ByTiles, Evaluation, Evaluator
 from superopt.tuning.learned import Learned
 from superopt.tuning.log import Log
 from superopt.tuning.loop import Trials, phases, search
@@ -73,21 +73,23 @@ def improved(
     """`accepted`, or a program that is predicted to be faster and passes the same gates.
 
     It needs no more than any other result may: what the input takes a user (`Run.most_seconds`). It prices
-    `tune` programs by their tiles, and an eighth as many by their kernels, or on the CPU.
+    `tune` programs by their tiles, and an eighth as many by their kernels, or on the CPU. There, what differs by
+    less than the noise is equal: the intervals of what is faster are apart.
     """
     on_cpu = run.settings.tune_by == "cpu"
     first = ByTiles(host(), "tiles on cpu") if on_cpu else ByTiles(run.target)
     last: Evaluator = ByCpu(graph) if on_cpu else ByKernels(run.compiler)
 
-    def price(made: Accepted) -> float:
-        """Seconds by the last evaluator; infinite where it has none."""
+    def price(made: Accepted) -> Evaluation:
+        """What the last evaluator says."""
         if not on_cpu:
-            return run.price(made.scheduled)
+            return Evaluation(run.price(made.scheduled), PRICED, last.name)
         (found,) = last.evaluate([made.scheduled.lowered])
-        return math.inf if found.seconds is None else found.seconds
+        return found
 
-    before = price(accepted)
-    least = before if on_cpu else min(before, run.most_seconds)
+    priced = price(accepted)
+    before = math.inf if priced.seconds is None else priced.seconds
+    least = _ends(priced)[0] if on_cpu else min(before, run.most_seconds)
     plan = Plan(parts, [_sound(run, f) for f in candidates], run.target, lambda s: of_other_cuts(run, s))
     steps, folder = steps_of(plan, run.target), run.earlier.folder
     store = ConfStore(folder, run.target.name, steps)
@@ -118,7 +120,7 @@ def improved(
                 by_kernels, [Question(best[0].traced.config)], phases("all", (), KERNEL),
                 evaluations=most - by_kernels.evaluations, strategy=strategy, seed=seed, stop=run.stopped,
             )  # fmt: skip
-        better = [t for t in by_kernels.best() if t.seconds < least]
+        better = [t for t in by_kernels.best() if _ends(t.evaluation)[1] < least]
         by_code = Trials(space, ByCode(run.compiler), log)
         if not on_cpu and len(better) > 1:
             by_code.run([t.question for t in better[: 2 * PROVED]])
@@ -141,14 +143,22 @@ def improved(
     run.report.tuning = report
     for trial in better[:PROVED]:
         made, reason = check(run, graph, trial.traced.graphs["choose-layouts"], _schedule(run, trial))
-        if made is not None and (seconds := price(made)) < least:
-            report.after_seconds, report.config = seconds, trial.traced.config
+        if made is not None and (found := price(made)).seconds is not None and _ends(found)[1] < least:
+            seconds = report.after_seconds = found.seconds
+            report.config = trial.traced.config
             said = f"{seconds * 1e6:.2f} us instead of {before * 1e6:.2f} us"
             how = "measured on the CPU" if on_cpu else "predicted"
             run.report.remarks.append(f"tuned: {how} {said}, by {report.programs} prices")
             return made
         report.refused.append(reason if made is None else NOT_FASTER)
     return accepted
+
+
+def _ends(of: Evaluation) -> tuple[float, float]:
+    """The fewest and the most seconds that a price may stand for; infinite where there is none."""
+    if of.seconds is None:
+        return math.inf, math.inf
+    return of.interval or (of.seconds, of.seconds)
 
 
 def of_other_cuts(run: Run, segment: Segment) -> list[Candidate]:

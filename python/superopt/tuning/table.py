@@ -1,8 +1,8 @@
 """Tables: spaces of programs that were measured once, whole, and are searched again by looking seconds up.
 
 A table has the sites of a space that moved, and its points: what was chosen at each that was asked for, in order,
-and what the program takes. Other sites kept what their passes do by themselves. Sites that exist only behind other choices are where the points say. Strategies search a
-table as they search a `Space`; nothing is lowered or run.
+and what the program takes. Other sites kept what their passes do by themselves; sites that exist only behind
+other choices are where the points say. Strategies search a table as they search a `Space`; nothing is lowered or run.
 """
 
 from __future__ import annotations
