@@ -15,7 +15,8 @@ gain        sequential over the better of joint and all: what the same number of
 best        the least that any of these found
 after       the best after 1, 2, 4, ... evaluations
 
-With --reuse, `all` starts from the rules, and from what the best of the other programs in tuning.json chose, too.
+With --reuse, `all` starts from the rules or from random choices, and then from what the best of the other
+programs in tuning.json chose, too.
 
 Figures are medians over the seeds. Nothing is proved or compiled here, and no GPU has timed anything: these are
 predictions. Results are kept in benchmarks/results/tuning.json or reuse.json, program by
@@ -46,7 +47,7 @@ from superopt.tuning.improve import GRAPH, KERNEL, of_other_cuts, steps_of
 from superopt.tuning.log import Log
 from superopt.tuning.loop import ScheduleName, Trials, phases, search
 from superopt.tuning.plan import Plan
-from superopt.tuning.space import Question, Space
+from superopt.tuning.space import Question, Space, nothing
 from superopt.tuning.strategies.strategy import Trial
 
 ROOT = Path(__file__).resolve().parent / "mugraph"
@@ -56,6 +57,8 @@ _FIRST = (
     "rational_features", "attention_block", "norm_transformer_b1", "moe_b1",
 )  # fmt: skip
 _METHOD = strategies.names()[0]
+# From the rules on and from random choices on, without and with what other programs taught.
+WAYS = ("without", "with", "random_without", "random_with")
 PROGRAMS = (*_FIRST, *sorted({path.stem for path in ROOT.glob("*.mlir")} - {*_FIRST}))
 
 
@@ -78,9 +81,8 @@ def measure(name: str, *, evaluations: int, seeds: int, budget: float) -> dict[s
     runs: dict[str, list[Trials]] = {}
     for schedule in get_args(ScheduleName):
         runs[schedule] = [_run(space, schedule, _METHOD, evaluations, seed, log) for seed in range(seeds)]
-    starts = [Question({}, frozenset((*GRAPH, *KERNEL)), seed) for seed in range(seeds)]
     runs["random"] = [
-        _run(space, "all", _METHOD, evaluations, seed, log, [start]) for seed, start in enumerate(starts)
+        _run(space, "all", _METHOD, evaluations, seed, log, [_random(seed)]) for seed in range(seeds)
     ]
     row["rules_us"] = round(runs["all"][0].done[0].seconds * 1e6, 3)
     for schedule, trials in runs.items():
@@ -97,7 +99,8 @@ def measure(name: str, *, evaluations: int, seeds: int, budget: float) -> dict[s
 def reuse(
     name: str, rows: dict[str, dict[str, Any]], *, evaluations: int, seeds: int, budget: float
 ) -> dict[str, Any]:
-    """What `all` finds after few evaluations from the rules on, with and without what other programs taught.
+    """What `all` finds after few evaluations, from the rules and from random choices on, with and without what
+    other programs taught.
 
     Of what was chosen for the others in `rows`, a site takes the choice that left the least share of its
     program's seconds, as `ConfStore` does.
@@ -115,15 +118,26 @@ def reuse(
     def known(flag: str, at: str) -> str | None:
         return good.get((flag, at))
 
-    space.known = known
     log, seen = Log(None, ""), {d.key for d in space.trace(Question({})).decisions}
     row["known_sites"], row["sites"] = len(seen & set(good)), len(seen)
-    ways = {"without": [Question({})], "with": [Question({}), Question({}, remembered=True)]}
-    for way, starts in ways.items():
-        runs = [_run(space, "all", _METHOD, evaluations, seed, log, starts) for seed in range(seeds)]
+    good_before = Question({}, remembered=True)
+    for way in WAYS:
+        # What was good before is a start, and what sites choose that come with another choice.
+        taught = way.endswith("with")
+        space.known = known if taught else nothing
+        runs: list[Trials] = []
+        for seed in range(seeds):
+            start = _random(seed) if way.startswith("random") else Question({})
+            starts = [start, good_before] if taught else [start]
+            runs.append(_run(space, "all", _METHOD, evaluations, seed, log, starts))
         row[f"{way}_us"] = _microseconds([_course(t)[-1] for t in runs])
         row[f"{way}_after"] = _after(runs, evaluations)
     return row
+
+
+def _random(seed: int) -> Question:
+    """A random choice everywhere."""
+    return Question({}, frozenset((*GRAPH, *KERNEL)), seed)
 
 
 def _microseconds(seconds: Sequence[float]) -> float | None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from benchmarks.record import RESULTS
 from benchmarks.search_page import table
+from benchmarks.tuning import PROGRAMS, WAYS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "tuning.md"
 _STRATEGIES = ("model", "evolution", "annealing", "mcmc", "tpe", "random", "exhaustive")
@@ -51,7 +52,9 @@ def _joint(data: dict[str, Any]) -> str:
     beats = [n for n, r in rows.items() if r["all_us"] < 0.995 * r["sequential_us"]]
     loses = [n for n, r in rows.items() if r["all_us"] > 1.001 * r["sequential_us"]]
     some = sum(gain > 1.005 for gain in gains.values())
-    said = f"{len(rows)} of 68 programs so far. *All* is faster than the rules for {some} of {len(rows)}"
+    said = (
+        f"{len(rows)} of {len(PROGRAMS)} programs. *All* is faster than the rules for {some} of {len(rows)}"
+    )
     said += f", by {_mean(gains.values())} in the geometric mean of all. It beats *sequential* by more than "
     said += f"0.5 % for {_names(beats)}, and loses more than 0.1 % for {_names(loses)}."
     after = [
@@ -83,13 +86,13 @@ def _reuse(data: dict[str, Any]) -> str:
     points = [n for n in (1, 2, 4, 8, 16) if n <= least]
     lines = [
         [
-            way,
+            way.replace("_", " "),
             *(
                 _mean(_over(r[f"{way}_after"][str(n)], r["without_us"]) for r in rows.values())
                 for n in points
             ),
         ]
-        for way in ("without", "with")
+        for way in WAYS
     ]
     said = f"Of {len(rows)} programs, {known} have a site that another one has, too."
     return "\n\n".join(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -145,14 +147,30 @@ def _done(output: Path | None) -> dict[str, Any]:
 
 
 def _write(output: Path | None, done: dict[str, Any]) -> None:
-    """Write the results so far, whole or not at all; raises BadInput."""
+    """Add the results so far to the file, whole or not at all; raises BadInput.
+
+    Another superopt-tune may write to the same file; neither loses the other's results.
+    """
     if output is not None:
         draft = output.with_name(f".{output.name}.{os.getpid()}")
         try:
-            draft.write_text(json.dumps({"tuned": done}, indent=1) + "\n")
-            draft.replace(output)
+            with _alone(output.parent):
+                draft.write_text(json.dumps({"tuned": _done(output) | done}, indent=1) + "\n")
+                draft.replace(output)
         except OSError as error:
             raise BadInput(f"cannot write: {error.strerror}", Location(str(output))) from None
+
+
+@contextmanager
+def _alone(folder: Path) -> Generator[None]:
+    """Wait for others that write to the folder; raises OSError."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network file systems lack locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _said(answer: Answer) -> str:

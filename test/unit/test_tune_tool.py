@@ -6,11 +6,13 @@ import contextlib
 import json
 import random
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -152,6 +154,29 @@ def test_a_run_goes_on_where_it_ended(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "from the store" in capsys.readouterr().out
 
 
+def test_two_runs_with_one_file_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second begins and ends while the first still works; both have their results in the end."""
+    files = [tmp_path / f"{n}.mlir" for n in (64, 128)]
+    for file in files:
+        file.write_text(PROGRAM.replace("N", file.stem))
+    rest = ["-o", str(tmp_path / "out.json")]
+
+    class Meanwhile:
+        def answers(self, jobs: Sequence[Job]) -> Iterator[Answer]:
+            for job in jobs:
+                if job.file == str(files[0]):
+                    assert main([str(files[1]), *rest]) == 0
+                yield Answer(job, {"predicted_seconds": 1e-6, "tuning": None})
+
+    def meanwhile(workers: str, timeout: float) -> Meanwhile:
+        return Meanwhile()
+
+    monkeypatch.setattr("superopt.tools.superopt_tune._pool", meanwhile)
+    assert main([str(files[0]), *rest]) == 0
+    rows = json.loads((tmp_path / "out.json").read_text())["tuned"].values()
+    assert {row["file"] for row in rows} == {str(file) for file in files}
+
+
 class Failing:
     def answers(self, jobs: Sequence[Job]) -> Iterator[Answer]:
         for job in jobs:
@@ -204,6 +229,31 @@ def test_without_ray(
     monkeypatch.setitem(sys.modules, "ray", None)
     assert main([str(file), "--workers", "ray:1"]) == 2
     assert "pip install 'superopt[ray]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("workers", ["ray:1", "ray://127.0.0.1:1"])
+def test_a_cluster_that_does_not_begin(
+    workers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Ray(ModuleType):
+        down = 0
+
+        def init(self, **settings: object) -> None:
+            raise RuntimeError("Timed out waiting for file gcs_server_port\nand more")
+
+        def shutdown(self) -> None:
+            self.down += 1
+
+    monkeypatch.setitem(sys.modules, "ray", ray := Ray("ray"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "f.mlir").write_text(PROGRAM.replace("N", "64"))
+    assert main([str(tmp_path / "f.mlir"), "--workers", workers]) == 2
+    said = (
+        "superopt-tune: error: expected a Ray cluster, got none: Timed out waiting for file gcs_server_port\n"
+    )
+    assert capsys.readouterr().err == said
+    assert ray.down == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["f.mlir"]
 
 
 @pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")

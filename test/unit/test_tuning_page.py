@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from test_tuning import Digits, Priced, hills, space
+
+from superopt.tuning.space import Space
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -19,6 +23,26 @@ def test_the_page_has_the_tables_of_the_results() -> None:
     assert page("<!-- table kills -->\nten thousand\n<!-- end -->").count("ten thousand") == 0
     with pytest.raises(KeyError):
         page("<!-- table nobody -->\n<!-- end -->")
+
+
+def test_only_the_taught_ways_know_what_others_taught(monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import tuning
+
+    def searched(name: str, budget: float) -> tuple[Space, dict[str, Any]]:
+        return space(Digits("choose-extents", 2)), {}
+
+    def priced(target: object) -> Priced:
+        return Priced(hills)
+
+    monkeypatch.setattr(tuning, "searched", searched)
+    monkeypatch.setattr(tuning, "ByTiles", priced)
+    choices = {"choose-extents": {"site 0": "3", "site 1": "1"}}
+    rows = {"other": {"best_us": 1.0, "rules_us": 2.0, "choices": choices}}
+    row = tuning.reuse("f", rows, evaluations=2, seeds=3, budget=1.0)
+    assert row["known_sites"] == 2
+    assert row["with_us"] == row["random_with_us"] == 1e6
+    assert row["without_us"] > 1e6
+    assert row["random_without_us"] > 1e6
 
 
 def test_a_fleet_without_mishaps_shares_its_work() -> None:

@@ -27,7 +27,7 @@ class RayPool:
     """Jobs as tasks of the cluster at `address`, ray://HOST:PORT; without one, of one on the loopback address.
 
     Such a cluster has `workers` workers, is shut down with the pool, and leaves no file behind. A task whose
-    machine dies is done once more elsewhere. Raises UnsupportedProgram without ray.
+    machine dies is done once more elsewhere. Raises UnsupportedProgram without ray, or where no cluster begins.
     """
 
     timeout: float
@@ -56,6 +56,7 @@ class RayPool:
     @contextmanager
     def _cluster(self) -> Generator[Any]:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")  # 30 are too few on a busy machine
         try:
             ray: Any = importlib.import_module("ray")
         except ModuleNotFoundError:
@@ -63,8 +64,8 @@ class RayPool:
                 "expected ray for workers of a cluster, got none: pip install 'superopt[ray]'"
             ) from None
         if self.address:
-            ray.init(self.address, log_to_driver=False, logging_level="error")
             try:
+                _begin(ray, address=self.address)
                 yield ray
             finally:
                 ray.shutdown()
@@ -72,9 +73,9 @@ class RayPool:
         folder, home = tempfile.mkdtemp(prefix="superopt-"), os.environ.get("HOME")
         try:
             os.environ["HOME"] = folder
-            ray.init(
-                num_cpus=self.workers, include_dashboard=False, _node_ip_address="127.0.0.1", _temp_dir=folder,
-                object_store_memory=_OBJECT_BYTES, log_to_driver=False, logging_level="error",
+            _begin(
+                ray, num_cpus=self.workers, include_dashboard=False, _node_ip_address="127.0.0.1",
+                _temp_dir=folder, object_store_memory=_OBJECT_BYTES,
             )  # fmt: skip
             yield ray
         finally:
@@ -83,6 +84,15 @@ class RayPool:
             if home is not None:
                 os.environ["HOME"] = home
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _begin(ray: Any, **settings: Any) -> None:
+    """Begin or join a cluster; raises UnsupportedProgram."""
+    try:
+        ray.init(**settings, log_to_driver=False, logging_level="error")
+    except Exception as error:  # ray raises what its parts do: of the network, of processes, its own
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UnsupportedProgram(f"expected a Ray cluster, got none: {said}") from error
 
 
 def answered(job: Job, text: str, timeout: float, command: tuple[str, ...]) -> Answer:

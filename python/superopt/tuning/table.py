@@ -2,7 +2,8 @@
 
 A table has the sites of a space that moved, and its points: what was chosen at each that was asked for, in order,
 and what the program takes. Other sites kept what their passes do by themselves; sites that exist only behind
-other choices are where the points say. Strategies search a table as they search a `Space`; nothing is lowered or run.
+other choices are where the points say. Strategies search a table as they search a `Space`; nothing is lowered or
+run.
 """
 
 from __future__ import annotations
