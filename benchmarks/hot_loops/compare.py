@@ -1,6 +1,7 @@
 """Emitted kernels against hand-written Triton: instructions of the hot loop, registers, spills, shared memory.
 
-    python -m benchmarks.hot_loops.compare                 the table, kept in benchmarks/results/hot_loops.json
+    python -m benchmarks.hot_loops.compare                 kept in results/hot_loops.json and docs/emission.md
+    python -m benchmarks.hot_loops.compare --table         put what is kept into docs/emission.md
     python -m benchmarks.hot_loops.compare --only attention --targets sm_90 --opcodes
 
 Both kernels do the same work in a trip, with the same warps and pipeline stages; counts are of the machine code
@@ -27,8 +28,12 @@ from superopt.transforms.emit.program_source import emit_program
 from superopt.transforms.emit.triton_source import TritonKernel
 from superopt.transforms.lower import lower
 
-RESULTS = Path(__file__).parents[1] / "results" / "hot_loops.json"
-TARGETS = target_names()
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "hot_loops.json"
+PAGE, BEGIN, END = ROOT / "docs" / "emission.md", "<!-- hot loops -->", "<!-- /hot loops -->"
+# One for each kind of matrix instruction.
+TARGETS = [name for name in target_names() if name.startswith("sm_")]
+MOST = 1.05
 
 
 def measure(kernel: TritonKernel, target: str) -> tuple[dict[str, Any], Loop]:
@@ -64,6 +69,39 @@ def compare(case: Case, target: str) -> tuple[dict[str, Any], Loop, Loop]:
     return row, our_loop, their_loop
 
 
+def table(data: dict[str, Any]) -> str:
+    """What is kept, as Markdown."""
+    rows: dict[str, dict[str, Any]] = data["programs"]
+    found = [of[t] for of in rows.values() for t in TARGETS if t in of]
+    over = sum(row["ratio"] > MOST for row in found)
+    spilled = sum(row["emitted"]["spilled_bytes"] > 0 for row in found)
+    lines = [
+        f"{data['date']}, Triton {data['triton']}: {len(found) - over} of {len(found)} are within {MOST - 1:.0%} "
+        f"or shorter, the largest ratio is {max(row['ratio'] for row in found):.3f}; "
+        f"{spilled or 'none'} of the emitted kernels spill{'s' * (spilled == 1)}.",
+        "",
+        f"| program | {' | '.join(TARGETS)} |",
+        f"| --- |{' --- |' * len(TARGETS)}",
+    ]
+    for name, of in rows.items():
+        cells = [_cell(of[t]) if t in of else "" for t in TARGETS]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cell(row: dict[str, Any]) -> str:
+    ours, theirs = row["emitted"], row["hand_written"]
+    further = "*" * (ours["matrix"] > theirs["matrix"])
+    return f"{ours['instructions']}{further} / {theirs['instructions']} = {row['ratio']:.3f}"
+
+
+def write(data: dict[str, Any]) -> None:
+    """Put the table of what is kept into the page."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{table(data)}\n\n{END}{after}")
+
+
 def main() -> None:
     """Compare, print, store."""
     parser = argparse.ArgumentParser(
@@ -72,7 +110,11 @@ def main() -> None:
     parser.add_argument("--only", default="", help="programs whose name holds this; nothing is stored")
     parser.add_argument("--targets", default=",".join(TARGETS))
     parser.add_argument("--opcodes", action="store_true", help="print both loops' opcodes")
+    parser.add_argument("--table", action="store_true", help="write the table of what is kept")
     options = parser.parse_args()
+    if options.table:
+        write(json.loads(RESULTS.read_text()))
+        return
     targets = options.targets.split(",")
     rows: dict[str, dict[str, Any]] = {}
     for case in (c for c in cases() if options.only in c.name):
@@ -102,6 +144,7 @@ def main() -> None:
         "programs": rows,
     }
     RESULTS.write_text(json.dumps(data, indent=1) + "\n")
+    write(data)
 
 
 if __name__ == "__main__":

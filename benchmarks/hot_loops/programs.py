@@ -77,6 +77,15 @@ def matmul(m: int, n: int, k: int) -> KernelGraph:
     return KernelGraph("matmul", [a, b], [Node("matmul", (a, b), (c,))], [c])
 
 
+def cache_copy(heads: int, old: int, new: int, d: int) -> KernelGraph:
+    """A cache, and what is appended to it: a library operator, too."""
+    cache, more = (
+        Value(TensorType((heads, n, d), "f16"), name) for n, name in ((old, "cache"), (new, "new"))
+    )
+    o = Value(TensorType((heads, old + new, d), "f16"), "o")
+    return KernelGraph("cache_copy", [cache, more], [Node("concat", (cache, more), (o,), {"dim": 1})], [o])
+
+
 def attention(heads: int, m: int, t: int, d: int, rows: int, trips: int) -> KernelGraph:
     """Online softmax: `rows` queries a block, the keys in `trips`."""
     b = Block("attention", q=(heads, m, d), k=(heads, t, d), v=(heads, t, d))
@@ -169,6 +178,15 @@ def _attention(name: str, heads: int, m: int, t: int, d: int, rows: int) -> Case
     return Case(f"{name} {heads}x{m}x{t}x{d}", attention(heads, m, t, d, rows, 16), reference)
 
 
+def _cache_copy(heads: int, old: int, new: int, d: int) -> Case:
+    def reference(p: TileProgram) -> tuple[str, dict[str, float]]:
+        rows, columns = tile(p, "cache")
+        sizes = {"OLD": old, "NEW": new, "D": d, "BT": 1 << (rows - 1).bit_length(), "BD": columns}
+        return "cache_copy", sizes
+
+    return Case(f"cache copy {heads}x{old}+{new}x{d}", cache_copy(heads, old, new, d), reference)
+
+
 def _rmsnorm(m: int, n: int) -> Case:
     return Case(f"rmsnorm {m}x{n}", rmsnorm(m, n), lambda _: ("rmsnorm", {"N": n, "eps": 1e-5}))
 
@@ -196,6 +214,7 @@ def cases() -> list[Case]:
         _attention("prefill", 32, 4096, 4096, 64, 128),
         _attention("decode", 256, 1, 4096, 128, 1),
         _attention("decode", 64, 8, 4096, 128, 8),
+        _cache_copy(32, 1008, 16, 128),
         _rmsnorm(4096, 4096),
         _rmsnorm_linear(16, 6144, 4096, 64),
         _gated_mlp(8, 4096, 4096, 32),

@@ -72,6 +72,23 @@ def attention(
 
 
 @triton.jit
+def cache_copy(
+    cache_ptr, new_ptr, o_ptr,
+    OLD: tl.constexpr, NEW: tl.constexpr, D: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    """O = what is kept of a head's keys, and then the new ones; NEW is a power of two, BT one of at least OLD."""
+    head = tl.program_id(1)
+    rd = tl.program_id(0) * BD + tl.arange(0, BD)
+    rt = tl.arange(0, BT)
+    rn = tl.arange(0, NEW)
+    kept = tl.load(cache_ptr + head * OLD * D + rt[:, None] * D + rd[None, :], mask=rt[:, None] < OLD)
+    new = tl.load(new_ptr + head * NEW * D + rn[:, None] * D + rd[None, :])
+    o = o_ptr + head * (OLD + NEW) * D
+    tl.store(o + rt[:, None] * D + rd[None, :], kept, mask=rt[:, None] < OLD)
+    tl.store(o + OLD * D + rn[:, None] * D + rd[None, :], new)
+
+
+@triton.jit
 def rmsnorm(x_ptr, o_ptr, N: tl.constexpr, eps: tl.constexpr):
     """One row of N elements a block."""
     at = tl.program_id(0) * N + tl.arange(0, N)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import statistics
@@ -47,9 +48,35 @@ def errors() -> dict[str, dict[str, Any]]:
     return {name: summary(found) for name, found in sorted(grouped.items())}
 
 
-def table(rows: dict[str, dict[str, Any]]) -> str:
+# Times, and prices, that differ by less than this do not say which alternative is faster.
+_APART = 1.03
+_SAME = ("source", "kind", "op", "target", "gpu", "shapes", "dtype", "timing")
+
+
+def orders() -> dict[str, int]:
+    """Of two implementations of the same work by one source: whether the faster one is priced lower.
+
+    Those that are `alike` have one price: to the model, they are the same kernel, made better or worse.
+    """
+    counts = dict.fromkeys(("right", "wrong", "alike"), 0)
+    works: dict[str, list[Point]] = defaultdict(list)
+    for point in load()[1]:
+        works[json.dumps([point.get(k) for k in _SAME], sort_keys=True)].append(point)
+    for a, b in (pair for points in works.values() for pair in itertools.combinations(points, 2)):
+        published, priced = math.log(a["us"] / b["us"]), math.log(predicted(a) / predicted(b))
+        if a["implementation"] != b["implementation"] and abs(published) > math.log(_APART):
+            alike = abs(priced) < math.log(_APART)
+            counts["alike" if alike else "right" if published * priced > 0 else "wrong"] += 1
+    return counts
+
+
+def table(rows: dict[str, dict[str, Any]], order: dict[str, int]) -> str:
     """The table of the page."""
+    told = order["right"] + order["wrong"]
     lines = [
+        f"Of two implementations of the same work, by one source, the faster one is priced lower in "
+        f"{order['right']} of {told} cases; in {order['alike']} more they have one price.",
+        "",
         "| | points | predicted / published | median error | 90th percentile |",
         "| --- | --- | --- | --- | --- |",
     ]
@@ -59,9 +86,9 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
 
 def main() -> None:
     """Print the errors, and keep them in results and docs."""
-    rows = errors()
-    keep("published", rows)
-    text = table(rows)
+    rows, order = errors(), orders()
+    keep("published", rows, order=order)
+    text = table(rows, order)
     print(text)
     before, rest = PAGE.read_text().split(START)
     PAGE.write_text(f"{before}{START}\n\n{text}\n\n{END}{rest.split(END)[1]}")
