@@ -157,6 +157,8 @@ def _returned(row: dict[str, Any]) -> str:
         return ""
     said = next((r for r in row["remarks"] if "the input is returned" in r), "")
     best = re.search(r"the best (?:other )?candidate ([\d.]+ us)", said)
+    if refused := re.search(r"what promises less \(([\d.]+ us) at best\) was refused: (.*?) \(\d", said):
+        return f"the input is returned: {refused[1]} are promised, but {refused[2]}"
     return "the input is returned" + (f": the best candidate takes {best[1]}" if best else "")
 
 

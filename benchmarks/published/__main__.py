@@ -58,7 +58,7 @@ def orders() -> dict[str, int]:
 
     Those that are `alike` have one price: to the model, they are the same kernel, made better or worse.
     """
-    counts = dict.fromkeys(("right", "wrong", "alike"), 0)
+    counts: dict[str, int] = {"right": 0, "wrong": 0, "alike": 0}
     works: dict[str, list[Point]] = defaultdict(list)
     for point in load()[1]:
         works[json.dumps([point.get(k) for k in _SAME], sort_keys=True)].append(point)
