@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
+import signal
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -35,6 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SuperoptError as error:
         print(f"superopt-tune: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("superopt-tune: interrupted; run again, it goes on where it ended", file=sys.stderr)
+        return 128 + signal.SIGINT
 
 
 def _pool(workers: str, timeout: float) -> Pool:

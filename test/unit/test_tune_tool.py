@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -66,6 +68,29 @@ def test_a_process_that_hangs_is_ended(tmp_path: Path) -> None:
     (answer,) = pool(tmp_path, timeout=1.0).answers([Job(str(tmp_path / "hangs"))])
     assert answer.report is None
     assert "took longer than 1 s" in answer.error
+
+
+def test_an_interrupt_ends_the_tool_and_its_processes(tmp_path: Path) -> None:
+    """One of three jobs runs; the others do not begin, and nothing is waited for."""
+    (tmp_path / "fake.py").write_text(FAKE)
+    jobs = [tmp_path / f"{number}.mlir" for number in range(3)]
+    for job in jobs:
+        job.write_text("hangs")
+    code = (
+        "import sys; from superopt.tools import superopt_tune as tool; from superopt.tuning.pool import LocalPool;"
+        f"tool._pool = lambda w, t: LocalPool(1, 60.0, (sys.executable, {str(tmp_path / 'fake.py')!r}));"
+        f"sys.exit(tool.main({[str(job) for job in jobs]!r}))"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) as tool:
+        while not list(tmp_path.glob("*.marks")):
+            time.sleep(0.05)
+        begun = time.monotonic()
+        tool.send_signal(signal.SIGINT)
+        _, said = tool.communicate()
+    assert said == "superopt-tune: interrupted; run again, it goes on where it ended\n"
+    assert tool.returncode == 130
+    assert time.monotonic() - begun < 30, "hangs for 60 s"
+    assert [path.name for path in tmp_path.glob("*.marks")] == ["0.mlir.marks"]
 
 
 def test_a_process_that_says_something_else_has_no_answer(tmp_path: Path) -> None:

@@ -60,26 +60,31 @@ class LocalPool:
     command: tuple[str, ...] = WORKER
 
     def answers(self, jobs: Sequence[Job]) -> Iterator[Answer]:
-        """One answer for each job, as they come; a process that dies or hangs is tried once more."""
-        with ThreadPoolExecutor(self.workers) as threads:
-            for done in as_completed([threads.submit(self._answer, job) for job in jobs]):
-                yield done.result()
+        """One answer for each job, as they come; a process that dies or hangs is tried once more.
 
-    def _answer(self, job: Job) -> Answer:
+        Where nobody waits for answers any longer, processes are ended and jobs left.
+        """
+        processes = _Processes()
+        with ThreadPoolExecutor(self.workers) as threads:
+            try:
+                for done in as_completed([threads.submit(self._answer, job, processes) for job in jobs]):
+                    yield done.result()
+            finally:
+                threads.shutdown(wait=False, cancel_futures=True)
+                processes.end()
+
+    def _answer(self, job: Job, processes: _Processes) -> Answer:
         reason = ""
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                done = subprocess.run(
-                    self.command,
-                    input=json.dumps(asdict(job) | {"parent": os.getpid()}),
-                    capture_output=True,
-                    text=True,
-                    timeout=self.timeout,
-                    check=False,
+                done = processes.run(
+                    self.command, json.dumps(asdict(job) | {"parent": os.getpid()}), self.timeout
                 )
             except subprocess.TimeoutExpired:
                 reason = f"took longer than {self.timeout:g} s"
                 continue
+            if processes.ended:
+                return Answer(job, None, "interrupted", attempt)
             if done.returncode == 0:
                 with suppress(ValueError, KeyError, TypeError):
                     found = cast("dict[str, Any]", json.loads(done.stdout))
@@ -90,3 +95,33 @@ class LocalPool:
             said = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
             reason = f"its process ended with {done.returncode}: {said[0]}"
         return Answer(job, None, f"{reason} ({ATTEMPTS} times)", ATTEMPTS)
+
+
+@dataclass
+class _Processes:
+    """Processes that run now; they have a session of their own, so that a terminal interrupts the tool alone."""
+
+    running: set[subprocess.Popen[str]] = field(default_factory=set["subprocess.Popen[str]"])
+    ended: bool = False
+
+    def run(self, command: Sequence[str], text: str, timeout: float) -> subprocess.CompletedProcess[str]:
+        """Run a command on an input; raises TimeoutExpired, the process being ended."""
+        pipe = subprocess.PIPE
+        with subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        ) as process:
+            self.running.add(process)
+            try:
+                if self.ended:
+                    process.kill()
+                out, err = process.communicate(text, timeout)
+            finally:
+                process.kill()
+                self.running.discard(process)
+            return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+    def end(self) -> None:
+        """End them, and those that begin."""
+        self.ended = True
+        for process in list(self.running):
+            process.kill()
