@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,6 +58,34 @@ def test_all_but_the_first_start_early_where_a_gpu_can() -> None:
     for kernel in compiled:
         assert kernel.ptx.index(WAIT) < kernel.ptx.index("ld.global")
     assert not any(WAIT in k.ptx or WAIT in k.ttir for k in made("sm_80")[2])
+
+
+@pytest.mark.parametrize(
+    ("kind", "cuda", "capability", "early"),
+    [
+        ("cuda", "12.8", (9, 0), True),
+        ("cuda", "12.8", (12, 0), True),
+        ("cuda", "12.8", (8, 9), False),
+        ("cuda", None, (9, 4), False),  # an MI300, as PyTorch for ROCm calls it
+        ("cpu", "12.8", (9, 0), False),
+    ],
+)
+def test_the_launcher_asks_the_gpu(
+    kind: str, cuda: str | None, capability: tuple[int, int], early: bool
+) -> None:
+    def ask(_: object) -> tuple[int, int]:
+        return capability
+
+    lines = [line.strip() for line in made()[1].launcher_source.splitlines() if "early =" in line]
+    names: dict[str, Any] = {
+        "device": SimpleNamespace(type=kind),
+        "torch": SimpleNamespace(
+            version=SimpleNamespace(cuda=cuda),
+            cuda=SimpleNamespace(get_device_capability=ask),
+        ),
+    }
+    exec("\n".join(lines), names)
+    assert names["early"] is early
 
 
 def test_what_others_launch_comes_in_between() -> None:

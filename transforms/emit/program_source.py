@@ -301,7 +301,8 @@ def _launcher(
     read = {v for n in parts.prepare for v in n.operands}
     asks = [
         "# Whether a kernel can start while the one before it still runs, and waits for its end.",
-        f'early = device.type == "cuda" and torch.cuda.get_device_capability(device) >= ({CAPABILITY // 10}, 0)',
+        'early = device.type == "cuda" and torch.version.cuda is not None',
+        f"early = early and torch.cuda.get_device_capability(device) >= ({CAPABILITY // 10}, 0)",
     ]
     taken = ["device", *(names[v] for v in graph.inputs if v in read)]
     held = "".join(f"{names[v]}, " for v in parts.held).rstrip()
