@@ -138,16 +138,21 @@ def read_config(text: str) -> Config:
         return {}
     if text.lstrip().startswith('"'):  # the braces of an option's value are not part of it
         text = f"{{{text}}}"
+    inline = text.lstrip().startswith("{")
+    file = "" if inline else text
     try:
-        found: Any = json.loads(text if text.lstrip().startswith("{") else Path(text).read_bytes())
+        found: Any = json.loads(text if inline else Path(text).read_bytes())
     except OSError as error:
         raise BadOption(
             f"expected a configuration or a file with one, got '{text}': {error.strerror}"
         ) from None
     except (ValueError, RecursionError) as error:
-        raise BadOption(f"expected a configuration as JSON, got '{text[:60]}': {error}") from None
+        at = (error.lineno, error.colno) if isinstance(error, json.JSONDecodeError) and file else (0, 0)
+        said = f"expected a configuration as JSON, got '{text[:60]}': {error}"
+        raise BadOption(said, Location(file, *at) if file else UNKNOWN) from None
     if not _is_config(found):
-        raise BadOption('expected a configuration as in {"PASS": {"SITE": "CHOICE"}}, got other JSON')
+        said = 'expected a configuration as in {"PASS": {"SITE": "CHOICE"}}, got other JSON'
+        raise BadOption(said, Location(file) if file else UNKNOWN)
     return found
 
 

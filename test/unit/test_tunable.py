@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from test_layouts import by_blocks, sample, views
 
 from superopt.cost.gpus import target
 from superopt.diagnostics import Diagnostics
-from superopt.errors import BadOption
+from superopt.errors import BadOption, Location
 from superopt.program import KernelGraph, Node, TensorType, TileProgram, Value
 from superopt.transforms.fingerprints import fingerprints
 from superopt.transforms.lower import lower
@@ -116,6 +117,15 @@ def test_who_is_told_what_is_not_valid_does_the_default() -> None:
     assert len(asked) == 2, "who does not want to know is not told"
     picked = Picked({"s": "b"})
     assert [picked(Site("s", "a", others)), picked(Site("s", "b", others))] == ["b", "b"]
+
+
+def test_a_malformed_file_is_located(tmp_path: Path) -> None:
+    path = tmp_path / "choices.json"
+    for text, line, column in (('{"choose-tiles":\n {bad', 2, 3), ("[]", 0, 0)):
+        path.write_text(text)
+        with pytest.raises(BadOption, match="expected a configuration") as caught:
+            read_config(str(path))
+        assert caught.value.location == Location(str(path), line, column)
 
 
 @pytest.mark.parametrize("text", ['{"p": {"s": 1}}', '{"p": []}', "{", '"p": 1', '{"p": {"s": "c"}'])
