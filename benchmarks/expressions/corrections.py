@@ -2,6 +2,7 @@
 
     python -m benchmarks.expressions.corrections            kept in benchmarks/results/corrections.json
     python -m benchmarks.expressions.corrections g2bmm      this case again
+    python -m benchmarks.expressions.corrections --prices   what is kept, with the prices of today's model
 
 Seconds are those of the processor. Every repair is certified as a whole, at the published sizes, and priced for
 sm_90 beside its source; `chosen` is what the search takes. Those of one kernel are compiled for each of
@@ -19,7 +20,7 @@ from benchmarks.record import commit, keep, load
 
 from superopt.cost import cost, target
 from superopt.program import KernelGraph
-from superopt.transforms.derivation.mutants.correction import DIFFERENCES
+from superopt.transforms.derivation.mutants.correction import DIFFERENCES, predicted_seconds
 from superopt.transforms.derivation.mutants.derived import MUTANTS, Mutant, alone, derived
 from superopt.transforms.derivation.mutants.generated import AGREEMENT, MOST_WORK, generated
 from superopt.transforms.derivation.mutants.points import Undecided
@@ -59,7 +60,7 @@ def row(mutant: Mutant) -> dict[str, Any]:
         start = time.process_time()
         equivalent = certify(mutant.source, graph).equivalent
         seconds = time.process_time() - start
-        us = cost(graph, gpu).seconds * 1e6
+        us = predicted_seconds(graph, gpu) * 1e6
         made[repair] = {
             "certified": equivalent,
             "seconds": round(seconds, 3),
@@ -116,6 +117,22 @@ def rows(source: KernelGraph) -> dict[str, Any]:
     }
 
 
+def priced(source: KernelGraph, data: dict[str, Any]) -> None:
+    """Prices anew of what is kept; nothing is proved again."""
+    gpu = target("sm_90")
+    before = cost(source, gpu).seconds
+    for mutant, kept in zip(derived(source, tuple(MUTANTS)), data["derived"]["mutants"], strict=True):
+        region = DIFFERENCES["relation"](mutant.source, mutant.graph)
+        uncorrected = cost(mutant.graph, gpu).seconds
+        kept |= {"source_us": round(before * 1e6, 1), "uncorrected_us": round(uncorrected * 1e6, 1)}
+        for repair, graph in repairs(mutant, region):
+            if repair not in kept["repairs"]:  # of a run before this repair was built
+                continue
+            seconds = predicted_seconds(graph, gpu)
+            kept["repairs"][repair] |= {"us": round(seconds * 1e6, 1), "chosen": seconds < before}
+    data["priced"] = commit()
+
+
 def table(found: dict[str, Any]) -> None:
     """Print one line for each repair."""
     columns = ["case", "mutant", "outputs that differ", "relation, boxes, CPU s", "repair", "CPU s to prove"]
@@ -137,6 +154,12 @@ def table(found: dict[str, Any]) -> None:
 def main() -> None:
     """See the module's docstring."""
     found = load("corrections")
+    if sys.argv[1:] == ["--prices"]:
+        for name, data in found.items():
+            priced(alone(program(name, MORE).nodes[0]), data)
+        keep("corrections", found)
+        table(found)
+        return
     for name in sys.argv[1:] or NAMES:
         found[name] = rows(alone(program(name, MORE).nodes[0])) | {"commit": commit()}
         keep("corrections", found)

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from superopt.operators import infer_type
-from superopt.program import Attr, BlockGraph, KernelGraph, Load, Node, TensorType, TileProgram, Value
+from superopt.program import Attr, BlockGraph, KernelGraph, Load, Node, Store, TensorType, TileProgram, Value
 from superopt.transforms.emit.triton_source import Parameter, TritonKernel
 
 _HAND_WRITTEN = (
     Path(__file__).with_name("references.py").read_text().partition("import triton.language as tl\n")[2]
 )
 Sizes = dict[str, int]
+Shape = tuple[int, ...]
 
 
 class Block:
@@ -205,6 +206,57 @@ def _gated_mlp(m: int, n: int, k: int, columns: int) -> Case:
     return Case(f"gated_mlp {m}x{n}x{k}", gated_mlp(m, n, k, columns, 8), reference)
 
 
+def convolution(
+    image: Shape, weight: Shape, stride: int, dilation: int, pad: int, groups: int
+) -> KernelGraph:
+    """A convolution of images (n, y..., c), channels last, and weights (k..., c, f), as a library operator."""
+    x, w = Value(TensorType(image, "f16"), "x"), Value(TensorType(weight, "f16"), "w")
+    rank = len(image) - 2
+    nodes: list[Node] = []
+
+    def then(op: str, *operands: Value, **attrs: Attr) -> Value:
+        result = Value(infer_type(op, [v.type for v in operands], attrs), op)
+        nodes.append(Node(op, operands, (result,), attrs))
+        return result
+
+    numbers = {"strides": stride, "dilations": dilation, "low": pad, "high": pad}
+    attrs: dict[str, Attr] = {name: (number,) * rank for name, number in numbers.items()}
+    first = then("transpose", x, perm=(0, rank + 1, *range(1, rank + 1)))
+    turned = then("transpose", w, perm=(rank + 1, rank, *range(rank)))
+    y = then("conv", first, turned, groups=groups, **attrs)
+    return KernelGraph("conv", [x, w], nodes, [then("transpose", y, perm=(0, *range(2, rank + 2), 1))])
+
+
+def _conv(
+    name: str,
+    image: Shape,
+    weight: Shape,
+    *,
+    stride: int = 1,
+    dilation: int = 1,
+    pad: int = 0,
+    groups: int = 1,
+) -> Case:
+    graph = convolution(image, weight, stride, dilation, pad, groups)
+
+    def reference(p: TileProgram) -> tuple[str, dict[str, float]]:
+        (stored,) = (s.windows for s in p.statements() if isinstance(s, Store) and s.buffer in p.params)
+        (loaded, *_) = (s.windows for s in p.statements() if isinstance(s, Load) and s.buffer.name == "w")
+        (result,) = graph.outputs
+        spatial = {"": image[1:-1], "O": result.shape[1:-1], "B": [w.size for w in stored[1:-1]]}
+        sizes: dict[str, float] = {}
+        for letter, extents in spatial.items():
+            names = ("BT", "BY", "BX") if letter == "B" else (f"{letter}T", f"{letter}H", f"{letter}W")
+            sizes |= dict(zip(names, (*(1,) * (3 - len(extents)), *extents), strict=True))
+        sizes |= dict(zip("QRS", (*(1,) * (5 - len(weight)), *weight[:-2]), strict=True))
+        return "conv", sizes | {
+            "C": image[-1], "F": weight[-1], "GROUPS": groups, "STRIDE": stride, "DILATION": dilation, "PAD": pad,
+            "BF": stored[-1].size, "BC": loaded[-2].size,
+        }  # fmt: skip
+
+    return Case(f"conv {name}", graph, reference)
+
+
 def cases() -> list[Case]:
     """What is compared."""
     return [
@@ -219,4 +271,10 @@ def cases() -> list[Case]:
         _rmsnorm_linear(16, 6144, 4096, 64),
         _gated_mlp(8, 4096, 4096, 32),
         _gated_mlp(128, 4096, 4096, 64),
+        _conv("3x3", (8, 28, 28, 256), (3, 3, 256, 256), pad=1),
+        _conv("3x3 stride 2", (8, 56, 56, 256), (3, 3, 256, 256), stride=2, pad=1),
+        _conv("3x3 dilation 2", (8, 28, 28, 256), (3, 3, 256, 256), dilation=2, pad=2),
+        _conv("3x3 of 2 groups", (8, 28, 28, 256), (3, 3, 128, 256), pad=1, groups=2),
+        _conv("1x1", (8, 28, 28, 2048), (1, 1, 2048, 512)),
+        _conv("3x3x3", (2, 8, 28, 28, 128), (3, 3, 3, 128, 128), pad=1),
     ]

@@ -147,3 +147,47 @@ def gated_mlp(
         tl.store(at, out)
     else:
         tl.store(at, out, mask=rm[:, None] < M)
+
+
+@triton.jit
+def conv(
+    x_ptr, w_ptr, y_ptr,
+    T: tl.constexpr, H: tl.constexpr, W: tl.constexpr, C: tl.constexpr,
+    OT: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, F: tl.constexpr,
+    Q: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    GROUPS: tl.constexpr, STRIDE: tl.constexpr, DILATION: tl.constexpr, PAD: tl.constexpr,
+    BT: tl.constexpr, BY: tl.constexpr, BX: tl.constexpr, BF: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """Y = conv(X, W), channels last: every position of the kernel in a trip, rows are positions of the result.
+
+    T is 1 and its kernel of one position for images; else it has neither stride, dilation nor pad of its own.
+    """
+    depth: tl.constexpr = C // GROUPS
+    rows = tl.arange(0, BT * BY * BX)
+    f = tl.program_id(1) * BF + tl.arange(0, BF)
+    t_blocks: tl.constexpr = (OT + BT - 1) // BT
+    t = tl.program_id(2) % t_blocks * BT + rows // (BY * BX)
+    n = tl.program_id(2) // t_blocks
+    y = tl.program_id(0) * BY + rows // BX % BY
+    x = rows % BX
+    c = tl.arange(0, BC)
+    first = tl.program_id(1) * BF // (F // GROUPS) * depth
+    images = x_ptr + n * T * H * W * C + first
+    acc = tl.zeros([BT * BY * BX, BF], tl.float32)
+    for k in range(0, depth, BC):
+        for q in tl.static_range(Q):
+            for r in tl.static_range(R):
+                for s in tl.static_range(S):
+                    it = t * (STRIDE if Q > 1 else 1) + (q * DILATION - PAD if Q > 1 else 0)
+                    iy = y * STRIDE + r * DILATION - PAD
+                    ix = x * STRIDE + s * DILATION - PAD
+                    inside = (it >= 0) & (it < T) & (iy >= 0) & (iy < H) & (ix >= 0) & (ix < W)
+                    at = ((it * H + iy) * W + ix) * C
+                    mask = inside[:, None] & (k + c < depth)[None, :] if depth % BC else inside[:, None]
+                    a = tl.load(images + at[:, None] + (k + c)[None, :], mask=mask, other=0.0)
+                    w = w_ptr + ((q * R + r) * S + s) * depth * F + (k + c)[:, None] * F + f[None, :]
+                    b = tl.load(w, mask=(k + c < depth)[:, None], other=0.0) if depth % BC else tl.load(w)
+                    acc = tl.dot(a, b, acc)
+    at = ((n * OT + t) * OH + y) * OW + x
+    mask = (t < OT) & (y < OH) & (x < OW)
+    tl.store(y_ptr + at[:, None] * F + f[None, :], acc.to(tl.float16), mask=mask[:, None])

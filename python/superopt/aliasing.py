@@ -107,6 +107,8 @@ def _overwritten(graph: KernelGraph, node: Node, at: int, memory: dict[Value, in
 
 def read_before(nodes: Sequence[Node]) -> dict[int, set[int]]:
     """For every node that overwrites an operand, by number: the nodes before it that read the same memory."""
+    if not any(isinstance(n.body, TileProgram) and n.body.aliases for n in nodes):
+        return {}
     memory: dict[Value, set[Value]] = {}
     readers: dict[Value, set[int]] = {}
     found: dict[int, set[int]] = {}

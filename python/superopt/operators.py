@@ -476,6 +476,12 @@ def is_windowed(node: Applied) -> bool:
     return OPERATORS.get(node.op, _NONE).windowed
 
 
+def is_general(node: AppliedOn) -> bool:
+    """Whether `node` is a nest whose operands are read by general indices, or under guards."""
+    nest = nest_of(node)
+    return nest is not None and bool(nest.reads)
+
+
 def is_conversion(node: Applied) -> bool:
     """Whether `node` gives the same numbers in another dtype."""
     return OPERATORS.get(node.op, _NONE).conversion

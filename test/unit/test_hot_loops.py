@@ -48,6 +48,25 @@ def test_within_five_percent_of_hand_written(name: str, target: str) -> None:
     assert not copies.isdisjoint(loop.opcodes) or name.startswith(("rmsnorm ", "cache "))
 
 
+@pytest.mark.parametrize("name", ["conv 3x3", "conv 3x3 stride 2"])
+def test_convolutions_load_runs_of_channels(name: str) -> None:
+    """With channels last no trip loads less than 16 bytes at once, and nothing spills."""
+    from benchmarks.hot_loops.compare import measure
+    from benchmarks.hot_loops.programs import cases
+
+    from superopt.transforms.emit.program_source import emit_program
+    from superopt.transforms.lower import lower
+
+    (case,) = (c for c in cases() if c.name == name)
+    (kernel,) = emit_program(lower(case.graph, "sm_90")).kernels
+    facts, loop = measure(kernel, "sm_90")
+    assert facts["spilled_bytes"] == 0
+    loads = [op for op in loop.opcodes if op.startswith(("LDG.", "LDGSTS."))]
+    assert loads
+    assert all("128" in op.split(".") for op in loads)
+    assert any(op.startswith(MATRIX["sm_90"]) for op in loop.opcodes)
+
+
 def test_counts_tell_loops_apart() -> None:
     """The loop that multiplies is found, and offsets computed in every trip would be seen."""
     import dataclasses

@@ -14,17 +14,22 @@ import pytest
 from interpreter import interpret
 from test_windows import WRONG, by_definition, program, run, some, windows
 
+from superopt.cost import cost, target
 from superopt.errors import IllegalProgram
-from superopt.program import Attr, KernelGraph, Node, TensorType, Value
+from superopt.operators import is_general
+from superopt.program import Attr, KernelGraph, Node, NodeKind, TensorType, Value
 from superopt.transforms.derivation.mutants import boxes, exact
 from superopt.transforms.derivation.mutants.correction import DIFFERENCES, Corrector, Difference
 from superopt.transforms.derivation.mutants.derived import MUTANTS, Mutant, alone, derived
 from superopt.transforms.derivation.mutants.generated import MOST_WORK, chain, generated
+from superopt.transforms.derivation.mutants.guards import guarded
 from superopt.transforms.derivation.mutants.points import Undecided
 from superopt.transforms.derivation.mutants.region import Region
 from superopt.transforms.derivation.mutants.repairs import repairs
+from superopt.transforms.derivation.optimizer import DerivationOptimizer
 from superopt.transforms.derivation.rewrite import Rewrite
 from superopt.transforms.lower import lower
+from superopt.transforms.lower.kernel_to_tile import fuse_windows
 from superopt.verify import certify
 
 Array = np.ndarray[Any, Any]
@@ -388,6 +393,30 @@ def test_what_cannot_pay_is_not_decided() -> None:
     graph = program("conv", *CASES["dilated"][0])
     assert not [*corrector.of(graph, graph.nodes[0])]
     assert corrector.counts["mutants dearer"] == corrector.counts["mutants"] > 0
+
+
+def test_one_kernel_may_pay_though_the_moves_of_its_mutant_do_not() -> None:
+    corrector = Corrector(worthwhile=lambda source, mutant: len(mutant.nodes) == 1)
+    graph = program("conv", *CASES["dilated"][0])
+    found = [*corrector.of(graph, graph.nodes[0])]
+    assert {c.repair for c, _ in found} == {"load guard", "second pass"}
+    assert not corrector.counts["mutants dearer"]
+    for _, made in found:
+        assert certify(graph, made).equivalent
+
+
+def test_a_repair_of_one_kernel_costs_what_its_kernel_does() -> None:
+    """No library has a nest of general indices, so it is never priced as one of a library."""
+    graph, gpu = program("conv", *CASES["dilated"][1]), target("sm_90")
+    (mutant,) = mutants(graph, "residues-side-by-side")
+    repaired = dict(guarded(mutant.source, mutant.graph))["load guard"]
+    kernel = fuse_windows(repaired, gpu)
+    assert [n.op for n in kernel.nodes] == [NodeKind.TILED]
+    assert cost(kernel, gpu).seconds == cost(lower(repaired, gpu.name), gpu).seconds
+    proposed = DerivationOptimizer().propose(graph, gpu, budget=60).found
+    nests = [p for p in proposed if any(map(is_general, p.graph.nodes))]
+    assert nests
+    assert all(p.seconds == cost(fuse_windows(p.graph, gpu), gpu).seconds for p in nests)
 
 
 def test_a_region_is_covered_by_slabs() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from superopt.cost import cost, target
+from superopt.cost import target
 from superopt.cost.gpus import DEFAULT_TARGET, TargetName
 from superopt.operators import is_windowed
 from superopt.transforms.derivation.mutants.correction import (
@@ -13,6 +13,7 @@ from superopt.transforms.derivation.mutants.correction import (
     Corrector,
     Difference,
     cheapest,
+    predicted_seconds,
 )
 from superopt.transforms.derivation.mutants.derived import MUTANTS
 from superopt.transforms.derivation.mutants.generated import AGREEMENT
@@ -99,15 +100,15 @@ class PrintDerivations(GraphPass):
         """`graph`; a remark for each program that is derived."""
         gpu = target(self.target)
 
-        def seconds(made: KernelGraph) -> str:
-            return f"{cost(made, gpu).seconds * 1e6:.1f} us"
+        def us(made: KernelGraph) -> str:
+            return f"{predicted_seconds(made, gpu) * 1e6:.1f} us"
 
         for node in filter(is_derived, graph.nodes):
-            diagnostics.remark(f"'{node.op}': {seconds(graph)} as it is", node.location)
+            diagnostics.remark(f"'{node.op}': {us(graph)} as it is", node.location)
             for name, rule in RULES.items():
                 if (made := rule(graph, node)) is not None:
-                    diagnostics.remark(f"'{node.op}': {seconds(made)} by rule '{name}'", node.location)
+                    diagnostics.remark(f"'{node.op}': {us(made)} by rule '{name}'", node.location)
             corrector = Corrector(self.difference, mutate=self.mutate, agreement=self.agreement)
             for found, made in corrector.of(graph, node):
-                diagnostics.remark(f"'{node.op}': {seconds(made)}: {found}", node.location)
+                diagnostics.remark(f"'{node.op}': {us(made)}: {found}", node.location)
         return graph

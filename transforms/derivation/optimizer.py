@@ -13,7 +13,12 @@ from superopt.errors import BadOption
 from superopt.operators import is_contraction, is_windowed
 from superopt.options import did_you_mean
 from superopt.transforms.derivation.channels_last import channels_last
-from superopt.transforms.derivation.mutants.correction import DIFFERENCE, Corrector, Difference
+from superopt.transforms.derivation.mutants.correction import (
+    DIFFERENCE,
+    Corrector,
+    Difference,
+    predicted_seconds,
+)
 from superopt.transforms.derivation.mutants.derived import MUTANTS
 from superopt.transforms.derivation.mutants.generated import AGREEMENT, MOST_OPERATORS
 from superopt.transforms.derivation.rules import RULES, SCALES, SPLIT, Rule, is_conv, split_kernels
@@ -33,8 +38,9 @@ class DerivationOptimizer(Optimizer):
     """Derive other expressions for convolutions (OLLIE, OSDI 2023); compute what follows in the same kernel.
 
     Programs are looked at cheapest first; what the rules make of them is priced and, where it is new, looked at
-    in turn. So are mutants, which are right in places only, with what corrects them (PET, OSDI 2021), where they
-    are faster uncorrected than what they stand for. Raises BadOption for values out of range or unknown rules.
+    in turn. So are mutants, which are right in places only, with what corrects them (PET, OSDI 2021), where they,
+    or a kernel that corrects them, are faster than what they stand for. Raises BadOption for values out of range
+    or unknown rules.
     """
 
     name: ClassVar[str] = "derivation"
@@ -84,7 +90,6 @@ class DerivationOptimizer(Optimizer):
         Deterministic, so `seed` has no effect.
         """
         del seed
-        from superopt.cost import cost
         from superopt.transforms.lower.kernel_to_tile import fuse_windows
         from superopt.verify.hashing import program_hash
 
@@ -96,7 +101,7 @@ class DerivationOptimizer(Optimizer):
         known: dict[Node, KernelCost] = {}
 
         def seconds(graph: KernelGraph) -> float:
-            return cost(graph, target, known).seconds
+            return predicted_seconds(graph, target, known)
 
         corrector = Corrector(
             self.difference,
@@ -124,13 +129,14 @@ class DerivationOptimizer(Optimizer):
         found: list[Proposal] = []
         most = max(self.candidates, _MOST_KERNELS // max(sum(map(is_windowed, program.nodes)), 1))
         derived = [graph for *_, graph in sorted(looked_at) if graph not in starts]
+        priced = {id(graph): price for price, *_, graph in [*waiting, *looked_at]}
         for graph in [*starts, *derived][:most]:
             if found and (clock.now() >= end or stop()):
                 break
             layouts = (graph, channels_last(graph))
             for made in (graph, *(fuse_windows(g, target) for g in layouts if g is not None)):
                 if made is not program and any(n.body is not None for n in made.nodes) | (made is graph):
-                    found.append(Proposal(made, seconds(made)))
+                    found.append(Proposal(made, priced.get(id(made)) or seconds(made)))
                     funnel["priced"] += 1
         found.sort(key=lambda p: p.seconds)
         remark = "" if found else "no rule fits"

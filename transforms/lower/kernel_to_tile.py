@@ -34,6 +34,7 @@ from superopt.operators import (
     Nest,
     is_constant,
     is_elementwise,
+    is_general,
     is_windowed,
     move_of,
     nest_of,
@@ -122,7 +123,8 @@ class KernelToTile(GraphPass):
 
 
 def fuse_windows(graph: KernelGraph, gpu: Target) -> KernelGraph:
-    """`graph` with one `tiled` node for each windowed operator and what is around it, where something is."""
+    """`graph` with one `tiled` node for each windowed operator and what is around it, where something is, and for
+    each nest of general indices, which no library has."""
     return apart(graph, lambda part: _fuse_windows(part, gpu))
 
 
@@ -130,10 +132,11 @@ def _fuse_windows(graph: KernelGraph, gpu: Target) -> KernelGraph:
     splats = {n.result: n for n in graph.nodes if splat_of(n) is not None}
     nodes: list[Node] = []
     for group in _groups(graph, fuse=True):
-        fused = len(group) > 1 and any(map(is_windowed, group))
+        fused = any(map(is_windowed, group)) and (len(group) > 1 or is_general(group[0]))
         name = f"{identifier(graph.name, 'kernel')}_{len(nodes)}"
         nodes += [_tiled(group, splats, name, gpu, in_place=False)] if fused else group
-    return replace(graph, nodes=live_nodes(nodes, graph.outputs)) if len(nodes) < len(graph.nodes) else graph
+    same = len(nodes) == len(graph.nodes) and all(a is b for a, b in zip(nodes, graph.nodes, strict=True))
+    return graph if same else replace(graph, nodes=live_nodes(nodes, graph.outputs))
 
 
 def _is_kept(node: Node) -> bool:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from superopt.cost import Target, cost
-from superopt.operators import is_windowed
+from superopt.cost import KernelCost, Target, cost
+from superopt.operators import is_general, is_windowed
 from superopt.program import KernelGraph, Node
+from superopt.transforms.derivation.fold import Unfoldable, folded
 from superopt.transforms.derivation.mutants import boxes, exact
 from superopt.transforms.derivation.mutants.derived import MUTANTS, Mutant, alone, derived
 from superopt.transforms.derivation.mutants.generated import AGREEMENT, MOST_WORK, chain, generated
+from superopt.transforms.derivation.mutants.guards import guarded
 from superopt.transforms.derivation.mutants.points import Undecided
 from superopt.transforms.derivation.mutants.region import Region
 from superopt.transforms.derivation.mutants.repairs import repairs
 from superopt.transforms.derivation.rewrite import Rewrite
+from superopt.transforms.lower.kernel_to_tile import fuse_windows
 from superopt.transforms.optimizers import never
 from superopt.verify.hashing import program_hash
 
@@ -51,8 +54,8 @@ class Corrector:
 
     Mutants are those of the rules `names`, and, where `mutate` is positive, those of PET's generator with up to
     as many operators that agree on a share `agreement` of positions; `limit` is the work of
-    that for one source. `worthwhile` says of a source and a mutant that nobody has corrected yet whether it
-    may pay; `stop` is polled.
+    that for one source. `worthwhile` says of a source and a mutant that nobody has corrected yet, or a repair of
+    one kernel, whether it may pay; `stop` is polled.
     """
 
     difference: Difference = DIFFERENCE
@@ -86,14 +89,17 @@ class Corrector:
             yield from ((found, spliced(graph, source, found.graph)) for found in self.known[key])
 
     def _found(self, source: KernelGraph) -> Iterator[Correction]:
+        tried: dict[tuple[int, ...], bool] = {}
         for mutant in self._mutants(source):
             if self.stop():
                 return
             self.counts["mutants"] += 1
-            if not self.worthwhile(mutant.source, mutant.graph):
+            if self.worthwhile(mutant.source, mutant.graph):
+                yield from self._corrected(mutant)
+            elif found := self._in_one_kernel(mutant, tried):
+                yield from self._corrected(mutant, found)
+            else:
                 self.counts["mutants dearer"] += 1
-                continue
-            yield from self._corrected(mutant)
 
     def _mutants(self, source: KernelGraph) -> Iterator[Mutant]:
         if len(source.nodes) == 1:
@@ -101,13 +107,32 @@ class Corrector:
         if self.mutate:
             yield from generated(source, self.mutate, self.agreement, self.limit, self.stop)
 
-    def _corrected(self, mutant: Mutant) -> Iterator[Correction]:
+    def _in_one_kernel(
+        self, mutant: Mutant, tried: dict[tuple[int, ...], bool]
+    ) -> list[tuple[str, KernelGraph]]:
+        """Repairs of one kernel that may pay though the mutant does not: such a kernel moves nothing, it reads
+        in place."""
+        try:
+            nest = folded(mutant.graph)
+        except Unfoldable:
+            return []
+        if nest.extents not in tried:  # what it reads where hardly matters
+            tried[nest.extents] = self.worthwhile(mutant.source, nest.program(mutant.source))
+        if not tried[nest.extents]:
+            return []
+        found = guarded(mutant.source, mutant.graph)
+        return [(name, graph) for name, graph in found if self.worthwhile(mutant.source, graph)]
+
+    def _corrected(
+        self, mutant: Mutant, found: Sequence[tuple[str, KernelGraph]] = ()
+    ) -> Iterator[Correction]:
+        """The repairs that were `found`; all of them where none was."""
         try:
             region = DIFFERENCES[self.difference](mutant.source, mutant.graph)
         except Undecided:
             self.counts["mutants undecided"] += 1
             return
-        for name, graph in repairs(mutant, region):
+        for name, graph in found or repairs(mutant, region):
             self.counts["repairs"] += 1
             yield Correction(mutant.name, region, name, graph)
 
@@ -125,4 +150,13 @@ def cheapest(
     found: Iterable[tuple[Correction, KernelGraph]], target: Target
 ) -> tuple[Correction, KernelGraph] | None:
     """The one that is predicted to take the fewest seconds."""
-    return min(found, key=lambda p: cost(p[1], target).seconds, default=None)
+    return min(found, key=lambda p: predicted_seconds(p[1], target), default=None)
+
+
+def predicted_seconds(
+    graph: KernelGraph, target: Target, known: dict[Node, KernelCost] | None = None
+) -> float:
+    """What `graph` is predicted to take: nests of general indices, which no library has, as the kernels that they
+    become. `known` is that of `cost`."""
+    own = fuse_windows(graph, target) if any(map(is_general, graph.nodes)) else graph
+    return cost(own, target, known).seconds
