@@ -126,7 +126,7 @@ fuzz: $(VENV)/installed-test ## fuzz superopt-opt and superopt-verify for an hou
 	$(BIN)/python test/fuzz/fuzz.py --seconds=3600 --findings=out/findings --json=benchmarks/results/fuzz.json
 
 random: $(VENV)/installed-test ## 5,000 programs with extents from 1 to 200 through every optimizer; none may be wrong
-	$(BIN)/python test/random/extents.py --count=5000 --json=benchmarks/results/extents.json
+	$(BIN)/python test/random/extents.py --count=5000 --state=out/extents.jsonl --json=benchmarks/results/extents.json
 
 agree: $(VENV)/installed-test ## compare PTX, TTIR, Triton's interpreter and numpy on 200 random kernels, with planted faults
 	$(BIN)/python test/random/agreement.py --kernels=200 --state=out/agreement.jsonl --json=benchmarks/results/agreement.json

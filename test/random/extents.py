@@ -4,7 +4,8 @@
 
 Each program is of a common family (norms, gates, attention, softmax) with extents drawn from 1 to 200, few of which
 divide well. What optimizers propose is evaluated in fp64 and compared with numpy, which shares nothing with superopt;
-every few programs the kernels also run in Triton's interpreter, and their Triton IR is verified.
+every few programs the kernels also run in Triton's interpreter, and their Triton IR is verified. With `--state` a
+campaign goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from about import about
 
 from superopt.cost import target
 from superopt.numerics.interpreter import Interpreter
@@ -155,6 +160,48 @@ def wrong(found: Sequence[Array], expected: Array, tolerance: float) -> bool:
     )
 
 
+def examined(
+    number: int, seed: int, budget: float, interpreter: Interpreter | None
+) -> tuple[Counter[str], list[str]]:
+    """What there was to count in one program, and what was wrong; kernels run where there is an interpreter."""
+    counts: Counter[str] = Counter(programs=1)
+    faults: list[str] = []
+    domain, gpu = FloatDomain(), target("sm_90")
+    family, graph = drawn(random.Random(f"{seed} {number}"))
+    check_kernel(graph)
+    shapes = [v.shape for v in graph.inputs]
+    generator = np.random.default_rng([seed, number])
+    arrays = [generator.standard_normal(s).astype(np.float32) for s in shapes]
+    expected = FAMILIES[family](*(a.astype(np.float64) for a in arrays))
+    tensors = [domain.tensor(a.astype(np.float64)) for a in arrays]
+    for name in optimizers.names():
+        proposals = optimizers.load(name).propose(graph, gpu, budget=budget)
+        counts[f"{name}: programs with candidates"] += bool(proposals.found)
+        if not proposals.found and not proposals.remark:
+            faults.append(f"{number} {family} {shapes}: {name} is silent")
+        candidates = proposals.graphs
+        chosen = candidates[:1] + [c for c in candidates[1:] if ragged(c)][:1]
+        for candidate in chosen:
+            counts["candidates"] += 1
+            counts["ragged candidates"] += ragged(candidate)
+            lowered = lower(candidate)
+            for what, made in (("candidate", candidate), ("lowered", lowered)):
+                found = [t.planes[0] for t in evaluate(made, tensors, domain)]
+                if wrong(found, expected, TOLERANCE):
+                    faults.append(f"{number} {family} {shapes}: {name}'s {what} is wrong")
+        if chosen and interpreter is not None:
+            lowered = lower(chosen[-1])
+            emitted = emit_program(lowered)
+            ran = interpreter.run(emitted, arrays, [v.dtype for v in graph.inputs])
+            counts["programs run in the interpreter"] += 1
+            if wrong(ran, expected, KERNEL_TOLERANCE):
+                faults.append(f"{number} {family} {shapes}: {name}'s kernels are wrong")
+            compiled = compile_all(emitted.kernels, ["sm_90"], jobs=1)
+            verify_compiled(graph, lowered, emitted, compiled)
+            counts["programs verified as Triton IR"] += 1
+    return counts, faults
+
+
 def main() -> int:
     """The command line; returns the number of wrong programs, at most 1."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -162,50 +209,30 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--budget", type=float, default=1.0, help="seconds of work of one search")
     parser.add_argument("--kernels-every", type=int, default=10, help="programs for one whose kernels run")
+    parser.add_argument("--state", type=Path, help="a line for each program; those in it are not made again")
     parser.add_argument("--json", help="also write the counts to this file")
     args = parser.parse_args()
+    lines: list[str] = args.state.read_text().splitlines() if args.state and args.state.exists() else []
+    rows = [json.loads(line) for line in lines]
+    interpreter, record = Interpreter(), about()
+    code = record["commit"]
+    for number in range(len(rows), args.count):
+        runs = interpreter if number % args.kernels_every == 0 else None
+        counted, wrongs = examined(number, args.seed, args.budget, runs)
+        rows.append({"commit": code, "counts": counted, "faults": wrongs})
+        if args.state:
+            with args.state.open("a") as state:
+                state.write(json.dumps(rows[-1]) + "\n")
+    faults = [fault for row in rows for fault in row["faults"]]
     counts: Counter[str] = Counter()
-    faults: list[str] = []
-    domain, gpu, interpreter = FloatDomain(), target("sm_90"), Interpreter()
-    for number in range(args.count):
-        draw = random.Random(f"{args.seed} {number}")
-        family, graph = drawn(draw)
-        check_kernel(graph)
-        counts["programs"] += 1
-        shapes = [v.shape for v in graph.inputs]
-        generator = np.random.default_rng([args.seed, number])
-        arrays = [generator.standard_normal(s).astype(np.float32) for s in shapes]
-        expected = FAMILIES[family](*(a.astype(np.float64) for a in arrays))
-        tensors = [domain.tensor(a.astype(np.float64)) for a in arrays]
-        for name in optimizers.names():
-            proposals = optimizers.load(name).propose(graph, gpu, budget=args.budget)
-            counts[f"{name}: programs with candidates"] += bool(proposals.found)
-            if not proposals.found and not proposals.remark:
-                faults.append(f"{number} {family} {shapes}: {name} is silent")
-            candidates = proposals.graphs
-            chosen = candidates[:1] + [c for c in candidates[1:] if ragged(c)][:1]
-            for candidate in chosen:
-                counts["candidates"] += 1
-                counts["ragged candidates"] += ragged(candidate)
-                lowered = lower(candidate)
-                for what, made in (("candidate", candidate), ("lowered", lowered)):
-                    found = [t.planes[0] for t in evaluate(made, tensors, domain)]
-                    if wrong(found, expected, TOLERANCE):
-                        faults.append(f"{number} {family} {shapes}: {name}'s {what} is wrong")
-            if chosen and number % args.kernels_every == 0:
-                lowered = lower(chosen[-1])
-                emitted = emit_program(lowered)
-                ran = interpreter.run(emitted, arrays, [v.dtype for v in graph.inputs])
-                counts["programs run in the interpreter"] += 1
-                if wrong(ran, expected, KERNEL_TOLERANCE):
-                    faults.append(f"{number} {family} {shapes}: {name}'s kernels are wrong")
-                compiled = compile_all(emitted.kernels, ["sm_90"], jobs=1)
-                verify_compiled(graph, lowered, emitted, compiled)
-                counts["programs verified as Triton IR"] += 1
+    for row in rows:
+        counts.update(row["counts"])
     counts["wrong"] = len(faults)
     print("\n".join([*faults, *(f"{what}: {n}" for what, n in counts.items())]))
     if args.json:
-        Path(args.json).write_text(json.dumps(dict(counts), indent=1) + "\n")
+        record["programs by commit"] = Counter(str(row["commit"]) for row in rows)
+        record["counts"] = counts
+        Path(args.json).write_text(json.dumps(record, indent=1) + "\n")
     return min(len(faults), 1)
 
 
