@@ -2,7 +2,7 @@
 
 A kernel of an expert reads each operand from device memory once and writes each result once, at tiles that suit
 the GPU: products and attention as `superopt.cost.library` runs them (the fastest of its tiles and splits),
-kernels of rows and elements by their bytes.
+kernels of rows and elements by their bytes. All but the first start early (`superopt.early`), as ours do.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ class Expert:
 
     def best(self, *ways: Kernels) -> Kernels:
         """The fastest of some ways."""
-        return min(ways, key=sum)
+        return min(ways, key=self.seconds)
+
+    def seconds(self, kernels: Kernels) -> float:
+        """What kernels take one after the other, where each starts while the one before it still runs."""
+        return sum(kernels) - self.target.early_seconds * (len(kernels) - 1)
 
     def product(self, rows: int, columns: int, depth: int, *, more: int = 0, vector: float = 0.0) -> Kernels:
         """A product whose epilogue reads `more` elements, and which computes so many `vector` flops beside it.
@@ -65,7 +69,6 @@ class Expert:
             dtype=self.dtype,
             key_heads=key_heads or heads,
             share=share,
-            early=True,
         )
         return tuple(p.seconds for p in parts)
 

@@ -40,6 +40,16 @@ def test_an_expert_takes_no_less_than_the_launches_and_the_inputs(name: str) -> 
     assert sum(kernels) >= gpu.launch_seconds + size / gpu.dram_bytes_per_second
 
 
+def test_kernels_of_an_expert_start_early_but_the_first() -> None:
+    expert = Expert(target("sm_90"), "f32")
+    (one,) = expert.elementwise(1 << 20, 1, 1)
+    assert expert.seconds((one,)) == one
+    assert expert.seconds((one, one)) == pytest.approx(2 * one - expert.target.early_seconds)
+    slower = one + 1.1 * expert.target.early_seconds
+    assert expert.best((2 * slower,), (one, one, one)) == (2 * slower,)
+    assert expert.best((2 * slower,), (slower, slower)) == (slower, slower)
+
+
 @pytest.mark.parametrize("window", [1, 64, 197])
 @pytest.mark.parametrize("tile", [(16, 32), (64, 64), (128, 64)])
 def test_an_expert_computes_the_tiles_of_scores_of_which_something_is_seen(
