@@ -202,6 +202,17 @@ def test_what_interacts_is_found_together_only() -> None:
     assert run("joint") == 0.5
 
 
+def test_passes_with_nothing_to_decide_have_no_share() -> None:
+    found: list[list[list[int]]] = []
+    for moving in ("ab", "abcd"):
+        evaluator = Priced(hills)
+        trials = Trials(space(Digits("a", 3), Digits("b", 3)), evaluator)
+        search(trials, [Question({})], list(map(frozenset, moving)), evaluations=40, strategy="evolution")
+        assert trials.ended == SPENT
+        found.append(evaluator.seen)
+    assert found[0] == found[1]
+
+
 def test_phases() -> None:
     graph, kernel = ("plan", "layouts"), ("tiles", "launch")
     assert phases("sequential", graph, kernel) == [frozenset((f,)) for f in (*graph, *kernel)]

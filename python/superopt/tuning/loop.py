@@ -143,8 +143,9 @@ def search(
     """The best program after `evaluations` prices, from the best of `starts` on; `moving` are the phases.
 
     Each phase starts from the best program so far and has a share of what is left, in proportion to the passes
-    that move in it. The starts are priced, too, the first of them in any case and others while evaluations are
-    left, so the result is never slower, by this evaluator, than any of these. `trials.ended` says why it ended.
+    that move in it and have something to decide there. The starts are priced, too, the first of them in any case
+    and others while evaluations are left, so the result is never slower, by this evaluator, than any of these.
+    `trials.ended` says why it ended.
     """
     last = trials.evaluations + evaluations
     (best,) = trials.run(starts[:1])
@@ -154,7 +155,10 @@ def search(
     moving = [phase - trials.evaluator.blind for phase in moving if phase - trials.evaluator.blind]
     trials.ended = EXHAUSTED
     for number, phase in enumerate(moving):
-        share = len(phase) / sum(map(len, moving[number:]))
+        asked = {d.flag for d in best.traced.decisions}
+        if not phase & asked:
+            continue
+        share = len(phase & asked) / sum(len(later & asked) for later in moving[number:])
         end = trials.evaluations + math.ceil((last - trials.evaluations) * share)
         best = _phase(trials, best, phase, end, strategies.load(strategy), seed + number, stop)
     return best
