@@ -358,3 +358,15 @@ def test_a_tool_that_is_killed_takes_its_workers_along_and_goes_on(tmp_path: Pat
     assert tally.losses == []
     assert tally.coordinators + tally.late >= 1
     assert tally.trials > 4
+
+
+def test_what_a_killed_run_stored_is_its_result(tmp_path: Path) -> None:
+    """A kill between the store and the file of results: the run after it is answered from the store."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "kills"))
+    tuning: Any = import_module("tuning")
+    one = tuning.Round(tmp_path)
+    reports = [({"config": {"p": {"s": "c"}}}, '{"p": {"s": "c"}}'), (None, None)]
+    for report, config in reports:
+        row = {"report": {"predicted_seconds": 1.0, "tuning": report}}
+        one.out.write_text(json.dumps({"tuned": {"key": row}}))
+        assert one.found() == (1.0, config)
