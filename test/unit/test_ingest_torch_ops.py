@@ -496,3 +496,13 @@ def test_what_drops_in_training_alone_is_not_random(kind: Any) -> None:
         wanted, last = module(x)
         hidden: tuple[Any, ...] = last if kind is torch.nn.LSTM else (last,)
         assert close(run_imported(imported, (x,)), (wanted, *hidden)) < 1e-5
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_tensors_of_8_bit_floats_are_refused(dtype: Any) -> None:
+    class Scaled(torch.nn.Module):
+        def forward(self, x: Any, w: Any) -> Any:
+            return x @ w.to(x.dtype)
+
+    with pytest.raises(UnsupportedProgram, match="have elements of f16"):
+        from_torch(Scaled(), (torch.randn(5, 13), torch.randn(13, 7).to(dtype)))

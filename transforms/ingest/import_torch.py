@@ -200,6 +200,13 @@ def _attributes_kept(module: Any) -> Generator[None]:
                     now[name] = before[name]
 
 
+def _comparable(tensor: Any) -> Any:
+    """`tensor` with numbers in place of NaN; as bytes where PyTorch compares no elements of one byte."""
+    if not tensor.is_floating_point():
+        return tensor
+    return tensor.nan_to_num() if tensor.element_size() > 1 else tensor.view(torch_module().uint8)
+
+
 def _tried(module: Any, lifted: Any, location: Location) -> Structure:
     """Run the module twice; returns what it depends on besides tensors.
 
@@ -218,7 +225,7 @@ def _tried(module: Any, lifted: Any, location: Location) -> Structure:
             said = next((line for line in str(error).splitlines() if line.strip()), "")
             what = f"the module raises {type(error).__name__} on the example inputs: {said}"
             raise UnsupportedProgram(what, _raised_at(error) or location) from error
-        return [t.nan_to_num() if t.is_floating_point() else t for t in (*results, *after)]
+        return [_comparable(t) for t in (*results, *after)]
 
     with _quiet(), torch.random.fork_rng(devices=[]):
         with recorded() as ran:
