@@ -96,6 +96,8 @@ BULK = (
     "@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%rd1], 256, [%r2+512];\n"
 )
 WAIT = "$W:\nmbarrier.try_wait.parity.shared::cta.b64 %p2, [%r2+512], 0;\n@!%p2 bra $W;\n"
+TEST = WAIT.split("\n")[1] + "\n"
+TWICE = "mov.b32 %r20, 0;\n$W:\n" + TEST + "add.s32 %r20, %r20, 1;\nsetp.lt.s32 %p3, %r20, 2;\n@%p3 bra $W;\n"
 READ = "ld.shared.b32 %r10, [%r4];\n"
 GOT = INIT + EXPECT + BULK + WAIT + READ + STORE
 FENCE = "fence.proxy.async.shared::cta;\n"
@@ -138,6 +140,9 @@ WRONG = {
     "another phase": (GOT.replace("+512], 0;\n@!", "+512], 1;\n@!"), "race"),
     "no wait": (INIT + EXPECT + BULK + READ + STORE, "race"),
     "a test that may fail": (GOT.replace("@!%p2 bra $W;\n", ""), "race"),
+    "two tests that may fail": (GOT.replace(WAIT, TEST + TEST), "race: .*repeated"),
+    "a test that is repeated whatever it says": (GOT.replace(WAIT, TWICE), "race: .*repeated"),
+    "a test that only some repeat": (GOT.replace("$W:\n", "$W:\n@%p1 ", 1), "race: .*repeated"),
     "others do not wait": (INIT + EXPECT + BULK + "@!%p1 bra $X;\n" + WAIT + "$X:\n" + READ + STORE, "race"),
     "no fence behind a write": (OVER + GOT, "expected fence.proxy.async"),
     "a write meanwhile": (INIT + EXPECT + BULK + "@%p1 " + OVER + WAIT + READ + STORE, "race"),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from superopt.errors import IllegalProgram
 from superopt.transforms.core import _ptx
 from superopt.verify.domains import Array
 from superopt.verify.ptx.accesses import ACCESSES
@@ -51,8 +52,12 @@ class Decoded:
 
 
 def decode(kernel: Kernel, numbers: Mapping[str, int] | None = None) -> Decoded:
-    """The kernel as arrays; registers in `numbers` get these. Raises UnsupportedProgram for unknown opcodes."""
+    """The kernel as arrays; registers in `numbers` get these.
+
+    Raises UnsupportedProgram for unknown opcodes, IllegalProgram for waits that may end too early.
+    """
     kernel = fold(kernel)
+    _check_tests(kernel)
     made = Decoder(kernel, dict(numbers or {}))
     code: list[list[int]] = []
     args: list[Arg] = []
@@ -80,3 +85,21 @@ def decode(kernel: Kernel, numbers: Mapping[str, int] | None = None) -> Decoded:
         made.numbers,
         tuple(opcodes),
     )
+
+
+def _check_tests(kernel: Kernel) -> None:
+    """Raise IllegalProgram where a test of an mbarrier, which may fail, is not repeated until it succeeds."""
+    for i, (line, after) in enumerate(zip(kernel.lines, [*kernel.lines[1:], None], strict=True)):
+        if not line.opcode.startswith("mbarrier.try_wait"):
+            continue
+        if (
+            after is None
+            or line.predicate
+            or after.opcode not in ("bra", "bra.uni")
+            or (after.negated, after.predicate) != (True, line.operands[0])
+            or kernel.labels.get(after.operands[0]) != i
+        ):
+            raise IllegalProgram(
+                f"line {line.number} of its PTX: race: expected the test of an mbarrier to be repeated until its "
+                "phase is over, got one that may fail"
+            )
