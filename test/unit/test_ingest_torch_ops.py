@@ -498,6 +498,34 @@ def test_what_drops_in_training_alone_is_not_random(kind: Any) -> None:
         assert close(run_imported(imported, (x,)), (wanted, *hidden)) < 1e-5
 
 
+@pytest.mark.parametrize(
+    "cell",
+    [
+        lambda: torch.nn.LSTMCell(7, 5),
+        lambda: torch.nn.LSTMCell(7, 5, bias=False, dtype=torch.float16),
+        lambda: torch.nn.GRUCell(7, 5),
+        lambda: torch.nn.GRUCell(7, 5, bias=False, dtype=torch.bfloat16),
+        lambda: torch.nn.RNNCell(7, 5),
+        lambda: torch.nn.RNNCell(7, 5, nonlinearity="relu"),
+    ],
+)
+@pytest.mark.parametrize("shape", [(3, 7), (7,)])
+def test_recurrent_cells_are_spelled_out(cell: Any, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    module = cell()
+    x = torch.randn(shape, dtype=module.weight_ih.dtype)
+    h, c = (torch.randn(*shape[:-1], 5, dtype=x.dtype) for _ in range(2))
+    state = (h, c) if isinstance(module, torch.nn.LSTMCell) else h
+    for inputs in ((x, state), (x,)):  # without a state it is zero
+        imported = from_torch(module, inputs)
+        assert imported.externs == 0, imported.diagnostics.messages
+        with torch.no_grad():
+            wanted: Any = module(*inputs)
+        hidden: tuple[Any, ...] = wanted if isinstance(module, torch.nn.LSTMCell) else (wanted,)
+        flat = tuple(torch.utils._pytree.tree_leaves(inputs))
+        assert close(run_imported(imported, flat), hidden) < (1e-5 if x.dtype == torch.float32 else 0.02)
+
+
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
 def test_tensors_of_8_bit_floats_are_refused(dtype: Any) -> None:
     class Scaled(torch.nn.Module):
