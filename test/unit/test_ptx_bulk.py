@@ -49,6 +49,20 @@ def test_tensor_maps_are_verified(made: Made, index: int) -> None:
     verify(made, index, made.compiled[index].ptx)
 
 
+@pytest.mark.parametrize("index", range(len(TARGETS)), ids=TARGETS)
+@pytest.mark.parametrize("behind", ["", r"tensormap\.cp_fenceproxy[^;]*;", r"fence\.proxy\.tensormap[^;]*;"])
+def test_tensor_maps_are_copied_after_the_grid_before(made: Made, index: int, behind: str) -> None:
+    """Scratch may be memory that the kernel before still reads."""
+    ptx = made.compiled[index].ptx
+    if behind:
+        place = [m.end() for m in re.finditer(behind, ptx)][-1]
+        with pytest.raises(IllegalProgram, match="before griddepcontrol.wait"):
+            verify(made, index, f"{ptx[:place]}\n\tgriddepcontrol.wait;\n{ptx[place:]}")
+    else:
+        place = ptx.rindex("\n", 0, ptx.index("tensormap.replace"))
+        verify(made, index, f"{ptx[:place]}\n\tgriddepcontrol.wait;\n{ptx[place:]}")
+
+
 # What is replaced, by what, and which occurrence of it (-1: the last).
 FAULTS = {
     "no fence of the map": (r"@%p\d+ fence\.proxy\.tensormap[^;]*;", "", 0, "expected fence.proxy.tensormap"),

@@ -224,7 +224,9 @@ def _launch(
     arguments += kernel.extents
     options = f"num_warps={kernel.num_warps}, num_stages={kernel.num_stages}, enable_fp_fusion=True"
     if kernel.early:
-        options = f"EARLY=early, {options}{', launch_pdl=early' if early else ''}"
+        options = f"EARLY=early, {options}"
+    if kernel.early and early:  # Triton for other GPUs does not know the option
+        options += ', **({"launch_pdl": True} if early else {})'
     lines.append(f"kernels.{kernel.name}[{kernel.grid}]({', '.join(arguments)}, {options})")
     return "\n".join(lines)
 

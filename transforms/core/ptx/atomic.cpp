@@ -48,8 +48,7 @@ void Machine::accumulate(u64 address, unsigned bytes, u16 t, const Cell *in, Ato
     throw Illegal("expected stores to outputs or scratch, got one to input " + std::to_string(index));
   if (how > Atomic::Min)
     throw Unknown("an atomic of a number's bits");
-  if (waitsForGrid_ && !gridReady_[t])
-    throw Illegal("race: an access to device memory before griddepcontrol.wait");
+  afterGrid(t);
   if (region_)
     reach(index, place, bytes / bytesOf(b.type), addressSlope_[t]);
   const u8 mine = static_cast<u8>(1 + static_cast<u8>(how));

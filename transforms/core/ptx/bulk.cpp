@@ -93,9 +93,11 @@ void Machine::mapPublish(const Instr &in, std::span<const u16> lanes) {
   warps(lanes, [&](u16 first) {
     clock_[first / kWarp][first / kWarp] = ++warpEpoch_[first / kWarp];
     const u64 to = globalAddress(in, 0, first), from = sharedAddress(in, 2, first);
-    for (u16 t = first; t < first + kWarp; ++t)
+    for (u16 t = first; t < first + kWarp; ++t) {
       if (globalAddress(in, 0, t) != to || sharedAddress(in, 2, t) != from)
         throw Illegal("expected threads of a warp that copy the same tensor map, got others");
+      afterGrid(t);
+    }
     const u64 base = (buffers_.size() + 1) << kBufferBits;
     if (to >> kBufferBits != buffers_.size() + 1 || to % kMapBytes != 0)
       throw Illegal("out of bounds: a tensor map that is copied elsewhere than to scratch");
@@ -123,6 +125,7 @@ void Machine::mapAcquire(const Instr &in, u16 t) {
   if (found == published_.end())
     throw Illegal("expected a tensor map to acquire, got other memory");
   Published &map = found->second;
+  afterGrid(t);
   scratchAt(addressSlope_[t]);
   if (!ordered(map.by.thread, map.by.epoch, map.by.warpEpoch, t) && map.by.thread / kWarp != t / kWarp)
     throw Illegal("race: expected a barrier between the copy of a tensor map and its fence");

@@ -247,6 +247,7 @@ private:
   std::optional<Split> splitOf(std::size_t axis, i64 period, bool again) const;
   void reach(std::size_t index, u64 place, unsigned count, const Slope &slope);
   void scratchAt(const Slope &slope);
+  void afterGrid(u16 t) const;
   Slope slopeOfBox(const Instr &in, u16 t, const TensorMap &map, const std::array<i64, 5> &start,
                    std::size_t first);
 

@@ -186,14 +186,19 @@ std::optional<Number> Machine::contents(const Buffer &b, std::size_t place) cons
   return Number{b.p[at], b.q != nullptr ? b.q[at] : kNone};
 }
 
+// Until a thread has waited for the grid before, that one may still write and read any device memory.
+void Machine::afterGrid(u16 t) const {
+  if (waitsForGrid_ && !gridReady_[t])
+    throw Illegal("race: an access to device memory before griddepcontrol.wait");
+}
+
 void Machine::readGlobal(u64 address, unsigned bytes, u16 t, Cell *out) {
   auto [index, place] = locate(address, bytes, "load");
   const Buffer &b = buffers_[index];
   const unsigned size = bytesOf(b.type);
   if (region_)
     reach(index, place, bytes / size, addressSlope_[t]);
-  if (waitsForGrid_ && !gridReady_[t])
-    throw Illegal("race: an access to device memory before griddepcontrol.wait");
+  afterGrid(t);
   for (unsigned i = 0; i < bytes / size; ++i, ++place) {
     Number x;
     const auto found = b.writable ? stored_[index].find(place) : stored_[index].end();
@@ -235,8 +240,7 @@ void Machine::writeGlobal(u64 address, unsigned bytes, u16 t, const Cell *in) {
   const Buffer &b = buffers_[index];
   if (!b.writable)
     throw Illegal("expected stores to outputs or scratch, got one to input " + std::to_string(index));
-  if (waitsForGrid_ && !gridReady_[t])
-    throw Illegal("race: an access to device memory before griddepcontrol.wait");
+  afterGrid(t);
   if (region_)
     reach(index, place, bytes / bytesOf(b.type), addressSlope_[t]);
   const u32 now = warpEpoch_[t / kWarp];
