@@ -7,8 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from search_programs import Program, run, same
+from search_support import TARGET
 
-from superopt.cost import cost, target
+from superopt.cost import cost
 from superopt.numerics.interpreter import Interpreter
 from superopt.program import BlockGraph, KernelGraph, Node, Value
 from superopt.spec import check_kernel
@@ -20,8 +21,6 @@ from superopt.transforms.named_axes.name_axes import name_axes
 from superopt.transforms.named_axes.roles import without_twins
 from superopt.transforms.partition.segments import partition
 from superopt.verify import certify
-
-TARGET = target("sm_90")
 
 
 def normalised(p: Program, x: Value) -> Value:

@@ -22,7 +22,7 @@ from superopt.verify.evaluate_operator import evaluate_operator
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
-DRAWS = 4
+DRAWS = 8
 """Draws of a source's roundings, where its reading is out of the tolerance of one run."""
 
 

@@ -261,8 +261,11 @@ def around_attention(nodes: Sequence[Any]) -> list[list[Any]]:
 
 
 def _plain(path: str) -> str:
-    """`L['self'].model.layers.0.mlp`, or the same with `_modules['0']`, as `model.layers.0.mlp`."""
-    path = re.sub(r"L\['\w+'\]", "", path).replace("._modules", "").replace("getattr", "")
+    """`L['self'].model.layers.0.mlp`, or the same with `_modules['0']`, as `model.layers.0.mlp`.
+
+    A decorator of `forward`, as transformers has them, knows the module as `args[0]`.
+    """
+    path = re.sub(r"L\['args'\]\[0\]|L\['\w+'\]", "", path).replace("._modules", "").replace("getattr", "")
     return path.replace("['", ".").replace("']", "").replace("[", ".").replace("]", "").strip(".")
 
 
