@@ -56,7 +56,7 @@ def test_tensor_maps_are_copied_after_the_grid_before(made: Made, index: int, be
     ptx = made.compiled[index].ptx
     if behind:
         place = [m.end() for m in re.finditer(behind, ptx)][-1]
-        with pytest.raises(IllegalProgram, match="before griddepcontrol.wait"):
+        with pytest.raises(IllegalProgram, match=r"before griddepcontrol\.wait"):
             verify(made, index, f"{ptx[:place]}\n\tgriddepcontrol.wait;\n{ptx[place:]}")
     else:
         place = ptx.rindex("\n", 0, ptx.index("tensormap.replace"))
