@@ -56,7 +56,6 @@ class RayPool:
     @contextmanager
     def _cluster(self) -> Generator[Any]:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")  # 30 are too few on a busy machine
         try:
             ray: Any = importlib.import_module("ray")
         except ModuleNotFoundError:

@@ -56,9 +56,8 @@ class Strategy(ABC):
     def mutated(self, trial: Trial) -> Question:
         """The trial with another choice at one site; sites that exist only then choose what was good before."""
         sites = [d for d in trial.traced.decisions if d.flag in self.movable]
-        while (
-            sites
-        ):  # to list the choices of a kernel's tiles takes longer than a price: no site's but the one's
+        # To list the choices of a kernel's tiles takes longer than a price: they are asked of one site alone.
+        while sites:
             changed = sites.pop(self.random.randrange(len(sites)))
             if others := [c for c in changed.site.choices if c != changed.choice]:
                 return Question(with_choice(trial, changed, self.random.choice(others)), remembered=True)
