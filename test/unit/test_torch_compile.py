@@ -509,3 +509,30 @@ def test_explain_names_every_part_of_a_llama() -> None:
         "kept      model.embed_tokens (1 operation): it has no operation that a kernel could compute" in text
     )
     assert model.training is False
+
+
+def test_modules_keep_their_names_where_forward_is_decorated() -> None:
+    class Inner(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.relu(x)
+
+    def decorated(forward: Any) -> Any:
+        return lambda *args, **given: forward(*args, **given)
+
+    class Outer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = torch.nn.ModuleList([Inner()])
+
+        @decorated
+        def forward(self, x: Any) -> Any:
+            return self.inner[0](x)
+
+    found: list[tuple[str, ...]] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        found.extend(regions.modules_of(n) for n in graph.graph.nodes if n.op == "call_function")
+        return graph
+
+    torch.compile(Outer(), backend=backend)(torch.ones(3))
+    assert found == [("inner.0",)]
