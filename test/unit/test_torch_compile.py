@@ -517,12 +517,13 @@ def test_modules_keep_their_names_where_forward_is_decorated() -> None:
             return torch.relu(x)
 
     def decorated(forward: Any) -> Any:
-        return lambda *args, **given: forward(*args, **given)
+        def wrapper(*args: Any, **given: Any) -> Any:
+            return forward(*args, **given)
+
+        return wrapper
 
     class Outer(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = torch.nn.ModuleList([Inner()])
+        inner: Any
 
         @decorated
         def forward(self, x: Any) -> Any:
@@ -534,5 +535,7 @@ def test_modules_keep_their_names_where_forward_is_decorated() -> None:
         found.extend(regions.modules_of(n) for n in graph.graph.nodes if n.op == "call_function")
         return graph
 
-    torch.compile(Outer(), backend=backend)(torch.ones(3))
+    module: Any = Outer()
+    module.inner = torch.nn.ModuleList([Inner()])
+    torch.compile(module, backend=backend)(torch.ones(3))
     assert found == [("inner.0",)]
