@@ -61,7 +61,8 @@ class Campaign:
         for program in asked:
             if program in rows and not arguments.again:
                 continue
-            rows[program] = self._in_child(program, arguments)
+            made = self._in_child(program, arguments)
+            rows = load(self.name) | {program: made}  # another run may have kept some meanwhile
             print(f"{program}: {rows[program]}", flush=True)
             self.keep(rows, arguments)
         self.write(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -173,6 +174,35 @@ def test_rescaling_is_needed() -> None:
 
 
 # --- types, divisions, infinities, constants --------------------------------------------------------------
+
+
+def _scores(f: Builder, c: Value, power: int) -> list[Value]:
+    """Sums over queries of the shares of a softmax and their squares, as caches score their keys."""
+    e = f("exp", c)
+    share = f("div", e, f("reduce_sum", e, dims=(1,), keepdims=True))
+    square = f("mul", share, share) if power == 2 else share
+    return [f("reduce_sum", x, dims=(0,)) for x in (share, square)]
+
+
+def _scores_by_hand(f: Builder, c: Value, power: int) -> list[Value]:
+    """The same, of logits that are shifted, divided behind the product."""
+    e = f("exp", f("add", c, f.constant(-1.0)))
+    total = f("reduce_sum", e, dims=(1,), keepdims=True)
+    square = f("div", f("div", f("mul", e, e), total), total) if power == 2 else f("div", e, total)
+    return [f("reduce_sum", x, dims=(0,)) for x in (f("div", e, total), square)]
+
+
+def test_squared_shares_of_several_queries_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each query has a denominator of its own, squared: multiplied out, two of 12 keys have 6,084 terms."""
+    nothing_shrinks(monkeypatch)
+    first, second = (program([(2, 12)], partial(of, power=2)) for of in (_scores, _scores_by_hand))
+    certificate = certify(first, second).certificate
+    assert certificate is not None
+    assert certificate.delta is not None
+    assert certificate.delta <= 1e-9
+    assert all(t.piece is None for t in certificate.tests)  # one kernel cannot be cut
+    assert replay(certificate) == []
+    assert not certify(first, program([(2, 12)], partial(_scores_by_hand, power=1))).equivalent
 
 
 def test_types_must_match() -> None:

@@ -191,7 +191,7 @@ def test_pieces_have_a_bound_where_the_whole_has_none(monkeypatch: pytest.Monkey
     """Two quotients of sums of exponentials, added: too many terms together, few in each."""
 
     def few(point: Any, **given: Any) -> FormalField:
-        return FormalField(point, **given, cap=8)
+        return FormalField(point, **given, cap=4)
 
     def build(*, swap: bool) -> KernelGraph:
         x, y = inputs = [value(4, 4), value(4, 4)]

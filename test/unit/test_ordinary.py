@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from benchmarks.campaign import PAGE
 from benchmarks.ordinary.__main__ import CLOSE, WHY, seconds, table
 from benchmarks.ordinary.experts import Expert
 from benchmarks.ordinary.programs import PROGRAMS, _seen  # pyright: ignore[reportPrivateUsage]
+from benchmarks.prices import ASKED, gain
 from benchmarks.prices import table as table_of_prices
 from benchmarks.record import RESULTS, load
 
@@ -27,6 +29,48 @@ def test_the_page_has_what_is_kept() -> None:
 @pytest.mark.parametrize("name", ["ordinary", "prices"])
 def test_rows_name_no_place_of_a_machine(name: str) -> None:
     assert not re.search(r"/\S+:\d+:\d+", (RESULTS / f"{name}.json").read_text())
+
+
+def test_each_price_that_gains_less_than_asked_has_a_reason() -> None:
+    rows = {name: row for name, row in load("prices").items() if "failed" not in row}
+    lines = [line.split("|")[1:-1] for line in table_of_prices(rows).splitlines()]
+    reasons = {cells[0].strip(): cells[-1].strip() for cells in lines if cells}
+    assert {name for name in rows if reasons[name]} == {name for name in rows if gain(rows[name]) < ASKED}
+
+
+def test_printed_prices_are_those_of_the_delivered_kernels() -> None:
+    """Of all kernels of a report, and of those read from the text of the lowered program and compiled anew."""
+    for name, row in load("prices").items():
+        if "failed" not in row:
+            assert row["kernels_us"] == pytest.approx(row["delivered_us"], rel=0.01), name
+            assert row.get("again_us", row["delivered_us"]) == pytest.approx(row["delivered_us"], rel=0.01), (
+                name
+            )
+
+
+@pytest.mark.parametrize(
+    ("best", "least", "kernels", "reason"),
+    [
+        (10.0, 9.0, 1, "the best a user has is at 90% of the limit, which allows a gain of 1.11"),
+        (9.0, 9.9, 1, "the best a user has is at 110% of the limit"),
+        (9.0, 5.0, 2, "a gain of 1.3 asks for 6.92 us, two launches take 7.50 us"),
+        (
+            30.0,
+            20.0,
+            3,
+            "3 launches, one after the other, take 10.50 us at least; the slowest kernel is bound by",
+        ),
+        (30.0, 20.0, 1, "the slowest kernel is bound by memory"),
+    ],
+)
+def test_reasons_follow_from_the_figures(best: float, least: float, kernels: int, reason: str) -> None:
+    row: dict[str, Any] = {
+        "delivered_us": best, "best_us": best, "best": "eager", "operators_us": best, "least_us": least,
+        "launch_us": 4.5, "further_us": 3.0, "improved": True, "spilled_bytes": 0, "kernels": kernels,
+        "limit": "memory", "remarks": [], "commit": "abc",
+    }  # fmt: skip
+    assert f"| {reason}" in table_of_prices({"lora_b1": row})
+    assert reason not in table_of_prices({"lora_b1": row | {"delivered_us": best / ASKED - 0.01}})
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

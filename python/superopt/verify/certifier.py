@@ -16,6 +16,13 @@ two at least twice what was seen makes the sum over all K that could have been r
 
     delta = (K deg_p + K^2 deg_q) / q
 
+Denominators are kept as powers of sums, and N is the numerator over the least common one. It divides the
+numerator N' over the product of all: N' = N d, where d is made of denominators, which are not zero. So N'
+vanishes at the point where N does, and each term of N has factors of a term of N', no others: deg_p and deg_q,
+which are those of N', hold for both. Denominators that are equal for all inputs are equal at the point, and
+those that meet there by chance make N a divisor of what it is elsewhere, which then vanishes, too. So a test
+passes no more often than one that multiplies denominators out. K counts the terms of N, which are fewer.
+
 (Theorem 3 of Mirage, section 5, bounds the test with [h] mapped to w^h by 1 - 1/k only: with k terms it takes
 about k ln(1/delta) tests.) Uninterpreted operators add u^2 (K deg_u + K^2 deg_v + 1) / q for u applications below
 an output element: two different arguments may meet, with coefficients of degree deg_u and exponents of degree

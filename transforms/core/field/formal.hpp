@@ -4,6 +4,10 @@
 // instead of mapping [h] to w^h (Mirage, section 5.2) makes one random test conclusive: see
 // superopt/verify/certifier.py for the bound. Elements are interned; a program's arrays hold their numbers,
 // so moving data does not involve this pool.
+//
+// Denominators are powers of sums that are never multiplied out, and sums are taken over the least common
+// one: of c_1 / S_1^2 + c_2 / S_2^2, where each S has n terms, S_1^2 S_2^2 would have n^4 / 4, the numerator
+// has n^2.
 #pragma once
 
 #include <algorithm>
@@ -22,6 +26,12 @@ struct Term {
 };
 using Sum = std::vector<Term>; // sorted by h, no zero coefficients
 
+struct Power {
+  std::size_t factor, count;
+  bool operator==(const Power &) const = default;
+};
+using Denominator = std::vector<Power>; // sorted by factor, no zero counts
+
 struct DivisionByZero {};
 
 class FormalPool {
@@ -33,8 +43,8 @@ public:
     constant(0);
   }
 
-  u64 constant(u64 f) { return intern(f == 0 ? Sum{} : Sum{{0, f}}, one()); }
-  u64 exponential(u64 h) { return intern({{h, 1}}, one()); }
+  u64 constant(u64 f) { return intern(f == 0 ? Sum{} : Sum{{0, f}}, {}); }
+  u64 exponential(u64 h) { return intern({{h, 1}}, {}); }
 
   u64 add(u64 a, u64 b) {
     return memo(0, a, b, [&] { return combine(a, b, false); });
@@ -45,8 +55,7 @@ public:
   u64 mul(u64 a, u64 b) {
     return memo(2, a, b, [&] {
       const Element &x = elements_[a], &y = elements_[b];
-      return quotient(product(x.num, y.num), product(x.den, y.den),
-                      [&] { return p_.mul(image(a), image(b)); });
+      return quotient(product(x.num, y.num), both(x.den, y.den), [&] { return p_.mul(image(a), image(b)); });
     });
   }
   u64 div(u64 a, u64 b) {
@@ -54,8 +63,15 @@ public:
       throw DivisionByZero{};
     return memo(3, a, b, [&] {
       const Element &x = elements_[a], &y = elements_[b];
-      return quotient(product(x.num, y.den), product(x.den, y.num),
-                      [&] { return ratio(image(a), image(b)); });
+      Sum num = product(x.num, expanded(without(y.den, x.den)));
+      Denominator den = without(x.den, y.den);
+      // A single term is a unit of the ring: the first one of a sum is divided by, what is left has one form.
+      const Term first = y.num[0];
+      if (!over_)
+        num = scaled(num, q_.neg(first.h), p_.inverse(first.f));
+      if (y.num.size() > 1)
+        den = both(den, {{factor(scaled(y.num, q_.neg(first.h), p_.inverse(first.f))), 1}});
+      return quotient(std::move(num), std::move(den), [&] { return ratio(image(a), image(b)); });
     });
   }
 
@@ -79,9 +95,7 @@ public:
     std::vector<Group> groups;
     for (std::ptrdiff_t i = 0; i < n; ++i) {
       const Element &x = elements_[a[i * da]], &y = elements_[b[i * db]];
-      Sum &target = group(groups, product(x.den, y.den));
-      if (over_)
-        break;
+      Sum &target = group(groups, both(x.den, y.den));
       const bool swap = x.num.size() > y.num.size();
       const Sum &few = swap ? y.num : x.num, &many = swap ? x.num : y.num;
       for (const Term &t : few)
@@ -97,12 +111,12 @@ public:
     });
   }
 
-  // By cross multiplication.
+  // By the numerators over the least common denominator.
   bool equal(u64 a, u64 b) {
     if (a == b)
       return true;
     const Element &x = elements_[a], &y = elements_[b];
-    const Sum left = multiply(x.num, y.den), right = multiply(y.num, x.den);
+    const Sum left = over(x.num, without(y.den, x.den)), right = over(y.num, without(x.den, y.den));
     widest_ = std::max(widest_, left.size() + right.size());
     return left == right;
   }
@@ -110,11 +124,12 @@ public:
   // The value with [h] = root^h.
   u64 image(u64 id) {
     const Element &x = elements_[id];
-    const u64 bottom = evaluate(x.den);
-    if (bottom == 0)
-      throw DivisionByZero{};
     const u64 top = evaluate(x.num);
-    return is_one(x.den) ? top : p_.mul(top, p_.inverse(bottom));
+    u64 bottom = 1;
+    for (const Power &power : x.den)
+      for (std::size_t i = 0; i < power.count; ++i)
+        bottom = p_.mul(bottom, factors_[power.factor].image);
+    return x.den.empty() ? top : ratio(top, bottom);
   }
 
   // A residue for each class of equal elements, their image if it is free: arguments of opaque functions are
@@ -144,7 +159,7 @@ public:
   // Whether an element is a residue: without exponentials.
   bool plain(u64 id) const {
     const Element &x = elements_[id];
-    return is_one(x.den) && (x.num.empty() || (x.num.size() == 1 && x.num[0].h == 0));
+    return x.den.empty() && (x.num.empty() || (x.num.size() == 1 && x.num[0].h == 0));
   }
 
   std::size_t size() const { return elements_.size(); }
@@ -154,10 +169,16 @@ public:
 
 private:
   struct Element {
-    Sum num, den;
+    Sum num;
+    Denominator den;
   };
   struct Group {
-    Sum den, num;
+    Denominator den;
+    Sum num;
+  };
+  struct Factor {
+    Sum sum;
+    u64 image;
   };
   struct Key {
     u64 op, a, b;
@@ -225,7 +246,74 @@ private:
     return out;
   }
 
-  Sum &group(std::vector<Group> &groups, const Sum &den) const {
+  Sum scaled(const Sum &x, u64 shift, u64 scale) const {
+    Sum out;
+    out.reserve(x.size());
+    for (const Term &t : x)
+      out.push_back({q_.add(t.h, shift), p_.mul(t.f, scale)});
+    std::sort(out.begin(), out.end(), [](const Term &a, const Term &b) { return a.h < b.h; });
+    return out;
+  }
+
+  // The number of a sum whose first term was 1 [0]: equal sums have one number.
+  std::size_t factor(Sum sum) {
+    const u64 digest = digest_of(sum);
+    auto [begin, end] = factors_by_digest_.equal_range(digest);
+    for (; begin != end; ++begin)
+      if (factors_[begin->second].sum == sum)
+        return begin->second;
+    widest_ = std::max(widest_, sum.size());
+    const u64 image = evaluate(sum);
+    factors_.push_back({std::move(sum), image});
+    factors_by_digest_.emplace(digest, factors_.size() - 1);
+    return factors_.size() - 1;
+  }
+
+  // The powers of x and y by `count` of both counts.
+  template <class Count> static Denominator merged(const Denominator &x, const Denominator &y, Count count) {
+    Denominator out;
+    auto i = x.begin(), j = y.begin();
+    while (i != x.end() || j != y.end()) {
+      const bool left = j == y.end() || (i != x.end() && i->factor <= j->factor);
+      const bool right = i == x.end() || (j != y.end() && j->factor <= i->factor);
+      const std::size_t which = left ? i->factor : j->factor;
+      const std::size_t n = count(left ? i->count : 0, right ? j->count : 0);
+      if (n > 0)
+        out.push_back({which, n});
+      i += left;
+      j += right;
+    }
+    return out;
+  }
+
+  static Denominator both(const Denominator &x, const Denominator &y) {
+    return merged(x, y, [](std::size_t a, std::size_t b) { return a + b; });
+  }
+  static Denominator without(const Denominator &x, const Denominator &y) {
+    return merged(x, y, [](std::size_t a, std::size_t b) { return a > b ? a - b : 0; });
+  }
+  static Denominator least_common(const Denominator &x, const Denominator &y) {
+    return merged(x, y, [](std::size_t a, std::size_t b) { return std::max(a, b); });
+  }
+
+  Sum expanded(const Denominator &den) {
+    Sum out = one();
+    for (const Power &power : den)
+      for (std::size_t i = 0; i < power.count && !over_; ++i)
+        out = product(out, factors_[power.factor].sum);
+    return out;
+  }
+
+  // A numerator over a denominator that has `more`, whatever work that takes.
+  Sum over(const Sum &num, const Denominator &more) {
+    Sum out = num;
+    for (const Power &power : more)
+      for (std::size_t i = 0; i < power.count; ++i)
+        out = multiply(out, factors_[power.factor].sum);
+    return out;
+  }
+
+  Sum &group(std::vector<Group> &groups, const Denominator &den) const {
     for (Group &g : groups)
       if (g.den == den)
         return g.num;
@@ -242,49 +330,44 @@ private:
   }
 
   template <class Image> u64 join(std::vector<Group> &groups, Image fallback) {
-    Sum num, den = one();
+    Sum num;
+    Denominator den;
     for (Group &g : groups) {
       if (over_)
         break;
       normalize(g.num);
       if (g.num.empty())
         continue;
-      num = product(num, g.den);
-      append(num, product(g.num, den), 0, 1);
+      num = product(num, expanded(without(g.den, den)));
+      append(num, product(g.num, expanded(without(den, g.den))), 0, 1);
       normalize(num);
-      den = product(den, g.den);
-      over_ = over_ || num.size() > cap_ || den.size() > cap_;
+      den = least_common(den, g.den);
+      over_ = over_ || num.size() > cap_;
     }
     return quotient(std::move(num), std::move(den), fallback);
   }
 
-  template <class Image> u64 quotient(Sum num, Sum den, Image fallback) {
-    if (over_ || num.size() > cap_ || den.size() > cap_) {
+  template <class Image> u64 quotient(Sum num, Denominator den, Image fallback) {
+    if (over_ || num.size() > cap_) {
       over_ = false;
       ++fallbacks_;
       return constant(fallback());
     }
-    if (num.empty())
-      return 0;
-    // A single term is a unit of the ring: dividing both sums by the denominator's first term removes
-    // denominators of one term, and keeps numerators over one denominator together.
-    const u64 shift = q_.neg(den[0].h), scale = p_.inverse(den[0].f);
-    if (shift != 0 || scale != 1) {
-      for (Sum *s : {&num, &den}) {
-        for (Term &t : *s)
-          t = {q_.add(t.h, shift), p_.mul(t.f, scale)};
-        std::sort(s->begin(), s->end(), [](const Term &x, const Term &y) { return x.h < y.h; });
-      }
-    }
-    return intern(std::move(num), std::move(den));
+    return num.empty() ? 0 : intern(std::move(num), std::move(den));
   }
 
-  u64 intern(Sum num, Sum den) {
-    widest_ = std::max({widest_, num.size(), den.size()});
-    u64 digest = num.size();
-    for (const Sum *s : {&num, &den})
-      for (const Term &t : *s)
-        digest = hash(hash(digest, t.h), t.f);
+  static u64 digest_of(const Sum &sum) {
+    u64 digest = sum.size();
+    for (const Term &t : sum)
+      digest = hash(hash(digest, t.h), t.f);
+    return digest;
+  }
+
+  u64 intern(Sum num, Denominator den) {
+    widest_ = std::max(widest_, num.size());
+    u64 digest = digest_of(num);
+    for (const Power &power : den)
+      digest = hash(hash(digest, power.factor), power.count);
     auto [begin, end] = index_.equal_range(digest);
     for (; begin != end; ++begin)
       if (elements_[begin->second].num == num && elements_[begin->second].den == den)
@@ -316,6 +399,8 @@ private:
   bool over_ = false;
   std::vector<Element> elements_;
   std::unordered_multimap<u64, u64> index_;
+  std::vector<Factor> factors_;
+  std::unordered_multimap<u64, std::size_t> factors_by_digest_;
   std::unordered_map<Key, u64, KeyHash> memo_;
   std::unordered_map<u64, std::vector<u64>> classes_; // by image
   std::unordered_map<u64, u64> labelled_;
