@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import hashlib
 import json
 import os
 import signal
 import sys
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from superopt.alone import alone
 from superopt.api import settings_of
 from superopt.driver.arguments import Parser
 from superopt.errors import BadInput, BadOption, Location, SuperoptError
@@ -158,23 +157,11 @@ def _write(output: Path | None, done: dict[str, Any]) -> None:
     if output is not None:
         draft = output.with_name(f".{output.name}.{os.getpid()}")
         try:
-            with _alone(output.parent):
+            with alone(output.parent):
                 draft.write_text(json.dumps({"tuned": _done(output) | done}, indent=1) + "\n")
                 draft.replace(output)
         except OSError as error:
             raise BadInput(f"cannot write: {error.strerror}", Location(str(output))) from None
-
-
-@contextmanager
-def _alone(folder: Path) -> Generator[None]:
-    """Wait for others that write to the folder; raises OSError."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # some network file systems lack locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _said(answer: Answer) -> str:

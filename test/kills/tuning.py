@@ -2,10 +2,10 @@
 
     python test/kills/tuning.py --workers=20 --coordinators=20 --seed=0 --json=FILE
 
-Each round tunes one program with `superopt-tune` in a store of its own. Either the worker gets SIGKILL once, at a
-random moment of the time that a run takes, and the tool begins another; or the tool itself does, and is run again
-with the same arguments, once its worker is gone. Results and the log of trials are those of a run that nobody
-disturbed.
+Each round tunes one program with `superopt-tune` in a store of its own. Either the worker gets SIGKILL once, and the
+tool begins another; or the tool itself does, and is run again with the same arguments, once its worker is gone. The
+moment is a random one of the time that a run takes, and in every second round one behind a random trial, as most of
+a run is over before there are any. Results and the log of trials are those of a run that nobody disturbed.
 """
 
 from __future__ import annotations
@@ -39,26 +39,37 @@ SETTINGS = ("optimizers=saturation", "against=operators", "budget=20")
 PATIENCE = 600.0
 # The share of a run at which kills begin: what is before is the start of Python.
 FIRST = 0.1
+# The share of a run in which a kill follows a trial.
+NEAR = 0.05
 
 
 @dataclass
 class Tally:
-    """What became of the rounds; `losses` are the faults: none is allowed."""
+    """What became of the rounds; `losses` are the faults: none is allowed.
+
+    `logged` has how many trials were in the log when a worker or a tool was killed.
+    """
 
     workers: int = 0
     coordinators: int = 0
     late: int = 0
     trials: int = 0
-    answered: list[int] = field(default_factory=list[int])
+    logged: dict[str, list[int]] = field(default_factory=lambda: {"workers": [], "coordinators": []})
     losses: list[str] = field(default_factory=list[str])
 
 
 @dataclass(frozen=True)
 class Round:
-    """One program, tuned in `folder`."""
+    """One program, tuned in `folder`, with a store in it or elsewhere."""
 
     folder: Path
     evaluations: int = 16
+    store: Path | None = None
+
+    @property
+    def stored(self) -> Path:
+        """The store."""
+        return self.store or self.folder / "store"
 
     @property
     def out(self) -> Path:
@@ -71,7 +82,7 @@ class Round:
         (self.folder / "f.mlir").write_text(PROGRAM)
         command = [sys.executable, "-P", "-m", "superopt.tools.superopt_tune", "f.mlir", "-o", "out.json"]
         command += ["--evaluations", str(self.evaluations)]
-        for setting in (*SETTINGS, f"store={self.folder / 'store'}"):
+        for setting in (*SETTINGS, f"store={self.stored}"):
             command += ["--settings", setting]
         return subprocess.Popen(command, cwd=self.folder, stdout=subprocess.DEVNULL)
 
@@ -88,7 +99,7 @@ class Round:
     def trials(self) -> list[tuple[str, str]]:
         """Evaluator and program of each trial in the log."""
         found: list[tuple[str, str]] = []
-        for path in (self.folder / "store" / "trials").glob("*.jsonl"):
+        for path in (self.stored / "trials").glob("*.jsonl"):
             for line in path.read_bytes().splitlines():
                 with contextlib.suppress(ValueError):  # a line that a kill cut off
                     row = json.loads(line)
@@ -111,27 +122,41 @@ def gone(process: int) -> bool:
         return True
 
 
-def kill_worker(of: Round, moment: float) -> bool:
-    """Tune, and kill the worker `moment` seconds after it began; whether there still was one."""
-    tool, hit = of.begun(), False
+@dataclass(frozen=True)
+class Moment:
+    """When a kill comes: `seconds` after `trials` were logged, or after the run began."""
+
+    seconds: float
+    trials: int = 0
+
+    def wait(self, of: Round, tool: subprocess.Popen[bytes]) -> None:
+        """Wait for it, or for the end of the tool."""
+        deadline = time.monotonic() + PATIENCE
+        while len(of.trials()) < self.trials and tool.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            tool.wait(self.seconds)
+
+
+def kill_worker(of: Round, moment: Moment) -> tuple[bool, int]:
+    """Tune, and kill the worker; whether there still was one, and the trials that were logged then."""
+    tool, hit, before = of.begun(), False, 0
     deadline = time.monotonic() + PATIENCE
     while not (workers := list(children(tool.pid))) and tool.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        tool.wait(moment)
+    moment.wait(of, tool)
     for worker in workers if tool.poll() is None else ():
         with contextlib.suppress(ProcessLookupError):
             os.kill(worker, signal.SIGKILL)
-            hit = True
+            before, hit = len(of.trials()), True
     assert tool.wait(PATIENCE) == 0
-    return hit
+    return hit, before
 
 
-def kill_coordinator(of: Round, moment: float) -> tuple[bool, int]:
+def kill_coordinator(of: Round, moment: Moment) -> tuple[bool, int]:
     """Tune, kill the tool, and tune again; whether it was killed in time, and the trials that were logged then."""
     tool = of.begun()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        tool.wait(moment)
+    moment.wait(of, tool)
     hit, workers = tool.poll() is None, list(children(tool.pid))
     tool.kill()
     tool.wait()
@@ -162,15 +187,23 @@ def campaign(
             workers + coordinators
         ):
             break
-        one, moment = Round(folder / str(number)), rng.uniform(FIRST, 1.0) * seconds
+        one, moment = Round(folder / str(number)), Moment(rng.uniform(FIRST, 1.0) * seconds)
+        if number % 2:
+            moment = Moment(rng.uniform(0.0, NEAR) * seconds, rng.randint(1, len(trials)))
         if tally.workers < workers:
-            tally.workers += (hit := kill_worker(one, moment))
+            hit, before = kill_worker(one, moment)
+            tally.workers += hit
+            what = "workers"
         else:
             hit, before = kill_coordinator(one, moment)
             tally.coordinators += hit
-            tally.answered.append(before)
-        if not hit:  # the machine was busier before
-            tally.late, seconds = tally.late + 1, min(seconds, moment)
+            what = "coordinators"
+        if hit:
+            tally.logged[what].append(before)
+        else:
+            tally.late += 1
+            if not moment.trials:  # the machine was busier before
+                seconds = min(seconds, moment.seconds)
         best, config = one.found()
         if best != expected[0] or config not in (None, expected[1]):
             tally.losses.append(f"round {number}: another best program")

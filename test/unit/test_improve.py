@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -80,6 +81,28 @@ def test_a_program_that_takes_no_time(tmp_path: Path) -> None:
     program = KernelGraph("f", [x], [Node("reshape", (x,), (y,), {"shape": (4096,)})], [y])
     outcome = superoptimize(program, replace(SETTINGS, store=str(tmp_path)), Diagnostics())
     assert outcome.report.predicted_seconds == 0.0
+
+
+def test_choices_are_remembered_with_what_the_program_took_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By kernels, too, it is what the untuned program took, and not the first program that tuning compiled."""
+    slower(monkeypatch)
+    outcome = superoptimize(scaled_product(), replace(SETTINGS, store=str(tmp_path)), Diagnostics())
+    tuning = outcome.report.tuning
+    assert tuning is not None
+    found = [
+        json.loads(path.read_bytes()) for path in tmp_path.rglob("*") if b'"before_seconds"' in data(path)
+    ]
+    of_kernels = [row for row in found if row.get("evaluator") == "kernels"]
+    assert of_kernels
+    assert {row["before_seconds"] for row in of_kernels} == {tuning.before_seconds}
+
+
+def data(path: Path) -> bytes:
+    """What a file holds, where it is an entry of remembered choices."""
+    read = path.read_bytes() if path.is_file() else b""
+    return read if read.startswith(b'{"before_seconds"') else b""
 
 
 def test_a_price_that_lies_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,6 +202,19 @@ def test_two_runs_with_one_file_of_results(tmp_path: Path, monkeypatch: pytest.M
     assert {row["file"] for row in rows} == {str(file) for file in files}
 
 
+def test_two_runs_of_one_program_share_its_trials(tmp_path: Path) -> None:
+    """Two tools at once, one program, one store: the same result, and each trial is in the log once."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "kills"))
+    tuning: Any = import_module("tuning")
+    rounds = [tuning.Round(tmp_path / name, store=tmp_path / "store") for name in ("first", "second")]
+    tools = [one.begun() for one in rounds]
+    assert [tool.wait(tuning.PATIENCE) for tool in tools] == [0, 0]
+    (first, _), (second, _) = (one.found() for one in rounds)
+    assert first == second
+    found = trials(tmp_path / "store")
+    assert len(found) == len(set(found)) > 4
+
+
 class Failing:
     def answers(self, jobs: Sequence[Job]) -> Iterator[Answer]:
         for job in jobs:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 
 import pytest
 
@@ -309,6 +312,33 @@ def test_a_killed_run_goes_on_from_its_log(tmp_path: Path) -> None:
             read = Log(tmp_path, part.path.stem).known
             assert read.keys() == whole.known.keys(), "each trial is in the log once"
             assert len(again.path.read_bytes().splitlines()) == 60 + bool(torn)
+
+
+def test_two_runs_at_once_share_a_log(tmp_path: Path) -> None:
+    """Both price nothing that the other has: each program is in the log once, and both find the same."""
+    both = Barrier(2)
+
+    class Slow(Priced):
+        def evaluate(self, programs: Sequence[KernelGraph]) -> list[Evaluation]:
+            with suppress(BrokenBarrierError):  # the other waits for its turn
+                both.wait(0.05)
+            return super().evaluate(programs)
+
+    evaluators = [Slow(hills), Slow(hills)]
+
+    def run(evaluator: Slow) -> tuple[float, list[str]]:
+        trials = Trials(space(Digits("a", 3)), evaluator, Log(tmp_path, "log"))
+        best = search(trials, [Question({})], [frozenset("a")], evaluations=60, strategy="evolution")
+        return best.seconds, [repr(t.traced.config) for t in trials.done]
+
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(run, evaluators)
+    assert first == second
+    path = Log(tmp_path, "log").path
+    assert path is not None
+    keys = [json.loads(line)["key"] for line in path.read_bytes().splitlines()]
+    assert len(keys) == 60 == len(set(keys))
+    assert sum(len(e.seen) for e in evaluators) == len({tuple(s) for e in evaluators for s in e.seen})
 
 
 def trial(choice: str, seconds: float, evaluator: str) -> Trial:

@@ -126,8 +126,9 @@ def improved(
             by_code.run([t.question for t in better[: 2 * PROVED]])
             code = {named(t.traced.program): t.seconds for t in by_code.best()}
             better.sort(key=lambda t: code.get(named(t.traced.program), math.inf))
-    for trials in () if on_cpu else (by_tiles, by_kernels):
-        _remember(run, store, trials, program)
+    if not on_cpu:
+        _remember(run, store, by_tiles, by_tiles.done[0].seconds, program)
+        _remember(run, store, by_kernels, before, program)
     report = TuningReport(
         strategy=strategy,
         evaluations={
@@ -167,11 +168,11 @@ def of_other_cuts(run: Run, segment: Segment) -> list[Candidate]:
     return propose_for(segment, run, seconds, seconds)
 
 
-def _remember(run: Run, store: ConfStore, trials: Trials, program: str) -> None:
-    """Keep the choices of the best program, with what it took by the same evaluator before."""
-    if best := trials.best():
+def _remember(run: Run, store: ConfStore, trials: Trials, before: float, program: str) -> None:
+    """Keep the choices of the best program, unless it takes longer than `before`, by the same evaluator."""
+    if (best := trials.best()) and best[0].seconds <= before:
         try:
-            store.keep(best[0], trials.done[0].seconds, program=program, seed=run.settings.seed)
+            store.keep(best[0], before, program=program, seed=run.settings.seed)
         except (StoreUnavailable, ValueError) as error:
             run.diagnostics.warning(f"the choices were not stored: {getattr(error, 'message', error)}")
 

@@ -2,7 +2,8 @@
 
 Strategies ask the same questions for the same seed and the same prices, so a run that starts again takes the
 prices that it had from the log, and prices what is missing. Lines are written whole; one that a kill cut off is
-left out, and its program priced again.
+left out, and its program priced again. Runs of one search at the same time take turns, batch by batch, and each
+reads what the other added: no program is priced twice.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import json
 import math
 import os
 import time
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, cast
 
+from superopt.alone import alone
 from superopt.tuning.evaluators import Evaluation
 
 # Logs that nobody wrote to for so long are removed.
@@ -27,11 +30,25 @@ class Log:
     def __init__(self, folder: Path | None, name: str) -> None:
         self.path = None if folder is None else folder / "trials" / f"{name}.jsonl"
         self.known: dict[tuple[str, str], Evaluation] = {}
+        self._end = 0  # of the last line that was read whole
         if self.path is not None:
             _clean(self.path.parent)
             with contextlib.suppress(OSError):
-                for line in self.path.read_bytes().splitlines():
-                    self._read(line)
+                self._catch_up(self.path)
+
+    @contextlib.contextmanager
+    def alone(self) -> Generator[None]:
+        """Nobody else adds trials meanwhile, and all that were added are known."""
+        with contextlib.ExitStack() as held:
+            if self.path is not None:
+                try:
+                    self.path.parent.mkdir(parents=True, exist_ok=True)
+                    self.path.touch()
+                    held.enter_context(alone(self.path))
+                    self._catch_up(self.path)
+                except OSError:
+                    self.path = None
+            yield
 
     def get(self, evaluator: str, key: str) -> Evaluation | None:
         """What an evaluator said of a program."""
@@ -63,6 +80,14 @@ class Log:
         except OSError:
             self.path = None
 
+    def _catch_up(self, path: Path) -> None:
+        with path.open("rb") as file:
+            file.seek(self._end)
+            added = file.read()
+        self._end += added.rfind(b"\n") + 1
+        for line in added.splitlines():
+            self._read(line)
+
     def _read(self, line: bytes) -> None:
         with contextlib.suppress(ValueError, LookupError, TypeError, OverflowError, RecursionError):
             record = cast("dict[str, Any]", json.loads(line))
@@ -77,7 +102,7 @@ class Log:
                 float(record["work"]),
                 interval=interval and (float(interval[0]), float(interval[1])),
             )
-            self.known[evaluation.evaluator, str(record["key"])] = evaluation
+            self.known.setdefault((evaluation.evaluator, str(record["key"])), evaluation)
 
 
 def _clean(folder: Path) -> None:

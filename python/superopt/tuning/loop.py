@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -101,16 +102,19 @@ class Trials:
         at = [t.key for t in traced]
         name = self.evaluator.name
         new = {key: t for key, t in zip(at, traced, strict=True) if key not in self.known}
-        priced = {key: t for key, t in new.items() if not t.error and self.log.get(name, key) is None}
-        found = dict(zip(priced, self.evaluator.evaluate([t.program for t in priced.values()]), strict=True))
-        for key, t in new.items():
-            known = self.log.get(name, key)
-            evaluation = known or found.get(key) or Evaluation(None, t.error, name)
-            self.known[key] = evaluation
-            if known is None:
-                self.log.add(key, evaluation, t.config)
-            if evaluation.seconds is None:
-                self.rejected[evaluation.status] += 1
+        with self.log.alone() if new else nullcontext():
+            priced = {key: t for key, t in new.items() if not t.error and self.log.get(name, key) is None}
+            found = dict(
+                zip(priced, self.evaluator.evaluate([t.program for t in priced.values()]), strict=True)
+            )
+            for key, t in new.items():
+                known = self.log.get(name, key)
+                evaluation = known or found.get(key) or Evaluation(None, t.error, name)
+                self.known[key] = evaluation
+                if known is None:
+                    self.log.add(key, evaluation, t.config)
+                if evaluation.seconds is None:
+                    self.rejected[evaluation.status] += 1
         if self.screen is not None:
             able = [(t.program, self.known[key]) for key, t in new.items() if not t.error]
             self.screen.learn([program for program, _ in able], [evaluation for _, evaluation in able])
