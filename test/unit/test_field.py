@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import sys
 from contextlib import nullcontext
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 
 from superopt.transforms.core import _field
 from superopt.verify import products as products_module
+from superopt.verify.domains import exact_residues
 from superopt.verify.fields import SCREEN_P, SCREEN_Q, FormalField, ImageField, P, Q
 from superopt.verify.products import product
 from superopt.verify.small_field import SmallField
@@ -366,3 +369,33 @@ def test_labels_tell_apart_what_has_one_image() -> None:
     assert field.pool.labels(shifted) == field.pool.labels(term), "equal elements share a label"
     assert field.pool.labelled(field.pool.labels(number)) == number
     assert not field.imaged
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=8))
+@settings(max_examples=60, deadline=None)
+def test_floats_become_residues_of_the_rationals_that_they_are(values: list[float]) -> None:
+    for shaped in (np.array(values), np.array(values * 2).reshape(2, -1), np.array(values[0])):
+        found = exact_residues(shaped, P, lambda n, e: n * pow(2, e, P))
+        wanted = [Fraction(x).numerator * pow(Fraction(x).denominator, -1, P) % P for x in shaped.flat]
+        assert found.shape == shaped.shape
+        assert [*map(int, found.flat)] == wanted
+
+
+def test_a_mask_becomes_residues_as_an_array() -> None:
+    """No line of Python for each element: networks have masks of millions, which every evaluation reads."""
+    mask, lines = np.zeros(1 << 16), 0
+    mask[:1000] = 1.0
+
+    def count(*_: object) -> Any:
+        nonlocal lines
+        lines += 1
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        found = exact_residues(mask, P, lambda n, e: n * pow(2, e, P))
+    finally:
+        sys.settrace(before)
+    assert found.sum() == 1000
+    assert lines < 1000

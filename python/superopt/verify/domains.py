@@ -214,14 +214,13 @@ def _rounded(x: Array, dtype: str) -> Array:
 
 
 def exact_residues(values: Array, modulus: int, pair: Callable[[int, int], int]) -> Array:
-    """Each finite float as the residue of its exact rational value; `pair(m, e)` gives m * 2^e."""
-    mantissa, exponent = np.frexp(np.asarray(values, np.float64))
+    """Each finite float as the residue of its exact rational value; `pair(m, e)` gives m * 2^e.
+
+    Each number once: a mask has millions of elements, and two numbers.
+    """
+    numbers, which = np.unique(np.asarray(values, np.float64), return_inverse=True)
+    mantissa, exponent = np.frexp(numbers)
     scaled = (mantissa * 2.0**53).astype(np.int64)
-    table: dict[tuple[int, int], int] = {}
-    out = np.empty(scaled.shape, np.uint64)
-    flat = out.reshape(-1)
-    for i, key in enumerate(zip(scaled.reshape(-1).tolist(), exponent.reshape(-1).tolist(), strict=True)):
-        if key not in table:
-            table[key] = pair(key[0], key[1] - 53) % modulus
-        flat[i] = table[key]
-    return out
+    pairs = zip(scaled.tolist(), exponent.tolist(), strict=True)
+    residues = np.array([pair(m, e - 53) % modulus for m, e in pairs], np.uint64)
+    return residues[which].reshape(np.shape(values))
