@@ -97,6 +97,16 @@ def test_the_ptx_computes_what_its_ttir_does(compiler: Compiler, name: str, targ
 
 # A thread that started no product says when all are complete.
 BY_ANOTHER = r"{ .reg .pred %q; .reg .b32 %t; mov.u32 %t, %tid.x; setp.eq.u32 %q, %t, 32; @%q \1 }"
+# One more product behind the last one, in columns that nobody reads: of what that one makes, or of another shape.
+_LAST = (
+    r"(tcgen05\.alloc[^;]*, )64;([\s\S]*)(@%p\d+ tcgen05\.mma\S* )\[ (%r\d+) \+ 0 \](, %rd\d+, (%rd\d+), (%r\d+), (%p\d+);)"
+    r"([\s\S]*tcgen05\.dealloc[^;]*, )64;"
+)
+OF_ANOTHER = r"\g<1>128;\2\3[ \4 + 0 ]\5\n\3[ \4 + 64 ], [ \4 + 0 ], \6, \7, \8;\g<9>128;"
+OF_ANOTHER_SHAPE = (
+    r"\g<1>128;\2\3[ \4 + 0 ]\5\n\3[ \4 + 64 ]\5\n{ .reg .b32 %n; add.s32 %n, \7, -524288; \3[ \4 + 64 ], "
+    r"%rd70, \6, %n, \8; }\g<9>128;"
+)
 # What is replaced, by what, in which kernel for which target.
 FAULTS = [
     ("tf32", "sm_80", r"(mma\.sync[^;]*\{ (%r\d+), )(%r\d+), (%r\d+)", r"\1\4, \3"),
@@ -107,6 +117,17 @@ FAULTS = [
     ("tf32", "sm_100", r"@%p\d+ tcgen05\.dealloc[^;]*;", ""),
     ("tf32", "sm_100", r"@%p\d+ (tcgen05\.commit[^;]*)\]", r"@%p1 \1+8]"),
     ("tf32", "sm_100", r"@%p\d+ (tcgen05\.commit[^;]*;)", BY_ANOTHER),
+    ("tf32", "sm_100", _LAST, OF_ANOTHER),
+    ("tf32", "sm_100", _LAST, OF_ANOTHER_SHAPE),
+    # Where tensor memory is allocated, others decide.
+    ("tf32", "sm_100", r"ld\.shared\.b32 (\s*%r\d+), \[global_smem\];", r"mov.b32 \1, 0;"),
+    ("tf32", "sm_100", r"(ld\.shared\.b32 \s*(%r\d+), \[global_smem\];)", r"\1\nand.b32 \2, \2, 0;"),
+    ("tf32", "sm_100", r"(@%p\d+ tcgen05\.alloc[^;]*;)([\s\S]*?)(@%p\d+ tcgen05\.relinquish[^;]*;)", r"\3\n\1\2"),
+    # Bits of descriptors that belong to no field, and a shape that there is not.
+    *(("tf32", "sm_100", "68159760", str(68159760 ^ 1 << bit)) for bit in (6, 23, 29, 30, 31)),
+    ("tf32", "sm_100", "68159760", str(68159760 + (4 << 24) + (1 << 17))),
+    *(("tf32", "sm_100", "4611756662049472512", str(4611756662049472512 | 1 << bit)) for bit in (14, 31, 53, 60)),
+    *(("f16", "sm_90", "4611686293305294848", str(4611686293305294848 | 1 << bit)) for bit in (15, 30, 46, 52, 61)),
     ("e4m3-transposed", "sm_89", r"(mma\.sync[^;]*\{ (%r\d+), )(%r\d+), (%r\d+)", r"\1\4, \3"),
     ("e4m3-transposed", "sm_89", r"e4m3\.e4m3", "e5m2.e5m2"),
     ("e4m3-transposed", "sm_90", r"e4m3\.e4m3", "e4m3.e5m2"),

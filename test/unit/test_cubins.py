@@ -241,6 +241,17 @@ def test_a_kernel_starts_early_if_it_waits(bundles: dict[str, Path], cuda: Cuda)
         assert [n["early"] for n in cuda.launches[-2:]] == [waits, False]
 
 
+def test_what_comments_say_launches_nothing(bundles: dict[str, Path], cuda: Cuda):
+    """The check of the PTX does not read them: another kernel may stand there, or a wait that nobody executes."""
+    folder = bundles["two"]
+    _, name = json.loads((folder / "bundle.json").read_text())["grids"]
+    cubin, ptx = ((folder / "sm_80" / f"{name}.{k}").read_bytes() for k in ("cubin", "ptx"))
+    said = f"// .entry {name}(.param .u32 x) .reqntid 32 {{ griddepcontrol.wait; }}\n" + ptx.decode()
+    said += '\t.file 2 "tensormap"\n'
+    kernel, other = (cubins.Kernel(cubins.Driver(), name, cubin, text, 0) for text in (ptx.decode(), said))
+    assert (other.threads, other.parameters, other.waits) == (kernel.threads, kernel.parameters, False)
+
+
 def test_run_py_checks_cubins(
     bundles: dict[str, Path], cuda: Cuda, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ):
@@ -282,7 +293,7 @@ def test_what_cannot_be_launched(
     with pytest.raises(cubins.CannotLaunch, match="multiples of 16 bytes"):
         good[(1, 1, 1)](tensors[0][1:], *tensors[1:])
     with pytest.raises(cubins.CannotLaunch, match="tensor descriptors"):
-        kernel(ptx + "// tensormap.replace")
+        kernel(ptx + "tensormap.replace")
     with pytest.raises(cubins.CannotLaunch, match="expected the PTX of kernel"):
         kernel(ptx.replace(name, "other"))
     cuda.fails = "cuLaunchKernelEx"

@@ -365,6 +365,19 @@ def test_whom_elect_sync_elects_is_named_only_where_it_matters(
     assert "elect.sync" not in ordering(ptx)
 
 
+def test_what_is_stored_is_the_same_whomever_elect_sync_elects(
+    matmul: tuple[KernelGraph, EmittedProgram, list[Compiled]],
+):
+    ptx = matmul[2][2].ptx
+    declared = ptx.replace(".reg .pred", ".reg .b32 %who;\n.reg .pred %any;\n.reg .pred", 1)
+    doubled = "elect.sync %who|%any, -1;\nsetp.ne.s32 %any, %who, 0;\n@%any add.f32 "
+    changed = re.sub(
+        r"(cvt\.rn\.f16x2\.f32\s+%r\d+, (%r\d+))", doubled + r"\2, \2, \2;\n\1", declared, count=1
+    )
+    with pytest.raises(NotEquivalent, match="another value"):
+        verified(matmul, 2, ptx, changed)
+
+
 @pytest.mark.parametrize("lane", [0, 5, 31])
 def test_another_thread_is_elected(lane: int):
     body = "mov.b32 %r10, 0f00000000;\nelect.sync %r20|%p1, -1;\n@%p1 st.global.b32 [%rd5 + 0], {%r10};\nret;\n}\n"

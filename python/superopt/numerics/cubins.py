@@ -117,6 +117,7 @@ class Kernel:
 
     def __init__(self, driver: Any, name: str, cubin: bytes, ptx: str, shared_bytes: int) -> None:
         self.driver, self.name, self.cubin, self.shared_bytes = driver, name, cubin, shared_bytes
+        ptx = re.sub(r'"[^"\n]*"|//[^\n]*', "", ptx)  # what it says in comments was not checked
         entry = re.search(rf"\.entry\s+{re.escape(name)}\s*\((.*?)\)(.*?)\{{", ptx, re.DOTALL)
         threads = re.search(r"\.reqntid\s+(\d+)", entry[2]) if entry else None
         if entry is None or threads is None:

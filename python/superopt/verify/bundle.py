@@ -428,7 +428,8 @@ class _Check:
             what = "cubins" if verified else "PTX and cubins"
             if not verified or not all(self.assembled(f"{target}/{name}", target) for name in self.names):
                 self.unchecked.append(f"{target}: {what}, made by Triton {theirs}; here is {mine}")
-            self.unchecked.append(f"{target}: blocks of the TTIR that no check ran, made by Triton {theirs}")
+            what = "blocks of the TTIR" + " and extents of TTIR and PTX" * bool(self.axes)
+            self.unchecked.append(f"{target}: {what} that no check ran, made by Triton {theirs}")
             return []
         made: dict[str, Compiled] = {}
         first: dict[str, TritonKernel] = {}

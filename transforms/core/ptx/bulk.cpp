@@ -23,7 +23,7 @@ u32 numberOf(Type type) {
 u16 Machine::mapAt(std::size_t first) const {
   const u32 map = valueOf(shared_[first].held) / kMapCells;
   for (u32 i = 0; i < kMapCells; ++i)
-    if (shared_[first + i].held != cell(Part::Map, map * kMapCells + i))
+    if (map >= tensorMaps_.size() || shared_[first + i].held != cell(Part::Map, map * kMapCells + i))
       throw Illegal("expected a tensor map, got other memory");
   return static_cast<u16>(map);
 }

@@ -194,7 +194,7 @@ bool Machine::moveAddress(const Instr &in, u16 t) {
 
 // Operations on bits where some are numbers: moves, and nothing else.
 void Machine::cellwise(const Instr &in, u16 t) {
-  if (moveAddress(in, t) || movePlace(in, t))
+  if (moveAddress(in, t) || moveTensor(in, t) || movePlace(in, t))
     return;
   const Arg &d = arg(in, 0);
   const auto refuse = [&]() -> void {

@@ -172,6 +172,7 @@ void Machine::start(const std::vector<std::pair<u32, std::vector<u64>>> &preset)
   bulkGroup_.assign(threads_, 0);
   tensor_.clear();
   allocated_.clear();
+  mayAllocate_ = true;
   Group all{0, {}};
   for (std::size_t t = 0; t < threads_; ++t)
     all.lanes.push_back(static_cast<u16>(t));
@@ -258,7 +259,7 @@ bool Machine::step(Group &group) {
       throw Unknown("a return of some threads");
     bulkEnd(group.lanes);
     exited_ += group.lanes.size();
-    if (exited_ == threads_ && !allocated_.empty())
+    if (exited_ == threads_ && std::ranges::any_of(allocated_, [](const auto &a) { return a.columns > 0; }))
       throw Illegal("expected tensor memory to be freed before its block ends");
     return false;
   default:

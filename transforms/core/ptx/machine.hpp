@@ -208,7 +208,22 @@ private:
   void unlockLoaded();
   void tensorMove(const Instr &in, std::span<const u16> lanes);
   void tensorMma(const Instr &in, u16 t);
-  TensorCell &tensorCell(u32 lane, u32 column);
+  // Columns of tensor memory, and who allocated them; none once they are freed.
+  struct Allocation {
+    u32 first, columns;
+    u16 thread;
+    u32 epoch, warpEpoch;
+  };
+  // A place there: the number of its allocation, and its lane and column from where that starts.
+  struct TensorPlace {
+    std::size_t allocation;
+    u32 lane, column;
+  };
+  TensorPlace tensorPlace(const Arg &a, u16 t, u64 further) const;
+  TensorCell &tensorCell(const TensorPlace &place);
+  void tensorAlloc(const Instr &in, u16 first);
+  void tensorFree(const Instr &in, u16 first);
+  bool moveTensor(const Instr &in, u16 t);
   // counting
   void countShared(std::size_t kind, std::span<const std::pair<u16, u64>> accesses, unsigned bytes);
   void countGlobal(std::size_t kind, std::span<const std::pair<u16, u64>> accesses, unsigned bytes);
@@ -360,7 +375,8 @@ private:
   std::vector<TensorCell> tensor_;
   u16 tensorBy_ = kNobody;                          // who issues tcgen05.mma
   std::vector<std::vector<u32>> storing_, loading_; // cells of tensor memory, of each thread
-  std::map<u32, u32> allocated_;                    // columns: first and how many
+  std::vector<Allocation> allocated_;
+  bool mayAllocate_ = true; // until tcgen05.relinquish_alloc_permit
 
   std::vector<TensorMap> tensorMaps_;
   struct Access {

@@ -22,6 +22,7 @@ bool Machine::sameRegister(std::size_t i, const Machine &other) const {
     return values_[i] == other.values_[i];
   case Tag::Address:
   case Tag::Shared:
+  case Tag::Tensor:
     return values_[i] == other.values_[i] && highs_[i] == other.highs_[i];
   case Tag::Number:
     return numbers_.get(static_cast<Handle>(values_[i])) ==

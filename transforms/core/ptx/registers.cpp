@@ -17,6 +17,8 @@ u64 Machine::bits(const Arg &a, u16 t) const {
     throw Unknown("an address in device memory used as an integer");
   if (tags_[i] == Tag::Shared)
     throw Unknown("a place in shared memory used as an integer");
+  if (tags_[i] == Tag::Tensor)
+    throw Unknown("an address in tensor memory used as an integer");
   throw Unknown("a number used as an integer");
 }
 
@@ -93,6 +95,11 @@ void Machine::cells(const Arg &a, u16 t, unsigned width, Cell *out) const {
       throw Unknown("the bits of an address in device memory");
     case Tag::Shared:
       throw Unknown("the bits of a place in shared memory");
+    case Tag::Tensor:
+      if (value != 0)
+        throw Unknown("the bits of an address in tensor memory");
+      out[i] = i < 2 ? kAllocated + 2 * static_cast<u32>(high) + i : cell(Part::Bits, 0);
+      break;
     case Tag::Mixed:
       out[i] = static_cast<Cell>((i < 2 ? value : high) >> (32 * (i % 2)));
       break;
@@ -119,6 +126,11 @@ void Machine::setCells(const Arg &a, u16 t, unsigned width, const Cell *in) {
              valueOf(in[0]) == valueOf(in[1])) {
     tags_[i] = Tag::Number;
     values_[i] = valueOf(in[0]);
+  } else if (n == 2 && in[0] >= kAllocated && in[0] + 1 < kOld && in[0] % 2 == 0 && in[1] == in[0] + 1 &&
+             partOf(in[0]) == Part::Map) {
+    tags_[i] = Tag::Tensor;
+    values_[i] = 0;
+    highs_[i] = (in[0] - kAllocated) / 2;
   } else {
     tags_[i] = Tag::Mixed;
     values_[i] = in[0] | (n > 1 ? static_cast<u64>(in[1]) << 32 : 0);

@@ -11,13 +11,15 @@ namespace superopt::ptx {
 // What a register holds for one thread.
 // Address: in device memory, an offset of bytes (`values_`) from a buffer (`highs_`), or from scratch after
 // the last one. It has no bits: where memory lies differs from launch to launch.
+// Tensor: the same in tensor memory, lanes above columns, from an allocation's start: other blocks share it.
 // Shared: an integer that moves with where shared memory starts (place.cpp).
-enum class Tag : u8 { Undefined, Bits, Number, Mixed, Address, Shared };
+enum class Tag : u8 { Undefined, Bits, Number, Mixed, Address, Shared, Tensor };
 
 // Sixteen bits of anything: 3 bits of tag, then the bits themselves or a number's handle.
 using Cell = u32;
 // Low, High: the words of an fp32 number; Map: two bytes of a tensor map, by its number and their place, or
-// what an atomic returned (`kOld`), which nobody may read; Bytes: a pair of `Byte`s, by its number.
+// what an atomic returned (`kOld`), which nobody may read, or a word of where tensor memory was allocated
+// (from `kAllocated` on); Bytes: a pair of `Byte`s, by its number.
 enum class Part : u8 { Undefined, Bits, Half, Brain, Low, High, Map, Bytes };
 constexpr bool isNumber(Part part) { return part >= Part::Half && part <= Part::High; }
 constexpr Cell cell(Part part, u32 value) { return static_cast<u32>(part) << 29 | value; }
@@ -29,6 +31,7 @@ enum class Byte : u8 { Undefined, Bits, E4M3, E5M2 };
 constexpr Cell byte(Byte tag, u32 value) { return static_cast<u32>(tag) << 29 | value; }
 constexpr Byte tagOf(Cell c) { return static_cast<Byte>(c >> 29); }
 constexpr u32 kOld = static_cast<u32>(Part::Map) << 29 | ((1u << 29) - 1);
+constexpr u32 kAllocated = static_cast<u32>(Part::Map) << 29 | 1u << 28; // two for each allocation
 
 // Who wrote something: a thread, several of one warp (this and the warp's number), of several warps, or
 // nobody.
@@ -87,6 +90,7 @@ enum class MapField : u8 {
 struct TensorCell {
   Cell low = 0, high = 0;
   u32 writeEpoch = 0, readEpoch = 0, pending = 0, reading = 0;
+  u64 product = 0; // where the matrix begins that is pending, and its shape
   u16 writer = kNobody, reader = kNobody;
   bool storing = false, loading = false; // until its thread waits
 };

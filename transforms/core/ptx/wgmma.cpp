@@ -24,6 +24,11 @@ u64 Machine::operandAddress(u64 descriptor, bool tensor, bool transposed, unsign
             stride = (descriptor >> 32 & 0x3fff) << 4;
   if ((descriptor >> 49 & 7) != 0)
     throw Unknown("a matrix descriptor with a base offset");
+  // What the fields of neither kind have, and what they have alone.
+  constexpr u64 fields = 0x3fff | u64{0x3fff} << 16 | u64{0x3fff} << 32;
+  if ((descriptor & ~(fields | u64{7} << (tensor ? 61 : 62) | (tensor ? u64{1} << 52 | u64{7} << 46 : 0))) !=
+      0)
+    throw Unknown("a matrix descriptor with bits that belong to no field");
   unsigned swizzled = 0; // bits of the address
   if (tensor) {
     if ((descriptor >> 46 & 7) != 1 || (descriptor >> 52 & 1) != 0)
