@@ -231,6 +231,21 @@ def test_programs_with_bands_are_proved_also_at_other_extents() -> None:
     assert certify(*pair).equivalent
 
 
+@pytest.mark.parametrize("tiles", [(4, 32), (8, 32)])
+def test_no_row_is_hidden_at_reduced_extents(tiles: tuple[int, int]) -> None:
+    """Rows are cut into more tiles than columns, so that more rows than columns are left."""
+    graph, kernel = plain(50, 50, 16), fused(50, 50, 16, tiles)
+    pair = reduce_extents(graph, kernel)
+    assert pair is not None
+    (band,) = (n for n in pair[0].nodes if n.op == "band")
+    rows, columns = band.result.shape
+    assert (rows, columns, band.attrs["upper"]) == (10, 6, 0)
+    certificate = certify(graph, kernel).certificate
+    assert certificate
+    assert certificate.delta_extents == "reduced"
+    assert certificate.delta is not None
+
+
 def test_windows_are_proved_at_fewer_tiles_and_told_apart_at_all_of_them() -> None:
     graph, kernel = plain(96, 96, 16, WINDOW), fused(96, 96, 16, (16, 8), WINDOW, floor=True)
     pair = reduce_extents(graph, lower(kernel))

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from certify_support import program
 from weakened import weakened
 
 import superopt
@@ -26,6 +27,7 @@ from superopt.tools.superopt_verify import main as verify
 from superopt.transforms.emit.bundle import read_bundle
 from superopt.transforms.emit.compile import compile_all
 from superopt.transforms.emit.ranged import written
+from superopt.transforms.lower import lower
 from superopt.verify.bundle import verify_bundle
 from superopt.verify.ptx.check import PtxText
 from superopt.verify.ranges import Family, Point, examined, forms, representatives, to_prove
@@ -535,6 +537,13 @@ def test_a_concatenation_along_what_varies_is_refused_at_its_place() -> None:
     with pytest.raises(UnsupportedProgram, match=said) as caught:
         superopt.optimize(Appends(), given, dynamic_shapes=(None, {1: n}, None), budget=1, store=None)
     assert caught.value.location.file == __file__
+
+
+def test_a_loop_with_a_rest_is_no_concatenation() -> None:
+    """The kernel of one product alone writes the last, smaller trip out."""
+    graph = program([(199, 64), (199, 64)], lambda f, x, y: f("matmul", f("transpose", x, perm=(1, 0)), y))
+    with pytest.raises(UnsupportedProgram, match=r"into equal tiles, .* got a loop with a rest of its own"):
+        Family(graph, lower(graph), [axis("n", 2, 200, [(0, 0, 1), (1, 0, 1)])])
 
 
 def test_mistakes() -> None:

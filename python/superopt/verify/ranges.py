@@ -73,6 +73,7 @@ def _padded(extent: int) -> int:
     return 1 << (extent - 1).bit_length()
 
 
+_REST = "to be cut into equal tiles, of which masks hide what is beyond, got a loop with a rest of its own"
 _JOINED = "in no concatenation along it, got one; torch.compile(backend='superopt') takes caches that grow"
 
 
@@ -87,8 +88,9 @@ class Family:
         self._programs, self.axes = (original, lowered), tuple(axes)
         self._axes = tied = Axes()
         try:
-            for graph in self._programs:
-                tied.graph(graph)
+            tied.graph(original)
+            self._written = list(tied.joined)
+            tied.graph(lowered)
             ends = zip(
                 [*original.inputs, *original.outputs], [*lowered.inputs, *lowered.outputs], strict=True
             )
@@ -148,7 +150,7 @@ class Family:
                 continue
             whole, what = leaves(joined.whole), self._monomial(joined.pieces[0])
             if joined not in tied.ragged or not what[1]:
-                raise self._refused(_JOINED)
+                raise self._refused(_JOINED if any(joined is j for j in self._written) else _REST)
             moved = [leaf for leaf in whole if leaf in outer]
             size = math.prod(leaf.size for leaf in whole if leaf not in moved[:1])
             if len(moved) > 1 or not known.keys().isdisjoint(leaf for leaf in whole if leaf not in moved):

@@ -202,7 +202,10 @@ class _Rebuild:
         if "shape" in out:
             out["shape"] = shape
             if "lower" in out:
-                out |= {key: self.side(int(str(out[key])), result.shape, shape) for key in ("lower", "upper")}
+                lower, upper = (self.side(int(str(out[k])), result.shape, shape) for k in ("lower", "upper"))
+                if self.bands_cut and shape[-1] < result.shape[-1]:
+                    lower, upper = _around_corner(node.attrs, lower, upper)
+                out |= {"lower": lower, "upper": upper}
             number = out.get("value")
             if isinstance(number, float) and number in self.numbers:
                 out["value"], self.renamed = self.numbers[number], True
@@ -300,6 +303,19 @@ class _Rebuild:
             else:
                 terms.append((var, stride // w.size * size))
         return Window(size, first // w.size * size if start is None else start, tuple(terms), w.stride)
+
+
+def _around_corner(band: Mapping[str, Attr], lower: int, upper: int) -> tuple[int, int]:
+    """Sides of a smaller band that has the first row's first element where the `band` has it.
+
+    Rows shrink less than columns where they are cut into more pieces. Sides that stay where they are, seen from
+    the last row and column, then hide first rows entirely, of which a softmax is undefined.
+    """
+    was_lower, was_upper = (int(str(band[key])) for key in ("lower", "upper"))
+    return (
+        min(lower, 0) if was_lower <= 0 else max(lower, 1),
+        max(upper, 0) if was_upper >= 0 else min(upper, -1),
+    )
 
 
 def resized(graph: KernelGraph, axes: Axes, extent: Callable[[Sequence[Factor]], int]) -> KernelGraph:
