@@ -450,6 +450,52 @@ def test_a_constant_in_other_memory_is_compared_again() -> None:
             module(x)
 
 
+class Buffered(Tied):
+    """One weight in two layers, and a buffer that is a constant of the program and not in a `state_dict`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("order", torch.arange(16), persistent=False)
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x) * self.order
+
+
+@pytest.fixture(scope="module")
+def buffered() -> Any:
+    return superopt.optimize(Buffered(), torch.randn(8, 16), interpret="cpu", **SETTINGS)
+
+
+def test_what_is_loaded_has_the_same_parameters_and_buffers(buffered: Any, tmp_path: Path) -> None:
+    loaded = superopt.load(buffered.save(tmp_path / "bundle"), interpret="cpu")
+    for of in ("named_parameters", "named_buffers", "state_dict"):
+        wanted, got = dict(getattr(buffered, of)()), dict(getattr(loaded, of)())
+        assert sorted(got) == sorted(wanted), of
+        assert all(torch.equal(got[name], wanted[name]) for name in wanted)
+    assert not any(p.requires_grad for p in loaded.parameters())
+    assert loaded.original.into.weight is loaded.original.out.weight
+    x = torch.randn(8, 16)
+    loaded.load_state_dict(Buffered().state_dict())
+    buffered = copy.deepcopy(buffered)
+    buffered.load_state_dict(loaded.state_dict())
+    assert close(loaded(x), buffered.original(x))
+    assert loaded.calls == {"kernels": 1, "original": 0}
+
+
+def test_tensors_without_values_have_shapes(buffered: Any, made: Any, x: Any) -> None:
+    """On the device "meta" the original says which; fake tensors are what operators declare, or the original."""
+    moved = copy.deepcopy(buffered).to("meta")
+    assert moved(torch.empty(8, 16, device="meta")).shape == (8, 16)
+    assert moved.calls == {"kernels": 0, "original": 1}
+    assert copy.deepcopy(made).to("meta")(x.to("meta"))["made"].is_meta
+    mode, copied = torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True), copy.deepcopy(buffered)
+    with mode, pytest.warns(UserWarning, match="reads constants, tied weights"):
+        assert copied(mode.from_tensor(torch.randn(8, 16))).shape == (8, 16)
+    with mode:
+        assert made(mode.from_tensor(x))["made"].shape == (16, 64)
+    assert made.calls == {"kernels": 1, "original": 0}
+
+
 def test_weights_that_were_one_tensor_stay_one(tmp_path: Path) -> None:
     x = torch.randn(4, 16)
     module = superopt.optimize(Tied(), (x,), interpret=True, **SETTINGS)

@@ -185,7 +185,7 @@ class OptimizedModule(torch.nn.Module):
             self._launcher.check(tensors)
             if not torch.compiler.is_compiling():  # where tensors have no memory yet
                 self._launcher.check_memory(tensors)
-            self._check_held()
+            self._check_held(tensors)
         except BadInput as error:
             if self.fallback:
                 self._warn(_OTHERS, f"call it as they expect: {error.message}")
@@ -206,9 +206,10 @@ class OptimizedModule(torch.nn.Module):
         if _is_transformed(tensors):
             self._warn("is called by torch.func or forward-mode gradients", "call it outside of them")
             return True
-        if not (self.interpret or (tensors and tensors[0].is_cuda)):
+        device = tensors[0].device.type if tensors else "cpu"
+        if device != "cuda" and not (self.interpret and device == "cpu"):
             return True
-        if torch.compiler.is_compiling() and (self.calling.fixed or self.calling.ties or self._watched.blind):
+        if _lacks_values(tensors) and (self.calling.fixed or self.calling.ties or self._watched.blind):
             why = "reads constants, tied weights, closures or the like, which torch.compile does not watch"
             self._warn(why, "keep it out of the graph with torch.compiler.disable")
             return True
@@ -263,9 +264,9 @@ class OptimizedModule(torch.nn.Module):
     # torch.compile calls it as it is, once; its own decorator for that takes seconds to import.
     _another._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
 
-    def _check_held(self) -> None:
+    def _check_held(self, tensors: Sequence[Any]) -> None:
         """Raise BadInput where a constant of the program has changed, or weights that it holds as one differ."""
-        if torch.compiler.is_compiling():
+        if not (self.calling.fixed or self.calling.ties) or _lacks_values(tensors):
             return
         for name, known in self.calling.fixed.items():
             if not self._is(name, known):
@@ -359,6 +360,12 @@ def kept(original: Any, error: NoKernels) -> Optimized:
         raise error
     warnings.warn(f"superopt's {called(original)} runs the original: {error.message}", stacklevel=3)
     return Kept(error.message, error.report)
+
+
+def _lacks_values(tensors: Sequence[Any]) -> bool:
+    """Whether nothing can be compared: a compiler sees the call, or tensors are fake or of the device "meta"."""
+    fake = torch._subclasses.FakeTensor
+    return torch.compiler.is_compiling() or any(t.is_meta or isinstance(t, fake) for t in tensors)
 
 
 def _is_transformed(tensors: Sequence[Any]) -> bool:

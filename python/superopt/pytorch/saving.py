@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -45,6 +46,7 @@ def save(module: OptimizedModule, folder: Path) -> Path:
         "objects": signature["opens"],
         "left": left and [[_plain(x, where) for x in left[0]], left[1]],
         "weights": list(module.calling.weights),
+        "kinds": _kinds(module.original),
         "constants": list(module.calling.fixed),
         "ties": module.calling.ties,
         "autocast": module.calling.autocast,
@@ -56,6 +58,18 @@ def save(module: OptimizedModule, folder: Path) -> Path:
         torch.save(named, weights)
         extra = {"module.json": json.dumps(described, indent=2).encode(), "weights.pt": weights.read_bytes()}
         return save_bundle(folder, module.outcome, extra)
+
+
+def _kinds(module: Any) -> dict[str, list[str]]:
+    """Names of parameters, and of buffers that are not part of a `state_dict`."""
+    parameters = [name for name, _ in module.named_parameters(remove_duplicate=False)]
+    transient = [
+        f"{path}.{name}" if path else name
+        for path, part in module.named_modules(remove_duplicate=False)
+        for name in sorted(part._non_persistent_buffers_set)
+        if part._buffers[name] is not None
+    ]
+    return {"parameters": parameters, "transient": transient}
 
 
 def _tensors(module: Any) -> dict[str, Any]:
@@ -98,7 +112,7 @@ def load(
         constants = {n: weights[n] for n in described["constants"]}
         ties = tuple((name, other) for name, other in described["ties"])
         under = str(described["autocast"])
-        held = original if original is not None else _holder(weights, described["module"])
+        held = original if original is not None else _holder(weights, described)
         plain = None if original is None else described["structure"]
         known = None if plain is None else from_json(plain)
         calling = Calling(signature, tuple(described["weights"]), constants, ties, under, known)
@@ -133,9 +147,10 @@ class Weights(torch.nn.Module):
         )
 
 
-def _holder(tensors: dict[str, Any], name: str) -> Weights:
-    """The tensors under their names, parameters without gradients."""
-    root = Weights(name)
+def _holder(tensors: Mapping[str, Any], described: Mapping[str, Any]) -> Weights:
+    """The tensors under their names, parameters without gradients; those that were one tensor are one."""
+    root, known = Weights(described["module"]), dict[Any, Any]()
+    parameters, transient = (described["kinds"][kind] for kind in ("parameters", "transient"))
     for path, tensor in tensors.items():
         *folders, last = path.split(".")
         at: Any = root
@@ -143,7 +158,12 @@ def _holder(tensors: dict[str, Any], name: str) -> Weights:
             if part not in at._modules:
                 at.add_module(part, torch.nn.Module())
             at = at._modules[part]
-        at.register_buffer(last, tensor)
+        if path in parameters:
+            place = tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride()
+            made = known.setdefault(place, torch.nn.Parameter(tensor, requires_grad=False))
+            at.register_parameter(last, made)
+        else:
+            at.register_buffer(last, tensor, persistent=path not in transient)
     return root
 
 
