@@ -11,6 +11,7 @@ import interpreter
 import numpy as np
 import pytest
 import test_interpreter
+from certify_support import program
 from random_programs import random_kernel
 from test_bands import fused, reference
 from test_in_place import updated_cache
@@ -41,7 +42,7 @@ from superopt.spec import check_kernel
 from superopt.transforms.cpu.source import CpuKernel
 from superopt.transforms.derivation.mutants.guards import guarded
 from superopt.transforms.lower import lower
-from superopt.verify.domains import FloatDomain
+from superopt.verify.domains import FloatDomain, round_to
 from superopt.verify.evaluate import evaluate
 
 Array = np.ndarray[Any, Any]
@@ -56,6 +57,29 @@ def _compiled(monkeypatch: pytest.MonkeyPatch) -> None:
         return run(lower(graph), inputs)
 
     monkeypatch.setattr(interpreter, "interpret", interpret)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_numbers_are_rounded_to_the_nearest(dtype: str) -> None:
+    """On every CPU: most lack instructions for bf16."""
+    ends = [
+        0.0,
+        -0.0,
+        math.inf,
+        -math.inf,
+        1 + 2.0**-8,
+        1 + 3 * 2.0**-8,
+        1 + 2.0**-11,
+        2.0**-149,
+        3.3895e38,
+        65519.0,
+    ]
+    drawn = np.random.default_rng(0).normal(size=54) * 10.0 ** np.arange(-27, 27)
+    x = np.concatenate([np.array(ends), drawn]).astype(np.float32)
+    graph = program([x.shape], lambda f, given: f("cast", given, dtype=dtype))
+    (got,) = run(lower(graph), [x])
+    with np.errstate(over="ignore"):
+        assert np.array_equal(got, round_to(x, dtype))
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ import pytest
 
 import superopt
 from superopt.errors import BadInput, UnsupportedProgram
+from superopt.transforms.ingest import from_torch
+from superopt.transforms.ingest.torch_dialect import TorchReader
 
 torch: Any = pytest.importorskip("torch")
 
@@ -60,6 +62,38 @@ def test_an_optimized_module_takes_and_returns_what_the_module_does() -> None:
         BadInput, match=r"argument 2 \('\w+\.mask'\) of \(5, 7\) torch.bool, got \(5, 7\) torch.int64"
     ):
         optimized(inputs[0], {**inputs[1], "mask": inputs[1]["mask"].long()}, 0.25)
+
+
+class Compared(torch.nn.Module):
+    """Truth values as numbers, alone and beside themselves, and in the lists that `cat` and `stack` take."""
+
+    def forward(self, x: Any, y: Any) -> Any:
+        above, below = x > 0, y < 0
+        return (
+            above.float(), above, (x > y).type_as(x), above.float() * below.float(), above & below,
+            torch.stack([above, below]), torch.cat([above, below], -1), torch.cat([above.float(), y]),
+            below.float().cumsum(-1), below.cumsum(-1), torch.where(x > y, 1.0, 0.0),
+        )  # fmt: skip
+
+
+def test_truth_values_and_their_numbers_have_dtypes_of_their_own() -> None:
+    x, y = torch.randn(4, 8), torch.randn(4, 8)
+    made = superopt.optimize(Compared(), (x, y), budget=1, store=None, interpret="cpu")
+    for i, (got, wanted) in enumerate(zip(made(x, y), Compared()(x, y), strict=True)):
+        assert got.dtype == wanted.dtype, i
+        assert torch.equal(got, wanted), i
+    assert made.calls == {"kernels": 1, "original": 0}
+
+
+def test_a_result_of_another_dtype_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an import was that took numbers for the truth values which they come from."""
+
+    def unchanged(_: Any, held: Any) -> Any:
+        return held
+
+    monkeypatch.setattr(TorchReader, "as_bool", unchanged)
+    with pytest.raises(UnsupportedProgram, match=r"result 1 has elements of f32, not of torch\.bool"):
+        from_torch(Compared(), (torch.randn(4, 8), torch.randn(4, 8)))
 
 
 def by_name_only(function: Any) -> Any:

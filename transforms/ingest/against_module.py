@@ -18,7 +18,7 @@ from superopt.transforms.ingest.against_source import DRAWS, first_difference, g
 from superopt.transforms.ingest.opened import mapped
 from superopt.transforms.ingest.smaller_source import same_reading
 from superopt.transforms.ingest.structure import Structure
-from superopt.transforms.ingest.torch_types import torch_module
+from superopt.transforms.ingest.torch_types import DTYPE_NAMES, torch_module
 from superopt.verify.reduce import work
 from superopt.weights import of_weights
 
@@ -153,7 +153,7 @@ def _check(read: Read, diagnostics: Diagnostics, location: Location) -> None:
         draws = {"example": arguments, **draws}
     compared = 0
     for name, drawn in draws.items():
-        narrow = _outputs(lifted, graph, drawn, location)
+        narrow = _outputs(lifted, graph, drawn, location, typed=True)
         wide: list[Array] | None = None
         try:
             with _widened():
@@ -202,17 +202,34 @@ def run_module(lifted: Any, arguments: Sequence[Any]) -> tuple[list[Any], list[A
         return list(lifted(*given)), given
 
 
-def _outputs(lifted: Any, graph: KernelGraph, arguments: Sequence[Any], location: Location) -> list[Array]:
+def _outputs(
+    lifted: Any, graph: KernelGraph, arguments: Sequence[Any], location: Location, *, typed: bool = False
+) -> list[Array]:
     """The module's numbers for each output of `graph`; raises UnsupportedProgram where it does not run, and where
-    it assigns to an argument that the graph does not state as overwritten."""
+    it assigns to an argument that the graph does not state as overwritten; if `typed`, where dtypes differ."""
     aliases = graph.aliases or (-1,) * len(graph.outputs)
     try:
         results, after = run_module(lifted, arguments)
         made = [results[i] if i < len(results) else after[aliases[i]] for i in range(len(graph.outputs))]
-        return [_array(t) for t in made]
+        numbers = [_array(t) for t in made]
     except Exception as error:  # anything that the module raises on other numbers or in f64
         first = next((line for line in str(error).splitlines() if line.strip()), "")
         raise UnsupportedProgram(f"it raises {type(error).__name__}: {first}", location) from error
+    for i, (tensor, value) in enumerate(zip(made, graph.outputs, strict=True)):
+        if typed and not _is_held_as(tensor.dtype, value.dtype):
+            what = f"result {i} has elements of {value.dtype}, not of {tensor.dtype}"
+            raise UnsupportedProgram(
+                f"expected to read what the module computes, got a graph whose {what}", location
+            )
+    return numbers
+
+
+def _is_held_as(of_module: Any, of_graph: str) -> bool:
+    """Whether a result of the graph may stand for one of the module: unsigned integers are not in MLIR, and f64
+    may be narrowed."""
+    torch = torch_module()
+    known = {torch.uint8: "i8", torch.float64: "f32"}
+    return of_module == DTYPE_NAMES[of_graph] or known.get(of_module) == of_graph
 
 
 def _rounded_again(

@@ -38,7 +38,11 @@ _PIPELINE = (
     "empty-tensor-to-alloc-tensor,one-shot-bufferize{bufferize-function-boundaries "
     "function-boundary-type-conversion=identity-layout-map},"
     "buffer-results-to-out-params{modify-public-functions=true},func.func(refback-munge-memref-copy),"
-    "convert-linalg-to-loops,expand-strided-metadata,lower-affine,convert-scf-to-cf,arith-expand,math-expand-ops,"
+    "convert-linalg-to-loops,expand-strided-metadata,lower-affine,convert-scf-to-cf,"
+    # Few CPUs have instructions for bf16, and LLVM's own functions for it are in no library of ours.
+    "func.func(math-extend-to-supported-types{extra-types=f16 target-type=f32}),"
+    "arith-emulate-unsupported-floats{source-types=bf16 target-type=f32},arith-expand{include-bf16=true},"
+    "math-expand-ops,"
     "convert-math-to-llvm{approximate-log1p=0},convert-math-to-libm,convert-arith-to-llvm,"
     "finalize-memref-to-llvm,convert-func-to-llvm,convert-cf-to-llvm,reconcile-unrealized-casts)"
 )

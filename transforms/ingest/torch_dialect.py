@@ -237,9 +237,13 @@ class TorchReader:
     def _extern(
         self, name: str, args: list[Any], types: Sequence[TensorType], reason: str
     ) -> tuple[Value, ...]:
-        return self._opaque(
-            name, [self.as_bool(a) if isinstance(a, Value) else a for a in args], types, reason
-        )
+        return self._opaque(name, [self._as_pytorch(a) for a in args], types, reason)
+
+    def _as_pytorch(self, held: Any) -> Any:
+        """An argument of PyTorch's own operator: truth values, in lists, too, as PyTorch has them."""
+        if isinstance(held, list):
+            return [self._as_pytorch(each) for each in cast("list[Any]", held)]
+        return self.as_bool(held) if isinstance(held, Value) else held
 
     def _opaque(
         self, name: str, args: list[Any], types: Sequence[TensorType], reason: str

@@ -148,6 +148,6 @@ def _convert(r: TorchReader, args: Args) -> Value:
     """Operators that keep the numbers; the result's dtype says whether a cast remains."""
     if r.element == "i1" and isinstance(args[0], Value):
         return truth(r, args[0])
-    if isinstance(args[0], Value) and args[0].dtype == r.element:
+    if isinstance(args[0], Value) and args[0].dtype == r.element and args[0] not in r.truths:
         return args[0]
     return r.tensor(args[0], r.element)
