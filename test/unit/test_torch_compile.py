@@ -92,6 +92,19 @@ def test_equal_layers_share_one_run(x: Any) -> None:
     assert torch.allclose(compiled(x), model(x), atol=1e-5)
 
 
+def test_searches_are_logged(x: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Where there is no terminal for a bar: once for equal layers, when it begins and when it ends."""
+    with caplog.at_level("INFO", logger="superopt"):
+        superopt.explain(Model(), x, seed=7, **SETTINGS)
+    said = [record.getMessage() for record in caplog.records if record.name == "superopt"]
+    assert sum(line.startswith("layers.0:") for line in said) == 2
+    assert not any(line.startswith("layers.1:") for line in said)
+    for begins, ends in zip(said[::2], said[1::2], strict=True):
+        name = begins.removesuffix(": searching, as it is not known yet")
+        assert name != begins
+        assert re.fullmatch(rf"{re.escape(name)}: done after \d+ s of processor time", ends)
+
+
 class Step(torch.nn.Module):
     """A step of decoding: one query against a cache that grows."""
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import re
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -55,6 +57,7 @@ torch: Any = torch_module()
 MOST_OPERATIONS = 100
 """Operations of a graph beyond which it is not read whole."""
 REST = ("inductor", "eager")
+_LOG = logging.getLogger("superopt")
 
 
 @dataclass
@@ -130,7 +133,8 @@ def compile_graph(
     """The backend. `options` are the settings of a run (`target`, `budget`, `store`, ...), and
 
     - `rest`: who compiles what is not replaced, "inductor" or "eager"; by default Inductor on a GPU, else eager;
-    - `progress`: whether a bar is shown where standard error is a terminal;
+    - `progress`: whether a bar is shown where standard error is a terminal; elsewhere, `logging` has a line for
+      each region that is searched (logger "superopt", level INFO);
     - `interpret`: on a CPU, run the kernels in Triton's interpreter, or by "cpu" their tile programs, compiled,
       and not the original.
     """
@@ -312,6 +316,8 @@ class Backend:
 
     def _searched(self, cut: Region, found: Found) -> Kernels | str:
         """The kernels for a region, or why it has none: not even itself as kernels, or none for a range."""
+        name, begun = cut.path or "a graph", time.process_time()
+        _LOG.info("%s: searching, as it is not known yet", name)
         try:
             outcome = self._outcome(cut, found)
         except SuperoptError as error:
@@ -321,6 +327,8 @@ class Backend:
             return error.message
         except Exception as error:  # a fault of superopt: the model still runs, and nothing is kept of it
             return _said(cut, "could not optimize", error)
+        finally:
+            _LOG.info("%s: done after %.0f s of processor time", name, time.process_time() - begun)
         if INTERRUPTED not in outcome.report.remarks:
             self.plans.keep_made(cut, outcome)
         return kernels(outcome)
