@@ -31,7 +31,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.record import commit, keep, load
-from benchmarks.tuning_tables import FOLDER, MOVING, PROGRAMS, made
+from benchmarks.tuning_tables import FOLDER, PROGRAMS, course, made
 
 from superopt.cost import target
 from superopt.cost.learned import boosted_trees, spearman
@@ -40,8 +40,6 @@ from superopt.transforms.schedule.fit import Compiler
 from superopt.tuning import strategies
 from superopt.tuning.evaluators import ByCode, ByKernels, ByTiles, Evaluation
 from superopt.tuning.learned import Learned
-from superopt.tuning.loop import Trials, search
-from superopt.tuning.space import Question
 from superopt.tuning.table import Table, read_table
 
 MEASUREMENTS = 48
@@ -92,10 +90,7 @@ def online(table: Table, seed: int) -> tuple[float, bool]:
 
 def needed(table: Table, seed: int, screen: Learned | None) -> int:
     """Evaluations of the default strategy until one is within 5 % of the best."""
-    trials = Trials(table, table, screen=screen)
-    count, strategy = len(table.evaluations), strategies.names()[0]
-    search(trials, [Question({})], [MOVING], evaluations=count, strategy=strategy, seed=seed)
-    seconds = (math.inf if e.seconds is None else e.seconds for e in trials.known.values())
+    seconds = course(table, strategies.names()[0], seed, 1.05, screen)
     return next(i + 1 for i, s in enumerate(seconds) if s <= 1.05 * table.best)
 
 

@@ -178,9 +178,16 @@ def _kills(data: dict[str, Any]) -> str:
     losses = (
         "; ".join(data["losses"]) or "each had the best program and the trials of a run that nobody disturbed"
     )
+    said = {
+        who: f"{sum(n > 0 for n in found)} of them after the first trial, "
+        f"{sum(n == data['trials'] for n in found)} after the last"
+        for who, found in data.get("logged", {}).items()  # earlier campaigns did not say
+    }
+    workers, tools = (f" ({said[who]})" if who in said else "" for who in ("workers", "coordinators"))
     return (
-        f"A worker was killed at {data['workers']} random moments, and the tool at {data['coordinators']} "
-        f"({data['late']} more runs ended before): {losses}, of {data['trials']} trials. "
+        f"A worker was killed at {data['workers']} random moments{workers}, and the tool at "
+        f"{data['coordinators']}{tools}; {data['late']} more runs ended before. "
+        f"{losses[0].upper() + losses[1:]}, of {data['trials']} trials. "
         f"`python test/kills/tuning.py`, {data['date']}, commit {data['commit'][:7]}."
     )
 

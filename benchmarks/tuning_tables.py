@@ -43,6 +43,7 @@ from superopt.tuning import strategies
 from superopt.tuning.by_cpu import ByCpu
 from superopt.tuning.evaluators import Evaluation
 from superopt.tuning.improve import steps_of
+from superopt.tuning.learned import Learned
 from superopt.tuning.loop import BATCH, Trials, search
 from superopt.tuning.plan import Plan
 from superopt.tuning.space import Question, Space, Step, Traced
@@ -50,6 +51,8 @@ from superopt.tuning.strategies.exhaustive import Exhaustive
 from superopt.tuning.table import Table, read_table, recorded
 
 FOLDER = RESULTS / "tuning"
+# What counts as near the best program.
+SHARES = (1.01, 1.05)
 MOVING = frozenset({"plan", "choose-layouts", "choose-splits", "choose-tiles"})
 
 
@@ -250,21 +253,32 @@ def replay(name: str, seeds: int) -> dict[str, Any]:
     found["model"] = _summary([ranked], min(seconds))
     for method in strategies.names():
         runs = 1 if method == "exhaustive" else seeds
-        found[method] = _summary([_course(table, method, seed) for seed in range(runs)], min(seconds))
+        courses = [course(table, method, seed, min(SHARES)) for seed in range(runs)]
+        found[method] = _summary(courses, min(seconds))
     return found
 
 
-def _course(table: Table, method: str, seed: int) -> list[float]:
-    """Seconds in the order in which a strategy asks for them."""
-    trials = Trials(table, table)
-    search(trials, [Question({})], [MOVING], evaluations=len(table.evaluations), strategy=method, seed=seed)
-    return [math.inf if e.seconds is None else e.seconds for e in trials.known.values()]
+def course(table: Table, method: str, seed: int, share: float, screen: Learned | None = None) -> list[float]:
+    """Seconds in the order in which a strategy asks for them, until some are within `share` times the best."""
+    trials = Trials(table, table, screen=screen)
+    found: list[float] = []
+
+    def near() -> bool:
+        found.extend(
+            math.inf if e.seconds is None else e.seconds for e in [*trials.known.values()][len(found) :]
+        )
+        return min(found) <= share * table.best
+
+    most = len(table.evaluations)
+    search(trials, [Question({})], [MOVING], evaluations=most, strategy=method, seed=seed, stop=near)
+    near()
+    return found
 
 
 def _summary(courses: Sequence[Sequence[float]], best: float) -> dict[str, list[int | None]]:
     """Evaluations until 1 % and 5 % from the best: median and 90th percentile; None where that is never."""
     found: dict[str, list[int | None]] = {}
-    for share in (1.01, 1.05):
+    for share in SHARES:
         needed = sorted(
             next((i + 1 for i, s in enumerate(course) if s <= share * best), math.inf) for course in courses
         )

@@ -39,8 +39,6 @@ SETTINGS = ("optimizers=saturation", "against=operators", "budget=20")
 PATIENCE = 600.0
 # The share of a run at which kills begin: what is before is the start of Python.
 FIRST = 0.1
-# The share of a run in which a kill follows a trial.
-NEAR = 0.05
 
 
 @dataclass
@@ -189,7 +187,7 @@ def campaign(
             break
         one, moment = Round(folder / str(number)), Moment(rng.uniform(FIRST, 1.0) * seconds)
         if number % 2:
-            moment = Moment(rng.uniform(0.0, NEAR) * seconds, rng.randint(1, len(trials)))
+            moment = Moment(0.0, rng.randint(1, len(trials)))
         if tally.workers < workers:
             hit, before = kill_worker(one, moment)
             tally.workers += hit
