@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 _REGISTER = re.compile(r"%(?:rd|rs|r|p)\d+")
 _ORDERS = (
@@ -17,7 +17,12 @@ _ORDERS = (
         ),
     ),
 )
-ORDERS = frozenset(kind for kind, _ in _ORDERS)
+_GRID = re.compile(r"griddepcontrol\.(wait|launch_dependents)")
+_TESTED = re.compile(r"mbarrier\.try_wait[^;]*;")
+_AGAIN = re.compile(r"@!(%?\w+)\s+bra(?:\.uni)?\s+([\w$]+);")
+_MOST_TESTS = 3
+BOUNDED, EARLY = "bounded wait", "early start"
+ORDERS = frozenset([*(kind for kind, _ in _ORDERS), BOUNDED, EARLY])
 _STORE = re.compile(r"(?:@!?%p\d+ )?(st\.(?:shared|global)[\w.:]*)\s+\[[^\]]*\], (.*);")
 _SWIZZLED = re.compile(r"(?:xor|and|or)\.b(?:32|64)\s.*[\s,](-?\d+);|mov\.b64\s.*[\s,](\d{9,});")
 _SWIZZLE_BITS = (4, 5, 6, 7)
@@ -63,6 +68,45 @@ def _in_one_block(line: str, register: str, dimension: str, block: int) -> str:
     )
 
 
+def bounded_waits(lines: Sequence[str]) -> Iterator[dict[int, str]]:
+    """Loops that wait for an mbarrier, to end after some tests whatever these say: unrolled, or counted."""
+    for at, line in enumerate(lines):
+        back = _AGAIN.search(line)
+        test = next((n for n in range(at - 1, max(at - 4, -1), -1) if _TESTED.search(lines[n])), None)
+        if back is None or test is None:
+            continue
+        label = next(
+            (n for n in range(test, -1, -1) if re.match(rf"\s*{re.escape(back[2])}:", lines[n])), None
+        )
+        tested = _TESTED.search(lines[test])
+        if label is None or tested is None:
+            continue
+        for times in range(1, _MOST_TESTS + 1):
+            yield {at: " ".join([tested[0]] * (times - 1))}
+        counted = "add.s32 %tests, %tests, 1; setp.lt.s32 %more, %tests, {}; @%more bra {};"
+        start = f"{{ .reg .pred %more; .reg .b32 %tests; mov.b32 %tests, 0;\n{lines[label]}"
+        for times in range(2, _MOST_TESTS + 1):
+            yield {label: start, at: counted.format(times, back[2]) + " }"}
+
+
+def early_starts(lines: Sequence[str]) -> Iterator[dict[int, str]]:
+    """A wait for the kernel before dropped, behind each access of device memory or in some threads; starts of the next."""
+    found = {m[1]: at for at, line in enumerate(lines) if (m := _GRID.search(line.partition("//")[0]))}
+    for at in found.values():
+        yield {at: ""}
+    if (wait := found.get("wait")) is None:
+        return
+    for at in range(wait + 1, len(lines)):
+        if re.search(r"\b(?:ld|st|cp\.async\S*)\.\S*global", lines[at]) and "cvta" not in lines[at]:
+            yield {wait: "", at: f"{lines[at]}\n{lines[wait]}"}
+    for some in ("setp.lt.u32 %some, %at, 32", "setp.ne.u32 %some, %at, 0"):
+        yield {
+            wait: f"{{ .reg .pred %some; .reg .b32 %at; mov.u32 %at, %tid.x; {some}; @%some griddepcontrol.wait; }}"
+        }
+    yield {wait: "griddepcontrol.launch_dependents;"}
+    yield {wait: f"griddepcontrol.launch_dependents;\n{lines[wait]}"}
+
+
 def mutate(
     text: str, generator: random.Random, grid: tuple[int, int, int] = (1, 1, 1)
 ) -> tuple[str, str, str]:
@@ -79,6 +123,9 @@ def mutate(
         if line != lines[at]:
             sites.setdefault(kind, []).append({at: line})
 
+    for kind, faults in ((BOUNDED, bounded_waits(lines)), (EARLY, early_starts(lines))):
+        if some := list(faults):
+            sites[kind] = some
     seen: dict[str, list[str]] = {}
     stores: dict[str, tuple[int, str]] = {}  # the last of each kind, and what it stores
     for at in range(start, end):

@@ -5,7 +5,8 @@
 Faults are injected into the PTX of kernels of the benchmarks, for three targets, and of the kernels of
 `test/gpu`, which have the other families of opcodes: operands, numbers, addresses, predicates, fragments, bits of
 swizzles and descriptors, types, fields of tensor maps, atomics, named barriers, swapped operands and stores, faults
-that one block alone has, instructions, copies, waits, fences and barriers dropped.
+that one block alone has, instructions, copies, waits, fences and barriers dropped, waits for an mbarrier that end
+after some tests whatever these say, and waits for the kernel before that come late, or in some threads only.
 
 A mutant is *refused* by the reader or as some blocks are not proved, *illegal* (a race, a bound, something undefined) or *different* (another value
 or place). One that passes is run again at other points of the fields and on other blocks: if it is found there, it
@@ -78,6 +79,7 @@ class Subject:
     first: Reference | Family
     second: Reference | Family
     others: Sequence[int] = ()
+    early: bool = False  # whether it may start while the kernel before it runs
 
     def fate(self, text: str, reference: Reference | Family) -> str:
         """What the check says of a text; empty where it passes."""
@@ -187,7 +189,7 @@ def subject_of(name: str, node: Node, kernel: KernelText, compiled: Any) -> Subj
         Reference(node, kernel, Extended(ImageTriton(("mutation", point)))) for point in ("first", "second")
     )
     every = sorted({*blocks_of(kernel, 0), *others})
-    return Subject(name, compiled.ptx, compiled.shared_bytes, kernel.grid, first, second, every)
+    return Subject(name, compiled.ptx, compiled.shared_bytes, kernel.grid, first, second, every, kernel.early)
 
 
 def explained(subject: Subject, kind: str, text: str) -> str:
@@ -217,7 +219,9 @@ def explained(subject: Subject, kind: str, text: str) -> str:
 def ordered(subject: Subject, text: str) -> str:
     """What a second reading says of a mutant in which nothing races by the first."""
     try:
-        before, after = (ptx_orders.races(t, subject.shared_bytes) for t in (subject.ptx, text))
+        before, after = (
+            ptx_orders.races(t, subject.shared_bytes, early=subject.early) for t in (subject.ptx, text)
+        )
     except ptx_orders.Undecided:
         return "redundant order by one rule"
     return "unexplained" if before or after else "redundant order"

@@ -13,6 +13,8 @@ are not listed here.
   that after a barrier. Registers of a product may not be touched before, and what was written to them or to its
   operands in shared memory needs the fences that the ISA asks for. Of operands all bytes count from the first to the
   last one that a descriptor reaches.
+  Accumulators of products of one shape that have a register at one place are ordered without a fence, others are not.
+- A kernel that starts while the one before it runs waits for it, each thread before its first access to device memory.
 - Several threads that store to one place by one instruction are taken to store the same.
 """
 
@@ -99,7 +101,7 @@ def _warps(lanes: Array) -> list[int]:
 class Block:
     """The first block of a kernel, and the pairs of lines whose accesses to shared memory nothing orders."""
 
-    def __init__(self, text: str, shared: int) -> None:
+    def __init__(self, text: str, shared: int, *, early: bool = False) -> None:
         self.lines, self.labels, self.threads, params = statements(text)
         self.grain = 1 if re.search(r"shared\.(?:v\d\.)?[bu]8\b", text) else 2
         size = shared // self.grain + 1
@@ -115,7 +117,13 @@ class Block:
         self.products = [Pending([], []) for _ in range(self.threads // WARP)]
         self.issued = 0
         self.locked: dict[str, int] = {}  # registers of products, and the number of the last
-        self.unfenced = {"all"}  # registers that were written since the last wgmma.fence
+        # Registers that were written or read since the last wgmma.fence, and by which product as a result.
+        self.unfenced, self.seen, self.chained = {"all"}, set[str](), dict[str, tuple[str, int]]()
+        self.made: dict[str, tuple[str, int]] = {}  # of registers of products, the shape and the place in it
+        waits = any(line.opcode == "griddepcontrol.wait" for line in self.lines)
+        self.alone = np.full(
+            self.threads, not (waits or early)
+        )  # threads that know the kernel before to have ended
         self.races: set[tuple[int, int]] = set()
         self.registers: dict[str, tuple[Array, Array]] = {}
         self.addresses = {p: (i + 1) << 40 for i, p in enumerate(params)}
@@ -232,6 +240,7 @@ class Block:
             for one in re.findall(r"%\w+", name):
                 if one in self.locked:
                     self.races.add((self.locked[one], line.number))
+                self.seen.add(one)
 
     # --- memory ---------------------------------------------------------------------------------------------
 
@@ -326,12 +335,21 @@ class Block:
         registers = re.findall(r"%\w+", held + (first if first.startswith("{") else ""))
         if "all" in self.unfenced:
             self.races.add((line.number, line.number))
-        chained = set(re.findall(r"%\w+", held))
-        self.races |= {
-            (line.number, line.number)
-            for r in registers
-            if r in self.unfenced and r not in chained & set(self.locked)
-        }
+        places = {r: (f"{n} {k}", i) for i, r in enumerate(re.findall(r"%\w+", held))}
+        for r in registers:
+            if r not in places:
+                wrong = r in self.unfenced or r in self.chained or r in self.made
+            elif r in self.locked:
+                wrong = self.made.get(r) != places[r] or r in self.seen
+            else:
+                wrong = r in self.unfenced | self.seen or self.chained.get(r, places[r]) != places[r]
+            if wrong:
+                self.races.add((line.number, line.number))
+        if len(places) < n // 2:
+            self.races.add((line.number, line.number))
+        self.seen.update(r for r in registers if r not in places)
+        self.chained |= places
+        self.made |= places
         self.issued += 1
         operands = [(second, (n, k, size), transposed[-1])]
         if not first.startswith("{"):
@@ -361,6 +379,7 @@ class Block:
             r for p in self.products for group in [*p.groups, p.open] for one in group for r in one.registers
         }
         self.locked = {r: n for r, n in self.locked.items() if r in still}
+        self.made = {r: place for r, place in self.made.items() if r in still}
 
     # --- instructions ---------------------------------------------------------------------------------------
 
@@ -370,8 +389,16 @@ class Block:
             self.product(line, lanes)
             return
         self.touch(line, operands)
-        if op.startswith("wgmma.fence"):
+        if ".global" in op and stem in ("ld", "st", "cp") and not self.alone[lanes].all():
+            self.races.add((line.number, line.number))
+        if op == "griddepcontrol.wait":
+            self.alone[lanes] = True
+        elif op == "griddepcontrol.launch_dependents":
+            pass  # the next kernel waits for the end of this one, wherever it may start
+        elif op.startswith("wgmma.fence"):
             self.unfenced.clear()
+            self.seen.clear()
+            self.chained.clear()
         elif op.startswith(("wgmma.commit_group", "cp.async.commit_group")):
             some = (
                 [self.products[w] for w in _warps(lanes)]
@@ -489,7 +516,10 @@ _NUMBERS = frozenset(
 )
 
 
-def races(text: str, shared: int) -> set[tuple[int, int]]:
-    """Pairs of lines of a kernel whose accesses are not ordered. Raises Undecided."""
+def races(text: str, shared: int, *, early: bool = False) -> set[tuple[int, int]]:
+    """Pairs of lines of a kernel whose accesses are not ordered; `early` if the kernel before may still run.
+
+    Raises Undecided.
+    """
     with np.errstate(over="ignore"):
-        return Block(text, shared).run()
+        return Block(text, shared, early=early).run()

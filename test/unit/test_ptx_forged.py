@@ -311,3 +311,62 @@ def test_an_mbarrier_that_ends_says_nothing_of_wgmma(order: str, *, legal: bool)
         return
     with pytest.raises(IllegalProgram, match="race"):
         run(body, 128, 8192)
+
+
+def product(n: int, registers: str, depth: int = 8) -> str:
+    kind = "tf32.tf32" if depth == 8 else "f16.f16"
+    flags = "1, 1, 1" + ", 0, 0" * (depth == 16)
+    shape = f"m64n{n}k{depth}.f32.{kind}"
+    return f"wgmma.mma_async.sync.aligned.{shape} {{{registers}}}, %rd6, %rd6, {flags};\n"
+
+
+FENCE, COMMIT = "wgmma.fence.sync.aligned;\n", "wgmma.commit_group.sync.aligned;\n"
+WAIT = COMMIT + "wgmma.wait_group.sync.aligned 0;\n"
+FOUR, OTHERS = "%r30, %r31, %r32, %r33", "%r34, %r35, %r36, %r37"
+EIGHT = f"{FOUR}, {OTHERS}"
+READ = "mov.b32 %r20, %r31;\n"
+# Two products that have a register in common, and whether the ISA orders their accesses to it.
+PRODUCTS: dict[str, tuple[str, bool]] = {
+    "of one shape": (product(8, FOUR) + product(8, FOUR), True),
+    "of fewer columns": (product(16, EIGHT) + product(8, FOUR), False),
+    "of more columns": (product(8, FOUR) + product(16, EIGHT), False),
+    "of another depth": (product(8, FOUR) + product(8, FOUR, 16), False),
+    "of one shape, shifted": (product(8, FOUR) + product(8, "%r32, %r33, %r34, %r35"), False),
+    "of one shape, turned": (product(8, FOUR) + product(8, "%r31, %r30, %r33, %r32"), False),
+    "of other registers": (product(8, FOUR) + product(8, OTHERS), True),
+    "one register twice": (product(8, "%r30, %r31, %r32, %r30"), False),
+    "a fence while the first is in flight": (product(16, EIGHT) + FENCE + product(8, FOUR), False),
+    "a fence between equal ones": (product(8, FOUR) + COMMIT + FENCE + product(8, FOUR), True),
+    "a wait without a fence": (product(16, EIGHT) + WAIT + product(8, FOUR), False),
+    "a wait and a fence": (product(16, EIGHT) + WAIT + FENCE + product(8, FOUR), True),
+    "a wait between equal ones": (product(8, FOUR) + WAIT + product(8, FOUR), True),
+    "a read between equal ones": (product(8, FOUR) + WAIT + READ + product(8, FOUR), False),
+    "a read and a fence": (product(8, FOUR) + WAIT + READ + FENCE + product(8, FOUR), True),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_in_one_register_are_ordered_by_their_shape_or_a_fence(name: str):
+    """PTX ISA, "wgmma.fence": only accumulators of products of one shape are ordered by themselves."""
+    products, legal = PRODUCTS[name]
+    head, _, _ = PRODUCT.partition(FENCE)
+    more = "".join(f"mov.b32 %r{r}, 0f00000000;\n" for r in range(34, 38))
+    filled = LOAD + "".join(f"st.shared.b32 [%r4+{512 * i}], %r10;\n" for i in range(5))
+    if ".f16" in products:
+        filled = filled.replace("%r10;", "0;")
+    body = filled + more + head + FENCE + products + WAIT + STORE
+    if legal:
+        run(body, 128, 8192)
+        return
+    with pytest.raises(IllegalProgram, match=r"expected (wgmma\.fence|a wait for wgmma)"):
+        run(body, 128, 8192)
+
+
+def test_a_fence_of_one_warp_group_says_nothing_of_another() -> None:
+    """Writes of the second warp group, behind a product of the first, still need a fence."""
+    filled = LOAD + "".join(f"st.shared.b32 [%r4+{1024 * i}], %r10;\n" for i in range(3))
+    head, _, _ = PRODUCT.partition(FENCE)
+    one = f"setp.lt.u32 %p3, %r1, 128;\n@%p3 bra $ONE;\n{FENCE}mov.b32 %r30, 0f00000000;\nbar.sync 1, 256;\n"
+    body = one + product(8, FOUR) + WAIT + "bra.uni $END;\n$ONE:\n" + FENCE + product(8, FOUR) + WAIT
+    with pytest.raises(IllegalProgram, match=r"expected wgmma\.fence between a write"):
+        run(filled + head + body + "bar.sync 1, 256;\n$END:\n" + STORE, 256, 16384)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 import sys
@@ -14,10 +15,12 @@ import pytest
 pytest.importorskip("triton")
 sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in (".", "mutation", "gpu")]
 
+import mutate_ptx  # noqa: E402
 import ptx_harness  # noqa: E402
 import ptx_orders  # noqa: E402
-from mutate_ptx import without_orders  # noqa: E402
-from ptx_texts import HEAD  # noqa: E402
+from ptx_texts import HEAD, LOAD, STORE, run  # noqa: E402
+
+from superopt.errors import IllegalProgram  # noqa: E402
 
 SAMPLE = 60
 
@@ -37,7 +40,7 @@ def test_nothing_races_in_what_triton_makes(subjects: list[ptx_harness.Subject])
 
 def test_both_say_the_same_of_each_order_that_is_dropped(subjects: list[ptx_harness.Subject]):
     """Waits, fences and barriers; what the check calls illegal races in the second reading, and nothing else does."""
-    mutants = [(s, text) for s in subjects for text in without_orders(s.ptx)]
+    mutants = [(s, text) for s in subjects for text in mutate_ptx.without_orders(s.ptx)]
     said = Counter[tuple[bool, bool]]()
     for subject, text in random.Random(7).sample(mutants, SAMPLE):
         raced = bool(ptx_orders.races(text, subject.shared_bytes))
@@ -111,3 +114,69 @@ def test_copies_are_waited_for(body: str, raced: bool):
 def test_what_is_not_followed_is_said(line: str):
     with pytest.raises(ptx_orders.Undecided):
         ptx_orders.races(HEAD.replace("THREADS", "64") + line + "\nret;\n}\n", 1024)
+
+
+def test_a_wait_for_an_mbarrier_that_ends_after_some_tests_is_found():
+    """Unrolled or counted, whatever the tests say."""
+    for subject in [s for s in ptx_harness.families() if s.name == "test/gpu sm_90 mbarriers"]:
+        lines = subject.ptx.splitlines()
+        mutants = list(mutate_ptx.bounded_waits(lines))
+        assert len(mutants) >= 5
+        for changed in mutants:
+            text = "\n".join(changed.get(n, line) for n, line in enumerate(lines))
+            assert subject.fate(text, subject.first) == "illegal", changed
+
+
+STARTED = "griddepcontrol.wait;\n" + LOAD + "griddepcontrol.launch_dependents;\n" + STORE
+
+
+def test_faults_of_early_starts_are_found_by_both():
+    """Waits that are dropped, come late or in some threads; where the next kernel may start changes nothing."""
+    lines = (HEAD.replace("THREADS", "64") + STARTED + "ret;\n}\n").splitlines()
+    said = Counter[bool]()
+    for changed in mutate_ptx.early_starts(lines):
+        text = "\n".join(changed.get(n, line) for n, line in enumerate(lines))
+        raced = bool(ptx_orders.races(text, 1024, early=True))
+        said[raced] += 1
+        if "griddepcontrol.wait" not in text:  # refused for early kernels before it runs
+            assert raced
+            continue
+        with pytest.raises(IllegalProgram) if raced else contextlib.nullcontext():
+            run(text.partition(HEAD.splitlines()[-1])[2].rpartition("ret;")[0])
+    assert said == {True: 6, False: 2}
+
+
+def test_the_next_kernel_waits_though_the_text_does_not():
+    body = HEAD.replace("THREADS", "64") + LOAD + STORE + "ret;\n}\n"
+    assert not ptx_orders.races(body, 1024)
+    assert ptx_orders.races(body, 1024, early=True)
+
+
+FOUR, EIGHT = "%r30, %r31, %r32, %r33", "%r30, %r31, %r32, %r33, %r34, %r35, %r36, %r37"
+
+
+@pytest.mark.parametrize(
+    ("first", "between", "second", "raced"),
+    [
+        (FOUR, "", FOUR, False),
+        (EIGHT, "", FOUR, True),
+        (EIGHT, "wgmma.fence.sync.aligned;", FOUR, True),
+        (FOUR, "", "%r32, %r33, %r34, %r35", True),
+        (EIGHT, "WAIT", FOUR, True),
+        (EIGHT, "WAIT wgmma.fence.sync.aligned;", FOUR, False),
+        (FOUR, "WAIT mov.b32 %r20, %r31;", FOUR, True),
+    ],
+)
+def test_products_of_another_shape_are_ordered_by_fences(first: str, between: str, second: str, raced: bool):
+    wait = "wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;\n"
+
+    def product(registers: str) -> str:
+        shape = f"m64n{2 * len(registers.split())}k8.f32.tf32.tf32"
+        return f"wgmma.mma_async.sync.aligned.{shape} {{{registers}}}, %rd6, %rd6, 1, 1, 1;\n"
+
+    place = "bfe.u32 %r20, %r2, 4, 14;\ncvt.u64.u32 %rd6, %r20;\nor.b64 %rd6, %rd6, 68719542272;\n"
+    zeros = "".join(f"mov.b32 %r{r}, 0f00000000;\n" for r in range(30, 38))
+    products = product(first) + between.replace("WAIT", wait) + product(second)
+    body = place + zeros + "wgmma.fence.sync.aligned;\n" + products + wait
+    text = HEAD.replace("THREADS", "128") + body + "ret;\n}\n"
+    assert bool(ptx_orders.races(text, 8192)) == raced

@@ -144,6 +144,7 @@ void Machine::start(const std::vector<std::pair<u32, std::vector<u64>>> &preset)
     clock_[w][w] = 1;
   partial_ = false;
   gridReady_.assign(threads_, false);
+  multiplies_ = std::ranges::any_of(program_.code, [](const Instr &in) { return in.op == Op::wgmma; });
   waitsForGrid_ = std::ranges::any_of(program_.code, [](const Instr &in) { return in.op == Op::grid_wait; });
   bytes_.clear();
   copies_.assign(threads_, {});
@@ -158,8 +159,8 @@ void Machine::start(const std::vector<std::pair<u32, std::vector<u64>>> &preset)
     pending_[s] = {};
     accumulating_[s].assign(program_.registers, 0);
     reading_[s].assign(program_.registers, 0);
+    uses_[s].assign(multiplies_ ? program_.registers : 0, {});
   }
-  registerStep_.assign(program_.registers, 0);
   for (std::vector<u32> &known : completed_)
     known.assign(threads_, 0);
   mbarriers_.clear();
@@ -302,9 +303,8 @@ std::size_t Machine::perform(const Instr &in, std::span<const u16> lanes) {
     follow(in, lanes);
   execute(in, lanes);
   spend(numbers_.takeJoined());
-  for (std::size_t i = 0; i < results(in); ++i)
-    if (arg(in, i).reg >= 0)
-      registerStep_[static_cast<std::size_t>(arg(in, i).reg)] = in.op == Op::wgmma ? 0 : step_;
+  if (multiplies_ && in.op != Op::wgmma)
+    noteUses(in, lanes);
   return lanes.size();
 }
 

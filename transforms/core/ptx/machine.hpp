@@ -110,6 +110,7 @@ private:
   bool predicate(const Arg &a, u16 t) const;
   bool poisoned(const Arg &a, u16 t) const;
   void touch(const Instr &in, std::span<const u16> lanes);
+  void noteUses(const Instr &in, std::span<const u16> lanes);
 
   // integers
   void integer(const Instr &in, std::span<const u16> lanes);
@@ -154,6 +155,7 @@ private:
   // matrices
   void shuffle(const Instr &in, std::span<const u16> lanes);
   void mma(const Instr &in, std::span<const u16> lanes);
+  void useInProduct(const Instr &in, std::size_t stream, std::size_t r);
   void wgmma(const Instr &in, std::span<const u16> lanes);
   void wgmmaWait(const Instr &in, std::span<const u16> lanes);
   u64 operandAddress(u64 descriptor, bool tensor, bool transposed, unsigned row, unsigned k,
@@ -365,7 +367,14 @@ private:
   std::array<Pending, kStreams> pending_;
   // Registers that wgmma reads or accumulates in: the operation, 0 for none.
   std::array<std::vector<u32>, kStreams> accumulating_, reading_;
-  std::vector<u32> registerStep_; // when each was last written, wgmma apart
+  // The steps in which a warp group last used a register, and the place that it had among the results of a
+  // product.
+  struct Use {
+    u32 read = 0, written = 0, multiplied = 0, accumulated = 0;
+    u32 place = 0;
+  };
+  std::array<std::vector<Use>, kStreams> uses_;
+  bool multiplies_ = false; // whether the program has wgmma, so that uses are noted
   bool locked_ = false;
 
   std::map<u64, Mbarrier> mbarriers_;

@@ -129,6 +129,58 @@ Number Machine::asyncRead(u64 address, Type type, Issue &issue) {
   return numbers_.get(bytes == 2 ? half(held, type) : eighth(split(held)[address % 2], type));
 }
 
+// Notes that threads used the registers of an instruction other than wgmma.
+void Machine::noteUses(const Instr &in, std::span<const u16> lanes) {
+  for (std::size_t s = 0; s < kStreams; ++s) {
+    const std::size_t first = s * kWarpGroup, last = first + kWarpGroup;
+    if (std::ranges::none_of(lanes, [&](u16 t) { return t >= first && t < last; }))
+      continue;
+    for (std::size_t i = 0; i < in.count; ++i)
+      if (const i32 reg = arg(in, i).reg; reg >= 0) {
+        Use &use = uses_[s][static_cast<std::size_t>(reg)];
+        (i < results(in) ? use.written : use.read) = step_;
+      }
+  }
+}
+
+// Whether wgmma may use its register `r`, and that it does. What used one before is ordered by wgmma.fence
+// or, of results, by both products having the same shape (PTX ISA, "wgmma.fence"), and the register the same
+// place in both: a product of another shape finishes its elements in another order. While a product is in
+// flight, a fence is not enough ("wgmma.wait_group").
+void Machine::useInProduct(const Instr &in, std::size_t stream, std::size_t r) {
+  const i32 named = arg(in, r).reg;
+  if (named < 0)
+    return;
+  const std::size_t reg = static_cast<std::size_t>(named);
+  Use &use = uses_[stream][reg];
+  const auto unfenced = [&](u32 step) { return step >= std::max(pending_[stream].fenceStep, 1u); };
+  if (unfenced(use.written))
+    throw Illegal("expected wgmma.fence between a write to a register and wgmma");
+  const bool inFlight = accumulating_[stream][reg] != 0;
+  if (r >= results(in)) {
+    if (inFlight)
+      throw Illegal("expected a wait for wgmma first, got its result as an operand");
+    if (unfenced(use.accumulated))
+      throw Illegal("expected wgmma.fence between a product and one that reads its result");
+    use.multiplied = step_;
+    return;
+  }
+  if (reading_[stream][reg] != 0)
+    throw Illegal("expected a wait for wgmma first, got its operand as a result");
+  if (unfenced(use.read) || unfenced(use.multiplied))
+    throw Illegal("expected wgmma.fence between a read of a register and wgmma that writes to it");
+  const u32 depth = 32 / bytesOf(static_cast<Type>(in.mode & 15));
+  const u32 place = static_cast<u32>(((in.aux & 0xffff) * 64 + depth) * 128 + r);
+  if (use.place != place && inFlight)
+    throw Illegal("expected a wait for wgmma first, got its result at another place of a product, or in one "
+                  "of another shape");
+  if (use.place != place && unfenced(use.accumulated))
+    throw Illegal(
+        "expected wgmma.fence between products that have a register at another place, or another shape");
+  use.accumulated = step_;
+  use.place = place;
+}
+
 void Machine::wgmma(const Instr &in, std::span<const u16> lanes) {
   const Type type = static_cast<Type>(in.mode & 15), bType = static_cast<Type>(in.aux >> 16);
   const bool fromRegisters = (in.mode & 16) != 0, aTransposed = (in.mode & 32) != 0,
@@ -147,15 +199,8 @@ void Machine::wgmma(const Instr &in, std::span<const u16> lanes) {
     Pending &pending = pending_[stream];
     if (pending.fenceStep == 0)
       throw Illegal("expected wgmma.fence before the first wgmma");
-    for (std::size_t r = 0; r < (fromRegisters ? after : results); ++r) {
-      const i32 reg = arg(in, r).reg;
-      if (reg >= 0 && r < results && reading_[stream][static_cast<std::size_t>(reg)] != 0)
-        throw Illegal("expected a wait for wgmma first, got its operand as a result");
-      if (reg >= 0 && registerStep_[static_cast<std::size_t>(reg)] >= std::max(pending.fenceStep, 1u))
-        throw Illegal("expected wgmma.fence between a write to a register and wgmma");
-      if (r >= results && reg >= 0 && accumulating_[stream][static_cast<std::size_t>(reg)] != 0)
-        throw Illegal("expected a wait for wgmma first, got its result as an operand");
-    }
+    for (std::size_t r = 0; r < (fromRegisters ? after : results); ++r)
+      useInProduct(in, stream, r);
     spend(kRows * n * depth);
     Issue issue{++sequence_, stream, kNobody, ~0u};
     for (std::size_t t = first; t < first + std::size_t{kWarpGroup}; ++t)

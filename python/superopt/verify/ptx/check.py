@@ -112,11 +112,6 @@ def verify_kernel(
             raise NotEquivalent(
                 f"expected the PTX of kernel '{kernel.name}', got that of '{decoded.kernel.name}'"
             )
-        if kernel.early and not any(o.startswith("griddepcontrol.wait") for o in decoded.opcodes):
-            raise IllegalProgram(
-                f"kernel '{kernel.name}' may start while the one before it runs: expected its PTX to wait for "
-                "that one, got none that does"
-            )
         ordering = ordering_rules(decoded)
         templates = sorted({o[1:].split(".")[0] for o in decoded.opcodes if o.startswith("@")})
         found = _compare(decoded, node, kernel, text.shared_bytes, seed, primes)
@@ -206,7 +201,15 @@ class Reference:
         self._stores: dict[int, _Stores] = {}
 
     def launch(self, decoded: Decoded, shared_bytes: int) -> Launch:
-        """The kernel on the same operands, none of its blocks run."""
+        """The kernel on the same operands, none of its blocks run.
+
+        Raises IllegalProgram where it is started early and its PTX waits for no other kernel.
+        """
+        if self.kernel.early and not any(o.startswith("griddepcontrol.wait") for o in decoded.opcodes):
+            raise IllegalProgram(
+                f"kernel '{self.kernel.name}' may start while the one before it runs: expected its PTX to wait "
+                "for that one, got none that does"
+            )
         given, _ = launch_buffers(self._node, self.kernel.arguments, self._operands)
         kernel, budget = self.kernel, self._budget
         return Launch(decoded, kernel.grid, given, self._field, shared_bytes, kernel.extents, budget=budget)
