@@ -55,7 +55,7 @@ from superopt.transforms.cpu.operators import (
 )
 from superopt.transforms.cpu.products import multiplied
 from superopt.transforms.cpu.views import viewed
-from superopt.transforms.cpu.writer import Tile, Writer, linear, row_major
+from superopt.transforms.cpu.writer import Tile, Writer, linear, memory_type, row_major
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class _Emitter:
         sizes, tiles = self.writer.slots()
         types = [(name, b.type.elements, b.type.dtype) for b, name in self.memory.items()]
         types += [(f"%s{i}", size, "f32") for i, size in enumerate(sizes)]
-        given = ", ".join(f"{name}: memref<{n}x{dtype}> {{llvm.noalias}}" for name, n, dtype in types)
+        given = ", ".join(f"{name}: {memory_type(n, dtype)} {{llvm.noalias}}" for name, n, dtype in types)
         lines = [f"func.func @{ENTRY}({given}) {{", *tiles, *self.writer.lines, "  return", "}"]
         bytes_ = [n * DTYPE_BYTES[dtype] for _, n, dtype in types]
         count = len(program.arguments)
@@ -220,7 +220,7 @@ class _Emitter:
             number = self.writer.let(
                 f"affine.load {name}[{self.place(buffer, statement.windows, point)}] : {_type(buffer)}"
             )
-            return number if dtype == "f32" else self.writer.let(f"arith.extf {number} : {dtype} to f32")
+            return self.writer.widened(number, dtype)
 
         return Source(read, frozenset({buffer}), frozenset({buffer}), direct=True, exact=True)
 
@@ -248,9 +248,7 @@ class _Emitter:
         name, dtype = self.memory[buffer], buffer.type.dtype
 
         def write(point: list[str]) -> None:
-            number = source.read(point)
-            if dtype != "f32":
-                number = self.writer.let(f"arith.truncf {number} : f32 to {dtype}")
+            number = self.writer.narrowed(source.read(point), dtype)
             place = self.place(buffer, statement.windows, point)
             self.writer.line(f"affine.store {number}, {name}[{place}] : {_type(buffer)}")
 
@@ -347,4 +345,4 @@ def _used(statement: Statement) -> tuple[Value, ...]:
 
 
 def _type(buffer: Buffer) -> str:
-    return f"memref<{buffer.type.elements}x{buffer.type.dtype}>"
+    return memory_type(buffer.type.elements, buffer.type.dtype)

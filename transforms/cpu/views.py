@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from superopt.program import LoopVar, TensorType, View, Window
 from superopt.quasi_affine import Linear
 from superopt.transforms.cpu.operators import Source, index_of, window_text
-from superopt.transforms.cpu.writer import Writer
+from superopt.transforms.cpu.writer import Writer, memory_type
 
 
 def viewed(
@@ -57,9 +57,8 @@ def viewed(
             offset = offset.plus(x, math.prod(kind.shape[d + 1 :]))
         first = writer.let("arith.constant 0 : index")
         safe = writer.let(f"arith.select {holds}, {at(offset)}, {first} : index")
-        number = writer.let(f"memref.load {name}[{safe}] : memref<{kind.elements}x{kind.dtype}>")
-        if kind.dtype != "f32":
-            number = writer.let(f"arith.extf {number} : {kind.dtype} to f32")
+        number = writer.let(f"memref.load {name}[{safe}] : {memory_type(kind.elements, kind.dtype)}")
+        number = writer.widened(number, kind.dtype)
         return writer.let(f"arith.select {holds}, {number}, {zero} : f32")
 
     return Source(element)

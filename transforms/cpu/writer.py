@@ -13,6 +13,11 @@ LANES = 16
 VECTOR = f"vector<{LANES}xf32>"
 
 
+def memory_type(elements: int, dtype: str) -> str:
+    """The type of memory; bf16 as integers, as LLVM moves such numbers by functions that we lack on most CPUs."""
+    return f"memref<{elements}x{'i16' if dtype == 'bf16' else dtype}>"
+
+
 @dataclass(eq=False)
 class Memory:
     """Scratch memory of `size` f32 elements, in use from statement `born` to statement `last`."""
@@ -82,6 +87,18 @@ class Writer:
         """A new name."""
         self._names += 1
         return f"%x{self._names}"
+
+    def widened(self, number: str, dtype: str) -> str:
+        """What was loaded from memory of a dtype, as f32."""
+        if dtype == "bf16":
+            number = self.let(f"arith.bitcast {number} : i16 to bf16")
+        return number if dtype == "f32" else self.let(f"arith.extf {number} : {dtype} to f32")
+
+    def narrowed(self, number: str, dtype: str) -> str:
+        """An f32 as memory of a dtype holds it."""
+        if dtype != "f32":
+            number = self.let(f"arith.truncf {number} : f32 to {dtype}")
+        return self.let(f"arith.bitcast {number} : bf16 to i16") if dtype == "bf16" else number
 
     def let(self, text: str) -> str:
         """Write `name = text`; returns the name."""
