@@ -102,6 +102,8 @@ _LAST = (
     r"(tcgen05\.alloc[^;]*, )64;([\s\S]*)(@%p\d+ tcgen05\.mma\S* )\[ (%r\d+) \+ 0 \](, %rd\d+, (%rd\d+), (%r\d+), (%p\d+);)"
     r"([\s\S]*tcgen05\.dealloc[^;]*, )64;"
 )
+# Another warp gives the permit up, and does not wait for the allocation.
+GIVEN_UP = r"\1\n{ .reg .pred %q; .reg .b32 %t; mov.u32 %t, %tid.x; shr.u32 %t, %t, 5; setp.eq.u32 %q, %t, 1; @%q \3 }\n\2"
 OF_ANOTHER = r"\g<1>128;\2\3[ \4 + 0 ]\5\n\3[ \4 + 64 ], [ \4 + 0 ], \6, \7, \8;\g<9>128;"
 OF_ANOTHER_SHAPE = (
     r"\g<1>128;\2\3[ \4 + 0 ]\5\n\3[ \4 + 64 ]\5\n{ .reg .b32 %n; add.s32 %n, \7, -524288; \3[ \4 + 64 ], "
@@ -123,6 +125,7 @@ FAULTS = [
     ("tf32", "sm_100", r"ld\.shared\.b32 (\s*%r\d+), \[global_smem\];", r"mov.b32 \1, 0;"),
     ("tf32", "sm_100", r"(ld\.shared\.b32 \s*(%r\d+), \[global_smem\];)", r"\1\nand.b32 \2, \2, 0;"),
     ("tf32", "sm_100", r"(@%p\d+ tcgen05\.alloc[^;]*;)([\s\S]*?)(@%p\d+ tcgen05\.relinquish[^;]*;)", r"\3\n\1\2"),
+    ("tf32", "sm_100", r"(@%p\d+ tcgen05\.alloc[^;]*;)([\s\S]*?)@%p\d+ (tcgen05\.relinquish[^;]*;)", GIVEN_UP),
     # Bits of descriptors that belong to no field, and a shape that there is not.
     *(("tf32", "sm_100", "68159760", str(68159760 ^ 1 << bit)) for bit in (6, 23, 29, 30, 31)),
     ("tf32", "sm_100", "68159760", str(68159760 + (4 << 24) + (1 << 17))),

@@ -546,6 +546,14 @@ def test_a_loop_with_a_rest_is_no_concatenation() -> None:
         Family(graph, lower(graph), [axis("n", 2, 200, [(0, 0, 1), (1, 0, 1)])])
 
 
+def test_a_range_of_another_triton_says_what_no_check_ran(attention: Any, tmp_path: Path) -> None:
+    folder = attention.save(tmp_path / "bundle")
+    described = json.loads((folder / "bundle.json").read_text())
+    (folder / "bundle.json").write_text(json.dumps({**described, "triton": "3.0.0"}, indent=2))
+    said = verify_bundle(attention.outcome.original, folder).unchecked
+    assert [t for t in said if "blocks of the TTIR and extents of TTIR and PTX that no check ran" in t]
+
+
 def test_mistakes() -> None:
     n, m = torch.export.Dim("n", min=2, max=64), torch.export.Dim("m", min=2, max=64)
     given: list[tuple[Any, type[Exception], str]] = [
