@@ -18,7 +18,7 @@ from superopt.diagnostics import Diagnostics
 from superopt.dialects.writer import to_text
 from superopt.errors import BadOption, UnsupportedProgram
 from superopt.operators import OPERATORS, arg
-from superopt.program import KernelGraph, TileProgram
+from superopt.program import Compute, KernelGraph, TileProgram
 from superopt.scalars import Scalar, sqrt
 from superopt.spec import check_kernel
 from superopt.transforms.core import _egraph
@@ -454,3 +454,26 @@ def test_a_number_computed_from_numbers_meets_tiles_of_another_dtype():
     found = propose(graph, H100, budget=20, options=SaturationOptimizer(candidates=4))
     assert found.graphs
     assert all(certify(graph, c).equivalent for c in found.graphs[:2])
+
+
+@pytest.mark.parametrize("multiplied", ["f16", "f32"])
+def test_products_multiply_in_the_dtype_of_the_program(multiplied: str) -> None:
+    # A layer norm in f32 before a product: numbers on chip are not rounded, but products in f32 are slow.
+    p = Program("norm_linear", "f16")
+    x, w = p.input(3, 256, name="x"), p.input(256, 512, name="w")
+    wide = p("cast", x, dtype="f32")
+    apart = p("sub", wide, p("reduce_mean", wide, dims=(1,), keepdims=True))
+    var = p("reduce_mean", p("square", apart), dims=(1,), keepdims=True)
+    norm = p("mul", apart, p("rsqrt", p("add", var, p("constant", value=1e-5, shape=(), dtype="f32"))))
+    if multiplied == "f32":
+        y = p("cast", p("matmul", norm, p("cast", w, dtype="f32")), dtype="f16")
+    else:
+        y = p("matmul", p("cast", norm, dtype="f16"), w)
+    graph = p.graph(y)
+    found = propose(graph, H100, budget=20, options=SaturationOptimizer(candidates=4))
+    (best,) = (n.body for n in found.graphs[0].nodes)
+    assert isinstance(best, TileProgram)
+    products = [s for s in best.statements() if isinstance(s, Compute) and s.op == "matmul"]
+    assert products
+    assert {v.dtype for s in products for v in s.operands} == {multiplied}
+    assert certify(graph, found.graphs[0]).equivalent

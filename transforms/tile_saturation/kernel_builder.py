@@ -51,7 +51,11 @@ class _Frame:
 
 
 class KernelBuilder:
-    """Writes one kernel; `steps` are the widths of its parameters, `updated` the tensors updated in place."""
+    """Writes one kernel; `steps` are the widths of its parameters, `updated` the tensors updated in place.
+
+    Matrix products multiply numbers of the dtype `multiplied`, where one is given: what is computed on chip keeps
+    its bits until then.
+    """
 
     def __init__(
         self,
@@ -60,8 +64,10 @@ class KernelBuilder:
         updated: set[TermTensor],
         steps: Mapping[TermVar, int],
         name: str,
+        multiplied: str | None = None,
     ) -> None:
         self.steps = steps
+        self.multiplied = multiplied
         self.live_after = live_after
         self.grid, self.body = grid(statement, live_after)
         self.written = written((statement,))
@@ -354,6 +360,8 @@ class KernelBuilder:
             flags = {k: tuple(v) if isinstance(v, list) else v for k, v in attrs.items()}  # pyright: ignore
         dtypes = {v.dtype for v in values if not _is_number(v)}
         dtype = "f32" if len(dtypes) != 1 else dtypes.pop()
+        if contraction and self.multiplied is not None:
+            dtype = self.multiplied
         values = [self._number(v, dtype, out) if _is_number(v) else self.cast(v, dtype, out) for v in values]
         infer_type(expr.op, [v.type for v in values], flags)
         return self.masks.apply(out, expr.op, values, flags)

@@ -10,6 +10,7 @@ Independent chains multiply in the e-graph; a bundle is rewritten once for all i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from superopt.transforms.tile_saturation.terms import (
     LibraryOperator,
@@ -47,7 +48,7 @@ def bundled(program: TermProgram) -> TermProgram:
         if all(lane in program.library for lane in lanes):
             library[body[-1]] = tuple(p for lane in lanes for p in program.library[lane])
     tensors = [*program.tensors, *bundles.values()]
-    return TermProgram(program.name, program.inputs, program.outputs, tuple(body), tensors, library)
+    return replace(program, body=tuple(body), tensors=tensors, library=library)
 
 
 def _movable(body: Sequence[StatementTerm], i: int, j: int, taken: set[int]) -> bool:

@@ -230,6 +230,8 @@ class TermProgram:
         default_factory=dict["StatementTerm", "tuple[LibraryOperator, ...]"]
     )
     """Statements that are just matrix products or concatenations, which a library kernel may replace."""
+    multiplied: str | None = None
+    """The dtype of 16 bits that all matrix products of the program multiply; None where there is none."""
 
     def __str__(self) -> str:
         return render(self.body)

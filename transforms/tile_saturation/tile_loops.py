@@ -168,7 +168,14 @@ class _Builder:
         outputs = [self.tensor(v) for v in self.graph.outputs]
         inputs = [self.tensor(v) for v in self.graph.inputs]
         tensors = list(self.tensors.values())
-        return TermProgram(self.graph.name, inputs, outputs, tuple(self.body), tensors, self.library)
+        return TermProgram(
+            self.graph.name, inputs, outputs, tuple(self.body), tensors, self.library, self.multiplied()
+        )
+
+    def multiplied(self) -> str | None:
+        """The dtype that all matrix products multiply, where it is one of 16 bits."""
+        found = {v.dtype for n in self.graph.nodes if is_contraction(n) for v in n.operands}
+        return found.pop() if len(found) == 1 and "f32" not in found else None
 
     def note_library(self, node: Node) -> None:
         """Record the statement just written if it is a library operator on tensors in memory."""

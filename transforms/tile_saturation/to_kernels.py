@@ -65,7 +65,7 @@ def to_kernels(
         name = f"{identifier(graph.name, 'kernel')}_{i}"
         builder, reason = None, ""
         try:
-            builder = _tuned(statement, live, program.updated, name, target, widths or Widths())
+            builder = _tuned(statement, live, program, name, target, widths or Widths())
         except Rejected as error:
             reason = str(error)
         if (found := library_operators(statement, operators)) and all(
@@ -122,7 +122,7 @@ class Widths:
 def _tuned(
     statement: StatementTerm,
     live: set[TermTensor],
-    updated: set[TermTensor],
+    source: TermProgram,
     name: str,
     target: Target,
     widths: Widths,
@@ -131,11 +131,11 @@ def _tuned(
     key = (statement, frozenset(live & written((statement,))))
     if key not in widths.known:
         free = retiled(statement)
-        widths.known[key] = free, _choose(free, live, updated, name, target)
+        widths.known[key] = free, _choose(free, live, source, name, target)
     free, chosen = widths.known[key]
     if isinstance(chosen, str):
         raise Rejected(chosen)
-    builder = KernelBuilder(free, live, updated, chosen, name)
+    builder = KernelBuilder(free, live, source.updated, chosen, name, source.multiplied)
     choose_launch(builder.program, target, None, None)
     return builder
 
@@ -145,7 +145,7 @@ def _parameters(statement: StatementTerm) -> list[TermVar]:
 
 
 def _choose(
-    statement: StatementTerm, live: set[TermTensor], updated: set[TermTensor], name: str, target: Target
+    statement: StatementTerm, live: set[TermTensor], source: TermProgram, name: str, target: Target
 ) -> Mapping[TermVar, int] | str:
     """The best widths of one kernel's parameters, or why none fit."""
     parameters = _parameters(statement)
@@ -162,7 +162,7 @@ def _choose(
             tried[widths] = math.inf
             try:
                 chosen = dict(zip(parameters, widths, strict=True))
-                builder = KernelBuilder(statement, live, updated, chosen, name)
+                builder = KernelBuilder(statement, live, source.updated, chosen, name, source.multiplied)
             except (IllegalProgram, UnsupportedProgram) as error:
                 reason = error.message
                 return math.inf
