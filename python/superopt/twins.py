@@ -34,25 +34,43 @@ def twins(graph: KernelGraph) -> list[list[Node]]:
     same: dict[object, list[Node]] = {}
     for nodes in alike.values():
         for node in nodes:
-            same.setdefault((kernel_fingerprint(node), node in in_place), []).append(node)
-    needed = _needed(graph.nodes)
+            same.setdefault((_what(node), node in in_place), []).append(node)
+    needed, number = _needed(graph.nodes), {n: i for i, n in enumerate(graph.nodes)}
     found: list[list[Node]] = []
     of: dict[Node, list[Node]] = {}
     for left in same.values():
         while len(left) > 1:
-            group = left[:1]
-            for node in left[1:]:
-                # Nodes stand in order, so the earlier one cannot need the later one.
-                if any(needed[node] >> number & 1 for number in map(graph.nodes.index, group)):
-                    continue
-                wider = [*group, node]
-                if in_order(graph.nodes, {**of, **dict.fromkeys(wider, wider)}) is not None:
-                    group = wider
+            group = _apart(left, needed, number)
+            # Where all of them can be one, so can any of them.
+            if in_order(graph.nodes, {**of, **dict.fromkeys(group, group)}) is None:
+                group = left[:1]
+                for node in left[1:]:
+                    wider = _apart([*group, node], needed, number)
+                    if in_order(graph.nodes, {**of, **dict.fromkeys(wider, wider)}) is not None:
+                        group = wider
             left = [n for n in left if n not in group]
             if len(group) > 1:
                 of.update(dict.fromkeys(group, group))
                 found.append(group)
     return found
+
+
+def _what(node: Node) -> object:
+    """What a node does to its operands, of known types."""
+    if node.body is not None:
+        return kernel_fingerprint(node)
+    # A copy, whose attributes are numbers: no need to write it as text.
+    return tuple(map(node.operands.index, node.operands)), tuple(sorted(node.attrs.items()))
+
+
+def _apart(nodes: Sequence[Node], needed: Mapping[Node, int], number: Mapping[Node, int]) -> list[Node]:
+    """The first of the nodes, which stand in order, and each other that needs none of those taken before it."""
+    taken, group = 0, list[Node]()
+    for node in nodes:
+        if not needed[node] & taken:
+            taken |= 1 << number[node]
+            group.append(node)
+    return group
 
 
 def _needed(nodes: Sequence[Node]) -> dict[Node, int]:

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -127,6 +129,52 @@ def test_a_module_that_cancels_has_the_tolerance_of_its_roundings(monkeypatch: p
     monkeypatch.setattr(against_source, "graph_values", wrong)
     with pytest.raises(UnsupportedProgram, match=r"expected to read what the module computes"):
         from_torch(Cancels(), (x,))
+
+
+def test_products_of_narrow_numbers_are_run_in_f32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where processors lack f16, PyTorch takes forty times as long for them; what is read stays what it is."""
+    torch: Any = pytest.importorskip("torch")
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from superopt.transforms.ingest import import_torch
+
+    seen: set[tuple[str, Any]] = set()
+
+    class Noted(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            held = [x.dtype for x in args if isinstance(x, torch.Tensor)]
+            seen.update((str(func), dtype) for dtype in held)
+            return func(*args, **(kwargs or {}))
+
+    kept = import_torch.products_in_f32
+
+    @contextmanager
+    def noted(arguments: Any) -> Generator[None]:
+        with Noted(), kept(arguments):
+            yield
+
+    monkeypatch.setattr(import_torch, "products_in_f32", noted)
+    monkeypatch.setattr(against_module, "products_in_f32", noted)
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(4 * 36, 5)
+    )
+    read = from_torch(module.half(), (torch.randn(2, 3, 8, 8).half(),))
+    assert {v.dtype for v in read.graph.inputs} == {"f16"}
+    products = {(op, dtype) for op, dtype in seen if "conv" in op or "mm" in op}
+    assert {dtype for _, dtype in products} == {torch.float32}
+    assert len(products) == 2
+    assert any(dtype == torch.float16 for op, dtype in seen if "relu" in op)
+
+
+def test_products_in_f32_are_rounded_once_and_faults_stay_pytorchs() -> None:
+    torch: Any = pytest.importorskip("torch")
+    x, w = (torch.randn(64, 64, generator=torch.Generator().manual_seed(n)).half() for n in (1, 2))
+    with against_module.products_in_f32([x, w]):
+        made = x @ w
+        with pytest.raises(RuntimeError, match="dtype"):
+            _ = x @ w.float()
+    assert made.dtype == torch.float16
+    assert torch.equal(made, (x.float() @ w.float()).half())
 
 
 def test_a_fault_in_an_opaque_operation_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from superopt.transforms.lower import lower
 from superopt.transforms.lower.fold_moves import FoldMoves
 from superopt.transforms.lower.join_parts import join_parts
 from superopt.transforms.lower.merge_twins import merge
-from superopt.twins import twins
+from superopt.twins import in_order, twins
 from superopt.verify import certify
 from superopt.verify.domains import FloatDomain
 from superopt.verify.evaluate import evaluate
@@ -209,6 +210,23 @@ def test_chains_of_twins() -> None:
         merged += len(groups)
         assert all(len({id(n) for n in g}) == len(g) for g in groups)
     assert merged > 10
+
+
+def test_copies_apart_from_each_other_are_ordered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all can be one kernel so can any of them: one order for each group, not one for each copy."""
+    p = Program("alike")
+    x = p.input(8, 4)
+    made = [p("concat", x, p.input(8, 4), dim=0) for _ in range(6)]
+    made += [p("concat", made[0], y, dim=0) for y in made[1:]]
+    asked: list[int] = []
+
+    def counted(nodes: Sequence[Node], of: Mapping[Node, list[Node]]) -> list[list[Node]] | None:
+        asked.append(len(of))
+        return in_order(nodes, of)
+
+    monkeypatch.setattr("superopt.twins.in_order", counted)
+    assert [len(g) for g in twins(p.graph(*made))] == [6, 5]
+    assert asked == [6, 11]
 
 
 def test_groups_that_would_need_each_other_are_not_both_made() -> None:

@@ -6,15 +6,18 @@ clipped, padding of maxima by zeros.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import random
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from superopt.cost import target
+from superopt.cost import KernelCost, cost, target
+from superopt.cost.model import kernel_cost
 from superopt.errors import IllegalProgram
 from superopt.nests import Atom, Index
 from superopt.operators import OPERATORS, infer_type, nest_of
@@ -673,6 +676,47 @@ def test_a_network_moves_weights_alone_and_computes_what_follows_in_the_same_ker
     assert certify(graph, made).equivalent
     arrays = drawn(graph)
     np.testing.assert_allclose(run(lower(made), arrays), run(graph, arrays), atol=1e-9)
+
+
+def test_equal_kernels_of_many_graphs_are_written_and_priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, gpu, priced = residual_network(), target("sm_90"), list[Node]()
+
+    def counted(node: Node, *rest: Any) -> KernelCost:
+        priced.append(node)
+        return kernel_cost(node, *rest)
+
+    monkeypatch.setattr("superopt.cost.model.kernel_cost", counted)
+    kernels: dict[Hashable, TileProgram] = {}
+    known: dict[Hashable, KernelCost] = {}
+    first = fuse_windows(graph, gpu, kernels)
+    before = cost(first, gpu, known)
+    bodies = [n.body for n in first.nodes if n.body is not None]
+    assert len(bodies) == len({*bodies}) == len(kernels)  # none is twice in one graph
+    count = len(priced)
+    again = fuse_windows(copy.deepcopy(graph), gpu, kernels)
+    assert [n.body for n in again.nodes if n.body is not None] == bodies
+    assert cost(again, gpu, known) == before
+    assert len(priced) == count
+    assert cost(again, gpu) == before
+
+
+def test_kernels_with_other_constants_or_names_are_others() -> None:
+    gpu, kernels = target("sm_90"), dict[Hashable, TileProgram]()
+
+    def scaled(number: float, name: str) -> KernelGraph:
+        graph = program("conv", [(1, 16, 8, 8), (16, 16, 3, 3)], windows(2, pad=1))
+        y, factor = graph.outputs[0], Value(TensorType((), "f32"))
+        graph.inputs[0].name = name
+        constant = Node("constant", (), (factor,), {"shape": (), "value": number, "dtype": "f32"})
+        product = Node("mul", (y, factor), (Value(y.type),))
+        return replace(graph, nodes=[*graph.nodes, constant, product], outputs=[product.result])
+
+    for number, name in ((2.0, "x"), (3.0, "x"), (2.0, "image"), (2.0, "x")):
+        graph = scaled(number, name)
+        fused = fuse_windows(graph, gpu, kernels)
+        assert certify(graph, fused).equivalent
+        assert [n.body.params[0].name for n in fused.nodes if isinstance(n.body, TileProgram)] == [name]
+    assert len(kernels) == 3
 
 
 def test_a_program_with_channels_last_moves_nothing() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -26,7 +26,7 @@ from superopt.transforms.optimizers import Optimizer, Proposal, Proposals, never
 
 if TYPE_CHECKING:
     from superopt.cost import KernelCost, Target
-    from superopt.program import KernelGraph, Node
+    from superopt.program import KernelGraph, Node, TileProgram
 
 
 # Operators on windows that are lowered to be priced.
@@ -98,10 +98,11 @@ class DerivationOptimizer(Optimizer):
         scaled = _everywhere(program, rules.pop(SCALES)) if SCALES in rules else program
         funnel = dict.fromkeys([*(f"rule {name}" for name in names), "looked at", "priced"], 0)
         seen, order = {program_hash(program)}, itertools.count()
-        known: dict[Node, KernelCost] = {}
+        known: dict[Hashable, KernelCost] = {}
+        kernels: dict[Hashable, TileProgram] = {}
 
         def seconds(graph: KernelGraph) -> float:
-            return predicted_seconds(graph, target, known)
+            return predicted_seconds(graph, target, known, kernels)
 
         corrector = Corrector(
             self.difference,
@@ -134,7 +135,7 @@ class DerivationOptimizer(Optimizer):
             if found and (clock.now() >= end or stop()):
                 break
             layouts = (graph, channels_last(graph))
-            for made in (graph, *(fuse_windows(g, target) for g in layouts if g is not None)):
+            for made in (graph, *(fuse_windows(g, target, kernels) for g in layouts if g is not None)):
                 if made is not program and any(n.body is not None for n in made.nodes) | (made is graph):
                     found.append(Proposal(made, priced.get(id(made)) or seconds(made)))
                     funnel["priced"] += 1

@@ -20,7 +20,14 @@ from superopt.dialects.mlir import binding, ir, passmanager
 from superopt.errors import UNKNOWN, Location, SuperoptError, UnsupportedProgram
 from superopt.naming import is_value_name
 from superopt.program import KernelGraph
-from superopt.transforms.ingest.against_module import Read, check_import, few, one_thread, run_module
+from superopt.transforms.ingest.against_module import (
+    Read,
+    check_import,
+    few,
+    one_thread,
+    products_in_f32,
+    run_module,
+)
 from superopt.transforms.ingest.ingest_linalg import read_linalg, the_function
 from superopt.transforms.ingest.locate import locate
 from superopt.transforms.ingest.signature import Signature
@@ -218,7 +225,9 @@ def _tried(module: Any, lifted: Any, location: Location) -> Structure:
     def run() -> list[Any]:
         torch.manual_seed(0)
         try:
-            results, after = run_module(lifted, [*lifted.examples, *lifted.weights])
+            arguments = [*lifted.examples, *lifted.weights]
+            with products_in_f32(arguments):
+                results, after = run_module(lifted, arguments)
         except SuperoptError:
             raise
         except Exception as error:  # a module raises what it likes

@@ -17,7 +17,7 @@ use them) and opaque operations.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -68,6 +68,7 @@ from superopt.transforms.passes import GraphPass
 from superopt.transforms.schedule.launch import choose_launch
 from superopt.transforms.schedule.tiles import copy_tiles, default_tiles
 from superopt.transforms.window_groups import window_groups
+from superopt.verify.hashing import canonical_text
 from superopt.weights import apart
 
 
@@ -122,19 +123,25 @@ class KernelToTile(GraphPass):
         return replace(graph, nodes=nodes)
 
 
-def fuse_windows(graph: KernelGraph, gpu: Target) -> KernelGraph:
+def fuse_windows(
+    graph: KernelGraph, gpu: Target, known: dict[Hashable, TileProgram] | None = None
+) -> KernelGraph:
     """`graph` with one `tiled` node for each windowed operator and what is around it, where something is, and for
-    each nest of general indices, which no library has."""
-    return apart(graph, lambda part: _fuse_windows(part, gpu))
+    each nest of general indices, which no library has.
+
+    `known` are the kernels of other graphs, for this target, which graphs that have the same operators under the
+    same names share; it grows.
+    """
+    return apart(graph, lambda part: _fuse_windows(part, gpu, {} if known is None else known))
 
 
-def _fuse_windows(graph: KernelGraph, gpu: Target) -> KernelGraph:
+def _fuse_windows(graph: KernelGraph, gpu: Target, known: dict[Hashable, TileProgram]) -> KernelGraph:
     splats = {n.result: n for n in graph.nodes if splat_of(n) is not None}
     nodes: list[Node] = []
     for group in _groups(graph, fuse=True):
         fused = any(map(is_windowed, group)) and (len(group) > 1 or is_general(group[0]))
         name = f"{identifier(graph.name, 'kernel')}_{len(nodes)}"
-        nodes += [_tiled(group, splats, name, gpu, in_place=False)] if fused else group
+        nodes += [_tiled(group, splats, name, gpu, in_place=False, known=known)] if fused else group
     same = len(nodes) == len(graph.nodes) and all(a is b for a, b in zip(nodes, graph.nodes, strict=True))
     return graph if same else replace(graph, nodes=live_nodes(nodes, graph.outputs))
 
@@ -175,17 +182,33 @@ def _groups(graph: KernelGraph, *, fuse: bool) -> list[list[Node]]:
 
 
 def _tiled(
-    group: Sequence[Node], splats: dict[Value, Node], name: str, gpu: Target, *, in_place: bool
+    group: Sequence[Node],
+    splats: dict[Value, Node],
+    name: str,
+    gpu: Target,
+    *,
+    in_place: bool,
+    known: dict[Hashable, TileProgram] | None = None,
 ) -> Node:
     inside = {n.result for n in group}
     operands = [v for n in group for v in n.operands if v not in inside and v not in splats]
     operands = list(dict.fromkeys(operands))
     result = group[-1].result
+    key: Hashable = None
+    if known is not None:
+        constants = [n for v, n in splats.items() if any(v in user.operands for user in group)]
+        alone = KernelGraph("group", operands, [*constants, *group], [result])
+        names = tuple(v.name for n in alone.nodes for v in (*n.operands, *n.results))
+        key = name, names, canonical_text(alone)
+        if key in known:
+            return Node(NodeKind.TILED, tuple(operands), (result,), {}, group[-1].location, known[key])
     lowering = _Lowering(group, operands, splats, gpu, in_place=in_place)
     program = TileProgram(name, lowering.params, len(operands), lowering.locals, lowering.body())
     if in_place:
         program.aliases = (operands.index(group[-1].operands[0]),)
     choose_launch(program, gpu, None, None)
+    if known is not None:
+        known[key] = program
     return Node(NodeKind.TILED, tuple(operands), (result,), {}, group[-1].location, program)
 
 

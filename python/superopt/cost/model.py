@@ -6,8 +6,10 @@ programs; they do not promise seconds.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from superopt.aliasing import copied, updates_in_place
 from superopt.bands import bands
@@ -16,6 +18,7 @@ from superopt.cost.traffic import Traffic, kernel_seconds, moved, node_traffic, 
 from superopt.early import early_launches
 from superopt.moves import moves_in_place
 from superopt.operators import (
+    OPERATORS,
     Move,
     is_constant,
     move_of,
@@ -60,20 +63,21 @@ def is_view(node: Node) -> bool:
     return move_of(node) is Move.RESHAPE or is_constant(node)
 
 
-def cost(graph: KernelGraph, target: Target, known: dict[Node, KernelCost] | None = None) -> Cost:
+def cost(graph: KernelGraph, target: Target, known: dict[Hashable, KernelCost] | None = None) -> Cost:
     """Predicted cost of a call of `graph` on `target`; views, constants, what is read in place (`superopt.moves`)
     and what is prepared (`superopt.weights`) cost nothing.
 
     An output that is returned in an argument's memory is copied there where no kernel wrote it there. `known` are
-    the costs of nodes that many graphs share; it grows.
+    the costs of nodes that many graphs share, or have alike (`_alike`); it grows.
     """
     known, graph = {} if known is None else known, main_part(graph)
     computed = bands(graph)
 
     def alone(node: Node) -> KernelCost:
-        if node not in known:
-            known[node] = kernel_cost(node, target, computed)
-        return known[node]
+        key = _alike(node)
+        if key not in known:
+            known[key] = kernel_cost(node, target, computed)
+        return known[key]
 
     in_place, free = updates_in_place(graph), moves_in_place(graph)
     priced = [n for n in graph.nodes if not is_view(n) and free.keys().isdisjoint(n.results)]
@@ -86,6 +90,16 @@ def cost(graph: KernelGraph, target: Target, known: dict[Node, KernelCost] | Non
     for node in early_launches(n for n in graph.nodes if n in costs):
         costs[node] = replace(costs[node], seconds=costs[node].seconds - target.early_seconds)
     return Cost((*costs.values(), *copy_costs(graph, target, {node.result for node in in_place})))
+
+
+def _alike(node: Node) -> Hashable:
+    """What the cost of a node depends on: the same for operators that differ in their tensors alone."""
+    if isinstance(node.body, TileProgram):
+        return node.body
+    attrs = node.attrs.items()
+    if node.body is not None or node.op not in OPERATORS or any(isinstance(v, np.ndarray) for _, v in attrs):
+        return node
+    return node.op, tuple(v.type for v in (*node.operands, *node.results)), tuple(sorted(attrs))
 
 
 def _together(costs: Sequence[KernelCost], target: Target) -> KernelCost | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from superopt.cost import KernelCost, Target, cost
 from superopt.operators import is_general, is_windowed
-from superopt.program import KernelGraph, Node
+from superopt.program import KernelGraph, Node, TileProgram
 from superopt.transforms.derivation.fold import Unfoldable, folded
 from superopt.transforms.derivation.mutants import boxes, exact
 from superopt.transforms.derivation.mutants.derived import MUTANTS, Mutant, alone, derived
@@ -154,9 +154,12 @@ def cheapest(
 
 
 def predicted_seconds(
-    graph: KernelGraph, target: Target, known: dict[Node, KernelCost] | None = None
+    graph: KernelGraph,
+    target: Target,
+    known: dict[Hashable, KernelCost] | None = None,
+    kernels: dict[Hashable, TileProgram] | None = None,
 ) -> float:
     """What `graph` is predicted to take: nests of general indices, which no library has, as the kernels that they
-    become. `known` is that of `cost`."""
-    own = fuse_windows(graph, target) if any(map(is_general, graph.nodes)) else graph
+    become. `known` is that of `cost`, `kernels` that of `fuse_windows`."""
+    own = fuse_windows(graph, target, kernels) if any(map(is_general, graph.nodes)) else graph
     return cost(own, target, known).seconds
