@@ -12,6 +12,7 @@ from pathlib import Path
 
 import bench_folders
 import pytest
+from search_programs import Program
 from test_bench_space import attention, matmul
 
 from superopt import cost
@@ -104,6 +105,38 @@ def test_attention_baselines_compute_the_program(tmp_path: Path) -> None:
     found = {r["row"]: r for r in json.loads((tmp_path / "r.json").read_text())["rows"]}
     assert {n: r["status"] for n, r in found.items()} == dict.fromkeys(wanted.split(","), "ok")
     assert all(len(r["parameters"]) >= 4 for n, r in found.items() if n in ("flash_attention", "split_kv"))
+
+
+def test_convolutions_are_compared_with_the_best_of_cudnn(tmp_path: Path) -> None:
+    """Two more rows, in whose processes cuDNN times its kernels; programs without convolutions lack them."""
+    pytest.importorskip("torch")
+    p = Program("p")
+    none, ones = (0, 0), (1, 1)
+    x, w = p.input(1, 2, 6, 6), p.input(4, 2, 3, 3)
+    graph = p.graph(p("conv", x, w, strides=ones, dilations=ones, low=none, high=none, groups=1))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "reference.py").write_text(reference_source(graph, {}))
+    gpu = cost.target("sm_90")
+    rows = baselines.rows(graph, folder, "baselines", gpu, 2, Counter())
+    assert [r.id for r in rows if "cudnn" in r.id] == ["eager-cudnn", "compile-cudnn"]
+    product = baselines.rows(matmul(16, 32, 64), tmp_path / "product", "baselines", gpu, 2, Counter())
+    assert not any("cudnn" in r.id for r in product)
+    launch = folder / "baselines" / "eager" / "launch.py"
+    refused = "    assert torch.backends.cudnn.benchmark\n    held ="
+    launch.write_text(launch.read_text().replace("    held =", refused))
+    described = bench_folders.program("p", [dataclasses.asdict(r) for r in rows])
+    described["inputs"] = [dataclasses.asdict(s) for s in input_specs(graph)]
+    (y,) = graph.outputs
+    described["outputs"] = [{"name": "y", "shape": y.shape, "dtype": y.dtype}]
+    bench_folders.seal(folder, bench_folders.prepared([described]))
+    command = [
+        sys.executable, str(folder / "measure.py"), "-o", str(tmp_path / "r.json"), "--rounds=3",
+        "--device=interpreter", "--rows=eager,eager-cudnn",
+    ]  # fmt: skip
+    subprocess.run(command, capture_output=True, text=True, check=False)
+    found = {r["row"]: r["status"] for r in json.loads((tmp_path / "r.json").read_text())["rows"]}
+    assert found["eager-cudnn"] == "ok" != found["eager"]
 
 
 def test_bf16_is_measured_in_the_interpreter(tmp_path: Path) -> None:

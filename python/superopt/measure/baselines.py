@@ -2,6 +2,7 @@
 
 eager, torch.compile      the program operator by operator at its own precision, as is and compiled; the PyTorch
                           module that it was imported from, where it was (`modules.py`)
+cuDNN's best              the same, cuDNN asked to time its convolutions (`torch.backends.cudnn.benchmark`)
 sdpa, flex                the same, PyTorch asked for the attention in it
 triton                    the same, attention by hand-written Triton kernels, their parameters tuned like ours
 """
@@ -23,6 +24,7 @@ from superopt.cost import Target, Traffic, kernel_seconds
 from superopt.cost.features import library_features
 from superopt.measure import attention
 from superopt.measure.modules import Module
+from superopt.operators import is_windowed
 from superopt.program import DTYPE_BYTES, KernelGraph, TensorType, power_of_two
 from superopt.transforms.emit.compile import CompilationFailed, compile_kernel
 from superopt.transforms.emit.program_source import save_constants
@@ -31,6 +33,10 @@ from superopt.transforms.emit.triton_source import Parameter, TritonKernel
 from superopt.transforms.schedule.triton_limits import SMALLEST_DOT
 
 COMPILE_MODES = {"default": "torch.compile", "max-autotune-no-cudagraphs": "torch.compile, max-autotune"}
+CUDNN = (
+    ("eager-cudnn", "PyTorch eager, cuDNN's best", None),
+    ("compile-cudnn", "torch.compile, cuDNN's best", "default"),
+)
 SDPA_BACKENDS = ("", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION", "MATH")
 
 _LAUNCH = '''"""{title}: the program operator by operator, at its own precision."""
@@ -104,6 +110,9 @@ def rows(
     made = [Row("eager", "baseline", "PyTorch eager", [_point("0", path)])]
     for mode, label in COMPILE_MODES.items():
         made.append(Row(f"compile-{mode}", "baseline", label, [_point("0", path, compile=mode)]))
+    if any(is_windowed(n) and len(n.operands) == 2 for n in graph.nodes):  # by weights
+        for name, label, mode in CUDNN:
+            made.append(Row(name, "baseline", label, [_point("0", path, compile=mode, cudnn_benchmark=True)]))
     if module is not None and module.calls_attention():
         for backend in filter(None, SDPA_BACKENDS):
             name = backend.split("_")[0].lower()
@@ -148,6 +157,7 @@ def _point(
     path: str,
     *,
     compile: str | None = None,
+    cudnn_benchmark: bool = False,
     parameters: dict[str, int] | None = None,
     seconds: float | None = None,
     features: dict[str, float] | None = None,
@@ -156,6 +166,7 @@ def _point(
         "id": name,
         "path": path,
         "compile": compile,
+        "cudnn_benchmark": cudnn_benchmark,
         "parameters": parameters or {},
         "predicted_seconds": seconds,
         "features": features or {},

@@ -98,6 +98,8 @@ class Candidate:
         self.launch = launch = importlib.import_module("launch")
         # What has weights takes their memory once: later numbers come by the same memory.
         run = launch.bind(*self.inputs) if hasattr(launch, "bind") else launch.run
+        # Of this process, which has one row: convolutions are timed in the first call, and the fastest stays.
+        self.torch.backends.cudnn.benchmark = bool(self.point.get("cudnn_benchmark"))
         mode = self.point.get("compile")
         if mode is None:
             return run
