@@ -57,6 +57,7 @@ from superopt.verify.certificate import (
 )
 from superopt.verify.dense import without_dense
 from superopt.verify.hashing import canonical_text, parse, program_hash
+from superopt.verify.maxima import takes_maxima
 from superopt.verify.one_point import (
     LATTICE_WORK,
     RULES_WORK,
@@ -275,6 +276,9 @@ class _Question:
         """
         most = max(map(work, _affordable([self.a, self.b], BLOCKS_WORK)[0]))
         pairs = [self.reduced] if self.reduced else []
+        if most <= BLOCKS_WORK and not any(map(takes_maxima, (self.a, self.b))):
+            self.agreed = True  # on none: no order picks anything
+            return False
         if not pairs and most > LATTICE_WORK:
             pairs = self._agreed_when_reduced()
         if most <= BLOCKS_WORK or self.undefined:
