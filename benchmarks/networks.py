@@ -5,7 +5,8 @@
     python -m benchmarks.networks --table                put what is kept into docs/benchmarking.md
 
 Each goes through `superopt.optimize` in a process of its own, with its certificate and its bundle, whose kernels
-then run on this machine (compiled for the CPU, from their tile programs) beside the module in fp64 and in f16.
+then run on this machine (compiled for the CPU, from their tile programs) beside the module in fp64 and in f16,
+whose products are rounded once, as by matrix units.
 `seconds` are of the clock on the wall, `cpu_seconds` those of all processes. Rows of an earlier run are kept;
 `--again` repeats them.
 """
@@ -41,6 +42,7 @@ def measured(
     import torch
 
     import superopt
+    from superopt.transforms.ingest.against_module import products_in_f32
 
     start, worked = time.monotonic(), _worked()
     found = superopt.optimize(
@@ -70,7 +72,9 @@ def measured(
     start = time.monotonic()
     with torch.no_grad():
         wanted = _results(module.double()(*(x.double() for x in inputs)))
-        eager, ours = _results(module.half()(*inputs)), _results(found(*inputs))
+        with products_in_f32(inputs):
+            eager = _results(module.half()(*inputs))
+        ours = _results(found(*inputs))
     row["error"], row["eager_error"] = _error(ours, wanted), _error(eager, wanted)
     row["run_seconds"] = round(time.monotonic() - start, 1)
     return row
