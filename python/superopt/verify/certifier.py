@@ -276,7 +276,8 @@ class _Question:
         """
         most = max(map(work, _affordable([self.a, self.b], BLOCKS_WORK)[0]))
         pairs = [self.reduced] if self.reduced else []
-        if most <= BLOCKS_WORK and not any(map(takes_maxima, (self.a, self.b))):
+        one = min(len(self.a.nodes), len(self.b.nodes)) == 1  # a piece would be the whole
+        if (one or most <= BLOCKS_WORK) and not any(map(takes_maxima, (self.a, self.b))):
             self.agreed = True  # on none: no order picks anything
             return False
         if not pairs and most > LATTICE_WORK:
