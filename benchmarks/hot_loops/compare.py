@@ -1,6 +1,7 @@
 """Emitted kernels against hand-written Triton: instructions of the hot loop, registers, spills, shared memory.
 
     python -m benchmarks.hot_loops.compare                 kept in results/hot_loops.json and docs/emission.md
+    python -m benchmarks.hot_loops.compare --missing       the programs of which nothing is kept yet
     python -m benchmarks.hot_loops.compare --table         put what is kept into docs/emission.md
     python -m benchmarks.hot_loops.compare --only attention --targets sm_90 --opcodes
 
@@ -11,7 +12,6 @@ that ptxas makes. No GPU is needed, and none was there: nothing here is a time.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 
 from benchmarks.hot_loops.count import Loop, hot_loop
 from benchmarks.hot_loops.programs import Case, cases, hand_written
+from benchmarks.record import commit, today
 
 from superopt.cost import target_names
 from superopt.errors import SuperoptError
@@ -76,8 +77,8 @@ def table(data: dict[str, Any]) -> str:
     over = sum(row["ratio"] > MOST for row in found)
     spilled = sum(row["emitted"]["spilled_bytes"] > 0 for row in found)
     lines = [
-        f"{data['date']}, Triton {data['triton']}: {len(found) - over} of {len(found)} are within {MOST - 1:.0%} "
-        f"or shorter, the largest ratio is {max(row['ratio'] for row in found):.3f}; "
+        f"To {data['date']}, Triton {data['triton']}: {len(found) - over} of {len(found)} are within "
+        f"{MOST - 1:.0%} or shorter, the largest ratio is {max(row['ratio'] for row in found):.3f}; "
         f"{spilled or 'none'} of the emitted kernels spill{'s' * (spilled == 1)}.",
         "",
         f"| program | {' | '.join(TARGETS)} |",
@@ -109,6 +110,7 @@ def main() -> None:
     )
     parser.add_argument("--only", default="", help="programs whose name holds this; nothing is stored")
     parser.add_argument("--targets", default=",".join(TARGETS))
+    parser.add_argument("--missing", action="store_true", help="add what is not kept yet, one by one")
     parser.add_argument("--opcodes", action="store_true", help="print both loops' opcodes")
     parser.add_argument("--table", action="store_true", help="write the table of what is kept")
     options = parser.parse_args()
@@ -116,15 +118,16 @@ def main() -> None:
         write(json.loads(RESULTS.read_text()))
         return
     targets = options.targets.split(",")
-    rows: dict[str, dict[str, Any]] = {}
-    for case in (c for c in cases() if options.only in c.name):
+    kept: dict[str, Any] = json.loads(RESULTS.read_text()) if options.missing else {}
+    rows: dict[str, dict[str, Any]] = kept.get("programs", {})
+    for case in (c for c in cases() if options.only in c.name and c.name not in rows):
         for target in targets:
             try:
                 row, ours, theirs = compare(case, target)
             except SuperoptError as error:
                 print(f"{case.name:32} {target:7} {error}", flush=True)
                 continue
-            rows.setdefault(case.name, {})[target] = row
+            rows.setdefault(case.name, {})[target] = {"date": today(), "commit": commit(), **row}
             a, b = row["emitted"], row["hand_written"]
             print(
                 f"{case.name:32} {target:7} {a['instructions']:5} / {b['instructions']:5} = {row['ratio']:5.3f}"
@@ -136,10 +139,16 @@ def main() -> None:
             if options.opcodes:
                 for name in sorted({*ours.opcodes, *theirs.opcodes}):
                     print(f"    {name:40} {ours.opcodes.get(name, 0):5} {theirs.opcodes.get(name, 0):5}")
-    if options.only or targets != TARGETS:
-        return
+        if options.missing and targets == TARGETS:
+            keep(rows)
+    if not (options.only or options.missing or targets != TARGETS):
+        keep(rows)
+
+
+def keep(rows: dict[str, dict[str, Any]]) -> None:
+    """Keep the rows, and put their table into the page."""
     data = {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "date": today(),
         "triton": version("triton"),
         "programs": rows,
     }
