@@ -100,14 +100,16 @@ def delivered(graph: KernelGraph, winner: KernelGraph, gpu: str) -> dict[str, An
     from superopt.transforms.schedule.fit import Compiler, fit
     from superopt.verify.ptx.check import PtxText
     from superopt.verify.ttir.artifact import kernel_texts, verify_compiled
+    from superopt.verify.ttir.ran import Ran
 
     try:
         made: Scheduled = fit(lower(winner, gpu), Compiler(target(gpu)))
     except SuperoptError as error:
         return {"failed": error.message}
+    ran = Ran(frozenset(k.ptx for k in made.compiled))
     start = time.process_time()
     try:
-        verify_compiled(graph, made.lowered, made.emitted, made.compiled)
+        verify_compiled(graph, made.lowered, made.emitted, made.compiled, ran=ran)
         ttir = "verified"
     except SuperoptError as error:
         ttir = error.message
@@ -121,14 +123,14 @@ def delivered(graph: KernelGraph, winner: KernelGraph, gpu: str) -> dict[str, An
             {
                 "name": kernel.name,
                 "blocks": math.prod(kernel.grid),
-                **_verdict(node, kernel, text),
+                **_verdict(node, kernel, text, ran),
                 **_counts(made.emitted.kernels[i], facts),
             }
         )
     return {"ttir": ttir, "ttir_seconds": round(seconds, 3), "kernels": kernels}
 
 
-def _verdict(node: Any, kernel: Any, text: Any) -> dict[str, Any]:
+def _verdict(node: Any, kernel: Any, text: Any, shared: Any) -> dict[str, Any]:
     """What the check of a kernel's PTX says, how many blocks it proves and ran, and its CPU seconds."""
     from superopt.errors import IllegalProgram, NotEquivalent
     from superopt.verify.primes import drawn
@@ -136,7 +138,7 @@ def _verdict(node: Any, kernel: Any, text: Any) -> dict[str, Any]:
 
     start, ran = time.process_time(), dict[str, int]()
     try:
-        record = verify_kernel(node, kernel, text, drawn(text.ptx, kernel.ttir))
+        record = verify_kernel(node, kernel, text, drawn(text.ptx, kernel.ttir), ran=shared)
         verdict = f"unverified: {record.unverified}" if record.unverified else "verified"
         ran = {"addressed": record.addressed, "evaluated": record.evaluated}
     except IllegalProgram as error:

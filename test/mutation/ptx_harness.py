@@ -50,7 +50,7 @@ from superopt.program import Node, TileProgram
 from superopt.transforms.lower import lower
 from superopt.transforms.schedule import fit as schedule
 from superopt.verify.infinities import Extended
-from superopt.verify.ptx.check import Reference, blocks_of
+from superopt.verify.ptx.check import Reference
 from superopt.verify.ptx.decode import Decoded, decode
 from superopt.verify.ptx.launch import Launch, Stored
 from superopt.verify.ptx.parser import parse
@@ -58,6 +58,7 @@ from superopt.verify.ttir.artifact import kernel_texts
 from superopt.verify.ttir.check import KernelText
 from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.points import ImageTriton
+from superopt.verify.ttir.sampling import blocks_of
 
 TARGETS = ("sm_80", "sm_90", "sm_100")
 PROGRAMS = (

@@ -17,13 +17,14 @@ from superopt.transforms.emit.compile import Compiled, compile_all
 from superopt.transforms.emit.program_source import EmittedProgram, emit_program
 from superopt.transforms.lower import lower
 from superopt.transforms.schedule.fit import Compiler, Scheduled, ordered
-from superopt.verify.ptx.check import PtxText, blocks_of, order_fault, verify_ptx
+from superopt.verify.ptx.check import PtxText, order_fault, verify_ptx
 from superopt.verify.ptx.decode import Decoded, decode
 from superopt.verify.ptx.launch import Launch
 from superopt.verify.ptx.parser import parse
 from superopt.verify.ttir.artifact import kernel_texts
 from superopt.verify.ttir.check import KernelText
 from superopt.verify.ttir.memory import Buffer
+from superopt.verify.ttir.sampling import blocks_of
 
 
 def test_numbers_and_memory():

@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,15 +19,18 @@ from superopt.transforms.emit.program_source import emit_program
 from superopt.transforms.lower import lower
 from superopt.verify.domains import Array
 from superopt.verify.fields import ImageField
-from superopt.verify.ptx.check import PtxText, blocks_of, verify_ptx
+from superopt.verify.ptx.check import PtxText, verify_ptx
 from superopt.verify.ptx.decode import Decoded, decode
 from superopt.verify.ptx.grid import Box, Grid, Instances, Part
 from superopt.verify.ptx.launch import Axis, Launch, Stored
 from superopt.verify.ptx.parser import parse
 from superopt.verify.ptx.record import PtxKernelRecord
 from superopt.verify.ttir.artifact import kernel_texts
-from superopt.verify.ttir.check import KernelText
+from superopt.verify.ttir.check import KernelText, verify_ttir
+from superopt.verify.ttir.evaluate import launch as launch_ttir
 from superopt.verify.ttir.memory import Buffer
+from superopt.verify.ttir.ran import Ran
+from superopt.verify.ttir.sampling import blocks_of
 
 FIELD = ImageField("ptx", lattice="order")
 ELEMENTS = 4096
@@ -341,6 +345,78 @@ def everything(_: Instances, ptx: Launch, part: Part, block: int, box: Box, bloc
     """All blocks are alike."""
     del ptx, part, block, box
     return np.ones(len(blocks), np.bool_)
+
+
+def shared(
+    product: tuple[KernelGraph, KernelText, PtxText], monkeypatch: pytest.MonkeyPatch, below: str
+) -> tuple[Ran, list[int]]:
+    """What the check of the TTIR keeps for PTX `below`, and the instances that the check of the PTX runs then."""
+    lowered, kernel, _ = product
+    ran, launched = Ran(frozenset([below])), list[int]()
+    verify_ttir(lowered, lowered, [kernel], full_work=1, ran=ran)
+
+    def counting(*given: Any) -> None:
+        launched.extend(given[-1])
+        launch_ttir(*given)
+
+    monkeypatch.setattr("superopt.verify.ptx.check.launch", counting)
+    return ran, launched
+
+
+def test_instances_that_ran_for_the_ttir_do_not_run_again(
+    product: tuple[KernelGraph, KernelText, PtxText], monkeypatch: pytest.MonkeyPatch
+):
+    lowered, kernel, text = product
+    ran, launched = shared(product, monkeypatch, text.ptx)
+    (known,) = ran.kernels.values()
+    (found,) = verify_ptx(lowered, [kernel], [text], ran=ran).kernels
+    assert found == record(product).model_copy(update={"evaluated": found.evaluated})
+    assert {blocks_of(kernel, 0)[0], known.drawn} <= known.stores.keys()
+    count = len(launched)
+    verify_ptx(lowered, [kernel], [text], ran=ran)
+    assert not {*launched[count:]} & known.stores.keys()
+    for instance, stores in known.stores.items():
+        wrong = {**known.stores, instance: [(at, values + np.uint64(1)) for at, values in stores]}
+        ran.kernels[lowered.nodes[0], kernel] = replace(known, stores=wrong)
+        if instance in (known.drawn, blocks_of(kernel, 0)[0]):
+            with pytest.raises(NotEquivalent, match=f"block {instance}: .* another value"):
+                verify_ptx(lowered, [kernel], [text], ran=ran)
+
+
+def test_faults_are_found_at_the_point_of_the_ttir(
+    product: tuple[KernelGraph, KernelText, PtxText], monkeypatch: pytest.MonkeyPatch
+):
+    """As at a point of its own, which it takes where the primes of the TTIR did not depend on its text."""
+    lowered, kernel, text = product
+    swapped = re.sub(r"(mma\.sync\S+ \{.*?\}, \{ \S+ )(\S+), (\S+),", r"\1\3, \2,", text.ptx, count=1)
+    faulty = replace(text, ptx=swapped)
+    assert faulty != text
+    for below in (faulty.ptx, text.ptx):
+        ran, _ = shared(product, monkeypatch, below)
+        with pytest.raises(NotEquivalent):
+            verify_ptx(lowered, [kernel], [faulty], ran=ran)
+    ran, launched = shared(product, monkeypatch, "another text")
+    assert verify_ptx(lowered, [kernel], [text], ran=ran).verified
+    assert blocks_of(kernel, 0)[0] in launched
+
+
+def test_instances_of_large_tiles_are_led_by_that_of_the_block(
+    product: tuple[KernelGraph, KernelText, PtxText], monkeypatch: pytest.MonkeyPatch
+):
+    """Where one alone would fill a batch, two run side by side."""
+
+    def one(_: object) -> int:
+        return 1
+
+    def never(*_: object) -> bool:
+        return False
+
+    whole = record(product)
+    monkeypatch.setattr("superopt.verify.ptx.grid.batch_size", one)
+    monkeypatch.setattr(Instances, "_all_alike", never)
+    assert record(product) == whole
+    monkeypatch.setattr("superopt.verify.ttir.evaluate.batch_size", one)
+    assert record(product) == whole
 
 
 def test_a_second_block_tests_the_proof(monkeypatch: pytest.MonkeyPatch):

@@ -53,6 +53,7 @@ from superopt.transforms.emit.program_source import (
 from superopt.transforms.emit.reference_source import reference_source
 from superopt.verify.ptx.artifact import checked_ptx
 from superopt.verify.ttir import checked
+from superopt.verify.ttir.ran import Ran
 
 if TYPE_CHECKING:
     from superopt.run.outcome import Outcome
@@ -125,7 +126,9 @@ def write_bundle(
     """
     program = emitted or emit_program(lowered)
     if artifact is None:
-        artifact = checked_ptx(checked(original, lowered, program, compiled), lowered, program, compiled)
+        ran = Ran(frozenset(k.ptx for k in compiled))
+        artifact = checked(original, lowered, program, compiled, ran)
+        artifact = checked_ptx(artifact, lowered, program, compiled, ran=ran)
     with in_one_step(folder) as temporary:
         _fill(temporary, original, compiled, program)
         texts = {

@@ -27,6 +27,7 @@ from superopt.transforms.schedule.fit import Scheduled, as_scheduled, fit
 from superopt.verify import Verdict, certify_lowered
 from superopt.verify.ptx.artifact import checked_ptx
 from superopt.verify.ttir import ArtifactRecord, checked
+from superopt.verify.ttir.ran import Ran
 
 if TYPE_CHECKING:
     from superopt.report import Schedule
@@ -66,6 +67,7 @@ class Attempt:
     verdict: Verdict | None = None
     scheduled: Scheduled | None = None
     artifact: dict[str, ArtifactRecord] | str = "not checked"
+    ran: Ran | None = None
     numerics: str = "not checked"
 
     def accepted(self) -> Accepted:
@@ -179,7 +181,10 @@ def artifact(run: Run, attempt: Attempt) -> str:
     assert made is not None
     with run.timed("artifact"):
         try:
-            attempt.artifact = checked(attempt.original, made.lowered, made.emitted, made.compiled)
+            attempt.ran = Ran(frozenset(k.ptx for k in made.compiled))
+            attempt.artifact = checked(
+                attempt.original, made.lowered, made.emitted, made.compiled, attempt.ran
+            )
         except (NotEquivalent, IllegalProgram) as error:
             return f"the compiled kernels differ: {error.message}"
     return ""
@@ -191,7 +196,9 @@ def ptx(run: Run, attempt: Attempt) -> str:
     assert made is not None
     with run.timed("artifact"):
         try:
-            attempt.artifact = checked_ptx(attempt.artifact, made.lowered, made.emitted, made.compiled)
+            attempt.artifact = checked_ptx(
+                attempt.artifact, made.lowered, made.emitted, made.compiled, ran=attempt.ran
+            )
         except (NotEquivalent, IllegalProgram) as error:
             return f"the PTX differs: {error.message}"
     return ""

@@ -37,6 +37,7 @@ from superopt.verify.ranges import (
 )
 from superopt.verify.ttir.artifact import texts_at
 from superopt.verify.ttir.check import ArtifactRecord, verify_ttir
+from superopt.verify.ttir.ran import Ran
 
 
 class AnotherProgram(UnsupportedProgram):
@@ -170,5 +171,6 @@ def checked_at(
 ) -> ArtifactRecord:
     """The record of the kernels' TTIR and PTX, launched with extents; raises as `verify_ttir`."""
     texts = texts_at(emitted, ttir, target, extents)
-    record = verify_ttir(original, lowered, texts)
-    return record.model_copy(update={"ptx": verify_ptx(lowered, texts, ptx)})
+    ran = Ran(frozenset(t.ptx for t in ptx))
+    record = verify_ttir(original, lowered, texts, ran=ran)
+    return record.model_copy(update={"ptx": verify_ptx(lowered, texts, ptx, ran=ran)})

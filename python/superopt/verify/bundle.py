@@ -55,6 +55,7 @@ from superopt.verify.ranges import Axis, Family, Point, RangeRecord, forms, to_p
 from superopt.verify.ttir.artifact import texts_at
 from superopt.verify.ttir.check import ArtifactRecord, verify_ttir
 from superopt.verify.ttir.parser import same_ttir
+from superopt.verify.ttir.ran import Ran
 from superopt.verify.ttir.same_source import same_source
 
 if TYPE_CHECKING:
@@ -373,13 +374,14 @@ class _Check:
         seed = self.seed if seed is None else seed
         ttir = [self.text(f"{target}/{name}.ttir") for name in self.names]
         texts = texts_at(emitted, ttir, target, dict(zip(self.axes, extents or (), strict=True)), self.names)
-        record = verify_ttir(program, lowered, texts, seed=seed)
         # With the shared memory that `cubins.py` asks for: of another Triton's kernels nothing else says it.
         ptx = [
             PtxText(self.text(f"{target}/{name}.ptx"), self.shared_bytes(f"{target}/{name}"))
             for name in self.names
         ]
-        return record.model_copy(update={"ptx": verify_ptx(lowered, texts, ptx, seed=seed)})
+        ran = Ran(frozenset(t.ptx for t in ptx))
+        record = verify_ttir(program, lowered, texts, seed=seed, ran=ran)
+        return record.model_copy(update={"ptx": verify_ptx(lowered, texts, ptx, seed=seed, ran=ran)})
 
     def shared_bytes(self, place: str) -> int:
         """What `shapes.json` says of a kernel's shared memory."""

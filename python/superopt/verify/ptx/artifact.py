@@ -9,6 +9,7 @@ from superopt.program import KernelGraph
 from superopt.verify.ptx.check import PtxText, verify_ptx
 from superopt.verify.ttir.artifact import kernel_texts
 from superopt.verify.ttir.check import ArtifactRecord
+from superopt.verify.ttir.ran import Ran
 
 if TYPE_CHECKING:
     from superopt.transforms.emit.compile import Compiled
@@ -22,10 +23,11 @@ def checked_ptx(
     compiled: Sequence[Compiled],
     *,
     seed: int = 0,
+    ran: Ran | None = None,
 ) -> dict[str, ArtifactRecord] | str:
     """The `records` of the TTIR with those of the PTX; unchanged where the TTIR could not be verified.
 
-    Raises what `verify_ptx` raises.
+    `ran` are the instances that its check ran. Raises what `verify_ptx` raises.
     """
     if isinstance(records, str):
         return records
@@ -33,6 +35,6 @@ def checked_ptx(
     for target, record in records.items():
         kernels = [k for k in compiled if k.target == target]
         texts = [PtxText(k.ptx, k.shared_bytes) for k in kernels]
-        ptx = verify_ptx(lowered, kernel_texts(emitted, kernels), texts, seed=seed)
+        ptx = verify_ptx(lowered, kernel_texts(emitted, kernels), texts, seed=seed, ran=ran)
         found[target] = record.model_copy(update={"ptx": ptx})
     return found

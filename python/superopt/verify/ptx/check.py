@@ -21,7 +21,6 @@ import numpy as np
 
 from superopt.errors import IllegalProgram, NotEquivalent, UnsupportedProgram
 from superopt.program import KernelGraph, Node, TileProgram
-from superopt.verify.domains import Array
 from superopt.verify.hashing import canonical_text
 from superopt.verify.infinities import Extended
 from superopt.verify.maxima import Maxima
@@ -37,6 +36,8 @@ from superopt.verify.ttir.evaluate import launch
 from superopt.verify.ttir.launch_memory import launch_buffers
 from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.points import ImageTriton, at_some_point
+from superopt.verify.ttir.ran import Evaluated, Ran, Stores, stores_of
+from superopt.verify.ttir.sampling import blocks_of
 from superopt.verify.ttir.work import instance_work
 
 # Random numbers for a buffer where only addresses matter: large ones hold them again and again.
@@ -82,10 +83,16 @@ def order_fault(text: PtxText, grid: tuple[int, int, int], arguments: Sequence[A
 
 
 def verify_ptx(
-    lowered: KernelGraph, kernels: Sequence[KernelText], texts: Sequence[PtxText], *, seed: int = 0
+    lowered: KernelGraph,
+    kernels: Sequence[KernelText],
+    texts: Sequence[PtxText],
+    *,
+    seed: int = 0,
+    ran: Ran | None = None,
 ) -> PtxRecord:
     """Check the PTX of `kernels`, one for each `tiled` node of `lowered` in order, as the module describes.
 
+    `ran` are the instances of their TTIR that its check ran.
     Raises NotEquivalent where a kernel stores something else than its TTIR, IllegalProgram where one accesses
     memory illegally or in no order, BadInput for text that is not PTX. What cannot be verified is recorded by
     kernel.
@@ -96,12 +103,18 @@ def verify_ptx(
     first, made = firsts(nodes, given), dict[Node, PtxKernelRecord]()
     for node, (kernel, text) in zip(nodes, given, strict=True):
         if first[node] is node:
-            made[node] = verify_kernel(node, kernel, text, primes, seed=seed)
+            made[node] = verify_kernel(node, kernel, text, primes, seed=seed, ran=ran)
     return PtxRecord(kernels=[made[first[node]] for node in nodes])
 
 
 def verify_kernel(
-    node: Node, kernel: KernelText, text: PtxText, primes: Primes, *, seed: int = 0
+    node: Node,
+    kernel: KernelText,
+    text: PtxText,
+    primes: Primes,
+    *,
+    seed: int = 0,
+    ran: Ran | None = None,
 ) -> PtxKernelRecord:
     """Check the PTX of one kernel, that of a `tiled` node; raises as `verify_ptx`."""
     addressed, evaluated, reason, ordering, templates = 0, 0, "", list[str](), list[str]()
@@ -114,7 +127,8 @@ def verify_kernel(
             )
         ordering = ordering_rules(decoded)
         templates = sorted({o[1:].split(".")[0] for o in decoded.opcodes if o.startswith("@")})
-        found = _compare(decoded, node, kernel, text.shared_bytes, seed, primes)
+        known = ran.of(node, kernel, text.ptx) if ran is not None else None
+        found = _compare(decoded, node, kernel, text.shared_bytes, seed, primes, known)
         addressed, evaluated, maxima = found.proved, found.ran, found.maxima
         if found.anyone:
             ordering = [rule for rule in ordering if rule != ELECT]
@@ -167,38 +181,53 @@ class _Found:
 
 
 def _compare(
-    decoded: Decoded, node: Node, kernel: KernelText, shared_bytes: int, seed: int, primes: Primes
+    decoded: Decoded,
+    node: Node,
+    kernel: KernelText,
+    shared_bytes: int,
+    seed: int,
+    primes: Primes,
+    known: Evaluated | None,
 ) -> _Found:
-    """Prove blocks of the PTX at a point."""
+    """Prove blocks of the PTX at a point: where instances are `known`, if there is one."""
     found, anyone = (0, 0), False
     budgets = {"free": Budget(), "order": Budget()}  # by how maxima are interpreted
 
     def test(domain: Extended) -> None:
         nonlocal found, anyone
-        reference = Reference(node, kernel, domain, budgets[domain.field.lattice])
+        reference = Reference(node, kernel, domain, budgets[domain.field.lattice], seed=seed, known=known)
         found = reference.prove(decoded, shared_bytes, seed)
         anyone = reference.elects_anyone(decoded, shared_bytes, seed)
 
-    maxima = at_some_point(False, (seed, kernel.name, "ptx"), primes, test)
+    given = (known.point, known.primes) if known is not None else None
+    maxima = at_some_point(False, (seed, kernel.name, "ptx"), primes, test, given)
     return _Found(*found, maxima, anyone)
-
-
-_Stores: TypeAlias = Sequence[tuple[Array, Array]]
-"""By buffer, the places that an instance stores, in order, and their residues."""
 
 
 class Reference:
     """What instances of a kernel's TTIR store at a point, to compare its PTX with."""
 
     def __init__(
-        self, node: Node, kernel: KernelText, domain: Extended, budget: Budget | None = None
+        self,
+        node: Node,
+        kernel: KernelText,
+        domain: Extended,
+        budget: Budget | None = None,
+        *,
+        seed: int = 0,
+        known: Evaluated | None = None,
     ) -> None:
         self.kernel, self._node, self._domain, self._field = kernel, node, domain, domain.field
         self._budget = budget or Budget()
         self._function, self._instances = kernel.function(), Instances(node, kernel, self._budget)
         self._work = instance_work(self._function, kernel.grid)
         self._operands = flat_operands(node, domain)
-        self._stores: dict[int, _Stores] = {}
+        self._stores: dict[int, Stores] = {}
+        self._chosen = blocks_of(kernel, seed)
+        if known is not None and known.at(domain):
+            self._stores.update(known.stores)
+            self._chosen[-1] = known.drawn
+            domain.field.assumed.update(known.seen.assumed)
 
     def launch(self, decoded: Decoded, shared_bytes: int) -> Launch:
         """The kernel on the same operands, none of its blocks run.
@@ -220,18 +249,19 @@ class Reference:
         One more runs then, or one again, which tests the proof.
         Raises NotEquivalent where one stores something else, and as `Launch.run`.
         """
-        ptx, grid, ran = self.launch(decoded, shared_bytes), Grid(self.kernel.grid), 0
-        chosen = blocks_of(self.kernel, seed)
-        corners = iter(chosen)
+        ptx, grid = self.launch(decoded, shared_bytes), Grid(self.kernel.grid)
+        chosen, ran = iter(self._chosen), list[tuple[int, Sequence[Stored]]]()
         while True:
-            block = next((b for b in corners if not grid.has(b)), None)
+            block = next((b for b in chosen if not grid.has(b)), None)
             block = grid.next(seed) if block is None else block
             if block is None:
                 break
-            self._check(ptx, block, grid.run(ptx, block, self._instances))
-            ran += 1
-        self._check(ptx, chosen[-1], ptx.run(chosen[-1]))
-        return grid.proved, ran + 1
+            ran.append((block, grid.run(ptx, block, self._instances)))
+        ran.append((self._chosen[-1], ptx.run(self._chosen[-1])))
+        self._run([block for block, _ in ran])
+        for block, made in ran:
+            self._check(ptx, block, made)
+        return grid.proved, len(ran)
 
     def elects_anyone(self, decoded: Decoded, shared_bytes: int, seed: int = 0) -> bool:
         """Whether a block stores the same, in order, where `elect.sync` elects another thread than the first.
@@ -243,7 +273,7 @@ class Reference:
             return False
         lane = random.Random(f"{seed} {self.kernel.name} elected").randrange(1, 32)
         try:
-            self.compare(decoded.electing(lane), shared_bytes, blocks_of(self.kernel, seed)[-1:])
+            self.compare(decoded.electing(lane), shared_bytes, self._chosen[-1:])
         except (IllegalProgram, UnsupportedProgram):
             return False
         return True
@@ -258,28 +288,23 @@ class Reference:
         ptx = self.launch(decoded, shared_bytes)
         if planted is not None:
             ptx.plant(planted)
-        self._run([b for b in blocks if b not in self._stores])
+        self._run(blocks)
         for block in blocks:
             self._check(ptx, block, ptx.run(block))
         return ptx
 
     def _run(self, blocks: Sequence[int]) -> None:
-        """Run instances of the TTIR."""
-        self._budget.spend(len(blocks) * self._work, f"kernel '{self.kernel.name}', numbers of its TTIR")
+        """Run instances of the TTIR, side by side, that are not known yet."""
+        new = [b for b in dict.fromkeys(blocks) if b not in self._stores]
+        if not new:
+            return
+        self._budget.spend(len(new) * self._work, f"kernel '{self.kernel.name}', numbers of its TTIR")
         made, _ = launch_buffers(self._node, self.kernel.arguments, self._operands)
-        launch(self._function, self.kernel.grid, made, self._domain, blocks)
-        none = np.zeros(0, np.int64)
-        for block in blocks:
-            places = [b.places_of(block) if b.writable else none for b in made]
-            self._stores[block] = [
-                (at, b.contents.planes[0][at] if b.contents is not None and at.size else none)
-                for b, at in zip(made, places, strict=True)
-            ]
+        launch(self._function, self.kernel.grid, made, self._domain, new)
+        self._stores.update((b, stores_of(b, made)) for b in new)
 
     def _check(self, ptx: Launch, block: int, made: Sequence[Stored]) -> None:
         """Compare what a block stored with what its instance stores."""
-        if block not in self._stores:
-            self._run([block])
         what = f"kernel '{self.kernel.name}' for {ptx.decoded.kernel.target}, block {block}"
         for buffer, (places, values), found in zip(ptx.buffers, self._stores[block], made, strict=True):
             if found.atomics.any():
@@ -298,14 +323,3 @@ class Reference:
                     f"{what}: expected '{buffer.name}' as the TTIR computes it, got another value at element "
                     f"{places[np.argmax(different)]}"
                 )
-
-
-def blocks_of(kernel: KernelText, seed: int) -> list[int]:
-    """The last block, the last along each dimension of the grid alone, the first one, and a random one.
-
-    Those of one dimension tell the block's numbers apart: the first and the last have them alike.
-    """
-    (x, y, z), count = kernel.grid, math.prod(kernel.grid)
-    corners = {0, count - 1, x - 1, (y - 1) * x, (z - 1) * x * y}
-    drawn_one = random.Random(f"{seed} {kernel.name} ptx").randrange(count)
-    return list(dict.fromkeys([*sorted(corners, reverse=True), drawn_one]))

@@ -33,16 +33,15 @@ from superopt.verify.ptx.budget import Budget
 from superopt.verify.ptx.launch import Axis, Launch, Stored
 from superopt.verify.ttir.batch import Batch
 from superopt.verify.ttir.check import KernelText
-from superopt.verify.ttir.evaluate import launch
+from superopt.verify.ttir.evaluate import batch_size, launch
 from superopt.verify.ttir.launch_memory import launch_buffers
 from superopt.verify.ttir.lines import Lines, NotAffine
 from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.values import ShapeDomain
 from superopt.verify.ttir.work import instance_work
 
-# Blocks that run to find boxes: the first ones, as many as that if they would do, and blocks whose instances are
-# compared at once.
-FIRST_BOXES, MOST_BOXES, AT_ONCE = 8, 64, 1 << 16
+# Blocks that run to find boxes: the first ones, and as many as that if they would do.
+FIRST_BOXES, MOST_BOXES = 8, 64
 Box: TypeAlias = tuple[tuple[int, int], ...]
 """First and last coordinate along each axis."""
 
@@ -242,6 +241,7 @@ class Instances:
     def __init__(self, node: Node, kernel: KernelText, budget: Budget) -> None:
         self._node, self._kernel, self._function = node, kernel, kernel.function()
         self._budget, self._work = budget, instance_work(self._function, kernel.grid)
+        self._at_once = max(1, batch_size(self._function) - 1)
 
     def alike(self, ptx: Launch, part: Part, block: int, box: Box, blocks: Array) -> Array | None:
         """Which instances of a box's `blocks` do what that of `block` does, moved as its accesses are.
@@ -265,21 +265,18 @@ class Instances:
             spans = [(box[i][0] - int(at[i]), box[i][1] - int(at[i])) for i in live]
             if self._all_alike(moves, spans, block, [part.step(i) for i in live], blocks, steps):
                 return np.ones(len(blocks), np.bool_)
-        first: list[_Event] = []
-
-        def note(_: Batch, event: _Event) -> None:
-            first.append(event)
-
-        self._spend(1 + len(blocks))
-        self._launch([block], note)
-        follower = _Follower(first, moves, dict(zip(blocks.tolist(), steps, strict=True)))
+        # The block's own instance leads each batch: to run one takes as long as to run many side by side.
+        others, other_steps = blocks[blocks != block], steps[blocks != block]
+        follower = _Follower(block, moves, dict(zip(others.tolist(), other_steps, strict=True)), len(live))
+        self._spend(len(others))
         try:
-            for start in range(0, len(blocks), AT_ONCE):
-                self._launch(blocks[start : start + AT_ONCE].tolist(), follower.see)
+            for start in range(0, len(others), self._at_once):
+                self._spend(1)
+                self._launch([block, *others[start : start + self._at_once].tolist()], follower.see)
         except UnsupportedProgram:
             return None
         follower.end()
-        return np.asarray([b in follower.alike for b in blocks.tolist()], np.bool_)
+        return np.asarray([b == block or b in follower.alike for b in blocks.tolist()], np.bool_)
 
     def _all_alike(
         self,
@@ -335,64 +332,50 @@ class Instances:
         domain = ShapeDomain()
         operands = [domain.shaped((v.type.elements,)) for v in self._node.operands]
         buffers, _ = launch_buffers(self._node, self._kernel.arguments, operands)
-        launch(self._function, self._kernel.grid, buffers, domain, blocks, watch, lines)
+        launch(self._function, self._kernel.grid, buffers, domain, blocks, watch, lines, together=True)
 
 
 class _Follower:
-    """Compares what instances do with what the `first` one did: `alike` are those that do the same.
+    """Compares what instances do with what the leader of their batch does: `alike` are those that do the same.
 
-    `moves` are by buffer the elements that the block's PTX accessed, in order, and their slopes; `away` are by
-    instance the steps from the block along each axis.
+    `moves` are by buffer the elements that the leader's PTX accessed, in order, and their slopes; `away` are by
+    instance the steps from it along each of `axes`.
     """
 
-    def __init__(self, first: Sequence[_Event], moves: _Moves, away: Mapping[int, Array]) -> None:
-        self._first, self._moves, self._away = first, moves, away
+    def __init__(self, leader: int, moves: _Moves, away: Mapping[int, Array], axes: int) -> None:
+        self._leader, self._moves = leader, moves
+        self._away = {leader: np.zeros(axes, np.int64), **away}
         self.alike: set[int] = set()
         self._batch: Batch | None = None
-        self._count = 0
         self._steps, self._same = np.zeros((0, 0), np.int64), np.zeros(0, np.bool_)
-        self._slopes: dict[int, tuple[Array, Array] | None] = {}
 
     def see(self, batch: Batch, event: _Event) -> None:
         """The next event of a batch."""
         if batch is not self._batch:
             self.end()
-            self._batch, self._count = batch, 0
+            assert batch.programs[0] == self._leader
+            self._batch = batch
             self._steps = np.stack([self._away[int(n)] for n in batch.programs])
             self._same = np.ones(len(batch.programs), np.bool_)
         self._same &= self._follows(event)
-        self._count += 1
 
     def end(self) -> None:
         """After the last event of a batch."""
-        if self._batch is not None and self._count == len(self._first):
+        if self._batch is not None:
             self.alike.update(self._batch.programs[self._same].tolist())
         self._batch = None
 
     def _follows(self, event: _Event) -> Array | bool:
-        """Whether an event is that of the first instance, for each instance or for all."""
-        if self._count >= len(self._first):
-            return False
-        wanted = self._first[self._count]
-        if (event.line, event.buffer) != (wanted.line, wanted.buffer):
-            return False
-        if event.lanes.shape[1:] != wanted.lanes.shape[1:]:
-            return False
-        same = _rows(event.lanes == wanted.lanes)
+        """Whether an event is that of the leader, for each instance or for all."""
+        same = _rows(event.lanes == event.lanes[:1])
         if not event.buffer:
             return same
-        expected = self._expected(self._count, wanted)
+        expected = _moves_of(event, self._moves[event.buffer])
         if expected is None:
             return False
         lanes, slopes = expected
-        places = wanted.places.reshape(1, -1)[:, lanes] + self._steps @ slopes.T
-        return same & _rows(event.places.reshape(len(event.places), -1)[:, lanes] == places)
-
-    def _expected(self, number: int, event: _Event) -> tuple[Array, Array] | None:
-        """As `_moves_of`."""
-        if number not in self._slopes:
-            self._slopes[number] = _moves_of(event, self._moves[event.buffer])
-        return self._slopes[number]
+        places = event.places.reshape(len(event.places), -1)[:, lanes]
+        return same & _rows(places == places[:1] + self._steps @ slopes.T)
 
 
 def _moves_of(event: _Event, moved: tuple[Array, Array]) -> tuple[Array, Array] | None:

@@ -9,6 +9,8 @@ lines     the integers of a box of instances, from few of them
 shapes    operations that arrange elements
 accesses  loads and stores
 evaluate  one launch, all program instances side by side
+ran       what instances stored, for the check of the PTX
+sampling  some blocks in place of all
 check     a program against the TTIR of its kernels
 artifact  the same for what goes into a bundle
 """

@@ -12,6 +12,7 @@ from superopt.errors import UnsupportedProgram
 from superopt.extent import at
 from superopt.program import KernelGraph
 from superopt.verify.ttir.check import ArtifactRecord, Compile, KernelText, verify_ttir
+from superopt.verify.ttir.ran import Ran
 
 if TYPE_CHECKING:
     from superopt.transforms.emit.compile import Compiled
@@ -57,33 +58,38 @@ def verify_compiled(
     *,
     seed: int = 0,
     compile_again: bool = False,
+    ran: Ran | None = None,
 ) -> dict[str, ArtifactRecord]:
     """Check what `write_bundle` is about to write: for each target, the TTIR of every kernel.
 
     Targets whose TTIR is the same are checked once. `compile_again` adds the formal test of the kernels
-    compiled at reduced extents. Raises what `verify_ttir` raises.
+    compiled at reduced extents; `ran` gets what `verify_ttir` gives it. Raises what `verify_ttir` raises.
     """
     by_target: dict[str, list[Compiled]] = {}
     for kernel in compiled:
         by_target.setdefault(kernel.target, []).append(kernel)
-    done: dict[tuple[str, ...], ArtifactRecord] = {}
+    done: dict[tuple[KernelText, ...], ArtifactRecord] = {}
     records: dict[str, ArtifactRecord] = {}
     for target, kernels in by_target.items():
         texts = kernel_texts(emitted, kernels)
-        key = tuple(t.ttir for t in texts)
+        key = tuple(texts)
         if key not in done:
             again = _compiler(target) if compile_again else None
-            done[key] = verify_ttir(original, lowered, texts, seed=seed, compile_again=again)
+            done[key] = verify_ttir(original, lowered, texts, seed=seed, compile_again=again, ran=ran)
         records[target] = done[key]
     return records
 
 
 def checked(
-    original: KernelGraph, lowered: KernelGraph, emitted: EmittedProgram, compiled: Sequence[Compiled]
+    original: KernelGraph,
+    lowered: KernelGraph,
+    emitted: EmittedProgram,
+    compiled: Sequence[Compiled],
+    ran: Ran | None = None,
 ) -> dict[str, ArtifactRecord] | str:
     """As `verify_compiled`, or the reason in words where the verifier does not know something in the TTIR."""
     try:
-        return verify_compiled(original, lowered, emitted, compiled)
+        return verify_compiled(original, lowered, emitted, compiled, ran=ran)
     except UnsupportedProgram as error:
         return error.message
 

@@ -53,7 +53,8 @@ from superopt.verify.ttir.launch_memory import launch_buffers
 from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.parser import Function, at_extents, parse
 from superopt.verify.ttir.points import at_some_point
-from superopt.verify.ttir.sampling import instances_of, some_blocks
+from superopt.verify.ttir.ran import Evaluated, Ran, Stores, stores_of
+from superopt.verify.ttir.sampling import blocks_of, instances_of, some_blocks
 from superopt.verify.ttir.values import ShapeDomain
 from superopt.verify.ttir.waits import check_wait
 from superopt.verify.ttir.work import instance_work
@@ -174,9 +175,11 @@ def verify_ttir(
     seed: int = 0,
     compile_again: Compile | None = None,
     full_work: int = FULL_WORK,
+    ran: Ran | None = None,
 ) -> ArtifactRecord:
     """Check the TTIR of `kernels`, one for each `tiled` node of `lowered` in order, as the module describes.
 
+    `ran` gets instances that the check of the PTX may need, of kernels that are checked by themselves.
     Raises NotEquivalent where a kernel computes something else, IllegalProgram where one accesses memory
     illegally, UnsupportedProgram for TTIR that cannot be verified, BadInput for text that is not TTIR.
     """
@@ -196,7 +199,8 @@ def verify_ttir(
     whole = whole and all(_fits(g, full_work, OF_PROGRAMS * full_work) for g in (original, lowered))
     evaluated = {n: math.prod(k.grid) for n, (_, k) in programs.items()}
     maxima: dict[Node, Maxima] = {}
-    primes = drawn(canonical_text(original), canonical_text(lowered), *(k.ttir for k in kernels))
+    below = sorted(ran.below) if ran is not None else []
+    primes = drawn(canonical_text(original), canonical_text(lowered), *(k.ttir for k in kernels), *below)
     formal, notes = whole and work(lowered) <= FORMAL_WORK, list[str]()
     end_to_end = whole
     if whole:
@@ -206,7 +210,11 @@ def verify_ttir(
         limit = min(full_work, KERNEL_WORK)
         for n, (f, k) in programs.items():
             if first[n] is n:
-                evaluated[n], maxima[n] = _alone(n, f, k, stored[n], (seed, primes), limit)
+                evaluated[n], maxima[n], found = _alone(
+                    n, f, k, stored[n], (seed, primes), limit, keep=ran is not None
+                )
+                if ran is not None and found is not None:
+                    ran.kernels[n, k] = found
             else:
                 evaluated[n], maxima[n] = evaluated[first[n]], maxima[first[n]]
     texts = {n: (f, k.grid, k.arguments) for n, (f, k) in programs.items()}
@@ -327,12 +335,14 @@ def _at_point(
             alone = KernelGraph("node", list(dict.fromkeys(node.operands)), [node], list(node.results))
             results = evaluate(alone, [env[v] for v in alone.inputs], domain)
         if node in programs:
-            found = _launched(*programs[node], node, [flat(t, domain) for t in operands], None, domain)
+            function, kernel = programs[node]
+            buffers, found = launch_buffers(node, kernel.arguments, [flat(t, domain) for t in operands])
+            launch(function, kernel.grid, buffers, domain)
             if original is None:
-                _compare(programs[node][1], found, node, results, domain)
+                _compare(kernel, found, node, results, domain)
             else:
                 results = [
-                    domain.move(lambda x, s=v.shape: x.reshape(s), _contents(b, programs[node][1]))
+                    domain.move(lambda x, s=v.shape: x.reshape(s), _contents(b, kernel))
                     for b, v in zip(found, node.results, strict=True)
                 ]
         env.update(zip(node.results, results, strict=True))
@@ -401,20 +411,6 @@ def _shaped(tensor: Tensor, shape: Shape, domain: Domain) -> Tensor:
     return domain.move(lambda x: x.reshape(*shape), tensor)
 
 
-def _launched(
-    function: Function,
-    kernel: KernelText,
-    node: Node,
-    operands: Sequence[Tensor],
-    instances: Sequence[int] | None,
-    domain: Extended,
-) -> list[Buffer]:
-    """Run the instances on flat operands; returns the memory that they stored to."""
-    buffers, stored = launch_buffers(node, kernel.arguments, operands)
-    launch(function, kernel.grid, buffers, domain, instances)
-    return stored
-
-
 def _contents(buffer: Buffer, kernel: KernelText) -> Tensor:
     if buffer.contents is None:
         raise NotEquivalent(f"kernel '{kernel.name}': expected stores to '{buffer.name}', got none")
@@ -453,10 +449,13 @@ def _alone(
     stored: Sequence[Buffer],
     point: tuple[int, Primes],
     limit: int,
-) -> tuple[int, Maxima]:
+    *,
+    keep: bool,
+) -> tuple[int, Maxima, Evaluated | None]:
     """Compare instances of a kernel with its node, on its own operands; returns how many, and how maxima were.
 
-    `stored` says which instance stores what.
+    `stored` says which instance stores what. What instances stored that the check of the PTX may need comes too
+    if it is to be kept.
     """
     count = math.prod(kernel.grid)
     fit = max(FEWEST_SAMPLED, limit // max(1, instance_work(function, kernel.grid)))
@@ -466,15 +465,32 @@ def _alone(
     assert isinstance(body, TileProgram)
     parts = [some_blocks(body, chosen) for chosen in (None, chosen_by)] if fit < count else []
     run: set[int] = set()
+    known: Evaluated | None = None
 
     def test(domain: Extended) -> None:
+        nonlocal known
         run.clear()
         operands = flat_operands(node, domain)
+        kept: dict[int, Stores] = {}
+
+        def launched(instances: Sequence[int]) -> list[Buffer]:
+            nonlocal known
+            buffers, results = launch_buffers(node, kernel.arguments, operands)
+            launch(function, kernel.grid, buffers, domain, instances)
+            if keep:
+                one = random.Random(f"{seed} {kernel.name} ptx").choice(instances)
+                kept.update(
+                    (b, stores_of(b, buffers)) for b in {one, *blocks_of(kernel, seed)} & {*instances}
+                )
+                known = Evaluated(
+                    domain.field.seed, primes, domain.field.lattice, domain.field.seen, kept, one
+                )
+            return results
 
         def whole(instances: Sequence[int]) -> None:
             graph = graph_of(node)
             _affordable(kernel, graph)
-            found = _launched(function, kernel, node, operands, instances, domain)
+            found = launched(instances)
             results = evaluate(graph, random_inputs(graph, domain), domain)
             _compare(kernel, found, node, results, domain, [np.flatnonzero(b.stored) for b in found])
             run.update(instances)
@@ -487,7 +503,7 @@ def _alone(
             written = evaluate_written(part, shaped, domain)
             places = [np.flatnonzero(mask) for _, mask in written]
             instances = instances_of(stored, places)
-            found = _launched(function, kernel, node, operands, instances, domain)
+            found = launched(instances)
             if any(np.count_nonzero(b.stored) != len(at) for b, at in zip(found, places, strict=True)):
                 whole(instances)  # not blocks of the node: they store other elements, too
             _compare(kernel, found, node, [t for t, _ in written], domain, places)
@@ -497,7 +513,7 @@ def _alone(
             whole(sorted({0, count - 1, *chosen_by.sample(range(count), min(fit, count))}))
 
     maxima = at_some_point(False, (seed, kernel.name), primes, test)
-    return len(run), maxima
+    return len(run), maxima, known
 
 
 def flat(tensor: Tensor, domain: Domain) -> Tensor:

@@ -70,26 +70,32 @@ class _FormalTriton(_Fp32Constants, FormalField):
     pass
 
 
-def at_some_point(formal: bool, seed: object, primes: Primes, test: Callable[[Extended], None]) -> Maxima:
-    """One random point, with infinities; another where a denominator vanishes by chance.
+def at_some_point(
+    formal: bool,
+    seed: object,
+    primes: Primes,
+    test: Callable[[Extended], None],
+    first: tuple[object, Primes] | None = None,
+) -> Maxima:
+    """One random point, with infinities (`first`, if given); another where a denominator vanishes by chance.
 
     Maxima and minima are sets of what they join. Where the sets need more memory than they may take, one random
     order picks, which seldom tells that a number is left out. Returns which of both told, if there were any.
     """
     found: Extended | None = None
 
-    def at(point: object, lattice: Literal["free", "order"]) -> None:
+    def at(point: object, over: Primes, lattice: Literal["free", "order"]) -> None:
         nonlocal found
-        field = (_FormalTriton if formal else ImageTriton)(point, lattice=lattice, primes=primes)
+        field = (_FormalTriton if formal else ImageTriton)(point, lattice=lattice, primes=over)
         test(found := Extended(field))
 
-    for attempt in range(ATTEMPTS):
-        point = ("ttir", seed, attempt)
+    points = [(("ttir", seed, attempt), primes) for attempt in range(ATTEMPTS)]
+    for point, over in points if first is None else [first, *points]:
         try:
             try:
-                at(point, "free")
+                at(point, over, "free")
             except MemoryError:
-                at(point, "order")
+                at(point, over, "order")
         except ZeroDivisionError:
             continue
         assert found is not None

@@ -12,6 +12,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from superopt.aliasing import pairs
 from superopt.program import Loop, Statement, TileProgram
 from superopt.verify.domains import Array
 from superopt.verify.ttir.memory import Buffer
+
+if TYPE_CHECKING:
+    from superopt.verify.ttir.check import KernelText
 
 
 def some_blocks(program: TileProgram, drawn: random.Random | None) -> TileProgram | None:
@@ -52,3 +56,14 @@ def instances_of(stored: Sequence[Buffer], places: Sequence[Array]) -> list[int]
     found = [np.unique(b.writers(at)) for b, at in zip(stored, places, strict=True)]
     numbers = np.unique(np.concatenate(found))
     return [int(n) for n in numbers if n >= 0]
+
+
+def blocks_of(kernel: KernelText, seed: int) -> list[int]:
+    """Blocks to compare PTX with TTIR by: the last, the last along each dimension alone, the first, a random one.
+
+    Those of one dimension tell the block's numbers apart: the first and the last have them alike.
+    """
+    (x, y, z), count = kernel.grid, math.prod(kernel.grid)
+    corners = {0, count - 1, x - 1, (y - 1) * x, (z - 1) * x * y}
+    drawn_one = random.Random(f"{seed} {kernel.name} ptx").randrange(count)
+    return list(dict.fromkeys([*sorted(corners, reverse=True), drawn_one]))
