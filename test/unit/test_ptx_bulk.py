@@ -102,6 +102,22 @@ def test_faults_in_bulk_copies_are_found(made: Made, index: int, name: str) -> N
         verify(made, index, changed)
 
 
+@pytest.mark.parametrize("index", range(len(TARGETS)), ids=TARGETS)
+@pytest.mark.parametrize("away", [16, 1 << 20], ids=["another element", "out of bounds"])
+def test_whom_elect_sync_elects_decides_nothing_but_the_order(made: Made, index: int, away: int) -> None:
+    """Its number is in an address. Another thread than the first also uses mbarriers that are not made yet."""
+    ptx = made.compiled[index].ptx
+    number = re.search(r"elect\.sync\s+(%r\d+)\|", ptx)
+    address = re.search(r"(@%p\d+ )?st\.global[^\[]*\[\s*(%rd\d+)", ptx)
+    assert number is not None
+    assert address is not None
+    register = address[2]
+    moved = f"mad.wide.u32 {register}, {number[1]}, {away}, {register};\n{address[0]}"
+    verify(made, index, ptx.replace(address[0], moved.replace(f"{away},", "0,"), 1))
+    with pytest.raises((IllegalProgram, NotEquivalent), match=r"of element|out of bounds|the elements of"):
+        verify(made, index, ptx.replace(address[0], moved, 1))
+
+
 # --- copies of bytes, written by hand ---------------------------------------------------------------------
 
 INIT = "setp.eq.s32 %p1, %r1, 0;\n@%p1 mbarrier.init.shared::cta.b64 [%r2+512], 1;\nbar.sync 0;\n"

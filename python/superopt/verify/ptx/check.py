@@ -26,7 +26,7 @@ from superopt.verify.infinities import Extended
 from superopt.verify.maxima import Maxima
 from superopt.verify.primes import Primes, drawn
 from superopt.verify.ptx.budget import Budget
-from superopt.verify.ptx.decode import Decoded, decode
+from superopt.verify.ptx.decode import Decoded, decode, with_made_mbarriers
 from superopt.verify.ptx.grid import Grid, Instances
 from superopt.verify.ptx.launch import MOST_SHARED, Launch, Stored
 from superopt.verify.ptx.parser import parse
@@ -266,15 +266,17 @@ class Reference:
     def elects_anyone(self, decoded: Decoded, shared_bytes: int, seed: int = 0) -> bool:
         """Whether a block stores the same, in order, where `elect.sync` elects another thread than the first.
 
-        Raises NotEquivalent where it stores something else: Triton's kernels do not care whom it elects but for
-        the order in which that one does things.
+        Triton's copies of boxes do so in no order: thread 0 makes the mbarriers that the elected one uses. With a
+        barrier in between they must do all the same, so that nothing but that order depends on whom it elects.
+        Raises NotEquivalent where a block stores something else, else as `prove`.
         """
         if ELECT not in ordering_rules(decoded):
             return False
         lane = random.Random(f"{seed} {self.kernel.name} elected").randrange(1, 32)
         try:
             self.compare(decoded.electing(lane), shared_bytes, self._chosen[-1:])
-        except (IllegalProgram, UnsupportedProgram):
+        except IllegalProgram:
+            self.compare(with_made_mbarriers(decoded).electing(lane), shared_bytes, self._chosen[-1:])
             return False
         return True
 

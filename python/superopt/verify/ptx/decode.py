@@ -18,7 +18,7 @@ from superopt.verify.domains import Array
 from superopt.verify.ptx.accesses import ACCESSES
 from superopt.verify.ptx.functions import fold
 from superopt.verify.ptx.operands import Arg, Decoder
-from superopt.verify.ptx.parser import SPECIAL, Kernel
+from superopt.verify.ptx.parser import SPECIAL, Kernel, Line
 from superopt.verify.ptx.registers import REGISTERS
 
 _OPS = _ptx.ops()
@@ -56,7 +56,11 @@ def decode(kernel: Kernel, numbers: Mapping[str, int] | None = None) -> Decoded:
 
     Raises UnsupportedProgram for unknown opcodes, IllegalProgram for waits that may end too early.
     """
-    kernel = fold(kernel)
+    return _decoded(fold(kernel), numbers)
+
+
+def _decoded(kernel: Kernel, numbers: Mapping[str, int] | None = None) -> Decoded:
+    """As `decode`, where library functions have been found."""
     _check_tests(kernel)
     made = Decoder(kernel, dict(numbers or {}))
     code: list[list[int]] = []
@@ -85,6 +89,19 @@ def decode(kernel: Kernel, numbers: Mapping[str, int] | None = None) -> Decoded:
         made.numbers,
         tuple(opcodes),
     )
+
+
+def with_made_mbarriers(decoded: Decoded) -> Decoded:
+    """The same kernel, where each warp has a barrier after it made an mbarrier."""
+    kernel, lines, moved = decoded.kernel, list[Line](), list[int]()
+    for line in kernel.lines:
+        moved.append(len(lines))
+        lines.append(line)
+        if line.opcode.startswith("mbarrier.init"):
+            lines.append(Line(line.number, "", False, "bar.warp.sync", ("-1",)))
+    moved.append(len(lines))
+    labels = {name: moved[place] for name, place in kernel.labels.items()}
+    return _decoded(replace(kernel, lines=lines, labels=labels))
 
 
 def _check_tests(kernel: Kernel) -> None:
