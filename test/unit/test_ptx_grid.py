@@ -31,6 +31,7 @@ from superopt.verify.ttir.evaluate import launch as launch_ttir
 from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.ran import Ran
 from superopt.verify.ttir.sampling import blocks_of
+from superopt.verify.ttir.work import widest
 
 FIELD = ImageField("ptx", lattice="order")
 ELEMENTS = 4096
@@ -403,20 +404,20 @@ def test_faults_are_found_at_the_point_of_the_ttir(
 def test_instances_of_large_tiles_are_led_by_that_of_the_block(
     product: tuple[KernelGraph, KernelText, PtxText], monkeypatch: pytest.MonkeyPatch
 ):
-    """Where one alone would fill a batch, two run side by side."""
-
-    def one(_: object) -> int:
-        return 1
+    """Two side by side are enough; where one alone fills a batch, each block proves itself."""
 
     def never(*_: object) -> bool:
         return False
 
-    whole = record(product)
-    monkeypatch.setattr("superopt.verify.ptx.grid.batch_size", one)
+    whole, one = record(product), widest(product[1].function().body)
     monkeypatch.setattr(Instances, "_all_alike", never)
-    assert record(product) == whole
-    monkeypatch.setattr("superopt.verify.ttir.evaluate.batch_size", one)
-    assert record(product) == whole
+    for lanes in (2 * one, one):
+        monkeypatch.setattr("superopt.verify.ptx.grid.LANES", lanes)
+        monkeypatch.setattr("superopt.verify.ttir.evaluate.LANES", lanes)
+        found = record(product)
+        assert (found == whole) == (lanes > one)
+    assert found.addressed < found.evaluated
+    assert found.unverified
 
 
 def test_a_second_block_tests_the_proof(monkeypatch: pytest.MonkeyPatch):

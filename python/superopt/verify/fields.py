@@ -113,9 +113,8 @@ class ImageField(Domain):
         self._start(seed, _field.Field(primes[0]), _field.Field(primes[1]), lattice, threads)
         self.reals = Reals(self._residues, self.apply, self.constant, rules=rules)
 
-    def _start(self, seed: object, p: Any, q: Any, lattice: Literal["free", "order"], threads: int) -> None:
-        self.seed, self.threads = seed, threads
-        self.lattice: Literal["free", "order"] = lattice
+    def _start(self, seed: object, p: Any, q: Any, lattice: str, threads: int) -> None:
+        self.seed, self.lattice, self.threads = seed, lattice, threads
         self.fields: tuple[_Arithmetic, _Arithmetic] = (p, q)
         self.seen = Seen()
         draw = int(p.uniform(key_of(seed, "root"), 1)[0])

@@ -33,12 +33,12 @@ from superopt.verify.ptx.budget import Budget
 from superopt.verify.ptx.launch import Axis, Launch, Stored
 from superopt.verify.ttir.batch import Batch
 from superopt.verify.ttir.check import KernelText
-from superopt.verify.ttir.evaluate import batch_size, launch
+from superopt.verify.ttir.evaluate import LANES, launch
 from superopt.verify.ttir.launch_memory import launch_buffers
 from superopt.verify.ttir.lines import Lines, NotAffine
 from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.values import ShapeDomain
-from superopt.verify.ttir.work import instance_work
+from superopt.verify.ttir.work import instance_work, widest
 
 # Blocks that run to find boxes: the first ones, and as many as that if they would do.
 FIRST_BOXES, MOST_BOXES = 8, 64
@@ -241,12 +241,13 @@ class Instances:
     def __init__(self, node: Node, kernel: KernelText, budget: Budget) -> None:
         self._node, self._kernel, self._function = node, kernel, kernel.function()
         self._budget, self._work = budget, instance_work(self._function, kernel.grid)
-        self._at_once = max(1, batch_size(self._function) - 1)
+        self._at_once = LANES // widest(self._function.body) - 1  # beside the one that leads them
 
     def alike(self, ptx: Launch, part: Part, block: int, box: Box, blocks: Array) -> Array | None:
         """Which instances of a box's `blocks` do what that of `block` does, moved as its accesses are.
 
-        None where that is not said by this block: it accesses an element in two ways.
+        None where that is not said by this block: it accesses an element in two ways, or no other instance can
+        run beside its own.
         """
         live = [i for i, (s, e) in enumerate(box) if e > s]
         slopes, moves = ptx.slopes[:, live], dict[str, tuple[Array, Array]]()
@@ -269,6 +270,8 @@ class Instances:
         others, other_steps = blocks[blocks != block], steps[blocks != block]
         follower = _Follower(block, moves, dict(zip(others.tolist(), other_steps, strict=True)), len(live))
         self._spend(len(others))
+        if self._at_once < 1:
+            return None
         try:
             for start in range(0, len(others), self._at_once):
                 self._spend(1)
@@ -332,7 +335,7 @@ class Instances:
         domain = ShapeDomain()
         operands = [domain.shaped((v.type.elements,)) for v in self._node.operands]
         buffers, _ = launch_buffers(self._node, self._kernel.arguments, operands)
-        launch(self._function, self._kernel.grid, buffers, domain, blocks, watch, lines, together=True)
+        launch(self._function, self._kernel.grid, buffers, domain, blocks, watch, lines)
 
 
 class _Follower:

@@ -51,13 +51,10 @@ def launch(
     programs: Sequence[int] | None = None,
     watch: Watch | None = None,
     lines: Lines | None = None,
-    *,
-    together: bool = False,
 ) -> None:
     """Run `kernel` for every instance of `grid`, or those numbered `programs` (x fastest), on its arguments.
 
-    `watch` is told what integers do to numbers and memory. With `lines`, `programs` are the rows of those. All
-    run side by side if they are to be `together`, else `batch_size` at once.
+    `watch` is told what integers do to numbers and memory. With `lines`, `programs` are the rows of those.
     Raises IllegalProgram for an access out of bounds, a race, an overlapping store, a load of what was never
     stored, or a missing barrier; UnsupportedProgram for operations that this evaluator does not know.
     """
@@ -77,7 +74,7 @@ def launch(
             f"kernel '{kernel.name}': expected tensors of at most {LANES} elements, got {elements}"
         )
     numbers = np.arange(math.prod(grid)) if programs is None else np.asarray(programs, np.int64)
-    size = max(1, len(numbers)) if together else batch_size(kernel)
+    size = len(numbers) if lines is not None else max(1, LANES // elements)
     meter = Meter()
     for start in range(0, len(numbers), size):
         run = _Run(kernel, grid, numbers[start : start + size], domain, watch, lines)
@@ -86,11 +83,6 @@ def launch(
     for given in arguments:
         if isinstance(given, Buffer):
             given.end_launch()
-
-
-def batch_size(kernel: Function) -> int:
-    """How many instances run side by side."""
-    return max(1, LANES // widest(kernel.body))
 
 
 _BINARY = {

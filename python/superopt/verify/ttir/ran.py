@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -46,7 +46,7 @@ class Evaluated:
 
     point: object
     primes: Primes
-    lattice: Literal["free", "order"]
+    lattice: str
     seen: Seen
     stores: Mapping[int, Stores]
     drawn: int
