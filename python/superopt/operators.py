@@ -52,7 +52,7 @@ from superopt.nests import (
     updated_shape,
 )
 from superopt.nests_by_text import TERMS, nest_by_text, sum_of_products
-from superopt.program import COMPUTE_DTYPES, Attr, Band, TensorType
+from superopt.program import COMPUTE_DTYPES, NUMBER_DTYPES, Attr, Band, TensorType
 from superopt.scalars import Scalar, apply, arg, as_scalar, erf, exp, maximum, minimum, sqrt, where
 
 __all__ = [
@@ -578,7 +578,7 @@ def infer_type(name: str, operands: Sequence[TensorType], attrs: Attrs) -> Tenso
     dtypes = {t.dtype for t in operands}
     if len(dtypes) > 1:
         raise fail(f"'{name}' expected operands of one dtype, got {' and '.join(sorted(dtypes))}")
-    if dtypes - COMPUTE_DTYPES:
+    if dtypes - (NUMBER_DTYPES if name in ("cast", "reshape") else COMPUTE_DTYPES):
         raise fail(f"'{name}' expected {', '.join(sorted(COMPUTE_DTYPES))}, got {dtypes.pop()}")
     shapes = [t.shape for t in operands]
     dtype = values.get("dtype")

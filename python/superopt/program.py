@@ -28,7 +28,11 @@ from superopt.quasi_affine import Read
 
 COMPUTE_DTYPES = frozenset({"f16", "bf16", "f32"})
 
-# Those besides `COMPUTE_DTYPES` may only be inputs, outputs, and operands and results of `extern` nodes.
+# What `cast` and `reshape` take: also integers and truth values, which are the numbers 0 and 1.
+NUMBER_DTYPES = COMPUTE_DTYPES | {"i64", "i32", "i16", "i8", "i1"}
+
+# Those besides `COMPUTE_DTYPES` may only be inputs, outputs, operands of `cast`, and operands and results of
+# `reshape` and `extern` nodes.
 DTYPE_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "i1": 1}
 
 Attr: TypeAlias = "bool | int | float | str | tuple[int, ...] | np.ndarray[Any, Any]"

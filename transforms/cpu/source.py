@@ -25,6 +25,7 @@ from superopt.operators import (
 from superopt.program import (
     COMPUTE_DTYPES,
     DTYPE_BYTES,
+    NUMBER_DTYPES,
     Buffer,
     Compute,
     Load,
@@ -90,8 +91,10 @@ class _Emitter:
         local = (b for b in program.locals if b.placement != "chip" and b.view is None)
         memory = [*program.arguments, *local]
         self.memory = {b: f"%p{i}" for i, b in enumerate(memory)}
+        inputs = {*program.params[: program.n_inputs]}
         for buffer in memory:
-            if buffer.type.dtype not in COMPUTE_DTYPES:
+            known = NUMBER_DTYPES if buffer in inputs else COMPUTE_DTYPES
+            if buffer.type.dtype not in known:
                 raise UnsupportedProgram(f"expected f16, bf16 or f32 on the CPU, got {buffer.type.dtype}")
         self.body_of: dict[int, int] = {}
         self.users: dict[Value, list[Statement]] = {}

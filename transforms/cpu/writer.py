@@ -8,14 +8,19 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from superopt.program import COMPUTE_DTYPES
+
 # Elements of a vector: those of AVX-512 in f32. LLVM splits them where registers are shorter.
 LANES = 16
 VECTOR = f"vector<{LANES}xf32>"
 
 
 def memory_type(elements: int, dtype: str) -> str:
-    """The type of memory; bf16 as integers, as LLVM moves such numbers by functions that we lack on most CPUs."""
-    return f"memref<{elements}x{'i16' if dtype == 'bf16' else dtype}>"
+    """The type of memory; bf16 as integers, as LLVM moves such numbers by functions that we lack on most CPUs,
+    and truth values as bytes.
+    """
+    held = {"bf16": "i16", "i1": "i8"}.get(dtype, dtype)
+    return f"memref<{elements}x{held}>"
 
 
 @dataclass(eq=False)
@@ -90,6 +95,8 @@ class Writer:
 
     def widened(self, number: str, dtype: str) -> str:
         """What was loaded from memory of a dtype, as f32."""
+        if dtype not in COMPUTE_DTYPES:
+            return self.let(f"arith.sitofp {number} : {'i8' if dtype == 'i1' else dtype} to f32")
         if dtype == "bf16":
             number = self.let(f"arith.bitcast {number} : i16 to bf16")
         return number if dtype == "f32" else self.let(f"arith.extf {number} : {dtype} to f32")

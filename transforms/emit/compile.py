@@ -25,13 +25,14 @@ from superopt.cost.gpus import DEFAULT_TARGET
 from superopt.cost.gpus import target as find_target
 from superopt.early import CAPABILITY
 from superopt.errors import SuperoptError
+from superopt.program import NUMBER_DTYPES
 from superopt.transforms.emit.triton_source import TritonKernel
 
 if TYPE_CHECKING:
     from superopt.cost.counted import KernelCounts
 
 # Types in Triton's signatures, by dtype.
-_POINTEES = {"f16": "fp16", "bf16": "bf16", "f32": "fp32"}
+_POINTEES = {d: d for d in NUMBER_DTYPES} | {"f16": "fp16", "f32": "fp32"}
 MEMORY_BYTES = 8 << 30  # of a compiler's address space
 PRELUDE = "import triton\nimport triton.language as tl\n"
 SOURCE_STARTS = PRELUDE.count("\n") + 2  # lines above a kernel's source in the file that is compiled

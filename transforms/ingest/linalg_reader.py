@@ -35,13 +35,6 @@ from superopt.transforms.ingest.windows import read_windows, reads_windows
 _CONTROL = ("scf", "cf", "affine", "async", "gpu", "llvm", "memref", "bufferization", "vector", "spirv")
 _SCALARS = ("f64", "f32", "f16", "bf16", "index", "i1", "i8", "i16", "i32", "i64")
 
-_AS_FLOAT = '[{"tensor": 0}, {"torch": "float32"}, false, false, null]'
-_CONVERSION = """func.func @extern(%x: {0}) -> {1} {{
-  %y = arith.uitofp %x : {0} to {1}
-  return %y : {1}
-}}
-"""
-
 
 class LinalgReader:
     """Reads one function; see `read_linalg`."""
@@ -193,14 +186,9 @@ class LinalgReader:
         return made
 
     def truth(self, held: Value) -> Value:
-        """Truth values as zeros and ones; those of an input are converted as PyTorch's are, in one operation."""
+        """Truth values as zeros and ones."""
         if held not in self.truths:
-            types = [str(TensorType(held.shape, dtype)) for dtype in ("i1", "f32")]
-            source = _CONVERSION.format(*types)
-            (self.truths[held],) = self.build.extern(
-                "aten.to.dtype", "kernels compute with floats only", [held], [TensorType(held.shape, "f32")],
-                args=_AS_FLOAT, source=source,
-            )  # fmt: skip
+            self.truths[held] = self.build.cast(held, "f32")
         return self.truths[held]
 
     def _as_array(self, value: Any) -> Array | None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from superopt.diagnostics import Diagnostics
 from superopt.errors import Location, UnsupportedProgram
-from superopt.program import COMPUTE_DTYPES, KernelGraph, TensorType, Value
+from superopt.program import COMPUTE_DTYPES, NUMBER_DTYPES, KernelGraph, TensorType, Value
 from superopt.transforms.ingest.builder import FOLD_LIMIT, GraphBuilder, NotExpressible, static_type
 from superopt.transforms.ingest.locate import locate
 from superopt.transforms.ingest.tensor_ops import dense_array
@@ -49,7 +49,10 @@ class TorchReader:
         """What comparisons compare to make truth values: kind and arguments."""
         self.truths: set[Value] = set()
         """Zeros and ones that stand for truth values."""
+        self.unsigned: set[Value] = set()
+        """Bytes that PyTorch counts from 0 to 255; those of the graph have signs."""
         self._floats: dict[Value, Value] = {}
+        self._made_by: dict[Value, tuple[str, list[Any]]] = {}
         self.types: list[TensorType] = []
         """Types of the result tensors of the operation being read."""
 
@@ -63,6 +66,7 @@ class TorchReader:
             self.held[argument] = self.build.add_input(
                 name, self.type_of(argument.type, where, f"input '{name}'")
             )
+            self._note_sign(argument, self.held[argument])
         outputs: list[Value] = []
         for op in block.operations:
             operation = op.operation
@@ -114,15 +118,33 @@ class TorchReader:
             return self.build.constant(held.double().numpy(), dtype)
         raise NotExpressible("an argument that is not a tensor")
 
+    def _note_sign(self, value: Any, held: Any) -> None:
+        if isinstance(held, Value) and held.dtype == "i8" and "ui8" in str(value.type):
+            self.unsigned.add(held)
+
     def as_float(self, held: Value) -> Value:
         """Integers or truth values as f32."""
-        if held not in self._floats:
+        if held in self._floats:
+            return self._floats[held]
+        if held.dtype in NUMBER_DTYPES and held not in self.unsigned:
+            moved = self._moved_number(*self._made_by[held]) if held in self._made_by else None
+            self._floats[held] = self.build.cast(held, "f32") if moved is None else moved
+        else:
             types = [TensorType(held.shape, "f32")]
             args = [held, 6, False, False, None]  # float32, by its number
             (self._floats[held],) = self._opaque(
-                "aten.to.dtype", args, types, "kernels compute with floats only"
+                "aten.to.dtype", args, types, "kernels lack bytes without a sign"
             )
         return self._floats[held]
+
+    def _moved_number(self, name: str, args: list[Any]) -> Value | None:
+        """Integers that were moved, as numbers that are moved."""
+        from superopt.transforms.ingest.aten.views import as_number
+
+        try:
+            return as_number(self, name, args)  # pyright: ignore[reportArgumentType]
+        except NotExpressible:
+            return None
 
     def as_bool(self, held: Value) -> Value:
         """Truth values as PyTorch has them."""
@@ -205,6 +227,9 @@ class TorchReader:
         parts = cast("tuple[Any, ...]", made) if isinstance(made, tuple) else (made,)
         for result, part in zip(results, parts, strict=True):
             self.held[result] = part
+            self._note_sign(result, part)
+            if isinstance(part, Value) and part.dtype not in COMPUTE_DTYPES:
+                self._made_by[part] = (name, args)
 
     def _handled(self, name: str, args: list[Any]) -> Any:
         from superopt.transforms.ingest.aten import HANDLERS

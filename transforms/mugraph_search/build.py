@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from superopt.bands import narrowed
 from superopt.operators import Move, move_of
-from superopt.program import Attr, BlockGraph, KernelGraph, Node, NodeKind, TensorType, Value
+from superopt.program import COMPUTE_DTYPES, Attr, BlockGraph, KernelGraph, Node, NodeKind, TensorType, Value
 from superopt.transforms.mugraph_search.axis_builder import Builder, Named, NotBuildable, Piece
 from superopt.transforms.mugraph_search.steps import (
     REST_PIECE,
@@ -212,7 +212,8 @@ class _PlanBuilder:
                 "fmap": tuple(outer.dims.index(p) if p in outer.dims else -1 for p in looped),
             }
             nodes.append(Node(NodeKind.ITERATOR, (inner,), (tile_value,), attrs))
-            return Named(tile_value, outer.dims)
+            made = Named(tile_value, outer.dims)
+            return made if tile_value.dtype in COMPUTE_DTYPES else builder.cast(made, "f32")
 
         for leaf in kernel.leaves:
             args[leaf] = loaded(self._leaf(leaf, factors))

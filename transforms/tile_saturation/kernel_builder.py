@@ -17,7 +17,7 @@ from typing import Any
 
 from superopt import program as ir
 from superopt.operators import Move, infer_type, is_contraction, move_of, reduction_of, splat_of
-from superopt.transforms.lower.builder import constant, identifier, load, store, whole
+from superopt.transforms.lower.builder import compute, constant, identifier, load, store, whole
 from superopt.transforms.lower.masks import Masks
 from superopt.transforms.tile_saturation.accesses import (
     Access,
@@ -329,7 +329,10 @@ class KernelBuilder:
         else:
             kept = self.out_buffers if tensor in self.written else self.in_buffers
             buffer, windows = self.scratch.get(tensor) or kept[tensor], self.windows(region)
-        return self.masks.bound(load(out, buffer, windows, buffer.name), self.bounds(region))
+        value = load(out, buffer, windows, buffer.name)
+        if value.dtype not in ir.COMPUTE_DTYPES:
+            value = compute(out, "cast", [value], {"dtype": "f32"})
+        return self.masks.bound(value, self.bounds(region))
 
     def cast(self, value: ir.Value, dtype: str, out: list[ir.Statement]) -> ir.Value:
         """The value in another dtype."""

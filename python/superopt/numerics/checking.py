@@ -42,7 +42,10 @@ LARGEST = {"f16": 65504.0, "bf16": (2 - 2.0**-7) * 2.0**127, "f32": (2 - 2.0**-2
 
 @dataclass(frozen=True)
 class Input:
-    """An input: `scale` keeps products of ordinary size, 1 / sqrt(contracted extent) for weights."""
+    """An input: `scale` keeps products of ordinary size, 1 / sqrt(contracted extent) for weights.
+
+    Of integers that only become numbers it is their standard deviation, of others 1: they may be indices.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -131,9 +134,13 @@ def make_inputs(specs: Sequence[Input], distribution: str, seed: int = 0, mildne
 
 
 def _whole(x: Array, spec: Input) -> Array:
-    """Truth values; quantized weights for i8; else 0 and 1, which are indices into every table of two rows."""
+    """Truth values; quantized weights for i8; integers of a scale; else 0 and 1, which are indices into every
+    table of two rows.
+    """
     if spec.dtype == "i8":
         return np.clip(np.rint(x * 32), -127, 127).astype(np.int8)
+    if spec.dtype != "i1" and spec.scale != 1.0:
+        return np.rint(x * spec.scale).astype(f"int{spec.dtype[1:]}")
     return x > 0
 
 

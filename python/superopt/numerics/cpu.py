@@ -224,7 +224,11 @@ def bind(lowered: KernelGraph, inputs: Sequence[Array]) -> tuple[Bound, Callable
     return Bound(arrays, calls), outputs
 
 
-_STORAGE: dict[str, Any] = {"f16": np.float16, "bf16": np.uint16, "f32": np.float32}  # bf16: its bits
+_STORAGE: dict[str, Any] = {
+    "f16": np.float16, "bf16": np.uint16, "f32": np.float32, "i64": np.int64, "i32": np.int32, "i16": np.int16,
+    "i8": np.int8, "i1": np.int8,
+}  # fmt: skip
+"""How numbers lie in memory: of bf16, their bits."""
 
 
 def _empty(value: Value) -> Array:
@@ -238,8 +242,8 @@ def _empty(value: Value) -> Array:
 
 def _stored(x: Array, dtype: str) -> Array:
     """A copy of numbers as they lie in memory."""
-    if dtype not in COMPUTE_DTYPES:
-        raise UnsupportedProgram(f"expected f16, bf16 or f32 on the CPU, got {dtype}")
+    if dtype not in _STORAGE:
+        raise UnsupportedProgram(f"expected {', '.join(_STORAGE)} on the CPU, got {dtype}")
     if dtype == "bf16":
         rounded = round_to(np.asarray(x, np.float32), dtype)
         return np.array(rounded.view(np.uint32) >> 16, np.uint16, order="C")

@@ -44,6 +44,7 @@ from superopt.verify.pieces import CUT_WORK, Piece, cut, finest_first
 from superopt.verify.primes import drawn as primes_of
 from superopt.verify.reduce import fewer_blocks, fewer_trips, ways_to_reduce, work
 
+INTEGERS_SCALE = 100.0  # of integers that only become numbers
 # Beyond this many scalar operations of one evaluation, loops are shortened, except on these inputs; and to what.
 WHOLE_WORK = 150_000_000
 WHOLE = "ordinary"
@@ -238,10 +239,14 @@ def input_specs(graph: KernelGraph) -> list[Input]:
         _weights(node, dict(zip(node.operands, node.operands, strict=True)), depths)
         uses.update(node.operands)
     names = [v.name or f"arg{i}" for i, v in enumerate(graph.inputs)]
-    return [
-        Input(n, v.shape, v.dtype, 1.0 if v not in depths else depths[v] ** -0.5)
-        for n, v in zip(names, graph.inputs, strict=True)
-    ]
+    indices = {v for node in graph.nodes if node.op == NodeKind.EXTERN for v in node.operands}
+
+    def scale(v: Value) -> float:
+        if v.dtype in ("i16", "i32", "i64"):
+            return 1.0 if v in indices else INTEGERS_SCALE
+        return 1.0 if v not in depths else depths[v] ** -0.5
+
+    return [Input(n, v.shape, v.dtype, scale(v)) for n, v in zip(names, graph.inputs, strict=True)]
 
 
 def _weights(node: Node, outer: dict[Value, Value], depths: dict[Value, int]) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from typing_extensions import override
 
 from superopt.errors import UnsupportedProgram
+from superopt.program import COMPUTE_DTYPES
 from superopt.verify.degrees import CONSTANT, Degree
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -76,6 +77,10 @@ class Domain(ABC):
     def stored(self, a: Tensor, dtype: str) -> Tensor:
         """`a` after a trip through memory as `dtype`; unchanged in every exact domain."""
         return a
+
+    def truths_given(self, a: Tensor) -> None:
+        """Note that every element is a truth value: 0 or 1, whatever stands for it. Concrete numbers say so."""
+        return
 
     @overload
     def move(self, arrange: Callable[[Array], Array], a: Tensor, /) -> Tensor: ...
@@ -186,7 +191,11 @@ class FloatDomain(Domain):
 
     @override
     def stored(self, a: Tensor, dtype: str) -> Tensor:
-        if not self.faithful or a.dtype == dtype:
+        if a.dtype == dtype:
+            return a
+        if dtype in COMPUTE_DTYPES and a.planes[0].dtype.kind != "f":
+            a = Tensor((self._numbers(a),))  # integers become numbers
+        if not self.faithful:
             return a
         return Tensor((round_to(a.planes[0], dtype),), dtype=dtype)
 

@@ -333,12 +333,16 @@ class ImageField(Domain):
     def _picked(self, t: Tensor) -> Tensor:
         """1 where t > 0, else 0: an unknown s of each t. Where t is such an s or 1 - s, it is t itself."""
         made = self._uninterpreted("where", t)
-        opposite = self.apply("sub", self.constant(1.0), made)
-        self._record("where", (t, made), 2 * math.prod(t.shape))  # each look-up could hit by chance
+        self._record("where", (t,), 0)
         own = np.isin(self.reals.labels(t), self.truths)
-        for truth in (made, opposite):
-            self.truths = np.union1d(self.truths, self.reals.labels(truth))
+        self.truths_given(made)
         return self.move(lambda a, b: np.where(own, a, b), t, made) if own.any() else made
+
+    @override
+    def truths_given(self, a: Tensor) -> None:
+        self._record("", (a,), 2 * math.prod(a.shape))  # each look-up could hit by chance
+        for truth in (a, self.apply("sub", self.constant(1.0), a)):
+            self.truths = np.union1d(self.truths, self.reals.labels(truth))
 
     @override
     def contract(self, a: Tensor, b: Tensor) -> Tensor:
@@ -363,7 +367,8 @@ class ImageField(Domain):
     # --- uninterpreted operators
 
     def _record(self, name: str, operands: Sequence[Tensor], count: int) -> None:
-        self.seen.assumed.add(name)
+        if name:
+            self.seen.assumed.add(name)
         self.seen.applications += count
         for t in operands:
             self.seen.argument = max(self.seen.argument, t.degree.p.difference, t.degree.q.difference)

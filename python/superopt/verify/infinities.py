@@ -487,6 +487,10 @@ class Extended(Domain):
         return self.field.unknown(name, shape)
 
     @override
+    def truths_given(self, a: Tensor) -> None:
+        self.field.truths_given(Tensor((a.planes[0] & _VALUE, *a.planes[1:]), a.degree))
+
+    @override
     def aside(self) -> AbstractContextManager[None]:
         return self.field.reals.aside()
 

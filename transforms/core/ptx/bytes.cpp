@@ -50,7 +50,7 @@ Handle Machine::eighth(Cell c, Type type) {
   case Byte::Bits:
     return constant8(numbers_, valueOf(c), type);
   default:
-    if ((tagOf(c) == Byte::E4M3) != (type == Type::E4M3))
+    if (tagOf(c) != (type == Type::E4M3 ? Byte::E4M3 : Byte::E5M2))
       throw Illegal("expected an fp8 number, got one of another type");
     return valueOf(c);
   }

@@ -235,12 +235,7 @@ void Machine::convert(const Instr &in, std::span<const u16> lanes) {
     }
     Handle h;
     if (in.op == Op::from_integer) {
-      const u64 x = bits(arg(in, 1), t);
-      const i64 value = in.aux != 0 ? i64{static_cast<i32>(x)} : static_cast<i64>(x & 0xffffffff);
-      const i64 most = i64{1} << (to == Type::F32 ? 24 : to == Type::F16 ? 11 : 8);
-      if (value > most || value < -most)
-        throw Unknown("an integer that its type does not hold");
-      h = numbers_.integer(value);
+      h = wholeNumber(in, t);
     } else if (from == Type::F32) {
       h = number(arg(in, 1), t);
     } else {

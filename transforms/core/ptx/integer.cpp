@@ -214,6 +214,8 @@ void Machine::cellwise(const Instr &in, u16 t) {
     const u64 keep = in.op == Op::setp ? 1 : mask(wide ? 2u * in.width : in.width);
     return setBits(d, t, compute(in, value(1), value(2), value(3)) & keep);
   }
+  if (truthPredicate(in, t) || extendWhole(in, t))
+    return;
   const unsigned n = in.width / 16;
   std::array<Cell, 4> a{}, b{}, out{};
   const bool isBitwise = in.op == Op::and_ || in.op == Op::or_ || in.op == Op::xor_;
@@ -288,7 +290,8 @@ Cell Machine::bitwise(Op op, Cell x, Cell y) {
       out[i] = byte(Byte::Bits, compute(valueOf(p), w));
     else if (tagOf(q) == Byte::Bits && w == 0)
       out[i] = op == Op::and_ ? byte(Byte::Bits, 0) : p;
-    else if (tagOf(q) == Byte::Bits && op == Op::and_ && w == 0xff)
+    else if (tagOf(q) == Byte::Bits && op == Op::and_ &&
+             (w == 0xff || (tagOf(p) == Byte::Truth && w % 2 == 1)))
       out[i] = p;
     else if (tagOf(p) == Byte::Undefined || tagOf(q) == Byte::Undefined)
       out[i] = 0;
@@ -298,20 +301,20 @@ Cell Machine::bitwise(Op op, Cell x, Cell y) {
   return join(out[0], out[1]);
 }
 
-// prmt: bytes of two registers; pairs that stay together are moved as they are.
+// prmt: bytes of two registers, or a byte's sign repeated; pairs that stay together are moved as they are.
 void Machine::permute(const Instr &in, std::span<const u16> lanes) {
   for (u16 t : lanes) {
     Cell source[4], out[2];
     cells(arg(in, 1), t, 32, source);
     cells(arg(in, 2), t, 32, source + 2);
     const u64 selector = bits(arg(in, 3), t);
-    if ((selector & 0x8888) != 0)
-      throw Unknown("prmt that repeats a sign");
+    const auto picked = [&](u32 which) {
+      const Cell c = split(source[(which & 7) / 2])[which % 2];
+      return which < 8 ? c : signOf(c);
+    };
     for (std::size_t i = 0; i < 2; ++i) {
-      const u32 low = selector >> (8 * i) & 7, high = selector >> (8 * i + 4) & 7;
-      out[i] = low % 2 == 0 && high == low + 1
-                   ? source[low / 2]
-                   : join(split(source[low / 2])[low % 2], split(source[high / 2])[high % 2]);
+      const u32 low = selector >> (8 * i) & 15, high = selector >> (8 * i + 4) & 15;
+      out[i] = low < 8 && low % 2 == 0 && high == low + 1 ? source[low / 2] : join(picked(low), picked(high));
     }
     setCells(arg(in, 0), t, 32, out);
   }

@@ -147,6 +147,7 @@ void Machine::start(const std::vector<std::pair<u32, std::vector<u64>>> &preset)
   multiplies_ = std::ranges::any_of(program_.code, [](const Instr &in) { return in.op == Op::wgmma; });
   waitsForGrid_ = std::ranges::any_of(program_.code, [](const Instr &in) { return in.op == Op::grid_wait; });
   bytes_.clear();
+  wholes_.clear();
   copies_.assign(threads_, {});
   copyGroup_.assign(threads_, 0);
   fences_.assign(threads_, {});

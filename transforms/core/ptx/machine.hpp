@@ -105,6 +105,11 @@ private:
   void elements(const Arg &a, u16 t, Type type, Number *out);
   std::array<Cell, 2> split(Cell c) const;
   Cell join(Cell low, Cell high);
+  void readWhole(Handle h, Type type, unsigned from, Cell *out);
+  Cell signOf(Cell c);
+  bool extendWhole(const Instr &in, u16 t);
+  bool truthPredicate(const Instr &in, u16 t);
+  Handle wholeNumber(const Instr &in, u16 t);
   Cell cellOf(Handle h, Type type) const;
   Number dot(const Number *a, const Number *b, std::size_t depth, Number c) const;
   bool predicate(const Arg &a, u16 t) const;
@@ -354,6 +359,7 @@ private:
 
   // Asynchronous operations are numbered; each thread knows up to which one of a stream all are complete.
   std::vector<std::array<Cell, 2>> bytes_; // what `Part::Bytes` stands for
+  std::vector<Whole> wholes_;              // what `Byte::Whole` stands for
 
   u32 sequence_ = 0;
   // By stream and warp: each warp of a warp group waits for its own part of a product.

@@ -21,7 +21,17 @@ bool Machine::sameCell(Cell a, Cell b) const {
     return false;
   for (std::size_t i = 0; i < 2; ++i) {
     const Cell x = bytes_[valueOf(a)][i], y = bytes_[valueOf(b)][i];
-    if (x != y && (tagOf(x) != tagOf(y) || tagOf(x) < Byte::E4M3 || !same(valueOf(x), valueOf(y))))
+    if (x == y)
+      continue;
+    if (tagOf(x) != tagOf(y) || tagOf(x) < Byte::E4M3)
+      return false;
+    if (tagOf(x) != Byte::Whole) {
+      if (!same(valueOf(x), valueOf(y)))
+        return false;
+      continue;
+    }
+    const Whole &u = wholes_[valueOf(x)], &v = wholes_[valueOf(y)];
+    if (u.at != v.at || u.size != v.size || !same(u.of, v.of))
       return false;
   }
   return true;
@@ -223,7 +233,9 @@ void Machine::readGlobal(u64 address, unsigned bytes, u16 t, Cell *out) {
       r = {epoch_, now, ordered(r.thread, r.epoch, r.warpEpoch, t) ? t : kSeveral};
     }
     const Handle h = numbers_.put(x);
-    if (size == 4) {
+    if (isWhole(b.type)) {
+      readWhole(h, b.type, i * size, out);
+    } else if (size == 4) {
       out[2 * i] = cell(Part::Low, h);
       out[2 * i + 1] = cell(Part::High, h);
     } else if (size == 2) {
@@ -240,6 +252,8 @@ void Machine::writeGlobal(u64 address, unsigned bytes, u16 t, const Cell *in) {
   const Buffer &b = buffers_[index];
   if (!b.writable)
     throw Illegal("expected stores to outputs or scratch, got one to input " + std::to_string(index));
+  if (isWhole(b.type))
+    throw Unknown("a store of integers");
   afterGrid(t);
   if (region_)
     reach(index, place, bytes / bytesOf(b.type), addressSlope_[t]);

@@ -127,6 +127,11 @@ public:
   Handle larger(Handle x, Handle y);
   // y + s (x - y): x where s is 1, y where it is 0.
   Handle chosen(Handle s, Handle x, Handle y);
+  // Notes that a number is a truth value: 1 or 0, whatever stands for it.
+  void truthGiven(Handle h) {
+    const u64 s = get(h).a;
+    truths_.insert({s, p_.sub(1, s)});
+  }
   // Whether a number is 1 or 0; nullopt for others.
   std::optional<bool> truth(Handle h);
   Handle fma(Handle x, Handle y, Handle z) { return add(put(product(x, y)), z); }

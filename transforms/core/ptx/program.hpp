@@ -36,10 +36,25 @@ inline constexpr const char *kOps[] = {
 #undef X
 };
 
-enum class Type : u8 { F32, F16, BF16, F16x2, BF16x2, F32x2, E4M3, E5M2 };
+// I1 is a truth value in a byte.
+enum class Type : u8 { F32, F16, BF16, F16x2, BF16x2, F32x2, E4M3, E5M2, I1, I8, I16, I32, I64 };
+constexpr bool isWhole(Type type) { return type >= Type::I1; }
 // Of one element; tf32 is an fp32 number.
 constexpr unsigned bytesOf(Type type) {
-  return type == Type::F32 ? 4 : type == Type::E4M3 || type == Type::E5M2 ? 1 : 2;
+  switch (type) {
+  case Type::E4M3:
+  case Type::E5M2:
+  case Type::I1:
+  case Type::I8:
+    return 1;
+  case Type::F32:
+  case Type::I32:
+    return 4;
+  case Type::I64:
+    return 8;
+  default:
+    return 2;
+  }
 }
 enum class Space : u8 { Shared, Global };
 enum class Atomic : u8 { Add, Max, Min, And, Or, Xor };

@@ -165,6 +165,7 @@ void Machine::compact() {
   Numbers::Kept kept;
   const auto keep = [&](Handle h) { return numbers_.keep(kept, h); };
   std::vector<std::array<Cell, 2>> bytes;
+  std::vector<Whole> wholes;
   std::vector<u32> movedBytes(bytes_.size(), kMostNumbers);
   const auto keepCell = [&](Cell c) {
     if (isNumber(partOf(c)))
@@ -176,8 +177,13 @@ void Machine::compact() {
       at = static_cast<u32>(bytes.size());
       bytes.push_back(bytes_[valueOf(c)]);
       for (Cell &b : bytes.back())
-        if (tagOf(b) >= Byte::E4M3)
+        if (tagOf(b) == Byte::Whole) {
+          const Whole whole = wholes_[valueOf(b)];
+          wholes.push_back({keep(whole.of), whole.at, whole.size});
+          b = byte(Byte::Whole, static_cast<u32>(wholes.size() - 1));
+        } else if (tagOf(b) >= Byte::E4M3) {
           b = byte(tagOf(b), keep(valueOf(b)));
+        }
     }
     return cell(Part::Bytes, at);
   };
@@ -200,6 +206,7 @@ void Machine::compact() {
   }
   numbers_.drop(std::move(kept));
   bytes_ = std::move(bytes);
+  wholes_ = std::move(wholes);
   compactAt_ = std::max(kCompactAt, 2 * numbers_.size());
   if (numbers_.size() > kMostHeld)
     throw Unknown("a block that holds more numbers than fit");

@@ -26,12 +26,20 @@ constexpr Cell cell(Part part, u32 value) { return static_cast<u32>(part) << 29 
 constexpr Part partOf(Cell c) { return static_cast<Part>(c >> 29); }
 constexpr u32 valueOf(Cell c) { return c & ((1u << 29) - 1); }
 
-// Eight bits of anything, tagged in the same way: bits, or an fp8 number's handle.
-enum class Byte : u8 { Undefined, Bits, E4M3, E5M2 };
+// Eight bits of anything, tagged in the same way: bits, the handle of an fp8 number or of a truth value, or a
+// byte of an integer that was loaded, by the number of its `Whole`.
+enum class Byte : u8 { Undefined, Bits, E4M3, E5M2, Truth, Whole };
 constexpr Cell byte(Byte tag, u32 value) { return static_cast<u32>(tag) << 29 | value; }
 constexpr Byte tagOf(Cell c) { return static_cast<Byte>(c >> 29); }
 constexpr u32 kOld = static_cast<u32>(Part::Map) << 29 | ((1u << 29) - 1);
 constexpr u32 kAllocated = static_cast<u32>(Part::Map) << 29 | 1u << 28; // two for each allocation
+
+// Byte `at` of an integer of `size` bytes that was loaded: data, whose bits nobody knows. At `size`, a byte
+// that its sign fills.
+struct Whole {
+  u32 of; // the number's handle
+  u8 at, size;
+};
 
 // Who wrote something: a thread, several of one warp (this and the warp's number), of several warps, or
 // nobody.
@@ -97,7 +105,7 @@ struct TensorCell {
 
 struct Buffer {
   std::size_t elements;
-  Type type; // F32, F16, BF16, E4M3 or E5M2
+  Type type; // F32, F16, BF16, E4M3, E5M2 or an integer
   bool writable;
   const u64 *p, *q;   // contents, or null: never stored; `q` alone may be null
   std::size_t period; // contents repeat after so many elements

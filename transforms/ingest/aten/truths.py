@@ -56,12 +56,28 @@ _KINDS: dict[str, Callable[[GraphBuilder, Value, Value], Value]] = {
 }
 
 
+def _is_whole(r: TorchReader, held: Any) -> bool:
+    """Whether all its numbers are integers."""
+    if isinstance(held, Value):
+        return held.dtype not in COMPUTE_DTYPES and held not in r.truths
+    return bool(np.all(np.asarray(held) == np.rint(np.asarray(held))))
+
+
+def _same_integers(build: GraphBuilder, a: Value, b: Value) -> Value:
+    """1 where two integers are equal: where the square of their difference is below 1."""
+    square = build.emit("square", build.emit("sub", a, b))
+    return build.emit("step", build.emit("sub", build.constant(1.0, a.dtype, ()), square))
+
+
 def _comparison(kind: str) -> Handler:
     def handler(r: TorchReader, args: Args) -> Value:
         left, right = _operands(r, args)
         if left is right:
             raise NotExpressible("a number compared with itself, to find NaN")
-        made = _KINDS[kind](r.build, left, right)
+        whole = kind in ("eq", "ne") and all(_is_whole(r, a) for a in args[:2])
+        made = (_same_integers if whole else _KINDS[kind])(r.build, left, right)
+        if whole and kind == "ne":
+            made = _negated(r.build, made)
         r.comparisons[made] = (kind, args[0], args[1])
         return made
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from superopt.operators import broadcast_shapes
-from superopt.program import COMPUTE_DTYPES, Value
-from superopt.transforms.ingest.aten.table import Args, Handler, dim_of, handles, value_of
+from superopt.program import COMPUTE_DTYPES, NUMBER_DTYPES, Value
+from superopt.transforms.ingest.aten.table import HANDLERS, Args, Handler, dim_of, handles, value_of
 from superopt.transforms.ingest.builder import NotExpressible
 from superopt.transforms.ingest.torch_dialect import TorchReader
 
@@ -23,9 +23,15 @@ def _moved(r: TorchReader, held: Any) -> Value:
     return value_of(r, held)
 
 
+def _reshaped(r: TorchReader, held: Any) -> Value:
+    """An operand whose elements stay where they are: also integers."""
+    whole = isinstance(held, Value) and held.dtype in NUMBER_DTYPES and held.dtype != "i1"
+    return held if whole else _moved(r, held)
+
+
 @handles("view", "reshape", "_unsafe_view", "view_copy", "_reshape_alias")
 def _view(r: TorchReader, args: Args) -> Value:
-    x, shape = _moved(r, args[0]), list(args[1])
+    x, shape = _reshaped(r, args[0]), list(args[1])
     if -1 in shape:
         known = math.prod(e for e in shape if e != -1)
         shape[shape.index(-1)] = x.type.elements // known
@@ -34,14 +40,14 @@ def _view(r: TorchReader, args: Args) -> Value:
 
 @handles("flatten.using_ints")
 def _flatten(r: TorchReader, args: Args) -> Value:
-    x = _moved(r, args[0])
+    x = _reshaped(r, args[0])
     start, end = dim_of(x, args[1]), dim_of(x, args[2])
     return r.build.reshape(x, (*x.shape[:start], math.prod(x.shape[start : end + 1]), *x.shape[end + 1 :]))
 
 
 @handles("unflatten.int")
 def _unflatten(r: TorchReader, args: Args) -> Value:
-    x = _moved(r, args[0])
+    x = _reshaped(r, args[0])
     dim, sizes = dim_of(x, args[1]), list(args[2])
     if -1 in sizes:
         sizes[sizes.index(-1)] = x.shape[dim] // math.prod(e for e in sizes if e != -1)
@@ -50,17 +56,32 @@ def _unflatten(r: TorchReader, args: Args) -> Value:
 
 @handles("unsqueeze")
 def _unsqueeze(r: TorchReader, args: Args) -> Value:
-    x = _moved(r, args[0])
+    x = _reshaped(r, args[0])
     dim = args[1] + len(x.shape) + 1 if args[1] < 0 else args[1]
     return r.build.reshape(x, (*x.shape[:dim], 1, *x.shape[dim:]))
 
 
 @handles("squeeze", "squeeze.dim", "squeeze.dims")
 def _squeeze(r: TorchReader, args: Args) -> Value:
-    x = _moved(r, args[0])
+    x = _reshaped(r, args[0])
     chosen = range(len(x.shape)) if len(args) == 1 else [args[1]] if isinstance(args[1], int) else args[1]
     gone = {dim_of(x, d) for d in chosen}
     return r.build.reshape(x, [e for d, e in enumerate(x.shape) if e != 1 or d not in gone])
+
+
+def as_number(r: TorchReader, name: str, args: Args) -> Value | None:
+    """What an operator of these gives for integers once they are numbers, None for other operators."""
+    if name.removeprefix("aten.") not in _MOVES or not isinstance(args[0], Value):
+        return None
+    made = HANDLERS[name.removeprefix("aten.")](r, [r.as_float(args[0]), *args[1:]])
+    return made if isinstance(made, Value) else None
+
+
+_MOVES = frozenset({
+    "permute", "permute_copy", "transpose.int", "t", "numpy_T", "expand", "broadcast_to", "expand_copy",
+    "expand_as",
+    "slice.Tensor", "select.int", "repeat",
+})  # fmt: skip
 
 
 @handles("permute", "permute_copy")

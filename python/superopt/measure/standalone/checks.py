@@ -25,7 +25,8 @@ def dtypes(torch: Any) -> dict[str, Any]:
 def make_inputs(torch: Any, program: dict[str, Any], device: str, seed: int) -> list[Any]:
     """Normal numbers times each input's scale; the same for the same seed, device type and torch.
 
-    For i8 they are quantized weights; for truth values and other integers 0 and 1, indices into any table of two.
+    For i8 they are quantized weights; for truth values, and for integers of scale 1, 0 and 1: indices into any
+    table of two.
     """
     made: list[Any] = []
     for i, spec in enumerate(program["inputs"]):
@@ -34,6 +35,8 @@ def make_inputs(torch: Any, program: dict[str, Any], device: str, seed: int) -> 
         numbers = torch.randn(spec["shape"], generator=generator, device=device, dtype=torch.float32)
         if spec["dtype"] in EPSILON:
             numbers = numbers * spec["scale"]
+        elif spec["dtype"] not in ("i1", "i8") and spec["scale"] != 1.0:
+            numbers = (numbers * spec["scale"]).round()
         else:
             numbers = (numbers * 32).clamp(-127, 127).round() if spec["dtype"] == "i8" else numbers > 0
         made.append(numbers.to(dtypes(torch)[spec["dtype"]]))

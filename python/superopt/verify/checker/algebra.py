@@ -241,6 +241,12 @@ class Algebra:
         partial = any(x.partial for x in xs)
         return made if exact is None and not partial else replace(made, exact=exact, partial=partial)
 
+    def truth(self, t: Element) -> Element:
+        """`t`, which is 1 or 0."""
+        value = self.value(t)
+        self.truths |= {value, (1 - value) % self.p}
+        return t
+
     def where(self, t: Element, x: Element, y: Element) -> Element:
         """`x` where t > 0, else `y`; where that is not known, y + s (x - y) with an unknown s of each t."""
         if t.undefined or t.partial:  # NaN selects `y`, which a field cannot tell

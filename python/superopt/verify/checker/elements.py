@@ -75,7 +75,12 @@ class Evaluator:
 
     def inputs(self, types: Sequence[Any]) -> list[Lazy]:
         """The algebra's random inputs."""
-        return [self.unknown(t[1:], "input", i) for i, t in enumerate(types)]
+        made = [self.unknown(t[1:], "input", i) for i, t in enumerate(types)]
+        return [self.truths(x) if t[0] == "i1" else x for x, t in zip(made, types, strict=True)]
+
+    def truths(self, x: Lazy) -> Lazy:
+        """A tensor of zeros and ones."""
+        return memo(x.shape, lambda index: self.algebra.truth(x.get(index)))
 
     def unknown(self, shape: Sequence[int], *name: object) -> Lazy:
         """A tensor of independent random numbers."""

@@ -17,11 +17,14 @@ from superopt.verify.drawn import Drawn
 from superopt.verify.fields import ImageField, key_of
 from superopt.verify.ptx.budget import Budget
 from superopt.verify.ptx.decode import Decoded
-from superopt.verify.ptx.operands import BF16, E4M3, E5M2, F16, F32
+from superopt.verify.ptx.operands import BF16, E4M3, E5M2, F16, F32, I1, I8, I16, I32, I64
 from superopt.verify.ptx.parser import SHARED_MEMORY
 from superopt.verify.ttir.memory import Buffer
 
-_ELEMENTS = {"f32": F32, "f16": F16, "bf16": BF16, "f8E4M3FN": E4M3, "f8E5M2": E5M2}
+_ELEMENTS = {
+    "f32": F32, "f16": F16, "bf16": BF16, "f8E4M3FN": E4M3, "f8E5M2": E5M2, "i1": I1, "i8": I8, "i16": I16,
+    "i32": I32, "i64": I64,
+}  # fmt: skip
 _OPS = _ptx.ops()
 # In the core's order.
 _FUNCTIONS = ("sqrt", "log", "exp", "erf", "sin", "cos", "where")

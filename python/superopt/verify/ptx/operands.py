@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from superopt.errors import UnsupportedProgram
 from superopt.verify.ptx.parser import SPECIAL, Kernel, Line
 
-F32, F16, BF16, F16X2, BF16X2, F32X2, E4M3, E5M2 = range(8)
+F32, F16, BF16, F16X2, BF16X2, F32X2, E4M3, E5M2, I1, I8, I16, I32, I64 = range(13)
 TYPES = {"f32": F32, "f16": F16, "bf16": BF16, "f16x2": F16X2, "bf16x2": BF16X2, "f32x2": F32X2}
 SHARED, GLOBAL = 0, 1
 _IGNORED = {"rn", "ftz", "approx", "full", "sat_", "uni"}

@@ -129,11 +129,15 @@ def _cvt(d: Decoder, parts: list[str]) -> Made:
         return Made("to_float", d.values(32, 2), mode=TYPES[to], aux=TYPES[source])
     if to in TYPES:
         only(d, modifiers)
-        if bits_of(source) != 32:
+        if to not in ("f32", "f16", "bf16") or (width := bits_of(source)) < 8:
             raise d.unknown()
-        return Made("from_integer", d.values(32, 2), mode=TYPES[to], aux=is_signed(source))
+        args = d.values([bits_of(to), width])
+        return Made("from_integer", args, width, mode=TYPES[to], aux=is_signed(source))
     if source in TYPES or modifiers:
         raise d.unknown()
+    register = d.kernel.widths.get(d.line.operands[0], bits_of(to))
+    if is_signed(to) and bits_of(to) < min(register, bits_of(source)):  # cut, and filled by its sign
+        return Made("convert", d.values([register, bits_of(source)]), register, 1, bits_of(to))
     d.unextended(d.line.operands[0], to)
     return Made(
         "convert", d.values([bits_of(to), bits_of(source)]), bits_of(to), is_signed(source), bits_of(source)

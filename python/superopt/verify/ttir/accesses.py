@@ -12,9 +12,10 @@ from superopt.verify.infinities import Number
 from superopt.verify.ttir.batch import Batch
 from superopt.verify.ttir.descriptors import boxed, described
 from superopt.verify.ttir.parser import Operation
-from superopt.verify.ttir.values import Descriptor, Held, Pointer, integers, number
+from superopt.verify.ttir.values import Descriptor, Held, Pointer, Whole, integers, number
 
 _BYTES = {"f16": 2, "bf16": 2, "f32": 4}
+_WHOLE = frozenset({"i8", "i16", "i32", "i64"})
 
 
 def _addptr(batch: Batch, op: Operation) -> list[Held]:
@@ -39,11 +40,30 @@ def _access(batch: Batch, op: Operation, mask: int | None) -> tuple[Pointer, Sha
 
 def _load(batch: Batch, op: Operation) -> list[Held]:
     mask = op.operands[1] if len(op.operands) > 1 else None
-    if op.types[0].element not in _BYTES:
-        raise batch.unsupported(f"a load of {op.types[0].element}")
+    element = op.types[0].element
+    if element not in _BYTES and element not in _WHOLE:
+        raise batch.unsupported(f"a load of {element}")
     pointer, _, lanes, instances = _access(batch, op, mask)
-    other = number(batch.env[op.operands[2]]) if len(op.operands) > 2 else None
-    return [_read(batch, pointer, lanes, instances, other)]
+    other = batch.env[op.operands[2]] if len(op.operands) > 2 else None
+    if element in _BYTES:
+        return [_read(batch, pointer, lanes, instances, None if other is None else number(other))]
+    truth = pointer.buffer.dtype == "i1"
+    fill: Number | None = None
+    if other is not None:
+        least = integers(other)
+        if least.size != 1:
+            raise batch.unsupported("a load of integers with several numbers in place of those left out")
+        fill = batch.numbers.constant(float(least.reshape(-1)[0]), least.ndim)
+        truth = truth and int(least.reshape(-1)[0]) in (0, 1)
+    return [Whole(_read(batch, pointer, lanes, instances, fill), element, truth)]
+
+
+def _bitcast(batch: Batch, op: Operation) -> list[Held]:
+    """Truth values are bytes in memory."""
+    pointer, (first, last) = batch.env[op.operands[0]], op.types
+    if not isinstance(pointer, Pointer) or (first.element, last.element) != ("i1", "i8") or not last.pointer:
+        raise batch.unsupported(f"a bitcast of {first.element} to {last.element}")
+    return [pointer]
 
 
 def _read(batch: Batch, pointer: Pointer, lanes: Array, instances: Array, other: Number | None) -> Number:
@@ -100,6 +120,7 @@ def _store(batch: Batch, op: Operation) -> list[Held]:
 ACCESSES: Mapping[str, Callable[[Batch, Operation], list[Held]]] = {
     "tt.addptr": _addptr,
     "tt.load": _load,
+    "tt.bitcast": _bitcast,
     "tt.make_tensor_descriptor": _make_descriptor,
     "tt.descriptor_load": _descriptor_load,
     "tt.store": _store,

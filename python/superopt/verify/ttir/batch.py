@@ -14,7 +14,7 @@ from superopt.verify.infinities import Extended, Number, Numbers
 from superopt.verify.ttir.lines import Lines
 from superopt.verify.ttir.memory import Buffer
 from superopt.verify.ttir.parser import Function
-from superopt.verify.ttir.values import Descriptor, Held, Pointer, Truth, integers
+from superopt.verify.ttir.values import Descriptor, Held, Pointer, Truth, Whole, integers
 
 Watch: TypeAlias = "Callable[[Batch, Array, Buffer | None, Array | None], None]"
 """Told what integers do to numbers and memory: lanes of a choice, or of an access, and the elements of that.
@@ -86,6 +86,8 @@ class Batch:
             raise self.unsupported("an operation on a descriptor")
         if isinstance(x, Truth):
             return Truth(self.numbers.move(arrange, x.of), x.negated)
+        if isinstance(x, Whole):
+            return replace(x, of=self.numbers.move(arrange, x.of))
         return self.numbers.move(arrange, x) if isinstance(x, Number) else arrange(x)
 
     def merge(self, mask: Array, a: Held, b: Held) -> Held:
@@ -99,4 +101,7 @@ class Batch:
             if a.buffer is not b.buffer:
                 raise self.unsupported("a choice between pointers to two buffers")
             return Pointer(a.buffer, np.where(mask, a.offsets, b.offsets))
+        if isinstance(a, Whole) and isinstance(b, Whole) and a.element == b.element:
+            self.told(mask)
+            return Whole(self.numbers.select(mask, a.of, b.of), a.element, a.truth and b.truth)
         return np.where(mask, integers(a), integers(b))

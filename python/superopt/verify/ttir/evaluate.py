@@ -30,6 +30,7 @@ from superopt.verify.ttir.values import (
     Pointer,
     ShapeDomain,
     Truth,
+    Whole,
     integers,
     joined,
     moved,
@@ -171,6 +172,8 @@ class _Run(Batch):
             return handler(self, op)
         xs = [self.env[v] for v in op.operands]
         if is_integer(op):
+            if isinstance(x := xs[0], Whole) and op.name == "arith.cmpi":
+                return [self.as_bits(op, x, integers(xs[1]))]
             a, b = integers(xs[0]), integers(xs[1])
             made = computed(op, a, b, self.where)
             if self.lines is not None:
@@ -201,8 +204,24 @@ class _Run(Batch):
         start, end = (int(op.attrs[k].split(":")[0]) for k in ("start", "end"))
         return [np.arange(start, end, dtype=np.int64)[None]]
 
+    def as_bits(self, op: Operation, x: Whole, other: Array) -> Held:
+        """Zeros and ones that were loaded, compared with zero."""
+        if op.words[0] != "ne" or not x.truth or other.any():
+            raise self.unsupported("a comparison of loaded integers")
+        return replace(x, element="i1")
+
     def to_float(self, op: Operation) -> list[Held]:
-        x = integers(self.env[op.operands[0]])
+        held = self.env[op.operands[0]]
+        if isinstance(held, Whole):
+            # One bit with a sign is 0 or -1; without a sign, what is below zero is another number.
+            if held.element == "i1" if op.name == "arith.sitofp" else not held.truth:
+                raise self.unsupported(f"'{op.name}' of loaded {held.element}")
+            if held.truth:
+                self.domain.truths_given(held.of.tensor)
+            return [replace(held.of, tensor=self.domain.stored(held.of.tensor, op.result_type.element))]
+        if op.name == "arith.uitofp":
+            raise self.unsupported("'arith.uitofp' of integers that are not loaded")
+        x = integers(held)
         if x.size > LANES or np.abs(x).max(initial=0) >= 1 << 24:
             raise self.unsupported("integers that fp32 does not hold")
         self.told(x)
@@ -428,7 +447,8 @@ def _combiner(region: Region) -> str | None:
 
 _HANDLERS: Mapping[str, Callable[[_Run, Operation], list[Held]]] = {
     **SHAPES, **ACCESSES,
-    "arith.sitofp": _Run.to_float, "arith.extsi": _Run.same_integer, "arith.extui": _Run.same_integer,
+    "arith.sitofp": _Run.to_float, "arith.uitofp": _Run.to_float,
+    "arith.extsi": _Run.same_integer, "arith.extui": _Run.same_integer,
     "arith.trunci": _Run.same_integer, "arith.index_cast": _Run.same_integer, "arith.mulf": _Run.multiply,
     "arith.cmpf": _Run.compare, "arith.select": _Run.select, "math.fma": _Run.fma,
     "math.rsqrt": _Run.reciprocal_root, "math.exp2": _Run.exp2, "math.log2": _Run.log2,

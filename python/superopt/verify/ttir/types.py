@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from superopt.errors import IllegalProgram
 from superopt.verify.ttir.parser import Function, Operation, Region, TtirType
 
-_CASTS = ("arith.ext", "arith.trunc", "arith.sitofp", "tt.fp_to_fp", "arith.index_cast")
+_CASTS = (
+    "arith.ext",
+    "arith.trunc",
+    "arith.sitofp",
+    "arith.uitofp",
+    "tt.fp_to_fp",
+    "arith.index_cast",
+    "tt.bitcast",
+)
 _SAME = (
     "tt.splat",
     "tt.unsplat",

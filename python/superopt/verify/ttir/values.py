@@ -51,7 +51,24 @@ class Truth:
         return self.of.shape
 
 
-Held: TypeAlias = "Array | Pointer | Number | Descriptor | Truth"
+@dataclass(frozen=True)
+class Whole:
+    """Integers of `element` that were loaded: data, which may become numbers and are nothing else.
+
+    `truth` says that they are zeros and ones.
+    """
+
+    of: Number
+    element: str
+    truth: bool
+
+    @property
+    def shape(self) -> Shape:
+        """Shape, with the instances first."""
+        return self.of.shape
+
+
+Held: TypeAlias = "Array | Pointer | Number | Descriptor | Truth | Whole"
 
 
 class ShapeDomain(Domain):
@@ -115,6 +132,8 @@ def integers(x: Held) -> Array:
     """A value that must be integers."""
     if isinstance(x, Truth):
         raise UnsupportedProgram("expected a comparison that is only selected by, got another use of one")
+    if isinstance(x, Whole):
+        raise UnsupportedProgram("expected loaded integers that become numbers, got another use of them")
     if isinstance(x, (Number, Pointer, Descriptor)):
         raise IllegalProgram("expected an integer operand, got another")
     return x
