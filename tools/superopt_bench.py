@@ -13,7 +13,7 @@ from superopt import cost
 from superopt.cost.gpus import DEFAULT_TARGET, target_names
 from superopt.diagnostics import Diagnostics
 from superopt.driver import output
-from superopt.driver.arguments import Parser
+from superopt.driver.arguments import Parser, said
 from superopt.driver.isolation import isolated
 from superopt.errors import BadInput, BadOption, SuperoptError
 from superopt.inputs.programs import read_program
@@ -53,10 +53,10 @@ def run(arguments: Sequence[str]) -> int:
     try:
         commands[options.command](options)
     except BadOption as error:
-        print(error, file=sys.stderr)
+        print(said("superopt-bench", error), file=sys.stderr)
         return 2
     except SuperoptError as error:
-        print(error, file=sys.stderr)
+        print(said("superopt-bench", error), file=sys.stderr)
         return 1
     return 0
 

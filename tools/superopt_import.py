@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from superopt.driver import output
-from superopt.driver.arguments import Parser
+from superopt.driver.arguments import Parser, said
 from superopt.driver.isolation import isolated
 from superopt.errors import BadOption, SuperoptError, UnsupportedProgram
 
@@ -36,10 +36,10 @@ def run(arguments: Sequence[str]) -> int:
     try:
         _import(options)
     except BadOption as error:
-        print(error, file=sys.stderr)
+        print(said("superopt-import", error), file=sys.stderr)
         return 2
     except SuperoptError as error:
-        print(error, file=sys.stderr)
+        print(said("superopt-import", error), file=sys.stderr)
         return 1
     return 0
 

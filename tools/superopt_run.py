@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from superopt.driver import console
-from superopt.driver.arguments import Parser
+from superopt.driver.arguments import Parser, said
 from superopt.errors import BadInput, SuperoptError
 from superopt.numerics import runner
 from superopt.transforms.emit.bundle import read_bundle
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for bundle in bundles:
             read_bundle(bundle)
     except SuperoptError as error:
-        print(f"superopt-run: {error}", file=sys.stderr)
+        print(said("superopt-run", error), file=sys.stderr)
         return 2
     codes: set[int] = set()
     for bundle in bundles:

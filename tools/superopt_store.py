@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from superopt.diagnostics import counted
-from superopt.driver.arguments import Parser
+from superopt.driver.arguments import Parser, said
 from superopt.errors import SuperoptError
 from superopt.store import Store, chosen_folder, listing
 
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(Store(folder), options)
     except SuperoptError as error:
-        print(f"superopt-store: {error}", file=sys.stderr)
+        print(said("superopt-store", error), file=sys.stderr)
         return 2
 
 

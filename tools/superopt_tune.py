@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from superopt.alone import alone
 from superopt.api import settings_of
-from superopt.driver.arguments import Parser
+from superopt.driver.arguments import Parser, said
 from superopt.errors import BadInput, BadOption, Location, SuperoptError
 from superopt.run.reuse import own_code
 from superopt.store import versions
@@ -23,8 +23,8 @@ from superopt.tuning.ray_pool import RayPool
 
 _DESCRIPTION = """Tune the choices of all passes for each program, in processes of their own. Results are proved
 like any others, and kept in the store, where superopt-opt and superopt.optimize with the same settings find them.
-Run again, it goes on where it ended. All seconds are predictions. Exit codes: 0 all done; 1 a program failed;
-2 misuse."""
+Run again, it goes on where it ended. All seconds are predictions. Exit codes: 0 all done; 1 a program failed
+or cannot be read; 2 bad command line."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,9 +32,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     try:
         return run(options, _pool(options.workers, options.timeout))
-    except SuperoptError as error:
-        print(f"superopt-tune: {error}", file=sys.stderr)
+    except BadOption as error:
+        print(said("superopt-tune", error), file=sys.stderr)
         return 2
+    except SuperoptError as error:
+        print(said("superopt-tune", error), file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("superopt-tune: interrupted; run again, it goes on where it ended", file=sys.stderr)
         return 128 + signal.SIGINT

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from superopt.errors import UNKNOWN, BadOption
+from superopt.errors import UNKNOWN, BadOption, Location
 from superopt.options import Configured, did_you_mean
 
 if TYPE_CHECKING:
     from superopt.cost import Target
-    from superopt.program import KernelGraph, Node
+    from superopt.program import KernelGraph
     from superopt.report import EGraphReport
 
 T = TypeVar("T")
@@ -58,7 +58,9 @@ class Proposals:
     the program cannot be searched.
     """
     remark: str = ""
-    """Why nothing was found, where that is so: the place in the program, and what would help."""
+    """Why nothing was found, where that is so, and what would help; without the place, which is `location`."""
+    location: Location = UNKNOWN
+    """Where in the program the cause is."""
 
     @property
     def graphs(self) -> list[KernelGraph]:
@@ -77,12 +79,6 @@ class Proposals:
     def egraphs(self) -> list[EGraphReport]:
         """Reports of the e-graphs that were saturated."""
         return []
-
-
-def at(node: Node) -> str:
-    """A node as remarks name it: its operator, and where it is."""
-    where = "" if node.location == UNKNOWN else f" ({node.location})"
-    return f"'{node.op}'{where}"
 
 
 def in_turns(lists: Sequence[Sequence[T]]) -> list[T]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from superopt import cost
-from superopt.errors import BadOption, IllegalProgram
+from superopt.errors import UNKNOWN, BadOption, IllegalProgram
 from superopt.run.settings import SearchSettings
 from superopt.transforms.lower.choose_layouts import choose_layouts
 from superopt.transforms.lower.join_parts import join_parts
@@ -111,7 +111,8 @@ class SearchPass(SearchSettings, GraphPass, Optimizer, ABC):
         )
         if chosen is None:
             if stitched is None or stitched is part.graph:
-                diagnostics.remark(f"{place or 'the program '}is kept: {remark}", where)
+                cause = where if found.location == UNKNOWN else found.location
+                diagnostics.remark(f"{place or 'the program '}is kept: {remark}", cause)
             return None
         best = found.found[chosen]
         kernels = len(cost.cost(best.graph, target).kernels)

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_origin, overload
 
+from superopt.again import command, flag
 from superopt.diagnostics import Diagnostics
 from superopt.driver.console import progress as shown
 from superopt.errors import BadInput, BadOption, NoKernels
-from superopt.inputs.programs import is_text, naming, read_module, read_program, read_text
+from superopt.inputs.programs import is_text, name_of, naming, read_module, read_program, read_text
 from superopt.options import did_you_mean, fits, split_list
 from superopt.pipeline import Superoptimize, superoptimize
 from superopt.program import KernelGraph
@@ -89,9 +90,12 @@ def optimize(
                     "expected 'dynamic' with a path or text of MLIR, got a program of PyTorch, which takes "
                     "dynamic_shapes"
                 )
+            diagnostics.file = name_of(program)
+            text = str(program) if is_text(program) else None
+            diagnostics.command = command(str(program), flag(options), text=text)
             with naming(program):
                 return Optimized(superoptimize_linalg(read_module(program), options, diagnostics))
-        if (graph := _program(program, diagnostics)) is not None:
+        if (graph := _program(program, options, diagnostics)) is not None:
             return Optimized(superoptimize(graph, options, diagnostics))
         prepare_compiler()  # while PyTorch exports the module
         from superopt.pytorch import dynamic, module
@@ -134,13 +138,14 @@ def settings_of(given: Mapping[str, Any], function: Callable[..., Any] | None = 
     return Superoptimize(**values)
 
 
-def _program(program: Any, diagnostics: Diagnostics) -> KernelGraph | None:
+def _program(program: Any, options: Superoptimize, diagnostics: Diagnostics) -> KernelGraph | None:
     """The program of MLIR, None for what PyTorch has to read; raises BadInput for anything else."""
     if isinstance(program, KernelGraph):
         return program
     if isinstance(program, str) and is_text(program):
         return read_text(program, diagnostics)
     if isinstance(program, str | Path):
+        diagnostics.command = command(str(program), flag(options))
         return read_program(program, diagnostics)
     if callable(program) or type(program).__name__ == "ExportedProgram":
         return None

@@ -39,6 +39,8 @@ class Diagnostics:
 
     `artifacts` carries what is not IR from a pass to its tool: "report", "certificate" and "schedule" are JSON
     text. `source` is the ingested program; what is emitted after passes is proved against it.
+    `command` is the command line that makes the run (`superopt.again`), empty where there is none.
+    `file` names places in a text that was parsed from memory, as MLIR drops the name.
     `searches` are the reports of passes that search. `progress(stage, fraction)` is called by long passes; a tool
     on a terminal replaces it by a progress bar (fraction in [0, 1], None where unknown).
     """
@@ -48,10 +50,12 @@ class Diagnostics:
     source: KernelGraph | None = None
     searches: list[SearchReport] = field(default_factory=list["SearchReport"])
     progress: Callable[[str, float | None], None] = _silent
+    file: str = ""
+    command: str = ""
 
     def remark(self, message: str, location: Location = UNKNOWN) -> None:
         """Record something worth knowing, such as an operation kept opaque."""
-        self.messages.append(Diagnostic("remark", message, location))
+        self.messages.append(Diagnostic("remark", message, location.named(self.file)))
 
     def part(self, name: str) -> Diagnostics:
         """Those of a part of a run, whose progress is shown as that of `name`."""
@@ -59,11 +63,11 @@ class Diagnostics:
         def shown(stage: str, fraction: float | None) -> None:
             self.progress(f"{name}: {stage}", fraction)
 
-        return Diagnostics(progress=shown)
+        return Diagnostics(progress=shown, file=self.file)
 
     def warning(self, message: str, location: Location = UNKNOWN) -> None:
         """Record something that may surprise the user."""
-        self.messages.append(Diagnostic("warning", message, location))
+        self.messages.append(Diagnostic("warning", message, location.named(self.file)))
 
 
 def counted(number: int, noun: str) -> str:

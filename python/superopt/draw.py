@@ -78,8 +78,8 @@ class _Drawing:
         return f'<svg class="graph" role="img" {size}>{"".join(parts)}</svg>'
 
 
-def graph_svg(graph: KernelGraph | BlockGraph | ThreadGraph) -> str:
-    """A program, or what a block or thread does, from inputs above to outputs below.
+def graph_svg(graph: KernelGraph | BlockGraph | ThreadGraph, results: Sequence[str] = ()) -> str:
+    """A program, or what a block or thread does, from inputs above to outputs below, which are called `results`.
 
     On the edges: types, and how grids and loops cut the tensors (imap, fmap, omap).
     """
@@ -106,9 +106,14 @@ def graph_svg(graph: KernelGraph | BlockGraph | ThreadGraph) -> str:
             omap = _split(block_attributes(savers[i])) if i < len(savers) else []
             drawing.sources[value] = drawing.add(omap, "edge", [box]) if omap else box
     if not isinstance(graph, BlockGraph):
-        for i, value in enumerate(graph.outputs):
-            drawing.add([value.name or f"out{i}"], "output", drawing.edge(value))
+        for name, value in zip(results or names_of_outputs(graph), graph.outputs, strict=True):
+            drawing.add([name], "output", drawing.edge(value))
     return drawing.svg()
+
+
+def names_of_outputs(graph: KernelGraph | ThreadGraph) -> list[str]:
+    """What the outputs are called; those without a name, by their number."""
+    return [value.name or f"out{i}" for i, value in enumerate(graph.outputs)]
 
 
 def _maps_of_inputs(block: BlockGraph) -> list[list[str]]:

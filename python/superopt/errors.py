@@ -7,7 +7,7 @@ traceback always means a bug in superopt.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,11 +23,17 @@ class Location:
     column: int = 0
 
     def __str__(self) -> str:
-        return (
-            f"{self.file or '<unknown>'}:{self.line}:{self.column}" if self.line else self.file or "<unknown>"
-        )
+        file = TEXT if self.file in MEMORY else self.file
+        return f"{file}:{self.line}:{self.column}" if self.line else self.file or "<unknown>"
+
+    def named(self, file: str) -> Location:
+        """The place with `file` for text that was parsed from memory."""
+        return replace(self, file=file) if file and self.line and self.file in MEMORY else self
 
 
+TEXT = "<text>"
+MEMORY = ("", "-")
+"""What the file of a place is called where its text came from no file: by us, and by MLIR."""
 UNKNOWN = Location()
 
 

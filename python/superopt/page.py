@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from superopt import cost, draw, listings, plots, render
+from superopt.again import commands
 from superopt.errors import BadInput
+from superopt.run.choose import CHOSEN
+from superopt.verify.ranges import representatives
 
 if TYPE_CHECKING:
     from superopt.run.outcome import Outcome
@@ -29,16 +34,31 @@ def page(outcome: Outcome) -> str:
     report, target = outcome.report, cost.target(outcome.report.target)
     compiled = list(zip(report.kernels, outcome.emitted.kernels, outcome.compiled, strict=True))
     whole = [_listings(kernel, made) for _, kernel, made in compiled]
+    results = draw.names_of_outputs(outcome.original)
     facts: dict[str, Any] = {
         "outcome": outcome,
         "report": report,
         "superopt": report.superopt,
         "certificate": outcome.certificate,
+        "range": outcome.ranged and outcome.ranged.record,
+        "at": _searched(outcome),
         "target": target,
-        "before": Markup(draw.graph_svg(outcome.original)),
-        "after": Markup(draw.graph_svg(outcome.optimized)),
+        "before": Markup(draw.graph_svg(outcome.original, results)),
+        "after": Markup(draw.graph_svg(outcome.optimized, results)),
         "bodies": [(title, about, Markup(svg)) for title, about, svg in draw.bodies(outcome.optimized)],
         "best": Markup(plots.best_against_time(report)),
+        "tuning_curve": Markup(plots.tuning_curve(report)),
+        "again": commands(outcome),
+        "infinite": math.inf,
+        "candidates": sorted(report.candidates, key=lambda c: (c.segment is not None, c.outcome != CHOSEN)),
+        "buckets": [
+            {
+                "range": " and ".join(map(str, b.axes)),
+                "report": b.outcome.report,
+                "at": _searched(replace(b.outcome, buckets=(b,))),
+            }
+            for b in outcome.buckets
+        ],
     }
     rooflines = [
         Markup(plots.roofline(made, target, f"roofline r{i}")) for i, made in enumerate(report.kernels)
@@ -62,6 +82,16 @@ def page(outcome: Outcome) -> str:
         if len(text.encode()) <= MOST_BYTES:
             return text
     raise BadInput(f"expected a program whose page has at most {MOST_BYTES} bytes, got {len(text.encode())}")
+
+
+def _searched(outcome: Outcome) -> str:
+    """The extents at which a program for ranges of them was searched, and is drawn and priced; else empty."""
+    fixed = outcome.buckets[-1].axes if outcome.buckets else ()
+    found = {axis.name: axis.low for axis in fixed}
+    if outcome.ranged is not None:
+        axes = outcome.ranged.record.axes
+        found |= zip((a.name for a in axes), representatives(axes), strict=True)
+    return " and ".join(f"{name} = {extent}" for name, extent in found.items())
 
 
 def filled(template: str, facts: Mapping[str, Any]) -> str:

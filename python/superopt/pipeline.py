@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import signal
+import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 
 INTERRUPTED = "interrupted: this is the best result found by then"
+STOPPING = "\ninterrupted: the best result by now is proved and kept; Ctrl-C again ends the run\n"
+_outer: list[Callable[[], bool]] = []  # of the main thread, at most one
 
 
 @dataclass(frozen=True)
@@ -147,10 +150,14 @@ def replay(graph: KernelGraph, schedule: Schedule, diagnostics: Diagnostics) -> 
 def first_interrupt_stops() -> Generator[Callable[[], bool]]:
     """Within it, the first Ctrl-C only makes the yielded function return True; the second one is the usual error.
 
+    Of several within each other, that is the outermost one: what consists of many runs is stopped by one Ctrl-C.
     Outside the main thread, signals cannot be caught: the function then always returns False.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
+        return
+    if _outer:
+        yield _outer[0]
         return
     caught = threading.Event()
     before = signal.getsignal(signal.SIGINT)
@@ -158,9 +165,12 @@ def first_interrupt_stops() -> Generator[Callable[[], bool]]:
     def catch(received: int, frame: object) -> None:
         caught.set()
         signal.signal(signal.SIGINT, before)
+        sys.stderr.write(STOPPING)
 
     signal.signal(signal.SIGINT, catch)
+    _outer.append(caught.is_set)
     try:
         yield caught.is_set
     finally:
+        _outer.clear()
         signal.signal(signal.SIGINT, before)

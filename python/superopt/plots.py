@@ -85,6 +85,35 @@ def best_against_time(report: Report) -> str:
     return svg(made, "best")
 
 
+def tuning_curve(report: Report) -> str:
+    """The best price so far over the programs that the tuner's deciding evaluator priced; empty without any."""
+    tuning = report.tuning
+    if tuning is None or not any(price is not None for price in tuning.prices):
+        return ""
+    prices = [math.inf if price is None else price * 1e6 for price in tuning.prices]
+    before = tuning.before_seconds * 1e6
+    best = list(itertools.accumulate(prices, min, initial=before))
+    counts = range(1, len(prices) + 1)
+    shown = [(n, p) for n, p in zip(counts, prices, strict=True) if p <= 3 * min(best)]
+    what = "measured on the CPU, us" if tuning.measured else "predicted, us"
+    most = 1.15 * max([p for _, p in shown] + [p for p in (before,) if math.isfinite(p)])
+    made = axes(7, 2.8, xlabel="programs priced by their kernels", ylabel=what, ylim=(0, most))
+    made.step(
+        [0, *counts],
+        [p if math.isfinite(p) else math.nan for p in best],
+        where="post",
+        label="the best so far",
+    )
+    made.plot(
+        [n for n, _ in shown], [p for _, p in shown], "o", markersize=4, color="C0", label="tuned programs"
+    )
+    if math.isfinite(before):
+        made.axhline(before, color="gray", linewidth=1, linestyle=":", label="before tuning")
+    made.set_xlim(left=0)
+    made.legend(fontsize=8)
+    return svg(made, "tuning")
+
+
 def _headroom(found: list[tuple[float, float]], report: Report) -> float:
     """Above the first programs and the baseline; what costs far more is outside."""
     least = min(price for _, price in found)

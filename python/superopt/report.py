@@ -159,9 +159,10 @@ class TuningReport(BaseModel):
     """What `tune` did: programs priced by each evaluator, those without a price by reason, and what came of it.
 
     `config` holds the choices of the program that is delivered, by pass and site; empty where the program found
-    before stays. `refused` are the reasons of the gates that refused cheaper ones, `ended` is why the search with
-    each evaluator ended, `screen` what was learned of the dearer one's prices. Seconds are predicted,
-    or `measured` on the CPU.
+    before stays. `prices` are the seconds of the programs that the deciding evaluator priced, in order, or None
+    for those without a price. `refused` are the reasons of the gates that refused cheaper ones, `ended` is
+    why the search with each evaluator ended, `screen` what was learned of the dearer one's prices. Seconds are
+    predicted, or `measured` on the CPU.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -174,6 +175,7 @@ class TuningReport(BaseModel):
     before_seconds: float
     after_seconds: float
     config: dict[str, dict[str, str]] = Field(default_factory=dict[str, dict[str, str]])
+    prices: list[float | None] = Field(default_factory=list[float | None])
     refused: list[str] = Field(default_factory=list[str])
     measured: bool = False
 
@@ -198,6 +200,9 @@ class Report(BaseModel):
     superopt: str
     program: str
     target: str
+    command: str = ""
+    """What does the same again on a command line, but for what it writes (`superopt.again`); empty for a program
+    that no command reads."""
     settings: dict[str, str | int | float | bool | tuple[str, ...]]
     segments: int = 0
     funnel: Funnel = Field(default_factory=Funnel)

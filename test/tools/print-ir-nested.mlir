@@ -2,7 +2,7 @@
 // RUN: superopt-opt %s --pass-pipeline='builtin.module(func.func(cse))' --mlir-print-ir-after-all -o /dev/null 2>&1 | filecheck %s
 // RUN: superopt-opt %s --pass-pipeline='builtin.module(func.func(cse))' --mlir-print-ir-after-all --mlir-print-ir-module-scope --mlir-disable-threading -o /dev/null 2>&1 | filecheck %s --check-prefix=MODULE
 // RUN: rm -rf %t && superopt-opt %s --pass-pipeline='builtin.module(func.func(cse),canonicalize)' --mlir-print-ir-after-all --mlir-print-ir-tree-dir=%t -o /dev/null > %t.err 2>&1 && test ! -s %t.err
-// RUN: filecheck %s --check-prefix=FILE --input-file=%t/builtin_module_no-symbol-name/func_func_g/0_cse.mlir
+// RUN: filecheck %s --check-prefix=FILE --input-file=%t/builtin_module_no-symbol-name/func_func_g/0_0_cse.mlir
 // RUN: filecheck %s --check-prefix=WHOLE --input-file=%t/builtin_module_no-symbol-name/1_canonicalize.mlir
 // RUN: not superopt-opt %s --cse --mlir-print-ir-tree-dir=%t 2>&1 | filecheck %s --check-prefix=ALONE
 // RUN: rm -rf %t.no && touch %t.no && not superopt-opt %s --cse --mlir-print-ir-after-all --mlir-print-ir-tree-dir=%t.no 2>&1 | filecheck %s --check-prefix=TAKEN
@@ -10,18 +10,20 @@
 // RUN: not superopt-opt %s --cse --mlir-print-ir-after-all --mlir-print-ir-tree-dir= 2>&1 | filecheck %s --check-prefix=EMPTY
 // RUN: not superopt-opt %s --cse --mlir-print-ir-modul-scope 2>&1 | filecheck %s --check-prefix=MEANT
 
-// CHECK: // -----// IR Dump After Cse (cse) ('func.func' operation: @f) //----- //
+// CHECK: // -----// IR Dump After Cse (cse) //----- //
 // CHECK-NEXT: func.func @f
-// CHECK: // -----// IR Dump After Cse (cse) ('func.func' operation: @g) //----- //
+// CHECK: // -----// IR Dump After Cse (cse) //----- //
 // CHECK-NEXT: func.func @g
 
-// MODULE: // -----// IR Dump After Cse (cse) //----- //
+// MODULE: // -----// IR Dump After Cse (cse) ('func.func' operation: @f) //----- //
 // MODULE-NEXT: module {
 // MODULE: func.func @f
 // MODULE: func.func @g
+// MODULE: // -----// IR Dump After Cse (cse) ('func.func' operation: @g) //----- //
+// MODULE-NEXT: module {
 // MODULE-NOT: IR Dump
 
-// FILE: IR Dump After Cse (cse) ('func.func' operation: @g)
+// FILE: IR Dump After Cse (cse) //
 // FILE-NEXT: func.func @g
 // FILE-NOT: @f
 // WHOLE: IR Dump After Canonicalize (canonicalize) //

@@ -3,8 +3,8 @@
 // CHECK: Execution time report
 // CHECK: Total Execution Time:
 // CHECK: Parser
-// CHECK-NEXT: 1: cse
-// CHECK-NEXT: 2: ingest-linalg
+// CHECK-NEXT: {{ }}cse
+// CHECK-NEXT: ingest-linalg
 // CHECK-NEXT: Output
 // CHECK-NEXT: (100.0%) Total
 // CHECK: Pass statistics report

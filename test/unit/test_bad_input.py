@@ -182,7 +182,9 @@ def write_table() -> None:
     DOC.write_text(
         "# What bad input is answered with\n\n"
         "Every error says where it is (`file:line:column`, or the option on the command line), what was expected\n"
-        "and what was got, and the exit code is 1, or 2 where the command line itself is wrong. The inputs are in\n"
+        "and what was got, and the exit code is 1, or 2 where the command line itself is wrong. Tools whose answer is a\n"
+        "verdict (`superopt-verify`, `superopt-run`, `superopt-store`) say by 1 that what they looked at is wrong or\n"
+        "damaged, and by 2 that they could not look. The inputs are in\n"
         "`test/unit/bad_inputs.py`; `test/unit/test_bad_input.py` checks this table, and writes it when it is run\n"
         "as a program. Further cases there: a reader that closes the pipe, Ctrl-C, a crash of LLVM.\n\n"
         "| input | answer |\n| --- | --- |\n" + "\n".join(rows) + "\n"

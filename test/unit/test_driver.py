@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from superopt.dialects import base, mlir
 from superopt.driver import command_line, expected, output, pipeline
 from superopt.driver.main import run
 from superopt.driver.pipeline import Step
@@ -237,3 +239,40 @@ def test_the_summary_says_what_spills_and_when_the_input_is_returned() -> None:
     assert "; the input is returned, whose kernels here are not what a library runs: keep that;" in summary
     assert summary.startswith("3 kernels and 1 call of PyTorch; ")
     assert "; prepared once; 48 bytes of registers spilled;" in summary
+
+
+PIPELINE = "builtin.module(func.func(canonicalize),canonicalize,func.func(cse,canonicalize),cse)"
+
+
+def test_files_of_a_tree_are_called_as_mlir_calls_them(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.mlir").write_text(
+        "func.func @f(%x: i32) -> i32 {\n  return %x : i32\n}\n"
+        "func.func @g(%x: i32) -> i32 {\n  return %x : i32\n}\n"
+    )
+    context = base.context()
+    context.enable_multithreading(False)
+    module = mlir.ir.Module.parse((tmp_path / "x.mlir").read_text(), context)
+    manager = mlir.passmanager.PassManager.parse(PIPELINE, context)
+    manager.enable_ir_printing(print_after_all=True, tree_printing_dir_path=str(tmp_path / "theirs"))
+    manager.enable_timing()
+    manager.run(module.operation)
+    del manager  # it writes the times
+    arguments = [str(tmp_path / "x.mlir"), f"--pass-pipeline={PIPELINE}", "-o", str(tmp_path / "y.mlir")]
+    printed = ["--mlir-print-ir-after-all", f"--mlir-print-ir-tree-dir={tmp_path / 'ours'}", "--mlir-timing"]
+    theirs = capfd.readouterr().err
+    assert run([*arguments, *printed]) == 0
+    ours = capfd.readouterr().err
+    files = [
+        {str(p.relative_to(tmp_path / by)) for p in (tmp_path / by).rglob("*.mlir")}
+        for by in ("theirs", "ours")
+    ]
+    assert files[0] == files[1]
+    assert len(files[0]) == 8
+
+    def nesting(report: str) -> list[int]:
+        rows = re.findall(r"%\)( +)(?!\(A\)|Parser|Output|Rest|Total)\S", report)
+        return [len(indent) for indent in rows if indent]
+
+    assert [n for n in nesting(theirs) if n < 6] == nesting(ours)

@@ -35,6 +35,20 @@ def test_the_first_interrupt_only_says_so_and_the_second_is_the_usual_error() ->
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_one_interrupt_stops_all_runs_of_a_call(capsys: pytest.CaptureFixture[str]) -> None:
+    """A range in buckets, or the modules of a model, are many runs."""
+    with pipeline.first_interrupt_stops() as outer:
+        with pipeline.first_interrupt_stops() as first:
+            signal.raise_signal(signal.SIGINT)
+            assert first()
+        with pipeline.first_interrupt_stops() as second:
+            assert second()
+        assert outer()
+    assert capsys.readouterr().err == pipeline.STOPPING
+    with pipeline.first_interrupt_stops() as stopped:
+        assert not stopped()
+
+
 def test_a_tool_called_from_python_leaves_the_signals_as_they_were() -> None:
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.getsignal(n) for n in numbers]

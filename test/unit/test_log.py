@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,15 @@ def test_results_are_listed_checked_and_moved(tmp_path: Path, capsys: pytest.Cap
     assert code == 1
     assert "damaged: " in damaged
     assert superopt_store.main(["--store", str(other), "merge", str(tmp_path / "none.zip")]) == 2
-    assert capsys.readouterr().err.endswith("none.zip', got: No such file or directory\n")
+    expected = "error: expected a zip that superopt-store export wrote, got"
+    assert capsys.readouterr().err.endswith(f"none.zip: {expected} no such file or directory\n")
+    (tmp_path / "f.mlir").write_text("a program")
+    assert superopt_store.main(["--store", str(other), "merge", str(tmp_path / "f.mlir")]) == 2
+    assert capsys.readouterr().err == f"{tmp_path / 'f.mlir'}: {expected} a file of another kind\n"
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+        archive.writestr("x", "y")
+    assert superopt_store.main(["--store", str(other), "merge", str(tmp_path / "other.zip")]) == 2
+    assert capsys.readouterr().err == f"{tmp_path / 'other.zip'}: {expected} a zip of other files\n"
     assert superopt_store.main(["--store", "none", "list"]) == 2
 
 

@@ -236,21 +236,21 @@ def test_a_program_that_fails(
 
 
 def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def said(*arguments: str) -> str:
-        assert main(arguments) == 2
+    def said(*arguments: str, code: int = 2) -> str:
+        assert main(arguments) == code
         return capsys.readouterr().err
 
     (tmp_path / "other.json").write_text("[]")
     (tmp_path / "f.mlir").write_text(PROGRAM.replace("N", "64"))
     program = str(tmp_path / "f.mlir")
-    assert "cannot read: No such file" in said(str(tmp_path / "none.mlir"))
+    assert "cannot read: No such file" in said(str(tmp_path / "none.mlir"), code=1)
     assert "expected a setting as NAME=VALUE, got 'budget'" in said(program, "--settings", "budget")
     assert "has no option 'bugdet' (did you mean 'budget'?)" in said(program, "--settings", "bugdet=1")
     assert "as --evaluations, got tune=7" in said(program, "--settings", "tune=7")
-    assert "cannot write: No such file" in said(program, "-o", str(tmp_path / "none" / "out.json"))
-    assert said(str(tmp_path)).startswith(f"superopt-tune: {tmp_path}: error: cannot read: Is a directory")
+    assert "cannot write: No such file" in said(program, "-o", str(tmp_path / "none" / "out.json"), code=1)
+    assert said(str(tmp_path), code=1).startswith(f"{tmp_path}: error: cannot read: Is a directory")
     assert "expected results of superopt-tune, or no file" in said(
-        program, "-o", str(tmp_path / "other.json")
+        program, "-o", str(tmp_path / "other.json"), code=1
     )
     for workers in ("0", "many", "ray:0"):
         assert "expected" in said(program, "--workers", workers)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from superopt import clock
 from superopt.cost import cost, kernel_cost
 from superopt.cost.model import is_view
-from superopt.errors import UNKNOWN, IllegalProgram
+from superopt.errors import IllegalProgram, Location
 from superopt.operators import move_of
 from superopt.program import DTYPE_BYTES, KernelGraph
 from superopt.spec import check_kernel
@@ -28,7 +28,7 @@ from superopt.transforms.named_axes.merge import merge_axes
 from superopt.transforms.named_axes.name_axes import name_axes
 from superopt.transforms.named_axes.roles import without_twins
 from superopt.transforms.named_axes.unfold import unfold
-from superopt.transforms.optimizers import Proposal, Proposals, at, never
+from superopt.transforms.optimizers import Proposal, Proposals, never
 from superopt.transforms.schedule.choose_extents import suited_to_masks
 
 if TYPE_CHECKING:
@@ -61,8 +61,9 @@ def search_plans(
         if options.rescale:
             program = relative_exponentials(program)
     except Unsearchable as error:
-        where = "" if error.location == UNKNOWN else f"{error.location}: "
-        return Proposals(complete=False, funnel={"unsearchable": 1}, remark=f"{where}{error.message}")
+        return Proposals(
+            complete=False, funnel={"unsearchable": 1}, remark=error.message, location=error.location
+        )
 
     problem = native_problem(program, splits=options.max_custom > 1)
     settings = native_options(options, target, budget, seed, _widest_bytes(graph))
@@ -103,25 +104,28 @@ def search_plans(
                 result.found.append(Proposal(suited, cost(suited, target).seconds))
         result.found.sort(key=lambda p: p.seconds)
     if not result.found:
-        result.remark = _why_nothing(graph, target, result, refused)
+        result.remark, result.location = _why_nothing(graph, target, result, refused)
     return result
 
 
-def _why_nothing(graph: KernelGraph, target: Target, result: Proposals, refused: str) -> str:
-    """Why a search proposes nothing: the first reason that a plan was refused, or else where plans ended."""
+def _why_nothing(graph: KernelGraph, target: Target, result: Proposals, refused: str) -> tuple[str, Location]:
+    """Why a search proposes nothing, the first reason that a plan was refused, or else where plans ended."""
     if not (kernels := [n for n in graph.nodes if not is_view(n)]):
-        return "its operators only view their operands, so there is nothing to compute"
-    costliest = at(max(kernels, key=lambda n: kernel_cost(n, target).seconds))
+        return "its operators only view their operands, so there is nothing to compute", graph.location
+    costliest = max(kernels, key=lambda n: kernel_cost(n, target).seconds)
+    operator = f"'{costliest.op}'"
     if refused:
-        return f"every plan is refused, the first because of: {refused}; at {costliest}"
-    if not result.complete:
-        return f"a limit or the budget ended the search at {costliest}; a larger budget would help"
-    if all(move_of(n) is not None for n in kernels):
-        return f"{costliest} only moves elements, which no kernel of this search does better"
-    if result.funnel.get("kernels.pruned.memory"):
+        why = f"every plan is refused, the first because of: {refused}; at {operator}"
+    elif not result.complete:
+        why = f"a limit or the budget ended the search at {operator}; a larger budget would help"
+    elif all(move_of(n) is not None for n in kernels):
+        why = f"{operator} only moves elements, which no kernel of this search does better"
+    elif result.funnel.get("kernels.pruned.memory"):
         tiles = "shorter rows or a narrower dtype would help"
-        return f"no tiles of a kernel with {costliest} fit {target.shared_per_block} bytes; {tiles}"
-    return f"no kernel with {costliest} is predicted to be faster than the library's operators"
+        why = f"no tiles of a kernel with {operator} fit {target.shared_per_block} bytes; {tiles}"
+    else:
+        why = f"no kernel with {operator} is predicted to be faster than the library's operators"
+    return why, costliest.location
 
 
 def _widest_bytes(graph: KernelGraph) -> int:

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from superopt import clock, cost
 from superopt.cost.model import is_view
-from superopt.errors import UNKNOWN, IllegalProgram, UnsupportedProgram
+from superopt.errors import IllegalProgram, Location, UnsupportedProgram
 from superopt.program import KernelGraph
 from superopt.report import EGraphReport
 from superopt.spec import check_kernel
-from superopt.transforms.optimizers import Proposal, Proposals, at, in_turns, never
+from superopt.transforms.optimizers import Proposal, Proposals, in_turns, never
 from superopt.transforms.schedule.widths import WIDTHS
 from superopt.transforms.sink_concats import sunk
 from superopt.transforms.stabilize_softmax import LOWEST, maxima_only_shift, stabilized
@@ -105,8 +105,7 @@ def propose(
             found.shifts = maxima_only_shift(program)
         except UnsupportedProgram as error:
             run.count[f"tiles.rejected.{error.message}"] += 1
-            where = "" if error.location == UNKNOWN else f"{error.location}: "
-            result.remark = f"{where}{error.message}"
+            result.remark, result.location = error.message, error.location
             continue
         result.saturations.append(found)
         run.add(found)
@@ -202,7 +201,8 @@ class _Run:
                 kernels = to_kernels(self.graph, program, body, self.target, widths=self.widths, library=True)
                 check_kernel(kernels, self.target.shared_per_block)
             except (Rejected, IllegalProgram) as error:
-                self.count[f"tiles.rejected.{error}"] += 1
+                reason = error.message if isinstance(error, IllegalProgram) else str(error)
+                self.count[f"tiles.rejected.{reason}"] += 1
                 continue
             ranked[stable].append((cost.cost(kernels, self.target).seconds, i, kernels))
         # Where predictions agree to half a percent, programs with and without maxima alternate: certificates of
@@ -216,17 +216,22 @@ class _Run:
         self.count["tiles.candidates"] = len(best)
         self.result.found = [Proposal(kernels, seconds) for seconds, _, kernels in best]
         if not best and not self.result.remark:
-            self.result.remark = self._why_nothing()
+            self.result.remark, self.result.location = self._why_nothing()
         spent = self.result.seconds.get("extraction", 0.0)
         self.result.seconds["extraction"] = spent + clock.now() - start
 
-    def _why_nothing(self) -> str:
-        """Why no candidate is left: the most frequent reason that an extracted program was refused."""
+    def _why_nothing(self) -> tuple[str, Location]:
+        """Why no candidate is left, the most frequent reason that an extracted program was refused, and where."""
         if not (kernels := [n for n in self.graph.nodes if not is_view(n)]):
-            return "its operators only view their operands, so there is nothing to compute"
-        costliest = at(max(kernels, key=lambda n: cost.kernel_cost(n, self.target).seconds))
+            return (
+                "its operators only view their operands, so there is nothing to compute",
+                self.graph.location,
+            )
+        costliest = max(kernels, key=lambda n: cost.kernel_cost(n, self.target).seconds)
+        at = f"at '{costliest.op}'"
         refused = {k.removeprefix("tiles.rejected."): n for k, n in self.count.items() if "rejected" in k}
         if refused:
             reason = max(refused, key=lambda k: refused[k])
-            return f"no extracted program is one of kernels: {reason.removeprefix('error: ')}; at {costliest}"
-        return f"saturation ended at {costliest} before a program was extracted; a larger budget would help"
+            return f"no extracted program is one of kernels: {reason}; {at}", costliest.location
+        why = f"saturation ended {at} before a program was extracted; a larger budget would help"
+        return why, costliest.location

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from superopt.cost.gpus import target as find_target
@@ -81,12 +82,15 @@ class KernelCounts:
         return _total(self.sectors)
 
 
-def counted(kernel: TritonKernel, compiled: Compiled) -> KernelCounts:
-    """The counts of a kernel's first block.
+def counted(
+    kernel: TritonKernel, compiled: Compiled, extents: Mapping[str, int] = MappingProxyType({})
+) -> KernelCounts:
+    """The counts of a kernel's first block; one for a range is launched with `extents`, where it was written.
 
     Raises UnsupportedProgram for PTX that cannot be run, IllegalProgram for a block that races.
     """
-    launch = first_block(PtxText(compiled.ptx, compiled.shared_bytes), kernel.grid, kernel.memory)
+    text = PtxText(compiled.ptx, compiled.shared_bytes)
+    launch = first_block(text, kernel.grid, kernel.memory, [extents[name] for name in kernel.extents])
     counts = launch.counts
     by_class: Counter[str] = Counter()
     barriers = 0

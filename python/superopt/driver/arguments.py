@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, NoReturn, cast
 
+from superopt.errors import UNKNOWN, SuperoptError
 from superopt.options import did_you_mean
 
 _UNKNOWN = "unrecognized arguments: "
@@ -42,6 +43,11 @@ class Parser(argparse.ArgumentParser):
         if choices is not None and str(value) not in choices:
             expected = f"expected one of {', '.join(choices)}, got '{value}'"
             raise argparse.ArgumentError(action, expected + did_you_mean(str(value), choices))
+
+
+def said(tool: str, error: SuperoptError) -> str:
+    """An error as `tool` says it: where it is or, where it is nowhere, by whom it is said."""
+    return str(error) if error.location != UNKNOWN else f"{tool}: {error}"
 
 
 class _Version(argparse.Action):

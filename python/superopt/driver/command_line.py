@@ -47,6 +47,7 @@ class Settings:
 
     input: str = "-"
     output: str = "-"
+    plugins: tuple[str, ...] = ()
     passes: tuple[tuple[str, str], ...] = ()
     pass_pipeline: str | None = None
     emit: EmitKind = "mlir"
@@ -121,7 +122,8 @@ class _Help(argparse.Action):
 def parse(arguments: Sequence[str]) -> Settings:
     """The settings of a command line; raises `BadOption`, or `SystemExit` after `--help` and `--version`."""
     parser = _parser()
-    arguments = [_two_dashes(a, parser) for a in _load_plugins(arguments)]
+    plugins, arguments = _load_plugins(arguments)
+    arguments = [_two_dashes(a, parser) for a in arguments]
     bare = {"--verify-each": "true", "--split-input-file": SPLIT_MARKER}
     arguments = [f"{a}={bare[a]}" if a in bare else a for a in arguments]
     passes, rest = _take_passes(arguments)
@@ -138,11 +140,24 @@ def parse(arguments: Sequence[str]) -> Settings:
         passes.append(("replay-schedule", f"file={spell_value(schedule)}"))
     values = {k: v for k, v in vars(space).items() if not k.startswith("_") and k != "plugins"}
     values["emit"] = values["emit"] or _emitted_as(values["output"])
-    return _consistent(Settings(passes=tuple(passes), **values))
+    return _consistent(Settings(plugins=tuple(plugins), passes=tuple(passes), **values))
 
 
-def _load_plugins(arguments: Sequence[str]) -> list[str]:
-    """Register the passes of plugins, so that their flags are known; returns the other arguments."""
+def spelled(settings: Settings) -> list[str]:
+    """The flags that say what is done with the input, without those for what is printed and written."""
+    flags = [f"--load-pass-plugin={file}" for file in settings.plugins]
+    flags += [f"--{name}={options}" if options else f"--{name}" for name, options in settings.passes]
+    if settings.pass_pipeline is not None:
+        flags.append(f"--pass-pipeline={settings.pass_pipeline}")
+    given = {
+        "--run-reproducer": settings.run_reproducer,
+        "--allow-unregistered-dialect": settings.allow_unregistered_dialect,
+    }
+    return flags + [flag for flag, on in given.items() if on]
+
+
+def _load_plugins(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Register the passes of plugins, so that their flags are known; returns their files and other arguments."""
     parser = _Parser(prog="superopt-opt", add_help=False, allow_abbrev=False)
     _add_plugins(parser)
     space, rest = parser.parse_known_args(arguments)
@@ -151,7 +166,7 @@ def _load_plugins(arguments: Sequence[str]) -> list[str]:
 
         for file in space.plugins:
             plugins.load(file)
-    return rest
+    return space.plugins, rest
 
 
 def _add_plugins(group: Any) -> None:

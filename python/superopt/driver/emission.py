@@ -100,7 +100,9 @@ def summary(outcome: Outcome) -> str:
         times += f"; {report.prepared}"
     if spilled := sum(k.spilled_bytes or 0 for k in report.kernels):
         times += f"; {spilled} bytes of registers spilled"
-    proof = f"{report.guarantee}, {outcome.certificate.bound}"
+    proof = outcome.certificate.bound
+    if not outcome.certificate.same:
+        proof = f"{report.guarantee}, {proof}"
     if (relation := outcome.certificate.relation) and relation.abstained is None:
         proof += f"; {relation.spoken}"
     return f"{kernels}; {times}; {proof}"

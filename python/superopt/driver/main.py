@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from superopt import __version__, log, render
+from superopt.again import command
 from superopt.diagnostics import Diagnostics
 from superopt.driver import command_line, isolation, output, pipeline, timing
 from superopt.driver.command_line import Settings
@@ -186,7 +187,9 @@ def _one(settings: Settings, runner: Runner, chunk: Source) -> _Outcome:
     """Parse, verify and transform one chunk; its errors become messages."""
     from superopt.driver import console
 
-    diagnostics = Diagnostics()
+    text = chunk.text if settings.input == "-" else None
+    again = command(settings.input, *command_line.spelled(settings), text=text)
+    diagnostics = Diagnostics(file=chunk.name, command=again)
     errors: list[Message] = []
     module = None
     try:

@@ -84,7 +84,7 @@ class Runner:
         default_factory=list[tuple[str, Counter[str], Counter[str]]]
     )
     count_operations: bool = False
-    dumps: int = 0
+    dumps: dict[tuple[str, ...], int] = field(default_factory=dict[tuple[str, ...], int])
     failed: bool = False  # the reproducer is that of the first failure
 
     def run(self, module: Any, source: Source, diagnostics: Diagnostics) -> Any:
@@ -227,20 +227,28 @@ class Runner:
             self._dump("After", step, module, source, " Failed")
 
     def _dump(self, when: str, step: Step, module: Any, source: Source, suffix: str = "") -> None:
-        """Print what the step works on: the module or, for a pass nested in other operations, each of these."""
+        """Print what the step works on: the module or, for a pass nested in other operations, each of these; at
+        module scope, the module for each."""
         title = "".join(word.capitalize() for word in step.name.replace("_", "-").split("-"))
-        found = [[module]] if self.instruments.module_scope else list(_anchored(module, step.anchors))
-        for path in found:
-            on = f" ('{path[-1].name}' operation{_symbol(path[-1])})" if len(path) > 1 else ""
+        whole = self.instruments.module_scope
+        for path in _anchored(module, step.anchors):
+            on = f" ('{path[-1].name}' operation{_symbol(path[-1])})" if whole else ""
             text = f"// -----// IR Dump {when} {title}{suffix} ({step.name}){on} //----- //\n"
-            text += self._text(path[-1], source)
+            text += self._text(module if whole else path[-1], source)
             if self.instruments.tree is None:
                 sys.stderr.write(text + "\n")
                 continue
-            folder = Path(self.instruments.tree, *(_folder(operation) for operation in path))
+            folders = tuple(_folder(operation) for operation in path)
+            folder = Path(self.instruments.tree, *folders)
             output.make_folder(folder)
-            output.write(str(folder / f"{self.dumps}_{step.name}.mlir"), text)
-        self.dumps += 1
+            output.write(str(folder / f"{self._dump_number(folders)}_{step.name}.mlir"), text)
+
+    def _dump_number(self, folders: tuple[str, ...]) -> str:
+        """The next number of an operation, by its folders, behind those of the operations around it, as MLIR
+        counts: an operation that was not printed yet counts as if it was once one in it is."""
+        self.dumps[folders] = self.dumps.get(folders, -1) + 1
+        around = (folders[:i] for i in range(1, len(folders) + 1))
+        return "_".join(str(self.dumps.setdefault(each, 0)) for each in around)
 
     def _reproducer(self, module: Any, number: int) -> None:
         """Write what is about to run, so that it survives whatever happens to this process."""

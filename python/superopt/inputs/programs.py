@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from superopt.errors import SuperoptError
+from superopt.errors import TEXT, SuperoptError
 from superopt.inputs import source
 
 if TYPE_CHECKING:
@@ -33,25 +32,29 @@ def read_any(path: str | Path, diagnostics: Diagnostics) -> KernelGraph | Dynami
 
 def read_text(text: str, diagnostics: Diagnostics) -> KernelGraph:
     """The program of a text of MLIR; raises BadInput, located in `<text>`."""
-    return _read(source.from_bytes(text.encode(), "<text>"), diagnostics)
+    return _read(source.from_bytes(text.encode(), TEXT), diagnostics)
 
 
 def read_module(program: str | Path) -> Any:
     """The module of an `.mlir` file, or of a text of MLIR; raises BadInput, located."""
     return _module(
-        source.from_bytes(str(program).encode(), "<text>") if is_text(program) else source.read(str(program))
+        source.from_bytes(str(program).encode(), TEXT) if is_text(program) else source.read(str(program))
     )
 
 
 @contextmanager
 def naming(program: str | Path) -> Generator[None]:
-    """Errors inside it name the program, where MLIR calls what it parsed `-`."""
+    """Errors inside it name the program, which MLIR does not."""
     try:
         yield
     except SuperoptError as error:
-        if error.location.file == "-":
-            error.location = replace(error.location, file="<text>" if is_text(program) else str(program))
+        error.location = error.location.named(name_of(program))
         raise
+
+
+def name_of(program: str | Path) -> str:
+    """What the places in a program are said to be in: its file, or `<text>`."""
+    return TEXT if is_text(program) else str(program)
 
 
 def is_text(program: str | Path) -> bool:
@@ -62,6 +65,7 @@ def is_text(program: str | Path) -> bool:
 def _read(text: source.Source, diagnostics: Diagnostics) -> KernelGraph:
     from superopt.transforms.ingest.ingest_linalg import read_linalg
 
+    diagnostics.file = text.name
     return read_linalg(_module(text), diagnostics, filename=text.name)
 
 

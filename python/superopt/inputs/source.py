@@ -150,9 +150,9 @@ class Message:
 
     def named(self, file: str) -> Message:
         """The message with `file` for a place in text that was parsed from memory, which MLIR calls `-`."""
-        unnamed = self.location.file == "-" or (self.location.line and not self.location.file)
-        location = replace(self.location, file=file) if unnamed else self.location
-        return replace(self, location=location, notes=tuple(n.named(file) for n in self.notes))
+        return replace(
+            self, location=self.location.named(file), notes=tuple(n.named(file) for n in self.notes)
+        )
 
 
 class SourceError(SuperoptError):

@@ -12,7 +12,7 @@ from superopt.diagnostics import Diagnostics
 from superopt.driver.console import progress as shown
 from superopt.errors import BadInput, BadOption, SuperoptError
 from superopt.options import did_you_mean
-from superopt.pipeline import Superoptimize, superoptimize
+from superopt.pipeline import Superoptimize, first_interrupt_stops, superoptimize
 from superopt.program import KernelGraph
 from superopt.pytorch import dynamic
 from superopt.pytorch.dynamic import Dynamic
@@ -90,7 +90,7 @@ def replace(
     calls = called(*given) if varying is None else varying.calls
     done, shared = Replaced(), dict[Any, OptimizedModule]()
     known = dict[tuple[str, tuple[Axis, ...]], Optimized | str]()
-    with shown(heard, show=progress):
+    with shown(heard, show=progress), first_interrupt_stops():
         for name, (args, named) in calls.items():
             module = model.get_submodule(name)
             if module in shared:

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 from superopt import cost
 from superopt.diagnostics import Diagnostics
 from superopt.errors import BadOption, IllegalProgram, NotEquivalent, SuperoptError, UnsupportedProgram
-from superopt.pipeline import superoptimize
+from superopt.pipeline import first_interrupt_stops, superoptimize
 from superopt.program import KernelGraph
 from superopt.run.outcome import Bucket, Outcome
 from superopt.run.ranged import AnotherProgram, axis, superoptimize_range
@@ -43,11 +43,12 @@ def superoptimize_buckets(
     BadOption for ends that are none, and what `superoptimize_range` raises where there are kernels for no part.
     """
     maker = Maker(read_at, settings, diagnostics)
-    if buckets is None or buckets == "auto":
-        found = maker.halved(tuple(over), MOST_HALVINGS, auto=buckets == "auto")
-    else:
-        parts = itertools.product(*(_cut(axis, buckets) for axis in over))
-        found = [made for part in parts if (made := maker.tried(part)) is not None]
+    with first_interrupt_stops():
+        if buckets is None or buckets == "auto":
+            found = maker.halved(tuple(over), MOST_HALVINGS, auto=buckets == "auto")
+        else:
+            parts = itertools.product(*(_cut(axis, buckets) for axis in over))
+            found = [made for part in parts if (made := maker.tried(part)) is not None]
     if not found:
         raise maker.refused[0]
     last, lacking = found[-1], ""

@@ -35,7 +35,7 @@ from superopt.transforms.lower.join_parts import join_parts
 from superopt.transforms.optimizers import SEGMENTS
 from superopt.transforms.partition.segments import Segment, stitch
 
-NOT_FASTER = "not predicted to be faster"
+CHOSEN, NOT_FASTER = "chosen", "not predicted to be faster"
 # Candidates that are alike fail alike: after so many that failed, or whose kernels cost so much more than they
 # promised, the rest of them make room for others.
 ENOUGH_FAILED, DEARER = 3, 1.2
@@ -159,7 +159,7 @@ class _Race:
             if entry is own and own.attempt is not None:
                 break
             if entry.accepted is not None:
-                entry.outcome, winner = "chosen", entry.accepted
+                entry.outcome, winner = CHOSEN, entry.accepted
                 break
             if entry.find is not None:
                 if (found := entry.find()) is not None:
@@ -245,7 +245,7 @@ class _Race:
         report = self._run.report
         for rank, entry in enumerate(self._entries):
             assert entry.candidate is not None
-            if entry.outcome not in ("", "chosen"):
+            if entry.outcome not in ("", CHOSEN):
                 report.funnel.reject(entry.outcome)
             elif not entry.outcome and others == NOT_FASTER:
                 report.funnel.reject(others)

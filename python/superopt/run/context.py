@@ -84,6 +84,7 @@ def start(
         superopt=__version__,
         program=graph.name,
         target=settings.target,
+        command=diagnostics.command,
         settings={o.name: getattr(settings, o.field) for o in settings.options() if o.field != "store"},
         input_predicted_seconds=cost.cost(graph, target).seconds,
         baseline=baseline.name,

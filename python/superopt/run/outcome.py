@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +74,6 @@ def finish(original: KernelGraph, accepted: Accepted, run: Run, diagnostics: Dia
     target, report = run.target, run.report
     certificate = accepted.verdict.certificate
     assert certificate is not None, "an accepted program is equivalent"
-    report.predicted_seconds = run.price(accepted.scheduled)
     report.improved = accepted.graph is not original
     report.guarantee, report.delta = certificate.guarantee, certificate.delta
     report.numerics = accepted.numerics
@@ -98,29 +98,7 @@ def finish(original: KernelGraph, accepted: Accepted, run: Run, diagnostics: Dia
             "that was compiled is better"
         )
     scheduled = accepted.scheduled
-    for priced in cost.priced_kernels(scheduled.lowered, scheduled.compiled, target):
-        kernel = priced.compiled
-        listed = report.kernels if kernel is not None else report.others
-        counts = kernel and kernel.counts
-        listed.append(
-            KernelReport(
-                name=kernel.name if kernel is not None else priced.limit,
-                predicted_seconds=priced.seconds,
-                limit=priced.limit,
-                dram_bytes=priced.traffic.dram_bytes,
-                l2_bytes=priced.traffic.l2_bytes,
-                tensor_flops=priced.traffic.tensor_flops,
-                vector_flops=priced.traffic.vector_flops,
-                blocks=priced.traffic.blocks,
-                shared_bytes=kernel and kernel.shared_bytes,
-                registers=kernel and kernel.registers,
-                spilled_bytes=kernel and kernel.spill_bytes,
-                wavefronts=counts and (counts.shared.made, counts.shared.needed),
-                sectors=counts and (counts.device.made, counts.device.needed),
-                trips=priced.trips,
-                prepared=priced.prepared,
-            )
-        )
+    price(report, scheduled.lowered, scheduled.compiled, target)
     report.prepared_bytes = sum(v.type.bytes for v in split(scheduled.lowered).held)
     if report.prepared:
         report.remarks.append(report.prepared)
@@ -156,3 +134,32 @@ def finish(original: KernelGraph, accepted: Accepted, run: Run, diagnostics: Dia
         report,
         schedule,
     )
+
+
+def price(report: Report, lowered: KernelGraph, compiled: Sequence[Compiled], target: cost.Target) -> None:
+    """Say in the report what the kernels that are delivered, and what else runs, are predicted to take."""
+    report.predicted_seconds = cost.compiled_seconds(lowered, compiled, target)
+    report.kernels, report.others = [], []
+    for priced in cost.priced_kernels(lowered, compiled, target):
+        kernel = priced.compiled
+        listed = report.kernels if kernel is not None else report.others
+        counts = kernel and kernel.counts
+        listed.append(
+            KernelReport(
+                name=kernel.name if kernel is not None else priced.limit,
+                predicted_seconds=priced.seconds,
+                limit=priced.limit,
+                dram_bytes=priced.traffic.dram_bytes,
+                l2_bytes=priced.traffic.l2_bytes,
+                tensor_flops=priced.traffic.tensor_flops,
+                vector_flops=priced.traffic.vector_flops,
+                blocks=priced.traffic.blocks,
+                shared_bytes=kernel and kernel.shared_bytes,
+                registers=kernel and kernel.registers,
+                spilled_bytes=kernel and kernel.spill_bytes,
+                wavefronts=counts and (counts.shared.made, counts.shared.needed),
+                sectors=counts and (counts.device.made, counts.device.needed),
+                trips=priced.trips,
+                prepared=priced.prepared,
+            )
+        )

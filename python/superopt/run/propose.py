@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from superopt import clock
-from superopt.diagnostics import counted
-from superopt.errors import BadInput, Location
+from superopt.diagnostics import Diagnostic, counted
+from superopt.errors import UNKNOWN, BadInput, Location
 from superopt.inputs.python_files import blamed, file_of
 from superopt.program import KernelGraph
 from superopt.run.budget import SEARCHES
@@ -38,12 +38,22 @@ class Candidate(Proposal):
 
 @dataclass(frozen=True)
 class Unsearched:
-    """A part for which an optimizer has nothing, and the cause; `heard`: it is said on the console, too."""
+    """A part for which an optimizer has nothing, the cause and, where it is known, its place.
+
+    `heard`: it is said on the console, too.
+    """
 
     what: str
     part: Segment
     cause: str
     heard: bool
+    location: Location = UNKNOWN
+
+    @property
+    def place(self) -> Location:
+        """Where the cause is, else where the part begins."""
+        known = (self.location, *(n.location for n in self.part.graph.nodes), self.part.graph.location)
+        return next((place for place in known if place != UNKNOWN), UNKNOWN)
 
 
 def parts(graph: KernelGraph, max_values: int = MAX_VALUES) -> list[Segment]:
@@ -130,17 +140,17 @@ def propose_for(part: Segment, run: Run, seconds: float, nominal: float) -> list
 
 def tell(run: Run, lacking: Sequence[Unsearched]) -> None:
     """Remark on what was not searched, or in vain: once for each cause, at the first part that has it."""
-    causes: dict[tuple[str, str, bool], list[Segment]] = {}
+    causes: dict[tuple[str, str, bool], list[Unsearched]] = {}
     for each in lacking:
-        causes.setdefault((each.what, each.cause, each.heard), []).append(each.part)
+        causes.setdefault((each.what, each.cause, each.heard), []).append(each)
     for (what, cause, heard), of in causes.items():
         first, others = of[0], f" and {counted(len(of) - 1, 'other part')}" if len(of) > 1 else ""
-        remark = f"{what} {first.described}{others}: {cause}"
+        remark = f"{what} {first.part.described}{others}: {cause}"
         if heard:
-            nodes = first.graph.nodes
-            run.diagnostics.remark(remark, nodes[0].location if nodes else first.graph.location)
+            run.diagnostics.remark(remark, first.place)
         else:  # an optimizer that is for other programs: nothing to see on the console
-            run.report.remarks.append(remark)
+            place = first.place.named(run.diagnostics.file)
+            run.report.remarks.append(str(Diagnostic("remark", remark, place)))
 
 
 def _proposed(
@@ -171,7 +181,7 @@ def _proposed(
         if reason:
             refused.append((optimizer.name, reason))
             continue
-        reason = "an earlier run found nothing"
+        reason, place = "an earlier run found nothing", UNKNOWN
         if (kept := earlier.candidates(part.graph, text, nominal / len(asked))) is not None:
             funnel.add({f"store.{optimizer.name}": len(kept)})
             funnel.proposed += len(kept)
@@ -183,6 +193,7 @@ def _proposed(
                     searched, run.target, budget=share, seed=run.settings.seed, stop=run.stopped
                 )
                 graphs, reason = result.graphs, result.remark or "it does not say why"
+                place = result.location
                 if main is not part.graph:
                     graphs = [stitch(part.graph, Segment(main), g) for g in graphs]
                 funnel.add(result.funnel)
@@ -194,7 +205,8 @@ def _proposed(
                 legal = [c.graph for c in found]
                 earlier.keep_candidates(part.graph, text, legal, allowed=share, used=used)
         if not found and not run.stopped():
-            lacking.append(Unsearched(f"{optimizer.name} proposes nothing for", part, reason, heard=True))
+            what = f"{optimizer.name} proposes nothing for"
+            lacking.append(Unsearched(what, part, reason, heard=True, location=place))
         candidates += found
     lacking += [
         Unsearched(f"{name} did not search", part, cause, heard=not candidates) for name, cause in refused

@@ -11,17 +11,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from superopt import cost
+from superopt.cost.counted import counted
 from superopt.diagnostics import Diagnostics
-from superopt.errors import BadOption, NotEquivalent, UnsupportedProgram
+from superopt.errors import BadOption, NotEquivalent, SuperoptError, UnsupportedProgram
 from superopt.naming import GENERATED
 from superopt.numerics import gate
 from superopt.pipeline import superoptimize
 from superopt.program import KernelGraph
+from superopt.report import TIE
+from superopt.run import outcome
 from superopt.run.outcome import Outcome
 from superopt.run.settings import Settings
 from superopt.transforms.emit.compile import Compiled, compile_all
 from superopt.transforms.emit.program_source import EmittedProgram
 from superopt.transforms.emit.ranged import MOST_ELEMENTS, ranged_interface, written
+from superopt.transforms.emit.triton_source import TritonKernel
 from superopt.verify import certify, program_hash
 from superopt.verify.ptx.check import PtxText, verify_ptx
 from superopt.verify.ranges import (
@@ -87,7 +92,18 @@ def superoptimize_range(
         ) from None
     emitted = written(family)
     diagnostics.progress(f"kernels for {' and '.join(map(str, over))}", None)
-    compiled = tuple(compile_all(emitted.kernels, [settings.target]))
+    at = _by_name(over, family.extents)
+    compiled = tuple(
+        _counted(kernel, made, at)
+        for kernel, made in zip(emitted.kernels, compile_all(emitted.kernels, [settings.target]), strict=True)
+    )
+    outcome.price(found.report, found.lowered, compiled, cost.target(settings.target))
+    seconds, (before, name) = found.report.predicted_seconds, found.report.best_before
+    if found.report.improved and seconds > TIE * before:
+        raise UnsupportedProgram(
+            f"expected kernels that are predicted to be faster than {name}, {before * 1e6:.1f} us at "
+            f"{_text(searched)}, got {seconds * 1e6:.1f} us with the extents as arguments"
+        )
     records: list[ExtentRecord] = []
     known = forms(family)
     for extents in to_prove(over, known):
@@ -103,10 +119,17 @@ def superoptimize_range(
     )
     found.report.remarks.append(record.summary)
     ranged = ranged_interface(family, record)
-    at = _by_name(over, family.extents)
     artifact = checked_at(found.original, found.lowered, emitted, *_texts(compiled), at)
     made = replace(found, emitted=emitted, compiled=compiled, ranged=ranged)
     return replace(made, artifact={settings.target: artifact})
+
+
+def _counted(kernel: TritonKernel, compiled: Compiled, at: Mapping[str, int]) -> Compiled:
+    """With what the kernel does with memory, where it can be counted: part of its price."""
+    try:
+        return replace(compiled, counts=counted(kernel, compiled, at))
+    except SuperoptError:  # its check says why
+        return compiled
 
 
 def _read_anew(

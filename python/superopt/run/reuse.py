@@ -179,7 +179,8 @@ class Earlier:
             found = parse(kept.program)
             check_kernel(found, self.target.shared_per_block)
         except (ValidationError, SuperoptError) as error:
-            self.diagnostics.warning(f"a stored result is not used: {str(error).splitlines()[0]}")
+            said = error.message if isinstance(error, SuperoptError) else str(error)
+            self.diagnostics.warning(f"a stored result is not used: {said.splitlines()[0]}")
             return None
         for mine, theirs in ((graph.inputs, found.inputs), (graph.outputs, found.outputs)):
             if [v.type for v in mine] != [v.type for v in theirs]:

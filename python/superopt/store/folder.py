@@ -27,6 +27,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
+from superopt.errors import Location
 from superopt.store import eviction
 from superopt.store.records import (
     MANIFEST_BYTES,
@@ -47,6 +48,12 @@ from superopt.store.records import (
     to_json,
     unavailable,
 )
+
+
+def _no_export(path: Path | str, got: str) -> StoreUnavailable:
+    expected = "expected a zip that superopt-store export wrote"
+    return StoreUnavailable(f"{expected}, got {got[0].lower()}{got[1:]}", Location(str(path)))
+
 
 _STALE_SECONDS = 24 * 3600
 _BUSY_SECONDS = 30.0
@@ -334,6 +341,8 @@ class Store:
         try:
             with zipfile.ZipFile(path) as archive:
                 names = set(archive.namelist())
+                if names and not any(n.startswith("entries/") for n in names):
+                    raise _no_export(path, "a zip of other files")
                 for member in sorted(n for n in names if n.startswith("entries/")):
                     try:
                         self._merge_one(archive, member)
@@ -341,8 +350,8 @@ class Store:
                     except (Damaged, ValueError, zipfile.BadZipFile):
                         dropped += 1
         except (OSError, zipfile.BadZipFile) as error:
-            reason = (isinstance(error, OSError) and error.strerror) or error
-            raise StoreUnavailable(f"expected an exported store '{path}', got: {reason}") from None
+            reason = isinstance(error, OSError) and error.strerror
+            raise _no_export(path, reason or "a file of another kind") from None
         return merged, dropped
 
     def _merge_one(self, archive: zipfile.ZipFile, member: str) -> None:

@@ -12,11 +12,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from superopt import __version__
+from superopt import __version__, cost
 from superopt.cost import host
-from superopt.report import Schedule, TuningReport, launches
+from superopt.report import CandidateReport, Schedule, TuningReport, launches
 from superopt.run.check import Accepted, check
-from superopt.run.choose import NOT_FASTER
+from superopt.run.choose import CHOSEN, NOT_FASTER
 from superopt.run.propose import Candidate, propose_for
 from superopt.run.reuse import own_code
 from superopt.store import StoreUnavailable, versions
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from superopt.program import KernelGraph
     from superopt.run.context import Run
 
+# What reports call the program that tuning found.
+TUNING = "tuning"
 GRAPH = (CUTS, PLAN, "choose-extents", "choose-layouts", "choose-splits")
 KERNEL = ("choose-tiles", "choose-launch")
 # One program in so many is compiled, of the best by tiles so many first; so many are proved.
@@ -137,6 +139,7 @@ def improved(
         ended={t.evaluator.name: t.ended for t in (by_tiles, by_kernels) if t.ended},
         screen=learned.said,
         rejected=dict(by_tiles.rejected + by_kernels.rejected),
+        prices=[e.seconds for e in by_kernels.known.values()],
         measured=on_cpu,
         before_seconds=before,
         after_seconds=before,
@@ -148,11 +151,33 @@ def improved(
             seconds = report.after_seconds = found.seconds
             report.config = trial.traced.config
             said = f"{seconds * 1e6:.2f} us instead of {before * 1e6:.2f} us"
+            _list(run, made)
             how = "measured on the CPU" if on_cpu else "predicted"
             run.report.remarks.append(f"tuned: {how} {said}, by {report.programs} prices")
             return made
         report.refused.append(reason if made is None else NOT_FASTER)
     return accepted
+
+
+def _list(run: Run, made: Accepted) -> None:
+    """List what tuning chose among the candidates, instead of what was chosen before."""
+    wholes = [c for c in run.report.candidates if c.segment is None]
+    for candidate in wholes:
+        if candidate.outcome == CHOSEN:
+            candidate.outcome = "ranked below the tuned one"
+    priced = cost.cost(made.scheduled.lowered, run.target)
+    run.report.candidates.append(
+        CandidateReport(
+            segment=None,
+            optimizer=TUNING,
+            rank=len(wholes),
+            kernels=len(priced.kernels),
+            predicted_seconds=priced.seconds,
+            compiled_seconds=run.price(made.scheduled),
+            compiled_after=round(run.budget.spent, 3),
+            outcome=CHOSEN,
+        )
+    )
 
 
 def _ends(of: Evaluation) -> tuple[float, float]:
@@ -186,7 +211,7 @@ def _of_segments(
     run: Run, parts: Sequence[Segment], candidates: Sequence[Sequence[Candidate]]
 ) -> list[KernelGraph]:
     """What was chosen for the segments."""
-    chosen = [c for c in run.report.candidates if c.outcome == "chosen" and c.segment is not None]
+    chosen = [c for c in run.report.candidates if c.outcome == CHOSEN and c.segment is not None]
     return [candidates[c.segment][c.rank].graph for c in chosen if c.segment is not None]
 
 

@@ -128,16 +128,25 @@ class Certificate(Record):
     notes: list[str]
 
     @property
+    def same(self) -> bool:
+        """Whether they are one program, operator by operator, so that there is nothing to prove."""
+        return self.first.sha256 == self.second.sha256
+
+    @property
     def bound(self) -> str:
-        """The bound, or that there is none, and at which extents."""
+        """The bound, or that there is none, and at which extents; of one program, that it is one."""
+        if self.same:
+            return "the same program"
         delta = "no bound" if self.delta is None else f"delta {self.delta:.1e}"
         return f"{delta} at {_SPOKEN[self.delta_extents]}"
 
     @property
     def summary(self) -> str:
         """A summary in one line."""
+        if self.same:
+            return "the same program, operator by operator"
         assumed = f" of {', '.join(self.uninterpreted)}" if self.uninterpreted else ""
-        tests = ", ".join(f"{t.kind} at {_SPOKEN[t.extents]}" for t in self.tests) or "the same program"
+        tests = ", ".join(f"{t.kind} at {_SPOKEN[t.extents]}" for t in self.tests)
         form = f"; normal form for {self.normal_form.extents} extents" if self.normal_form else ""
         form += f"; {self.relation.spoken}" if self.relation else ""
         return f"{self.guarantee}{assumed}, {self.bound} ({tests}){form}"

@@ -215,7 +215,9 @@ class _Question:
             self.undefined |= any(o.undefined for o in outcomes)
             self.differed = True
             if not numbers:
-                self.notes.append("the programs differ at reduced extents")
+                self.notes.append(
+                    "reduced extents do not decide: numbers in the programs belong to the full ones"
+                )
 
     def _reduced_without_dense(self) -> None:
         """The same for all numbers that dense constants may hold: their extents shrink, too."""

@@ -56,8 +56,10 @@ Argument: TypeAlias = tuple[str, int, str, bool]
 """A kernel's argument: its name, how many elements it has, their dtype, whether the kernel may store there."""
 
 
-def first_block(text: PtxText, grid: tuple[int, int, int], arguments: Sequence[Argument]) -> Launch:
-    """A kernel whose first block has run, on random numbers in all of its arguments.
+def first_block(
+    text: PtxText, grid: tuple[int, int, int], arguments: Sequence[Argument], extents: Sequence[int] = ()
+) -> Launch:
+    """A kernel whose first block has run, on random numbers in all of its arguments; then it takes `extents`.
 
     Raises IllegalProgram and UnsupportedProgram as `Launch.run`.
     """
@@ -66,7 +68,7 @@ def first_block(text: PtxText, grid: tuple[int, int, int], arguments: Sequence[A
     for buffer in buffers:
         buffer.contents = field.random(buffer.name, (min(buffer.size, MOST_RANDOM),))
     decoded = decode(parse(text.ptx, "kernel.ptx"))
-    launch = Launch(decoded, grid, buffers, field, text.shared_bytes, repeating=True)
+    launch = Launch(decoded, grid, buffers, field, text.shared_bytes, extents, repeating=True)
     launch.run(0)
     return launch
 
