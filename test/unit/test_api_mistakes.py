@@ -54,6 +54,11 @@ def run(program: Any, *args: Any, **more: Any) -> Callable[[], Any]:
 
 
 MISTAKES: list[tuple[str, Callable[[], Any], type[SuperoptError], str]] = [
+    # models
+    ("a class to explain that needs arguments", lambda: superopt.explain(torch.nn.Linear, X), BadInput, "expected a module, got the class Linear: .*missing"),
+    ("a number to explain", lambda: superopt.explain(3, X), BadInput, "expected a module or function, got int"),
+    ("a class in which to replace", lambda: superopt.replace(torch.nn.ReLU, "a", X), BadInput, "expected a module whose modules are replaced, got the class ReLU"),
+    ("a function in which to replace", lambda: superopt.replace(chosen, "a", X), BadInput, "expected a module whose modules are replaced, got a function"),
     # settings
     ("a setting misspelt", run(RELU, X, bugdet=3), BadOption, r"got 'bugdet' \(did you mean 'budget'\?\)"),
     ("a parameter misspelt", run(RELU, X, fallbak=True), BadOption, r"got 'fallbak' \(did you mean 'fallback'\?\)"),
@@ -132,3 +137,11 @@ def test_settings_of_other_types_are_taken(tmp_path: Path) -> None:
     made = superopt.optimize(GOOD, store=tmp_path, optimizers=["mugraph"], budget=1, target="a100")
     assert made.report.target == "sm_80"
     assert any(tmp_path.iterdir())
+
+
+def test_a_class_is_explained_by_one_of_it() -> None:
+    """And torch.compile goes on as before: compiling a class made every later call of it fail."""
+    said = superopt.explain(torch.nn.ReLU, X, store=None, budget=1)
+    assert len(said.graphs) == 1
+    with torch.no_grad():
+        assert torch.equal(torch.compile(torch.nn.ReLU(), backend="eager")(X), X)

@@ -76,7 +76,9 @@ def test_each_length_runs_the_kernels_of_its_bucket(gate: Any) -> None:
     for length in LENGTHS:
         assert right(gate, length), length
     assert gate.calls["kernels"] == before + len(LENGTHS)
-    with pytest.raises(BadInput, match="expected n = 1, or n from 2 to 8, or n from 9 to 64, got n 65"):
+    with pytest.raises(
+        BadInput, match="expected n from 1 to 1, or n from 2 to 8, or n from 9 to 64, got n 65"
+    ):
         gate(torch.randn(65, 16))
     with pytest.raises(BadInput, match=r"argument 0 \('x'\) of"):
         gate(torch.randn(3, 15))
@@ -190,7 +192,7 @@ def test_the_bundles_of_all_buckets_are_verified(twice: Any) -> None:
     _, path, folder = twice
     program = read_any(path, Diagnostics())
     records, covered = verify_buckets(program, folder, seed=0)
-    assert list(records) == ["n = 1", "n from 2 to 8"]
+    assert list(records) == ["n from 1 to 1", "n from 2 to 8"]
     assert not any(record.unchecked for record in records.values())
     assert covered == "n from 1 to 8: all"
     # Given at one extent, the program is resized.

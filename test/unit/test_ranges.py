@@ -17,16 +17,22 @@ from certify_support import program
 from weakened import weakened
 
 import superopt
+from superopt import cost
+from superopt.diagnostics import Diagnostics
 from superopt.dialects.reader import read
 from superopt.errors import BadInput, BadOption, IllegalProgram, NotEquivalent, UnsupportedProgram
 from superopt.extent import Extent, at, multiple_of, tiles_of
+from superopt.inputs.programs import read_module
 from superopt.program import KernelGraph
-from superopt.run.ranged import axis, checked_at, proved
+from superopt.report import Report
+from superopt.run import outcome
+from superopt.run.ranged import axis, checked_at, proved, superoptimize_range
 from superopt.run.settings import Settings
 from superopt.tools.superopt_verify import main as verify
 from superopt.transforms.emit.bundle import read_bundle
 from superopt.transforms.emit.compile import compile_all
 from superopt.transforms.emit.ranged import written
+from superopt.transforms.ingest.at_extent import DynamicProgram
 from superopt.transforms.lower import lower
 from superopt.verify.bundle import verify_bundle
 from superopt.verify.ptx.check import PtxText
@@ -102,6 +108,16 @@ def test_the_record_names_the_range_and_its_forms(attention: Any) -> None:
     family = Family(attention.outcome.original, attention.outcome.lowered, record.axes)
     assert set(forms(family).values()) == {e.form for e in record.extents}
     assert record.summary in attention.report.remarks
+
+
+def test_the_price_is_that_of_the_kernels_that_are_delivered(attention: Any) -> None:
+    outcome, report = attention.outcome, attention.report
+    assert [k.registers for k in report.kernels] == [c.registers for c in outcome.compiled]
+    for kernel, compiled in zip(report.kernels, outcome.compiled, strict=True):
+        assert compiled.counts is not None, "counted at the extent that is searched"
+        assert kernel.wavefronts == (compiled.counts.shared.made, compiled.counts.shared.needed)
+    target = cost.target(report.target)
+    assert report.predicted_seconds == cost.compiled_seconds(outcome.lowered, outcome.compiled, target)
 
 
 def test_rows_of_any_number(tmp_path: Path) -> None:
@@ -474,6 +490,18 @@ func.func @f(%x: tensor<?x?x16xf32> {superopt.extents = ["b", "n"]},
   return %2 : tensor<?x?x?xf32>
 }
 """
+
+
+def test_kernels_that_the_extents_make_dear_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dear(report: Report, *_: Any) -> None:
+        report.predicted_seconds = 1.0
+
+    program = DynamicProgram(read_module(LINALG))
+    over = [axis("n", 1, 8, program.places(["n"])["n"])]
+    settings = Settings(budget=1, store=None, against="operators")
+    monkeypatch.setattr(outcome, "price", dear)
+    with pytest.raises(UnsupportedProgram, match=r"us at 7, got 1000000\.0 us with the extents as arguments"):
+        superoptimize_range(lambda at: program.at({"n": at[0]}, Diagnostics()), over, settings, Diagnostics())
 
 
 def test_a_linalg_program_with_two_extents() -> None:

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 
 from superopt.cost.gpus import WARP_THREADS, Target
 from superopt.cost.library import contraction_cost
-from superopt.cost.model import copy_costs, is_view, kernel_cost
+from superopt.cost.model import copy_costs, kernel_cost, launches_nothing
 from superopt.cost.traffic import Traffic, kernel_seconds, node_traffic, tile_reads
 from superopt.early import early_launches
 from superopt.hidden_trips import trips_of_limited
@@ -95,7 +95,7 @@ def priced_kernels(graph: KernelGraph, compiled: Sequence[Compiled], target: Tar
             seconds = priced.seconds - (target.early_seconds if node in early else 0.0)
             made = PricedKernel(seconds, priced.limit, traffic, kernel, node in once, trips)
             found.append(made)
-        elif not is_view(node):
+        elif not launches_nothing(node):
             left = is_contraction(node)
             priced = contraction_cost(node, target) if left else kernel_cost(node, target)
             found.append(PricedKernel(priced.seconds, node.op, priced.traffic, prepared=node in once))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from superopt.aliasing import updates_in_place
 from superopt.cost.gpus import Target
-from superopt.cost.model import KernelCost, is_view
+from superopt.cost.model import KernelCost, is_opaque_view, launches_nothing
 from superopt.cost.traffic import Traffic, kernel_seconds
 from superopt.operators import (
     OPERATORS,
@@ -52,11 +52,11 @@ class Fusion:
         self.alias: dict[Value, Value] = {}
         self.made: dict[Value, Node] = {}
         for node in graph.nodes:
-            if move_of(node) is Move.RESHAPE:
+            if move_of(node) is Move.RESHAPE or (is_opaque_view(node) and len(node.results) == 1):
                 self.alias[node.result] = self.root(node.operands[0])
             for value in node.results:
                 self.made[value] = node
-        self.nodes = [n for n in graph.nodes if not is_view(n)]
+        self.nodes = [n for n in graph.nodes if not launches_nothing(n)]
         self.numbers = {n.result for n in graph.nodes if splat_of(n) is not None}
         self.uses: dict[Value, list[Node]] = {}
         for node in self.nodes:

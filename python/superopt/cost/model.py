@@ -27,6 +27,7 @@ from superopt.program import (
     Band,
     KernelGraph,
     Node,
+    NodeKind,
     TileProgram,
     Value,
 )
@@ -35,6 +36,14 @@ from superopt.weights import main_part
 
 # Kernels become one for at least so much: a longer block may need more registers than the model knows.
 WORTH_MERGING = 0.95
+# Operators of PyTorch whose results lie in their operand's memory; others that are views are in the table.
+OPAQUE_VIEWS = frozenset(
+    f"aten.{name}"
+    for name in (
+        *("alias", "as_strided", "detach", "diagonal", "expand", "permute", "select", "slice", "split"),
+        *("split_with_sizes", "squeeze", "t", "transpose", "unbind", "unfold", "unsqueeze", "view"),
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,16 @@ def is_view(node: Node) -> bool:
     return move_of(node) is Move.RESHAPE or is_constant(node)
 
 
+def is_opaque_view(node: Node) -> bool:
+    """Whether an opaque operation only shows its operand in another way, for which PyTorch launches nothing."""
+    return node.op == NodeKind.EXTERN and str(node.attrs["target"]).rpartition(".")[0] in OPAQUE_VIEWS
+
+
+def launches_nothing(node: Node) -> bool:
+    """Whether no kernel runs for `node`, ours or PyTorch's."""
+    return is_view(node) or is_opaque_view(node)
+
+
 def cost(graph: KernelGraph, target: Target, known: dict[Hashable, KernelCost] | None = None) -> Cost:
     """Predicted cost of a call of `graph` on `target`; views, constants, what is read in place (`superopt.moves`)
     and what is prepared (`superopt.weights`) cost nothing.
@@ -80,7 +99,7 @@ def cost(graph: KernelGraph, target: Target, known: dict[Hashable, KernelCost] |
         return known[key]
 
     in_place, free = updates_in_place(graph), moves_in_place(graph)
-    priced = [n for n in graph.nodes if not is_view(n) and free.keys().isdisjoint(n.results)]
+    priced = [n for n in graph.nodes if not launches_nothing(n) and free.keys().isdisjoint(n.results)]
     costs = {n: update_cost(n, target) if n in in_place else alone(n) for n in priced}
     for group in twins(graph):
         if together := _together([costs[n] for n in group], target):

@@ -16,7 +16,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from superopt.api import settings_of
 from superopt.cost import target
@@ -25,7 +25,7 @@ from superopt.diagnostics import Diagnostics, counted
 from superopt.driver.console import progress as shown
 from superopt.errors import BadInput, BadOption, SuperoptError, UnsupportedProgram
 from superopt.pipeline import INTERRUPTED, Superoptimize, superoptimize
-from superopt.pytorch.module import arguments, interpreted
+from superopt.pytorch.module import arguments, as_module, interpreted
 from superopt.pytorch.operator import operator
 from superopt.pytorch.plans import Kernels, Plans, kernels
 from superopt.pytorch.regions import (
@@ -218,7 +218,8 @@ class Backend:
             if len(between) > 1:
                 for run in between:  # PyTorch's kernel for attention may be what cannot be beaten
                     if is_attention(run[0]):
-                        reason = f"{part.reason} with what surrounds it; attention is PyTorch's"
+                        together = f"for the {len(nodes)} operations with it {part.reason}"
+                        reason = f"attention is PyTorch's; {together}"
                         parts.append(Part(_named(run), 1, reason, shared=part.shared))
                     else:
                         self._descend(run, _named(run), depth, owner, parts)
@@ -423,8 +424,13 @@ def explain(
     """What `torch.compile(model, backend="superopt", options=settings)` does with one call of the model.
 
     Searches without a GPU; the model runs as it is, under torch.no_grad(). `inputs` is a tuple of arguments, one
-    tensor, or a dictionary of arguments by name. Raises BadOption for unknown settings.
+    tensor, or a dictionary of arguments by name. Of a class of modules, one is made. Raises BadOption for unknown
+    settings, BadInput for what is no model.
     """
+    if isinstance(model, type):  # compiling a class would change it, and all that is compiled later
+        model = as_module(cast("Any", model))
+    if not callable(model):
+        raise BadInput(f"expected a module or function, got {type(model).__name__}")
     args, named = arguments(inputs, kwargs)
     backend = Backend(planning=True, **settings)
     before = _counts()

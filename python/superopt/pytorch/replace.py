@@ -71,6 +71,9 @@ def replace(
 
     Raises BadInput where no module matches, or the model does not call one that does.
     """
+    if not isinstance(model, torch_module().nn.Module):
+        what = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
+        raise BadInput(f"expected a module whose modules are replaced, got {what}")
     options, heard = settings_of(settings, replace), Diagnostics()
     if buckets is not None and dynamic_shapes is None:
         raise BadOption("expected buckets with dynamic_shapes, got none of these")

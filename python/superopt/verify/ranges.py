@@ -52,8 +52,6 @@ class Axis(Record):
         return representatives([self])[0]
 
     def __str__(self) -> str:
-        if self.low == self.high:
-            return f"{self.name} = {self.low}"
         return f"{self.name} from {self.low} to {self.high}"
 
 
