@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from superopt.run.outcome import Outcome
     from superopt.transforms.emit.compile import Compiled
     from superopt.transforms.emit.triton_source import TritonKernel
+    from superopt.verify.ranges import Axis
 
 MOST_BYTES = 2_000_000
 MOST_SOURCE = 100_000
@@ -53,7 +54,7 @@ def page(outcome: Outcome) -> str:
         "candidates": sorted(report.candidates, key=lambda c: (c.segment is not None, c.outcome != CHOSEN)),
         "buckets": [
             {
-                "range": " and ".join(map(str, b.axes)),
+                "range": " and ".join(map(_range, b.axes)),
                 "report": b.outcome.report,
                 "at": _searched(replace(b.outcome, buckets=(b,))),
             }
@@ -92,6 +93,10 @@ def _searched(outcome: Outcome) -> str:
         axes = outcome.ranged.record.axes
         found |= zip((a.name for a in axes), representatives(axes), strict=True)
     return " and ".join(f"{name} = {extent}" for name, extent in found.items())
+
+
+def _range(axis: Axis) -> str:
+    return f"{axis.name} = {axis.low}" if axis.low == axis.high else str(axis)
 
 
 def filled(template: str, facts: Mapping[str, Any]) -> str:
