@@ -28,7 +28,8 @@ class Location:
 
     def named(self, file: str) -> Location:
         """The place with `file` for text that was parsed from memory."""
-        return replace(self, file=file) if file and self.line and self.file in MEMORY else self
+        unnamed = self.file == "-" or (self.line and not self.file)
+        return replace(self, file=file) if file and unnamed else self
 
 
 TEXT = "<text>"
