@@ -7,8 +7,6 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from superopt.dialects.writer import to_text
-
 if TYPE_CHECKING:
     from superopt.options import Configured
     from superopt.run.outcome import Outcome
@@ -34,6 +32,8 @@ def command(file: str, *flags: str, text: str | None = None) -> str:
 
 def commands(outcome: Outcome) -> list[tuple[str, str]]:
     """Commands in their order, and what each of them does; the later ones take the bundle of the first."""
+    from superopt.dialects.writer import to_text  # not for every command line
+
     report = outcome.report
     folder = re.sub(r"[^\w.-]", "_", report.program) or "result"
     fixed = outcome.ranged is None and not outcome.buckets
