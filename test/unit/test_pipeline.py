@@ -324,11 +324,11 @@ def test_ptx_that_differs_from_its_triton_ir_is_not_delivered(monkeypatch: pytes
     graph = product("relu")
     real, seen = check.checked_ptx, list[KernelGraph]()
 
-    def faulty(records: Any, lowered: KernelGraph, emitted: Any, compiled: Any) -> Any:
+    def faulty(records: Any, lowered: KernelGraph, emitted: Any, compiled: Any, **shared: Any) -> Any:
         seen.append(lowered)
         if len(seen) == 1:
             compiled = [replace(k, ptx=k.ptx.replace("bar.sync", "// bar.sync")) for k in compiled]
-        return real(records, lowered, emitted, compiled)
+        return real(records, lowered, emitted, compiled, **shared)
 
     monkeypatch.setattr(check, "checked_ptx", faulty)
     outcome = run(graph, optimizers=("mugraph",), candidates=1)
