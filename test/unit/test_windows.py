@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import random
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from typing_extensions import override
 
 from superopt.cost import KernelCost, cost, target
 from superopt.cost.model import kernel_cost
@@ -43,7 +45,7 @@ from superopt.transforms.lower.kernel_to_tile import fuse_windows
 from superopt.transforms.lower.lower import lower
 from superopt.verify import certify, check_each
 from superopt.verify.checker import check_certificate
-from superopt.verify.domains import FloatDomain
+from superopt.verify.domains import FloatDomain, Tensor
 from superopt.verify.evaluate import evaluate
 from superopt.verify.reduce import fewer_blocks, fewer_trips, reduce_extents
 
@@ -676,6 +678,30 @@ def test_a_network_moves_weights_alone_and_computes_what_follows_in_the_same_ker
     assert certify(graph, made).equivalent
     arrays = drawn(graph)
     np.testing.assert_allclose(run(lower(made), arrays), run(graph, arrays), atol=1e-9)
+
+
+def test_operands_are_spread_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts are along a dimension of what is spread over most: not along columns, though there are more of them."""
+    graph = program("conv", [(1, 8, 16, 16), (64, 8, 3, 3)], windows(2, pad=1))
+    sizes: list[int] = []
+
+    class Counted(FloatDomain):
+        @override
+        def move(self, arrange: Callable[..., Array], *operands: Tensor) -> Tensor:
+            made = super().move(arrange, *operands)
+            sizes.append(math.prod(made.shape))
+            return made
+
+    def evaluated() -> Array:
+        domain = Counted()
+        return evaluate(graph, [domain.tensor(a) for a in drawn(graph)], domain)[0].planes[0]
+
+    whole, most = evaluated(), max(sizes)
+    sizes.clear()
+    limit = 1 << 14
+    monkeypatch.setattr("superopt.verify.evaluate_operator._SPREAD", limit)
+    np.testing.assert_allclose(evaluated(), whole, atol=1e-9)
+    assert max(sizes) <= limit < most
 
 
 def test_equal_kernels_of_many_graphs_are_written_and_priced_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,8 +92,10 @@ def _windows(
         one = replace(nest, extents=(*nest.extents, 1), result=(len(nest.extents),))
         made = _windows(entry, one, attrs, operands, domain, lead)
         return domain.move(lambda x: x.reshape(x.shape[:lead]), made)
-    along = max(kept, key=lambda d: nest.extents[d])
-    most = max(math.prod(nest.extents[d] for d in dims) for dims in used)
+    # Along a dimension of the operand that is spread over most: along others all of it would be, for each part.
+    largest = max(used, key=lambda dims: math.prod(nest.extents[d] for d in dims))
+    most = math.prod(nest.extents[d] for d in largest)
+    along = max([d for d in kept if d in largest] or kept, key=lambda d: nest.extents[d])
     step = max(1, nest.extents[along] * _SPREAD // max(_SPREAD, most))
     outside = domain.constant(nest.outside or 0.0)
     parts: list[Tensor] = []
