@@ -478,6 +478,8 @@ def is_windowed(node: Applied) -> bool:
 
 def is_general(node: AppliedOn) -> bool:
     """Whether `node` is a nest whose operands are read by general indices, or under guards."""
+    if OPERATORS.get(node.op, _NONE).nest is not nest_by_text:
+        return False
     nest = nest_of(node)
     return nest is not None and bool(nest.reads)
 
@@ -542,6 +544,17 @@ _PRIMITIVES = {name: found for name, entry in OPERATORS.items() if (found := _on
 # --- what follows from an entry ---------------------------------------------------------------------------
 
 
+_OF_KIND: dict[str, Callable[[Attr], bool]] = {
+    "int": lambda v: isinstance(v, int) and not isinstance(v, bool),
+    "ints": lambda v: isinstance(v, tuple),
+    "float": lambda v: isinstance(v, int | float) and not isinstance(v, bool),
+    "bool": lambda v: isinstance(v, bool),
+    "text": lambda v: isinstance(v, str),
+    "dtype": lambda v: isinstance(v, str) and v in COMPUTE_DTYPES,
+    "value": lambda v: isinstance(v, int | float | np.ndarray),
+}
+
+
 def normalize_attrs(entry: Operator, attrs: Attrs) -> dict[str, Attr]:
     """`attrs` with defaults filled in; an error where one is missing, unknown or of the wrong kind."""
     out: dict[str, Attr] = {}
@@ -549,16 +562,7 @@ def normalize_attrs(entry: Operator, attrs: Attrs) -> dict[str, Attr]:
         value = attrs.get(spec.name, spec.default)
         if value is None:
             raise fail(f"'{entry.name}' expected attribute '{spec.name}' ({spec.kind}), got none")
-        good = {
-            "int": isinstance(value, int) and not isinstance(value, bool),
-            "ints": isinstance(value, tuple),
-            "float": isinstance(value, int | float) and not isinstance(value, bool),
-            "bool": isinstance(value, bool),
-            "text": isinstance(value, str),
-            "dtype": isinstance(value, str) and value in COMPUTE_DTYPES,
-            "value": isinstance(value, int | float | np.ndarray),
-        }[spec.kind]
-        if not good:
+        if not _OF_KIND[spec.kind](value):
             raise fail(f"'{entry.name}' expected attribute '{spec.name}' of kind {spec.kind}, got {value!r}")
         out[spec.name] = value
     if unknown := set(attrs) - {spec.name for spec in entry.attrs}:
