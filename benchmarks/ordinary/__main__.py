@@ -32,8 +32,8 @@ WHY = {
     "cross_entropy_bert": f"{_CONVERTED}; it picks the logits in another; the rest is an expert's kernels",
     "cross_entropy_gpt2": "as cross_entropy_bert",
     "cumsum": "a product by a triangle of ones: the table has no scan",
-    "layernorm_linear_197": "in one kernel every block reads its rows once more, which the expert's figure leaves out: "
-    "12.0 us by its tiles",
+    "layernorm_linear_197": "in one kernel every block reads its rows once more, which the expert's figure "
+    "leaves out: 12.0 us by its tiles",
     "mlp_gelu_1500": _LIBRARY,
     "moe_gate_mixtral": "top-k is PyTorch's: no operator of the table gives indices",
     "norm_qkv": "where the norm is applied behind the products, f16 loses tiny numbers; others are not reached",
