@@ -15,6 +15,7 @@ from superopt.operators import OPERATORS, infer_type
 from superopt.program import (
     Attr,
     BlockGraph,
+    Compute,
     KernelGraph,
     Load,
     Loop,
@@ -22,7 +23,10 @@ from superopt.program import (
     TensorType,
     TileProgram,
     Value,
+    power_of_two,
 )
+from superopt.transforms.emit.padding import Padding
+from superopt.transforms.lower.lower import lower
 from superopt.verify.domains import FloatDomain, round_to
 from superopt.verify.evaluate import evaluate
 
@@ -593,3 +597,27 @@ def test_batches_that_another_place_pads(batch: int) -> None:
         build("add", build("transpose", other, perm=(2, 0, 1)), build("reduce_sum", summed, dims=(0,))), 0
     )
     check(build.custom([x, w, v], (1,), (2,), (5, 4, 5)))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("rows", [2, 3, 8, 15])
+def test_few_rows_that_are_computed_before_a_product(rows: int, flip: bool, dtype: str) -> None:
+    """They are repeated up to the 16 rows that a product takes, on either side, and not computed so often."""
+    build = Build()
+    x, w = tensor((rows, 64), dtype, "x"), tensor((32, 64), dtype, "w")
+    whole, part = build.tile(x, (rows, 64), (-1,), (-1,)), build.tile(x, (rows, 32), (-1,), (1,))
+    total = build("reduce_sum", build("square", whole), dims=(1,), keepdims=True)
+    scaled, weights = build("mul", part, total), build.tile(w, (16, 32), (0,), (1,))
+    operands = (weights, scaled) if flip else (scaled, weights)
+    product = build.accumulate(build("matmul", *operands, transpose_b=True))
+    build.save(product, 0 if flip else 1)
+    graph = build.custom([x, w], (2,), (2,), (32, rows) if flip else (rows, 32))
+    check(graph, scale=0.3)
+    (program,) = (n.body for n in lower(graph).nodes)
+    assert isinstance(program, TileProgram)
+    axes = Padding(program)
+    computed = [
+        s.result for s in program.statements() if isinstance(s, Compute) and s.op in ("square", "mul")
+    ]
+    assert {axes.pad(v, 0) for v in computed} == {power_of_two(rows)}

@@ -336,10 +336,8 @@ class Operators:
             pad = self.axes.pad(value, d)
             if shape[i] == pad:
                 continue
-            repeated = [*shape[:i], pad // shape[i], *shape[i:]]
-            text = f"tl.broadcast_to(tl.expand_dims({text}, {i}), {repeated})"
+            text = _repeated(text, shape, i, pad)
             shape[i] = pad
-            text = f"tl.reshape({text}, {shape})"
         return text
 
     def _matmul(self, statement: Compute, accumulator: str | None, result: Value | None = None) -> None:
@@ -353,8 +351,8 @@ class Operators:
         batches = [pads[d] for d in batch]
         texts: list[str] = []
         dtype = statement.operands[0].dtype
-        for value, maps, key in zip(
-            statement.operands, nest.operands, ("transpose_a", "transpose_b"), strict=True
+        for side, (value, maps, key) in enumerate(
+            zip(statement.operands, nest.operands, ("transpose_a", "transpose_b"), strict=True)
         ):
             rank = len(value.shape)
             inner = [rank - 2, rank - 1]
@@ -368,6 +366,10 @@ class Operators:
             text = tile.text
             if tile.dtype != dtype:
                 text = f"{atom(text)}.to({TRITON_DTYPES[dtype]})"
+            for i, d in enumerate(dims):
+                own = [self.axes.pad(value, e) for e in dims]
+                if d in inner and d != contracted and own[i] < (pad := pads[len(pads) - 2 + side]):
+                    text = _repeated(text, own, i, pad)
             here = [maps[d].dim for d in dims[:-2]]
             if batch and here != batch:
                 shape = batches + [self.axes.pad(value, d) for d in inner]
@@ -391,6 +393,13 @@ class Operators:
             if accumulator is not None:
                 text, dims = f"{accumulator} + {text}{expansion(dims, live)}", live
         self.tiles.known[target] = Tile(self.tiles.assign(target, text, "product"), "f32", dims)
+
+
+def _repeated(text: str, shape: Sequence[int], dim: int, pad: int) -> str:
+    """A tensor of a shape, repeated along a dimension up to `pad` elements."""
+    repeated = [*shape[:dim], pad // shape[dim], *shape[dim:]]
+    text = f"tl.broadcast_to(tl.expand_dims({text}, {dim}), {repeated})"
+    return f"tl.reshape({text}, {[*shape[:dim], pad, *shape[dim + 1 :]]})"
 
 
 def _in_f32(statement: Compute) -> bool:
