@@ -53,11 +53,11 @@ def scaled(dtype: str, shape: tuple[int, ...] = (12, 40)) -> KernelGraph:
 
 
 def drawn(dtype: str, shape: tuple[int, ...], seed: int = 0) -> np.ndarray[Any, Any]:
-    rng = np.random.default_rng(seed)
+    rng: Any = np.random.default_rng(seed)
     if dtype == "i1":
         return np.asarray(rng.random(shape) > 0.5)
     most = min(np.iinfo(NUMPY[dtype]).max, 1 << 20)
-    return rng.integers(-most, most, shape, dtype=NUMPY[dtype])
+    return np.asarray(rng.integers(-most, most, shape, dtype=NUMPY[dtype]))
 
 
 def test_only_casts_and_reshapes_take_integers():
