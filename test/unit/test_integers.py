@@ -18,7 +18,7 @@ from superopt.numerics.checking import make_inputs
 from superopt.numerics.cpu import run as run_on_cpu
 from superopt.numerics.float_gate import INTEGERS_SCALE, input_specs
 from superopt.operators import infer_type
-from superopt.program import KernelGraph, Node, TensorType, Value
+from superopt.program import KernelGraph, Node, TensorType, Value, producers
 from superopt.transforms.emit.compile import compile_all
 from superopt.transforms.emit.program_source import emit_program
 from superopt.transforms.lower import lower
@@ -346,17 +346,55 @@ def test_modules_convert_integers_in_their_kernel(name: str):
     assert torch.allclose(made(*inputs).float(), expected.float(), rtol=1e-2, atol=1e-2)
 
 
-def test_bytes_without_a_sign_stay_pytorchs():
+_CONVERSIONS = ("aten.to.dtype", "aten._to_copy.default")
+
+
+def _cast(x: Any, n: Any) -> Any:
+    return x * n.to(x.dtype)
+
+
+def _reshaped(x: Any, n: Any) -> Any:
+    return x * n.reshape(-1).to(x.dtype)
+
+
+def _chunk(x: Any, n: Any) -> Any:
+    return x[:6] * n.chunk(2)[0].to(x.dtype)
+
+
+def _unbound(x: Any, n: Any) -> Any:
+    return x[0] * n.reshape(6, 2).unbind(1)[0].to(x.dtype)
+
+
+def _signed(x: Any, n: Any) -> Any:
+    return x * n.to(pytest.importorskip("torch").int8).to(x.dtype)
+
+
+def _unsigned(x: Any, n: Any) -> Any:
+    torch: Any = pytest.importorskip("torch")
+    return x * n.to(torch.uint8).to(x.dtype) + n.to(x.dtype)
+
+
+@pytest.mark.parametrize("function", [_cast, _reshaped, _chunk, _unbound, _signed, _unsigned])
+def test_bytes_without_a_sign_stay_pytorchs(function: Callable[..., Any]):
+    """No kernel reads them, nor takes them for bytes with a sign, and what an example does not show holds, too."""
     torch: Any = pytest.importorskip("torch")
     from superopt.transforms.ingest import from_torch
 
     class Given(torch.nn.Module):
         def forward(self, x: Any, n: Any) -> Any:
-            return x * n.to(x.dtype), x * n.reshape(-1).to(x.dtype)
+            return function(x, n)
 
-    inputs = (torch.randn(12), torch.randint(0, 255, (12,), dtype=torch.uint8))
-    graph = from_torch(Given(), inputs).graph
-    assert not [n for n in graph.nodes if n.op == "cast" and n.operands[0].dtype == "i8"]
+    signed = function is _unsigned
+    n = torch.randint(0, 99, (12,), dtype=torch.int8 if signed else torch.uint8)
+    graph = from_torch(Given(), (torch.randn(12), n)).graph
+    of = producers(graph.nodes)
+    for node in graph.nodes:
+        if node.op == "cast" and node.operands[0].dtype == "i8":
+            made = of.get(node.operands[0])
+            assert signed if made is None else made.attrs.get("target") in _CONVERSIONS
+            assert function in (_signed, _unsigned)
+    opaque = [m for m in graph.nodes if m.op == "extern"]
+    assert any(m.attrs["target"] in _CONVERSIONS for m in opaque)
 
 
 def test_numbers_of_integers_are_drawn_wide_and_indices_are_not():

@@ -55,6 +55,8 @@ class TorchReader:
         self._made_by: dict[Value, tuple[str, list[Any]]] = {}
         self.types: list[TensorType] = []
         """Types of the result tensors of the operation being read."""
+        self.makes_unsigned = False
+        """Whether these are bytes without a sign."""
 
     def read(self) -> KernelGraph:
         """The graph; raises UnsupportedProgram, located, for dynamic shapes."""
@@ -119,7 +121,7 @@ class TorchReader:
         raise NotExpressible("an argument that is not a tensor")
 
     def _note_sign(self, value: Any, held: Any) -> None:
-        if isinstance(held, Value) and held.dtype == "i8" and "ui8" in str(value.type):
+        if isinstance(held, Value) and held.dtype == "i8" and _is_unsigned(value):
             self.unsigned.add(held)
 
     def as_float(self, held: Value) -> Value:
@@ -196,6 +198,7 @@ class TorchReader:
             parts: Sequence[Any] = args[0] or ()
             for result, part in zip(operation.results, parts, strict=True):
                 self.held[result] = part
+                self._note_sign(result, part)
         elif len(operation.results):
             self._compute(operation, name, args)
 
@@ -213,6 +216,7 @@ class TorchReader:
         tensors = [r for r in results if _is_tensor(r)]
         types = [self.type_of(r.type, where, what) for r in tensors]
         self.types = types
+        self.makes_unsigned = any(_is_unsigned(r) for r in tensors)
         try:
             made = self._folded(name, args, types) if _constants_only(args) else self._handled(name, args)
             self._check_types(made, types)
@@ -282,6 +286,10 @@ class TorchReader:
         packed = json.dumps([_packed(a, operands) for a in _by_name(overload, args)])
         target = str(overload)
         return self.build.extern(target, reason, operands, types, args=packed)
+
+
+def _is_unsigned(value: Any) -> bool:
+    return "ui8" in str(value.type)
 
 
 def find_overload(name: str) -> Any:

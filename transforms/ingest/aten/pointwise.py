@@ -149,5 +149,7 @@ def _convert(r: TorchReader, args: Args) -> Value:
     if r.element == "i1" and isinstance(args[0], Value):
         return truth(r, args[0])
     if isinstance(args[0], Value) and args[0].dtype == r.element and args[0] not in r.truths:
+        if r.element == "i8" and (args[0] in r.unsigned) != r.makes_unsigned:
+            raise NotExpressible("bytes that gain or lose their sign")
         return args[0]
     return r.tensor(args[0], r.element)
