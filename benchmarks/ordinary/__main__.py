@@ -22,14 +22,12 @@ from benchmarks.record import load
 # What an expert is allowed to be better by.
 CLOSE = 1.05
 # Why an expert is better by more: what no kernel of ours does, or what the search does not find in its budget.
-_CONVERTED = "integers and truth values are converted by PyTorch, in a launch: kernels load floats only"
 _LIBRARY = "by the model, cuBLAS's kernels of products with an epilogue are faster than ours"
 WHY = {
     "attention_1500_alibi": "the bias is loaded: rounded to f16 it is no band, which kernels compute",
-    "attention_577_padded": _CONVERTED,
     "attention_layer_197": _LIBRARY,
     "attention_layer_577": _LIBRARY,
-    "cross_entropy_bert": f"{_CONVERTED}; it picks the logits in another; the rest is an expert's kernels",
+    "cross_entropy_bert": "PyTorch picks the logits, in a launch; the rest is an expert's kernels",
     "cross_entropy_gpt2": "as cross_entropy_bert",
     "cumsum": "a product by a triangle of ones: the table has no scan",
     "layernorm_linear_197": "in one kernel every block reads its rows once more, which the expert's figure "

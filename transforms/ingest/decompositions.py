@@ -353,11 +353,9 @@ def mse_loss(x, target, reduction=1):
 
 
 def cross_entropy(x, target, weight=None, reduction=1, ignore_index=-100, label_smoothing=0.0):
-    """log(sum of exp(x - max)) + (max - x[target]), picked by a sum over the logits of the number `target`.
+    """log(sum of exp(x - max)) + (max - x[target]): PyTorch picks the logits of the classes in `target`.
 
-    Picked from the logits, and not from their `log_softmax`, which nothing else needs and no memory then holds,
-    and by number, so that the kernel that reads them for their maximum picks them, too. Of a target that is no
-    class, which PyTorch stops at, nothing is picked.
+    Picked from the logits, and not from their `log_softmax`, which nothing else needs and no memory then holds.
     """
     if target.is_floating_point() or label_smoothing:
         return NotImplemented
@@ -365,11 +363,8 @@ def cross_entropy(x, target, weight=None, reduction=1, ignore_index=-100, label_
     if weight is not None:
         picked = log_softmax(x, classes)
         return torch.ops.aten.nll_loss_nd(picked, target, weight, reduction, ignore_index)
-    y, count = wide(x), x.shape[classes]
-    if count >= 1 << 24:  # f32 lacks their numbers
-        return NotImplemented
-    numbers = torch.arange(count, device=x.device).reshape(-1, *[1] * (x.dim() - classes - 1))
-    picked = -torch.where(target.unsqueeze(classes) == numbers, y, 0.0).sum(classes)
+    picked = torch.ops.aten.nll_loss_nd(x, target, None, 0, ignore_index)  # negated
+    y = wide(x)
     top = y.amax(classes, keepdim=True)
     total = torch.exp(y - top).sum(classes)
     counted = (target != ignore_index).to(y.dtype)
