@@ -132,8 +132,6 @@ BITS = {
     "a NaN is a number": "setp.num.f32 %p1, %r39, %r39;",
     "a NaN is none": "setp.nan.f32 %p2, %r39, %r39;\nnot.pred %p1, %p2;",
     "a byte of a number": "cvt.u8.u32 %rs1, %r10;\nsetp.eq.s16 %p1, %rs1, 0;",
-    "a sign that fills a register": "mov.b32 %r20, 200;\ncvt.s8.s32 %r21, %r20;\nsetp.eq.s32 %p1, %r21, 200;",
-    "a sign that fills a word": "mov.b32 %r20, 40000;\ncvt.s16.s32 %r21, %r20;\nsetp.eq.s32 %p1, %r21, 40000;",
     "a sign that a load extends": "st.shared.b32 [%r4], -1;\nld.shared.s32 %rd6, [%r4];\nsetp.gt.s64 %p1, %rd6, 0;",
 }
 
@@ -142,6 +140,14 @@ BITS = {
 def test_bits_that_are_not_there_decide_nothing(name: str):
     with pytest.raises((UnsupportedProgram, IllegalProgram)):
         run(LOAD + BITS[name] + "\n" + GUARDED)
+
+
+@pytest.mark.parametrize(("bits", "value"), [(8, 200), (16, 40000)])
+def test_a_sign_fills_a_register(bits: int, value: int):
+    """What is cut is filled by its sign (PTX ISA, "Operand Size Exceeding Instruction-Type Size")."""
+    body = f"mov.b32 %r20, {value};\ncvt.s{bits}.s32 %r21, %r20;\nsetp.eq.s32 %p1, %r21, {value - (1 << bits)};\n"
+    stored, x = run(LOAD + body + GUARDED)
+    assert np.array_equal(stored.values, x)
 
 
 @pytest.mark.parametrize(

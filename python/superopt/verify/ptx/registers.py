@@ -131,7 +131,7 @@ def _cvt(d: Decoder, parts: list[str]) -> Made:
         only(d, modifiers)
         if to not in ("f32", "f16", "bf16") or (width := bits_of(source)) < 8:
             raise d.unknown()
-        args = d.values([bits_of(to), width])
+        args = d.values([32 if to == "f32" else 16, width])
         return Made("from_integer", args, width, mode=TYPES[to], aux=is_signed(source))
     if source in TYPES or modifiers:
         raise d.unknown()
