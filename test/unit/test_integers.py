@@ -395,6 +395,8 @@ def test_bytes_without_a_sign_stay_pytorchs(function: Callable[..., Any]):
             assert function in (_signed, _unsigned)
     opaque = [m for m in graph.nodes if m.op == "extern"]
     assert any(m.attrs["target"] in _CONVERSIONS for m in opaque)
+    if function in (_signed, _unsigned):
+        assert any(m.result.dtype == "i8" for m in opaque), "the other bytes are numbers of their own"
 
 
 def test_numbers_of_integers_are_drawn_wide_and_indices_are_not():
