@@ -582,7 +582,7 @@ def infer_type(name: str, operands: Sequence[TensorType], attrs: Attrs) -> Tenso
     dtypes = {t.dtype for t in operands}
     if len(dtypes) > 1:
         raise fail(f"'{name}' expected operands of one dtype, got {' and '.join(sorted(dtypes))}")
-    if dtypes - (NUMBER_DTYPES if name in ("cast", "reshape") else COMPUTE_DTYPES):
+    if dtypes - (NUMBER_DTYPES if entry.conversion or entry.move is Move.RESHAPE else COMPUTE_DTYPES):
         raise fail(f"'{name}' expected {', '.join(sorted(COMPUTE_DTYPES))}, got {dtypes.pop()}")
     shapes = [t.shape for t in operands]
     dtype = values.get("dtype")

@@ -376,7 +376,7 @@ MAKING = {
                    lambda f: without(f, "schedule.json", "version"), "'schedule.json' as superopt writes it"),
     "targets of the record": Case('self.expect(set(text) == set(found), "artifact.json"', 'self.expect(True, "artifact.json"',
                                   lambda f: put("artifact.json", 1, "sm_80")(f), "'artifact.json' as the targets are"),
-    "TTIR": Case("record = verify_ttir(program, lowered, texts, seed=seed)", 'record = ArtifactRecord.model_validate(self.json("artifact.json")[target])',
+    "TTIR": Case("record = verify_ttir(program, lowered, texts, seed=seed, ran=ran)", 'record = ArtifactRecord.model_validate(self.json("artifact.json")[target])',
                  kernel(".ttir", "arith.maxnumf", "arith.minnumf"), "expected 'out0_ptr' as the lowered program computes it", "ttir' as Triton makes it of the kernels"),
     "PTX": Case('self.expect(self.text(f"{place}.ptx") == again.ptx,', "self.expect(True,", other_ptx,
                 "ptx' as Triton makes it of the TTIR"),

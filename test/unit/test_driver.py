@@ -8,6 +8,8 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -188,10 +190,12 @@ def test_what_is_imported_at_once_is_little(program: str, packages: set[str]) ->
     assert set(run.stderr.split()) - {"typing_extensions"} == packages
 
 
-def test_the_summary_names_the_bound_and_its_extents() -> None:
-    from types import SimpleNamespace
-    from typing import Any, cast
+def two_programs() -> Any:
+    """The records of two programs, as far as a summary reads them."""
+    return {side: SimpleNamespace(sha256=side) for side in ("first", "second")}
 
+
+def test_the_summary_names_the_bound_and_its_extents() -> None:
     from superopt.driver import emission
     from superopt.verify.certificate import Certificate
 
@@ -212,7 +216,7 @@ def test_the_summary_names_the_bound_and_its_extents() -> None:
         (None, "full", "no bound at full extents"),
         (1e-12, "reduced", "delta 1.0e-12 at reduced extents"),
     ):
-        certificate = Certificate.model_construct(delta=delta, delta_extents=extents)
+        certificate = Certificate.model_construct(delta=delta, delta_extents=extents, **two_programs())
         summary = emission.summary(
             cast(Any, SimpleNamespace(report=report, certificate=certificate, buckets=()))
         )
@@ -223,9 +227,6 @@ def test_the_summary_names_the_bound_and_its_extents() -> None:
 
 
 def test_the_summary_says_what_spills_and_when_the_input_is_returned() -> None:
-    from types import SimpleNamespace
-    from typing import Any, cast
-
     from superopt.driver import emission
     from superopt.verify.certificate import Certificate
 
@@ -234,7 +235,7 @@ def test_the_summary_says_what_spills_and_when_the_input_is_returned() -> None:
         kernels=kernels, each_call=kernels, prepared="prepared once", others=[1], improved=False, predicted_seconds=3e-6, baseline="a library", baseline_seconds=1.5e-6,
         input_predicted_seconds=2e-6, target="sm_90", guarantee="bound",
     )  # fmt: skip
-    certificate = Certificate.model_construct(delta=None, delta_extents="full")
+    certificate = Certificate.model_construct(delta=None, delta_extents="full", **two_programs())
     summary = emission.summary(cast(Any, SimpleNamespace(report=report, certificate=certificate, buckets=())))
     assert "; the input is returned, whose kernels here are not what a library runs: keep that;" in summary
     assert summary.startswith("3 kernels and 1 call of PyTorch; ")

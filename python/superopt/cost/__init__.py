@@ -5,7 +5,7 @@ from superopt.cost.compiled import CompiledCost, PricedKernel, compiled_cost, co
 from superopt.cost.gpus import Target, host, target, target_names
 from superopt.cost.learned import Model, Prediction, load
 from superopt.cost.library import contraction_cost, left_to_library
-from superopt.cost.model import Cost, KernelCost, cost, kernel_cost
+from superopt.cost.model import Cost, KernelCost, cost, costs_alone, kernel_cost
 from superopt.cost.traffic import Traffic, kernel_seconds, node_traffic
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "compiled_seconds",
     "contraction_cost",
     "cost",
+    "costs_alone",
     "host",
     "kernel_cost",
     "kernel_seconds",

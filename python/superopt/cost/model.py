@@ -89,8 +89,23 @@ def cost(graph: KernelGraph, target: Target, known: dict[Hashable, KernelCost] |
     An output that is returned in an argument's memory is copied there where no kernel wrote it there. `known` are
     the costs of nodes that many graphs share, or have alike (`_alike`); it grows.
     """
-    known, graph = {} if known is None else known, main_part(graph)
-    computed = bands(graph)
+    graph = main_part(graph)
+    costs, in_place = costs_alone(graph, target, known), updates_in_place(graph)
+    for group in twins(graph):
+        if together := _together([costs[n] for n in group], target):
+            for node in group[:-1]:
+                del costs[node]
+            costs[group[-1]] = together
+    for node in early_launches(n for n in graph.nodes if n in costs):
+        costs[node] = replace(costs[node], seconds=costs[node].seconds - target.early_seconds)
+    return Cost((*costs.values(), *copy_costs(graph, target, {node.result for node in in_place})))
+
+
+def costs_alone(
+    graph: KernelGraph, target: Target, known: dict[Hashable, KernelCost] | None = None
+) -> dict[Node, KernelCost]:
+    """What each node that launches a kernel costs by itself; `known` as for `cost`."""
+    known, computed = {} if known is None else known, bands(graph)
 
     def alone(node: Node) -> KernelCost:
         key = _alike(node)
@@ -100,15 +115,7 @@ def cost(graph: KernelGraph, target: Target, known: dict[Hashable, KernelCost] |
 
     in_place, free = updates_in_place(graph), moves_in_place(graph)
     priced = [n for n in graph.nodes if not launches_nothing(n) and free.keys().isdisjoint(n.results)]
-    costs = {n: update_cost(n, target) if n in in_place else alone(n) for n in priced}
-    for group in twins(graph):
-        if together := _together([costs[n] for n in group], target):
-            for node in group[:-1]:
-                del costs[node]
-            costs[group[-1]] = together
-    for node in early_launches(n for n in graph.nodes if n in costs):
-        costs[node] = replace(costs[node], seconds=costs[node].seconds - target.early_seconds)
-    return Cost((*costs.values(), *copy_costs(graph, target, {node.result for node in in_place})))
+    return {n: update_cost(n, target) if n in in_place else alone(n) for n in priced}
 
 
 def _alike(node: Node) -> Hashable:

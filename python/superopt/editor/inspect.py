@@ -19,6 +19,7 @@ from superopt.inputs import source
 from superopt.inputs.source import Message, Source, SourceError
 from superopt.transforms.ingest.linalg_reader import LinalgReader
 from superopt.transforms.ingest.tosa import lower_tosa
+from superopt.weights import main_part
 
 _NAMES = re.compile(r"(%[\w.$-]+)(?::(\d+))?")
 _WORD = re.compile(r"%[\w.$-]+(?:#\d+)?|[\w.$-]+")
@@ -152,9 +153,8 @@ def _price(module: Any, chunk: Source, target: Target, found: Inspected) -> None
             said = (Message(d.severity, d.message, d.location) for d in diagnostics.messages)
             found.messages += [m.named(chunk.name) for m in said]
         priced: defaultdict[tuple[int, int], list[cost.KernelCost]] = defaultdict(list)
-        known: dict[Any, cost.KernelCost] = {}
-        whole = cost.cost(graph, target, known)
-        for node, kernel in known.items():
+        whole = cost.cost(graph, target)
+        for node, kernel in cost.costs_alone(main_part(graph), target).items():
             priced[node.location.line, node.location.column].append(kernel)
         for place, kernels in priced.items():
             _add(found, place, f"{_costs(kernels)} on {target.name}, by itself")

@@ -332,7 +332,12 @@ def sampled_blocks(interpreter: Any, count: int) -> Generator[None]:
 
 
 def _exact(x: Any, dtype: Any, again: object = None) -> Any:
-    return x
+    return x.double() if _becomes_float(x, dtype) else x
+
+
+def _becomes_float(x: Any, dtype: Any) -> bool:
+    """Whether a conversion to `dtype` makes floats of integers or truth values."""
+    return dtype.is_floating_point and not x.is_floating_point()
 
 
 def _at_precision(x: Any, dtype: Any, again: object = None) -> Any:
@@ -452,6 +457,8 @@ class Program:
         if again is not None:
             total, magnitude = again(self.torch.Tensor.double), again(self.torch.abs)
             x = self.checking.accumulated(total, magnitude, self.lost(x)).to(x.dtype)
+        if _becomes_float(x, dtype):
+            x = x.float()
         name = next(n for n, d in self.dtypes.items() if d == dtype)
         if name not in self.checking.LARGEST:
             return x.to(dtype).to(x.dtype)

@@ -40,7 +40,7 @@ def evaluate_operator(
     """A table operator on tensors, repeated over their `lead` leading dimensions."""
     entry = OPERATORS[name]
     values = normalize_attrs(entry, attrs)
-    if name == "cast" and dtypes[0] == "i1":
+    if entry.conversion and dtypes[0] == "i1":
         domain.truths_given(operands[0])
     if entry.arrange is not None:
         result = _arrange(entry, values, operands, domain, lead)

@@ -44,11 +44,16 @@ def make_inputs(torch: Any, program: dict[str, Any], device: str, seed: int) -> 
 
 
 def _exact(x: Any, dtype: Any, again: object = None) -> Any:
-    return x
+    return x.double() if _becomes_float(x, dtype) else x
 
 
 def _rounded(x: Any, dtype: Any, again: object = None) -> Any:
-    return x.to(dtype).to(x.dtype)
+    return x.to(dtype).double() if _becomes_float(x, dtype) else x.to(dtype).to(x.dtype)
+
+
+def _becomes_float(x: Any, dtype: Any) -> bool:
+    """Whether a conversion to `dtype` makes floats of integers or truth values."""
+    return dtype.is_floating_point and not x.is_floating_point()
 
 
 class Expected:
