@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from benchmarks.trinity import programs
 from search_programs import (
+    Program,
     attention,
     gated_mlp,
     grouped_attention,
@@ -180,6 +181,65 @@ def test_what_loses_the_same_bits_as_two_that_were_unsafe_is_not_compiled(
     assert outcomes[:2] == [f"{check.UNSAFE}: error 4"] * 2
     same = "2 that round and sum the same were numerically unsafe"
     assert outcomes[2:] == [f"not tried: {same}", *[f"not compiled: {same}"] * 2, "chosen"]
+
+
+def test_what_is_unsafe_on_tiny_inputs_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what loses the same bits, those are tried until one passes, or two do not."""
+    program = rmsnorm_linear(16, 256, 512)
+    plans = [p for p in search_plans(program, H100, budget=5).graphs if len(p.nodes) == 1]
+    tried: list[tuple[Sequence[check.Gate], object]] = []
+
+    def lost(graph: KernelGraph) -> object:
+        attempt = check.Attempt(program, graph)
+        assert not check.lowered(started(program), attempt)
+        assert attempt.lowered is not None
+        return lost_bits(attempt.lowered)
+
+    (wrong, bad), (right, good), *_ = {lost(p): p for p in plans}.items()
+    prices(monkeypatch, 1e-6, 1e-6)
+
+    def refuse(run: Run, attempt: check.Attempt, gates: Sequence[check.Gate]) -> str:
+        if gates is check.LOWERED:
+            return check.passes(run, attempt, gates)
+        assert attempt.lowered is not None
+        tried.append((gates, lost_bits(attempt.lowered)))
+        if gates is check.DRAFTED:
+            return f"{check.UNSAFE}: error 4" if tried[-1][1] == wrong else ""
+        return (
+            "not equivalent"
+            if gates is check.PROVED and len(tried) < 6
+            else check.passes(run, attempt, gates)
+        )
+
+    monkeypatch.setattr(choose, "passes", refuse)
+    run = started(program, budget=60)
+    found = [(bad, 1e-7), (bad, 2e-7), (bad, 3e-7), (good, 4e-7), (good, 5e-7)]
+    candidates = [Candidate(copy.deepcopy(graph), seconds, "mugraph") for graph, seconds in found]
+    accepted = choose.choose(run, program, parts(program), [candidates])
+    assert accepted.graph is candidates[3].graph
+    drafted, built = ([bits for gates, bits in tried if gates is g] for g in (check.DRAFTED, check.BUILT))
+    assert drafted == [wrong, wrong, right]
+    assert built == [right, right]
+    unsafe = f"{check.UNSAFE}: error 4"
+    same = "not compiled: 2 that round and sum the same were numerically unsafe"
+    outcomes = [c.outcome for c in run.report.candidates]
+    assert outcomes == [unsafe, unsafe, same, "chosen", "ranked below the chosen one"]
+
+
+def test_a_draft_is_as_exact_as_the_program_on_tiny_inputs() -> None:
+    """What is stored as f16 a thousandth as large is right to its last bits, unless it was tiny."""
+    original, scaled = Program("f"), Program("f")
+    x, w = original.input(16, 64), original.input(64, 128)
+    program = original.graph(original("matmul", x, w))
+    x, w = scaled.input(16, 64), scaled.input(64, 128)
+    less = scaled("mul", x, scaled.constant(2.0**-10))
+    candidate = scaled.graph(scaled("mul", scaled("matmul", less, w), scaled.constant(2.0**10)))
+    for graph, safe in ((program, True), (candidate, False)):
+        run, attempt = started(program), check.Attempt(program, graph)
+        assert not check.lowered(run, attempt)
+        assert (check.exact_when_tiny(run, attempt) == "") == safe
+        unchecked = dataclasses.replace(run, settings=replace(run.settings, numerics=False))
+        assert check.exact_when_tiny(unchecked, attempt) == ""
 
 
 def block_loops(graph: KernelGraph) -> list[object]:

@@ -106,8 +106,9 @@ def gate(
     *,
     nonce: str | None = None,
     distributions: Sequence[str] = tuple(DISTRIBUTIONS),
+    rounded: bool = True,
 ) -> NumericsReport:
-    """Compare `lowered`, computed as its kernels will, with `original` in fp64.
+    """Compare `lowered`, computed as its kernels will (where not `rounded`: in fp64), with `original` in fp64.
 
     Inputs are drawn by the hash of both programs and `nonce`, which is drawn where it is not given, so that
     nobody who wrote a program knows them; the report holds it. The tolerance is that of `numerics.checking`.
@@ -129,7 +130,7 @@ def gate(
     pair = (original, lowered)
     whole, short, blocks = (pair, pair, "all blocks") if opaque else _affordable(original, lowered)
     if not opaque and max(map(work, whole)) > PIECES_WORK:
-        found = _in_pieces(original, lowered, nonce, distributions)
+        found = _in_pieces(original, lowered, nonce, distributions, rounded=rounded)
         if found and found.passed:
             return replace(found, seconds=time.perf_counter() - start)
     outputs = [v.name or f"out{i}" for i, v in enumerate(original.outputs)]
@@ -147,7 +148,7 @@ def gate(
                 same = zip(outputs, original.outputs, reference, strict=True)
                 return [compare(name, output, v.dtype, x, x, x) for output, v, x in same if x.size]
             player = Player(recorder)
-            found = run(second, inputs, FloatDomain(faithful=True, extern=player))
+            found = run(second, inputs, FloatDomain(faithful=rounded, extern=player))
             named = [(output, v.dtype) for output, v in zip(outputs, original.outputs, strict=True)]
             # What opaque operations are given is compared, too.
             for call in recorder.order:
@@ -182,7 +183,7 @@ def gate(
 
 
 def _in_pieces(
-    original: KernelGraph, lowered: KernelGraph, nonce: str, distributions: Sequence[str]
+    original: KernelGraph, lowered: KernelGraph, nonce: str, distributions: Sequence[str], *, rounded: bool
 ) -> NumericsReport | None:
     """The comparisons of all pieces; None where the programs have none.
 
@@ -198,7 +199,7 @@ def _in_pieces(
         return None
     rows: list[Comparison] = []
     for number, piece in enumerate(pieces):
-        found = gate(piece.first, piece.second, nonce=nonce, distributions=distributions)
+        found = gate(piece.first, piece.second, nonce=nonce, distributions=distributions, rounded=rounded)
         rows += [replace(row, output=f"{row.output} of piece {number}") for row in found.rows]
         if found.skipped or not found.passed:
             return None

@@ -25,7 +25,7 @@ from superopt.program import (
     within_loops,
 )
 from superopt.report import CandidateReport
-from superopt.run.check import BUILT, LOWERED, PROVED, UNSAFE, Accepted, Attempt, check, passes
+from superopt.run.check import BUILT, DRAFTED, LOWERED, PROVED, UNSAFE, Accepted, Attempt, check, passes
 from superopt.run.context import Run
 from superopt.run.lost_bits import lost_bits
 from superopt.run.propose import Candidate, repeats
@@ -131,6 +131,7 @@ class _Race:
         self._proved = 0
         self._failed = Counter[tuple[object, ...]]()  # by what is alike
         self._inexact = Counter[object]()  # numerically unsafe ones, by the bits that they lose
+        self._exact = set[object]()  # the bits that some lose who are exact on tiny inputs
 
     def enter(self, candidate: Candidate) -> None:
         """Let a candidate take part."""
@@ -191,10 +192,12 @@ class _Race:
         else:
             attempt = Attempt(self._graph, entry.candidate.graph)
             entry.outcome = passes(self._run, attempt, LOWERED)
-            if not entry.outcome and self._as_unsafe(attempt):
-                entry.outcome = f"not compiled: {_SAME}"
-                return
-            if not own:
+            if not own and not entry.outcome:
+                if self._as_unsafe(attempt):
+                    entry.outcome = f"not compiled: {_SAME}"
+                    return
+                entry.outcome = self._draft(attempt)
+            if not own and not entry.outcome:
                 self._built[optimizer] += 1
             entry.outcome = entry.outcome or passes(self._run, attempt, BUILT)
             if attempt.scheduled is not None and not entry.outcome:
@@ -203,6 +206,17 @@ class _Race:
                 self._put(entry, entry.compiled_seconds, 1)
             if entry.outcome or (entry.compiled_seconds or 0.0) > DEARER * entry.candidate.seconds:
                 self._failed[self._alike(entry.candidate)] += 1
+
+    def _draft(self, attempt: Attempt) -> str:
+        """Why an attempt need not be compiled; empty where what loses the same bits was found to be exact."""
+        lost = _lost(attempt)
+        if lost in self._exact:
+            return ""
+        if outcome := passes(self._run, attempt, DRAFTED):
+            self._inexact[lost] += 1
+        else:
+            self._exact.add(lost)
+        return outcome
 
     def _prove(self, entry: _Entry) -> None:
         """Put a compiled entry through the other gates."""
