@@ -13,7 +13,7 @@ import pytest
 from typing_extensions import override
 
 from superopt.errors import IllegalProgram, NotEquivalent
-from superopt.program import KernelGraph, Node, TensorType, Value
+from superopt.program import Attr, KernelGraph, Node, TensorType, Value
 from superopt.transforms.emit.compile import compile_all
 from superopt.transforms.emit.program_source import emit_program
 from superopt.transforms.lower import lower
@@ -21,7 +21,7 @@ from superopt.verify.domains import Array
 from superopt.verify.fields import ImageField
 from superopt.verify.ptx.check import PtxText, verify_ptx
 from superopt.verify.ptx.decode import Decoded, decode
-from superopt.verify.ptx.grid import Box, Grid, Instances, Part
+from superopt.verify.ptx.grid import Box, Grid, Group, Instances, Part
 from superopt.verify.ptx.launch import Axis, Launch, Stored
 from superopt.verify.ptx.parser import parse
 from superopt.verify.ptx.record import PtxKernelRecord
@@ -129,7 +129,7 @@ def test_every_block_of_a_box_does_what_is_foretold():
         block: int | None = generator.randrange(shape[0] * shape[1] * shape[2])
         while block is not None:
             grid.run(ptx, block, checked)
-            block = grid.next(0)
+            block = grid.next(0, checked)
         several += checked.largest > 1
     assert several > 150
 
@@ -138,10 +138,10 @@ def boxes(body: str, shape: tuple[int, int, int]) -> tuple[int, int]:
     """How many blocks are proved, and in how many boxes."""
     decoded = decode(parse(HEAD + body + END.format(last=10, guard=""), "k.ptx"))
     grid, checked, ptx = Grid(shape), Checked(decoded, shape), launch(decoded, shape)
-    count, block = 0, grid.next(0)
+    count, block = 0, grid.next(0, checked)
     while block is not None:
         grid.run(ptx, block, checked)
-        count, block = count + 1, grid.next(0)
+        count, block = count + 1, grid.next(0, checked)
     return grid.proved, count
 
 
@@ -247,11 +247,15 @@ def product() -> tuple[KernelGraph, KernelText, PtxText]:
     """a b, with a tail along each dimension."""
     a, b = Value(TensorType((200, 64), "f16"), "a"), Value(TensorType((64, 328), "f16"), "b")
     o = Value(TensorType((200, 328), "f16"), "o")
-    graph = KernelGraph("product", [a, b], [Node("matmul", (a, b), (o,))], [o])
+    return compiled(KernelGraph("product", [a, b], [Node("matmul", (a, b), (o,))], [o]))
+
+
+def compiled(graph: KernelGraph) -> tuple[KernelGraph, KernelText, PtxText]:
+    """A program, lowered, its kernel and its PTX."""
     lowered = lower(graph)
     emitted = emit_program(lowered)
-    compiled = compile_all(emitted.kernels, ("sm_80",))
-    return lowered, kernel_texts(emitted, compiled)[0], PtxText(compiled[0].ptx, compiled[0].shared_bytes)
+    made = compile_all(emitted.kernels, ("sm_80",))
+    return lowered, kernel_texts(emitted, made)[0], PtxText(made[0].ptx, made[0].shared_bytes)
 
 
 def record(product: tuple[KernelGraph, KernelText, PtxText], ptx: str = "") -> PtxKernelRecord:
@@ -323,6 +327,70 @@ def test_instances_that_access_other_elements_are_not_proved(
     assert found.addressed < found.blocks
     assert found.evaluated > honest
     assert found.unverified == f"expected all {found.blocks} blocks to be proved, got {found.addressed}"
+
+
+def test_instances_of_small_boxes_run_together(monkeypatch: pytest.MonkeyPatch):
+    """Each group follows its own leader: one that is said to move otherwise is not proved, the others are."""
+    asked, launches = list[list[Group]](), list[list[int]]()
+    together = Instances.together
+
+    def compared(self: Instances, groups: Sequence[Group]) -> list[set[int]]:
+        honest = [{g.leader, *g.others.tolist()} for g in groups]
+        for i, group in enumerate(groups[:3] if not asked else []):
+            others = [*groups[:i], replace(group, away=group.away * 2), *groups[i + 1 :]]
+            assert together(self, others) == [*honest[:i], {group.leader}, *honest[i + 1 :]]
+        asked.append(list(groups))
+        monkeypatch.setattr("superopt.verify.ptx.grid.launch", counted)
+        found = together(self, groups)
+        monkeypatch.setattr("superopt.verify.ptx.grid.launch", launch_ttir)
+        assert found == honest
+        return found
+
+    def counted(*given: Any) -> None:
+        launches.append(list(given[4]))
+        launch_ttir(*given)
+
+    monkeypatch.setattr(Instances, "together", compared)
+    x, w = Value(TensorType((1, 16, 24, 24), "f16"), "x"), Value(TensorType((32, 16, 3, 3), "f16"), "w")
+    o = Value(TensorType((1, 32, 24, 24), "f16"), "o")
+    one = (1, 1)
+    attrs: dict[str, Attr] = {"strides": one, "dilations": one, "low": one, "high": one, "groups": 1}
+    graph = KernelGraph("conv", [x, w], [Node("conv", (x, w), (o,), attrs)], [o])
+    found = record(compiled(graph))
+    assert found.addressed == found.blocks
+    assert len(asked[0]) > 3
+    assert launches == [[n for g in groups for n in (g.leader, *g.others.tolist())] for groups in asked]
+
+
+class Doubtful(Instances):
+    """In place of the TTIR: boxes wait, and then `few` of their blocks are alike."""
+
+    def __init__(self, few: int) -> None:
+        self.few = few
+
+    @override
+    def alike(self, ptx: Launch, part: Part, block: int, box: Box, blocks: Array) -> Group:
+        others = blocks[blocks != block]
+        return Group(block, others, np.zeros((len(others), 1), np.int64), {})
+
+    @override
+    def together(self, groups: Sequence[Group]) -> list[set[int]]:
+        return [{g.leader, *g.others[: self.few].tolist()} for g in groups]
+
+
+@pytest.mark.parametrize(("few", "count"), [(0, 12), (3, 3), (11, 1)])
+def test_what_waits_in_vain_runs(few: int, count: int):
+    decoded = decode(parse(HEAD + "mov.u32 %r10, %r2;\n" + END.format(last=10, guard=""), "k.ptx"))
+    grid, doubtful, ptx = Grid((12, 1, 1)), Doubtful(few), launch(decoded, (12, 1, 1))
+    ran, block = list[int](), grid.next(0, doubtful)
+    while block is not None:
+        assert not grid.has(block)
+        grid.run(ptx, block, doubtful)
+        ran.append(block)
+        assert grid.has(block)
+        assert grid.proved < 12 or len(ran) == 12
+        block = grid.next(0, doubtful)
+    assert (grid.proved, len(ran), len(set(ran))) == (12, count, count)
 
 
 class Careless(Launch):
@@ -423,11 +491,7 @@ def test_instances_of_large_tiles_are_led_by_that_of_the_block(
 def test_a_second_block_tests_the_proof(monkeypatch: pytest.MonkeyPatch):
     """All blocks are said to be proved by the last one; the second one that runs stores something else."""
     a, o = (Value(TensorType((1 << 12,), "f32"), name) for name in "ao")
-    graph = KernelGraph("twice", [a], [Node("add", (a, a), (o,))], [o])
-    lowered = lower(graph)
-    emitted = emit_program(lowered)
-    compiled = compile_all(emitted.kernels, ("sm_80",))
-    given = lowered, kernel_texts(emitted, compiled)[0], PtxText(compiled[0].ptx, compiled[0].shared_bytes)
+    given = compiled(KernelGraph("twice", [a], [Node("add", (a, a), (o,))], [o]))
     second = blocks_of(given[1], 0)[-1]
     assert second != given[1].grid[0] - 1
     monkeypatch.setattr("superopt.verify.ptx.check.Launch", Careless)

@@ -221,7 +221,8 @@ class Reference:
     ) -> None:
         self.kernel, self._node, self._domain, self._field = kernel, node, domain, domain.field
         self._budget = budget or Budget()
-        self._function, self._instances = kernel.function(), Instances(node, kernel, self._budget)
+        self._function = kernel.function()
+        self._instances = Instances(node, kernel, self._function, self._budget)
         self._work = instance_work(self._function, kernel.grid)
         self._operands = flat_operands(node, domain)
         self._stores: dict[int, Stores] = {}
@@ -255,7 +256,7 @@ class Reference:
         chosen, ran = iter(self._chosen), list[tuple[int, Sequence[Stored]]]()
         while True:
             block = next((b for b in chosen if not grid.has(b)), None)
-            block = grid.next(seed) if block is None else block
+            block = grid.next(seed, self._instances) if block is None else block
             if block is None:
                 break
             ran.append((block, grid.run(ptx, block, self._instances)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -45,7 +46,7 @@ class Decoded:
         code[code[:, 0] == _OPS["elect"], _MODE] = lane
         return replace(self, code=code)
 
-    @property
+    @cached_property
     def preset(self) -> Mapping[str, int]:
         """The registers that hold special values and parameters."""
         return {n: i for n, i in self.numbers.items() if n in SPECIAL or n in self.kernel.params}

@@ -7,7 +7,8 @@ access what the instance of the block that ran does, at the elements moved along
 its instance then compute the same function of what they access, and so does each other pair of the box: the
 elements have other names, the same ones on both sides. This needs one slope for each element that is accessed;
 where two addresses meet in this block only, another one of the box is tried. Where the instances' integers are
-affine, too, few of them are run for all (`superopt.verify.ttir.lines`).
+affine, too, few of them are run for all (`superopt.verify.ttir.lines`). Instances of small boxes wait for those
+of others, as to run many side by side takes as long as to run one.
 
 Where numbers are taken apart by a division (`block % 8`, `block / 8`), they are two coordinates from then on.
 Blocks may be taken apart in several ways, as those of the last, smaller group of a grid in groups are: each
@@ -37,6 +38,7 @@ from superopt.verify.ttir.evaluate import LANES, launch
 from superopt.verify.ttir.launch_memory import launch_buffers
 from superopt.verify.ttir.lines import Lines, NotAffine
 from superopt.verify.ttir.memory import Buffer
+from superopt.verify.ttir.parser import Function
 from superopt.verify.ttir.values import ShapeDomain
 from superopt.verify.ttir.work import instance_work, widest
 
@@ -127,6 +129,15 @@ class Part:
         return tuple(n - f for n, f in zip(numbers, self.first, strict=True))  # pyright: ignore[reportReturnType]
 
 
+@dataclass(frozen=True)
+class _Scratch:
+    """The bytes of scratch that a block used, first and past the last, and by block how far away its own are."""
+
+    kernel: str
+    used: tuple[int, int]
+    away: Mapping[int, int]
+
+
 class Grid:
     """The blocks of a launch, and which of them ran, or do what one of them does."""
 
@@ -135,6 +146,8 @@ class Grid:
         # Each block belongs to the last part that holds it.
         self._parts = [Part(shape, (0, 0, 0), shape, axes)]
         self._proved = np.zeros(math.prod(shape), np.bool_)
+        self._waiting = np.zeros(math.prod(shape), np.bool_)
+        self._later: list[tuple[Group, _Scratch]] = []
         self._scratch = np.zeros((0, 2), np.int64)  # of these: first byte, and the one after the last
         self._ran = 0
 
@@ -147,17 +160,28 @@ class Grid:
         """Whether a block is proved."""
         return bool(self._proved[block])
 
-    def next(self, seed: object) -> int | None:
-        """A block that is not proved yet; None where all are, or enough ran."""
-        left = np.flatnonzero(~self._proved)
-        if not len(left) or self._ran >= MOST_BOXES:
+    def next(self, seed: object, instances: Instances) -> int | None:
+        """A block that is not proved yet; None where all are, or enough ran.
+
+        Raises IllegalProgram as `run`.
+        """
+        # What waits counts as proved, for a while.
+        if self._ran % FIRST_BOXES == 0 or not self._goes_on():
+            self._settle(instances)
+        if not self._goes_on():
             return None
-        if self._ran >= FIRST_BOXES and self.proved * MOST_BOXES < self._ran * len(self._proved):
-            return None
+        left = np.flatnonzero(~(self._proved | self._waiting))
         return int(left[random.Random(f"{seed} {self._ran}").randrange(len(left))])
 
+    def _goes_on(self) -> bool:
+        """Whether there are blocks left, and more may run."""
+        done = int(np.count_nonzero(self._proved | self._waiting))
+        if done == len(self._proved) or self._ran >= MOST_BOXES:
+            return False
+        return self._ran < FIRST_BOXES or done * MOST_BOXES >= self._ran * len(self._proved)
+
     def run(self, ptx: Launch, block: int, instances: Instances) -> list[Stored]:
-        """Run a block that is not proved yet, and prove those around it.
+        """Run a block that is not proved yet, and prove those around it, or have them wait for `next`.
 
         Raises IllegalProgram where two blocks use the same scratch, and as `Launch.run`.
         """
@@ -176,25 +200,46 @@ class Grid:
         self._ran += 1
         around = tuple(ptx.region)
         blocks = part.members(around)
-        blocks = np.sort(blocks[~self._proved[blocks]])
+        self._waiting[block] = False
+        blocks = np.sort(blocks[~(self._proved | self._waiting)[blocks]])
+        away = part.coordinates(blocks) - part.coordinates(np.asarray([block]))
+        offsets = away @ np.asarray(ptx.scratch_slope[: len(around)], np.int64)
+        scratch = _Scratch(
+            ptx.decoded.kernel.name, ptx.scratch, dict(zip(blocks.tolist(), offsets, strict=True))
+        )
         alike = instances.alike(ptx, part, block, around, blocks)
-        proved = np.asarray([block]) if alike is None else blocks[alike | (blocks == block)]
-        away = part.coordinates(proved) - part.coordinates(np.asarray([block]))
-        self._have_scratch(ptx, away @ np.asarray(ptx.scratch_slope[: len(around)], np.int64))
-        self._proved[proved] = True
+        if isinstance(alike, Group):
+            self._later.append((alike, scratch))
+            self._waiting[blocks] = True
+            alike = None
+        self._prove(np.asarray([block]) if alike is None else blocks[alike | (blocks == block)], scratch)
         return found
 
-    def _have_scratch(self, ptx: Launch, away: Array) -> None:
-        """Each new block has what the one that ran used, so many bytes `away`; no other block may use it."""
-        start, end = ptx.scratch
+    def _settle(self, instances: Instances) -> None:
+        """Prove what waits, or leave it to blocks that will run."""
+        # One that waited and was chosen has run since.
+        later = [(group.only(~self._proved[group.others]), scratch) for group, scratch in self._later]
+        later = [(group, scratch) for group, scratch in later if len(group.others)]
+        self._later, self._waiting[:] = [], False
+        found = instances.together([group for group, _ in later]) if later else []
+        for alike, (group, scratch) in zip(found, later, strict=True):
+            self._prove(group.others[[int(b) in alike for b in group.others]], scratch)
+
+    def _prove(self, blocks: Array, scratch: _Scratch) -> None:
+        """Mark blocks; each has what the one that ran used as scratch, moved, and no other block may use it."""
+        self._proved[blocks] = True
+        self._waiting[blocks] = False
+        start, end = scratch.used
         if start == end:
             return
+        away = np.asarray([scratch.away[b] for b in blocks.tolist()], np.int64)
         new = np.stack([start + away, end + away], axis=-1)
         self._scratch = np.concatenate([self._scratch, new])
         self._scratch = self._scratch[np.argsort(self._scratch[:, 0])]
         if (self._scratch[1:, 0] < self._scratch[:-1, 1]).any():
-            name = ptx.decoded.kernel.name
-            raise IllegalProgram(f"kernel '{name}': expected scratch of each block's own, got one for two")
+            raise IllegalProgram(
+                f"kernel '{scratch.kernel}': expected scratch of each block's own, got one for two"
+            )
 
 
 def _with(numbers: tuple[int, int, int], at: int, number: int) -> tuple[int, int, int]:
@@ -230,24 +275,46 @@ class _Event:
     buffer: str
     places: Array
 
+    def of(self, rows: slice) -> _Event:
+        """That of some of the instances, where it is not one for all."""
+        lanes, places = (x if len(x) == 1 else x[rows] for x in (self.lanes, self.places))
+        return replace(self, lanes=lanes, places=places)
+
 
 _Moves: TypeAlias = Mapping[str, tuple[Array, Array]]
 """By buffer the elements that a block's PTX accessed, in order, and the slope of each."""
 
 
+@dataclass(frozen=True)
+class Group:
+    """A block that ran, and others that may do what it does, moved; `away` are their steps along each axis.
+
+    `moves` are by buffer the elements that the block's PTX accessed, in order, and the slope of each.
+    """
+
+    leader: int
+    others: Array
+    away: Array
+    moves: _Moves
+
+    def only(self, kept: Array) -> Group:
+        """With some of the others."""
+        return replace(self, others=self.others[kept], away=self.away[kept])
+
+
 class Instances:
     """The instances of a kernel's TTIR, run without numbers."""
 
-    def __init__(self, node: Node, kernel: KernelText, budget: Budget) -> None:
-        self._node, self._kernel, self._function = node, kernel, kernel.function()
+    def __init__(self, node: Node, kernel: KernelText, function: Function, budget: Budget) -> None:
+        self._node, self._kernel, self._function = node, kernel, function
         self._budget, self._work = budget, instance_work(self._function, kernel.grid)
         self._at_once = LANES // widest(self._function.body) - 1  # beside the one that leads them
 
-    def alike(self, ptx: Launch, part: Part, block: int, box: Box, blocks: Array) -> Array | None:
+    def alike(self, ptx: Launch, part: Part, block: int, box: Box, blocks: Array) -> Array | Group | None:
         """Which instances of a box's `blocks` do what that of `block` does, moved as its accesses are.
 
-        None where that is not said by this block: it accesses an element in two ways, or no other instance can
-        run beside its own.
+        A group of few, to be asked for together with others. None where nothing is said by this block: it
+        accesses an element in two ways, or no other instance can run beside its own.
         """
         live = [i for i, (s, e) in enumerate(box) if e > s]
         slopes, moves = ptx.slopes[:, live], dict[str, tuple[Array, Array]]()
@@ -261,25 +328,59 @@ class Instances:
             moves[buffer.name] = places, moved
         away = part.coordinates(blocks) - part.coordinates(np.asarray([block]))
         steps = away[:, live]
-        if len(blocks) > 2 * len(live) + 2:
+        few = len(blocks) <= 2 * len(live) + 2
+        if not few:
             at = part.coordinates(np.asarray([block]))[0]
             spans = [(box[i][0] - int(at[i]), box[i][1] - int(at[i])) for i in live]
             if self._all_alike(moves, spans, block, [part.step(i) for i in live], blocks, steps):
                 return np.ones(len(blocks), np.bool_)
-        # The block's own instance leads each batch: to run one takes as long as to run many side by side.
-        others, other_steps = blocks[blocks != block], steps[blocks != block]
-        follower = _Follower(block, moves, dict(zip(others.tolist(), other_steps, strict=True)), len(live))
-        self._spend(len(others))
+        group = Group(block, blocks[blocks != block], steps[blocks != block], moves)
+        if few and 0 < len(group.others) <= self._at_once:
+            return group
         if self._at_once < 1:
             return None
-        try:
-            for start in range(0, len(others), self._at_once):
-                self._spend(1)
-                self._launch([block, *others[start : start + self._at_once].tolist()], follower.see)
-        except UnsupportedProgram:
-            return None
-        follower.end()
-        return np.asarray([b == block or b in follower.alike for b in blocks.tolist()], np.bool_)
+        (found,) = self._following([group])
+        return np.asarray([b in found for b in blocks.tolist()], np.bool_)
+
+    def together(self, groups: Sequence[Group]) -> list[set[int]]:
+        """For groups of few, the blocks whose instances do what that of their leader does, and the leader."""
+        found, batch, size = list[set[int]](), list[Group](), 0
+        for group in groups:
+            more = 1 + len(group.others)
+            if size + more > self._at_once + 1:
+                found += self._following(batch)
+                batch, size = [], 0
+            batch.append(group)
+            size += more
+        return found + self._following(batch)
+
+    def _following(self, groups: Sequence[Group]) -> list[set[int]]:
+        """As `together`, for one group, in batches, or for several, which fit one batch.
+
+        The leader's own instance leads each batch: to run one takes as long as to run many side by side.
+        """
+        followers = [_Follower(g) for g in groups]
+        starts = range(0, len(groups[0].others), self._at_once) if len(groups) == 1 else (0,)
+        for start in starts:
+            rows = [[g.leader, *g.others[start : start + self._at_once].tolist()] for g in groups]
+            ends = np.cumsum([len(own) for own in rows]).tolist()
+            for follower, own, end in zip(followers, rows, ends, strict=True):
+                follower.begin(own, end - len(own))
+
+            def see(_: Batch, event: _Event) -> None:
+                for follower in followers:
+                    follower.see(event)
+
+            self._spend(ends[-1])
+            try:
+                self._launch([n for own in rows for n in own], see)
+            except UnsupportedProgram:
+                if len(groups) == 1:
+                    return [set()]
+                return [found for g in groups for found in self._following([g])]
+            for follower in followers:
+                follower.end()
+        return [f.alike for f in followers]
 
     def _all_alike(
         self,
@@ -339,34 +440,29 @@ class Instances:
 
 
 class _Follower:
-    """Compares what instances do with what the leader of their batch does: `alike` are those that do the same.
+    """Compares what a group's instances do with what its leader does: `alike` are those that do the same."""
 
-    `moves` are by buffer the elements that the leader's PTX accessed, in order, and their slopes; `away` are by
-    instance the steps from it along each of `axes`.
-    """
-
-    def __init__(self, leader: int, moves: _Moves, away: Mapping[int, Array], axes: int) -> None:
-        self._leader, self._moves = leader, moves
-        self._away = {leader: np.zeros(axes, np.int64), **away}
+    def __init__(self, group: Group) -> None:
+        self._moves = group.moves
+        self._away = dict(zip(group.others.tolist(), group.away, strict=True))
+        self._away[group.leader] = np.zeros(group.away.shape[1], np.int64)
         self.alike: set[int] = set()
-        self._batch: Batch | None = None
+        self._programs, self._rows = list[int](), slice(0)
         self._steps, self._same = np.zeros((0, 0), np.int64), np.zeros(0, np.bool_)
 
-    def see(self, batch: Batch, event: _Event) -> None:
+    def begin(self, programs: list[int], first: int) -> None:
+        """Before the first event of a batch, whose rows from `first` on are these instances, the leader first."""
+        self._programs, self._rows = programs, slice(first, first + len(programs))
+        self._steps = np.stack([self._away[n] for n in programs])
+        self._same = np.ones(len(programs), np.bool_)
+
+    def see(self, event: _Event) -> None:
         """The next event of a batch."""
-        if batch is not self._batch:
-            self.end()
-            assert batch.programs[0] == self._leader
-            self._batch = batch
-            self._steps = np.stack([self._away[int(n)] for n in batch.programs])
-            self._same = np.ones(len(batch.programs), np.bool_)
-        self._same &= self._follows(event)
+        self._same &= self._follows(event.of(self._rows))
 
     def end(self) -> None:
         """After the last event of a batch."""
-        if self._batch is not None:
-            self.alike.update(self._batch.programs[self._same].tolist())
-        self._batch = None
+        self.alike.update(n for n, same in zip(self._programs, self._same, strict=True) if same)
 
     def _follows(self, event: _Event) -> Array | bool:
         """Whether an event is that of the leader, for each instance or for all."""

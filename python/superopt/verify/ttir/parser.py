@@ -9,9 +9,11 @@ else is an error, never a guess.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from superopt.errors import BadInput, Location, NotEquivalent
 
@@ -66,6 +68,11 @@ class Operation:
     def result_type(self) -> TtirType:
         """Type of the last result, where the line ends with it."""
         return self.types[-1]
+
+    @cached_property
+    def widest(self) -> int:
+        """Elements of the largest type: asked for in each trip of a loop."""
+        return max((math.prod(t.shape) for t in self.types), default=1)
 
 
 @dataclass(eq=False)

@@ -50,7 +50,7 @@ def _region_work(
             most[op.results[0]] = bound
             if op.name == "arith.constant":
                 constants[op.results[0]] = bound
-        size = max((math.prod(t.shape) for t in op.types), default=1)
+        size = op.widest
         if op.name == "tt.dot":
             size = (
                 math.prod(op.types[0].shape) * op.types[1].shape[-1] // 16
