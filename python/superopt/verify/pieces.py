@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from superopt.program import KernelGraph, Node, Value
+from superopt.program import KernelGraph, Node, TensorType, Value
 from superopt.verify.hashing import canonical_text
 from superopt.verify.primes import Primes
 from superopt.verify.reduce import work
-from superopt.verify.shared_values import shared_values
+from superopt.verify.shared_values import Shared, shared_values
 
 # Operations of reduced programs that are run to find the pieces: a network with convolutions keeps large images,
 # an encoder layer of 1,500 tokens its 5,120 hidden columns.
@@ -55,35 +55,46 @@ def cut(
     Raises ZeroDivisionError where the random inputs make a denominator vanish.
     """
     shared = shared_values(a, b, reduced, seed, primes, rounded=rounded)
-    partner = dict(zip(b.inputs, a.inputs, strict=True)) | shared
-    wanted: dict[Node, dict[Value, Value]] = {}  # per node of b: its results to prove, with their partners
+    partner = {w: Shared(v) for v, w in zip(a.inputs, b.inputs, strict=True)} | shared
+    # Per node of b: its results to prove, with their partners, of which a result that is returned may have two.
+    wanted: dict[Node, dict[tuple[Value, Shared], None]] = {}
     makers = {v: n for n in b.nodes for v in n.results}
     for x, y in zip(a.outputs, b.outputs, strict=True):
         if y in makers:
-            wanted.setdefault(makers[y], {})[y] = x
-        elif partner.get(y) is not x:
+            wanted.setdefault(makers[y], {})[y, Shared(x)] = None
+        elif partner.get(y) != Shared(x):
             return None
     found: dict[tuple[str, str], Piece] = {}
     for node in reversed(b.nodes):
         if not (targets := wanted.get(node)):
             continue
         known = {v for v in partner if v not in node.results}
-        nodes, ends = _slice(b.nodes, targets, known)
+        nodes, ends = _slice(b.nodes, [v for v, _ in targets], known)
         if any(v not in partner for v in ends):
             return None
-        others, first_ends = _slice(a.nodes, targets.values(), {partner[v] for v in ends} | {*a.inputs})
-        inputs = {partner[v]: v for v in ends}
+        others, first_ends = _slice(
+            a.nodes, [s.value for _, s in targets], {partner[v].value for v in ends} | {*a.inputs}
+        )
+        inputs = dict[Value, Value]()
+        for v in ends:
+            inputs[partner[v].value], shows = _as_input(v, partner[v])
+            nodes = [*shows, *nodes]
         # Inputs that only one of them reads become inputs of both.
         for v, w in zip(a.inputs, b.inputs, strict=True):
             if v in first_ends:
                 inputs.setdefault(v, w)
+        outputs = list[Value]()
+        for v, target in targets:
+            output, shows = _as_output(v, target)
+            outputs.append(output)
+            others = [*others, *shows]
         piece = Piece(
-            KernelGraph("piece", list(inputs), others, list(targets.values())),
-            KernelGraph("piece", list(inputs.values()), nodes, list(targets)),
+            KernelGraph("piece", list(inputs), others, outputs),
+            KernelGraph("piece", list(inputs.values()), nodes, [v for v, _ in targets]),
         )
         for v in ends:
             if v in makers:
-                wanted.setdefault(makers[v], {})[v] = partner[v]
+                wanted.setdefault(makers[v], {})[v, partner[v]] = None
         texts = canonical_text(piece.first), canonical_text(piece.second)
         if texts[0] == texts[1] and not alike:
             continue
@@ -104,6 +115,22 @@ def finest_first(cuts: Iterable[list[Piece] | None]) -> list[list[Piece]]:
     same, and so show where to cut.
     """
     return sorted(filter(None, cuts), key=lambda pieces: max(work(p.second) for p in pieces))
+
+
+def _as_input(value: Value, shared: Shared) -> tuple[Value, list[Node]]:
+    """What the second program of a piece reads in place of `value`, and how that shows it."""
+    if shared.shown is None:
+        return value, []
+    given = Value(TensorType(shared.value.shape, value.dtype))
+    return given, shared.shown.nodes(given, value)
+
+
+def _as_output(value: Value, shared: Shared) -> tuple[Value, list[Node]]:
+    """What the first program of a piece gives for `value`, and how that is made of what it computes."""
+    if shared.shown is None:
+        return shared.value, []
+    shown = Value(TensorType(value.shape, shared.value.dtype))
+    return shown, shared.shown.nodes(shared.value, shown)
 
 
 def _slice(

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from superopt.program import KernelGraph, Node, Value
+from superopt.verify.arrangement import Arrangement, arrangement, multiset
 from superopt.verify.demand import exponentiated, exponents, feeds_exponential
 from superopt.verify.domains import Shape, Tensor
 from superopt.verify.evaluate import evaluate
@@ -23,6 +25,18 @@ from superopt.verify.primes import Primes
 
 # The full shape of a value, its shape at reduced extents and a hash of its elements there.
 _Key: TypeAlias = tuple[Shape, Shape, bytes]
+# What values of the same elements in another order share: their numbers at both extents, and a hash.
+_Loose: TypeAlias = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The value of the first program that holds what one of the second does; `shown` says how that arranges it,
+    None where both are the same.
+    """
+
+    value: Value
+    shown: Arrangement | None = None
 
 
 def shared_values(
@@ -33,8 +47,8 @@ def shared_values(
     primes: Primes,
     *,
     rounded: bool,
-) -> dict[Value, Value]:
-    """The first value of `b` for the first one of `a`, where they have one shape and seem to be equal.
+) -> dict[Value, Shared]:
+    """The first value of `b` for the first one of `a`, where they seem to have the same elements.
 
     `reduced` are both programs at smaller extents, node by node. With `rounded`, they have one dtype, too.
     Raises ZeroDivisionError where the random inputs make a denominator vanish.
@@ -47,25 +61,48 @@ def shared_values(
         for i, (v, e) in enumerate(zip(reduced[0].inputs, exponent, strict=True))
     ]
     first, second = (_Side(g, small, inputs, domain) for g, small in zip((a, b), reduced, strict=True))
-    found: dict[Value, Value] = {}
+    found: dict[Value, Shared] = {}
     all_nodes = False
-    while True:
-        waiting = [side.evaluate(all_nodes=all_nodes) for side in (first, second)]
-        before, drawn = len(found), False
+
+    def pairs() -> Iterator[tuple[Value, Shared, Arrangement | None]]:
+        """Values not found yet, of `b` and of `a`, and how that is arranged there at reduced extents."""
+        # Each value of `a` once: two inputs of a piece are arbitrary tensors.
+        taken = {s.value for s in found.values()}
         known: dict[object, Value] = {}
-        taken = set(found.values())
+        loose: dict[object, Value] = {}
         for value, key in first.keys.items():
             if value not in taken:
                 known.setdefault((key, value.dtype if rounded else ""), value)
+        alone = list[Value]()
         for value, key in second.keys.items():
-            # Each value of `a` once: two inputs of a piece are arbitrary tensors.
-            if value in found or not (partner := known.pop((key, value.dtype if rounded else ""), None)):
+            if value in found:
                 continue
-            found[value] = partner
+            if partner := known.pop((key, value.dtype if rounded else ""), None):
+                yield value, Shared(partner), None
+            else:
+                alone.append(value)
+        for value in known.values():
+            loose.setdefault((first.loose(value), value.dtype if rounded else ""), value)
+        for value in alone:
+            key = second.loose(value), value.dtype if rounded else ""
+            if (partner := loose.get(key)) is None:
+                continue
+            if how := arrangement(
+                (partner.shape, first.elements(partner)), (value.shape, second.elements(value))
+            ):
+                del loose[key]
+                yield value, Shared(partner, how[0]), how[1]
+
+    while True:
+        waiting = [side.evaluate(all_nodes=all_nodes) for side in (first, second)]
+        before, drawn = len(found), False
+        for value, shared, small in list(pairs()):
+            found[value], partner = shared, shared.value
             if first.ends(partner) or second.ends(value):
-                arbitrary = field.random(("shared", len(found)), key[1], exponent=True)
+                shape = first.keys[partner][1]
+                arbitrary = field.random(("shared", len(found)), shape, exponent=True)
                 first.draw(partner, arbitrary)
-                second.draw(value, arbitrary)
+                second.draw(value, domain.move(small, arbitrary) if small else arbitrary)
                 drawn = True
         if not drawn and not any(waiting):
             return found
@@ -86,6 +123,7 @@ class _Side:
         self._known = dict(zip(small.inputs, inputs, strict=True))
         self._varying, self._drawn, self._changed = {*small.inputs}, set[Value](), set[Value]()
         self._exponents, self._domain = exponents(small), domain
+        self._loose: dict[Value, tuple[bytes, _Loose]] = {}
 
     def evaluate(self, *, all_nodes: bool) -> bool:
         """Evaluate the nodes that are not yet, or whose operands have changed; gives whether some wait.
@@ -119,6 +157,19 @@ class _Side:
                     digest = hashlib.blake2b(elements.tobytes(), digest_size=16).digest()
                     self.keys[value] = value.shape, result.shape, digest
         return waiting
+
+    def elements(self, value: Value) -> np.ndarray[Any, Any]:
+        """Its elements at reduced extents."""
+        return self._known[self._small[value]].planes[0]
+
+    def loose(self, value: Value) -> _Loose:
+        """What values of the same elements in another order share."""
+        *_, digest = self.keys[value]
+        if (kept := self._loose.get(value)) is None or kept[0] != digest:
+            elements = self.elements(value)
+            kept = digest, (math.prod(value.shape), elements.size, multiset(elements))
+            self._loose[value] = kept
+        return kept[1]
 
     def ends(self, value: Value) -> bool:
         """Whether an exponential gave the value, and another one is to be taken of what is computed from it."""
