@@ -210,6 +210,7 @@ def run_ptx(body: str, dtype: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any
 
 _BYTE = "ld.global.b8 {%rs1}, [%rd6];\n"
 _WORD = "ld.global.b32 {%r9}, [%rd6];\n"
+_FP8 = "cvt.rn.f16x2.{type} %r9, %rs1;\nmov.b32 {{%rs3, %rs4}}, %r9;\ncvt.f32.f16 %r10, %rs3;"
 
 
 @pytest.mark.parametrize(
@@ -257,11 +258,56 @@ def test_ptx_makes_numbers_of_integers(dtype: str, body: str):
         ("i64", "ld.global.b64 {%rd7}, [%rd6];\ncvt.u32.u64 %r9, %rd7;\ncvt.rn.f32.s32 %r10, %r9;"),
         ("i64", "ld.global.b64 {%rd7}, [%rd6];\ncvt.rn.f32.u64 %r10, %rd7;"),
         ("i1", _BYTE + "st.global.b8 [%rd6], {%rs1};\nmov.b32 %r10, 0;"),
+        # As an fp8 number a byte that is one is 2^-9 or 2^-16.
+        ("i1", _BYTE + _FP8.format(type="e4m3x2")),
+        ("i1", _BYTE + _FP8.format(type="e5m2x2")),
+        ("i8", _BYTE + _FP8.format(type="e4m3x2")),
+        ("i8", _BYTE + _FP8.format(type="e5m2x2")),
     ],
 )  # fmt: skip
 def test_ptx_does_nothing_else_with_integers(dtype: str, body: str):
     with pytest.raises((UnsupportedProgram, IllegalProgram)):
         run_ptx(body, dtype)
+
+
+# Numbers that nothing holds are dropped after half a million, and those that stay get other places.
+_LOOP = """mov.b32 %r11, 0f3F800000;
+mov.b32 %r12, 0;
+$again:
+add.f32 %r11, %r11, %r11;
+add.s32 %r12, %r12, 1;
+setp.lt.s32 %p2, %r12, 9000;
+@%p2 bra $again;
+"""
+
+
+@pytest.mark.parametrize("place", ["register", "shared"])
+@pytest.mark.parametrize(
+    ("dtype", "bits", "register", "made"),
+    [
+        ("i1", 8, "%rs", "setp.ne.b16 %p1, %rs1, 0;\nselp.f32 %r10, 0f3F800000, 0f00000000, %p1;"),
+        ("i8", 8, "%rs", "cvt.s16.s8 %rs2, %rs1;\ncvt.rn.f32.s16 %r10, %rs2;"),
+        ("i16", 16, "%rs", "cvt.rn.f32.s16 %r10, %rs1;"),
+        ("i32", 32, "%r", "cvt.rn.f32.s32 %r10, %r15;"),
+        ("i64", 64, "%rd", "cvt.rn.f32.s64 %r10, %rd1;"),
+    ],
+    ids=SIZES,
+)
+def test_integers_outlive_numbers_that_are_dropped(
+    dtype: str, bits: int, register: str, made: str, place: str
+):
+    """Those before them are dropped, too."""
+    one, before = ("%r15", "%r16") if bits == 32 else (f"{register}1", f"{register}8")
+    loads = "".join(f"ld.global.b{bits} {{{r}}}, [%rd6];\n" for r in (before, one))
+    address = "%r4"
+    if bits == 64:
+        address = "%r13"
+        loads += "add.s32 %r13, %r4, %r3;\n"
+    if place == "shared":
+        loads += f"st.shared.b{bits} [{address}], {{{one}}};\nmov.b{max(bits, 16)} {one}, 0;\n"
+        made = f"ld.shared.b{bits} {{{one}}}, [{address}];\n{made}"
+    stored, given = run_ptx(f"{loads}mov.b{max(bits, 16)} {before}, 0;\n{_LOOP}{made}", dtype)
+    assert np.array_equal(stored, given)
 
 
 # --- from the user's program to a kernel
