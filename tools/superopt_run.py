@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,6 +48,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", help="also write the result to this file")
     args = parser.parse_args(argv)
     try:
+        return _run_all(args)
+    except KeyboardInterrupt:
+        print("superopt-run: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
+def _run_all(args: argparse.Namespace) -> int:
+    """Run the bundle, or that of each bucket; returns the exit code."""
+    try:
         buckets = read_buckets(Path(args.bundle))
         if buckets and args.json:
             raise BadInput(f"expected --json with one bundle, got buckets, each a folder: {args.bundle}")
@@ -74,10 +84,9 @@ def _run(bundle: str, args: argparse.Namespace) -> int:
     flags = {"check": args.check, "time": args.time, "all-blocks": args.all_blocks}
     command += [f"--{name}" for name, given in flags.items() if given]
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    try:
-        code = console.run(command, environment, f"running {bundle}")
-    except KeyboardInterrupt:
-        return 130
+    code = console.run(command, environment, f"running {bundle}")
+    if code == 128 + signal.SIGINT:
+        raise KeyboardInterrupt
     if code < 0 or code > 2:
         print(f"superopt-run: error: the kernels' process ended with status {code}", file=sys.stderr)
         return 2

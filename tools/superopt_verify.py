@@ -40,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _parser().error(f"argument --seed: expected a number from 0 to 2^63 - 1, got {options.seed}")
 
     code = isolated(lambda: _work(options), "superopt-verify")
+    if code > 128:  # a signal ended it
+        return code
     return {0: 0, _DIFFERENT: 1, _UNDECIDED: 3}.get(code, 2)
 
 

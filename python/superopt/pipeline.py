@@ -9,6 +9,7 @@ next one is tried, and if none passes, the program stays as it is.
 from __future__ import annotations
 
 import math
+import os
 import signal
 import sys
 import threading
@@ -165,7 +166,10 @@ def first_interrupt_stops() -> Generator[Callable[[], bool]]:
     def catch(received: int, frame: object) -> None:
         caught.set()
         signal.signal(signal.SIGINT, before)
-        sys.stderr.write(STOPPING)
+        try:
+            sys.stderr.write(STOPPING)
+        except RuntimeError:  # it was being written to
+            os.write(2, STOPPING.encode())
 
     signal.signal(signal.SIGINT, catch)
     _outer.append(caught.is_set)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +15,10 @@ import pytest
 from superopt import pipeline
 from superopt.api import optimize
 from superopt.dialects.reader import read
+from superopt.driver import console
 from superopt.driver.isolation import isolated
+from superopt.numerics import runner
+from superopt.tools import superopt_run, superopt_verify
 from superopt.transforms.mugraph_search.optimizer import MugraphOptimizer
 
 PROGRAM = """
@@ -85,3 +91,128 @@ def test_what_was_found_by_then_is_kept(monkeypatch: pytest.MonkeyPatch) -> None
     assert "interrupted: this is the best result found by then" in result.report.remarks
     assert result.report.improved
     assert len(result.report.kernels) == 1
+
+
+# --- what only happens to a process of its own
+
+_IMPORTING = """
+import os, signal
+from superopt.tools import entry
+
+def imports(name):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        sum(range(1000))
+    except BaseException:
+        raise ImportError("what an extension module makes of it") from None
+
+entry.import_module = imports
+entry.verify()
+"""
+
+_FORKING = """
+import os, signal, sys, time
+from superopt.driver import isolation
+
+fork = os.fork
+
+def interrupted():
+    child = fork()
+    os.kill(os.getpid(), signal.SIGINT)
+    return child
+
+os.fork = interrupted
+sys.exit(isolation.isolated(lambda: time.sleep(60), "tool"))
+"""
+
+_COMPILING = """
+import os, signal, threading, time
+from superopt.transforms.emit.compile import compile_kernel
+from superopt.transforms.emit.program_source import emit_program
+from superopt.transforms.lower import lower
+from superopt.dialects.reader import read
+
+signal.signal(signal.SIGINT, lambda *_: None)
+kernel = emit_program(lower(read('''PROGRAM'''), "sm_90")).kernels[0]
+
+def interrupt():
+    while True:
+        os.killpg(0, signal.SIGINT)
+        time.sleep(0.005)
+
+threading.Thread(target=interrupt, daemon=True).start()
+print(len(compile_kernel(kernel).ptx) > 0)
+"""
+
+_ASKING = """
+import os, signal, threading
+from superopt.numerics.child import Child
+
+signal.signal(signal.SIGINT, lambda *_: None)
+child = Child("a process", ["-c", "import time; input(); time.sleep(1); print(7)"])
+threading.Timer(0.5, os.killpg, (0, signal.SIGINT)).start()
+print(child.ask({}, 60) == 7)
+"""
+
+
+def alone(program: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of a Python program in a session of its own, as a terminal's are."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, start_new_session=True, timeout=120
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_an_interrupt_while_a_tool_is_imported_is_one_line():
+    assert alone(_IMPORTING) == (130, "", "superopt-verify: interrupted; nothing was written\n")
+
+
+def test_an_interrupt_while_a_tool_forks_is_one_line():
+    assert alone(_FORKING) == (130, "", "tool: interrupted\n")
+
+
+@pytest.mark.parametrize("program", [_COMPILING.replace("PROGRAM", PROGRAM), _ASKING])
+def test_a_terminals_interrupt_leaves_compilers_and_other_helpers_alone(program: str):
+    """The first one keeps the best that was found, which may be what is being compiled."""
+    assert alone(program) == (0, "True\n", "")
+
+
+def test_an_interrupted_check_has_the_exit_code_of_a_signal(monkeypatch: pytest.MonkeyPatch):
+    def interrupted(work: Callable[[], int], tool: str) -> int:
+        return 130
+
+    monkeypatch.setattr(superopt_verify, "isolated", interrupted)
+    assert superopt_verify.main(["a.mlir", "b.mlir"]) == 130
+
+
+def test_an_interrupt_in_a_run_of_a_bundle_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    """Of the kernels' process, which a terminal interrupts, too."""
+    process = "import os, signal, runner; runner.run = lambda _: os.kill(os.getpid(), signal.SIGINT)\n"
+    monkeypatch.setenv("PYTHONPATH", str(Path(runner.__file__).parent))
+    done = subprocess.run([sys.executable, "-c", process + "raise SystemExit(runner.main([]))"])
+    assert (done.returncode, capfd.readouterr().err) == (130, "")
+    bundle = optimize(read(PROGRAM), budget=1, against="operators", store=None).save(tmp_path / "bundle")
+    capfd.readouterr()
+
+    def interrupted(*_: Any) -> int:
+        return 130
+
+    monkeypatch.setattr(console, "run", interrupted)
+    assert superopt_run.main([str(bundle)]) == 130
+    assert capfd.readouterr().err == "superopt-run: interrupted\n"
+
+
+def test_an_interrupt_while_a_line_is_being_written_is_said_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    class Writing:
+        def write(self, text: str) -> int:
+            raise RuntimeError("reentrant call inside <_io.BufferedWriter>")
+
+    monkeypatch.setattr(sys, "stderr", Writing())
+    with pipeline.first_interrupt_stops() as stopped:
+        signal.raise_signal(signal.SIGINT)
+        assert stopped()
+    assert capfd.readouterr().err == pipeline.STOPPING

@@ -179,8 +179,13 @@ class _Worker:
         # longer to import than Triton.
         worker = Path(__file__).with_name("compile_worker.py")
         command = [sys.executable, "-P", str(worker), str(memory_bytes)]
+        # A session of its own: a terminal interrupts who waits for the kernel, who may want it all the same.
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
 
     def ask(self, request: str, timeout: float) -> dict[str, str]:

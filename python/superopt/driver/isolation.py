@@ -34,19 +34,25 @@ def phase(what: str) -> None:
 
 
 def isolated(work: Callable[[], int], tool: str) -> int:
-    """`work()` in a child process: its exit code, or 1 and a message where it died of a signal."""
+    """`work()` in a child process: its exit code, or 1 and a message where it died of a signal.
+
+    A Ctrl-C that `work` does not answer is a line on standard error, and 130.
+    """
     if not hasattr(os, "fork"):
         return work()
     global _phase_memory
     _phase_memory = mmap.mmap(-1, _PHASE_BYTES)
-    parent = os.getpid()
+    parent, numbers = os.getpid(), (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    # One that comes now waits until both processes know what to do about it.
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     child = os.fork()
     if child == 0:
-        die_with(parent)
         code = 1
         try:
+            die_with(parent)
             for number in (signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, _terminate)
+            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
             code = work()
             sys.stdout.flush()
             sys.stderr.flush()
@@ -54,6 +60,9 @@ def isolated(work: Callable[[], int], tool: str) -> int:
             code = 128 + signal.SIGPIPE
         except Terminated as error:
             code = error.exit_code
+        except KeyboardInterrupt:
+            print(f"{tool}: interrupted", file=sys.stderr, flush=True)
+            code = 128 + signal.SIGINT
         except BaseException:
             traceback.print_exc()  # a bug in superopt: `work` has answered what users can cause
             sys.stderr.flush()
@@ -70,6 +79,7 @@ def isolated(work: Callable[[], int], tool: str) -> int:
     before = {signal.SIGINT: signal.signal(signal.SIGINT, leave)}
     for number in (signal.SIGTERM, signal.SIGHUP):
         before[number] = signal.signal(number, pass_on)
+    signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
     try:
         while True:
             try:

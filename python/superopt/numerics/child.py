@@ -69,6 +69,7 @@ class Child:
                 stderr=subprocess.DEVNULL,
                 text=True,
                 env={**os.environ, **self.environment},
+                start_new_session=True,  # a terminal interrupts who waits for the answer, who may want it
             )
             atexit.register(self.close)
         assert self._process is not None

@@ -29,6 +29,7 @@ import linecache
 import math
 import re
 import secrets
+import signal
 import stat
 from collections.abc import Generator, Iterable
 from pathlib import Path
@@ -85,6 +86,8 @@ def main(argv: list[str] | None = None) -> int:
     except CannotRun as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
 
 
 def run(args: argparse.Namespace) -> int:
