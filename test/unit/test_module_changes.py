@@ -7,6 +7,7 @@ import copy
 import functools
 import pickle
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -407,6 +408,42 @@ def test_hooks_that_were_there_are_part_of_the_program(x: Any) -> None:
     with torch.no_grad():
         torch.testing.assert_close(made(x), layers(x), rtol=1e-4, atol=1e-4)
     assert made.calls == {"kernels": 1, "original": 0}
+
+
+def test_a_module_around_one_with_kernels_is_read_as_if_it_had_none(first: Any, x: Any) -> None:
+    """Calls of the inner kernels, and what they keep, are no part of what the outer module computes."""
+    inner = copy.deepcopy(first)
+    around = Adapted(inner).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the check of the reading calls it in f64
+        outer = superopt.optimize(around, (x,), interpret="cpu", **SETTINGS)
+        assert all(node.op != "extern" for node in outer.outcome.original.nodes)
+        with torch.no_grad():
+            wanted = Adapted.forward(around, x)
+            around(x)  # the inner module loads its kernels, and counts
+            for _ in range(2):
+                torch.testing.assert_close(outer(x), wanted, rtol=1e-4, atol=1e-4)
+    assert outer.calls == {"kernels": 2, "original": 0}
+    around.base = inner.original  # which computes the same
+    assert_same(outer, x, wanted)
+    inner.original.norm.eps = 0.5
+    with pytest.raises(BadInput, match=r"'eps' of 'base\.norm'"):
+        outer(x)
+    inner.original.norm.eps = 1e-6
+    around.base = inner
+    assert_same(outer, x, wanted)
+
+    def hook(module: Any, given: Any, result: Any) -> None:
+        pass
+
+    inner.register_forward_hook(hook)
+    with pytest.raises(BadInput, match="forward hooks of what stands for 'base'"):
+        outer(x)
+
+
+def assert_same(made: Any, x: Any, wanted: Any) -> None:
+    with torch.no_grad():
+        torch.testing.assert_close(made(x), wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_what_may_change_is_no_other_module(made: Any, x: Any, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from superopt.dialects.mlir import binding, ir, passmanager
 from superopt.errors import UNKNOWN, Location, SuperoptError, UnsupportedProgram
 from superopt.naming import is_value_name
 from superopt.program import KernelGraph
+from superopt.transforms.ingest import standing
 from superopt.transforms.ingest.against_module import (
     Read,
     check_import,
@@ -333,7 +334,8 @@ def lift(
             called = signature.as_called(args[:count])
             before = signature.opening()
             before.opened(called)
-            results = torch.func.functional_call(module, state, *called)
+            with standing.read():
+                results = torch.func.functional_call(module, state, *called)
             return signature.returned(results, called, before, args[:count])
 
     return Lifted().eval()

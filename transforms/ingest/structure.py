@@ -20,12 +20,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
+from superopt.transforms.ingest.standing import stood_for
 from superopt.transforms.ingest.torch_types import torch_module
 from superopt.transforms.ingest.watched import Watched
 
 MOST_ELEMENTS = 1000
 _MOST_TEXT = 100
-_OURS = "superopt.transforms.ingest."
+_OURS = ("superopt.transforms.ingest.", "superopt.pytorch.")
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), slice, range, enum.Enum)
 _BRACKETS = {"list": "[]", "tuple": "()", "set": "{}", "dict": "{}"}
 Ran: TypeAlias = dict[int, tuple[types.CodeType, str]]
@@ -87,7 +88,7 @@ def structure(
     """The module as it is now; `watched` takes what tells cheaply that it still is. `kinds` are the classes of
     arguments that are objects."""
     walk = _Walk(read, Watched() if watched is None else watched)
-    walk.inside.update(id(m) for m in module.modules())
+    walk.inside.update(id(m) for part in module.modules() for m in (part, stood_for(part)))
     walk.module(module, "")
     for kind in dict.fromkeys(c for k in kinds for c in k.__mro__):
         walk.named(kind, f" of {kind.__name__}")
@@ -140,7 +141,10 @@ class _Walk:
     )  # held, so that identities stay theirs
 
     def module(self, module: Any, path: str) -> None:
-        """A part of the module, and what is in it."""
+        """A part of the module, and what is in it; of one that stands for another, that, and hooks of its own."""
+        if (original := stood_for(module)) is not module:
+            self.hooks(module, f" of what stands for '{path}'")
+            module = original
         of, held = f" of '{path}'" if path else "", cast("dict[str, Any]", vars(module))
         self.note(f"'{path}'" if path else "the module", type(module).__qualname__)
         self.watched.module(module)
@@ -148,11 +152,7 @@ class _Walk:
             for name, tensor in held[part].items():
                 self.note(f"'{name}'{of}", "None" if tensor is None else "a tensor")
         self.attributes(module, of)
-        for hooks in ("_forward_pre_hooks", "_forward_hooks"):
-            self.watched.container(held[hooks])
-            if held[hooks]:
-                what = f"the {hooks.removeprefix('_').replace('_', ' ')}{of}"
-                self.note(what, self.text(list(held[hooks].values()), f" of {what}"))
+        self.hooks(module, of)
         self.note(f"the submodules{of}", ", ".join(held["_modules"]) or "none")
         for name, child in held["_modules"].items():
             at = f"{path}.{name}" if path else name
@@ -160,6 +160,16 @@ class _Walk:
                 self.note(f"'{at}'", "None")
             else:
                 self.module(child, at)
+
+    def hooks(self, module: Any, of: str) -> None:
+        """What is called before and behind the module."""
+        of_module = cast("dict[str, Any]", vars(module))
+        for hooks in ("_forward_pre_hooks", "_forward_hooks"):
+            held = of_module[hooks]
+            self.watched.container(held)
+            if held:
+                what = f"the {hooks.removeprefix('_').replace('_', ' ')}{of}"
+                self.note(what, self.text(list(held.values()), f" of {what}"))
 
     def note(self, what: str, text: str) -> None:
         if what not in self.reads.ignored:

@@ -17,6 +17,7 @@ from superopt.transforms.emit.dispatch import Dispatcher
 from superopt.transforms.emit.launcher import Launcher
 from superopt.transforms.emit.prepared import Seen, seen
 from superopt.transforms.ingest import from_torch
+from superopt.transforms.ingest.standing import Standing, is_read
 from superopt.transforms.ingest.structure import Structure, changed, structure
 from superopt.transforms.ingest.torch_types import torch_module
 from superopt.transforms.ingest.watched import Watched
@@ -55,7 +56,7 @@ class Calling:
     structure: Structure | None = None
 
 
-class OptimizedModule(torch.nn.Module):
+class OptimizedModule(Standing, torch.nn.Module):
     """A module whose `forward` runs verified kernels: called as the original, with its parameters by reference.
 
     On a GPU it runs the kernels; on a CPU the original, unless `interpret` asks for Triton's interpreter or, by
@@ -172,6 +173,8 @@ class OptimizedModule(torch.nn.Module):
             if tracer.root is self:
                 return self.original(*args, **kwargs)
             return tracer.create_proxy("call_module", tracer.path_of_module(self), args, kwargs)
+        if is_read():  # a module around this one: its program has what this one's operator would hide
+            return self.original(*args, **kwargs)
         if self._launcher is None or self._operator is None:
             return self._original(args, kwargs)
         if torch.compiler.is_compiling() and self.calling.signature.has_state:
