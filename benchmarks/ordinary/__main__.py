@@ -34,7 +34,7 @@ WHY = {
     "leaves out: 12.0 us by its tiles",
     "mlp_gelu_1500": _LIBRARY,
     "moe_gate_mixtral": "top-k is PyTorch's: no operator of the table gives indices",
-    "norm_qkv": "where the norm is applied behind the products, f16 loses tiny numbers; others are not reached",
+    "norm_qkv": "the norm has a kernel of its own: applied behind the products, f16 loses tiny numbers",
 }
 
 

@@ -238,6 +238,9 @@ def test_a_draft_is_as_exact_as_the_program_on_tiny_inputs() -> None:
         run, attempt = started(program), check.Attempt(program, graph)
         assert not check.lowered(run, attempt)
         assert (check.exact_when_tiny(run, attempt) == "") == safe
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(check, "DRAFT_WORK", 1_000)
+            assert check.exact_when_tiny(run, attempt) == "", "too large to be tried twice"
         unchecked = dataclasses.replace(run, settings=replace(run.settings, numerics=False))
         assert check.exact_when_tiny(unchecked, attempt) == ""
 

@@ -107,6 +107,7 @@ def gate(
     nonce: str | None = None,
     distributions: Sequence[str] = tuple(DISTRIBUTIONS),
     rounded: bool = True,
+    most_work: float = math.inf,
 ) -> NumericsReport:
     """Compare `lowered`, computed as its kernels will (where not `rounded`: in fp64), with `original` in fp64.
 
@@ -116,7 +117,8 @@ def gate(
     not. Where that is still more than WHOLE_WORK, sums are whole on `WHOLE` inputs, and loops have fewer trips on
     the others, 4 at least. Programs of more than PIECES_WORK are cut at values that both compute, and their
     pieces compared, on inputs drawn for each; where one does not pass, the whole decides. What is given to an
-    opaque operation is compared as outputs are (`superopt.numerics.externs`).
+    opaque operation is compared as outputs are (`superopt.numerics.externs`). What is then still more than
+    `most_work` is not compared.
     """
     start = time.perf_counter()
     nonce = nonce or secrets.token_hex(8)
@@ -129,6 +131,8 @@ def gate(
     # An opaque operation is one of its own shapes, unless it converts each element alone.
     pair = (original, lowered)
     whole, short, blocks = (pair, pair, "all blocks") if opaque else _affordable(original, lowered)
+    if max(map(work, short)) > most_work:
+        return NumericsReport((), nonce, "it is too large")
     if not opaque and max(map(work, whole)) > PIECES_WORK:
         found = _in_pieces(original, lowered, nonce, distributions, rounded=rounded)
         if found and found.passed:
