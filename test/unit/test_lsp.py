@@ -15,6 +15,7 @@ import pytest
 from superopt import cost
 from superopt.dialects import reader
 from superopt.driver.main import run as superopt_opt
+from superopt.editor.inspect import inspect
 from superopt.tools.superopt_lsp import main
 
 types: Any = pytest.importorskip("lsprotocol.types")
@@ -168,6 +169,16 @@ def test_a_change_is_read_and_what_is_shown_is_of_the_newest_text(session: Sessi
     session(typed)
 
 
+def test_a_functions_symbol_means_that_of_its_own_chunk() -> None:
+    one = "func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {\n  return %x : tensor<4xf32>\n}\n"
+    text = one + "// -----\n" + one.replace("4x", "8x")
+    found = inspect(text, "f.mlir", "sm_80")
+    for line, size in ((0, 4), (4, 8)):
+        said = found.hover(text, line, len("func.func @"))
+        assert said is not None
+        assert said[0].startswith(f"`@f`: (tensor<{size}xf32>) → tensor<{size}xf32>\n\npredicted on sm_80")
+
+
 def test_hover_tells_types_and_costs(session: Session) -> None:
     graph = reader.read(GOOD)
     prices = [cost.kernel_cost(n, cost.target("sm_80")).seconds for n in graph.nodes]
@@ -188,6 +199,10 @@ def test_hover_tells_types_and_costs(session: Session) -> None:
         assert await says(1, product.index("%w")) == "`%w`: tensor<16x32xf32>"
         assert await says(2, GOOD.splitlines()[2].index("%0")) == "`%0`: tensor<8x32xf32>"
         assert f"{sum(prices) * 1e6:.1f} us operator by operator" in await says(0, above.index("func.func"))
+        said = await says(0, above.index("@") + 1)
+        assert said.startswith("`@f`: (tensor<8x16xf32>, tensor<16x32xf32>) → tensor<8x32xf32>")
+        assert f"{sum(prices) * 1e6:.1f} us operator by operator" in said
+        assert await says(0, above.index("%w") + 1) == "`%w`: tensor<16x32xf32>"
         assert await says(0, len(above) - 1) == ""
         assert await says(99, 0) == ""
         assert await made.open("file:///y.mlir", LINALG) == []

@@ -22,7 +22,7 @@ from superopt.transforms.ingest.tosa import lower_tosa
 from superopt.weights import main_part
 
 _NAMES = re.compile(r"(%[\w.$-]+)(?::(\d+))?")
-_WORD = re.compile(r"%[\w.$-]+(?:#\d+)?|[\w.$-]+")
+_WORD = re.compile(r"%[\w.$-]+(?:#\d+)?|@?[\w.$-]+")
 
 
 @dataclass
@@ -30,12 +30,14 @@ class Inspected:
     """The messages on a text, and what there is to say of its operations and values.
 
     Places are (line, column) from 1, in bytes, as MLIR counts them. `operations` has an operation by the place
-    of its name, `values` what a name means from each line of a definition on.
+    of its name, `values` what a name means from each line of a definition on, `functions` one by its
+    symbol, up to the last line of its chunk.
     """
 
     messages: list[Message] = field(default_factory=list[Message])
     operations: dict[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
     values: dict[str, list[tuple[int, str]]] = field(default_factory=dict[str, list[tuple[int, str]]])
+    functions: dict[str, dict[int, str]] = field(default_factory=dict[str, dict[int, str]])
 
     def hover(self, text: str, line: int, column: int) -> tuple[str, int, int] | None:
         """What is said of the word at a place, and the columns from and to which it reaches; None for nothing.
@@ -55,6 +57,8 @@ class Inspected:
         if word.startswith("%"):
             before = [said for start, said in self.values.get(word, ()) if start <= line]
             return before[-1] if before else None
+        if word.startswith("@"):
+            return next((said for end, said in self.functions.get(word, {}).items() if line <= end), None)
         # MLIR's generic form has quotes around the name, where its place is.
         return self.operations.get((line, column)) or self.operations.get((line, column - 1))
 
@@ -101,6 +105,12 @@ def _index(module: Any, chunk: Source, found: Inspected) -> None:
                 f"`{operation.name}`: ({operands}) → {results or '()'}"
             )
             _name_results(operation, place, lines[place.line - 1], found)
+        if operation.name == "func.func":
+            kind = ir.FunctionType(ir.TypeAttr(operation.attributes["function_type"]).value)
+            takes, gives = (", ".join(map(str, types)) for types in (kind.inputs, kind.results))
+            symbol = _symbol(operation)
+            said = f"`{symbol}`: ({takes}) → {gives or '()'}"
+            found.functions.setdefault(symbol, {})[len(lines)] = said
         for region in operation.regions:
             for block in region.blocks:
                 for argument in block.arguments:
@@ -108,6 +118,10 @@ def _index(module: Any, chunk: Source, found: Inspected) -> None:
         return ir.WalkResult.ADVANCE
 
     module.walk(visit, ir.WalkOrder.PRE_ORDER)
+
+
+def _symbol(function: Any) -> str:
+    return f"@{ir.StringAttr(function.attributes['sym_name']).value}"
 
 
 def _name_results(operation: Any, place: Location, line: str, found: Inspected) -> None:
@@ -162,7 +176,9 @@ def _price(module: Any, chunk: Source, target: Target, found: Inspected) -> None
         baseline = cost.best_baseline(graph, target)
         best = f"{baseline.seconds * 1e6:.1f} us for the best a user has ({baseline.name})"
         operators = f"{whole.seconds * 1e6:.1f} us operator by operator"
-        _add(found, (place.line, place.column), f"predicted on {target.name}: {best}, {operators}")
+        said = f"predicted on {target.name}: {best}, {operators}"
+        _add(found, (place.line, place.column), said)
+        found.functions[_symbol(function)][len(chunk.text.split("\n"))] += f"\n\n{said}"
 
 
 def _costs(kernels: Iterable[Any]) -> str:
