@@ -209,6 +209,7 @@ def run_ptx(body: str, dtype: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any
 
 
 _BYTE = "ld.global.b8 {%rs1}, [%rd6];\n"
+_HALF = "ld.global.b16 {%rs1}, [%rd6];\ncvt.u32.u16 %r9, %rs1;\n"
 _WORD = "ld.global.b32 {%r9}, [%rd6];\n"
 _FP8 = "cvt.rn.f16x2.{type} %r9, %rs1;\nmov.b32 {{%rs3, %rs4}}, %r9;\ncvt.f32.f16 %r10, %rs3;"
 
@@ -227,6 +228,7 @@ _FP8 = "cvt.rn.f16x2.{type} %r9, %rs1;\nmov.b32 {{%rs3, %rs4}}, %r9;\ncvt.f32.f1
         ("i8", _BYTE + "cvt.u32.u16 %r9, %rs1;\nprmt.b32 %r9, %r9, 0, 0x8880;\ncvt.rn.f32.s32 %r10, %r9;"),
         ("i16", "ld.global.b16 {%rs1}, [%rd6];\ncvt.rn.f32.s16 %r10, %rs1;"),
         ("i16", "ld.global.b16 {%rs1}, [%rd6];\ncvt.s32.s16 %r9, %rs1;\ncvt.rn.f32.s32 %r10, %r9;"),
+        ("i16", _HALF + "prmt.b32 %r9, %r9, 0, 0x9910;\ncvt.rn.f32.s32 %r10, %r9;"),
         ("i32", _WORD + "cvt.rn.f32.s32 %r10, %r9;"),
         ("i32", _WORD + "cvt.s64.s32 %rd7, %r9;\ncvt.rn.f32.s64 %r10, %rd7;"),
         ("i32", "mov.b32 %r8, 4;\ncp.async.ca.shared.global [%r4], [%rd6], 0x4, %r8;\ncp.async.commit_group;\n"
@@ -251,6 +253,7 @@ def test_ptx_makes_numbers_of_integers(dtype: str, body: str):
         ("i1", _BYTE + "setp.ne.b16 %p1, %rs1, 2;\nselp.f32 %r10, 0f3F800000, 0f00000000, %p1;"),
         ("i1", _BYTE + "setp.gt.s16 %p1, %rs1, 0;\nselp.f32 %r10, 0f3F800000, 0f00000000, %p1;"),
         ("i16", _BYTE + "cvt.s16.s8 %rs2, %rs1;\ncvt.rn.f32.s16 %r10, %rs2;"),  # half of it
+        ("i16", _HALF + "prmt.b32 %r9, %r9, 0, 0x8810;\ncvt.rn.f32.s32 %r10, %r9;"),  # its lower byte's sign
         ("i32", "ld.global.b16 {%rs1}, [%rd6];\ncvt.rn.f32.s16 %r10, %rs1;"),
         ("i32", _WORD + "mov.b32 %r10, %r9;"),  # its bits as those of an fp32 number
         ("i32", _WORD + "add.s32 %r9, %r9, 1;\ncvt.rn.f32.s32 %r10, %r9;"),
