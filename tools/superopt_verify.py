@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from superopt.diagnostics import Diagnostics
 from superopt.driver.arguments import Parser
+from superopt.driver.console import doing
 from superopt.driver.isolation import isolated
 from superopt.errors import BadInput, IllegalProgram, Location, NotEquivalent, SuperoptError
 from superopt.inputs.programs import read_any, read_program
@@ -80,14 +81,20 @@ def _parser() -> Parser:
 
 def _work(options: argparse.Namespace) -> int:
     try:
-        if options.check is not None:
-            return _check(options.check, options.seed or 0, options.seconds)
-        if options.replay is not None:
-            return _replay(options.replay)
-        return _bundle(options) if Path(options.programs[-1]).is_dir() else _compare(options)
+        what = options.check or options.replay or " and ".join(options.programs)
+        with doing(f"checking {what}"):
+            return _decided(options)
     except SuperoptError as error:
         print(error, file=sys.stderr)
         return 2
+
+
+def _decided(options: argparse.Namespace) -> int:
+    if options.check is not None:
+        return _check(options.check, options.seed or 0, options.seconds)
+    if options.replay is not None:
+        return _replay(options.replay)
+    return _bundle(options) if Path(options.programs[-1]).is_dir() else _compare(options)
 
 
 def _bundle_alone(programs: Sequence[str]) -> bool:

@@ -6,6 +6,7 @@ import os
 import pty
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,12 +15,14 @@ RUN = (
     "sys.exit(run([sys.executable, '-c', \"import time; print('said', flush=True); time.sleep(0.3); exit(3)\"], "
     "dict(__import__('os').environ), 'running a bundle'))"
 )
-OPTIMIZE = """
-import superopt
-superopt.optimize('''func.func @f(%x: tensor<8xf32>) -> tensor<8xf32> {
+PROGRAM = """func.func @f(%x: tensor<8xf32>) -> tensor<8xf32> {
   %0 = "kernel.exp"(%x) : (tensor<8xf32>) -> tensor<8xf32>
   return %0 : tensor<8xf32>
-}''', budget=1, store=None)
+}
+"""
+OPTIMIZE = f"""
+import superopt
+superopt.optimize('''{PROGRAM}''', budget=1, store=None)
 """
 
 
@@ -61,6 +64,22 @@ def test_a_command_runs_below_a_spinner() -> None:
     assert code == 3
     assert "said" in shown
     assert "running a bundle" in shown
+
+
+def test_a_check_of_programs_says_what_it_checks(tmp_path: Path) -> None:
+    """Its verdict stays, and is all that is there where nobody looks."""
+    program = tmp_path / "f.mlir"
+    program.write_text(PROGRAM)
+    check = (
+        f"import sys; from superopt.tools.superopt_verify import main; sys.exit(main([{str(program)!r}] * 2))"
+    )
+    code, shown = on_a_terminal(check)
+    assert code == 0
+    assert "checking" in shown
+    assert "equivalent: " in shown
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+    assert done.stdout.startswith("equivalent: ")
+    assert done.stderr == ""
 
 
 def test_a_search_says_what_it_does() -> None:

@@ -34,7 +34,18 @@ def progress(diagnostics: Diagnostics, *, show: bool) -> Generator[None]:
             diagnostics.progress = before
 
 
-def run(command: Sequence[str], environment: Mapping[str, str], doing: str) -> int:
+@contextlib.contextmanager
+def doing(what: str) -> Generator[None]:
+    """Show a spinner that says what is being done, if standard error is a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    with _bar() as bar:
+        bar.add_task(what, total=None)
+        yield
+
+
+def run(command: Sequence[str], environment: Mapping[str, str], what: str) -> int:
     """Run a command, whose output is this process's; on a terminal a spinner says what it is doing.
 
     The exit status, negative for a signal.
@@ -42,10 +53,9 @@ def run(command: Sequence[str], environment: Mapping[str, str], doing: str) -> i
     if not sys.stderr.isatty():
         return subprocess.run(command, env=environment, check=False).returncode
     with (
-        _bar() as bar,
+        doing(what),
         subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process,
     ):
-        bar.add_task(doing, total=None)
         assert process.stdout is not None
         for line in process.stdout:
             sys.stdout.write(line)  # above the spinner, which redirects it
