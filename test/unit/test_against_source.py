@@ -15,6 +15,7 @@ import pytest
 from ingest_support import ops, read_text
 
 from superopt import from_torch
+from superopt.diagnostics import Diagnostics
 from superopt.errors import UnsupportedProgram
 from superopt.program import TensorType, Value
 from superopt.transforms.ingest import against_execution, against_module, against_source, bodies, run_linalg
@@ -175,6 +176,24 @@ def test_products_in_f32_are_rounded_once_and_faults_stay_pytorchs() -> None:
             _ = x @ w.float()
     assert made.dtype == torch.float16
     assert torch.equal(made, (x.float() @ w.float()).half())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_long_sums_may_be_added_in_another_order(seed: int) -> None:
+    """A product of f32 that is large as a whole, and small where a sigmoid is taken of it."""
+    torch: Any = pytest.importorskip("torch")
+    from superopt.transforms.ingest import import_torch
+
+    class Gate(torch.nn.Module):
+        def forward(self, x: Any, w: Any) -> Any:
+            return torch.nn.functional.linear(x, w).sigmoid(), (x * w[:1]).sum(-1).sigmoid()
+
+    numbers = torch.Generator().manual_seed(seed)
+    x, w = (torch.randn(rows, 4096, generator=numbers) for rows in (48, 64))
+    diagnostics = Diagnostics()
+    graph = import_torch.from_torch(Gate(), (x, w), diagnostics=diagnostics).graph
+    assert "extern" not in ops(graph)
+    assert not diagnostics.messages
 
 
 def test_a_fault_in_an_opaque_operation_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

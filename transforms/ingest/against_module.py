@@ -13,6 +13,7 @@ import numpy as np
 
 from superopt.diagnostics import Diagnostics
 from superopt.errors import Location, SuperoptError, UnsupportedProgram
+from superopt.numerics.checking import accumulated
 from superopt.program import KernelGraph
 from superopt.transforms.ingest.against_source import DRAWS, first_difference, graph_values
 from superopt.transforms.ingest.opened import mapped
@@ -195,6 +196,12 @@ def one_thread() -> Generator[None]:
         torch.set_num_threads(before)
 
 
+def _products() -> list[Any]:
+    """PyTorch's products and convolutions: sums of products."""
+    aten = torch_module().ops.aten
+    return [aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.linear, aten.convolution]
+
+
 @contextmanager
 def products_in_f32(arguments: Sequence[Any]) -> Generator[None]:
     """With such arguments, products of f16 and bf16 on the CPU are computed in f32 inside it, and rounded once,
@@ -204,9 +211,8 @@ def products_in_f32(arguments: Sequence[Any]) -> Generator[None]:
     torch = torch_module()
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    aten, narrow = torch.ops.aten, (torch.float16, torch.bfloat16)
-    products = {aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.linear, aten.convolution}
-    chosen = {product.default for product in products}
+    narrow = torch.float16, torch.bfloat16
+    chosen = {product.default for product in _products()}
 
     class InF32(TorchDispatchMode):
         """Products of operands that are all of one narrow dtype; PyTorch says what is wrong with others."""
@@ -268,11 +274,18 @@ def _rounded_again(
     lifted: Any, graph: KernelGraph, arguments: Sequence[Any], location: Location
 ) -> list[list[Array]]:
     """The module's results, those of each of its operators off by a drawn part of a unit of the last place
-    (Parker, Monte Carlo Arithmetic, 1997, section 3); none where it does not run so."""
+    (Parker, Monte Carlo Arithmetic, 1997, section 3), and sums by as much as another order of their terms may be;
+    none where it does not run so."""
     torch = torch_module()
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    generator = torch.Generator().manual_seed(0)
+    generator, aten = torch.Generator().manual_seed(0), torch.ops.aten
+    sums = {packet.default for packet in _products()} | {
+        aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim
+    }  # fmt: skip
+
+    def lost(x: Any) -> Any:
+        return 2 * torch.rand(x.shape, generator=generator, dtype=torch.float64) - 1
 
     class Rounded(TorchDispatchMode):
         """Every result in another place but those that share memory."""
@@ -281,13 +294,16 @@ def _rounded_again(
             made = func(*args, **(kwargs or {}))
             if any(result.alias_info is not None for result in func._schema.returns):
                 return made
+            if func in sums and made.is_floating_point():
+                terms = [x.double().abs() if isinstance(x, torch.Tensor) else x for x in args]
+                magnitude = func(*terms, **(kwargs or {})).abs()
+                made = accumulated(made.double(), magnitude, lost(made)).to(made.dtype)
             return torch.utils._pytree.tree_map(self.off, made)
 
         def off(self, x: Any) -> Any:
             if not isinstance(x, torch.Tensor) or not x.is_floating_point():
                 return x
-            share = 2 * torch.rand(x.shape, generator=generator, dtype=torch.float64) - 1
-            return (x.double() * (1 + torch.finfo(x.dtype).eps * share)).to(x.dtype)
+            return (x.double() * (1 + torch.finfo(x.dtype).eps * lost(x))).to(x.dtype)
 
     try:
         with products_in_f32(arguments), Rounded():
