@@ -23,6 +23,7 @@ from benchmarks.record import load
 CLOSE = 1.05
 # Why an expert is better by more: what no kernel of ours does, or what the search does not find in its budget.
 _LIBRARY = "by the model, cuBLAS's kernels of products with an epilogue are faster than ours"
+_EARLY = "a product is PyTorch's: nothing starts early beside it, as an expert's second kernel does"
 WHY = {
     "attention_1500_alibi": "the bias is loaded: rounded to f16 it is no band, which kernels compute",
     "attention_layer_197": _LIBRARY,
@@ -33,6 +34,9 @@ WHY = {
     "layernorm_linear_197": "in one kernel every block reads its rows once more, which the expert's figure "
     "leaves out: 12.0 us by its tiles",
     "mlp_gelu_1500": _LIBRARY,
+    "mlp_gelu_197": _EARLY,
+    "moe_gate_sigmoid": _EARLY,
+    "swiglu_6913_b7": _EARLY,
     "moe_gate_mixtral": "top-k is PyTorch's: no operator of the table gives indices",
     "norm_qkv": "the norm has a kernel of its own: applied behind the products, f16 loses tiny numbers",
 }
