@@ -18,7 +18,6 @@ import argparse
 import math
 import subprocess
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +29,7 @@ from benchmarks.winners import COMPILED_FOR, SEARCHED_FOR
 
 if TYPE_CHECKING:
     from superopt.cost import Target
-    from superopt.program import KernelGraph, Node
-    from superopt.transforms.emit.compile import Compiled
+    from superopt.program import KernelGraph
     from superopt.transforms.schedule.fit import Scheduled
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -84,8 +82,9 @@ def compared(graph: KernelGraph, winner: KernelGraph, gpu: str) -> dict[str, Any
 
 
 def counts(scheduled: Scheduled, gpu: Target) -> dict[str, Any]:
-    """Wavefronts, sectors and prices of counted kernels."""
-    from superopt.cost import compiled_seconds, priced_kernels
+    """Wavefronts, sectors and prices of counted kernels, prices with those that suffice, and why others stay."""
+    from superopt.cost import compiled_cost, compiled_seconds, priced_kernels
+    from superopt.cost.counted import without_waste
     from superopt.program import TileProgram
 
     kernels: list[dict[str, Any]] = []
@@ -95,6 +94,8 @@ def counts(scheduled: Scheduled, gpu: Target) -> dict[str, Any]:
             continue
         node = next(nodes)
         if (found := priced.compiled.counts) is not None:
+            least = compiled_cost(node, without_waste(priced.compiled), gpu).seconds
+            why = scheduled.kept.get(priced.compiled.name)
             kernels.append(
                 {
                     "name": priced.compiled.name,
@@ -102,21 +103,12 @@ def counts(scheduled: Scheduled, gpu: Target) -> dict[str, Any]:
                     "sectors": [found.device.made, found.device.needed],
                     "limit": priced.limit,
                     "us": round(priced.seconds * 1e6, 2),
-                    "us_without_conflicts": round(unconflicted(node, priced.compiled, gpu) * 1e6, 2),
+                    "us_without": round(least * 1e6, 2),
+                    **({"kept": why.why} if why is not None else {}),
                 }
             )
     seconds = compiled_seconds(scheduled.lowered, scheduled.compiled, gpu)
     return {"us": round(seconds * 1e6, 2), "kernels": kernels}
-
-
-def unconflicted(node: Node, kernel: Compiled, gpu: Target) -> float:
-    """What a kernel would cost with the wavefronts that suffice: no launch of it can save more."""
-    from superopt.cost.compiled import compiled_cost
-
-    assert kernel.counts is not None
-    shared = {k: replace(t, made=t.needed) for k, t in kernel.counts.wavefronts.items()}
-    ideal = replace(kernel, counts=replace(kernel.counts, wavefronts=shared))
-    return compiled_cost(node, ideal, gpu).seconds
 
 
 def checked(graph: KernelGraph, now: Scheduled) -> str:
@@ -187,33 +179,37 @@ def table(rows: dict[str, Any]) -> list[str]:
 
 
 def left(rows: dict[str, Any]) -> list[str]:
-    """Markdown: the kernels that are left with conflicts, and what no launch of theirs could save, in percent."""
+    """Markdown: the kernels that are left with more than suffices, what no launch could save, and why."""
     from superopt.cost.counted import CONFLICTS
 
-    out = _head("kernels left with conflicts", *(f"{gpu}: ratio, price, without" for gpu in COMPILED_FOR))
+    columns = *(f"{gpu}: wavefronts, sectors, price, without" for gpu in COMPILED_FOR), "why they stay"
+    out = _head("kernels that keep more than 1.5 times of either", *columns)
     for name, made in sorted(rows.items()):
         at = {g: t["now"]["kernels"] for g, t in made.get("targets", {}).items() if "now" in t}
-        kept = {k["name"]: k for kernels in at.values() for k in kernels if _ratio(k) > CONFLICTS}
+        kept = dict.fromkeys(k["name"] for ks in at.values() for k in ks if max(_ratios(k)) > CONFLICTS)
         for kernel in kept:
-            found = [next((k for k in at.get(g, []) if k["name"] == kernel), None) for g in COMPILED_FOR]
-            out.append(
-                f"| {kernel if kernel.startswith(name) else name} | {' | '.join(map(_saved, found))} |"
-            )
+            found = {g: next((k for k in at.get(g, []) if k["name"] == kernel), None) for g in COMPILED_FOR}
+            why = {g: k["kept"] for g, k in found.items() if k is not None and "kept" in k}
+            first = SEARCHED_FOR if SEARCHED_FOR in why else next(iter(why), "")
+            said = f"{first}: {why[first]}" if why else "not measured yet"
+            cells = " | ".join([*map(_saved, found.values()), said])
+            out.append(f"| {kernel if kernel.startswith(name) else name} | {cells} |")
     return out
 
 
-def _ratio(kernel: dict[str, Any]) -> float:
-    made, needed = kernel["wavefronts"]
-    return made / needed if needed else 1.0
+def _ratios(kernel: dict[str, Any]) -> list[float]:
+    """Wavefronts and sectors over those that suffice."""
+    return [made / needed if needed else 1.0 for made, needed in (kernel["wavefronts"], kernel["sectors"])]
 
 
 def _saved(kernel: dict[str, Any] | None) -> str:
     from superopt.cost.counted import CONFLICTS
 
-    if kernel is None or _ratio(kernel) <= CONFLICTS:
+    if kernel is None or max(_ratios(kernel)) <= CONFLICTS:
         return ""
-    without = kernel.get("us_without_conflicts")
-    return f"{_ratio(kernel):.2f}, {kernel['us']} us, " + (f"{without} us" if without else "not priced")
+    without = kernel.get("us_without")
+    both = ", ".join(f"{ratio:.2f}" for ratio in _ratios(kernel))
+    return f"{both}, {kernel['us']} us, " + (f"{without} us" if without else "not priced")
 
 
 def _head(*columns: str) -> list[str]:

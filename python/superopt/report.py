@@ -52,6 +52,17 @@ class Funnel(BaseModel):
         self.enumerated += sum(counts.get(name, 0) for name in attempted)
 
 
+class Kept(BaseModel):
+    """Why a kernel makes more than 1.5 times the memory transactions that suffice: `cause` is the kind of reason,
+    which kernels may share, `why` the whole sentence."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cause: Literal["cheap", "tried", "given"]
+    """Too little time to gain; variants were compiled and none is better; the schedule was given."""
+    why: str
+
+
 class KernelReport(BaseModel):
     """One kernel of the result: what the cost model counted, what limits it, and what the compiler reports."""
 
@@ -72,6 +83,8 @@ class KernelReport(BaseModel):
     """Of shared memory, in the first block, and how many would suffice (`superopt.cost.counted`)."""
     sectors: tuple[int, int] | None = None
     """Of device memory, likewise."""
+    kept: str | None = None
+    """Where one of the two is above 1.5 times what would suffice: why it stays."""
     trips: tuple[float, int] | None = None
     """Of the loops that a mask cuts short: how many run, on average over the blocks, of how many."""
     prepared: bool = False
@@ -303,6 +316,8 @@ class Schedule(BaseModel):
     """Tiles and splits, by the names of `superopt.transforms.schedule.tilings`; others are as `lower` chooses."""
     reason: str = ""
     """Why launches, tiles and splits are not what `lower` chooses; empty where they are."""
+    kept: dict[str, Kept] = Field(default_factory=dict[str, Kept])
+    """Why kernels, by name, make more than 1.5 times the memory transactions that suffice."""
 
 
 class StoredProgram(BaseModel):

@@ -115,6 +115,7 @@ def rescheduled(store: Path, **changes: Any) -> None:
         {"parameters": {"no such tile": 16}},
         {"library": [7]},
         {"reason": "two\nlines"},
+        {"kept": {"f_0": {"cause": "tried", "why": "two\nlines"}}},
         {"more": 1},
     ],
     ids=[
@@ -123,6 +124,7 @@ def rescheduled(store: Path, **changes: Any) -> None:
         "tiles that are none",
         "products that are none",
         "reason",
+        "why conflicts stay",
         "field",
     ],
 )

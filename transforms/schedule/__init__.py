@@ -9,4 +9,5 @@ retile.py    a tile program with other tile extents
 splits.py    a program with other numbers of blocks for a reduction
 tilings.py   the other tile extents and splits, fastest predicted first
 fit.py       compiles, and chooses other schedules where kernels spill or do not fit
+kept.py      why a kernel keeps bank conflicts or sectors beyond need: what else was tried
 """

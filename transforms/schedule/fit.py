@@ -20,25 +20,24 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from superopt.cost import Target, compiled_cost, compiled_seconds, cost, kernel_cost
-from superopt.cost.counted import CONFLICTS, KernelCounts, conflicts, counted
+from superopt.cost.counted import CONFLICTS, KernelCounts, conflicts, counted, waste, without_waste
 from superopt.errors import SuperoptError
 from superopt.program import LAUNCH_FLAGS, KernelGraph, Node, TileProgram
 from superopt.separate_loads import separable
 from superopt.transforms.emit.compile import CompilationFailed, Compiled, compile_all, prepare_compiler
 from superopt.transforms.emit.program_source import EmittedProgram, emit_program
 from superopt.transforms.emit.triton_source import TritonKernel, emit_kernel
+from superopt.transforms.schedule.kept import SLOW, Tries, Variant, kept
 from superopt.transforms.schedule.launch import registers, stage_choices, warp_choices
 from superopt.transforms.schedule.races import race
 from superopt.transforms.schedule.tilings import Tilings
 
 if TYPE_CHECKING:
-    from superopt.report import Schedule
+    from superopt.report import Kept, Schedule
 
 # The most launches of a kernel that are compiled, and the most programs with other tiles: more where a kernel
 # spills or does not fit.
 MOST_LAUNCHES, MOST_TILINGS, MOST_TILINGS_OF_BAD = 4, 3, 8
-# A kernel is slow that is predicted to need more than this times what its tiles promise.
-SLOW = 1.05
 # Bytes of device memory that the blocks of a kernel may take for themselves.
 MOST_SCRATCH = 1 << 30
 # Cache hints are used where they are predicted to leave at most this share of the time.
@@ -62,6 +61,8 @@ class Scheduled:
     compiled: tuple[Compiled, ...]
     parameters: Mapping[str, int] = field(default_factory=dict[str, int])
     reason: str = ""
+    kept: Mapping[str, Kept] = field(default_factory=dict[str, "Kept"])
+    """Why kernels, by name, make many more memory transactions than suffice; the worst first."""
 
 
 def fit(
@@ -84,14 +85,21 @@ def fit(
         first = _fitting(first, target)
         with contextlib.suppress(CompilationFailed):
             first = compiler.counting.scheduled(lowered)
-        return first
+        return _with_kept(first, "its schedule was given", target)
     first = _alone(first, compiler)
     best = _rescheduled(first, compiler, stop) if _slow(first, target) else first
-    best = _fitting(best, target)
+    best, tries = _fitting(best, target), Tries()
     if counted:
         with contextlib.suppress(CompilationFailed):  # what cannot be counted is priced without
-            best, compiler = _without_conflicts(best, compiler.counting, stop), compiler.counting
-    return ordered(_hinted(best, compiler), compiler)
+            best, tries = _without_conflicts(best, compiler.counting, stop)
+            compiler = compiler.counting
+    return _with_kept(ordered(_hinted(best, compiler), compiler), tries, target)
+
+
+def _with_kept(scheduled: Scheduled, tries: Tries | str, target: Target) -> Scheduled:
+    """With why its kernels make more memory transactions than suffice, where they do."""
+    why = kept(_nodes(scheduled.lowered), scheduled.compiled, tries, target)
+    return dataclasses.replace(scheduled, kept=why)
 
 
 def _fitting(scheduled: Scheduled, target: Target) -> Scheduled:
@@ -167,33 +175,41 @@ def _alone(first: Scheduled, compiler: Compiler) -> Scheduled:
     return first
 
 
-def _without_conflicts(best: Scheduled, compiler: Compiler, stop: Callable[[], bool]) -> Scheduled:
-    """`best` counted; kernels that bank conflicts make slow have other loads, warps or tiles."""
+def _without_conflicts(
+    best: Scheduled, compiler: Compiler, stop: Callable[[], bool]
+) -> tuple[Scheduled, Tries]:
+    """`best` counted; kernels that bank conflicts or sectors make slow have other loads, warps or tiles.
+
+    And what was compiled besides.
+    """
     target = compiler.target
     found = compiler.scheduled(best.lowered, best.parameters)
-    found = _without_conflicts_in_launches(dataclasses.replace(found, reason=best.reason), compiler)
+    found, tries = _without_conflicts_in_launches(dataclasses.replace(found, reason=best.reason), compiler)
     if not any(_slowed(k, n, target) for k, n in _priced(found)):
-        return found
-    tried = [found]
+        return found, tries
+    tried = [(found, tries)]
     for parameters, graph in itertools.islice(_tilings(found, target, stop), MOST_TILINGS):
         with contextlib.suppress(CompilationFailed):
             tried.append(_without_conflicts_in_launches(compiler.scheduled(graph, parameters), compiler))
-    made = min(tried, key=lambda s: _rank(s, target))
+    made, of_made = min(tried, key=lambda t: _rank(t[0], target))
     before, after = _rank(found, target), _rank(made, target)
     if after[1] * SLOW >= before[1] or after[0]:
-        return found
-    said = (
-        f"other tiles, for fewer bank conflicts: {before[1] * 1e6:.1f} us before, {after[1] * 1e6:.1f} us now"
-    )
-    return dataclasses.replace(made, reason="; ".join(filter(None, [found.reason, said, made.reason])))
+        made, of_made = found, tries
+    else:
+        prices = f"{before[1] * 1e6:.1f} us before, {after[1] * 1e6:.1f} us now"
+        said = f"other tiles, for fewer bank conflicts: {prices}"
+        made = dataclasses.replace(made, reason="; ".join(filter(None, [found.reason, said, made.reason])))
+    others = [_seconds(s, target) for s, t in tried if t is not of_made]
+    return made, dataclasses.replace(of_made, tilings=others, ended=stop())
 
 
-def _without_conflicts_in_launches(found: Scheduled, compiler: Compiler) -> Scheduled:
+def _without_conflicts_in_launches(found: Scheduled, compiler: Compiler) -> tuple[Scheduled, Tries]:
     """Counted kernels with separate loads, or with twice or half the warps, where that leaves fewer conflicts.
 
-    Warps are changed where conflicts cost time. A second load may also save wavefronts at the same price.
+    And what was compiled besides. Warps are changed where conflicts cost time. A second load may also save
+    wavefronts at the same price.
     """
-    target, said = compiler.target, [found.reason]
+    target, said, tries = compiler.target, [found.reason], Tries()
 
     def rank(scheduled: Scheduled, number: int) -> tuple[bool, float, float]:
         return *_rank_of_kernel(scheduled, number, target), conflicts(scheduled.compiled[number])
@@ -212,30 +228,46 @@ def _without_conflicts_in_launches(found: Scheduled, compiler: Compiler) -> Sche
             bodies += [dataclasses.replace(b, num_warps=w) for b in (body, *bodies) for w in near]
         others = _relaunched(found, number, bodies, compiler)
         made = min(others, key=lambda s, i=number: rank(s, i), default=found)
+        tries.failed[body.name] = len(bodies) - len(others)
         before, after = rank(found, number), rank(made, number)
         dearer = after[0] > before[0] or after[1] > before[1]
         if not dearer and (after[1] * SLOW < before[1] or after[2] < before[2]):
             what = "; ".join(_changes(body, _programs(made.lowered)[number][1]))
             gain = " and ".join(f"{r[1] * 1e6:.1f} us with {r[2]:.2f}" for r in (before, after))
             said.append(f"{body.name}: {what}: {gain} times the wavefronts that suffice")
-            found = made
-    return dataclasses.replace(found, reason="; ".join(filter(None, said)))
+            found, others = made, [found, *(s for s in others if s is not made)]
+        for other in others:
+            bodies = [_programs(s.lowered)[number][1] for s in (found, other)]
+            tries.variants[body.name].append(
+                Variant(
+                    "; ".join(_changes(*bodies)),
+                    _seconds_of_kernel(other, number, target),
+                    rank(other, number)[2],
+                )
+            )
+    return dataclasses.replace(found, reason="; ".join(filter(None, said))), tries
 
 
 def _changes(before: TileProgram, after: TileProgram) -> Iterator[str]:
     """What another launch changes, in words."""
     if after.separate_loads != before.separate_loads:
-        yield "what products and other operators use is loaded for each"
+        how = "for each" if after.separate_loads else "once for both"
+        yield f"what products and other operators use is loaded {how}"
     if after.separate_masks != before.separate_masks:
-        yield "all trips see the mask"
+        yield "trips of their own without the mask" if after.separate_masks else "all trips see the mask"
     if after.num_warps != before.num_warps:
         yield f"{after.num_warps} warps where it had {before.num_warps}"
 
 
 def _slowed(facts: Compiled, node: Node, target: Target) -> bool:
-    """Whether what was counted makes a kernel slow, and bank conflicts are a part of it."""
-    without = compiled_cost(node, dataclasses.replace(facts, counts=None), target).seconds
-    return conflicts(facts) > 1.0 and compiled_cost(node, facts, target).seconds > SLOW * without
+    """Whether what was counted makes a kernel slow, and bank conflicts or sectors beyond need are part of it."""
+
+    def times_slower(other: Compiled) -> float:
+        return compiled_cost(node, facts, target).seconds / compiled_cost(node, other, target).seconds
+
+    if conflicts(facts) > 1.0 and times_slower(dataclasses.replace(facts, counts=None)) > SLOW:
+        return True
+    return waste(facts) > CONFLICTS and times_slower(without_waste(facts)) > SLOW
 
 
 def _priced(scheduled: Scheduled) -> Iterator[tuple[Compiled, Node]]:
@@ -431,10 +463,13 @@ def _rank(scheduled: Scheduled, target: Target) -> tuple[bool, float]:
 
 def _rank_of_kernel(scheduled: Scheduled, number: int, target: Target) -> tuple[bool, float]:
     """The rank of one kernel alone."""
-    facts = scheduled.compiled[number]
-    seconds = compiled_cost(_nodes(scheduled.lowered)[number], facts, target).seconds
+    facts, seconds = scheduled.compiled[number], _seconds_of_kernel(scheduled, number, target)
     large = facts.shared_bytes > target.shared_per_block
     return large, seconds / LEAST_SPILLING_GAIN if facts.spill_bytes else seconds
+
+
+def _seconds_of_kernel(scheduled: Scheduled, number: int, target: Target) -> float:
+    return compiled_cost(_nodes(scheduled.lowered)[number], scheduled.compiled[number], target).seconds
 
 
 def _seconds(scheduled: Scheduled, target: Target) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -117,6 +117,23 @@ def counted(
 def conflicts(compiled: Compiled) -> float:
     """How many times the wavefronts of shared memory that suffice a kernel needs; 1 where it was not counted."""
     return compiled.counts.shared.ratio if compiled.counts is not None else 1.0
+
+
+def waste(compiled: Compiled) -> float:
+    """How many times the wavefronts, or the sectors, that suffice a kernel needs; the larger of both."""
+    counts = compiled.counts
+    return max(counts.shared.ratio, counts.device.ratio) if counts is not None else 1.0
+
+
+def without_waste(compiled: Compiled) -> Compiled:
+    """A kernel as if it made only the transactions that suffice: no launch of its tiles makes fewer."""
+    if compiled.counts is None:
+        return compiled
+    wavefronts, sectors = (
+        {name: replace(t, made=t.needed) for name, t in parts.items()}
+        for parts in (compiled.counts.wavefronts, compiled.counts.sectors)
+    )
+    return replace(compiled, counts=replace(compiled.counts, wavefronts=wavefronts, sectors=sectors))
 
 
 def text(kernel: TritonKernel, compiled: Compiled) -> str:

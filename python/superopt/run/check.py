@@ -155,7 +155,9 @@ def compiled(run: Run, attempt: Attempt) -> str:
     except UnsupportedProgram as error:
         return f"cannot be written as kernels: {error.message}"
     if attempt.schedule is not None:
-        made = replace(made, parameters=attempt.schedule.parameters, reason=attempt.schedule.reason)
+        given = attempt.schedule
+        kept = {name: given.kept.get(name, why) for name, why in made.kept.items()}
+        made = replace(made, parameters=given.parameters, reason=given.reason, kept=kept)
     attempt.scheduled = made
     run.report.funnel.compiled += 1
     return ""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from superopt import __version__, cost, log
-from superopt.cost.counted import CONFLICTS, conflicts
 from superopt.dialects import writer
 from superopt.dialects.writer import to_text
 from superopt.naming import names_of
-from superopt.report import KernelReport, Report, Schedule, launches
+from superopt.report import Kept, KernelReport, Report, Schedule, launches
+from superopt.transforms.schedule.kept import remarks
 from superopt.verify import program_hash
 from superopt.weights import split
 
@@ -88,17 +88,9 @@ def finish(original: KernelGraph, accepted: Accepted, run: Run, diagnostics: Dia
     report.remarks += [str(m) for m in diagnostics.messages]
     if accepted.scheduled.reason:
         report.remarks.append(f"schedule of the kernels: {accepted.scheduled.reason}")
-    if conflicting := [k for k in accepted.scheduled.compiled if conflicts(k) > CONFLICTS]:
-        worst = max(conflicting, key=conflicts)
-        has = f"kernel '{worst.name}' has bank conflicts:"
-        if len(conflicting) > 1:
-            has = f"{len(conflicting)} kernels have bank conflicts, most of them '{worst.name}':"
-        report.remarks.append(
-            f"{has} {conflicts(worst):.2f} times the wavefronts of shared memory that suffice, and no variant "
-            "that was compiled is better"
-        )
+    report.remarks += remarks(accepted.scheduled.kept)
     scheduled = accepted.scheduled
-    price(report, scheduled.lowered, scheduled.compiled, target)
+    price(report, scheduled.lowered, scheduled.compiled, target, scheduled.kept)
     report.prepared_bytes = sum(v.type.bytes for v in split(scheduled.lowered).held)
     if report.prepared:
         report.remarks.append(report.prepared)
@@ -122,6 +114,7 @@ def finish(original: KernelGraph, accepted: Accepted, run: Run, diagnostics: Dia
         launches=launches(accepted.scheduled.lowered),
         parameters=dict(accepted.scheduled.parameters),
         reason=accepted.scheduled.reason,
+        kept=dict(accepted.scheduled.kept),
     )
     return Outcome(
         original,
@@ -136,8 +129,17 @@ def finish(original: KernelGraph, accepted: Accepted, run: Run, diagnostics: Dia
     )
 
 
-def price(report: Report, lowered: KernelGraph, compiled: Sequence[Compiled], target: cost.Target) -> None:
-    """Say in the report what the kernels that are delivered, and what else runs, are predicted to take."""
+def price(
+    report: Report,
+    lowered: KernelGraph,
+    compiled: Sequence[Compiled],
+    target: cost.Target,
+    kept: Mapping[str, Kept],
+) -> None:
+    """Say in the report what the kernels that are delivered, and what else runs, are predicted to take.
+
+    And why some, by name, keep more memory transactions than suffice.
+    """
     report.predicted_seconds = cost.compiled_seconds(lowered, compiled, target)
     report.kernels, report.others = [], []
     for priced in cost.priced_kernels(lowered, compiled, target):
@@ -159,6 +161,7 @@ def price(report: Report, lowered: KernelGraph, compiled: Sequence[Compiled], ta
                 spilled_bytes=kernel and kernel.spill_bytes,
                 wavefronts=counts and (counts.shared.made, counts.shared.needed),
                 sectors=counts and (counts.device.made, counts.device.needed),
+                kept=kept[kernel.name].why if kernel is not None and kernel.name in kept else None,
                 trips=priced.trips,
                 prepared=priced.prepared,
             )

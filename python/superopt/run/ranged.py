@@ -18,7 +18,7 @@ from superopt.errors import BadOption, NotEquivalent, SuperoptError, Unsupported
 from superopt.naming import GENERATED
 from superopt.numerics import gate
 from superopt.pipeline import superoptimize
-from superopt.program import KernelGraph
+from superopt.program import KernelGraph, TileProgram
 from superopt.report import TIE
 from superopt.run import outcome
 from superopt.run.outcome import Outcome
@@ -27,6 +27,7 @@ from superopt.transforms.emit.compile import Compiled, compile_all
 from superopt.transforms.emit.program_source import EmittedProgram
 from superopt.transforms.emit.ranged import MOST_ELEMENTS, ranged_interface, written
 from superopt.transforms.emit.triton_source import TritonKernel
+from superopt.transforms.schedule.kept import kept
 from superopt.verify import certify, program_hash
 from superopt.verify.ptx.check import PtxText, verify_ptx
 from superopt.verify.ranges import (
@@ -97,7 +98,10 @@ def superoptimize_range(
         _counted(kernel, made, at)
         for kernel, made in zip(emitted.kernels, compile_all(emitted.kernels, [settings.target]), strict=True)
     )
-    outcome.price(found.report, found.lowered, compiled, cost.target(settings.target))
+    target = cost.target(settings.target)
+    nodes = [n for n in found.lowered.nodes if isinstance(n.body, TileProgram)]
+    why = kept(nodes, compiled, "its schedule is that of fixed extents", target)
+    outcome.price(found.report, found.lowered, compiled, target, why)
     seconds, (before, name) = found.report.predicted_seconds, found.report.best_before
     if found.report.improved and seconds > TIE * before:
         raise UnsupportedProgram(

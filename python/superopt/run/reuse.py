@@ -200,7 +200,8 @@ class Earlier:
         except ValidationError as error:
             self.diagnostics.warning(f"a stored schedule is not used: {str(error).splitlines()[0]}")
             return None
-        return kept if kept.reason.isprintable() else None
+        said = [kept.reason, *(k.why for k in kept.kept.values())]
+        return kept if all(s.isprintable() for s in said) else None
 
 
 def _written(graph: KernelGraph) -> bytes:
