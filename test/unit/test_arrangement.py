@@ -115,3 +115,106 @@ def test_what_is_returned_and_read_is_proved_for_both() -> None:
     pieces = cut(first, second, (first, second), 0, (P, Q), alike=True)
     assert pieces
     assert {returned, read} <= {v for p in pieces for v in p.first.outputs}
+
+
+# What random programs do with two values of one shape, whose last two extents are the same.
+_OPS = ("add", "sub", "mul", "max", "matmul", "exp", "square", "symmetric", "mean", "constant")
+_Step = tuple[str, int, int]
+
+
+def steps_of(rng: random.Random) -> tuple[tuple[int, ...], list[_Step], list[int]]:
+    """A shape, operators on values by their numbers, and what is returned; some of it is read, or twice there."""
+    n = rng.choice((3, 4, 6))
+    shape = rng.choice(((n, n), (1, n, n), (2, n, n), (n, n, n)))
+    steps = [
+        (rng.choice(_OPS), rng.randrange(max(0, i - 1), i + 2), rng.randrange(i + 2))
+        for i in range(rng.randint(4, 8))
+    ]
+    made = range(2, len(steps) + 2)
+    returned = [i for i in made if i == made[-1] or rng.random() < 0.3]
+    return shape, steps, [*returned, *rng.sample(returned, rng.randrange(2))]
+
+
+def written(
+    shape: tuple[int, ...],
+    steps: list[_Step],
+    returned: list[int],
+    rng: random.Random,
+    *,
+    ordered: bool = True,
+    fault: str = "",
+) -> KernelGraph:
+    """The program; unless `ordered`, it holds each value in some order, joined or not. A `fault` is in one place."""
+    f, inputs = Builder(), [value(*shape), value(*shape)]
+    rank, last = len(shape), (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+    held: list[tuple[Value, tuple[int, ...]]] = [(v, (*range(rank),)) for v in inputs]
+    at = rng.randrange(len(steps) + len(returned))
+
+    def read(number: int, *, wrong: bool = False) -> Value:
+        v, perm = held[number]
+        stored = tuple(shape[i] for i in perm)
+        v = v if v.shape == stored else f("reshape", v, shape=stored)
+        back = tuple(sorted(range(rank), key=perm.__getitem__))
+        if wrong:  # in another order of the same type
+            back = tuple(back[i] for i in last)
+        return v if back == (*range(rank),) else f("transpose", v, perm=back)
+
+    for number, (op, first, second) in enumerate(steps):
+        wrong = number == at and fault
+        x, y = read(first, wrong=wrong == "order"), read(max(0, second - 1) if wrong == "value" else second)
+        if op in ("exp", "square"):
+            made = f(op, x)
+        elif op == "constant":
+            made = f("add", x, f.constant(3.0 if wrong == "number" else 1.0, (1,) * rank))
+        elif op == "mean":
+            made = f("sub", x, f("reduce_mean", x, dims=(rank - 1,), keepdims=True))
+        elif op == "symmetric":
+            made = f("add", x, f("transpose", x, perm=last))
+        elif op == "matmul" and not ordered:  # (y' x')'
+            turned = (f("transpose", v, perm=last) for v in (y, x))
+            made = f("transpose", f("matmul", *turned), perm=last)
+        else:
+            made = f(op, x, y)
+        perm = (*range(rank),) if ordered else tuple(rng.sample(range(rank), rank))
+        made = made if perm == (*range(rank),) else f("transpose", made, perm=perm)
+        if not ordered and rng.random() < 0.3:
+            made = f("reshape", made, shape=(math.prod(shape),))
+        held.append((made, perm))
+    given = [
+        read(v, wrong=fault == "order" and at == number)
+        for number, v in enumerate(returned, start=len(steps))
+    ]
+    return KernelGraph("main", inputs, f.nodes, given)
+
+
+def same_numbers(a: KernelGraph, b: KernelGraph) -> bool:
+    """Whether both compute the same in fp64, wherever both are finite."""
+    rng = np.random.default_rng(0)
+    given = [Tensor((rng.uniform(0.2, 1.2, v.shape),)) for v in a.inputs]
+    with np.errstate(all="ignore"):
+        pairs = zip(evaluate(a, given, FloatDomain()), evaluate(b, given, FloatDomain()), strict=True)
+        return all(np.allclose(x.planes[0], y.planes[0], rtol=1e-7, equal_nan=True) for x, y in pairs)
+
+
+@pytest.mark.parametrize("start", range(0, 60, 20))
+def test_programs_that_hold_all_in_other_orders_are_the_same_and_with_a_fault_are_not(
+    start: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Judged by their numbers at full extents; large programs are those that are compared in pieces."""
+    for name in ("FORMAL_WORK", "BLOCKS_WORK", "PIECE_WORK"):
+        monkeypatch.setattr(certifier, name, 1)
+    in_pieces = refused = 0
+    for seed in range(start, start + 20):
+        drawn = steps_of(random.Random(seed))
+        first = written(*drawn, random.Random(seed))
+        right = written(*drawn, random.Random(seed), ordered=False)
+        certificate = certify(first, right).certificate
+        assert certificate, seed
+        in_pieces += "pieces" in "; ".join(certificate.notes)
+        for fault in ("order", "value", "number"):
+            wrong = written(*drawn, random.Random(seed), ordered=False, fault=fault)
+            if not same_numbers(first, wrong):
+                refused += 1
+                assert not certify(first, wrong).equivalent, (seed, fault)
+    assert in_pieces > 12
+    assert refused > 12

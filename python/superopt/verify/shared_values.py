@@ -23,10 +23,11 @@ from superopt.verify.fields import ImageField
 from superopt.verify.infinities import Extended, finite
 from superopt.verify.primes import Primes
 
-# The full shape of a value, its shape at reduced extents and a hash of its elements there.
-_Key: TypeAlias = tuple[Shape, Shape, bytes]
-# What values of the same elements in another order share: their numbers at both extents, and a hash.
-_Loose: TypeAlias = tuple[int, int, int]
+# The full shape of a value, its shape at reduced extents, a hash of its elements there, and its dtype where only
+# values of one are the same.
+_Key: TypeAlias = tuple[Shape, Shape, bytes, str]
+# What values of the same elements in another order share: their numbers at both extents, a hash, and the dtype.
+_Loose: TypeAlias = tuple[int, int, int, str]
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,9 @@ def shared_values(
         field.random(i, v.shape, exponent=e)
         for i, (v, e) in enumerate(zip(reduced[0].inputs, exponent, strict=True))
     ]
-    first, second = (_Side(g, small, inputs, domain) for g, small in zip((a, b), reduced, strict=True))
+    first, second = (
+        _Side(g, small, inputs, domain, rounded=rounded) for g, small in zip((a, b), reduced, strict=True)
+    )
     found: dict[Value, Shared] = {}
     all_nodes = False
 
@@ -68,23 +71,23 @@ def shared_values(
         """Values not found yet, of `b` and of `a`, and how that is arranged there at reduced extents."""
         # Each value of `a` once: two inputs of a piece are arbitrary tensors.
         taken = {s.value for s in found.values()}
-        known: dict[object, Value] = {}
-        loose: dict[object, Value] = {}
+        known: dict[_Key, Value] = {}
+        loose: dict[_Loose, Value] = {}
         for value, key in first.keys.items():
             if value not in taken:
-                known.setdefault((key, value.dtype if rounded else ""), value)
+                known.setdefault(key, value)
         alone = list[Value]()
         for value, key in second.keys.items():
             if value in found:
                 continue
-            if partner := known.pop((key, value.dtype if rounded else ""), None):
+            if partner := known.pop(key, None):
                 yield value, Shared(partner), None
             else:
                 alone.append(value)
         for value in known.values():
-            loose.setdefault((first.loose(value), value.dtype if rounded else ""), value)
+            loose.setdefault(first.loose(value), value)
         for value in alone:
-            key = second.loose(value), value.dtype if rounded else ""
+            key = second.loose(value)
             if (partner := loose.get(key)) is None:
                 continue
             if how := arrangement(
@@ -113,7 +116,13 @@ class _Side:
     """One of the programs, and its values as far as they are known."""
 
     def __init__(
-        self, graph: KernelGraph, small: KernelGraph, inputs: Sequence[Tensor], domain: Extended
+        self,
+        graph: KernelGraph,
+        small: KernelGraph,
+        inputs: Sequence[Tensor],
+        domain: Extended,
+        *,
+        rounded: bool,
     ) -> None:
         self.keys: dict[Value, _Key] = {}
         """Results of nodes. Without those that depend on no input or are not finite: the inputs of a piece are
@@ -122,7 +131,7 @@ class _Side:
         self._small = {v: w for n, m in self._nodes for v, w in zip(n.results, m.results, strict=True)}
         self._known = dict(zip(small.inputs, inputs, strict=True))
         self._varying, self._drawn, self._changed = {*small.inputs}, set[Value](), set[Value]()
-        self._exponents, self._domain = exponents(small), domain
+        self._exponents, self._domain, self._rounded = exponents(small), domain, rounded
         self._loose: dict[Value, tuple[bytes, _Loose]] = {}
 
     def evaluate(self, *, all_nodes: bool) -> bool:
@@ -155,7 +164,8 @@ class _Side:
                 if math.prod(result.shape) > 1 and finite(result):
                     elements = np.ascontiguousarray(result.planes[0])
                     digest = hashlib.blake2b(elements.tobytes(), digest_size=16).digest()
-                    self.keys[value] = value.shape, result.shape, digest
+                    dtype = value.dtype if self._rounded else ""
+                    self.keys[value] = value.shape, result.shape, digest, dtype
         return waiting
 
     def elements(self, value: Value) -> np.ndarray[Any, Any]:
@@ -164,10 +174,10 @@ class _Side:
 
     def loose(self, value: Value) -> _Loose:
         """What values of the same elements in another order share."""
-        *_, digest = self.keys[value]
+        *_, digest, dtype = self.keys[value]
         if (kept := self._loose.get(value)) is None or kept[0] != digest:
             elements = self.elements(value)
-            kept = digest, (math.prod(value.shape), elements.size, multiset(elements))
+            kept = digest, (math.prod(value.shape), elements.size, multiset(elements), dtype)
             self._loose[value] = kept
         return kept[1]
 
