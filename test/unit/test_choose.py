@@ -245,6 +245,21 @@ def test_a_draft_is_as_exact_as_the_program_on_tiny_inputs() -> None:
         assert check.exact_when_tiny(unchecked, attempt) == ""
 
 
+@pytest.mark.parametrize("factor", [2.0**11, -(2.0**10)])
+def test_a_draft_leaves_what_differs_in_fp64_to_the_proof(factor: float) -> None:
+    """What loses bits and computes something else, too, is wrong and not unsafe."""
+    original, scaled = Program("f"), Program("f")
+    x, w = original.input(16, 64), original.input(64, 128)
+    program = original.graph(original("matmul", x, w))
+    x, w = scaled.input(16, 64), scaled.input(64, 128)
+    less = scaled("mul", x, scaled.constant(2.0**-10))
+    other = scaled.graph(scaled("mul", scaled("matmul", less, w), scaled.constant(factor)))
+    run, attempt = started(program), check.Attempt(program, other)
+    assert not check.lowered(run, attempt)
+    assert check.passes(run, attempt, check.DRAFTED) == ""
+    assert check.passes(run, attempt, (*check.BUILT, check.equivalent)).startswith("not equivalent")
+
+
 def block_loops(graph: KernelGraph) -> list[object]:
     bodies = (n.body for n in graph.nodes)
     return [(b.grid, b.loops) for b in bodies if isinstance(b, BlockGraph)]
