@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from collections.abc import Iterator, Sequence
@@ -21,8 +22,13 @@ _GRID = re.compile(r"griddepcontrol\.(wait|launch_dependents)")
 _TESTED = re.compile(r"mbarrier\.try_wait[^;]*;")
 _AGAIN = re.compile(r"@!(%?\w+)\s+bra(?:\.uni)?\s+([\w$]+);")
 _MOST_TESTS = 3
-BOUNDED, EARLY = "bounded wait", "early start"
-ORDERS = frozenset([*(kind for kind, _ in _ORDERS), BOUNDED, EARLY])
+BOUNDED, EARLY, ONCE, MOVED = "bounded wait", "early start", "left out once", "moved order"
+ORDERS = frozenset([*(kind for kind, _ in _ORDERS), BOUNDED, EARLY, ONCE, MOVED])
+_LEAST_STRIDE = 512  # bytes; lanes and columns of a tile have smaller ones
+_FARTHEST = 12  # lines by which an order is moved
+_INSTRUCTION = re.compile(r"\s*(?:@!?%\w+\s+)?[a-z][\w.:]*\s[^;{}]*(?:\{[^}]*\}[^;{}]*)*;\s*(?://.*)?$")
+_ACCESS = re.compile(r"\b(?:ld|st)\.|matrix|mma|cp\.|bar\.|mbarrier|fence|griddep|tcgen05")
+_PLAIN = re.compile(r"\s*[a-z][\w.:]*(?:\s[^;@]*)?;\s*$")
 _STORE = re.compile(r"(?:@!?%p\d+ )?(st\.(?:shared|global)[\w.:]*)\s+\[[^\]]*\], (.*);")
 _SWIZZLED = re.compile(r"(?:xor|and|or)\.b(?:32|64)\s.*[\s,](-?\d+);|mov\.b64\s.*[\s,](\d{9,});")
 _SWIZZLE_BITS = (4, 5, 6, 7)
@@ -43,6 +49,11 @@ _SWAPS = (
     ("tensor map", tuple(f"tile.{field}." for field in ("box_dim", "global_dim", "element_stride"))),
     ("tensor map", tuple(f"tile.{field}." for field in ("rank", "elemtype", "swizzle_mode", "fill_mode"))),
 )
+_WIDE = re.compile(r"(mul\.wide|mad\.wide)\.([su])32\s+(%rd\d+), (%r\d+), ([^,;]+)(?:, ([^;]+))?;")
+_EXTENDED = re.compile(r"cvt\.([su])64\.([su])32")
+_PHASE = re.compile(r"(mbarrier\.(?:try_)?(?:test_)?wait\.parity[^;]*\], )(%r\d+|\d+)(;|,)")
+_EXPECTED = re.compile(r"(mbarrier\.arrive\.expect_tx[^;]*, )(\d+)(\s*;)")
+_FRAGMENTS = re.compile(r"\{(%r\w+(?:, ?%r\w+)+)\}")
 _NAMED = re.compile(r"(bar(?:rier)?\.(?:cta\.)?(?:sync|arrive)[\w.]*\s+)(\d+)(?:\s*,\s*(\d+))?;")
 _BULK = re.compile(
     r"cp\.(?:reduce\.)?async\.bulk|tensormap\.|mbarrier\.arrive\.expect_tx|fence\.proxy\.tensormap|red\.|atom\."
@@ -107,12 +118,86 @@ def early_starts(lines: Sequence[str]) -> Iterator[dict[int, str]]:
     yield {wait: f"griddepcontrol.launch_dependents;\n{lines[wait]}"}
 
 
+def left_out_once(lines: Sequence[str], start: int, end: int) -> Iterator[dict[int, str]]:
+    """Waits, fences and barriers that are left out when they come for the first, second or third time."""
+    first = next(i for i in range(start, end) if _PLAIN.match(lines[i]) and ".reg" not in lines[i])
+    for at in range(first + 1, end):
+        if not _PLAIN.match(lines[at]) or not any(pattern.search(lines[at]) for _, pattern in _ORDERS):
+            continue
+        for turn in range(1, _MOST_TESTS + 1):
+            counted = "{{ .reg .pred %due; add.s32 %turn, %turn, 1; setp.ne.s32 %due, %turn, {}; @%due {} }}"
+            yield {
+                first: f".reg .b32 %turn; mov.b32 %turn, 0;\n{lines[first]}",
+                at: counted.format(turn, lines[at].strip()),
+            }
+
+
+def moved_orders(lines: Sequence[str], start: int, end: int) -> Iterator[dict[int, str]]:
+    """Waits, fences and barriers that come later or earlier by some instructions, accesses or products among them."""
+    for at in range(start, end):
+        if not _INSTRUCTION.match(lines[at]) or not any(pattern.search(lines[at]) for _, pattern in _ORDERS):
+            continue
+        for step in (1, -1):
+            passed = False
+            for to in range(at + step, at + step * _FARTHEST, step):
+                if not start < to < end or not _INSTRUCTION.match(lines[to]) or "bra" in lines[to]:
+                    break
+                passed |= bool(_ACCESS.search(lines[to]))
+                both = (lines[to], lines[at]) if step > 0 else (lines[at], lines[to])
+                if passed:
+                    yield {at: "", to: "\n".join(both)}
+
+
+def wrong_widths(line: str) -> Iterator[str]:
+    """Offsets of 64 bits of the other sign, and those of a stride that are computed in 32 bits."""
+    if found := _WIDE.search(line):
+        stem, sign, to, by, times, plus = found.groups()
+        yield line.replace(f"{stem}.{sign}32", f"{stem}.{'u' if sign == 's' else 's'}32")
+        if times.isdigit() and int(times) < _LEAST_STRIDE:
+            return
+        added = f"add.s64 {to}, {to}, {plus};" if plus else ""
+        narrow = f"mul.lo.s32 %low, {by}, {times}; cvt.{sign}64.{sign}32 {to}, %low; {added}"
+        yield line.replace(found[0], f"{{ .reg .b32 %low; {narrow} }}")
+    if found := _EXTENDED.search(line):
+        yield line.replace(found[0], "cvt.u64.u32" if found[1] == "s" else "cvt.s64.s32")
+
+
+def wrong_phases(line: str) -> Iterator[str]:
+    """Waits for an mbarrier's other phase, and other numbers of bytes that it expects."""
+    if (found := _PHASE.search(line)) and "@" not in line:
+        other = f"xor.b32 %phase, {found[2]}, 1;"
+        changed = line.replace(found[0], f"{found[1]}%phase{found[3]}")
+        yield f".reg .b32 %phase; {other} {changed.strip()}"
+    if found := _EXPECTED.search(line):
+        for expected in (int(found[2]) - 16, int(found[2]) + 16, int(found[2]) * 2, int(found[2]) // 2):
+            yield line.replace(found[0], f"{found[1]}{expected}{found[3]}")
+
+
+def swapped_fragments(line: str) -> Iterator[str]:
+    """Two registers of one fragment of a product or of a matrix that is loaded or stored, and whole operands."""
+    if not re.search(r"\b(?:mma|ldmatrix|stmatrix|wgmma\.mma|tcgen05\.(?:ld|st))", line):
+        return
+    lists = list(_FRAGMENTS.finditer(line))
+    for found in lists:
+        names = re.split(r",\s*", found[1])
+        for i in range(min(len(names) - 1, 8)):
+            other = [*names[:i], names[i + 1], names[i], *names[i + 2 :]]
+            yield f"{line[: found.start(1)]}{', '.join(other)}{line[found.end(1) :]}"
+    for a, b in itertools.pairwise(lists[1:]):
+        if a[1].count(",") == b[1].count(","):
+            yield f"{line[: a.start(1)]}{b[1]}{line[a.end(1) : b.start(1)]}{a[1]}{line[b.end(1) :]}"
+
+
 def mutate(
-    text: str, generator: random.Random, grid: tuple[int, int, int] = (1, 1, 1)
-) -> tuple[str, str, str]:
+    text: str,
+    generator: random.Random,
+    grid: tuple[int, int, int] = (1, 1, 1),
+    kinds: frozenset[str] = frozenset(),
+) -> tuple[str, str, str] | None:
     """One fault: its kind, what it is, and the text. Kinds are drawn first, so that rare ones are not drowned.
 
-    In a `grid` of several blocks, some are faults of one block, or of those that have one of its numbers.
+    In a `grid` of several blocks, some are faults of one block, or of those that have one of its numbers. None where
+    the text has no place for any of `kinds`, if some are given.
     """
     lines = text.splitlines()
     start = next(i for i, line in enumerate(lines) if ".reg" in line)
@@ -123,7 +208,12 @@ def mutate(
         if line != lines[at]:
             sites.setdefault(kind, []).append({at: line})
 
-    for kind, faults in ((BOUNDED, bounded_waits(lines)), (EARLY, early_starts(lines))):
+    for kind, faults in (
+        (BOUNDED, bounded_waits(lines)),
+        (EARLY, early_starts(lines)),
+        (ONCE, left_out_once(lines, start, end)),
+        (MOVED, moved_orders(lines, start, end)),
+    ):
         if some := list(faults):
             sites[kind] = some
     seen: dict[str, list[str]] = {}
@@ -151,6 +241,13 @@ def mutate(
         if (found := _ARGUMENT.search(line) or _RESULT.search(line)) and "@" not in line and max(grid) > 1:
             name, extent = generator.choice([(d, n) for d, n in zip("xyz", grid, strict=True) if n > 1])
             site("one block", at, _in_one_block(line, found[1], name, generator.randrange(extent)))
+        for kind, faults in (
+            ("width", wrong_widths(line)),
+            ("phase", wrong_phases(line)),
+            ("fragments", swapped_fragments(line)),
+        ):
+            for changed in faults:
+                site(kind, at, changed)
         for kind, group in _SWAPS:
             for old in group:
                 if old in line:
@@ -192,6 +289,10 @@ def mutate(
             site("swapped", at, swapped)
         for name in names:
             seen.setdefault(name.rstrip("0123456789"), []).append(name)
+    if kinds:
+        sites = {kind: some for kind, some in sites.items() if kind in kinds}
+    if not sites:
+        return None
     kind = generator.choice(sorted(sites))
     changed = generator.choice(sites[kind])
     what = "; ".join(

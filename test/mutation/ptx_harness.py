@@ -4,9 +4,10 @@
 
 Faults are injected into the PTX of kernels of the benchmarks, for three targets, and of the kernels of
 `test/gpu`, which have the other families of opcodes: operands, numbers, addresses, predicates, fragments, bits of
-swizzles and descriptors, types, fields of tensor maps, atomics, named barriers, swapped operands and stores, faults
-that one block alone has, instructions, copies, waits, fences and barriers dropped, waits for an mbarrier that end
-after some tests whatever these say, and waits for the kernel before that come late, or in some threads only.
+swizzles and descriptors, types, fields of tensor maps, atomics, named barriers, swapped operands, fragments and stores,
+offsets computed in 32 bits, phases of an mbarrier and bytes that it expects, faults that one block alone has,
+instructions, copies, waits, fences and barriers dropped, left out in one trip alone, or moved, waits for an mbarrier that
+end after some tests whatever these say, and waits for the kernel before that come late, or in some threads only.
 
 A mutant is *refused* by the reader or as some blocks are not proved, *illegal* (a race, a bound, something undefined) or *different* (another value
 or place). One that passes is run again at other points of the fields and on other blocks: if it is found there, it
@@ -46,7 +47,7 @@ from kernels import CASES, DTYPES, KERNELS, Compiler
 
 from superopt.cost.gpus import target as find_target
 from superopt.errors import BadInput, IllegalProgram, NotEquivalent, SuperoptError, UnsupportedProgram
-from superopt.program import Node, TileProgram
+from superopt.program import KernelGraph, Node, TensorType, TileProgram, Value
 from superopt.transforms.lower import lower
 from superopt.transforms.schedule import fit as schedule
 from superopt.verify.infinities import Extended
@@ -183,6 +184,22 @@ def subjects(programs: Sequence[str], targets: Sequence[str], most: int) -> list
     return found
 
 
+def large(targets: Sequence[str]) -> list[Subject]:
+    """A kernel whose offsets need more than 32 bits: sums of the rows of 6 GB."""
+    x = Value(TensorType((65536, 49152), "f16"), "x")
+    out = Value(TensorType((65536, 1), "f16"), "out")
+    sums = Node("reduce_sum", (x,), (out,), {"dims": (1,), "keepdims": True})
+    graph = KernelGraph("large", [x], [sums], [out])
+    found: list[Subject] = []
+    for target in targets:
+        made = schedule.fit(lower(graph, target), schedule.Compiler(find_target(target)))
+        (kernel,) = kernel_texts(made.emitted, made.compiled)
+        subject = subject_of(f"large {target}", made.lowered.nodes[0], kernel, made.compiled[0])
+        if subject.fate(subject.ptx, subject.first) == "":
+            found.append(subject)
+    return found
+
+
 def subject_of(name: str, node: Node, kernel: KernelText, compiled: Any) -> Subject:
     count = kernel.grid[0] * kernel.grid[1] * kernel.grid[2]
     others = random.Random(name).sample(range(count), min(MORE_BLOCKS, count))
@@ -242,16 +259,20 @@ def judge(subject: Subject, kind: str, text: str) -> str:
     return "wrong and accepted" if subject.fate(text, subject.second) else explained(subject, kind, text)
 
 
-def campaign(found: Sequence[Subject], count: int, seed: int, seconds: float) -> dict[str, Any]:
-    """Inject `count` faults, or as many as there is time for."""
+def campaign(
+    found: Sequence[Subject], count: int, seed: int, seconds: float, kinds: frozenset[str] = frozenset()
+) -> dict[str, Any]:
+    """Inject `count` faults, of `kinds` only if some are given, or as many as there is time for."""
     generator, start = random.Random(seed), time.process_time()
     fates: Counter[tuple[str, str]] = Counter()
     wrong: list[str] = []
     survivors: list[str] = []
-    done = 0
-    while done < count and time.process_time() - start < seconds:
-        subject = found[done % len(found)]
-        kind, what, text = mutate_ptx.mutate(subject.ptx, generator, subject.grid)
+    done = turn = 0
+    while done < count and turn < 100 * count and time.process_time() - start < seconds:
+        subject, turn = found[turn % len(found)], turn + 1
+        if (mutant := mutate_ptx.mutate(subject.ptx, generator, subject.grid, kinds)) is None:
+            continue
+        kind, what, text = mutant
         fate = judge(subject, kind, text)
         fates[kind, fate] += 1
         done += 1
@@ -280,11 +301,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--programs", default=",".join(PROGRAMS))
+    parser.add_argument("--kinds", default="", help="comma-separated, of those that `by_kind` names; or all")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     programs = [p for p in options.programs.split(",") if p]
-    found = [*subjects(programs, TARGETS, 2), *families()]
-    result = campaign(found, options.count, options.seed, options.seconds)
+    found = [*subjects(programs, TARGETS, 2), *families(), *large(TARGETS)]
+    result = campaign(
+        found, options.count, options.seed, options.seconds, frozenset(filter(None, options.kinds.split(",")))
+    )
     print(json.dumps({k: v for k, v in result.items() if k not in ("survivors", "kernels")}, indent=1))
     if options.json:
         options.json.write_text(json.dumps({**about(), **result}, indent=1) + "\n")

@@ -378,7 +378,9 @@ def _ptx(
         if record.unverified or i not in mutated:
             continue
         subject = ptx_harness.subject_of(f"{name} {gpu} {kernel.name}", node, kernel, facts)
-        kind, change, mutant = mutate_ptx.mutate(facts.ptx, rng)
+        fault = mutate_ptx.mutate(facts.ptx, rng)
+        assert fault is not None
+        kind, change, mutant = fault
         fate = ptx_harness.judge(subject, kind, mutant)
         found[f"fault in PTX: {fate}"] += 1
         if fate in ("wrong and accepted", "unexplained"):

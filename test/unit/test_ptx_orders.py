@@ -180,3 +180,29 @@ def test_products_of_another_shape_are_ordered_by_fences(first: str, between: st
     body = place + zeros + "wgmma.fence.sync.aligned;\n" + products + wait
     text = HEAD.replace("THREADS", "128") + body + "ret;\n}\n"
     assert bool(ptx_orders.races(text, 8192)) == raced
+
+
+def test_orders_that_are_moved_or_left_out_once_are_found_or_needless(subjects: list[ptx_harness.Subject]):
+    """Both readings agree on each: what the one lets pass, the other finds no race in."""
+    kinds = frozenset({mutate_ptx.ONCE, mutate_ptx.MOVED})
+    result = ptx_harness.campaign(subjects, 40, 5, 600, kinds)
+    assert result["mutants"] == 40
+    assert result["wrong"] == []
+    assert "unexplained" not in result["fates"]
+    assert {kind.partition(":")[0] for kind in result["by_kind"]} == kinds
+    assert result["fates"]["illegal"] > 10
+    assert result["fates"]["redundant order"] > 0
+
+
+def test_offsets_in_32_bits_are_found_where_they_are_too_large():
+    """Rows of 96 KiB of a tensor of 6 GB: from the 43,691st on, their offsets need more."""
+    (subject,) = ptx_harness.large(["sm_90"])
+    lines = subject.ptx.splitlines()
+    fates = [
+        subject.fate("\n".join([*lines[:at], changed, *lines[at + 1 :]]), subject.first)
+        for at, line in enumerate(lines)
+        for changed in mutate_ptx.wrong_widths(line)
+        if "mul.lo" in changed
+    ]
+    assert fates
+    assert set(fates) == {"different"}
