@@ -203,12 +203,10 @@ def test_against_eager_and_each_other(name: str) -> None:
 OPAQUE: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "embedding": (lambda i, w: F.embedding(i, w) * 2, (ROWS, rand(5, 4)), "aten.embedding.default"),
     "unbind_integers": (lambda i: i.unbind(0)[1] + 1, (ROWS.reshape(3, 1),), "aten.unbind.int"),
-    "cross_entropy": (F.cross_entropy, (X, ROWS), "aten.nll_loss_nd.default"),
     "cumsum": (lambda x: x.cumsum(1), (rand(1, 1030),), "aten.cumsum.default"),
     "argmax": (lambda x: x.argmax(0).to(x.dtype), (X,), "aten.argmax.default"),
     "f64": (lambda x: x.double().exp().float(), (X,), "aten.exp.default"),
     "as_strided": (lambda x: x.as_strided((2, 3), (1, 2)) + 1, (X,), "aten.index.Tensor"),
-    "softplus_of_low_threshold": (lambda x: F.softplus(x, 1, 1), (X,), "aten.softplus.default"),
     "prod": (lambda x: torch.prod(x, 1), (X,), "aten.prod.dim_int"),
     "floor": (torch.floor, (X,), "aten.floor.default"),
 }  # fmt: skip
@@ -242,22 +240,78 @@ def test_integers_are_compared_as_f32_only_where_that_is_exact(bound: int, exter
     assert close(run_imported(imported, (X, near)), module(X, near)) == 0
 
 
+# What PyTorch itself opens into operators that are read.
+OPENED: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "lerp": (lambda x, y: torch.lerp(x, y, 0.3), (X, Y)),
+    "addcmul": (lambda x, y: torch.addcmul(x, y, y, value=0.5) + torch.addcdiv(x, y, x), (P, Y)),
+    "logit": (lambda x: torch.logit(torch.sigmoid(x)), (X,)),
+    "aminmax": (lambda x: torch.aminmax(x, dim=1), (X,)),
+    "var_mean": (lambda x: torch.var_mean(x, 1), (X,)),
+    "trapezoid_diff": (lambda x: (torch.trapezoid(x, dim=1), x.diff(dim=1)), (X,)),
+    "tile_outer": (lambda x: (x.tile(2, 2), torch.outer(x[0], x[1])), (X,)),
+    "kron_trace": (lambda x: (torch.kron(x[:2], x[1:]), torch.trace(x)), (X,)),
+    "distances": (lambda x, y: F.pairwise_distance(x, y), (X, Y)),
+    "shuffles": (lambda x: (F.pixel_shuffle(x, 2), F.channel_shuffle(x, 2)), (IMAGE,)),
+    "losses": (lambda x, y: (F.smooth_l1_loss(x, y), F.huber_loss(x, y), F.soft_margin_loss(x, y)), (X, Y)),
+    "probabilities": (F.cross_entropy, (X, P)),
+    "softplus_of_low_threshold": (lambda x: F.softplus(x, 1, 1), (X,)),
+    "triplet": (lambda x, y: F.triplet_margin_loss(x, y, x * y), (X, Y)),
+    "unfold": (lambda x: F.unfold(x, 2), (IMAGE,)),
+    "largest_of_all": (lambda x: F.adaptive_max_pool2d(x, 1), (IMAGE,)),
+}
+
+
+@pytest.mark.parametrize("name", OPENED)
+def test_what_pytorch_opens_is_read(name: str) -> None:
+    function, inputs = OPENED[name]
+    module = Fn(function).eval()
+    imported = from_torch(module, inputs)
+    assert imported.externs == 0, imported.diagnostics.messages
+    assert close(run_imported(imported, inputs), module(*inputs)) < 2e-5
+    halves = tuple(x.half() for x in inputs)
+    assert from_torch(module, halves).externs == 0
+
+
+def test_what_pytorch_opens_into_more_is_kept_opaque() -> None:
+    """A loop over the steps of an LSTM is unrolled; a prefix is opened where something else is not."""
+    lstm = torch.nn.LSTM(4, 4, batch_first=True).eval()
+    (whole,) = from_torch(lstm, (rand(2, 6, 4),)).graph.nodes
+    assert whole.attrs["target"] == "aten.lstm.input"
+    both = from_torch(Fn(lambda x: torch.floor(torch.lerp(x, x * x, 0.5))), (X,)).graph
+    assert [n.attrs["target"] for n in both.nodes if n.op == "extern"] == ["aten.floor.default"]
+
+
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("shape", [(7,), (5, 7), (2, 7, 3)])
-def test_cross_entropy_normalizes_no_logits_but_sums_them(shape: tuple[int, ...], reduction: str) -> None:
-    """Rows that are ignored, whatever their number is, and logits that are large; PyTorch picks one of each row."""
-    classes = rand(*shape) * 30
+@pytest.mark.parametrize("kind", ["plain", "weighted", "smooth", "nll"])
+def test_losses_by_class(shape: tuple[int, ...], reduction: str, kind: str) -> None:
+    """Rows that are ignored, whatever their number is, and logits that are large."""
+    logits = rand(*shape) * 30
     generator = torch.Generator().manual_seed(0)
     rows = torch.randint(0, 7, (*shape[:1], *shape[2:]) if len(shape) > 1 else (), generator=generator)
-    module = Fn(lambda x, i: F.cross_entropy(x, i, reduction=reduction, ignore_index=3)).eval()
-    imported = from_torch(module, (classes, rows), via="torch")
-    picking = next(n for n in imported.graph.nodes if n.attrs.get("target") == "aten.nll_loss_nd.default")
-    assert picking.operands[0] is imported.graph.inputs[0]
-    for given in (rows, torch.where(rows > 3, 3, rows)):
-        if (given != 3).any():
-            expected = module(classes, given)
-            found = close(run_imported(imported, (classes, given)), expected)
+    given: dict[str, Any] = {"reduction": reduction, "ignore_index": 3}
+    if kind == "weighted":
+        given["weight"] = rand(7).abs() + 0.1
+    if kind == "smooth":
+        given["label_smoothing"] = 0.2
+    function = F.nll_loss if kind == "nll" else F.cross_entropy
+    module = Fn(lambda x, i: function(x, i, **given)).eval()
+    imported = from_torch(module, (logits, rows))
+    assert imported.externs == 0, imported.diagnostics.messages
+    for targets in (rows, torch.where(rows > 3, 3, rows)):
+        if (targets != 3).any():
+            expected = module(logits, targets)
+            found = close(run_imported(imported, (logits, targets)), expected)
             assert found < 2e-5 * max(float(expected.abs().max()), 1.0)
+
+
+def test_from_many_classes_pytorch_picks() -> None:
+    """A proof knows each comparison with a label by itself: too many of them take too long."""
+    logits, rows = torch.zeros(2048, 4096), torch.zeros(2048, dtype=torch.int64)
+    imported = from_torch(Fn(lambda x, i: F.cross_entropy(x, i)), (logits, rows))
+    (picking,) = [n for n in imported.graph.nodes if n.op == "extern"]
+    assert picking.attrs["target"] == "aten.nll_loss_nd.default"
+    assert picking.operands[0] is imported.graph.inputs[0]  # of no normalized logits
 
 
 @pytest.mark.parametrize("name", OPAQUE)
@@ -271,10 +325,6 @@ def test_opaque_operations_run(name: str, via: Any) -> None:
         assert scan.attrs["target"] == "tm_tensor.scan"
         with pytest.raises(UnsupportedProgram, match=r"'tm_tensor.scan' cannot be executed"):
             run_imported(imported, inputs)
-        return
-    if name == "softplus_of_low_threshold" and via == "linalg":
-        assert imported.externs == 0  # torch-mlir writes it as a comparison that selects
-        assert close(run_imported(imported, inputs), module(*inputs)) < 2e-5
         return
     if name == "as_strided" and via == "torch":
         assert imported.externs == 0  # a table of indices whose places are affine is a slice

@@ -21,6 +21,8 @@ import torch
 Tensor: TypeAlias = Any
 Table: TypeAlias = "dict[Any, Callable[..., Any]]"
 
+# Elements of which one is picked by a sum: each of them is an unknown truth value for a proof, which takes 2 us.
+_MOST_PICKED = 1 << 22
 # Elements of a mirrored border, each of them a slice.
 _MOST_MIRRORED = 8
 
@@ -352,24 +354,56 @@ def mse_loss(x, target, reduction=1):
     return {0: square, 1: square.mean(), 2: square.sum()}[reduction]
 
 
+def _picked(x: Tensor, target: Tensor, classes: int, ignored: int) -> Tensor:
+    """x[target] along `classes`: a sum over all classes, of which one counts, beside whatever else reads them.
+
+    Zero for a target that is no class. PyTorch picks where there are too many elements.
+    """
+    if x.numel() > _MOST_PICKED:
+        return -torch.ops.aten.nll_loss_nd(x, target, None, 0, ignored)
+    shape = [-1 if d == classes else 1 for d in range(x.dim())]
+    number = torch.arange(x.shape[classes], device=x.device).reshape(shape)
+    return torch.where(number == target.unsqueeze(classes), wide(x), 0).sum(classes)
+
+
+def _loss(off: Tensor, target: Tensor, weight: Tensor | None, like: Tensor, reduction: int, ignored: int):
+    """What each of `target` costs, those of class `ignored` nothing: all, their (weighted) mean, or their sum."""
+    counted = (target != ignored).to(off.dtype)
+    if weight is not None:
+        classes = 1 if like.dim() > 1 else 0
+        each = wide(weight).reshape([-1 if d == classes else 1 for d in range(like.dim())])
+        counted = counted * _picked(each.expand(like.shape), target, classes, ignored)
+    off = off * counted
+    return {0: off, 1: off.sum() / counted.sum(), 2: off.sum()}[reduction].to(like.dtype)
+
+
+def nll_loss(x, target, weight=None, reduction=1, ignore_index=-100):
+    """-x[target]."""
+    if x.numel() > _MOST_PICKED:
+        return NotImplemented
+    off = -_picked(x, target, 1 if x.dim() > 1 else 0, ignore_index)
+    return _loss(off, target, weight, x, reduction, ignore_index)
+
+
 def cross_entropy(x, target, weight=None, reduction=1, ignore_index=-100, label_smoothing=0.0):
-    """log(sum of exp(x - max)) + (max - x[target]): PyTorch picks the logits of the classes in `target`.
+    """log(sum of exp(x - max)) + (max - x[target]).
 
     Picked from the logits, and not from their `log_softmax`, which nothing else needs and no memory then holds.
+    With `label_smoothing`, that share of it is the mean over all classes.
     """
-    if target.is_floating_point() or label_smoothing:
+    if target.is_floating_point() or (label_smoothing and weight is not None):
         return NotImplemented
     classes = 1 if x.dim() > 1 else 0
-    if weight is not None:
-        picked = log_softmax(x, classes)
-        return torch.ops.aten.nll_loss_nd(picked, target, weight, reduction, ignore_index)
-    picked = torch.ops.aten.nll_loss_nd(x, target, None, 0, ignore_index)  # negated
+    if weight is not None and x.numel() > _MOST_PICKED:
+        return torch.ops.aten.nll_loss_nd(log_softmax(x, classes), target, weight, reduction, ignore_index)
     y = wide(x)
     top = y.amax(classes, keepdim=True)
-    total = torch.exp(y - top).sum(classes)
-    counted = (target != ignore_index).to(y.dtype)
-    off = (torch.log(total) + (top.squeeze(classes) + picked)) * counted
-    return {0: off, 1: off.sum() / counted.sum(), 2: off.sum()}[reduction].to(x.dtype)
+    centered = y - top
+    total = torch.log(torch.exp(centered).sum(classes))
+    off = total + (top.squeeze(classes) - _picked(x, target, classes, ignore_index))
+    if label_smoothing:
+        off = off * (1 - label_smoothing) + (total - centered.mean(classes)) * label_smoothing
+    return _loss(off, target, weight, x, reduction, ignore_index)
 
 
 def pad(x, amounts, mode="constant", value=None):
@@ -507,6 +541,9 @@ def table() -> Table:
         a.adaptive_avg_pool1d.default: adaptive_average,
         a.adaptive_avg_pool2d.default: adaptive_average,
         a.cross_entropy_loss.default: cross_entropy,
+        a.nll_loss_nd.default: nll_loss,
+        a.nll_loss.default: nll_loss,
+        a.nll_loss2d.default: nll_loss,
         a.pad.default: pad,
         **{
             getattr(a, f"{kind}_pad{rank}d").default: lambda x, amounts, mode=mode: pad(x, amounts, mode)

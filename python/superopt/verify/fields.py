@@ -27,6 +27,7 @@ from superopt.transforms.core import _field
 from superopt.verify import products
 from superopt.verify.degrees import CONSTANT, POSITIVE, VARIABLE, Degree, Ratio, Sign
 from superopt.verify.domains import Array, Domain, Shape, Tensor, exact_residues
+from superopt.verify.labels import Labels
 from superopt.verify.lattices import Kind, Lattices, flags
 from superopt.verify.primes import Primes
 from superopt.verify.reals import Reals
@@ -120,7 +121,7 @@ class ImageField(Domain):
         draw = int(p.uniform(key_of(seed, "root"), 1)[0])
         self.root: int = pow(draw, (p.modulus - 1) // q.modulus, p.modulus)
         self.lattices = Lattices(self._core, self.fields, partial(key_of, seed), self._infinity)
-        self.truths = np.zeros(0, np.uint64)  # labels of what is 1 or 0
+        self.truths = Labels()  # of what is 1 or 0
         self.unknowns = 0  # which ones those are that no result may depend on
 
     @property
@@ -334,7 +335,7 @@ class ImageField(Domain):
         """1 where t > 0, else 0: an unknown s of each t. Where t is such an s or 1 - s, it is t itself."""
         made = self._uninterpreted("where", t)
         self._record("where", (t,), 0)
-        own = np.isin(self.reals.labels(t), self.truths)
+        own = self.truths.hold(self.reals.labels(t))
         self.truths_given(made)
         return self.move(lambda a, b: np.where(own, a, b), t, made) if own.any() else made
 
@@ -342,7 +343,7 @@ class ImageField(Domain):
     def truths_given(self, a: Tensor) -> None:
         self._record("", (a,), 2 * math.prod(a.shape))  # each look-up could hit by chance
         for truth in (a, self.apply("sub", self.constant(1.0), a)):
-            self.truths = np.union1d(self.truths, self.reals.labels(truth))
+            self.truths.add(self.reals.labels(truth))
 
     @override
     def contract(self, a: Tensor, b: Tensor) -> Tensor:

@@ -40,6 +40,7 @@ import numpy as np
 
 from superopt.verify.degrees import VARIABLE, Degree
 from superopt.verify.domains import Array, Tensor
+from superopt.verify.labels import distinct
 
 Condition = Literal["root", "logarithm", "quotient"]
 _NESTED = 4  # how deep products are taken apart
@@ -89,13 +90,7 @@ def _needed(
     """
     mine = [labels(x).reshape(-1) for x, needed in found if needed]
     mine = [x for x in mine if not any(np.array_equal(x, y) for y in given)]
-    return _distinct(np.concatenate([np.zeros(0, np.uint64), *mine]))
-
-
-def _distinct(numbers: Array) -> Array:
-    """Sorted, each once; `np.unique` hashes, which takes a hundred times as long for millions."""
-    numbers = np.sort(numbers)
-    return numbers[np.concatenate([np.ones(min(numbers.size, 1), bool), numbers[1:] != numbers[:-1]])]
+    return distinct(np.concatenate([np.zeros(0, np.uint64), *mine]))
 
 
 def _without(numbers: Array, others: Array) -> Array:
