@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import copy
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from ingest_support import ops, read_text
 
 from superopt import from_torch
 from superopt.diagnostics import Diagnostics
-from superopt.errors import UnsupportedProgram
+from superopt.errors import UNKNOWN, UnsupportedProgram
 from superopt.program import TensorType, Value
 from superopt.transforms.ingest import against_execution, against_module, against_source, bodies, run_linalg
 from superopt.transforms.ingest.linalg_reader import LinalgReader
@@ -194,6 +196,117 @@ def test_long_sums_may_be_added_in_another_order(seed: int) -> None:
     graph = import_torch.from_torch(Gate(), (x, w), diagnostics=diagnostics).graph
     assert "extern" not in ops(graph)
     assert not diagnostics.messages
+
+
+def found_beside(module: Any, other: Any, arguments: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What is said of the graph of `other`, taken for that of `module`."""
+    from superopt.transforms.ingest import import_torch
+
+    reads: list[Any] = []
+    monkeypatch.setattr(import_torch, "check_import", lambda read, *_: reads.append(read))
+    for each in (module, other):
+        import_torch.from_torch(each, arguments)
+    try:
+        against_module._check(replace(reads[0], graph=reads[1].graph), Diagnostics(), UNKNOWN)
+    except UnsupportedProgram as error:
+        return error.message
+    return ""
+
+
+def normed(x: Any, eps: float = 1e-5) -> Any:
+    return (x.float() * (x.float().square().mean(-1, keepdim=True) + eps).rsqrt()).to(x.dtype)
+
+
+def gelu(x: Any, cubic: float = 0.044715) -> Any:
+    y = x.float()
+    return (0.5 * y * (1 + (0.79788456 * (y + cubic * y**3)).tanh())).to(x.dtype)
+
+
+def product(x: Any, w: Any) -> Any:
+    return x @ w.t()
+
+
+# What a module computes, and what a reader that is slightly wrong would make of it.
+SLIGHT: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
+    "a term of many": (product, lambda x, w: product(x[:, 1:], w[:, 1:])),
+    "a bias": (lambda x, w: product(x, w) + 1e-2, product),
+    "a row": (product, lambda x, w: product(x, w) * (1 + (x[:, :1] == x[0, 0]).to(x.dtype) / 100)),
+    "epsilon": (lambda x, w: normed(x) * w[:1], lambda x, w: normed(x, 1e-6) * w[:1]),
+    "a constant": (lambda x, w: gelu(x), lambda x, w: gelu(x, 0.0447)),
+    "a scale": (lambda x, w: (product(x, w) / 64).softmax(-1), lambda x, w: (product(x, w) / 63).softmax(-1)),
+    "a count": (lambda x, w: x.var(-1), lambda x, w: x.var(-1, correction=0)),
+    "digits of a product": (
+        lambda x, w: product(x, w).float().sigmoid(), lambda x, w: (product(x, w).float() * 1.00005).sigmoid()
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", SLIGHT)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_what_sums_and_narrow_numbers_lose_hides_no_fault(
+    dtype: str, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In fp64, where neither loses anything, the graph is off by no more than the module is in f32."""
+    torch: Any = pytest.importorskip("torch")
+
+    class Module(torch.nn.Module):
+        def __init__(self, body: Callable[[Any, Any], Any]) -> None:
+            super().__init__()
+            self.body = body
+
+        def forward(self, x: Any, w: Any) -> Any:
+            return self.body(x, w)
+
+    numbers = torch.Generator().manual_seed(1)
+    given = [torch.randn(rows, 1024, generator=numbers).to(getattr(torch, dtype)) for rows in (48, 64)]
+    right, wrong = map(Module, SLIGHT[fault])
+    assert found_beside(right, copy.deepcopy(right), tuple(given), monkeypatch) == ""
+    assert " in fp64 on " in found_beside(right, wrong, tuple(given), monkeypatch)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_numbers_that_a_graph_holds_in_narrow_dtypes_are_not_faults(dtype: str) -> None:
+    """PyTorch computes with them in f32; where they are rounded to 1 or 0, the graph has no operator left."""
+    torch: Any = pytest.importorskip("torch")
+    of = {
+        "a factor": lambda x: x * 0.1,
+        "several": lambda x: ((x * 0.1 + 0.3) / 0.7).clamp(-0.3, 0.3),
+        "a table": lambda x: x * torch.arange(64, dtype=x.dtype).mul(0.1),
+        "almost one": lambda x: x * 1.0001,
+        "almost zero": lambda x: x * 1e-9,
+        "logarithms": lambda x: torch.exp2(x) + x.abs().log2(),
+    }  # fmt: skip
+    x = torch.randn(8, 64, generator=torch.Generator().manual_seed(0)).to(getattr(torch, dtype))
+
+    class Module(torch.nn.Module):
+        def __init__(self, body: Callable[[Any], Any]) -> None:
+            super().__init__()
+            self.body = body
+
+        def forward(self, x: Any) -> Any:
+            return self.body(x)
+
+    for name, body in of.items():
+        said = from_torch(Module(body), (x,)).diagnostics
+        assert said.messages == [], name
+
+
+def test_a_product_of_rounded_operands_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As matrix units round them (tf32): right in fp64, and off by more than another order of the sum."""
+    torch: Any = pytest.importorskip("torch")
+
+    class Module(torch.nn.Module):
+        def __init__(self, *, rounded: bool) -> None:
+            super().__init__()
+            self.rounded = rounded
+
+        def forward(self, x: Any, w: Any) -> Any:
+            return product(x.half().float(), w.half().float()) if self.rounded else product(x, w)
+
+    numbers = torch.Generator().manual_seed(1)
+    given = tuple(torch.randn(rows, 4096, generator=numbers) for rows in (48, 64))
+    said = found_beside(Module(rounded=False), Module(rounded=True), given, monkeypatch)
+    assert "in its own dtypes" in said
 
 
 def test_a_fault_in_an_opaque_operation_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,9 +158,7 @@ def _check(read: Read, diagnostics: Diagnostics, location: Location) -> None:
             narrow = _outputs(lifted, graph, drawn, location, typed=True)
         wide: list[Array] | None = None
         try:
-            with _widened():
-                given = [t if i in large else _double(t) for i, t in enumerate(drawn)]
-                wide = _outputs(lifted, graph, given, location)
+            wide = _in_wider(lifted, graph, drawn, large, location, torch_module().float64)
         except SuperoptError as error:
             diagnostics.remark(
                 f"the import is not compared with the module in fp64: {error.message}", location
@@ -168,9 +166,12 @@ def _check(read: Read, diagnostics: Diagnostics, location: Location) -> None:
         try:
             inputs = [_held_array(t) if i in large else _array(t) for i, t in enumerate(drawn)]
             reference = narrow if wide is None else wide
-            again = partial(_rounded_again, lifted, graph, drawn, location)
-            narrow_too = (None, None) if wide is None else (narrow, again)
-            found = first_difference(graph, inputs, name, reference, *narrow_too)
+            if wide is None:
+                found = first_difference(graph, inputs, name, narrow, None)
+            else:
+                again = partial(_rounded_again, lifted, graph, drawn, location)
+                in_f32 = _in_f32(read, drawn, large, narrow, location)
+                found = first_difference(graph, inputs, name, wide, narrow, again, in_f32)
         except UnsupportedProgram as error:
             diagnostics.remark(f"the import is not compared with the module: {error.message}", location)
             return
@@ -182,6 +183,42 @@ def _check(read: Read, diagnostics: Diagnostics, location: Location) -> None:
         diagnostics.remark(
             "the import is not compared with the module: none of its results is a finite number", location
         )
+
+
+def _in_wider(
+    lifted: Any, graph: KernelGraph, drawn: Sequence[Any], large: Container[int], location: Location, to: Any
+) -> list[Array]:
+    """The module's results where all is computed in the dtype `to`. Large weights are held in their own."""
+    with _widened(to):
+        given = [
+            t if i in large or not t.is_floating_point() else t.detach().to(to) for i, t in enumerate(drawn)
+        ]
+        return _outputs(lifted, graph, given, location)
+
+
+def _in_f32(
+    read: Read, drawn: Sequence[Any], large: Container[int], narrow: list[Array], location: Location
+) -> list[Array] | None:
+    """The module's results in f32, which may be those in its own dtypes.
+
+    None where it does not run so, and where it has a number that leaves no trace in the graph, as f16 makes 1 of
+    1.0001.
+    """
+    graph, torch = read.graph, torch_module()
+    held = {v.dtype for v in [*graph.inputs, *(v for n in graph.nodes for v in n.results)]}
+    dtypes = [DTYPE_NAMES[name] for name in ("f16", "bf16") if name in held]
+    if not dtypes:
+        return narrow
+    for node in read.exported.graph.nodes:
+        for number in torch.utils._pytree.tree_leaves((node.args, node.kwargs)):
+            if isinstance(number, float) and number not in (0.0, 1.0, -1.0):
+                kept = {torch.tensor(number, dtype=dtype).item() for dtype in dtypes}
+                if not kept.isdisjoint((1, -1)) or (0 in kept and node.target is torch.ops.aten.mul.Tensor):
+                    return None
+    try:
+        return _in_wider(read.lifted, graph, drawn, large, location, torch.float32)
+    except SuperoptError:
+        return None
 
 
 @contextmanager
@@ -358,28 +395,29 @@ def _array(t: Any) -> Array:
 
 
 @contextmanager
-def _widened() -> Generator[None]:
-    """Conversions to narrower floating-point types, and constants made in them, give f64 inside it."""
+def _widened(to: Any) -> Generator[None]:
+    """Conversions to narrower floating-point types than `to`, f32 or f64, and constants made in them, give `to`
+    inside it."""
     torch = torch_module()
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    narrow = (torch.float16, torch.bfloat16, torch.float32)
+    narrow = {torch.float16, torch.bfloat16, torch.float32} - {to}
 
     class Widen(TorchDispatchMode):
-        """Every operator on f64: the dtypes requested, and the tensors that the module holds."""
+        """Every operator on wider numbers: the dtypes requested, and the tensors that the module holds."""
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             def wide(x: Any) -> Any:
                 if isinstance(x, torch.dtype) and x in narrow:
-                    return torch.float64
+                    return to
                 held = isinstance(x, torch.Tensor) and x.dtype in narrow and not func._schema.is_mutable
-                return x.double() if held else x
+                return x.to(to) if held else x
 
             args, kwargs = torch.utils._pytree.tree_map(wide, (args, kwargs or {}))
             return func(*args, **kwargs)
 
     before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
+    torch.set_default_dtype(to)
     try:
         with Widen():
             yield
@@ -408,7 +446,7 @@ def _place(exported: Any, graph: KernelGraph, arguments: Sequence[Any], output: 
 
     program = exported.module()
     try:
-        with _widened(), torch.no_grad():
+        with _widened(torch.float64), torch.no_grad():
             Recorder(program).run(*[_double(t).clone() for t in arguments])
     except Exception:  # without a trace of the module in fp64 the place is unknown
         return None
