@@ -372,22 +372,22 @@ def _quiet() -> Generator[None]:
 
 def _exported(lifted: Any, via: Via, location: Location) -> tuple[Any, Any]:
     """The exported program, and the same decomposed: by us, and by PyTorch (by torch-mlir, `via` linalg)."""
-    from superopt.transforms.ingest.decompositions import table
-    from superopt.transforms.ingest.their_decompositions import decomposed
+    from superopt.transforms.ingest import decompositions, their_decompositions
 
     torch = torch_module()
     arguments = tuple(t.detach() for t in (*lifted.examples, *lifted.weights))
     with _quiet(), torch.no_grad():
         try:
             exported = torch.export.export(lifted, arguments, strict=False)
+            ours = decompositions.table()
             if via == "linalg":
                 theirs = binding("extras.fx_decomp_util").get_decomposition_table()
-                return exported, exported.run_decompositions(table()).run_decompositions(theirs)
+                return exported, exported.run_decompositions(ours).run_decompositions(theirs)
 
             def read(program: Any) -> KernelGraph:
                 return _read_torch(program, lifted, "main", Diagnostics(), False, location)
 
-            return exported, decomposed(exported, table(), read)
+            return exported, their_decompositions.decomposed(exported, ours, read)
         except SuperoptError:
             raise
         except Exception as error:

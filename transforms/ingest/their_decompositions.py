@@ -14,6 +14,8 @@ from copy import copy
 from functools import cache
 from typing import Any
 
+from torch._decomp import global_decomposition_table
+
 from superopt.errors import SuperoptError
 from superopt.program import KernelGraph
 from superopt.transforms.ingest.aten import HANDLERS
@@ -49,8 +51,6 @@ def decomposed(exported: Any, ours: Table, read: Callable[[Any], KernelGraph]) -
 
 def theirs(op: Any) -> Callable[..., Any] | None:
     """PyTorch's decomposition of an operator."""
-    from torch._decomp import global_decomposition_table
-
     table = _default()
     return table[op] if op in table else global_decomposition_table["post_autograd"].get(op)
 
