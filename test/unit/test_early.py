@@ -230,3 +230,31 @@ def test_what_the_wait_leaves_in_a_register_is_not_read() -> None:
     used = first.ttir.replace(result[0], read)
     with pytest.raises(SuperoptError, match="values defined before"):
         check(ttir={0: used})
+
+
+def in_3_9(text: str) -> str:
+    """TTIR as Triton 3.9 writes it: an operation each to wait, and to let the next kernel start."""
+    for assembly, operation in ((WAIT, "wait"), ("griddepcontrol.launch_dependents", "launch_dependents")):
+        text = re.sub(
+            rf"%\S+ = tt.elementwise_inline_asm \"{assembly}[^\n]*", f"tt.grid_dependency_{operation}", text
+        )
+    return text
+
+
+def test_kernels_that_wait_by_an_operation_pass() -> None:
+    texts = [in_3_9(k.ttir) for k in made()[2]]
+    assert all("tt.grid_dependency_launch_dependents" in t for t in texts[:-1])
+    assert all("tt.grid_dependency_wait" in t and WAIT not in t for t in texts[1:])
+    check(ttir=dict(enumerate(texts)))
+
+
+def test_operations_that_do_not_wait_or_wait_too_late_are_refused() -> None:
+    at = len(made()[2]) - 1
+    text = in_3_9(made()[2][at].ttir)
+    lines = [line for line in text.split("\n") if "tt.grid_dependency_wait" not in line]
+    with pytest.raises(IllegalProgram, match="expected its TTIR to wait"):
+        check(ttir={at: "\n".join(lines)})
+    place = next(i for i, line in enumerate(lines) if "tt.load" in line)
+    late = [*lines[: place + 1], "    tt.grid_dependency_wait", *lines[place + 1 :]]
+    with pytest.raises(IllegalProgram, match="expected its TTIR to wait"):
+        check(ttir={at: "\n".join(late)})

@@ -37,7 +37,7 @@ from superopt.verify.ttir.values import (
     number,
     wrapped,
 )
-from superopt.verify.ttir.waits import KNOWN
+from superopt.verify.ttir.waits import KNOWN, OPERATIONS
 from superopt.verify.ttir.work import A_NUMBER, AN_OPERATION, Meter, widest
 
 LANES = 1 << 20  # elements of one value held at once
@@ -382,6 +382,10 @@ class _Run(Batch):
             raise self.unsupported(f"the assembly '{op.literal}'")
         return []
 
+    def nothing(self, op: Operation) -> list[Held]:
+        """What changes neither numbers nor memory."""
+        return []
+
     def barrier(self, op: Operation) -> list[Held]:
         if op.name == "ttg.barrier" and op.words != ("all",):  # Triton 3.7 on; others leave memory out
             raise self.unsupported(f"'{' '.join((op.name, *op.words))}'")
@@ -458,5 +462,5 @@ _HANDLERS: Mapping[str, Callable[[_Run, Operation], list[Held]]] = {
     "tt.get_num_programs": _Run.num_programs, "tt.make_range": _Run.make_range, "tt.dot": _Run.dot,
     "tt.reduce": _Run.reduce, "tt.scan": _Run.scan, "gpu.barrier": _Run.barrier,
     "ttg.barrier": _Run.barrier, "scf.for": _Run.loop, "scf.if": _Run.branch,
-    ASSEMBLY: _Run.assembly,
+    ASSEMBLY: _Run.assembly, **dict.fromkeys(OPERATIONS, _Run.nothing),
 }  # fmt: skip
