@@ -272,6 +272,15 @@ def test_what_pytorch_opens_is_read(name: str) -> None:
     assert from_torch(module, halves).externs == 0
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("function", [torch.exp2, torch.log2, torch.log10, lambda x: 3.0**x])
+def test_constants_within_functions_keep_their_digits(dtype: Any, function: Callable[[Any], Any]) -> None:
+    """Rounded to f16, the logarithm of two costs half a percent of 2**11."""
+    x = (P * 4.5).to(dtype)
+    (found,) = run_imported(from_torch(Fn(function).eval(), (x,)), (x,))
+    torch.testing.assert_close(found, function(x.double()), rtol=1e-6, atol=1e-6)
+
+
 def test_what_pytorch_opens_into_more_is_kept_opaque() -> None:
     """A loop over the steps of an LSTM is unrolled; a prefix is opened where something else is not."""
     lstm = torch.nn.LSTM(4, 4, batch_first=True).eval()

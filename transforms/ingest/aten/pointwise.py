@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from superopt.program import Value
 from superopt.transforms.ingest.aten.table import Args, Handler, fill, handles
@@ -83,16 +84,22 @@ def _abs(r: TorchReader, args: Args) -> Value:
     return r.build.emit("max", x, r.build.emit("neg", x))
 
 
+def _in_f32(r: TorchReader, held: Any) -> Value:
+    """An operand of what PyTorch computes in f32 for f16 and bf16, which hold three digits of a constant."""
+    return r.tensor(held, "f32")
+
+
 @handles("exp2")
 def _exp2(r: TorchReader, args: Args) -> Value:
-    x = r.tensor(args[0], r.element)
-    return r.build.emit("exp", r.build.emit("mul", x, fill(r, math.log(2), x)))
+    x = _in_f32(r, args[0])
+    return r.build.cast(r.build.emit("exp", r.build.emit("mul", x, fill(r, math.log(2), x))), r.element)
 
 
 def _log_base(base: float) -> Handler:
     def handler(r: TorchReader, args: Args) -> Value:
-        x = r.tensor(args[0], r.element)
-        return r.build.emit("div", r.build.emit("log", x), fill(r, math.log(base), x))
+        x = _in_f32(r, args[0])
+        made = r.build.emit("div", r.build.emit("log", x), fill(r, math.log(base), x))
+        return r.build.cast(made, r.element)
 
     return handler
 
@@ -111,10 +118,10 @@ def _pow(r: TorchReader, args: Args) -> Value:
 
 @handles("pow.Scalar")
 def _pow_scalar(r: TorchReader, args: Args) -> Value:
-    x = r.tensor(args[1], r.element)
+    x = _in_f32(r, args[1])
     if args[0] <= 0:
         raise NotExpressible(f"a power of the base {args[0]}")
-    return r.build.emit("exp", r.build.emit("mul", x, fill(r, math.log(args[0]), x)))
+    return r.build.cast(r.build.emit("exp", r.build.emit("mul", x, fill(r, math.log(args[0]), x))), r.element)
 
 
 @handles("clamp", "clamp.Tensor", "hardtanh", "clip")
