@@ -32,13 +32,16 @@ def decomposed(exported: Any, ours: Table, read: Callable[[Any], KernelGraph]) -
     """The exported program with `ours` applied, and those of PyTorch's that help; `read` reads a program."""
     program = exported.run_decompositions(dict(ours))
     known = _operators(program)
-    unread = [op for op in known if not _is_read(op) and theirs(op) is not None]
-    if not unread:
+    if all(map(_is_read, known)) or (graph := _read(program, read)) is None:
         return program
-    graph, table = _read(program, read), ours
-    for ops in [unread, *([op] for op in unread if len(unread) > 1)]:
+    kept = opaque(graph)  # others are constants
+    unread = [op for op in known if str(op) in kept and theirs(op) is not None]
+    table, attempts = ours, [unread] if unread else []
+    if len(unread) > 1:
+        attempts += [[op] for op in unread]
+    for ops in attempts:
         more, opened = _opened(exported, table, ops, known)
-        if opened is None or (made := _read(opened, read)) is None or graph is None:
+        if opened is None or (made := _read(opened, read)) is None:
             continue
         before, after = opaque(graph), opaque(made)
         gone = len(before) - len(after) if {*after} <= {*before} else 0
