@@ -65,6 +65,9 @@ class Read:
         return " and ".join(said)
 
 
+Given: TypeAlias = tuple[Sequence[Any], Mapping[str, Any] | None]
+"""The arguments of a module."""
+
 FEWER = (
     f"{_FEW} examples of its batch",
     f"the first {_FEW} positions",
@@ -101,37 +104,47 @@ def few(
     return mapped(part, (tuple(inputs), dict(kwargs or {})))
 
 
+def _shapes(given: Given) -> list[Any]:
+    leaves = torch_module().utils._pytree.tree_leaves(given)
+    return [t.shape for t in leaves if isinstance(t, torch_module().Tensor)]
+
+
 def check_import(
-    read: Read, smaller: Callable[[int], Read], diagnostics: Diagnostics, location: Location
+    read: Read,
+    given: Given,
+    reading: Callable[[Sequence[Any], Mapping[str, Any] | None], Read],
+    diagnostics: Diagnostics,
+    location: Location,
 ) -> None:
     """Raise UnsupportedProgram, located, where a graph and its module compute different numbers.
 
-    What is too large to run is compared on fewer examples or positions (`smaller`, given what `few` keeps), where
-    the graph read of them is the same but for extents. A remark says so, or what was not compared, and why.
+    What is too large to run is compared on fewer of the examples or positions that were `given`, where the graph
+    that `reading` gives of them is the same but for extents. A remark says so, or what was not compared, and why.
     """
     if not (reason := read.too_large):
         return _check(read, diagnostics, location)
     others: list[str] = []
-    tried = [[t.shape for t in read.lifted.examples]]
+    tried = [_shapes(given)]
     for kept, what in enumerate(FEWER):
+        fewer = few(*given, kept)
+        if (shapes := _shapes(fewer)) in tried:  # reading takes seconds
+            others += [f"there are no more than {what}"] if kept < 2 else []
+            continue
+        tried.append(shapes)
         try:
-            small = smaller(kept)
+            small = reading(*fewer)
         except SuperoptError as error:
             others.append(f"on {what}, {error.message}")
             continue
-        shapes = [t.shape for t in small.lifted.examples]
-        pairs = zip(tried[0], shapes, strict=True)
-        extents = {a: b for large, less in pairs for a, b in zip(large, less, strict=True) if a != b}
-        if shapes in tried:
-            others += [f"there are no more than {what}"] if kept < 2 else []
-        elif small.too_large:
+        pairs = zip(read.lifted.examples, small.lifted.examples, strict=True)
+        extents = {a: b for x, y in pairs for a, b in zip(x.shape, y.shape, strict=True) if a != b}
+        if small.too_large:
             others.append(f"on {what}, {small.too_large}")
         elif not same_reading(read.graph, small.graph, extents):
             others.append(f"on {what}, it is read as other operators")
         else:
             diagnostics.remark(f"the import is compared with the module on {what}: {reason}", location)
             return _check(small, diagnostics, location)
-        tried.append(shapes)
     diagnostics.remark(
         f"the import is not compared with the module: {'; '.join([reason, *others])}", location
     )

@@ -24,7 +24,6 @@ from superopt.transforms.ingest import standing
 from superopt.transforms.ingest.against_module import (
     Read,
     check_import,
-    few,
     one_thread,
     products_in_f32,
     run_module,
@@ -119,10 +118,7 @@ def from_torch(
             read = reading(inputs, kwargs, diagnostics)
             with one_thread():
                 check_import(
-                    read,
-                    lambda kept: reading(*few(inputs, kwargs, kept), Diagnostics()),
-                    diagnostics,
-                    location,
+                    read, (inputs, kwargs), partial(reading, diagnostics=Diagnostics()), diagnostics, location
                 )
         again = structure(module, read.structure.reads, kinds=read.lifted.signature.kinds)
         known = steady(read.structure, again)
