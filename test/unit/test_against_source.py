@@ -506,16 +506,17 @@ def test_a_fault_of_the_torch_reader_is_an_error_at_its_line(
     fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch: Any = pytest.importorskip("torch")
-    from superopt.transforms.ingest import decompositions, from_torch
+    from superopt.transforms.ingest import from_torch
     from superopt.transforms.ingest.aten import HANDLERS
+    from superopt.transforms.ingest.decompositions import functions
 
     module, x = Chain(), torch.randn(4, 8, generator=torch.Generator().manual_seed(1))
-    softmax, linear = decompositions.softmax, HANDLERS["linear"]
+    softmax, linear = functions.softmax, HANDLERS["linear"]
     line = type(module).forward.__code__.co_firstlineno
     if fault == "handler":
         monkeypatch.setitem(HANDLERS, "tanh", HANDLERS["erf"])
     elif fault == "decomposition":
-        monkeypatch.setattr(decompositions, "softmax", lambda x, *rest: softmax(x * 1.01, *rest))
+        monkeypatch.setattr(functions, "softmax", lambda x, *rest: softmax(x * 1.01, *rest))
     elif fault != "none":
         torch.nn.init.zeros_(module.first.bias)
         torch.nn.init.zeros_(module.second.bias)

@@ -16,7 +16,7 @@ F: Any = torch.nn.functional
 from ingest_support import ops, run_imported  # noqa: E402
 
 from superopt.errors import UnsupportedProgram  # noqa: E402
-from superopt.transforms.ingest import from_torch, run_extern  # noqa: E402
+from superopt.transforms.ingest import from_torch, run_extern, their_decompositions  # noqa: E402
 from superopt.verify import certify  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -286,8 +286,23 @@ def test_what_pytorch_opens_into_more_is_kept_opaque() -> None:
     lstm = torch.nn.LSTM(4, 4, batch_first=True).eval()
     (whole,) = from_torch(lstm, (rand(2, 6, 4),)).graph.nodes
     assert whole.attrs["target"] == "aten.lstm.input"
-    both = from_torch(Fn(lambda x: torch.floor(torch.lerp(x, x * x, 0.5))), (X,)).graph
-    assert [n.attrs["target"] for n in both.nodes if n.op == "extern"] == ["aten.floor.default"]
+    once = Fn(lambda x: torch.floor(torch.lerp(x, x * x, 0.5)))
+    twice = Fn(lambda x: torch.floor(torch.lerp(x, torch.lerp(x, x * x, 0.5), 0.5)))
+    for module in (once, twice):  # together, floor would become an operation that is opaque as well
+        nodes = from_torch(module, (X,)).graph.nodes
+        assert [n.attrs["target"] for n in nodes if n.op == "extern"] == ["aten.floor.default"]
+
+
+def test_what_pytorch_fails_to_open_is_kept_opaque(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> Any:
+        raise ValueError
+
+    known = their_decompositions.theirs
+    monkeypatch.setattr(their_decompositions, "theirs", lambda op: fails if "lerp" in str(op) else known(op))
+    module = Fn(lambda x: torch.lerp(x, x * x, 0.5) + torch.addcmul(x, x, x))
+    imported = from_torch(module, (X,))
+    assert [n.attrs["target"] for n in imported.graph.nodes if n.op == "extern"] == ["aten.lerp.Scalar"]
+    assert close(run_imported(imported, (X,)), module(X)) < 2e-5
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])

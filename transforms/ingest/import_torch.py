@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import itertools
-import logging
 import os
 import traceback
-import warnings
 from collections.abc import Container, Generator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from superopt.aliasing import pairs
 from superopt.diagnostics import Diagnostics
-from superopt.dialects.mlir import binding, ir, passmanager
+from superopt.dialects.mlir import binding
 from superopt.errors import UNKNOWN, Location, SuperoptError, UnsupportedProgram
 from superopt.naming import is_value_name
 from superopt.program import KernelGraph
@@ -28,11 +25,9 @@ from superopt.transforms.ingest.against_module import (
     products_in_f32,
     run_module,
 )
-from superopt.transforms.ingest.ingest_linalg import read_linalg, the_function
-from superopt.transforms.ingest.locate import locate
+from superopt.transforms.ingest.read_exported import quiet, read_through_linalg, read_through_torch
 from superopt.transforms.ingest.signature import Signature
 from superopt.transforms.ingest.structure import Structure, reads, recorded, steady, structure
-from superopt.transforms.ingest.torch_dialect import TorchReader, find_overload, refuse_random
 from superopt.transforms.ingest.torch_types import export_lock, torch_module
 
 Via: TypeAlias = Literal["torch", "linalg"]
@@ -164,7 +159,7 @@ def _read(
         known = _tried(module, lifted, location)
     with _attributes_kept(module):
         original, exported = _exported(lifted, via, location)
-    read = _read_torch if via == "torch" else _read_linalg
+    read = read_through_torch if via == "torch" else read_through_linalg
     changed = _overwritten(exported, lifted.fixed_names, location)
     graph = read(exported, lifted, name, diagnostics, narrow_f64, location)
     lifted.fixed = {n: lifted.fixed[n] for n in _read_of(original, lifted.fixed_names)}
@@ -233,7 +228,7 @@ def _tried(module: Any, lifted: Any, location: Location) -> Structure:
             raise UnsupportedProgram(what, _raised_at(error) or location) from error
         return [_comparable(t) for t in (*results, *after)]
 
-    with _quiet(), torch.random.fork_rng(devices=[]):
+    with quiet(), torch.random.fork_rng(devices=[]):
         with recorded() as ran:
             first = run()
         kinds = lifted.signature.kinds
@@ -353,26 +348,13 @@ def _ties(module: Any) -> tuple[tuple[str, str], ...]:
     return tuple((name, known) for name, t in named if (known := first.setdefault(id(t), name)) != name)
 
 
-@contextmanager
-def _quiet() -> Generator[None]:
-    """Silence the exporter's output and warnings: its errors contain what matters."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
-
-
 def _exported(lifted: Any, via: Via, location: Location) -> tuple[Any, Any]:
     """The exported program, and the same decomposed: by us, and by PyTorch (by torch-mlir, `via` linalg)."""
     from superopt.transforms.ingest import decompositions, their_decompositions
 
     torch = torch_module()
     arguments = tuple(t.detach() for t in (*lifted.examples, *lifted.weights))
-    with _quiet(), torch.no_grad():
+    with quiet(), torch.no_grad():
         try:
             exported = torch.export.export(lifted, arguments, strict=False)
             ours = decompositions.table()
@@ -381,7 +363,7 @@ def _exported(lifted: Any, via: Via, location: Location) -> tuple[Any, Any]:
                 return exported, exported.run_decompositions(ours).run_decompositions(theirs)
 
             def read(program: Any) -> KernelGraph:
-                return _read_torch(program, lifted, "main", Diagnostics(), False, location)
+                return read_through_torch(program, lifted, "main", Diagnostics(), False, location)
 
             return exported, their_decompositions.decomposed(exported, ours, read)
         except SuperoptError:
@@ -399,117 +381,3 @@ def _raised_at(error: BaseException) -> Location | None:
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(ours)]
     frames = [f for f in frames if "torch_mlir" not in f.filename]
     return Location(frames[-1].filename, frames[-1].lineno or 0, 1) if frames else None
-
-
-def _constants_as_inputs(exported: Any) -> dict[int, Any]:
-    """Make every constant of the program an input; returns the tensors by the positions of their arguments.
-
-    This keeps constants out of the importer's literals, which pass through Python lists, and out of lists of
-    operands, which it refuses with a constant among them.
-    """
-    from torch.export.graph_signature import InputKind
-
-    tensors: dict[int, Any] = {}
-    for i, spec in enumerate(exported.graph_signature.input_specs):
-        if spec.kind != InputKind.USER_INPUT:
-            held = exported.state_dict if spec.target in exported.state_dict else exported.constants
-            tensors[i] = held[spec.target].detach()
-            spec.kind, spec.target, spec.persistent = InputKind.USER_INPUT, None, None
-    return tensors
-
-
-def _torch_module(exported: Any, name: str, location: Location) -> Any:
-    """The torch dialect's module of a program whose constants are inputs."""
-    context = ir.Context()
-    binding("dialects.torch").register_dialect(context)
-    importer = binding("extras.fx_importer").FxImporter(context=context)
-    try:
-        with _quiet():
-            importer.import_frozen_program(exported, func_name=name)
-    except Exception as error:
-        # The importer fails assertions on what it cannot express.
-        raise UnsupportedProgram(f"torch-mlir cannot import the program: {error}", location) from error
-    return importer.module
-
-
-def _read_torch(
-    exported: Any, lifted: Any, name: str, diagnostics: Diagnostics, narrow_f64: bool, location: Location
-) -> KernelGraph:
-    constants = _constants_as_inputs(exported)
-    module = _torch_module(exported, name, location)
-    names = [*lifted.input_names, *lifted.weight_names]
-    return TorchReader(the_function(module), diagnostics, constants, names).read()
-
-
-def _read_linalg(
-    exported: Any, lifted: Any, name: str, diagnostics: Diagnostics, narrow_f64: bool, location: Location
-) -> KernelGraph:
-    constants = _constants_as_inputs(exported)
-    module = _torch_module(exported, name, location)
-    _check_lowered(the_function(module))
-    _literals(the_function(module), constants)
-    pipeline = (
-        "builtin.module(torchdynamo-export-to-torch-backend-pipeline,"
-        "torch-backend-to-linalg-on-tensors-backend-pipeline)"
-    )
-    try:
-        passmanager.PassManager.parse(pipeline, module.context).run(module.operation)
-    except ir.MLIRError as error:
-        first = next((d.message for d in error.error_diagnostics), str(error).strip())
-        where = next((locate(d.location) for d in error.error_diagnostics), location)
-        raise UnsupportedProgram(f"torch-mlir cannot lower the program to linalg: {first}", where) from error
-    graph = read_linalg(module, diagnostics, narrow_f64=narrow_f64)
-    for value, given in zip(graph.inputs, [*lifted.input_names, *lifted.weight_names], strict=False):
-        value.name = given
-    return graph
-
-
-def _check_lowered(function: Any) -> None:
-    """Raise UnsupportedProgram, located, for the first tensor of dynamic shape, on which lowering may crash, and
-    for operators that draw random numbers."""
-    for op in function.regions[0].blocks[0].operations:
-        operation = op.operation
-        name = operation.name.removeprefix("torch.")
-        if name.startswith("aten."):
-            refuse_random(name, find_overload(name), locate(operation))
-        for result in operation.results:
-            text = str(result.type)
-            if text.startswith("!torch.vtensor<[") and "?" in text:
-                got = text.removeprefix("!torch.vtensor<[").rstrip(">").replace("],", ",").replace(",", "x")
-                raise UnsupportedProgram(
-                    f"expected static extents for the result of '{name}', got {got}", locate(operation)
-                )
-
-
-def _literals(function: Any, constants: dict[int, Any]) -> None:
-    """Replace the arguments that represent constants by literals in the function's body."""
-    block = function.regions[0].blocks[0]
-    with function.context, ir.Location.unknown(), ir.InsertionPoint.at_block_begin(block):
-        for i, tensor in sorted(constants.items(), reverse=True):
-            kind = ir.Type.parse(_builtin(str(block.arguments[i].type)))
-            literal = ir.Operation.create(
-                "torch.vtensor.literal",
-                results=[block.arguments[i].type],
-                attributes={"value": _dense(tensor, kind)},
-            )
-            block.arguments[i].replace_all_uses_with(literal.results[0])
-            block.erase_argument(i)
-        types = [a.type for a in block.arguments]
-        old = function.attributes["function_type"].value
-        function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, old.results))
-
-
-def _builtin(vtensor: str) -> str:
-    """The builtin tensor type of a `!torch.vtensor<[2,3],f32>`."""
-    shape, _, element = vtensor.removeprefix("!torch.vtensor<[").rstrip(">").partition("],")
-    return f"tensor<{'x'.join([*(e for e in shape.split(',') if e), element])}>"
-
-
-def _dense(tensor: Any, kind: Any) -> Any:
-    import numpy as np
-
-    torch = torch_module()
-    if tensor.dtype == torch.bfloat16:
-        return ir.DenseElementsAttr.get(tensor.contiguous().view(torch.int16).numpy(), type=kind)
-    array = np.ascontiguousarray(tensor.numpy()).reshape(tuple(tensor.shape))
-    return ir.DenseElementsAttr.get(array, type=kind)

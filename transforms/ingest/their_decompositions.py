@@ -16,7 +16,6 @@ from typing import Any
 
 from torch._decomp import global_decomposition_table
 
-from superopt.errors import SuperoptError
 from superopt.program import KernelGraph
 from superopt.transforms.ingest.aten import HANDLERS
 from superopt.transforms.ingest.decompositions import Table
@@ -45,7 +44,7 @@ def decomposed(exported: Any, ours: Table, read: Callable[[Any], KernelGraph]) -
             continue
         before, after = opaque(graph), opaque(made)
         gone = len(before) - len(after) if {*after} <= {*before} else 0
-        if gone >= len(ops) and len(made.nodes) <= len(graph.nodes) + MOST_NODES * gone:
+        if gone > 0 and len(made.nodes) <= len(graph.nodes) + MOST_NODES * gone:
             program, graph, table = opened, made, more
             if ops is unread:
                 break
@@ -70,13 +69,13 @@ def opaque(graph: KernelGraph) -> list[str]:
 
 
 def _read(program: Any, read: Callable[[Any], KernelGraph]) -> KernelGraph | None:
-    """The graph of a program, which stays as it is; None where the importer does not take it."""
+    """The graph of a program, which stays as it is; None where it cannot be read, as its reading proper says."""
     signature = program.graph_signature
     held = [list(signature.input_specs), list(signature.output_specs)]
     signature.input_specs, signature.output_specs = ([copy(s) for s in specs] for specs in held)
     try:
         return read(program)
-    except SuperoptError:
+    except Exception:
         return None
     finally:
         signature.input_specs, signature.output_specs = held
@@ -93,7 +92,9 @@ def _opened(exported: Any, table: Table, ops: Sequence[Any], known: Sequence[Any
         table |= found
         try:
             program = exported.run_decompositions(dict(table))
-        except (RuntimeError, NotImplementedError, TypeError):
+        except (
+            Exception
+        ):  # they raise what they like, for shapes and dtypes that they lack: then nothing is opened
             return table, None
         made = [op for op in _operators(program) if op not in known and op not in table and not _is_read(op)]
         found = {op: their for op in made if (their := theirs(op)) is not None}
