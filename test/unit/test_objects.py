@@ -339,3 +339,26 @@ def test_a_cache_of_static_size_decodes_with_one_set_of_kernels() -> None:
         torch.testing.assert_close(a.keys, b.keys)
         torch.testing.assert_close(a.values, b.values)
         assert a.cumulative_length == b.cumulative_length == 8
+
+
+def test_positions_are_cut_in_objects_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of [batch, width] and a cache of [batch, positions, width] with as many positions, the cache is cut."""
+    from superopt.transforms.ingest import against_module, from_torch
+    from superopt.transforms.ingest.aten import HANDLERS
+
+    class Keys:
+        def __init__(self, keys: Any) -> None:
+            self.keys = keys
+
+    class Reads(torch.nn.Module):
+        def forward(self, x: Any, cache: Any) -> Any:
+            return torch.tanh(cache.keys).sum(2) * x.sum()
+
+    drawn = torch.Generator().manual_seed(1)
+    given = torch.randn(2, 9, generator=drawn), Keys(torch.randn(2, 9, 64, generator=drawn))
+    monkeypatch.setattr(against_module, "MOST_ELEMENTS", 1500)
+    (message,) = from_torch(Reads(), given).diagnostics.messages
+    assert "the import is compared with the module on the first 2 positions" in message.message
+    monkeypatch.setitem(HANDLERS, "tanh", HANDLERS["erf"])
+    with pytest.raises(UnsupportedProgram, match=r"expected to read what the module computes"):
+        from_torch(Reads(), given)

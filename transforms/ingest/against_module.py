@@ -105,8 +105,16 @@ def few(
 
 
 def _shapes(given: Given) -> list[Any]:
-    leaves = torch_module().utils._pytree.tree_leaves(given)
-    return [t.shape for t in leaves if isinstance(t, torch_module().Tensor)]
+    """Of all tensors, those too that objects hold: `few` cuts these."""
+    shapes: list[Any] = []
+
+    def seen(leaf: Any) -> Any:
+        if isinstance(leaf, torch_module().Tensor):
+            shapes.append(leaf.shape)
+        return leaf
+
+    mapped(seen, given)
+    return shapes
 
 
 def check_import(
