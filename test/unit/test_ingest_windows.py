@@ -9,32 +9,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from ingest_support import ops, run_imported
+from torch_support import Fn, rand, torch
 
-torch: Any = pytest.importorskip("torch")
+from superopt.transforms.ingest import from_torch
+from superopt.verify import certify
+
 F: Any = torch.nn.functional
-from ingest_support import ops, run_imported  # noqa: E402
-
-from superopt.transforms.ingest import from_torch  # noqa: E402
-from superopt.verify import certify  # noqa: E402
 
 pytestmark = pytest.mark.torch
-
-
-class Fn(torch.nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Any) -> Any:
-        return self.function(*args)
-
-
-def rand(*shape: int) -> Any:
-    generator = torch.Generator().manual_seed(sum(shape) + len(shape))
-    return torch.rand(*shape, generator=generator) * 4 - 2
-
 
 LINE, IMAGE, SOLID = rand(2, 4, 9), rand(2, 4, 7, 6), rand(1, 4, 5, 5, 4)
 
