@@ -68,6 +68,7 @@ def main(arguments: list[str]) -> int:
         # By a thread, which ends native code, too; the worker that is lost with it is replaced.
         limit = [f"--timeout={MOST_SECONDS}", "--timeout-method=thread"]
         pytest = [sys.executable, "-m", "pytest", "-n", jobs, *limit, f"--junitxml={junit}", *arguments]
+        pytest += ["--durations=40", "--durations-min=5"]  # what to make shorter first
         lit = [sys.executable, "-c", "from lit.main import main; main()", "-sv", f"-j{jobs}"]
         lit += [f"--timeout={MOST_SECONDS}", "test"]
         total = run(pytest, junit) + run([*lit, f"--xunit-xml-output={xunit}"], xunit)

@@ -12,7 +12,7 @@ import pytest
 from ingest_support import run_imported
 from torch_support import Fn, close, rand, torch
 
-from superopt.transforms.ingest import from_torch, their_decompositions
+from superopt.transforms.ingest import against_module, from_torch, their_decompositions
 
 F: Any = torch.nn.functional
 
@@ -103,6 +103,25 @@ def test_losses_by_class(shape: tuple[int, ...], reduction: str, kind: str) -> N
             assert found < 2e-5 * max(float(expected.abs().max()), 1.0)
 
 
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("kind", ["plain", "weighted", "smooth", "nll"])
+@pytest.mark.parametrize("held", [torch.nan, torch.inf, -torch.inf])
+def test_ignored_rows_may_hold_anything(held: float, kind: str, reduction: str) -> None:
+    logits, rows = rand(4, 7), torch.tensor([1, -100, 2, -100])
+    given: dict[str, Any] = {"reduction": reduction}
+    if kind == "weighted":
+        given["weight"] = rand(7).abs() + 0.1
+    if kind == "smooth":
+        given["label_smoothing"] = 0.2
+    function = F.nll_loss if kind == "nll" else F.cross_entropy
+    module = Fn(lambda x, i: function(x, i, **given)).eval()
+    imported = from_torch(module, (logits, rows))
+    logits[1::2] = held
+    expected = module(logits, rows)
+    assert expected.isfinite().all()
+    assert close(run_imported(imported, (logits, rows)), expected) < 1e-5
+
+
 def test_from_many_classes_pytorch_picks() -> None:
     """A proof knows each comparison with a label by itself: too many of them take too long."""
     logits, rows = torch.zeros(2048, 4096), torch.zeros(2048, dtype=torch.int64)
@@ -110,3 +129,24 @@ def test_from_many_classes_pytorch_picks() -> None:
     (picking,) = [n for n in imported.graph.nodes if n.op == "extern"]
     assert picking.attrs["target"] == "aten.nll_loss_nd.default"
     assert picking.operands[0] is imported.graph.inputs[0]  # of no normalized logits
+
+
+@pytest.mark.parametrize("weight", [None, torch.rand(4096)])
+def test_many_classes_are_compared_on_fewer_rows(weight: Any) -> None:
+    """Where the rows are few enough for a sum over all classes, PyTorch still picks, as in what is compared."""
+    logits, rows = torch.randn(2048, 4096), torch.randint(0, 4096, (2048,))
+    imported = from_torch(Fn(lambda x, i: F.cross_entropy(x, i, weight)), (logits, rows))
+    (message,) = [m.message for m in imported.diagnostics.messages if "compared" in m.message]
+    assert "the import is compared with the module on" in message
+
+
+def test_what_is_opened_in_part_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator that is kept in one place and opened in another is read by itself in each."""
+    monkeypatch.setattr(against_module, "MOST_ELEMENTS", 1500)
+
+    def pooled(x: Any) -> Any:
+        return F.adaptive_avg_pool2d(x, (5, 5)).sum((-1, -2)) + F.adaptive_avg_pool2d(x, 1)[..., 0, 0]
+
+    imported = from_torch(Fn(pooled), (rand(8, 4, 8, 8),))
+    assert imported.externs
+    assert any("is compared with the module" in m.message for m in imported.diagnostics.messages)

@@ -13,10 +13,16 @@ from typing import Any
 import numpy as np
 
 from superopt.dialects.mlir import binding, func, ir
+from superopt.program import KernelGraph, NodeKind
 from superopt.transforms.ingest.held import Array
 from superopt.transforms.ingest.run_linalg import run_source
 from superopt.transforms.ingest.torch_dialect import run_aten
 from superopt.transforms.ingest.torch_types import DTYPE_NAMES, held_as, torch_module
+
+
+def targets(graph: KernelGraph) -> list[str]:
+    """The operations that a graph keeps as they are, one for each node."""
+    return [str(n.attrs["target"]) for n in graph.nodes if n.op == NodeKind.EXTERN]
 
 
 def linalg_source(operation: Any, known: Callable[[Any], Array | None]) -> tuple[str, list[Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import traceback
+from collections import Counter
 from collections.abc import Container, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from superopt.transforms.ingest.against_module import (
     products_in_f32,
     run_module,
 )
+from superopt.transforms.ingest.extern import targets
 from superopt.transforms.ingest.read_exported import quiet, read_through_linalg, read_through_torch
 from superopt.transforms.ingest.signature import Signature
 from superopt.transforms.ingest.structure import Structure, reads, recorded, steady, structure
@@ -112,9 +114,8 @@ def from_torch(
         with _attributes_kept(module):
             read = reading(inputs, kwargs, diagnostics)
             with one_thread():
-                check_import(
-                    read, (inputs, kwargs), partial(reading, diagnostics=Diagnostics()), diagnostics, location
-                )
+                smaller = partial(reading, diagnostics=Diagnostics(), kept=_kept(read))
+                check_import(read, (inputs, kwargs), smaller, diagnostics, location)
         again = structure(module, read.structure.reads, kinds=read.lifted.signature.kinds)
         known = steady(read.structure, again)
         if changes := sorted(known.reads.ignored):
@@ -152,13 +153,14 @@ def _read(
     name: str,
     narrow_f64: bool,
     location: Location,
+    kept: Container[str] = (),
 ) -> Read:
-    """The graph of a module in evaluation mode, on these example inputs."""
+    """The graph of a module in evaluation mode, on these example inputs; operators `kept` as they are stay so."""
     lifted = lift(module, inputs, kwargs, location)
     with one_thread():
         known = _tried(module, lifted, location)
     with _attributes_kept(module):
-        original, exported = _exported(lifted, via, location)
+        original, exported = _exported(lifted, via, location, kept)
     read = read_through_torch if via == "torch" else read_through_linalg
     changed = _overwritten(exported, lifted.fixed_names, location)
     graph = read(exported, lifted, name, diagnostics, narrow_f64, location)
@@ -167,6 +169,12 @@ def _read(
     overwritten, first = pairs(graph.aliases).values(), len(lifted.examples)
     graph.weights = tuple(i for i in range(first, len(graph.inputs)) if i not in overwritten)
     return Read(lifted, original, graph, known)
+
+
+def _kept(read: Read) -> frozenset[str]:
+    """Operators that are kept as they are wherever they occur, so that readings of less keep them, too."""
+    written = Counter(str(n.target) for n in read.exported.graph.nodes)
+    return frozenset(op for op, n in Counter(targets(read.graph)).items() if n >= written[op])
 
 
 def _has_modes(part: Any) -> bool:
@@ -348,7 +356,7 @@ def _ties(module: Any) -> tuple[tuple[str, str], ...]:
     return tuple((name, known) for name, t in named if (known := first.setdefault(id(t), name)) != name)
 
 
-def _exported(lifted: Any, via: Via, location: Location) -> tuple[Any, Any]:
+def _exported(lifted: Any, via: Via, location: Location, kept: Container[str]) -> tuple[Any, Any]:
     """The exported program, and the same decomposed: by us, and by PyTorch (by torch-mlir, `via` linalg)."""
     from superopt.transforms.ingest import decompositions, their_decompositions
 
@@ -357,7 +365,7 @@ def _exported(lifted: Any, via: Via, location: Location) -> tuple[Any, Any]:
     with quiet(), torch.no_grad():
         try:
             exported = torch.export.export(lifted, arguments, strict=False)
-            ours = decompositions.table()
+            ours = decompositions.table(kept)
             if via == "linalg":
                 theirs = binding("extras.fx_decomp_util").get_decomposition_table()
                 return exported, exported.run_decompositions(ours).run_decompositions(theirs)
@@ -365,7 +373,7 @@ def _exported(lifted: Any, via: Via, location: Location) -> tuple[Any, Any]:
             def read(program: Any) -> KernelGraph:
                 return read_through_torch(program, lifted, "main", Diagnostics(), False, location)
 
-            return exported, their_decompositions.decomposed(exported, ours, read)
+            return exported, their_decompositions.decomposed(exported, ours, read, kept)
         except SuperoptError:
             raise
         except Exception as error:

@@ -18,7 +18,8 @@ cells.py      cells of recurrent networks
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -28,10 +29,11 @@ from superopt.transforms.ingest.decompositions import cells, functions, losses, 
 Table: TypeAlias = "dict[Any, Callable[..., Any]]"
 
 
-def table() -> Table:
-    """The decompositions, by operator overload."""
+def table(kept: Container[str] = ()) -> Table:
+    """The decompositions, by operator overload, but for operators that are `kept` as they are."""
     a = torch.ops.aten
-    return {
+    most_picked = 0 if str(a.nll_loss_nd.default) in kept else losses.MOST_PICKED
+    found: Table = {
         a.layer_norm.default: norms.layer_norm,
         a.native_layer_norm.default: norms.native_layer_norm,
         a.rms_norm.default: norms.rms_norm,
@@ -83,7 +85,7 @@ def table() -> Table:
         a.l1_loss.default: losses.l1_loss,
         a.adaptive_avg_pool1d.default: norms.adaptive_average,
         a.adaptive_avg_pool2d.default: norms.adaptive_average,
-        a.cross_entropy_loss.default: losses.cross_entropy,
+        a.cross_entropy_loss.default: partial(losses.cross_entropy, most_picked=most_picked),
         a.nll_loss_nd.default: losses.nll_loss,
         a.nll_loss.default: losses.nll_loss,
         a.nll_loss2d.default: losses.nll_loss,
@@ -104,3 +106,4 @@ def table() -> Table:
         a.dropout.default: lambda x, p, train: NotImplemented if train and p else moves.identity(x),
         a.feature_dropout.default: lambda x, p, train: NotImplemented if train and p else moves.identity(x),
     }
+    return {op: function for op, function in found.items() if str(op) not in kept}
