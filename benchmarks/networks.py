@@ -123,20 +123,23 @@ def table(rows: dict[str, Any]) -> str:
         "kernels",
         "Inductor, us",
         "guarantee",
+        "error",
+        "eager's",
+        "code",
     )
     lines = [
-        f"| {' | '.join(columns)} | error | eager's |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        f"| {' | '.join(columns)} |",
+        f"|{' --- |' * len(columns)}",
     ]
     for name, r in rows.items():
         if "failed" in r:
-            lines.append(f"| {name} | {r['failed']} |" + " |" * 8)
+            lines.append(f"| {name} | {r['failed']} |" + " |" * (len(columns) - 2))
             continue
         kept = "" if r["improved"] else " (kept)"
         lines.append(
             f"| {name} | {r['seconds']} | {r['cpu_seconds']} | {r['operators_us']} | {r['us']}{kept} "
             f"| {r['kernels']} | {r['inductor_us']} | {r['guarantee']} "
-            f"| {r['error']:.1e} | {r['eager_error']:.1e} |"
+            f"| {r['error']:.1e} | {r['eager_error']:.1e} | {r['commit']} |"
         )
     return "\n".join(lines)
 
