@@ -86,9 +86,6 @@ def table(kept: Container[str] = ()) -> Table:
         a.adaptive_avg_pool1d.default: norms.adaptive_average,
         a.adaptive_avg_pool2d.default: norms.adaptive_average,
         a.cross_entropy_loss.default: partial(losses.cross_entropy, most_picked=most_picked),
-        a.nll_loss_nd.default: losses.nll_loss,
-        a.nll_loss.default: losses.nll_loss,
-        a.nll_loss2d.default: losses.nll_loss,
         a.pad.default: moves.pad,
         **{
             getattr(a, f"{kind}_pad{rank}d").default: lambda x, amounts, mode=mode: moves.pad(

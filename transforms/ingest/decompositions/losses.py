@@ -54,8 +54,7 @@ def _picked(x: Tensor, target: Tensor, classes: int, ignored: int, most: int) ->
 
 
 def _loss(off: Tensor, target: Tensor, weight: Tensor | None, like: Tensor, reduction: int, ignored: int):
-    """What each of `target` costs, those of class `ignored` nothing: all, their (weighted) mean, or their sum."""
-    off = torch.where(target != ignored, off, 0)  # whatever it is there, such as nan
+    """What each of `target` costs, all, their (weighted) mean, or their sum; `off` is 0 where it is `ignored`."""
     counted = (target != ignored).to(off.dtype)
     if weight is not None:
         classes = 1 if like.dim() > 1 else 0
@@ -65,18 +64,13 @@ def _loss(off: Tensor, target: Tensor, weight: Tensor | None, like: Tensor, redu
     return {0: off, 1: off.sum() / counted.sum(), 2: off.sum()}[reduction].to(like.dtype)
 
 
-def nll_loss(x, target, weight=None, reduction=1, ignore_index=-100):
-    """-x[target]."""
-    if x.numel() > MOST_PICKED:
-        return NotImplemented
-    off = -_picked(x, target, 1 if x.dim() > 1 else 0, ignore_index, MOST_PICKED)
-    return _loss(off, target, weight, x, reduction, ignore_index)
-
-
 def cross_entropy(
     x, target, weight=None, reduction=1, ignore_index=-100, label_smoothing=0.0, *, most_picked=MOST_PICKED
 ):
     """log(sum of exp(x - max)) + (max - x[target]).
+
+    `nll_loss`, of what mostly is a logarithm, is left to PyTorch: a proof knows nothing of a selection from what
+    may be undefined.
 
     Picked from the logits, and not from their `log_softmax`, which nothing else needs and no memory then holds.
     With `label_smoothing`, that share of it is the mean over all classes. PyTorch picks from more than
@@ -90,8 +84,12 @@ def cross_entropy(
     y = wide(x)
     top = y.amax(classes, keepdim=True)
     centered = y - top
-    total = torch.log(torch.exp(centered).sum(classes))
-    off = total + (top.squeeze(classes) - _picked(x, target, classes, ignore_index, most_picked))
+    # Rows that are ignored may hold anything, such as nan: they are left out, before the logarithm.
+    counted = target != ignore_index
+    total = torch.log(torch.where(counted, torch.exp(centered).sum(classes), 1))
+    below = top.squeeze(classes) - _picked(x, target, classes, ignore_index, most_picked)
+    off = total + torch.where(counted, below, 0)
     if label_smoothing:
-        off = off * (1 - label_smoothing) + (total - centered.mean(classes)) * label_smoothing
+        mean = torch.where(counted, centered.mean(classes), 0)
+        off = off * (1 - label_smoothing) + (total - mean) * label_smoothing
     return _loss(off, target, weight, x, reduction, ignore_index)
