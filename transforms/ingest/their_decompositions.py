@@ -43,8 +43,13 @@ def decomposed(
     """
     program = exported.run_decompositions(dict(ours))
     known = _operators(program)
-    first = {n.target: n for n in reversed(program.graph.nodes) if n.target in known}
-    unread = [op for op in known if not _is_read(op) and str(op) not in kept and _opens(first[op], ours)]
+    unread = [
+        op
+        for op in known
+        if not _is_read(op)
+        and str(op) not in kept
+        and any(opens(n, ours) for n in program.graph.nodes if n.target == op)
+    ]
     if not unread or (graph := _read(program, read)) is None:
         return program
     table, attempts = ours, [unread]
@@ -63,7 +68,7 @@ def decomposed(
     return program
 
 
-def _opens(node: Any, ours: Table) -> bool:
+def opens(node: Any, ours: Table) -> bool:
     """Whether PyTorch's decomposition of a node makes at most `MOST_NODES` others, all of what is read.
 
     Traced alone, on the shapes of its arguments, for the results that are used: decomposing a whole program takes
@@ -140,7 +145,7 @@ def _opened(exported: Any, table: Table, ops: Sequence[Any], known: Sequence[Any
         table |= found
         try:
             program = exported.run_decompositions(dict(table))
-        except Exception:  # as in `_opens`
+        except Exception:  # as in `opens`
             return table, None
         made = [op for op in _operators(program) if op not in known and op not in table and not _is_read(op)]
         found = {op: their for op in made if (their := theirs(op)) is not None}
