@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from superopt.bands import mark_bands
+from superopt.computed import mark_computed
 from superopt.dialects.argument_names import name_of, parse
 from superopt.dialects.attributes import read_attrs, tensor_type
 from superopt.dialects.define import MASK, VARIADIC_NAMESPACE, mlir_name
@@ -160,7 +160,7 @@ class _Reader:
         name = ir.StringAttr(function.attributes["sym_name"]).value
         aliases = read_aliases(function, len(outputs), place)
         graph = KernelGraph(name, inputs, nodes, outputs, place, aliases, read_weights(function))
-        mark_bands(graph)
+        mark_computed(graph)
         return graph
 
     def place(self, operation: Any) -> Location:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from superopt.operators import Move, band_of, is_constant, move_of, splat_of
+from superopt.operators import Move, computed_of, is_constant, move_of, splat_of
 from superopt.program import Node, TileProgram
 
 CAPABILITY = 90
@@ -36,4 +36,4 @@ def early_launches(nodes: Iterable[Node]) -> set[Node]:
 
 def _is_computed(node: Node) -> bool:
     """Whether a node is a constant that kernels compute, so that nothing is launched for it."""
-    return is_constant(node) and (splat_of(node) is not None or band_of(node) is not None)
+    return is_constant(node) and (splat_of(node) is not None or computed_of(node) is not None)

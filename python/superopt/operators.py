@@ -52,7 +52,7 @@ from superopt.nests import (
     updated_shape,
 )
 from superopt.nests_by_text import TERMS, nest_by_text, sum_of_products
-from superopt.program import COMPUTE_DTYPES, NUMBER_DTYPES, Attr, Band, TensorType
+from superopt.program import COMPUTE_DTYPES, NUMBER_DTYPES, Attr, Band, Computed, Ramp, TensorType
 from superopt.scalars import Scalar, apply, arg, as_scalar, erf, exp, maximum, minimum, sqrt, where
 
 __all__ = [
@@ -67,8 +67,8 @@ __all__ = [
     "Operator",
     "Scalar",
     "arg",
-    "band_of",
     "broadcast_shapes",
+    "computed_of",
     "dense_elements",
     "elements_of",
     "exp",
@@ -126,7 +126,7 @@ class Operator:
 
     `arity` is None for operators with any positive number of operands. Exactly one of `nest` (with `body`),
     `arrange` and, for constants, `elements` (a number, all of
-    them, or a band) is given. `arrange` maps arrays (of anything: floats, field
+    them, or what is computed of an index) is given. `arrange` maps arrays (of anything: floats, field
     elements, indices) to the result's array by moving elements only. `combiner` joins what a reduction visits;
     `finish` is applied to the joined value, given the number of elements reduced. `move` is given for operators
     that compute nothing. The nests of `windowed` ones are not plain: they read windows that may overlap and reach
@@ -146,7 +146,7 @@ class Operator:
     finish: Callable[[int], Scalar] | None = None
     arrange: Callable[[Sequence[Array], Attrs], Array] | None = None
     arranged_shape: Callable[[Sequence[Shape], Attrs], Shape] | None = None
-    elements: Callable[[Attrs], Attr | Band] | None = None
+    elements: Callable[[Attrs], Attr | Computed] | None = None
     move: Move | None = None
     windowed: bool = False
 
@@ -391,6 +391,13 @@ _ENTRIES: tuple[Operator, ...] = (
         elements=lambda a: Band(*(int_attr(a, k) for k in ("lower", "upper")),
                                 *(float_attr(a, k) for k in ("inside", "outside"))),
     ),
+    Operator(
+        "ramp", 0, "start + step * index, by the index along the dimension `along`, of which the last is -1.",
+        frozenset({"kernel"}),
+        (AttrSpec("along", "int"), AttrSpec("start", "int"), AttrSpec("step", "int"), AttrSpec("shape", "ints"),
+         AttrSpec("dtype", "dtype")),
+        elements=lambda a: Ramp(*(int_attr(a, k) for k in ("along", "start", "step"))),
+    ),
 )  # fmt: skip
 
 OPERATORS: dict[str, Operator] = {entry.name: entry for entry in _ENTRIES}
@@ -509,7 +516,7 @@ def elements_of(entry: Operator, attrs: Attrs) -> int | float | Array:
     """The number that every element of a constant is, or else all of them."""
     assert entry.elements is not None
     held = entry.elements(attrs)
-    if isinstance(held, Band):
+    if isinstance(held, Computed):
         return held.elements(ints_attr(attrs, "shape"))
     assert isinstance(held, int | float | np.ndarray)
     return held
@@ -523,11 +530,11 @@ def dense_elements(node: AppliedTo) -> Array | None:
     return np.asarray(elements_of(entry, normalize_attrs(entry, node.attrs)))
 
 
-def band_of(node: AppliedTo) -> Band | None:
-    """The band that a constant is, which needs no memory; None for others."""
+def computed_of(node: AppliedTo) -> Computed | None:
+    """What kernels compute of an index instead of loading it, where a constant is such; None for others."""
     entry = OPERATORS.get(node.op, _NONE)
     held = entry.elements(node.attrs) if entry.elements else None
-    return held if isinstance(held, Band) else None
+    return held if isinstance(held, Computed) else None
 
 
 def _only_primitive(entry: Operator) -> str | None:
@@ -600,4 +607,6 @@ def _constant_shape(attrs: Attrs) -> Shape:
         raise fail(f"expected a value of shape {shape}, got {value.shape}")
     if "lower" in attrs and len(shape) < 2:
         raise fail(f"'band' expected rows and columns, got shape {shape}")
+    if isinstance(along := attrs.get("along"), int) and not -len(shape) <= along < 0:
+        raise fail(f"'ramp' expected a dimension from -1, the last, to {-len(shape)}, got {along}")
     return shape

@@ -202,6 +202,27 @@ class Band:
         return np.broadcast_to(np.where(kept, self.inside, self.outside), tuple(shape))
 
 
+@dataclass(frozen=True)
+class Ramp:
+    """A tensor whose elements are start + step * index, by the index along the dimension `along`.
+
+    That is counted from the last, which is -1. Numbers of classes and positions are ramps.
+    """
+
+    along: int
+    start: int
+    step: int
+
+    def elements(self, shape: Sequence[int]) -> np.ndarray[Any, Any]:
+        """The tensor of `shape`, in float64."""
+        line = self.start + self.step * np.arange(shape[self.along], dtype=np.float64)
+        return np.broadcast_to(line.reshape(-1, *[1] * (-1 - self.along)), tuple(shape))
+
+
+# What kernels compute of an index instead of loading it.
+Computed: TypeAlias = Band | Ramp
+
+
 # --- tile level -------------------------------------------------------------------------------------------
 
 
@@ -223,20 +244,25 @@ class Buffer:
 
     A local belongs to one block (one point of the parallel loops): on "chip" it is a tile in registers or
     shared memory and is always read and written whole; in "device" memory it is scratch that windows cut.
-    An input that is a `band` needs no memory: kernels compute what they load of it. Nor does a local that is a
+    An input that is `computed` needs no memory: kernels compute what they load of it. Nor does a local that is a
     `view`, which is only loaded: windows cut it, and each element is read where the view says.
     """
 
     type: TensorType
     name: str
     placement: str = "device"  # "device" | "chip" | "open" | "view"
-    band: Band | None = None
+    computed: Computed | None = None
     view: View | None = None
+
+    @property
+    def band(self) -> Band | None:
+        """The band that it is."""
+        return self.computed if isinstance(self.computed, Band) else None
 
     @property
     def in_memory(self) -> bool:
         """Whether it is in device memory: neither on chip nor computed."""
-        return self.placement == "device" and self.band is None
+        return self.placement == "device" and self.computed is None
 
     @property
     def is_tile(self) -> bool:
@@ -378,7 +404,7 @@ class TileProgram:
         return [
             b
             for i, b in enumerate(self.params)
-            if i >= self.n_inputs or (i not in self.aliases and b.band is None)
+            if i >= self.n_inputs or (i not in self.aliases and b.computed is None)
         ]
 
     def statements(self) -> Iterator[Statement]:

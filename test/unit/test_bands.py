@@ -17,11 +17,11 @@ from test_ragged import up
 from test_ttir import compiled
 
 from superopt import hidden_trips
-from superopt.bands import recognized
+from superopt.computed import recognized
 from superopt.cost import compiled_cost, target
 from superopt.cost.compiled import trips_run
 from superopt.cost.counted import KernelCounts, Transactions
-from superopt.cost.traffic import band_flops, node_traffic
+from superopt.cost.traffic import computed_flops, node_traffic
 from superopt.dialects import reader, writer
 from superopt.errors import IllegalProgram, NotEquivalent
 from superopt.program import (
@@ -644,8 +644,8 @@ def test_a_band_costs_what_is_written_for_it(band: Band) -> None:
     source = emit_program(lower(fused(64, 64, 16, (16, 16), band, floor=True))).kernels_source
     (line,) = (text for text in source.splitlines() if text.strip().startswith("add = "))
     written = sum(line.count(text) for text in (">=", "<=", "&", "tl.where"))
-    assert band_flops(band) + 1 == written
-    assert band_flops(replace(band, inside=1.0, outside=0.0)) == written
+    assert computed_flops(band) + 1 == written
+    assert computed_flops(replace(band, inside=1.0, outside=0.0)) == written
 
 
 def test_the_report_counts_the_trips_that_run_and_the_price_scales_what_the_first_block_did() -> None:

@@ -186,7 +186,7 @@ def test_bands_are_computed(tiles: tuple[int, int], lower_: int, upper: int, out
 
 
 def test_a_kernel_that_reads_only_a_band() -> None:
-    x, out = Buffer(SQUARE, "x", band=Band(-1, 1, 0.5, math.inf)), Buffer(SQUARE, "out")
+    x, out = Buffer(SQUARE, "x", computed=Band(-1, 1, 0.5, math.inf)), Buffer(SQUARE, "out")
     (a,) = [Value(SQUARE)]
     body: list[Statement] = [Load(a, x, ALL), Store(out, ALL, a)]
     made = written_by(body, Buffer(SQUARE, "tile", "chip"), x, out)

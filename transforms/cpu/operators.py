@@ -20,7 +20,7 @@ from superopt.operators import (
     normalize_attrs,
     splat_of,
 )
-from superopt.program import UNBOUNDED, Band, Bound, Buffer, Compute, LoopVar, Value, Window
+from superopt.program import UNBOUNDED, Band, Bound, Buffer, Compute, LoopVar, Ramp, Value, Window
 from superopt.transforms.cpu.writer import Tile, Writer
 
 Read = Callable[[Sequence[str]], str]
@@ -163,6 +163,20 @@ def banded(writer: Writer, band: Band, windows: Sequence[Window], names: dict[Lo
                 kept = writer.let(f"arith.cmpi {compare}, {distance}, {end} : index")
                 number = writer.let(f"arith.select {kept}, {number}, {outside} : f32")
         return number
+
+    return Source(read)
+
+
+def counted(writer: Writer, ramp: Ramp, windows: Sequence[Window], names: dict[LoopVar, str]) -> Source:
+    """The elements that windows cut from a ramp."""
+    window = windows[ramp.along]
+
+    def read(point: Sequence[str]) -> str:
+        at = index_of(
+            writer, f"({window_text(window, point[ramp.along], names)}) * {ramp.step} + {ramp.start}"
+        )
+        whole = writer.let(f"arith.index_cast {at} : index to i32")
+        return writer.let(f"arith.sitofp {whole} : i32 to f32")
 
     return Source(read)
 

@@ -26,11 +26,13 @@ from superopt.program import (
     COMPUTE_DTYPES,
     DTYPE_BYTES,
     NUMBER_DTYPES,
+    Band,
     Buffer,
     Compute,
     Load,
     Loop,
     LoopVar,
+    Ramp,
     Statement,
     Store,
     TileProgram,
@@ -44,6 +46,7 @@ from superopt.transforms.cpu.operators import (
     Source,
     banded,
     constant_of,
+    counted,
     joined_parts,
     kept,
     masked,
@@ -197,11 +200,13 @@ class _Emitter:
                 )
             self.values[value] = of_tile(self.writer, self.chip[buffer], frozenset({buffer}), exact=False)
             return
-        band, windows = buffer.band, statement.windows
+        windows = statement.windows
         if buffer.view is not None:
             source = self.from_view(buffer.view, windows)
-        elif band:
-            source = banded(self.writer, band, windows, self.variables)
+        elif isinstance(buffer.computed, Band):
+            source = banded(self.writer, buffer.computed, windows, self.variables)
+        elif isinstance(buffer.computed, Ramp):
+            source = counted(self.writer, buffer.computed, windows, self.variables)
         else:
             source = self.from_memory(statement)
         if all(map(self.inside, statement.windows, buffer.type.shape)):

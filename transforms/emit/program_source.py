@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from superopt.aliasing import copied, pairs
-from superopt.bands import needed_nodes
+from superopt.computed import needed_nodes
 from superopt.early import CAPABILITY, early_launches
 from superopt.errors import UnsupportedProgram
 from superopt.extent import multiple_of

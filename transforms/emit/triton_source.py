@@ -26,6 +26,7 @@ from superopt.program import (
     Load,
     Loop,
     LoopVar,
+    Ramp,
     Statement,
     Store,
     TensorType,
@@ -248,8 +249,11 @@ class _Emitter:
             inside = buffer.band.inside
             self.tiles.known[result] = Tile(number(inside), "f32", (), constant=inside)
             return
-        if buffer.band is not None:
-            self.band(statement, buffer.band)
+        if isinstance(buffer.computed, Band):
+            self.band(statement, buffer.computed)
+            return
+        if isinstance(buffer.computed, Ramp):
+            self.ramp(statement, buffer.computed)
             return
         if not in_memory(buffer) and buffer.view is None:
             self.read_variable(statement, following)
@@ -298,6 +302,18 @@ class _Emitter:
         else:
             name = self.tiles.assign(result, text, statement.buffer.name)
             self.tiles.known[result] = Tile(name, "f32", kept)
+
+    def ramp(self, statement: Load, ramp: Ramp) -> None:
+        """A tile of a ramp: a line of numbers, whatever the other dimensions are."""
+        result = statement.result
+        along, dims = len(result.shape) + ramp.along, self.axes.live(result)
+        window = statement.windows[along]
+        kept = tuple(d for d in dims if d == along)
+        at = self.writer.span(window, self.axes.pad(result, along)) if kept else self.writer.start(window)
+        scaled = f"({at}) * {ramp.step}" if ramp.step != 1 else at
+        text = f"tl.cast({scaled}{f' + {ramp.start}' if ramp.start else ''}, tl.float32)"
+        name = self.tiles.assign(result, text, statement.buffer.name)
+        self.tiles.known[result] = Tile(name, "f32", kept)
 
     def caching(self, statement: Load) -> str:
         """Data read once leaves the caches first; data that another block or trip reads again stays longest.

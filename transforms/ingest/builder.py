@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from superopt.bands import band_node, recognized
+from superopt.computed import computed_node, recognized
 from superopt.diagnostics import Diagnostics
 from superopt.errors import UNKNOWN, IllegalProgram, Location, UnsupportedProgram
 from superopt.operators import OPERATORS, dense_elements, infer_type
@@ -158,7 +158,7 @@ class GraphBuilder:
         for node in reversed(self.nodes):
             if live.intersection(node.results):
                 live.update(node.operands)
-                kept.append(_as_band(node))
+                kept.append(_as_computed(node))
         for node in kept[::-1]:
             if node.op == "extern":
                 target, reason = node.attrs["target"], node.attrs["reason"]
@@ -338,11 +338,11 @@ def _narrowed(mask: Array) -> Array:
     return mask
 
 
-def _as_band(node: Node) -> Node:
-    """A dense constant whose elements depend on column - row alone as a band; other nodes unchanged."""
-    if (array := dense_elements(node)) is None or (band := recognized(array)) is None:
+def _as_computed(node: Node) -> Node:
+    """A dense constant whose elements depend on an index alone as what computes it; other nodes unchanged."""
+    if (array := dense_elements(node)) is None or (held := recognized(array)) is None:
         return node
-    return band_node(node.result, band, node.location)
+    return computed_node(node.result, held, node.location)
 
 
 def _stored(dtype: str, array: Array) -> Array:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, cast
 
-from superopt.bands import bands, mark
+from superopt.computed import computed_values, mark
 from superopt.cost.gpus import DEFAULT_TARGET, TargetName
 from superopt.cost.gpus import target as find_target
 from superopt.diagnostics import Diagnostics
@@ -99,7 +99,7 @@ class BlockToTile(GraphPass):
     def apply(self, graph: KernelGraph, diagnostics: Diagnostics) -> KernelGraph:
         """The graph with `tiled` nodes in place of `custom` ones."""
         nodes: list[Node] = []
-        known = bands(graph)
+        known = computed_values(graph)
         for node in graph.nodes:
             if isinstance(node.body, BlockGraph):
                 name = f"{identifier(graph.name, 'kernel')}_{len(nodes)}"

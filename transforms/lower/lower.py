@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from superopt.bands import mark_bands
+from superopt.computed import mark_computed
 from superopt.cost.gpus import DEFAULT_TARGET, Target
 from superopt.cost.gpus import target as find_target
 from superopt.cost.model import merged_twins, program_seconds
@@ -46,7 +46,7 @@ def lower(
     lowered = FoldMoves().apply(lowered, diagnostics)
     lowered = KernelToTile(target=name).apart_from(left, lowered)  # moves that no kernel does after all
     lowered = merge(lowered, together)
-    mark_bands(lowered)
+    mark_computed(lowered)
     for node in lowered.nodes:
         if isinstance(node.body, TileProgram):
             _separate_masks(node.body, find_target(name))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from superopt.bands import narrowed
+from superopt.computed import narrowed
 from superopt.operators import Move, move_of
 from superopt.program import COMPUTE_DTYPES, Attr, BlockGraph, KernelGraph, Node, NodeKind, TensorType, Value
 from superopt.transforms.mugraph_search.axis_builder import Builder, Named, NotBuildable, Piece

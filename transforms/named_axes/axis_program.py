@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from superopt.operators import OPERATORS, band_of, primitive_of
+from superopt.operators import OPERATORS, computed_of, primitive_of
 from superopt.program import Attr, KernelGraph, Node, Value
 from superopt.scalars import COMMUTATIVE
 
@@ -104,7 +104,7 @@ class AxisProgram:
     def bands(self) -> list[Node]:
         """What makes the roles' sources that are not inputs."""
         read = {role.source for role in self.roles}
-        return [n for n in self.graph.nodes if band_of(n) is not None and n.result in read]
+        return [n for n in self.graph.nodes if computed_of(n) is not None and n.result in read]
 
     @property
     def looped(self) -> set[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from superopt.operators import OPERATORS, Move, band_of, is_contraction, normalize_attrs
+from superopt.operators import OPERATORS, Move, computed_of, is_contraction, normalize_attrs
 from superopt.program import KernelGraph, Node, Value
 from superopt.transforms.named_axes.axis_program import AxisProgram, Role
 from superopt.transforms.named_axes.axis_table import AxisTable, Unsearchable
@@ -44,7 +44,7 @@ def _first_conflict(graph: KernelGraph) -> int | None:
 class _Namer:
     def __init__(self, graph: KernelGraph) -> None:
         self.graph = graph
-        self.made = {v for n in graph.nodes if band_of(n) is None for v in n.results}
+        self.made = {v for n in graph.nodes if computed_of(n) is None for v in n.results}
         self.table = AxisTable()
         self.dims: dict[Value, Dims] = {}
         self.uses: list[tuple[Value, Dims]] = []  # roles before they merge
@@ -68,7 +68,7 @@ class _Namer:
     def named(self) -> Iterator[int]:
         """Give axes to the results of one node after another."""
         for index, node in enumerate(self.graph.nodes):
-            if band_of(node) is not None:
+            if computed_of(node) is not None:
                 continue  # read as an input is
             if not searchable(node):
                 raise Unsearchable(

@@ -14,7 +14,7 @@ from superopt.operators import (
     Applied,
     Move,
     Scalar,
-    band_of,
+    computed_of,
     is_constant,
     is_conversion,
     move_of,
@@ -81,7 +81,7 @@ class Operations:
     def run(self) -> None:
         """Add the operations of every node, in order."""
         for index, node in enumerate(self.graph.nodes):
-            if band_of(node) is not None:
+            if computed_of(node) is not None:
                 continue
             args: list[Ref] = []
             for position, operand in enumerate(node.operands):

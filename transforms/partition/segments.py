@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from superopt.aliasing import pairs
-from superopt.operators import Move, band_of, is_constant, is_contraction, move_of, splat_of
+from superopt.operators import Move, computed_of, is_constant, is_contraction, move_of, splat_of
 from superopt.program import KernelGraph, Node, Value, live_nodes, producers, users
 from superopt.transforms.fingerprints import fingerprints, named
 from superopt.transforms.named_axes.axis_table import Unsearchable
@@ -123,7 +123,7 @@ def _asking(pick: Pick, graph: KernelGraph) -> Stays:
 
 def _is_free(node: Node) -> bool:
     """Whether `node` is a constant that needs no memory: one number everywhere, or a band."""
-    return splat_of(node) is not None or band_of(node) is not None
+    return splat_of(node) is not None or computed_of(node) is not None
 
 
 def counted(nodes: Iterable[Node]) -> int:

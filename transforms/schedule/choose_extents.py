@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from superopt.bands import bands
+from superopt.computed import computed_values
 from superopt.cost import kernel_cost
 from superopt.cost.gpus import DEFAULT_TARGET, Target, TargetName
 from superopt.cost.gpus import target as find_target
 from superopt.errors import SuperoptError
-from superopt.program import Attr, Band, BlockGraph, KernelGraph, Node, NodeKind, Value, rebuild
+from superopt.program import Attr, BlockGraph, Computed, KernelGraph, Node, NodeKind, Value, rebuild
 from superopt.spec import check_kernel
 from superopt.transforms.fingerprints import fingerprints, kernel_fingerprint
 from superopt.transforms.schedule.resize import CannotResize, resized
@@ -53,7 +53,7 @@ class ChooseExtents(Tunable):
         target = find_target(self.target)
         kernels = any(isinstance(n.body, BlockGraph) for n in graph.nodes)
         at = fingerprints(graph, self.hops) if kernels else {}
-        masks = bands(graph)
+        masks = computed_values(graph)
 
         def chosen(node: Node) -> Node:
             if not isinstance(node.body, BlockGraph):
@@ -70,7 +70,7 @@ def suited_to_masks(graph: KernelGraph, target: Target) -> KernelGraph:
 
     The native search prices loops whole that masks cut short.
     """
-    masks = bands(graph)
+    masks = computed_values(graph)
 
     def chosen(node: Node) -> Node:
         if not isinstance(node.body, BlockGraph) or masks.keys().isdisjoint(node.operands):
@@ -86,7 +86,7 @@ def suited_to_masks(graph: KernelGraph, target: Target) -> KernelGraph:
 _KNOWN: dict[tuple[object, ...], tuple[str, ...]] = {}
 
 
-def _others(node: Node, target: Target, masks: Mapping[Value, Band]) -> tuple[str, ...]:
+def _others(node: Node, target: Target, masks: Mapping[Value, Computed]) -> tuple[str, ...]:
     """The legal extents, fewest predicted seconds first."""
     key = kernel_fingerprint(node), tuple(masks.get(v) for v in node.operands), target.name
     if key not in _KNOWN:
@@ -99,7 +99,7 @@ def _others(node: Node, target: Target, masks: Mapping[Value, Band]) -> tuple[st
 
 
 def _priced(
-    node: Node, target: Target, masks: Mapping[Value, Band], most: int
+    node: Node, target: Target, masks: Mapping[Value, Computed], most: int
 ) -> Iterator[tuple[float, Node, str]]:
     """The predicted seconds of a kernel with other legal extents, of the `most` that are nearest to its own."""
     for grid, loops in itertools.islice(_nearest(node), most):

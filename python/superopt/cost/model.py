@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from superopt.aliasing import copied, updates_in_place
-from superopt.bands import bands
+from superopt.computed import computed_values
 from superopt.cost.gpus import Target
 from superopt.cost.traffic import Traffic, kernel_seconds, moved, node_traffic, tile_traffic
 from superopt.early import early_launches
@@ -24,7 +24,7 @@ from superopt.operators import (
     move_of,
 )
 from superopt.program import (
-    Band,
+    Computed,
     KernelGraph,
     Node,
     NodeKind,
@@ -105,7 +105,7 @@ def costs_alone(
     graph: KernelGraph, target: Target, known: dict[Hashable, KernelCost] | None = None
 ) -> dict[Node, KernelCost]:
     """What each node that launches a kernel costs by itself; `known` as for `cost`."""
-    known, computed = {} if known is None else known, bands(graph)
+    known, computed = {} if known is None else known, computed_values(graph)
 
     def alone(node: Node) -> KernelCost:
         key = _alike(node)
@@ -140,7 +140,7 @@ def _together(costs: Sequence[KernelCost], target: Target) -> KernelCost | None:
 
 def merged_twins(graph: KernelGraph, target: Target) -> list[list[Node]]:
     """The twins in `graph` that are priced as one kernel."""
-    graph, computed, in_place = main_part(graph), bands(graph), updates_in_place(graph)
+    graph, computed, in_place = main_part(graph), computed_values(graph), updates_in_place(graph)
 
     def alone(node: Node) -> KernelCost:
         return update_cost(node, target) if node in in_place else kernel_cost(node, target, computed)
@@ -164,7 +164,7 @@ def update_cost(node: Node, target: Target) -> KernelCost:
     return KernelCost(node.op, kernel_seconds(traffic, target), traffic)
 
 
-def kernel_cost(node: Node, target: Target, computed: Mapping[Value, Band] | None = None) -> KernelCost:
+def kernel_cost(node: Node, target: Target, computed: Mapping[Value, Computed] | None = None) -> KernelCost:
     """Predicted cost of one kernel-level node; `computed` are operands that its blocks need not load."""
     traffic = node_traffic(node, target, computed)
     return KernelCost(_kernel_name(node), kernel_seconds(traffic, target), traffic)

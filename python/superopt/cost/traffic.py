@@ -31,11 +31,13 @@ from superopt.program import (
     BlockGraph,
     Buffer,
     Compute,
+    Computed,
     Load,
     Loop,
     LoopVar,
     Node,
     NodeKind,
+    Ramp,
     Statement,
     Store,
     TensorType,
@@ -96,7 +98,7 @@ def moved(size: int, target: Target) -> Traffic:
     return Traffic(size, size, blocks=target.multiprocessors)
 
 
-def node_traffic(node: Node, target: Target, computed: Mapping[Value, Band] | None = None) -> Traffic:
+def node_traffic(node: Node, target: Target, computed: Mapping[Value, Computed] | None = None) -> Traffic:
     """What one kernel-level node moves and computes."""
     if isinstance(node.body, BlockGraph):
         inside = dict(zip(node.body.inputs, node.operands, strict=True))
@@ -254,13 +256,16 @@ def _nest_traffic(node: Node, nest: Nest, target: Target) -> Traffic:
     return count.traffic()
 
 
-def band_flops(band: Band) -> int:
-    """Operations for each element of a band: a comparison for each side, what joins two, and a choice.
+def computed_flops(held: Computed) -> int:
+    """Operations for each element: of a band a comparison for each side, what joins two, and a choice.
 
-    The addition of a band of zeros and minus infinities is that choice (`emit.operators`), and counts as one.
+    The addition of a band of zeros and minus infinities is that choice (`emit.operators`), and counts as one. Of
+    a ramp a conversion, and what its start and step take.
     """
-    sides = (band.lower != -UNBOUNDED) + (band.upper != UNBOUNDED)
-    return max(2 * sides - 1, 0) + ((band.inside, band.outside) != (0.0, -math.inf))
+    if isinstance(held, Ramp):
+        return 1 + (held.start != 0) + (held.step != 1)
+    sides = (held.lower != -UNBOUNDED) + (held.upper != UNBOUNDED)
+    return max(2 * sides - 1, 0) + ((held.inside, held.outside) != (0.0, -math.inf))
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -297,7 +302,7 @@ def _is_transposed(node: Node) -> bool:
     return "transpose" in symbol or channels[0] == channels[1] != weight.shape[1]
 
 
-def _block_traffic(graph: BlockGraph, target: Target, computed: Mapping[Value, Band]) -> Traffic:
+def _block_traffic(graph: BlockGraph, target: Target, computed: Mapping[Value, Computed]) -> Traffic:
     """With loops of their own for trips that a mask leaves whole, where that takes less time."""
     trips, whole = _trips_of_block(graph, computed)
     made = [_block_counts(graph, target, computed, trips, w) for w in dict.fromkeys((0.0, whole))]
@@ -305,13 +310,14 @@ def _block_traffic(graph: BlockGraph, target: Target, computed: Mapping[Value, B
 
 
 def _block_counts(
-    graph: BlockGraph, target: Target, computed: Mapping[Value, Band], trips: list[float], unmasked: float
+    graph: BlockGraph, target: Target, computed: Mapping[Value, Computed], trips: list[float], unmasked: float
 ) -> Traffic:
     count, blocks = _Count(target), math.prod(graph.grid)
     stage, reach = stages(graph), reaches(graph)
     # Another loop fills its pipeline again.
     count.launch(blocks, block_bytes(graph), max(round(math.prod(trips) + (unmasked > 0)), 1))
-    bands = {n.result for n in graph.nodes if n.op == NodeKind.ITERATOR and n.operands[0] in computed}
+    read = [n for n in graph.nodes if n.op == NodeKind.ITERATOR]
+    bands = {n.result for n in read if isinstance(computed.get(n.operands[0]), Band)}
     loaded: dict[tuple[Value, float], float] = {}
 
     def times(value: Value) -> float:
@@ -322,8 +328,8 @@ def _block_counts(
         if inner.op == NodeKind.ITERATOR:
             (source,) = inner.operands
             if source in computed:
-                flops = band_flops(computed[source])
-                flops *= (1 - unmasked) * times(inner.result)
+                seen = 1 - unmasked if inner.result in bands else 1.0
+                flops = computed_flops(computed[source]) * seen * times(inner.result)
                 count.elements(flops * inner.result.type.padded.elements)
                 continue
             at = source, run_bytes(source.type, inner.result.shape)
@@ -350,7 +356,7 @@ def _block_counts(
     return count.traffic()
 
 
-def _trips_of_block(graph: BlockGraph, computed: Mapping[Value, Band]) -> tuple[list[float], float]:
+def _trips_of_block(graph: BlockGraph, computed: Mapping[Value, Computed]) -> tuple[list[float], float]:
     """Trips of each loop in a block, on average over the blocks: without those that a band may hide; and which
     share of them a band leaves whole.
 
@@ -358,7 +364,7 @@ def _trips_of_block(graph: BlockGraph, computed: Mapping[Value, Band]) -> tuple[
     """
     trips, whole = [float(n) for n in graph.loops], 0.0
     for node in graph.nodes:
-        if node.op != NodeKind.ITERATOR or (band := computed.get(node.operands[0])) is None:
+        if node.op != NodeKind.ITERATOR or not isinstance(band := computed.get(node.operands[0]), Band):
             continue
         imap, fmap = (node.attrs[key] for key in ("imap", "fmap"))
         assert isinstance(imap, tuple)
@@ -435,8 +441,8 @@ class _TileCounts:
                     self.products.add(statement.result)
                 elif splat_of(statement) is not None:
                     self.numbers.add(statement.result)
-            elif statement.buffer.band is not None and isinstance(statement, Load):
-                flops = band_flops(statement.buffer.band)
+            elif statement.buffer.computed is not None and isinstance(statement, Load):
+                flops = computed_flops(statement.buffer.computed)
                 self.banded.append(flops * statement.result.type.padded.elements * times)
             elif (view := statement.buffer.view) is not None and isinstance(statement, Load):
                 # Each element is found by an index of its own.

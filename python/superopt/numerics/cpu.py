@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from superopt.bands import needed_nodes
+from superopt.computed import needed_nodes
 from superopt.dialects.reader import read
 from superopt.errors import UnsupportedProgram
 from superopt.numerics.child import Child, ChildFailed

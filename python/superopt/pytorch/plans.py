@@ -19,7 +19,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from superopt import store
-from superopt.bands import mark_bands
+from superopt.computed import mark_computed
 from superopt.diagnostics import Diagnostics
 from superopt.naming import give_names, names_of
 from superopt.pytorch.regions import Region
@@ -160,7 +160,7 @@ def _parsed(data: bytes, name: str) -> KernelGraph:
     graph = parse(kept.program)
     give_names(graph, kept.names)
     graph.name = name
-    mark_bands(graph)
+    mark_computed(graph)
     return graph
 
 

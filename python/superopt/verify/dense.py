@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from superopt.operators import OPERATORS
-from superopt.program import KernelGraph, Node, TensorType, Value
+from superopt.operators import computed_of, is_constant
+from superopt.program import KernelGraph, Node, Ramp, TensorType, Value
 
 Key: TypeAlias = "tuple[str, tuple[int, ...], bytes]"
 
@@ -24,9 +24,9 @@ def without_dense(*programs: KernelGraph) -> list[KernelGraph]:
 
 
 def _key(node: Node) -> Key | None:
-    value = node.attrs.get("value")
-    constant = node.op in OPERATORS and OPERATORS[node.op].constant
-    if not constant or not isinstance(value, np.ndarray) or not np.isfinite(value).all():
+    held = computed_of(node)
+    value = held.elements(node.result.shape) if isinstance(held, Ramp) else node.attrs.get("value")
+    if not is_constant(node) or not isinstance(value, np.ndarray) or not np.isfinite(value).all():
         return None
     return node.result.dtype, node.result.shape, np.broadcast_to(value, node.result.shape).tobytes()
 

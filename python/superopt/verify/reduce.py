@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from superopt.bands import mark_bands
+from superopt.computed import mark_computed
 from superopt.errors import SuperoptError
 from superopt.nests_by_text import nest_by_text, whole_dims
 from superopt.operators import OPERATORS, normalize_attrs
@@ -166,7 +166,7 @@ class _Rebuild:
             graph.name, list(map(self.value, graph.inputs)), list(map(self.node, graph.nodes)),
             list(map(self.value, graph.outputs)), graph.location, graph.aliases, graph.weights,
         )  # fmt: skip
-        mark_bands(made)
+        mark_computed(made)
         return made
 
     def node(self, node: Node) -> Node:

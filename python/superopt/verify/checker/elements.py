@@ -150,6 +150,9 @@ class Evaluator:
                 shape,
                 lambda index: algebra.constant(inside if low <= index[-1] - index[-2] <= high else outside),
             )
+        if op == "ramp":
+            along, start, step = (int(attrs[k]) for k in ("along", "start", "step"))
+            return memo(shape, lambda index: algebra.constant(float(start + step * index[along])))
         if (arrange := entry.arrange) is not None:
             starts = list(itertools.accumulate((math.prod(x.shape) for x in xs), initial=0))
 

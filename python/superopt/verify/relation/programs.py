@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from superopt.nests import Attrs, Shape
 from superopt.operators import OPERATORS, Move, Operator, Scalar, elements_of, normalize_attrs
-from superopt.program import Band, KernelGraph, Node, Value, live_nodes
+from superopt.program import Band, KernelGraph, Node, Ramp, Value, live_nodes
 from superopt.quasi_affine import ALWAYS
 from superopt.verify.relation.polynomials import Abstains, Polynomial, product, pulled, scaled, summed, total
 from superopt.verify.relation.sizes import Access, Affine, Dim, Plan, Sizes, spelled_guard
@@ -201,7 +201,7 @@ class Relations:
             within = self.points(plan.space, f"{held.lower} <= {column} - {row} <= {held.upper}")
             without = self.points(plan.space).subtract(within)
             return total([self.constant(held.inside, within), self.constant(held.outside, without)])
-        value = elements_of(entry, attrs)
+        value = None if isinstance(held, Ramp) else elements_of(entry, attrs)
         if not isinstance(value, int | float):
             raise Abstains("a constant holds several numbers")
         return self.constant(value, self.points(plan.space))

@@ -30,7 +30,7 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from superopt.bands import band_node
+from superopt.computed import computed_node
 from superopt.diagnostics import counted
 from superopt.errors import IllegalProgram, NotEquivalent, UnsupportedProgram
 from superopt.program import KernelGraph, Node, TileProgram, Value
@@ -384,9 +384,9 @@ def graph_of(node: Node) -> KernelGraph:
     """The node of a tile program alone, with the bands that it does not load."""
     assert isinstance(node.body, TileProgram)
     made = {
-        value: band_node(value, buffer.band)
+        value: computed_node(value, buffer.computed)
         for value, buffer in zip(node.operands, node.body.params, strict=False)
-        if buffer.band is not None
+        if buffer.computed is not None
     }
     inputs = [v for v in dict.fromkeys(node.operands) if v not in made]
     return KernelGraph("node", inputs, [*made.values(), node], list(node.results))
