@@ -154,6 +154,11 @@ def _mean(x: Array, a: Any) -> Array:
     return _times(x.sum(a["dims"], keepdims=a["keepdims"]) % P, np.array(_residue(Fraction(1, n))))
 
 
+def _ramp(a: Any) -> Array:
+    numbers = a["start"] + a["step"] * np.arange(a["shape"][a["along"]])
+    return np.broadcast_to(numbers.reshape(-1, *[1] * (-1 - a["along"])) % P, a["shape"])
+
+
 _OPS: dict[str, Any] = {
     "conv": _conv, "conv_transpose": _conv_transpose, "pool_sum": _pool_sum, "shifted_sum": _shifted_sum,
     "matmul": _matmul, "g2bmm": _g2bmm, "gbmm": _gbmm, "update_slice": _update,
@@ -167,7 +172,7 @@ _OPS: dict[str, Any] = {
     "reshape": lambda x, a: x.reshape(a["shape"]),
     "repeat": lambda x, a: np.concatenate([x] * a["times"], a["dim"]),
     "concat": lambda *x: np.concatenate(x[:-1], x[-1]["dim"]),
-    "constant": lambda a: np.full(a["shape"], _residue(a["value"])), "band": _band,
+    "constant": lambda a: np.full(a["shape"], _residue(a["value"])), "band": _band, "ramp": _ramp,
 }  # fmt: skip
 
 

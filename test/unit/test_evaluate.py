@@ -82,6 +82,9 @@ def _cases(torch: Any) -> dict[str, list[Case]]:
                     whole[..., m, m + dilation * w - low] = a[..., m, w]
         return whole
 
+    def counting(d: int) -> Any:
+        return (3 - 2 * torch.arange((3, 5, 4)[d])).reshape(-1, *[1] * (-1 - d)).expand(3, 5, 4)
+
     return {
         "matmul": [
             ([(2, 3), (3, 4)], {}, lambda a, b: a @ b),
@@ -159,6 +162,11 @@ def _cases(torch: Any) -> dict[str, list[Case]]:
         "band": [
             ([], {"lower": -1, "upper": 1, "inside": 2.0, "outside": -0.5, "shape": (3, 5), "dtype": "f32"},
              lambda: torch.where(torch.ones(3, 5).tril(1).triu(-1) > 0, 2.0, -0.5)),
+        ],
+        "ramp": [
+            ([], {"along": d, "start": 3, "step": -2, "shape": (3, 5, 4), "dtype": "f32"},
+             partial(counting, d))
+            for d in (-1, -2, -3)
         ],
         "nest": [
             ([(2, 4), (3, 4)], {"extents": (2, 3, 4), "rank": 2, "maps": "(d0, d2); (d1, d2)"},

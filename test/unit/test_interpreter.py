@@ -132,6 +132,7 @@ ATTRS: dict[str, dict[str, Attr]] = {
     "update_slice": {"dim": 0, "offset": 2},
     "constant": {"value": 1.5, "shape": (7, 13), "dtype": "f16"},
     "band": {"lower": -2, "upper": 3, "inside": 2.0, "outside": -0.5, "shape": (7, 13), "dtype": "f16"},
+    "ramp": {"along": -2, "start": 3, "step": -2, "shape": (7, 13), "dtype": "f16"},
     "conv": {"strides": (2, 1), "dilations": (1, 2), "low": (1, 2), "high": (1, 1)},
     "conv_transpose": {
         "strides": (2, 1), "dilations": (1, 1), "low": (1, 0), "high": (0, 0), "extra": (1, 0)
@@ -151,7 +152,13 @@ POSITIVE = ("log", "log1p", "sqrt", "rsqrt", "reciprocal", "div", "pow")
     "op", [name for name, entry in OPERATORS.items() if "kernel" in entry.levels and name != "nest"]
 )
 def test_every_operator_alone(op: str, dtype: str) -> None:
-    shapes = {"matmul": [(7, 13), (13, 5)], "constant": [], "band": [], "concat": [(7, 13), (4, 13), (7, 13)]}
+    shapes = {
+        "matmul": [(7, 13), (13, 5)],
+        "constant": [],
+        "band": [],
+        "ramp": [],
+        "concat": [(7, 13), (4, 13), (7, 13)],
+    }
     shapes["update_slice"] = [(7, 13), (4, 13)]
     image = (2, 5, 7, 6)
     shapes |= {"conv": [image, (6, 5, 3, 3)], "conv_transpose": [image, (5, 6, 3, 2)]}

@@ -14,7 +14,7 @@ from superopt.operators import OPERATORS
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("python/superopt", "dialects", "transforms", "tools")
 # Where names remain, and how many; ARCHITECTURE.md says why.
-MOST = {"transforms/ingest": 2, "python/superopt/verify": 13, "transforms/mugraph_search/steps.py": 1}
+MOST = {"transforms/ingest": 2, "python/superopt/verify": 14, "transforms/mugraph_search/steps.py": 1}
 # What is compared there is a primitive of the scalar bodies, how a reduction or an accumulator joins, or the name that
 # an e-graph or a search gives to its own, the symbol of a foreign function, an opcode of PTX, or a mode of PyTorch's
 # pads: several are spelled like operators.
