@@ -14,6 +14,8 @@ WIDTHS = tuple(SMALLEST_DOT << i for i in range(5))
 # Widths that tiles may have, too, in kernels without products: along what is contiguous in memory (a loop over a
 # long row waits in each of its trips), and along other dimensions (a row for each block).
 WIDE, NARROW = (512, 1024, 2048, 4096), (1, 2, 4, 8)
+# A loop of more trips than this is offered widths that reach past its end.
+MANY_TRIPS = 16
 # Widths at which costs are estimated before one is chosen, the best guess first.
 _NOMINAL = (64, 128, 32, 16)
 # Extents up to this are not cut, as a tile may hold them whole.
@@ -22,11 +24,13 @@ WHOLE = 64
 
 def width_choices(extent: int, more: Sequence[int] = ()) -> list[int]:
     """The widths, `more` among them, that divide `extent`; where none does, the extent itself and those that
-    reach past its end.
+    reach past its end, as do wider ones of `more` where dividing ones take many trips (32,000 is 125 x 256).
     """
     widths = sorted((*more, *WIDTHS))
     if any(extent % w == 0 and w <= extent for w in WIDTHS):
-        return [w for w in widths if extent % w == 0 and w <= extent]
+        dividing = [w for w in widths if extent % w == 0 and w <= extent]
+        many = extent > MANY_TRIPS * dividing[-1]
+        return dividing + [w for w in widths if many and dividing[-1] < w < extent]
     return [extent, *(w for w in widths if w < extent and extent > WHOLE)]
 
 

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from superopt import clock, cost
 from superopt.cost.model import is_view
 from superopt.errors import IllegalProgram, Location, UnsupportedProgram
-from superopt.program import KernelGraph
+from superopt.program import KernelGraph, Node
 from superopt.report import EGraphReport
 from superopt.spec import check_kernel
 from superopt.transforms.optimizers import Proposal, Proposals, in_turns, never
@@ -28,6 +28,7 @@ from superopt.transforms.schedule.widths import WIDTHS
 from superopt.transforms.sink_concats import sunk
 from superopt.transforms.stabilize_softmax import LOWEST, maxima_only_shift, stabilized
 from superopt.transforms.tile_saturation.accesses import Rejected
+from superopt.transforms.tile_saturation.constants import lifted, restored
 from superopt.transforms.tile_saturation.extracted import canonical, opened, without_dead
 from superopt.transforms.tile_saturation.library import library_seconds
 from superopt.transforms.tile_saturation.optimizer import SaturationOptimizer
@@ -85,8 +86,8 @@ def propose(
     `stop` is polled between graphs and between candidates; once it returns True, what was found is returned.
     """
     options = options or SaturationOptimizer()
-    graph = sunk(graph)
-    run = _Run(graph, target, clock.now() + budget, options, stop)
+    graph, constants = lifted(sunk(graph))
+    run = _Run(graph, constants, target, clock.now() + budget, options, stop)
     result = run.result
     start = clock.now()
     stable = stabilized(graph)
@@ -135,12 +136,13 @@ class _Run:
     def __init__(
         self,
         graph: KernelGraph,
+        constants: Sequence[Node],
         target: Target,
         end: float,
         options: SaturationOptimizer,
         stop: Callable[[], bool],
     ) -> None:
-        self.stop = stop
+        self.stop, self.constants = stop, constants
         self.graph, self.target, self.end, self.options = graph, target, end, options
         self.result = Saturations()
         self.count: Counter[str] = Counter()
@@ -199,6 +201,7 @@ class _Run:
                 break
             try:
                 kernels = to_kernels(self.graph, program, body, self.target, widths=self.widths, library=True)
+                kernels = restored(kernels, self.constants)
                 check_kernel(kernels, self.target.shared_per_block)
             except (Rejected, IllegalProgram) as error:
                 reason = error.message if isinstance(error, IllegalProgram) else str(error)
