@@ -186,7 +186,7 @@ class _Race:
             entry.outcome = "not compiled: enough candidates were"
         elif self._failed[self._alike(entry.candidate)] >= ENOUGH_FAILED and not own:
             entry.outcome = f"not compiled: {ENOUGH_FAILED} like it failed or cost more than they promised"
-        elif self._built and budget.schedules_end:
+        elif self._built and budget.schedules_end and optimizer != SEGMENTS:  # whose kernels are compiled
             entry.outcome = "not compiled: the budget is spent"
             budget.missed["candidate not compiled"] += 1
         else:
