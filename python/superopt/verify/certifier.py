@@ -233,9 +233,14 @@ class _Question:
                     pair[0], [pair[1]], "formal", "reduced", self.seed, number, self.primes, arbitrary
                 )
         except OverflowError:
+            outcomes = outcomes_of(
+                pair[0], [pair[1]], "image", "reduced", self.seed, 0, self.primes, arbitrary
+            )
+        if failure_of(outcomes):
             return
-        if not failure_of(outcomes) and not any(o.imaged for o in outcomes):
-            self.outcomes, self.agreed = outcomes, True
+        self.agreed = True
+        if all(o.record and o.record.kind == "formal" and not o.imaged for o in outcomes):
+            self.outcomes = outcomes
             self.notes.append("at reduced extents dense constants were inputs")
 
     def _formal_tests(self, a: KernelGraph, b: KernelGraph, extents: Extents) -> list[Outcome]:
