@@ -164,7 +164,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], list[str] | None]] =
     "flip": (lambda x: x.flip(0) * 1, (X,), None),
     "index_rows": (lambda x: x[ROWS], (X,), None),
     "glu": (F.glu, (X,), None),
-    "arange_mask": (lambda x: x + torch.arange(8).to(x.dtype), (X,), ["add"]),
+    "arange_mask": (lambda x: x + torch.arange(8).to(x.dtype), (X,), ["ramp", "add"]),
 }  # fmt: skip
 
 

@@ -99,7 +99,7 @@ def test_a_screen_saves_prices() -> None:
         return best.seconds
 
     alone, screened = (
-        sum(run(s, make()) for s in range(12)) for make in (lambda: None, lambda: Learned(described))
+        sum(run(s, make()) for s in range(4)) for make in (lambda: None, lambda: Learned(described))
     )
     assert screened <= alone
     again = [run(3, Learned(described)) for _ in range(2)]

@@ -1,7 +1,7 @@
 """Constants of many numbers as inputs, which tile loops load; kernels compute those that an index decides.
 
-    %m = band ...                      %m: an input
-    %y = add(%x, %m)          ->       %y = add(%x, %m)
+%m = band ...                      %m: an input
+%y = add(%x, %m)          ->       %y = add(%x, %m)
 """
 
 from __future__ import annotations
