@@ -4,6 +4,7 @@ The files in the order in which a program passes through them:
 
 what goes in: a kernel graph as naive tile loops
     constants.py             constants of many numbers are inputs there, and constants again in the kernels
+    kept_dims.py             sums in the form of the maxima beside them
     unmerge.py               splits a dimension that reshapes cut in three or more into its parts
     cut_axes.py              which dimensions share an axis, and how each axis is cut
     terms.py                 the language: loops, stores, values and regions (not those of the tile level)

@@ -150,14 +150,20 @@ class CutAxes:
 
     def _kept(self) -> Iterator[Dim]:
         """Dimensions that stay whole where they are short: contiguous, reduced, reshaped, put together of pieces,
-        or those of a product."""
+        or those of a product. A number for each row, such as its maximum, keeps no rows together."""
+        values = {v for node in self._nodes for v in (*node.operands, node.result)}
+        rows = {self._find((v, d)) for v in values for d in _long(v)[:-1]}
         for node in self._nodes:
             nest = nest_of(node)
+            pieces = nest is None and move_of(node) is not Move.RESHAPE
+            moved = move_of(node) is Move.RESHAPE and _lengths(node.operands[0]) != _lengths(node.result)
+            together = moved or is_contraction(node)
             for value in (*node.operands, node.result):
-                yield value, len(value.shape) - 1
-                together = move_of(node) is Move.RESHAPE or is_contraction(node)
+                last = value, len(value.shape) - 1
+                if len(_long(value)) > 1 or self._find(last) not in rows:
+                    yield last
                 for d, extent in enumerate(value.shape):
-                    if together or (nest is None and extent != node.result.shape[d]):
+                    if together or (pieces and extent != node.result.shape[d]):
                         yield value, d
             for value, maps in zip(node.operands, nest.operands if nest else (), strict=False):
                 yield from (
@@ -201,6 +207,15 @@ class CutAxes:
             if whole not in first.merged:
                 first.merged.append(whole)
                 whole.leader = first.merged[0] if first.merged[0] is not whole else None
+
+
+def _long(value: Value) -> list[int]:
+    """The dimensions of more than one element."""
+    return [d for d, extent in enumerate(value.shape) if extent > 1]
+
+
+def _lengths(value: Value) -> list[int]:
+    return [value.shape[d] for d in _long(value)]
 
 
 def ints(node: Node, name: str) -> tuple[int, ...]:

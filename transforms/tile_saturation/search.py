@@ -30,6 +30,7 @@ from superopt.transforms.stabilize_softmax import LOWEST, maxima_only_shift, sta
 from superopt.transforms.tile_saturation.accesses import Rejected
 from superopt.transforms.tile_saturation.constants import lifted, restored
 from superopt.transforms.tile_saturation.extracted import canonical, opened, without_dead
+from superopt.transforms.tile_saturation.kept_dims import with_kept_dims
 from superopt.transforms.tile_saturation.library import library_seconds
 from superopt.transforms.tile_saturation.optimizer import SaturationOptimizer
 from superopt.transforms.tile_saturation.saturate import Saturation, saturate
@@ -91,7 +92,7 @@ def propose(
     result = run.result
     start = clock.now()
     stable = stabilized(graph)
-    programs = [graph] if stable is graph else [graph, stable]
+    programs = [with_kept_dims(p) for p in ([graph] if stable is graph else [graph, stable])]
     starts: list[tuple[KernelGraph, Inline]] = [
         (program, inline) for program in programs for inline in options.inline
     ]
@@ -102,7 +103,7 @@ def propose(
         try:
             share = left / (2 * (len(starts) - i))
             found = saturate(program, inline, options, share, stop)
-            found.stable = program is not graph
+            found.stable = program is not programs[0]
             found.shifts = maxima_only_shift(program)
         except UnsupportedProgram as error:
             run.count[f"tiles.rejected.{error.message}"] += 1

@@ -69,7 +69,7 @@ from superopt.verify.one_point import (
 from superopt.verify.opaque import without_opaque
 from superopt.verify.pieces import CUT_WORK, Piece, cut, finest_first
 from superopt.verify.primes import Primes, drawn
-from superopt.verify.reduce import elements, fewer_blocks, reduce_extents, ways_to_reduce, work
+from superopt.verify.reduce import elements, fewer_blocks, ways_to_reduce, work
 from superopt.verify.relation import Abstained, difference, equal_sizes
 from superopt.verify.symbolic import prove
 
@@ -84,6 +84,7 @@ PIECE_WORK = 50_000_000
 # Up to this many, tests at full extents take a second at most: a check of a certificate makes them again.
 CHEAP_WORK = 100_000_000
 MOST_TESTS = 8
+_REDUCED_NUMBERS = "numbers that a mean divides by were reduced with its extent"
 
 
 @dataclass(frozen=True)
@@ -210,7 +211,7 @@ class _Question:
                     )
                 )
                 if numbers and outcomes:
-                    self.notes.append("numbers that a mean divides by were reduced with its extent")
+                    self.notes.append(_REDUCED_NUMBERS)
                 return
             self.undefined |= any(o.undefined for o in outcomes)
             self.differed = True
@@ -222,26 +223,28 @@ class _Question:
     def _reduced_without_dense(self) -> None:
         """The same for all numbers that dense constants may hold: their extents shrink, too."""
         general = without_dense(self.a, self.b)
-        if not general or not (pair := reduce_extents(general[0], general[1])):
-            return
-        arbitrary = self.arbitrary + len(pair[0].inputs) - len(self.a.inputs)
-        outcomes: list[Outcome] = []
-        try:
-            while not _enough(outcomes, self.delta):
-                number = len(outcomes)
-                outcomes += outcomes_of(
-                    pair[0], [pair[1]], "formal", "reduced", self.seed, number, self.primes, arbitrary
+        for numbers, pair in ways_to_reduce(general[0], general[1]) if general else ():
+            arbitrary = self.arbitrary + len(pair[0].inputs) - len(self.a.inputs)
+            outcomes: list[Outcome] = []
+            try:
+                while not _enough(outcomes, self.delta):
+                    number = len(outcomes)
+                    outcomes += outcomes_of(
+                        pair[0], [pair[1]], "formal", "reduced", self.seed, number, self.primes, arbitrary
+                    )
+            except OverflowError:
+                outcomes = outcomes_of(
+                    pair[0], [pair[1]], "image", "reduced", self.seed, 0, self.primes, arbitrary
                 )
-        except OverflowError:
-            outcomes = outcomes_of(
-                pair[0], [pair[1]], "image", "reduced", self.seed, 0, self.primes, arbitrary
-            )
-        if failure_of(outcomes):
+            if failure_of(outcomes):
+                continue
+            self.agreed = True
+            if all(o.record and o.record.kind == "formal" and not o.imaged for o in outcomes):
+                self.outcomes = outcomes
+                self.notes.append("at reduced extents dense constants were inputs")
+                if numbers:
+                    self.notes.append(_REDUCED_NUMBERS)
             return
-        self.agreed = True
-        if all(o.record and o.record.kind == "formal" and not o.imaged for o in outcomes):
-            self.outcomes = outcomes
-            self.notes.append("at reduced extents dense constants were inputs")
 
     def _formal_tests(self, a: KernelGraph, b: KernelGraph, extents: Extents) -> list[Outcome]:
         """Tests until they suffice; tests pieces too where there are more exponentials than are kept formal."""
